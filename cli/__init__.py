@@ -1,0 +1,1 @@
+"""The `treadle` command: start, stop, look at and measure a cluster on this machine."""

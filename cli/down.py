@@ -1,0 +1,33 @@
+"""`treadle down`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli.cluster_state import ClusterState
+from cli.config_option import config_option
+from cli.processes import stop
+from cli.run_dir import RunDir
+from shared.config import load_config
+
+
+@click.command("down")
+@config_option
+def command(config_file: Path | None) -> None:
+    """Stop everything that `treadle up` started, and nothing else.
+
+    What Redis holds stays on disk for the next start.
+    """
+    run_dir = RunDir(load_config(config_file))
+    if not run_dir.state_file.exists():
+        click.echo(f"nothing runs in {run_dir.root}")
+        return
+    with run_dir.lock():
+        state = ClusterState.load(run_dir.state_file)
+        running = state.running()
+        stop(state.processes.values())  # the dead as well: they may have left children
+        state.processes.clear()
+        state.save(run_dir.state_file)
+    click.echo(f"stopped: {', '.join(reversed(running))}" if running else f"nothing runs in {run_dir.root}")

@@ -1,0 +1,30 @@
+"""Logs of the processes: one file each, appended, kept below a limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+LOG_MAX_BYTES = 16 << 20  # a log above this is set aside at the next start; one older file is kept
+TAIL_LINES = 12
+_TAIL_BYTES = 16 << 10
+
+
+def rotate(log: Path) -> int:
+    """Set a large log aside before a start; returns where the new process's lines begin."""
+    try:
+        size = log.stat().st_size
+    except FileNotFoundError:
+        return 0
+    if size <= LOG_MAX_BYTES:
+        return size
+    log.replace(log.with_name(f"{log.name}.1"))
+    return 0
+
+
+def tail(log: Path, start: int = 0) -> str:
+    """The last lines that were written after ``start``, indented."""
+    with log.open("rb") as file:
+        end = file.seek(0, 2)
+        file.seek(max(start, end - _TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
+    return "\n".join(f"  {line}" for line in lines) or "  (it wrote nothing)"

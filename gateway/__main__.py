@@ -1,0 +1,54 @@
+"""The gateway's process: models, Redis, the application, one call."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+
+import structlog
+from prometheus_client import REGISTRY
+
+from gateway.app import build_app
+from gateway.context import GatewayContext
+from gateway.dispatcher import Dispatcher
+from gateway.models import load_models
+from gateway.redis_queue import RedisQueue
+from shared.admin import listen
+from shared.bus import check_reachable, connect
+from shared.config import ClusterConfig
+from shared.service import instance_name, redis_url, run_process, stop_on_signals
+from shared.telemetry import configure_logging, configure_tracing
+
+log = structlog.get_logger()
+
+
+async def serve(config: ClusterConfig) -> None:
+    """Serve the REST front until SIGTERM."""
+    instance = instance_name("gateway")
+    gateway_id = f"{instance}-{secrets.token_hex(4)}"  # of this life: an earlier one's clients are gone
+    configure_logging("gateway", gateway_id)
+    configure_tracing("gateway", gateway_id, config.otlp_endpoint)
+    stop = stop_on_signals()
+    redis = connect(redis_url(config))
+    await check_reachable(redis)
+    started = time.monotonic()
+    models = await asyncio.to_thread(load_models, config)
+    log.info("models ready", models=list(models), seconds=round(time.monotonic() - started, 2))
+    queue = RedisQueue(redis, gateway_id)
+    dispatcher = Dispatcher(queue, gateway_id)
+    context = GatewayContext(
+        config=config, models=models, dispatcher=dispatcher, not_ready=lambda: queue.not_ready, registry=REGISTRY
+    )
+    async with queue.serving(dispatcher):
+        runner = await listen(build_app(context), config.gateway.host, config.gateway.port)
+        log.info("listening", host=config.gateway.host, port=config.gateway.port)
+        try:
+            await stop.wait()
+        finally:
+            await runner.cleanup()
+    await redis.aclose()
+
+
+if __name__ == "__main__":
+    run_process(serve)

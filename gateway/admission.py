@@ -1,0 +1,72 @@
+"""From a valid body to a job: the model, the room in its context, how to sample, and the promise."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gateway import errors
+from gateway.context import GatewayContext
+from gateway.models import ServedModel
+from gateway.openai_schema import GenerationRequest
+from shared.messages import Sampling
+
+# Tokenising takes about half a microsecond a character: up to here it is over sooner than a hand-over to a thread and
+# other requests do not notice; a longer text goes to a thread, where the tokenizer runs without the GIL.
+MAX_INLINE_CHARACTERS = 8192
+
+_SEED_MASK = (1 << 63) - 1  # seeds travel as non-negative 63-bit numbers; a client's negative one is wrapped
+
+
+@dataclass(frozen=True)
+class Room:
+    """How many tokens an answer may have, and which field of the request says so."""
+
+    wanted: int | None
+    default: int | None
+    """Taken when nothing is wanted; None stands for what fits into the context."""
+    param: str
+
+
+def find_model(context: GatewayContext, name: str) -> ServedModel:
+    """The model served under ``name``; `ApiError` 404 lists the ones there are."""
+    model = context.models.get(name)
+    if model is None:
+        raise errors.model_not_found(name, list(context.models))
+    return model
+
+
+async def tokenise(work: Callable[[], list[int]], num_characters: int) -> list[int]:
+    """Run a tokenisation where it disturbs nobody."""
+    return work() if num_characters <= MAX_INLINE_CHARACTERS else await asyncio.to_thread(work)
+
+
+def max_tokens(model: ServedModel, prompt_token_ids: Sequence[int], room: Room, prompt_param: str) -> int:
+    """The limit of the answer; `ApiError` 400 when there is no prompt, or prompt and answer do not fit."""
+    num_prompt = len(prompt_token_ids)
+    if num_prompt == 0:
+        raise errors.invalid("the prompt is empty", prompt_param)
+    fits = model.max_model_len - num_prompt
+    if fits < 1:
+        raise errors.context_length_exceeded(model.max_model_len, num_prompt, room.wanted or 1, prompt_param)
+    if room.wanted is None:
+        return fits if room.default is None else min(room.default, fits)
+    if room.wanted > fits:
+        raise errors.context_length_exceeded(model.max_model_len, num_prompt, room.wanted, room.param)
+    return room.wanted
+
+
+def sampling(context: GatewayContext, model: ServedModel, body: GenerationRequest, limit: int) -> Sampling:
+    """How a node is to draw tokens."""
+    seed = int.from_bytes(context.random_bytes(8), "big") if body.seed is None else body.seed
+    return Sampling(
+        max_tokens=limit,
+        temperature=body.temperature,
+        top_k=max(body.top_k, 0),
+        top_p=body.top_p,
+        min_p=body.min_p,
+        seed=seed & _SEED_MASK,
+        stop_token_ids=list(model.tokenizer.eos_ids),
+        ignore_eos=body.ignore_eos,
+    )

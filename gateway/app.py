@@ -1,0 +1,97 @@
+"""The aiohttp application: its routes, and what every response has in common."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler as NextHandler
+from aiohttp.typedefs import Middleware
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from gateway import catalogue, errors
+from gateway.auth import KeyRing
+from gateway.chat import ChatEndpoint
+from gateway.completions import CompletionEndpoint
+from gateway.context import CLIENT, CONTEXT, METRICS, REQUEST_ID, SLOTS, STARTED_S, GatewayContext
+from gateway.endpoint import Handler
+from gateway.metrics import GatewayMetrics
+from gateway.openapi import openapi_document
+from gateway.slots import Slots
+from shared.admin import Admin
+
+REQUEST_ID_HEADER = "x-treadle-request-id"
+
+_log = structlog.get_logger(__name__)
+
+
+def build_app(context: GatewayContext) -> web.Application:
+    """The gateway as an application, to be served by `shared.admin.listen`.
+
+    A runner of one's own needs ``handler_cancellation=True``: a handler must end as soon as its client leaves, also
+    while it waits for a first token.
+    """
+    options = context.config.gateway
+    app = web.Application(
+        client_max_size=options.max_body_bytes,
+        middlewares=[_answer_errors, _authenticate(KeyRing(context.config.keys))],
+    )
+    app[CONTEXT] = context
+    app[METRICS] = GatewayMetrics(context.registry)
+    app[SLOTS] = slots = Slots(options.max_inflight)
+    app[METRICS].inflight.set_function(lambda: slots.num_taken)
+    app[STARTED_S] = int(time.time())
+    document = openapi_document(importlib.metadata.version("treadle"))
+    admin = Admin(not_ready=context.not_ready, status=lambda: {"inflight": slots.num_taken})
+
+    async def openapi(_: web.Request) -> web.Response:
+        return web.json_response(document)
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(context.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    app.add_routes(
+        [
+            web.post("/v1/chat/completions", Handler(ChatEndpoint()).handle),
+            web.post("/v1/completions", Handler(CompletionEndpoint()).handle),
+            web.get("/v1/models", catalogue.list_models),
+            web.get("/v1/models/{name:.+}", catalogue.show_model),
+            web.get("/openapi.json", openapi),
+            web.get("/metrics", metrics),
+            *(route for route in admin.routes() if route.path != "/metrics"),  # this one has a registry of its own
+        ]
+    )
+    app.on_response_prepare.append(_name_request)
+    return app
+
+
+@web.middleware
+async def _answer_errors(request: web.Request, handler: NextHandler) -> web.StreamResponse:
+    """Every failure gets OpenAI's shape and its status; one that nobody foresaw is logged, here and only here."""
+    request[REQUEST_ID] = request.app[CONTEXT].random_bytes(16).hex()
+    try:
+        return await handler(request)
+    except errors.ApiError as error:
+        return error.response()
+    except web.HTTPException as error:
+        return errors.of_http_exception(error).response()
+    except Exception:
+        _log.exception("request_failed", request_id=request[REQUEST_ID], path=request.path)
+        return errors.internal().response()
+
+
+def _authenticate(keys: KeyRing) -> Middleware:
+    @web.middleware
+    async def authenticate(request: web.Request, handler: NextHandler) -> web.StreamResponse:
+        """The API needs a key; what operators ask (health, metrics) and the document do not."""
+        if request.path.startswith("/v1/"):
+            request[CLIENT] = keys.authenticate(request.headers)
+        return await handler(request)
+
+    return authenticate
+
+
+async def _name_request(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers[REQUEST_ID_HEADER] = request[REQUEST_ID]

@@ -1,0 +1,63 @@
+"""Messages to one prompt text, by the Jinja template of the model file and the conventions it was written for.
+
+The conventions are those of Hugging Face `transformers`: trimmed blocks, loop controls, `raise_exception`,
+`strftime_now`, a `tojson` that leaves characters as they are. The template is code from the network: it runs in a
+sandbox that cannot reach Python's insides nor change what it is given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NoReturn
+
+from jinja2 import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+
+class ChatTemplateError(ValueError):
+    """The template refuses these messages, or cannot cope with them; the text says why."""
+
+
+class ChatTemplate:
+    """One model's template, compiled. Raises `ChatTemplateError` if the source is no valid template."""
+
+    def __init__(self, source: str, *, bos_token: str, eos_token: str) -> None:
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.filters["tojson"] = _tojson
+        environment.globals |= {
+            "raise_exception": _raise_exception,
+            "strftime_now": _strftime_now,
+            "bos_token": bos_token,
+            "eos_token": eos_token,
+        }
+        try:
+            self._template = environment.from_string(source)
+        except TemplateError as error:
+            raise ChatTemplateError(str(error)) from error
+
+    def render(self, messages: Sequence[dict[str, str]]) -> str:
+        """The prompt for the assistant's next turn."""
+        try:
+            return self._template.render(messages=messages, tools=None, documents=None, add_generation_prompt=True)
+        except TemplateError as error:
+            raise ChatTemplateError(str(error)) from error
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            # an expression of the template failed on a shape of messages that its author did not think of
+            raise ChatTemplateError(f"it failed with {type(error).__name__}: {error}") from error
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _strftime_now(format_: str) -> str:
+    return datetime.now().astimezone().strftime(format_)
+
+
+def _tojson(value: Any, indent: int | None = None, ensure_ascii: bool = False, sort_keys: bool = False) -> str:
+    """Plain JSON: Jinja's own filter escapes HTML, which would put ``\\u003c`` into prompts."""
+    return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii, sort_keys=sort_keys)

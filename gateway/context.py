@@ -1,0 +1,47 @@
+"""What the application is given from outside, and where its handlers find it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from aiohttp import web
+from opentelemetry import trace
+from prometheus_client import CollectorRegistry
+
+from gateway.auth import Client
+from gateway.dispatcher import Dispatcher
+from gateway.metrics import GatewayMetrics
+from gateway.models import ServedModel
+from gateway.slots import Slots
+from shared.config import ClusterConfig
+
+
+def _tracer() -> trace.Tracer:
+    return trace.get_tracer("treadle.gateway")
+
+
+@dataclass(frozen=True)
+class GatewayContext:
+    """All that the gateway needs from its process."""
+
+    config: ClusterConfig
+    models: Mapping[str, ServedModel]
+    dispatcher: Dispatcher
+    not_ready: Callable[[], str]
+    """What keeps a request from being submitted now; empty when nothing does. Says what ``/readyz`` answers."""
+    random_bytes: Callable[[int], bytes] = os.urandom
+    """Source of request ids and of seeds that the client did not give."""
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    """What ``/metrics`` shows; the process may add its own."""
+    tracer: trace.Tracer = field(default_factory=_tracer)
+
+
+CONTEXT = web.AppKey("CONTEXT", GatewayContext)
+METRICS = web.AppKey("METRICS", GatewayMetrics)
+SLOTS = web.AppKey("SLOTS", Slots)
+STARTED_S = web.AppKey("STARTED_S", int)  # Unix time; what `created` of a model says
+
+REQUEST_ID = web.RequestKey("REQUEST_ID", str)
+CLIENT = web.RequestKey("CLIENT", Client)

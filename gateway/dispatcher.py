@@ -1,0 +1,103 @@
+"""The requests in flight of one gateway, between the queue and the HTTP handlers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from gateway.generation import Verdict
+from gateway.queue_port import QueuePort, QueueUnavailableError
+from gateway.request import InflightRequest, Job
+from shared.messages import Resubmit, Tokens
+
+_log = structlog.get_logger(__name__)
+
+
+class Dispatcher:
+    """Submits jobs, and hands what comes back to the handler that waits for it.
+
+    The number of requests is bounded by the `Slots` of the handlers.
+    """
+
+    def __init__(self, queue: QueuePort, gateway_id: str) -> None:
+        self._queue = queue
+        self._gateway_id = gateway_id
+        self._inflight: dict[str, InflightRequest] = {}
+        self._releases: set[asyncio.Task[None]] = set()
+
+    @property
+    def num_inflight(self) -> int:
+        """Requests whose answer is not complete, or not yet sent."""
+        return len(self._inflight)
+
+    @asynccontextmanager
+    async def run(self, job: Job) -> AsyncIterator[InflightRequest]:
+        """Submit a job; on leaving, however it is left, the queue is told and nothing of the job remains."""
+        request = InflightRequest(job, self._gateway_id)
+        self._inflight[job.request_id] = request  # before the submit: the first token may be faster than its return
+        try:
+            await self._queue.submit(*request.messages(attempt=0))
+            yield request
+        finally:
+            del self._inflight[job.request_id]
+            # A handler is cancelled when its client leaves; telling the queue must go through all the same.
+            release = asyncio.create_task(self._release(request))
+            self._releases.add(release)
+            release.add_done_callback(self._releases.discard)
+            await asyncio.shield(release)
+
+    async def deliver(self, message: Tokens | Resubmit) -> None:
+        """Take one message from the token stream. Messages are delivered one after the other, in their order.
+
+        Raises `QueueUnavailableError` when a request could not be submitted again; delivering the same message once
+        more is right then: what it has already done is recognised and not done twice.
+        """
+        if isinstance(message, Tokens):
+            for chunk in message.chunks:
+                request = self._inflight.get(chunk.request_id)
+                if request is not None and request.take(chunk) is Verdict.GAP:
+                    _log.warning("token_gap", request_id=chunk.request_id, attempt=chunk.attempt, node=message.node)
+                    await self._try_again(request)
+        else:
+            for lost in message.requests:
+                request = self._inflight.get(lost.request_id)
+                if request is not None and request.generation.attempt == lost.attempt:
+                    await self._try_again(request)
+
+    def give_up_all(self) -> None:
+        """End every answer: the cluster has forgotten these requests, so no token will come for them."""
+        for request in self._inflight.values():
+            request.give_up()
+
+    async def drain(self) -> None:
+        """Wait until the queue has been told about every request that is over."""
+        await asyncio.gather(*self._releases)
+
+    async def _try_again(self, request: InflightRequest) -> None:
+        generation = request.generation
+        if generation.is_over:
+            return
+        if not generation.may_try_again():
+            request.give_up()
+            return
+        attempt = generation.attempt + 1
+        await self._queue.submit(*request.messages(attempt))
+        generation.begin_attempt(attempt)  # after the submit, so that a failed one can be delivered again
+        request_id = request.job.request_id
+        if request_id not in self._inflight:  # the client left meanwhile, and its Cancel may have come first
+            await self._queue.cancel(request_id)
+
+    async def _release(self, request: InflightRequest) -> None:
+        request_id = request.job.request_id
+        try:
+            if request.generation.ended_by_node:
+                await self._queue.finish(request_id)
+            else:
+                await self._queue.cancel(request_id)
+        except QueueUnavailableError as error:
+            # The client has its answer and cannot help. The payload expires, and tokens of an unknown request are
+            # dropped, so what is lost is at most the work of one answer.
+            _log.warning("release_failed", request_id=request_id, error=str(error))

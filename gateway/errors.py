@@ -1,0 +1,138 @@
+"""What a client can be told, in OpenAI's shape. Every refusal in this package is one of the functions below."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+DROPPED_REASON_HEADER = "x-treadle-dropped-reason"
+
+# How long a refused client is asked to wait before it tries again, until the waiting-time estimator answers this.
+SATURATED_RETRY_S = 1
+TTL_EXPIRED_RETRY_S = 10
+UNAVAILABLE_RETRY_S = 5
+
+
+class ApiError(Exception):
+    """An answer other than the one that was asked for."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+        self.param = param
+        self.headers = dict(headers or {})
+
+    def body(self) -> dict[str, Any]:
+        """The JSON object that clients of OpenAI expect."""
+        return {"error": {"message": self.message, "type": self._type, "param": self.param, "code": self.code}}
+
+    def response(self) -> web.Response:
+        """The whole HTTP answer."""
+        return web.json_response(self.body(), status=self.status, headers=self.headers, dumps=json.dumps)
+
+    @property
+    def _type(self) -> str:
+        types = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+        return types.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+
+
+def invalid(message: str, param: str | None, code: str = "invalid_value") -> ApiError:
+    """The request says something that cannot be; ``param`` is the field."""
+    return ApiError(400, message, code=code, param=param)
+
+
+def malformed_json(why: str) -> ApiError:
+    """The body is no JSON."""
+    return ApiError(400, f"the body is not valid JSON: {why}", code="invalid_json")
+
+
+def unsupported(param: str) -> ApiError:
+    """A field of OpenAI's API that Treadle does not have yet. Never ignored: the answer would be another one."""
+    return invalid(f"{param!r} is not supported yet", param, code="unsupported_parameter")
+
+
+def model_not_found(name: str, known: list[str]) -> ApiError:
+    """No such model."""
+    return ApiError(
+        404,
+        f"the model {name!r} does not exist; there are: {', '.join(known)}",
+        code="model_not_found",
+        param="model",
+    )
+
+
+def context_length_exceeded(max_model_len: int, prompt_tokens: int, max_tokens: int, param: str) -> ApiError:
+    """Prompt and answer do not fit into the model's context."""
+    return invalid(
+        f"the model's context length is {max_model_len} tokens, but the request is for {prompt_tokens + max_tokens} "
+        f"({prompt_tokens} in the prompt, {max_tokens} for the answer)",
+        param,
+        code="context_length_exceeded",
+    )
+
+
+def wrong_key(missing: bool) -> ApiError:
+    """No key, or one that is not configured."""
+    message = "an API key is needed: 'Authorization: Bearer KEY'" if missing else "the API key is wrong"
+    return ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+
+
+def slo_not_allowed(wanted: str, allowed: list[str]) -> ApiError:
+    """The key may not ask for this promise."""
+    return ApiError(
+        403,
+        f"this API key may not ask for {wanted}; it may ask for: {', '.join(allowed) or 'nothing'}",
+        code="slo_not_allowed",
+        param="slo",
+    )
+
+
+def saturated(max_inflight: int) -> ApiError:
+    """This gateway has as many requests as it may hold."""
+    return _dropped(429, f"{max_inflight} requests are in flight, which is the limit", "saturated", SATURATED_RETRY_S)
+
+
+def ttl_expired(queue_ttl_s: float) -> ApiError:
+    """The request waited in the queue for as long as its class allows, and no token came."""
+    return _dropped(
+        429, f"the request has not started within {queue_ttl_s:g} s and was dropped", "ttl-expired", TTL_EXPIRED_RETRY_S
+    )
+
+
+def no_endpoints(why: str) -> ApiError:
+    """Nothing behind the gateway can serve the request now."""
+    return _dropped(503, why, "no-endpoints", UNAVAILABLE_RETRY_S)
+
+
+def internal() -> ApiError:
+    """Something broke; the log knows what, under the request's id."""
+    return ApiError(500, "the server failed to answer; its log has the details under this request id", code="internal")
+
+
+def of_http_exception(error: web.HTTPException) -> ApiError:
+    """aiohttp's own refusals (no such path, wrong method, body too large), in OpenAI's shape."""
+    message = {
+        404: "there is no such path",
+        405: "this path does not have that method",
+        413: "the body is too large",
+    }.get(error.status, error.reason)
+    kept = {name: value for name, value in error.headers.items() if name.lower() in {"allow", "location"}}
+    return ApiError(error.status, message, code=error.reason.lower().replace(" ", "_"), headers=kept)
+
+
+def _dropped(status: int, message: str, reason: str, retry_after_s: int) -> ApiError:
+    headers = {"Retry-After": str(retry_after_s), DROPPED_REASON_HEADER: reason}
+    return ApiError(status, message, code=reason.replace("-", "_"), headers=headers)

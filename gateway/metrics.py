@@ -1,0 +1,72 @@
+"""What the gateway measures, where the client is. Names and labels are those of docs/operations.md."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from gateway.timeline import Timeline
+from shared.slo import Slo
+
+MAX_LABEL_SETS = 1000  # (model, class, tenant) triples told apart; all further ones are counted together
+_OTHER = ("other", "other", "other")
+_LABELS = ["model", "slo_class", "tenant"]
+_LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600, 1800, 3600)
+_TPOT_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5)
+
+
+class GatewayMetrics:
+    """The gateway's metrics in one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._known: set[tuple[str, str, str]] = set()
+        self._ttft = Histogram(
+            "treadle_ttft_seconds", "Arrival to first token", _LABELS, buckets=_LATENCY_BUCKETS_S, registry=registry
+        )
+        self._tpot = Histogram(
+            "treadle_tpot_seconds",
+            "Mean time of an output token after the first",
+            _LABELS,
+            buckets=_TPOT_BUCKETS_S,
+            registry=registry,
+        )
+        self._e2e = Histogram(
+            "treadle_e2e_seconds", "Arrival to last token", _LABELS, buckets=_LATENCY_BUCKETS_S, registry=registry
+        )
+        self._requests = Counter(
+            "treadle_requests_total", "Requests by how they ended", [*_LABELS, "outcome"], registry=registry
+        )
+        self._attained = Counter("treadle_slo_attained_total", "Answers in time", _LABELS, registry=registry)
+        self._missed = Counter(
+            "treadle_slo_missed_total",
+            "Answers too late, and requests without one",
+            _LABELS,
+            registry=registry,
+        )
+        self.inflight = Gauge("treadle_inflight_requests", "Requests that this gateway holds", registry=registry)
+
+    def count(self, labels: tuple[str, str, str], outcome: str) -> None:
+        """One request is over."""
+        self._requests.labels(*self._capped(labels), outcome).inc()
+
+    def observe(self, labels: tuple[str, str, str], timeline: Timeline) -> None:
+        """The times of one complete answer."""
+        capped = self._capped(labels)
+        for histogram, value in (
+            (self._ttft, timeline.ttft_s),
+            (self._tpot, timeline.tpot_s),
+            (self._e2e, timeline.e2e_s),
+        ):
+            if value is not None:
+                histogram.labels(*capped).observe(value)
+
+    def judge(self, labels: tuple[str, str, str], slo: Slo, timeline: Timeline, *, is_complete: bool) -> None:
+        """Whether an accepted request's promise was kept; a request that its client gave up is not judged."""
+        kept = is_complete and timeline.keeps(slo)
+        (self._attained if kept else self._missed).labels(*self._capped(labels)).inc()
+
+    def _capped(self, labels: tuple[str, str, str]) -> tuple[str, str, str]:
+        if labels not in self._known:
+            if len(self._known) >= MAX_LABEL_SETS:
+                return _OTHER
+            self._known.add(labels)
+        return labels

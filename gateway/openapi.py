@@ -1,0 +1,68 @@
+"""The OpenAPI document, generated from the types that requests are validated with and answers are written from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from pydantic.json_schema import models_json_schema
+
+from gateway.openai_responses import (
+    ChatCompletion,
+    ChatCompletionChunk,
+    Completion,
+    ErrorAnswer,
+    ModelCard,
+    ModelList,
+)
+from gateway.openai_schema import ChatCompletionRequest, CompletionRequest
+
+_ANSWERS = (ChatCompletion, ChatCompletionChunk, Completion, ErrorAnswer, ModelCard, ModelList)
+_SCHEMAS = "#/components/schemas/"
+
+
+def openapi_document(version: str) -> dict[str, Any]:
+    """OpenAPI 3.1 for the paths that clients use."""
+    requests = models_json_schema(
+        [(ChatCompletionRequest, "validation"), (CompletionRequest, "validation")], ref_template=_SCHEMAS + "{model}"
+    )[1]["$defs"]
+    _, answers = msgspec.json.schema_components(_ANSWERS, ref_template=_SCHEMAS + "{name}")
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Treadle", "version": version},
+        "paths": {
+            "/v1/chat/completions": {
+                "post": _post("Answer a conversation", "ChatCompletionRequest", "ChatCompletion", "ChatCompletionChunk")
+            },
+            "/v1/completions": {"post": _post("Continue a text", "CompletionRequest", "Completion", "Completion")},
+            "/v1/models": {"get": _operation("List the models", _json("ModelList"))},
+            "/v1/models/{name}": {
+                "get": _operation("Show a model", _json("ModelCard"))
+                | {"parameters": [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]}
+            },
+        },
+        "components": {
+            "schemas": requests | answers,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"key": []}],
+    }
+
+
+def _post(summary: str, body: str, answer: str, chunk: str) -> dict[str, Any]:
+    content = _json(answer) | {"text/event-stream": {"schema": {"$ref": _SCHEMAS + chunk}}}
+    return _operation(summary, content) | {"requestBody": {"required": True, "content": _json(body)}}
+
+
+def _operation(summary: str, content: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "summary": summary,
+        "responses": {
+            "200": {"description": "The answer", "content": content},
+            "default": {"description": "Anything else", "content": _json("ErrorAnswer")},
+        },
+    }
+
+
+def _json(schema: str) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": _SCHEMAS + schema}}}

@@ -1,0 +1,32 @@
+"""How many requests a gateway holds at once: from before the body is read until the last byte is out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway import errors
+
+
+class Slots:
+    """A bound on everything that grows with a request: bodies, prompts, token lists, waiting handlers."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._num_taken = 0
+
+    @property
+    def num_taken(self) -> int:
+        """Requests held now."""
+        return self._num_taken
+
+    @contextmanager
+    def take(self) -> Iterator[None]:
+        """Hold one slot; `ApiError` 429 when there is none. Nobody waits here: the queue is behind, not before."""
+        if self._num_taken >= self._limit:
+            raise errors.saturated(self._limit)
+        self._num_taken += 1
+        try:
+            yield
+        finally:
+            self._num_taken -= 1

@@ -1,0 +1,59 @@
+"""Server-sent events to one client, with OpenAI's framing. A client that does not read is a client that left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+WRITE_TIMEOUT_S = 60.0  # a client that takes nothing for this long has left, whatever its socket says
+
+_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",  # tells nginx to pass each event on at once
+}
+_encode = msgspec.json.encode
+
+
+class ClientGoneError(Exception):
+    """Nobody reads this stream any more."""
+
+
+class SseStream:
+    """One response of events. Headers go out with `open`, and with them the freedom to answer with an error status."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self.response = web.StreamResponse(headers=_HEADERS)
+
+    async def open(self) -> None:
+        """Send the headers."""
+        try:
+            await self.response.prepare(self._request)
+        except ConnectionError as error:
+            raise ClientGoneError from error
+
+    async def send(self, *events: msgspec.Struct | Mapping[str, Any]) -> None:
+        """Send events, all in one write."""
+        if events:
+            await self._write(b"".join(b"data: %b\n\n" % _encode(event) for event in events))
+
+    async def keep_alive(self) -> None:
+        """Send a comment, which clients skip: proxies close connections that are silent."""
+        await self._write(b": keep-alive\n\n")
+
+    async def close(self) -> None:
+        """Say that the stream is complete."""
+        await self._write(b"data: [DONE]\n\n")
+        await self.response.write_eof()
+
+    async def _write(self, data: bytes) -> None:
+        try:
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await self.response.write(data)
+        except (ConnectionError, TimeoutError) as error:
+            raise ClientGoneError from error

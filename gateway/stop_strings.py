@@ -1,0 +1,64 @@
+"""Stop strings across the borders of tokens.
+
+Text ends before the stop string that is completed first; of two completed by the same character, the longer one.
+This does not depend on how the text is cut into pieces. Text is held back only while it may be the beginning of a
+stop string, and each character costs amortised constant time a stop string (Knuth-Morris-Pratt).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class _Prefix:
+    """How much of one stop string the end of the text spells."""
+
+    def __init__(self, stop: str) -> None:
+        self._stop = stop
+        self._fallback = [0]  # for each length matched, the length of the longest beginning that is also its end
+        self.length = 0
+        for character in stop[1:]:
+            self._fallback.append(self._after(self._fallback[-1], character))
+
+    @property
+    def is_complete(self) -> bool:
+        return self.length == len(self._stop)
+
+    def feed(self, character: str) -> None:
+        """Take the next character of the text."""
+        self.length = self._after(self.length, character)
+
+    def _after(self, length: int, character: str) -> int:
+        while length and self._stop[length] != character:
+            length = self._fallback[length - 1]
+        return length + 1 if self._stop[length] == character else 0
+
+
+class StopMatcher:
+    """Passes the text of one answer through until a stop string is complete. Not fed again after that."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        assert all(stops), "an empty stop string would match everywhere"
+        self._prefixes = [_Prefix(stop) for stop in stops]
+        self._held = ""
+
+    def feed(self, text: str) -> tuple[str, bool]:
+        """The text that may go out now, and whether a stop string was completed."""
+        if not self._prefixes:
+            return text, False
+        text = self._held + text
+        for position in range(len(self._held), len(text)):
+            for prefix in self._prefixes:
+                prefix.feed(text[position])
+            complete = [prefix.length for prefix in self._prefixes if prefix.is_complete]
+            if complete:
+                self._held = ""
+                return text[: position + 1 - max(complete)], True
+        border = len(text) - max(prefix.length for prefix in self._prefixes)
+        self._held = text[border:]
+        return text[:border], False
+
+    def flush(self) -> str:
+        """What was held back and turned out to be no stop string."""
+        held, self._held = self._held, ""
+        return held

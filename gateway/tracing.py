@@ -1,0 +1,65 @@
+"""One server span a request, after OpenTelemetry's conventions for generative AI. Without an SDK it costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from gateway.request import Job
+from gateway.timeline import Timeline
+
+_propagator = TraceContextTextMapPropagator()
+
+
+@contextmanager
+def request_span(tracer: Tracer, operation: str, headers: Mapping[str, str]) -> Iterator[Span]:
+    """A span from here to the last byte; its parent is the client's, if it sent a ``traceparent``."""
+    parent = _propagator.extract({name.lower(): value for name, value in headers.items()})
+    with tracer.start_as_current_span(
+        operation,
+        context=parent,
+        kind=SpanKind.SERVER,
+        attributes={"gen_ai.operation.name": operation, "gen_ai.provider.name": "treadle"},
+        record_exception=False,  # a refusal is an answer; what is an error is said by `describe_outcome`
+        set_status_on_exception=False,
+    ) as span:
+        yield span
+
+
+def traceparent(span: Span) -> str:
+    """The W3C trace context under which the rest of the cluster works for this span; ``""`` if there is none."""
+    carrier: dict[str, str] = {}
+    _propagator.inject(carrier, set_span_in_context(span))
+    return carrier.get("traceparent", "")
+
+
+def describe_job(span: Span, operation: str, job: Job) -> None:
+    """What was asked for; never the prompt."""
+    span.update_name(f"{operation} {job.model}")
+    span.set_attributes(
+        {
+            "gen_ai.request.model": job.model,
+            "gen_ai.request.max_tokens": job.sampling.max_tokens,
+            "gen_ai.request.temperature": job.sampling.temperature,
+            "gen_ai.request.top_p": job.sampling.top_p,
+            "gen_ai.response.id": job.request_id,
+            "gen_ai.usage.input_tokens": len(job.prompt_token_ids),
+            "treadle.slo_class": job.slo.name,
+            "treadle.tenant": job.tenant,
+        }
+    )
+
+
+def describe_outcome(span: Span, outcome: str, timeline: Timeline, *, is_error: bool) -> None:
+    """How it went."""
+    span.set_attribute("treadle.outcome", outcome)
+    span.set_attribute("gen_ai.usage.output_tokens", timeline.num_tokens)
+    if timeline.ttft_s is not None:
+        span.set_attribute("gen_ai.server.time_to_first_token", timeline.ttft_s)
+    if timeline.tpot_s is not None:
+        span.set_attribute("gen_ai.server.time_per_output_token", timeline.tpot_s)
+    if is_error:
+        span.set_status(Status(StatusCode.ERROR, outcome))

@@ -1,0 +1,72 @@
+"""The account of one call to an endpoint: what is known of it so far, and what is published when it is over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import structlog
+from opentelemetry.trace import Span
+
+from gateway import tracing
+from gateway.errors import DROPPED_REASON_HEADER, ApiError
+from gateway.metrics import GatewayMetrics
+from gateway.request import Job
+from gateway.timeline import Timeline
+
+_log = structlog.get_logger("gateway.request")
+
+OK = "ok"
+CANCELLED = "cancelled"
+REJECTED = "rejected"
+ERROR = "error"
+_UNKNOWN = "unknown"  # labels of a request that was refused before its model or class was found
+
+
+@dataclass
+class Visit:
+    """Filled in as the request goes on; `close` is called once, however it ends."""
+
+    request_id: str
+    tenant: str
+    span: Span
+    timeline: Timeline
+    job: Job | None = field(default=None, repr=False)
+    """None until the request is admitted."""
+    outcome: str = ERROR
+    """What is not said otherwise has gone wrong."""
+
+    def admit(self, operation: str, job: Job) -> None:
+        """The request is complete and checked."""
+        self.job = job
+        tracing.describe_job(self.span, operation, job)
+
+    def refuse(self, error: ApiError) -> None:
+        """The request is answered with an error: the reason it was dropped for, or whose fault it was."""
+        default = ERROR if error.status >= 500 else REJECTED
+        self.outcome = error.headers.get(DROPPED_REASON_HEADER, default)
+
+    def close(self, metrics: GatewayMetrics, now: float) -> None:
+        """Publish metrics, span attributes and one log event. Prompts, answers and keys are in none of them."""
+        job, timeline = self.job, self.timeline
+        model, slo_class = (job.model, job.slo.name) if job else (_UNKNOWN, _UNKNOWN)
+        labels = (model, slo_class, self.tenant)
+        metrics.count(labels, self.outcome)
+        if job is not None:
+            if self.outcome == OK:
+                metrics.observe(labels, timeline)
+            if self.outcome != CANCELLED:
+                metrics.judge(labels, job.slo, timeline, is_complete=self.outcome == OK)
+        is_error = self.outcome not in {OK, CANCELLED, REJECTED}
+        tracing.describe_outcome(self.span, self.outcome, timeline, is_error=is_error)
+        _log.info(
+            "request_finished",
+            request_id=self.request_id,
+            model=model,
+            slo_class=slo_class,
+            tenant=self.tenant,
+            outcome=self.outcome,
+            prompt_tokens=len(job.prompt_token_ids) if job else 0,
+            output_tokens=timeline.num_tokens,
+            ttft_s=timeline.ttft_s,
+            e2e_s=now - timeline.arrival_s,
+        )

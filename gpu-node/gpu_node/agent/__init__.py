@@ -1,0 +1,1 @@
+"""The node agent: pulls requests from its virtual queue, feeds the engine, sends tokens to the gateways."""

@@ -1,0 +1,78 @@
+"""What the agent's core sees, and what it wants done: by `epoch.py` live, by the simulator without Redis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpu_node.engine.protocol import Command
+from shared.messages import Enqueued, FinishedRequest, Heartbeat, Payload, Tokens
+
+# --- events beside messages from the inbox and from the engine ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A group entry that this node has taken, with its payload; None when the payload is gone or unreadable."""
+
+    entry_id: bytes
+    enqueued: Enqueued
+    payload: Payload | None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Answer to `Pull`: fewer entries than were asked for mean that the group is empty for now."""
+
+    group: str
+    num_asked: int
+    entries: list[Entry]
+
+
+# --- actions --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Take up to ``num_requests`` entries of a group; answered by `Taken`."""
+
+    group: str
+    num_requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """A command for the engine."""
+
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """A group entry that is done with."""
+
+    group: str
+    entry_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """The outcome of a step, in one transaction: tokens by gateway, acknowledged entries, finished requests."""
+
+    tokens: dict[str, Tokens] = field(default_factory=dict)
+    acks: list[Ack] = field(default_factory=list)
+    finished: list[FinishedRequest] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Tell the scheduler and the KV manager how this node is."""
+
+    heartbeat: Heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class NewEpoch:
+    """This epoch is over: drop everything and begin another one."""
+
+
+Action = Pull | Tell | Publish | Beat | NewEpoch

@@ -1,0 +1,80 @@
+"""The engine as a child process: started, spoken to over a socket pair, noticed when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+
+import structlog
+
+from gpu_node.engine.protocol import Command, Event, Shutdown, event_decoder, frame
+
+READ_BYTES = 1 << 16
+STOP_TIMEOUT_S = 10.0  # a step of a large batch may be running when the engine is asked to stop
+
+log = structlog.get_logger()
+
+
+class EngineDiedError(Exception):
+    """The engine process has ended; what it ran is lost."""
+
+
+class EngineProcess:
+    """One life of an engine. After `EngineDiedError` it is of no more use: `stop` it and start another."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._frames = event_decoder()
+
+    @classmethod
+    async def start(cls, node: str) -> EngineProcess:
+        """Start ``python -m gpu_node.engine`` with one end of a socket pair."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", "gpu_node.engine", "--node", node, "--fd", str(theirs.fileno())]
+            process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        log.info("engine started", pid=process.pid)
+        return cls(process, reader, writer)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the engine."""
+        return self._process.pid
+
+    async def send(self, command: Command) -> None:
+        """Hand a command over; waits while the engine is too far behind to read it."""
+        try:
+            self._writer.write(frame(command))
+            await self._writer.drain()
+        except ConnectionError as error:
+            raise EngineDiedError("the engine closed its socket") from error
+
+    async def events(self) -> list[Event]:
+        """The next events; `EngineDiedError` at the end of the stream."""
+        while True:
+            try:
+                data = await self._reader.read(READ_BYTES)
+            except ConnectionError as error:
+                raise EngineDiedError("the engine closed its socket") from error
+            if not data:
+                raise EngineDiedError(f"the engine ended with status {await self._process.wait()}")
+            if events := self._frames.feed(data):
+                return events
+
+    async def stop(self) -> None:
+        """End the engine: politely, then by force."""
+        if self._process.returncode is None:
+            self._writer.write(frame(Shutdown()))
+        self._writer.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), STOP_TIMEOUT_S)
+        except TimeoutError:
+            log.warning("engine killed", pid=self.pid)
+            self._process.kill()
+            await self._process.wait()

@@ -1,0 +1,183 @@
+"""One epoch of a node: inbox, engine and clock feed one queue of events; the core answers; this does it, in order."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from prometheus_client import Counter, Gauge, Histogram
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from gpu_node.agent.actions import Action, Beat, NewEpoch, Publish, Pull, Tell
+from gpu_node.agent.core import AgentCore, Event
+from gpu_node.agent.engine_process import EngineProcess
+from gpu_node.agent.node_bus import NodeBus
+from gpu_node.agent.spans import RunSpans
+from gpu_node.engine.protocol import AbortRequests, EngineReady, ModelFailed, ModelLoaded, Run, Step
+from shared import streams
+from shared.bus import StreamReader
+from shared.messages import Abort, Fence, Load, VirtualQueue
+from shared.tasks import cancel_all
+
+HEARTBEAT_S = 1.0
+MAX_EVENTS = 256  # events that wait for the core; beyond it the readers wait, and the engine with them
+BACKOFF_S = 0.1
+MAX_BACKOFF_S = 2.0
+
+STEPS = Counter("treadle_node_steps_total", "Engine steps published")
+TOKENS = Counter("treadle_node_output_tokens_total", "Output tokens published", ["model"])
+SWAPS = Counter("treadle_model_swaps_total", "Models loaded", ["model"])
+SWAP_S = Histogram("treadle_model_swap_seconds", "Time to load a model", ["model"])
+RUNNING = Gauge("vllm:num_requests_running", "Requests in the engine's batch")
+WAITING = Gauge("vllm:num_requests_waiting", "Requests that wait inside the engine")
+KV_USAGE = Gauge("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1")
+
+log = structlog.get_logger()
+
+
+class EpochOverError(Exception):
+    """What this node ran counts as lost; another epoch has to begin."""
+
+
+class Epoch:
+    """Runs until something ends it; `core` tells how it stands."""
+
+    def __init__(self, redis: Redis, core: AgentCore, engine: EngineProcess) -> None:
+        self.core = core
+        self._redis = redis
+        self._engine = engine
+        self._bus = NodeBus(redis, core.node, core.epoch)
+        self._spans = RunSpans(core.node)
+        self._events: asyncio.Queue[Event] = asyncio.Queue(MAX_EVENTS)
+
+    async def run(self, stopping: asyncio.Task[bool]) -> None:
+        """Serve until ``stopping`` is done; `EpochOverError` or `EngineDiedError` when the epoch ended itself."""
+        reader = await self._open_inbox()
+        loops = [self._read_engine(), self._read_inbox(reader), self._beat(), self._serve()]
+        tasks = [asyncio.create_task(loop) for loop in loops]
+        try:
+            done, _ = await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopping}:
+                task.result()
+        finally:
+            await cancel_all(tasks)
+            self._spans.close()
+            await self._say_goodbye()
+
+    async def _open_inbox(self) -> StreamReader:
+        """Read from now on: what was said to earlier epochs does not concern this one."""
+        reader = StreamReader(self._redis, streams.node_inbox(self.core.node))
+        while True:
+            try:
+                await reader.start()
+            except (RedisError, OSError) as error:
+                log.warning("inbox unreachable", error=str(error))
+                await asyncio.sleep(MAX_BACKOFF_S)
+            else:
+                return reader
+
+    async def _say_goodbye(self) -> None:
+        try:
+            await self._bus.say_goodbye()
+        except (RedisError, OSError) as error:
+            log.warning("no goodbye: the heartbeats will run out instead", error=str(error))
+
+    # --- what feeds the core --------------------------------------------------------------------------------------
+
+    async def _read_engine(self) -> None:
+        while True:
+            for event in await self._engine.events():
+                if not isinstance(event, EngineReady):
+                    await self._events.put(event)
+
+    async def _read_inbox(self, reader: StreamReader) -> None:
+        """Messages of the queue manager and the scheduler; a Redis that is away is waited for."""
+        while True:
+            try:
+                messages = await reader.read()
+            except (RedisError, OSError) as error:
+                log.warning("inbox unreadable", error=str(error))
+                await asyncio.sleep(BACKOFF_S)
+                continue
+            for message in messages:
+                if isinstance(message, VirtualQueue | Abort | Load | Fence):
+                    await self._events.put(message)
+                else:
+                    log.error("not a message for a node", type=type(message).__name__)
+
+    async def _beat(self) -> None:
+        while True:
+            await self._send_beat(Beat(self.core.heartbeat()))
+            await asyncio.sleep(HEARTBEAT_S)
+
+    # --- the core and what it wants done --------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        while True:
+            event = await self._events.get()
+            actions = self.core.handle(event)
+            self._observe(event)
+            for action in actions:
+                await self._do(action)
+
+    async def _do(self, action: Action) -> None:
+        match action:
+            case Pull():
+                await self._pull(action)
+            case Tell(command):
+                if isinstance(command, Run):
+                    self._spans.begin(command)
+                elif isinstance(command, AbortRequests):
+                    self._spans.drop(command.request_ids)
+                await self._engine.send(command)
+            case Publish():
+                self._spans.publish(action)
+                await self._publish(action)
+            case Beat():
+                await self._send_beat(action)
+            case NewEpoch():
+                raise EpochOverError("fenced: the scheduler had declared this node dead")
+
+    async def _pull(self, pull: Pull) -> None:
+        try:
+            taken = await self._bus.pull(pull)
+        except (RedisError, OSError) as error:
+            # the entries may be ours without our knowing which: only a new epoch makes the ledger right again
+            raise EpochOverError(f"unclear whether {pull.group} was pulled: {error}") from error
+        for action in self.core.handle(taken):
+            await self._do(action)
+
+    async def _publish(self, publish: Publish) -> None:
+        """Until it is out: repeating is safe, and while Redis is away the engine waits behind the bounded queue."""
+        backoff_s = BACKOFF_S
+        while True:
+            try:
+                return await self._bus.publish(publish)
+            except (RedisError, OSError) as error:
+                log.warning("step not published, retrying", error=str(error), retry_s=backoff_s)
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+
+    async def _send_beat(self, action: Beat) -> None:
+        try:
+            await self._bus.beat(action.heartbeat)
+        except (RedisError, OSError) as error:
+            log.warning("heartbeat not sent", error=str(error))  # the next one says the same
+
+    def _observe(self, event: Event) -> None:
+        """Metrics and logs."""
+        match event:
+            case Step(chunks=chunks, stats=stats):
+                STEPS.inc()
+                TOKENS.labels(self.core.model).inc(sum(len(chunk.token_ids) for chunk in chunks))
+                RUNNING.set(stats.num_running)
+                WAITING.set(stats.num_waiting)
+                loaded = self.core.loaded
+                KV_USAGE.set(1 - stats.num_free_blocks / loaded.num_blocks if loaded else 0)
+            case ModelLoaded():
+                SWAPS.labels(event.model).inc()
+                SWAP_S.labels(event.model).observe(event.load_s)
+                log.info("model loaded", model=event.model, load_s=event.load_s, num_blocks=event.num_blocks)
+            case ModelFailed():
+                log.error("model cannot be loaded", model=event.model, error=event.error)

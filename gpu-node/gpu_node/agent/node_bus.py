@@ -1,0 +1,82 @@
+"""The agent's side of Redis: pull with its payloads, publish a step, say how the node is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from redis.asyncio import Redis
+
+from gpu_node.agent.actions import Entry, Publish, Pull, Taken
+from shared import scripts, streams
+from shared.bus import bury
+from shared.codec import FIELD, UndecodableError, decode, decode_payload, encode
+from shared.messages import Enqueued, Finished, Heartbeat, NodeGone, Payload
+
+log = structlog.get_logger()
+
+
+class NodeBus:
+    """Redis operations of one epoch of a node. They raise `RedisError`; the agent decides what that means."""
+
+    def __init__(self, redis: Redis, node: str, epoch: str) -> None:
+        self._redis = redis
+        self._node = node
+        self._epoch = epoch
+        self._pull = redis.register_script(scripts.PULL)
+
+    async def pull(self, pull: Pull) -> Taken:
+        """Take entries of a group; the queue manager is told in the same atomic step."""
+        prefix = streams.payload("")
+        reply: Any = await self._pull(
+            keys=[streams.group(pull.group), streams.QUEUE],
+            args=[streams.CONSUMER_GROUP, self._epoch, pull.num_requests, self._node, self._epoch, pull.group, prefix],
+        )
+        entries = []
+        for entry_id, data, payload in reply:
+            enqueued = decode(data)
+            assert isinstance(enqueued, Enqueued), "only the queue manager writes to a group"
+            entries.append(Entry(entry_id, enqueued, await self._payload(enqueued.request_id, payload)))
+        return Taken(pull.group, pull.num_requests, entries)
+
+    async def _payload(self, request_id: str, data: bytes | None) -> Payload | None:
+        if data is None:
+            return None
+        try:
+            return decode_payload(data)
+        except UndecodableError as error:
+            log.error("payload undecodable", request_id=request_id, error=str(error))
+            await bury(self._redis, streams.payload(request_id), b"", {FIELD: data}, str(error))
+            return None
+
+    async def publish(self, publish: Publish) -> None:
+        """One transaction: tokens to each gateway that still exists, acknowledgements, what finished.
+
+        Safe to repeat: gateways drop tokens by index, acknowledging twice does nothing, the queue manager forgets once.
+        """
+        async with self._redis.pipeline(transaction=True) as pipe:
+            for gateway, tokens in publish.tokens.items():
+                # NOMKSTREAM: the stream of a gateway that has gone must not come back
+                fields: dict[Any, Any] = {FIELD: encode(tokens)}
+                pipe.xadd(streams.tokens(gateway), fields, maxlen=streams.MAX_TOKEN_BACKLOG, nomkstream=True)
+            for ack in publish.acks:
+                pipe.xack(streams.group(ack.group), streams.CONSUMER_GROUP, ack.entry_id)
+                pipe.xdel(streams.group(ack.group), ack.entry_id)
+            if publish.finished:
+                finished = Finished(node=self._node, epoch=self._epoch, requests=publish.finished)
+                pipe.xadd(streams.QUEUE, {FIELD: encode(finished)})
+            await pipe.execute(raise_on_error=False)
+
+    async def beat(self, heartbeat: Heartbeat) -> None:
+        """One heartbeat to the scheduler and to the KV manager."""
+        await self._tell_services(encode(heartbeat))
+
+    async def say_goodbye(self) -> None:
+        """Hand the node's work back at once instead of letting the heartbeats run out."""
+        await self._tell_services(encode(NodeGone(node=self._node, epoch=self._epoch)))
+
+    async def _tell_services(self, data: bytes) -> None:
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for stream in (streams.SCHEDULER, streams.KV):
+                pipe.xadd(stream, {FIELD: data}, maxlen=streams.MAX_SERVICE_LOG, approximate=True)
+            await pipe.execute()

@@ -1,0 +1,1 @@
+"""Bookkeeping of the engine: which tokens of which sequences are computed next, and in which blocks. No tensors."""

@@ -1,0 +1,45 @@
+"""The engine process: ``python -m gpu_node.engine --node NAME --fd N``, started by the node agent."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+import sys
+import time
+
+import structlog
+import torch
+
+from gpu_node.engine.connection import Connection
+from gpu_node.engine.engine import Engine
+from gpu_node.engine.server import Server
+from gpu_node.executors.reference import ReferenceExecutor
+from shared.config import load_config
+from shared.telemetry import configure_logging
+
+
+def main() -> int:
+    """Serve the agent at the other end of the inherited socket; the process's exit status."""
+    parser = argparse.ArgumentParser(prog="python -m gpu_node.engine", description=__doc__)
+    parser.add_argument("--node", required=True, help="name of the node in the configuration")
+    parser.add_argument("--fd", required=True, type=int, help="inherited Unix stream socket to the agent")
+    arguments = parser.parse_args()
+    configure_logging("engine", instance=arguments.node)
+    # Ctrl-C in a terminal reaches every process of the group; the agent alone says when its engine ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        config = load_config()
+        torch.set_num_threads(config.node(arguments.node).num_threads)
+        executor = ReferenceExecutor(config.engine)
+        with socket.socket(fileno=arguments.fd) as sock:
+            engine = Engine(executor, config.engine)
+            Server(Connection(sock), engine, config, executor.device, time.monotonic).run()
+    except Exception:  # the state is unknown now: say what happened, end, and be started anew by the agent
+        structlog.get_logger().exception("engine failed")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

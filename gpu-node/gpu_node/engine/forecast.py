@@ -1,0 +1,65 @@
+"""How many KV blocks a batch will come to need: the peak over the coming steps, not the sum of the worst cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+WINDOW_REQUESTS = 64
+"""A mean forgets requests older than about this many, so it follows a change of the load."""
+
+
+class RunningMean:
+    """Mean of the last observations, exact until there are `WINDOW_REQUESTS`, exponentially weighted from then on."""
+
+    def __init__(self) -> None:
+        self._num_observed = 0
+        self._mean = 0.0
+
+    def observe(self, value: float) -> None:
+        """Take one more value into account."""
+        self._num_observed += 1
+        self._mean += (value - self._mean) / min(self._num_observed, WINDOW_REQUESTS)
+
+    def value(self, default: float) -> float:
+        """The mean; ``default`` before the first observation."""
+        return self._mean if self._num_observed else default
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """KV slots that one sequence will need: ``num_tokens`` soon, then ``num_growth_tokens`` more, one each step."""
+
+    num_tokens: int
+    num_growth_tokens: int
+    blocks: Sequence[int] = ()
+    """Blocks that it holds, or would take over from the prefix cache; counted once among all sequences."""
+
+
+def peak_blocks(demands: Iterable[Demand], block_size: int) -> int:
+    """Upper bound of the blocks held at once while all ``demands`` grow, if none is added.
+
+    Memory only falls when a sequence ends, so the peak lies at one of the ends. Just before the end of the sequence
+    that grows by g, the ones alive are those that grow by g or more, and each has grown by g.
+    (Admission by predicted peak memory: NanoFlow, OSDI'25, §4.2.1.)
+    """
+    peak = num_tokens = num_shared_blocks = 0
+    seen: set[int] = set()
+    longest_first = sorted(demands, key=lambda demand: -demand.num_growth_tokens)
+    for num_alive, demand in enumerate(longest_first, start=1):
+        num_tokens += demand.num_tokens
+        num_shared_blocks += sum(block in seen for block in demand.blocks)
+        seen.update(demand.blocks)
+        # each sequence's last block may be filled by one token only: block_size - 1 slots of it are waste
+        num_slots = num_tokens + num_alive * (demand.num_growth_tokens + block_size - 1)
+        peak = max(peak, num_slots // block_size - num_shared_blocks)
+    return peak
+
+
+def expected_growth(num_output_tokens: int, mean_output_tokens: float, max_growth_tokens: int) -> int:
+    """Output tokens still to come, as far as the mean length tells, and never more than may come.
+
+    A sequence that has outlived the mean is expected to last for the mean once more: lengths are taken as memoryless.
+    """
+    left = mean_output_tokens - num_output_tokens
+    return min(max_growth_tokens, round(left if left > 0 else mean_output_tokens))

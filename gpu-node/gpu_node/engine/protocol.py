@@ -1,0 +1,180 @@
+"""What node agent and engine process say to each other: length-prefixed MessagePack frames over a Unix stream socket.
+
+A frame is a 4-byte big-endian length and that many bytes of MessagePack. Both ends run the same version (the agent
+starts the engine), so anything that does not decode is a defect or a torn stream: fatal, never skipped.
+
+`frame` and `FrameDecoder` do no I/O: the engine uses them over a plain socket, the agent over asyncio streams.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Generic, TypeVar
+
+import msgspec
+
+from shared.messages import Chunk, Payload
+
+MAX_FRAME_BYTES = 16 << 20
+"""A prompt of a million tokens takes 5 MB; a longer frame is a torn stream, not a message."""
+
+_LENGTH = struct.Struct(">I")
+
+T = TypeVar("T")
+
+
+class ProtocolError(ValueError):
+    """Bytes on the engine's socket that are no frame of this version; the connection cannot go on."""
+
+
+class _Frame(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
+    """Base of everything that travels in a frame."""
+
+
+# --- agent -> engine ------------------------------------------------------------------------------------------------
+
+
+class LoadModel(_Frame, frozen=True):
+    """Load the model configured under this name. Answered by `ModelLoaded` or `ModelFailed`.
+
+    Refused while sequences of another model exist: drain, abort or `Reset` first.
+    """
+
+    model: str
+
+
+class Run(_Frame, frozen=True):
+    """Run one attempt of a request. A newer attempt replaces an older one; the same attempt twice runs once."""
+
+    payload: Payload
+
+
+class AbortRequests(_Frame, frozen=True):
+    """Forget these requests and free what they hold. Unknown ids are ignored; no chunk is sent for them."""
+
+    request_ids: list[str]
+
+
+class Reset(_Frame, frozen=True):
+    """Drop every sequence. The model stays loaded."""
+
+
+class Shutdown(_Frame, frozen=True):
+    """Exit with status 0 at once; what runs is lost. The end of the stream means the same."""
+
+
+Command = LoadModel | Run | AbortRequests | Reset | Shutdown
+
+
+# --- engine -> agent ------------------------------------------------------------------------------------------------
+
+
+class EngineStats(msgspec.Struct, frozen=True):
+    """The engine's state behind the event that carries it."""
+
+    num_running: int
+    num_waiting: int
+    num_free_blocks: int
+    """Blocks that no sequence holds; some of them still hold prefixes that can be reused."""
+    num_admittable: int
+    """How many more requests the engine expects to be able to run now; pull no more than this."""
+    tokens_per_s: float
+    """Output tokens per second of step time, exponentially weighted."""
+    step_s: float
+    """Duration of the last step."""
+    num_received: int = 0
+    """`Run` commands read so far: what the agent has sent beyond these is not yet counted in ``num_admittable``."""
+
+
+class EngineReady(_Frame, frozen=True):
+    """First event: the process is up and reads commands."""
+
+    device: str
+
+
+class ModelLoaded(_Frame, frozen=True):
+    """The model is ready; blocks of the model before it are gone."""
+
+    model: str
+    num_blocks: int
+    block_size: int
+    block_bytes: int
+    max_model_len: int
+    load_s: float
+    """0.0 when it was loaded already."""
+
+
+class ModelFailed(_Frame, frozen=True):
+    """The model could not be loaded; what was loaded before still is."""
+
+    model: str
+    error: str
+
+
+class Step(_Frame, frozen=True):
+    """New tokens and ends of requests, one chunk a request; no chunks when only the stats have changed."""
+
+    chunks: list[Chunk]
+    stats: EngineStats
+
+
+Event = EngineReady | ModelLoaded | ModelFailed | Step
+
+
+# --- framing --------------------------------------------------------------------------------------------------------
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def frame(message: Command | Event) -> bytes:
+    """Encode one message with its length in front; `ProtocolError` when it is larger than a frame may be."""
+    body = _encoder.encode(message)
+    if len(body) > MAX_FRAME_BYTES:
+        raise ProtocolError(f"{type(message).__name__} takes {len(body)} bytes; a frame holds {MAX_FRAME_BYTES}")
+    return _LENGTH.pack(len(body)) + body
+
+
+class FrameDecoder(Generic[T]):
+    """Cuts a byte stream into messages; made by `command_decoder` and `event_decoder`."""
+
+    def __init__(self, decoder: msgspec.msgpack.Decoder[T]) -> None:
+        self._decoder = decoder
+        self._buffer = bytearray()
+
+    @property
+    def num_buffered_bytes(self) -> int:
+        """Bytes of a frame that is not complete yet; not 0 at the end of the stream means it was torn."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[T]:
+        """Messages completed by ``data``; `ProtocolError` when the stream holds anything else."""
+        self._buffer += data
+        messages: list[T] = []
+        start = 0
+        while len(self._buffer) - start >= _LENGTH.size:
+            (num_bytes,) = _LENGTH.unpack_from(self._buffer, start)
+            if num_bytes > MAX_FRAME_BYTES:
+                raise ProtocolError(f"a frame claims {num_bytes} bytes; the limit is {MAX_FRAME_BYTES}")
+            body_start = start + _LENGTH.size
+            if len(self._buffer) < body_start + num_bytes:
+                break
+            messages.append(self._decode(self._buffer[body_start : body_start + num_bytes]))
+            start = body_start + num_bytes
+        del self._buffer[:start]
+        return messages
+
+    def _decode(self, body: bytearray) -> T:
+        try:
+            return self._decoder.decode(body)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise ProtocolError(f"a frame does not decode: {error}") from error
+
+
+def command_decoder() -> FrameDecoder[Command]:
+    """The engine's end."""
+    return FrameDecoder(msgspec.msgpack.Decoder(Command))
+
+
+def event_decoder() -> FrameDecoder[Event]:
+    """The agent's end."""
+    return FrameDecoder(msgspec.msgpack.Decoder(Event))

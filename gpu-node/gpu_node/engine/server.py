@@ -1,0 +1,107 @@
+"""The engine process's loop: commands from the agent, steps of the engine, events back. One thread, no asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from gpu_node.engine.connection import AgentGoneError, Connection
+from gpu_node.engine.engine import Engine, EngineBusyError
+from gpu_node.engine.protocol import (
+    AbortRequests,
+    Command,
+    EngineReady,
+    LoadModel,
+    ModelFailed,
+    ModelLoaded,
+    Reset,
+    Run,
+    Shutdown,
+    Step,
+)
+from gpu_node.executors.executor import ModelTooLargeError
+from shared.config import ClusterConfig
+from shared.messages import Chunk
+from shared.model_file import ModelFileError
+
+log = structlog.get_logger()
+
+
+class Server:
+    """Serves one agent until it says `Shutdown` or is gone. Whatever else goes wrong ends the process."""
+
+    def __init__(
+        self, connection: Connection, engine: Engine, config: ClusterConfig, device: str, clock: Callable[[], float]
+    ) -> None:
+        self._connection = connection
+        self._engine = engine
+        self._config = config
+        self._device = device
+        self._clock = clock
+
+    def run(self) -> None:
+        """Step while there is work, with a look at the socket between steps; without work, wait for the socket."""
+        try:
+            self._connection.send(EngineReady(self._device))
+            while self._take_commands(self._connection.receive(wait=not self._engine.has_work)):
+                if self._engine.has_work:
+                    self._step()
+        except AgentGoneError as gone:
+            log.info("engine ends", reason=str(gone))
+
+    def _step(self) -> None:
+        chunks = self._engine.step(self._clock())
+        if chunks:
+            self._connection.send(Step(chunks, self._engine.stats()))
+        if not self._engine.has_work:
+            self._engine.check()  # idle: time to see that no block was lost
+
+    def _take_commands(self, commands: list[Command]) -> bool:
+        """Carry out commands in their order; False on `Shutdown`. The agent then learns what they changed."""
+        chunks: list[Chunk] = []
+        for command in commands:
+            match command:
+                case Shutdown():
+                    return False
+                case LoadModel(model):
+                    self._load(model)
+                case Run(payload):
+                    chunk = self._engine.add(payload)
+                    if chunk is not None:
+                        log.info("request ends at once", request_id=chunk.request_id, error=chunk.error)
+                        chunks.append(chunk)
+                case AbortRequests(request_ids):
+                    self._engine.abort(request_ids)
+                case Reset():
+                    self._engine.reset()
+        if commands:
+            self._connection.send(Step(chunks, self._engine.stats()))
+        return True
+
+    def _load(self, name: str) -> None:
+        started_s = self._clock()
+        was_loaded = self._engine.model is not None and self._engine.model.name == name
+        try:
+            model = self._engine.load_model(self._config.model(name))
+        except KeyError:
+            self._fail(name, f"model {name!r} is not in the configuration")
+        except (ModelFileError, ModelTooLargeError, EngineBusyError) as error:
+            self._fail(name, str(error))
+        else:
+            load_s = 0.0 if was_loaded else self._clock() - started_s
+            log.info("model loaded", model=name, num_blocks=model.num_blocks, load_s=round(load_s, 3))
+            self._connection.send(
+                ModelLoaded(
+                    model=name,
+                    num_blocks=model.num_blocks,
+                    block_size=model.block_size,
+                    block_bytes=model.block_bytes,
+                    max_model_len=model.max_model_len,
+                    load_s=load_s,
+                )
+            )
+
+    def _fail(self, name: str, error: str) -> None:
+        log.error("model not loaded", model=name, error=error)
+        self._connection.send(ModelFailed(name, error))

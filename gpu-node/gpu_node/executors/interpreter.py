@@ -1,0 +1,82 @@
+"""Runs a program operator by operator, each as soon as it is read: the plainest way, and the truth for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from gpu_node import kernels
+from gpu_node.graph.program import POSITIONS, TOKEN_IDS, Kind, Operator, Program
+from gpu_node.kernels.paged_batch import PagedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """What changes from step to step."""
+
+    token_ids: torch.Tensor
+    """int64 [rows]."""
+    batch: PagedBatch
+    draw_rows: torch.Tensor
+    """int64 [draws]: the rows whose logits are wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What stays: weights by name, and the KV cache of each layer."""
+
+    weights: Mapping[str, torch.Tensor]
+    kv_caches: Sequence[torch.Tensor]
+
+
+def run_program(program: Program, device: Device, inputs: StepInputs) -> torch.Tensor:
+    """Run all operators in their order; returns the logits, float32 [draws, vocabulary]."""
+    buffers = {TOKEN_IDS: inputs.token_ids, POSITIONS: inputs.batch.positions}
+    for operator in program.operators:
+        arguments = [buffers[name] for name in operator.inputs]
+        arguments += [device.weights[name] for name in operator.weights]
+        output = _RUN[operator.kind](operator, arguments, device, inputs)
+        if operator.outputs:
+            assert output is not None
+            buffers[operator.outputs[0]] = output
+    return buffers[program.result]
+
+
+_Run = Callable[[Operator, list[torch.Tensor], Device, StepInputs], torch.Tensor | None]
+
+
+def _cache(operator: Operator, device: Device) -> torch.Tensor:
+    assert operator.layer is not None
+    return device.kv_caches[operator.layer]
+
+
+def _rms_norm(operator: Operator, args: list[torch.Tensor], _device: Device, _inputs: StepInputs) -> torch.Tensor:
+    return kernels.rms_norm(args[0], args[1], operator.attributes["epsilon"])
+
+
+def _rope_angles(operator: Operator, args: list[torch.Tensor], _device: Device, _inputs: StepInputs) -> torch.Tensor:
+    return kernels.rope_angles(args[0], int(operator.attributes["head_dim"]), operator.attributes["theta"])
+
+
+def _write_kv(operator: Operator, args: list[torch.Tensor], device: Device, inputs: StepInputs) -> None:
+    kernels.write_kv(args[0], args[1], _cache(operator, device), inputs.batch)
+
+
+def _paged_attention(operator: Operator, args: list[torch.Tensor], device: Device, inputs: StepInputs) -> torch.Tensor:
+    return kernels.paged_attention(args[0], _cache(operator, device), inputs.batch)
+
+
+_RUN: Mapping[Kind, _Run] = {
+    Kind.EMBEDDING: lambda _operator, args, _device, _inputs: kernels.embedding(*args),
+    Kind.RMS_NORM: _rms_norm,
+    Kind.LINEAR: lambda _operator, args, _device, _inputs: kernels.linear(*args),
+    Kind.ROPE_ANGLES: _rope_angles,
+    Kind.ROPE: lambda _operator, args, _device, _inputs: kernels.rope(*args),
+    Kind.WRITE_KV: _write_kv,
+    Kind.PAGED_ATTENTION: _paged_attention,
+    Kind.SILU_MUL: lambda _operator, args, _device, _inputs: kernels.silu_mul(*args),
+    Kind.ADD: lambda _operator, args, _device, _inputs: args[0] + args[1],
+    Kind.SELECT_DRAWS: lambda _operator, args, _device, inputs: args[0][inputs.draw_rows],
+}

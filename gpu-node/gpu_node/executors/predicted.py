@@ -1,0 +1,65 @@
+"""An executor without tensors, for the simulator: a cost model says how long a step takes, tokens are made up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpu_node.engine.model import LoadedModel
+from gpu_node.engine.plan import StepPlan, StepResult
+from gpu_node.executors.counter import uniform
+from gpu_node.executors.executor import num_kv_blocks
+from shared.config import EngineOptions, ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """Seconds of a step: weights are read once, each row is multiplied, each row's context is read from KV blocks."""
+
+    step_s: float
+    token_s: float
+    context_token_s: float
+
+    def predict_s(self, plan: StepPlan) -> float:
+        """Duration of one step; a row at position p reads the keys and values of p + 1 tokens."""
+        num_context_tokens = 0
+        for part in plan.sequences:
+            num_rows = len(part.token_ids)
+            num_context_tokens += num_rows * part.start + num_rows * (num_rows + 1) // 2
+        return self.step_s + self.token_s * plan.num_tokens + self.context_token_s * num_context_tokens
+
+
+class PredictedExecutor:
+    """Runs any model by prediction. The same plans give the same tokens and durations."""
+
+    device = "predicted"
+
+    def __init__(self, cost: StepCost, options: EngineOptions, token_kv_bytes: int, vocab_size: int) -> None:
+        self._cost = cost
+        self._options = options
+        self._token_kv_bytes = token_kv_bytes
+        self._vocab_size = vocab_size
+
+    def load_model(self, spec: ModelSpec) -> LoadedModel:
+        """A model of the given size with no end-of-sequence token: outputs are as long as requests ask for."""
+        block_size = self._options.block_size
+        block_bytes = block_size * self._token_kv_bytes
+        return LoadedModel(
+            name=spec.name,
+            num_blocks=num_kv_blocks(
+                self._options.kv_cache_bytes, block_bytes, block_size, spec.max_model_len, spec.name
+            ),
+            block_size=block_size,
+            block_bytes=block_bytes,
+            max_model_len=spec.max_model_len,
+            vocab_size=self._vocab_size,
+            eos_token_ids=frozenset(),
+        )
+
+    def run(self, plan: StepPlan) -> StepResult:
+        """Predict the duration; each token follows from the request's seed and the token's position alone."""
+        token_ids = {
+            part.sequence_id: int(uniform(part.draw.sampling.seed, part.draw.position) * self._vocab_size)
+            for part in plan.sequences
+            if part.draw is not None
+        }
+        return StepResult(token_ids, self._cost.predict_s(plan))

@@ -1,0 +1,110 @@
+"""The reference executor: programs in plain torch, float32, on the CPU, over a paged KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from gpu_node import kernels
+from gpu_node.engine.model import LoadedModel
+from gpu_node.engine.plan import BlockCopy, ScheduledSequence, StepPlan, StepResult
+from gpu_node.executors.executor import num_kv_blocks
+from gpu_node.executors.interpreter import Device, StepInputs, run_program
+from gpu_node.executors.sampler import sample
+from gpu_node.graph.program import Program
+from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
+from gpu_node.models.config import ModelConfig, read_config
+from gpu_node.models.gguf_weights import load_weights
+from gpu_node.models.llama import build_llama
+from shared.config import EngineOptions, ModelSpec
+from shared.model_file import checked_path, open_gguf
+
+_FLOAT_BYTES = 4
+NOT_FINITE = "the model's logits are not finite numbers"
+
+
+class ReferenceExecutor:
+    """Weights and KV blocks of one model in main memory."""
+
+    device = "cpu"
+
+    def __init__(self, options: EngineOptions) -> None:
+        self._options = options
+        self._program: Program | None = None
+        self._memory = Device({}, ())
+
+    def load_model(self, spec: ModelSpec) -> LoadedModel:
+        """Read a GGUF file and make an empty KV cache. Both models are in memory for a moment.
+
+        Raises `ModelFileError` or `ModelTooLargeError`; then what was loaded before is still there.
+        """
+        path = checked_path(spec)
+        reader = open_gguf(path)
+        config = read_config(reader, path)
+        model = self._sized(spec, config)
+        program = build_llama(config)
+        program.check()
+        weights = load_weights(reader, path, config, program)
+        self._memory = Device(weights, ())  # the old KV cache goes before the new one comes
+        self._memory = Device(weights, _empty_caches(model, config))
+        self._program = program
+        return model
+
+    def run(self, plan: StepPlan) -> StepResult:
+        """Compute one step; logits are made only for the rows that draw a token."""
+        started_s = perf_counter()
+        drawing = [part for part in plan.sequences if part.draw is not None]
+        with torch.inference_mode():
+            self._copy_blocks(plan.copies)
+            logits = self.logits(plan.sequences)
+            tokens = sample(logits, [part.draw for part in drawing if part.draw is not None])
+        outcome = list(zip(drawing, tokens, strict=True))
+        return StepResult(
+            token_ids={part.sequence_id: token for part, token in outcome if token is not None},
+            duration_s=perf_counter() - started_s,
+            errors={part.sequence_id: NOT_FINITE for part, token in outcome if token is None},
+        )
+
+    def logits(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
+        """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""
+        assert self._program is not None
+        paged = [PagedSequence(part.start, len(part.token_ids), part.block_table) for part in sequences]
+        token_ids = [token for part in sequences for token in part.token_ids]
+        ends = np.cumsum([len(part.token_ids) for part in sequences])
+        draw_rows = [int(end) - 1 for part, end in zip(sequences, ends, strict=True) if part.draw is not None]
+        inputs = StepInputs(
+            token_ids=torch.tensor(token_ids, dtype=torch.int64),
+            batch=paged_batch(paged, self._options.block_size),
+            draw_rows=torch.tensor(draw_rows, dtype=torch.int64),
+        )
+        return run_program(self._program, self._memory, inputs)
+
+    def _sized(self, spec: ModelSpec, config: ModelConfig) -> LoadedModel:
+        block_size = self._options.block_size
+        block_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * block_size * _FLOAT_BYTES
+        max_model_len = min(spec.max_model_len, config.context_length)
+        return LoadedModel(
+            name=spec.name,
+            num_blocks=num_kv_blocks(self._options.kv_cache_bytes, block_bytes, block_size, max_model_len, spec.name),
+            block_size=block_size,
+            block_bytes=block_bytes,
+            max_model_len=max_model_len,
+            vocab_size=config.vocab_size,
+            eos_token_ids=config.eos_token_ids,
+        )
+
+    def _copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
+        if copies:
+            sources = torch.tensor([copy.source for copy in copies])
+            destinations = torch.tensor([copy.destination for copy in copies])
+            for cache in self._memory.kv_caches:
+                kernels.copy_blocks(cache, sources, destinations)
+
+
+def _empty_caches(model: LoadedModel, config: ModelConfig) -> list[torch.Tensor]:
+    """Zeros from numpy: the system gives their pages when they are first written, torch would touch them all now."""
+    shape = (model.num_blocks, 2, model.block_size, config.num_kv_heads, config.head_dim)
+    return [torch.from_numpy(np.zeros(shape, dtype=np.float32)) for _ in range(config.num_layers)]

@@ -1,0 +1,1 @@
+"""Programs: models as data. No torch here."""

@@ -1,0 +1,84 @@
+"""The operations in plain torch: the truth that other backends are tested against. Shapes: see the entry module."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+from gpu_node.kernels.paged_batch import AttentionGroup, PagedBatch
+
+
+def embedding(token_ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """Rows of ``table``."""
+    return table[token_ids]
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """``x @ weight.T``."""
+    return functional.linear(x, weight)
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """Root-mean-square normalisation (Zhang, Sennrich, NeurIPS'19)."""
+    return weight * (x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + epsilon))
+
+
+def rope_angles(positions: torch.Tensor, head_dim: int, theta: float) -> torch.Tensor:
+    """Pair i of a head turns by position / theta ** (2i / head_dim) (RoFormer, 2021)."""
+    half = head_dim // 2
+    frequencies = 1.0 / theta ** (torch.arange(half, dtype=torch.float32) / half)
+    angles = positions.to(torch.float32)[:, None] * frequencies
+    return torch.cat((angles.cos(), angles.sin()), dim=-1)
+
+
+def rope(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    """Turn the pairs (i, i + head_dim / 2) of every head."""
+    half = angles.shape[1] // 2
+    cosine, sine = angles[:, None, :half], angles[:, None, half:]
+    first, second = x.view(len(x), -1, 2, half).unbind(dim=2)
+    turned = torch.stack((first * cosine - second * sine, second * cosine + first * sine), dim=2)
+    return turned.view_as(x)
+
+
+def write_kv(k: torch.Tensor, v: torch.Tensor, cache: torch.Tensor, batch: PagedBatch) -> None:
+    """Put each row's key and value into its slot."""
+    head_shape = cache.shape[-2:]
+    cache[batch.blocks, 0, batch.offsets] = k.view(len(k), *head_shape)
+    cache[batch.blocks, 1, batch.offsets] = v.view(len(v), *head_shape)
+
+
+def paged_attention(q: torch.Tensor, cache: torch.Tensor, batch: PagedBatch) -> torch.Tensor:
+    """softmax(q k^T / sqrt(head_dim)) v over each row's own context, group after group."""
+    output = torch.empty_like(q)
+    for group in batch.groups:
+        output[group.rows] = _group_attention(q[group.rows], cache, group)
+    return output
+
+
+def _group_attention(q: torch.Tensor, cache: torch.Tensor, group: AttentionGroup) -> torch.Tensor:
+    num_sequences, num_rows, _ = q.shape
+    num_kv_heads, head_dim = cache.shape[-2:]
+    # heads that share a KV head are further queries to it: [sequences, kv_heads, heads of it, rows, head_dim]
+    queries = q.view(num_sequences, num_rows, num_kv_heads, -1, head_dim).permute(0, 2, 3, 1, 4)
+    num_shared = queries.shape[2]
+    queries = queries.reshape(num_sequences, num_kv_heads, num_shared * num_rows, head_dim)
+    keys = cache[group.block_tables, 0].flatten(1, 2).transpose(1, 2)  # [sequences, kv_heads, tokens, head_dim]
+    values = cache[group.block_tables, 1].flatten(1, 2)
+    # no row of a sequence sees beyond its last one; there may be anything there, and 0 * NaN is NaN
+    values.masked_fill_(~group.visible[:, -1, :, None, None], 0.0)
+    scores = (queries @ keys.transpose(-1, -2)).mul_(head_dim**-0.5)
+    scores = scores.view(num_sequences, num_kv_heads, num_shared, num_rows, -1)
+    scores.masked_fill_(~group.visible[:, None, None], float("-inf"))
+    attended = scores.softmax(dim=-1).flatten(2, 3) @ values.transpose(1, 2)
+    attended = attended.view(num_sequences, num_kv_heads, num_shared, num_rows, head_dim)
+    return attended.permute(0, 3, 1, 2, 4).reshape(num_sequences, num_rows, -1)
+
+
+def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """``silu(gate) * up`` (SwiGLU: Shazeer, 2020)."""
+    return functional.silu(gate) * up
+
+
+def copy_blocks(cache: torch.Tensor, sources: torch.Tensor, destinations: torch.Tensor) -> None:
+    """All sources are read before any destination is written."""
+    cache[destinations] = cache[sources]

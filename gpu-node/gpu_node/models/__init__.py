@@ -1,0 +1,1 @@
+"""Model families: configurations, weights from files, and builders of programs."""

@@ -1,0 +1,1 @@
+"""Decision services: queue manager, scheduler, KV manager; and the simulator that drives their cores."""

@@ -1,0 +1,8 @@
+"""The KV manager's process: configuration and one call."""
+
+from services.kv_manager.core import KvManagerCore
+from shared import streams
+from shared.service import run_service
+
+if __name__ == "__main__":
+    run_service("kv-manager", streams.KV, lambda _: KvManagerCore())

@@ -1,0 +1,92 @@
+"""The KV manager's decisions: memory of every node, by its reports. A fold over its inbox."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shared.core import Effect
+from shared.liveness import Liveness
+from shared.messages import AnyMessage, Heartbeat, NodeGone, Tick
+
+NODE_TIMEOUT_S = 5.0  # room on a node that is silent for this long is no room
+
+
+class NodeMemory(msgspec.Struct):
+    """KV memory of one node. Bytes are zero while no model gives a block its size."""
+
+    node: str
+    epoch: str
+    device: str
+    model: str
+    num_blocks: int
+    num_used_blocks: int
+    block_bytes: int
+    peak_used_blocks: int
+
+
+class State(msgspec.Struct):
+    """Everything the KV manager knows."""
+
+    nodes: dict[str, NodeMemory] = {}
+    alive: Liveness = msgspec.field(default_factory=lambda: Liveness(NODE_TIMEOUT_S))
+
+
+class KvManagerCore:
+    """Knows each node's memory and what is used of it."""
+
+    def __init__(self) -> None:
+        self.state = State()
+
+    @property
+    def wake_at(self) -> float | None:
+        """When the node that was silent longest is forgotten."""
+        return self.state.alive.wake_at
+
+    def handle(self, message: AnyMessage, now: float) -> list[Effect]:
+        """Fold one message in. A message meant for somebody else is an error, and becomes a dead letter."""
+        match message:
+            case Heartbeat():
+                self._report(message, now)
+            case NodeGone(node=name, epoch=epoch):
+                if name in self.state.nodes and self.state.nodes[name].epoch == epoch:
+                    del self.state.nodes[name]
+                    self.state.alive.forget(name)
+            case Tick():
+                for name in self.state.alive.expire(now):
+                    del self.state.nodes[name]
+            case _:
+                raise TypeError(f"{type(message).__name__} is no message for the KV manager")
+        return []
+
+    def _report(self, beat: Heartbeat, now: float) -> None:
+        known = self.state.nodes.get(beat.node)
+        num_used = beat.num_blocks - beat.num_free_blocks
+        same_arena = known is not None and (known.epoch, known.model) == (beat.epoch, beat.model)
+        self.state.nodes[beat.node] = NodeMemory(
+            node=beat.node,
+            epoch=beat.epoch,
+            device=beat.device,
+            model=beat.model,
+            num_blocks=beat.num_blocks,
+            num_used_blocks=num_used,
+            block_bytes=beat.block_bytes,
+            peak_used_blocks=max(num_used, known.peak_used_blocks if known is not None and same_arena else 0),
+        )
+        self.state.alive.hear(beat.node, now)
+
+    def snapshot(self) -> bytes:
+        """The whole state."""
+        return msgspec.msgpack.encode(self.state)
+
+    def restore(self, state: bytes) -> None:
+        """Take over a snapshot."""
+        self.state = msgspec.msgpack.decode(state, type=State)
+
+    def describe(self) -> dict[str, object]:
+        """Memory by node and in all, in bytes and blocks."""
+        nodes = self.state.nodes.values()
+        return {
+            "nodes": {node.node: msgspec.to_builtins(node) for node in nodes},
+            "kv_bytes": sum(node.num_blocks * node.block_bytes for node in nodes),
+            "used_kv_bytes": sum(node.num_used_blocks * node.block_bytes for node in nodes),
+        }

@@ -1,0 +1,1 @@
+"""The queue: request groups, virtual queues, and who is working on what."""

@@ -1,0 +1,8 @@
+"""The queue manager's process: configuration and one call."""
+
+from services.queue_manager.core import QueueManagerCore
+from shared import streams
+from shared.service import run_service
+
+if __name__ == "__main__":
+    run_service("queue-manager", streams.QUEUE, lambda config: QueueManagerCore(config.queue.group_requests))

@@ -1,0 +1,313 @@
+"""The queue manager's decisions: accept, group, place, hand out, take back. A fold over its inbox."""
+
+from __future__ import annotations
+
+import msgspec
+
+from services.queue_manager.groups import RequestGroups
+from services.queue_manager.state import Group, Node, Request, State
+from services.queue_manager.virtual_queues import VirtualQueues
+from shared import streams
+from shared.core import Drop, Effect, Send
+from shared.messages import (
+    Abort,
+    AnyMessage,
+    Attempt,
+    Cancel,
+    Enqueued,
+    Finished,
+    GatewayBeat,
+    GatewayGone,
+    GroupLoad,
+    NodeDown,
+    NodeUp,
+    Plan,
+    PlanRequest,
+    Pulled,
+    Resubmit,
+    Submit,
+    Tick,
+    VirtualQueue,
+)
+
+PLAN_INTERVAL_S = 0.05  # plans are asked for at most this often
+PLAN_TIMEOUT_S = 5.0  # an unanswered request for a plan is sent again
+MAX_PLANNED_GROUPS = 256  # bounds the scheduler's work; the groups due first are planned first
+
+
+class QueueManagerCore:
+    """Owns every accepted request from `Submit` to `Finished`."""
+
+    def __init__(self, max_group_requests: int) -> None:
+        self._max_group_requests = max_group_requests
+        self._adopt(State())
+
+    def _adopt(self, state: State) -> None:
+        self.state = state
+        self._groups = RequestGroups(state, self._max_group_requests)
+        self._queues = VirtualQueues(state)
+
+    # --- the core's surface ---------------------------------------------------------------------------------------
+
+    @property
+    def wake_at(self) -> float | None:
+        """When a gateway may have died, or a plan is to be asked for."""
+        plan = self.state.plan
+        times = [] if self.state.gateways.wake_at is None else [self.state.gateways.wake_at]
+        if plan.asked_at_s is not None:
+            times.append(plan.asked_at_s + PLAN_TIMEOUT_S)
+        elif self._wants_plan():
+            times.append(plan.last_asked_s + PLAN_INTERVAL_S)
+        return min(times, default=None)
+
+    def handle(self, message: AnyMessage, now: float) -> list[Effect]:
+        """Fold one message in. A message meant for somebody else is an error, and becomes a dead letter."""
+        return [*self._dispatch(message, now), *self._ask_for_plan(now)]
+
+    def _dispatch(self, message: AnyMessage, now: float) -> list[Effect]:
+        match message:
+            case Submit():
+                return self._submit(message, now)
+            case Cancel():
+                return self._cancel(message)
+            case Pulled():
+                return self._pulled(message)
+            case Finished():
+                return self._finished(message)
+            case NodeUp():
+                return self._node_up(message)
+            case NodeDown():
+                return self._node_down(message)
+            case Plan():
+                return self._plan(message)
+            case GatewayBeat():
+                self.state.gateways.hear(message.gateway, now)
+                return []
+            case GatewayGone():
+                return self._gateway_gone(message.gateway)
+            case Tick():
+                dead = self.state.gateways.expire(now)
+                return [effect for gateway in dead for effect in self._gateway_gone(gateway)]
+            case _:
+                raise TypeError(f"{type(message).__name__} is no message for the queue manager")
+
+    def snapshot(self) -> bytes:
+        """The whole state."""
+        return msgspec.msgpack.encode(self.state)
+
+    def restore(self, state: bytes) -> None:
+        """Take over a snapshot."""
+        self._adopt(msgspec.msgpack.decode(state, type=State))
+
+    def describe(self) -> dict[str, object]:
+        """Depth of the queue by model and class, and the virtual queues."""
+        return {
+            "num_requests": len(self.state.requests),
+            "groups": [
+                {"group": group.gid, "model": group.model, "slo": group.slo_name, "node": group.node}
+                | {"num_waiting": group.num_waiting, "num_running": len(group.members) - group.num_waiting}
+                for group in self.state.groups.values()
+            ],
+            "nodes": {node.node: {"model": node.model, "queue": node.queue} for node in self.state.nodes.values()},
+        }
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    def _submit(self, message: Submit, now: float) -> list[Effect]:
+        self.state.gateways.hear(message.gateway, now)
+        effects: list[Effect] = []
+        request = self.state.requests.get(message.request_id)
+        if request is None:
+            request = Request(
+                request_id=message.request_id,
+                gateway=message.gateway,
+                model=message.model,
+                slo=message.slo,
+                tenant=message.tenant,
+                max_tokens=message.max_tokens,
+                arrival_s=now,
+                attempt=message.attempt,
+            )
+            self.state.requests[request.request_id] = request
+        elif message.attempt <= request.attempt:
+            return []  # a repetition
+        elif request.group:
+            effects += self._withdraw(request)
+        request.attempt = message.attempt
+        group = self._groups.join(request)
+        entry = Enqueued(
+            request_id=request.request_id,
+            attempt=request.attempt,
+            gateway=request.gateway,
+            traceparent=message.traceparent,
+        )
+        effects.append(Send(streams.group(group.gid), entry))
+        if not group.node:
+            self.state.plan.version += not self._stands_alone(self._queues.append(group))
+        return [*effects, *self._tell(group.node)]
+
+    def _stands_alone(self, node: Node | None) -> bool:
+        """A group at a node with nothing else to do needs no plan."""
+        return node is not None and len(node.queue) == 1
+
+    def _cancel(self, message: Cancel) -> list[Effect]:
+        request = self.state.requests.get(message.request_id)
+        return self._forget(request) if request is not None else []
+
+    def _forget(self, request: Request) -> list[Effect]:
+        del self.state.requests[request.request_id]
+        return self._withdraw(request) if request.group else []
+
+    def _withdraw(self, request: Request) -> list[Effect]:
+        """Take a request out of its group; the node that runs it is told to stop."""
+        effects: list[Effect] = []
+        node = self.state.nodes.get(request.node)
+        if node is not None:
+            abort = Abort(requests=[Attempt(request.request_id, request.attempt)])
+            effects.append(Send(streams.node_inbox(node.node), abort, max_entries=streams.MAX_NODE_INBOX))
+        return [*effects, *self._leave(request)]
+
+    def _leave(self, request: Request) -> list[Effect]:
+        group = self._groups.leave(request)
+        node_name = group.node
+        if group.members:
+            return self._tell(node_name)
+        self._queues.remove(group)
+        self._groups.close(group)
+        # room at one node may be a reason to move what waits at another
+        self.state.plan.version += any(other.num_waiting for other in self.state.groups.values())
+        return [Drop(streams.group(group.gid)), *self._tell(node_name)]
+
+    def _pulled(self, message: Pulled) -> list[Effect]:
+        node = self.state.nodes.get(message.node)
+        taken = [request for attempt in message.requests if (request := self._current(attempt)) is not None]
+        for request in taken:
+            self._groups.pull(request, message.node)
+        if node is None or node.epoch != message.epoch:
+            return self._resubmit(taken)  # pulled by a node that has been declared dead: lost like the rest
+        told = self._told(node)
+        if [gid for gid, _ in told] == [gid for gid, _ in node.told]:
+            node.told = told  # the node knows what it took itself
+            return []
+        return self._tell(node.node)
+
+    def _finished(self, message: Finished) -> list[Effect]:
+        effects: list[Effect] = []
+        for finished in message.requests:
+            request = self._current(Attempt(finished.request_id, finished.attempt))
+            if request is None:
+                continue
+            del self.state.requests[request.request_id]
+            if request.group:  # else a node thought dead has finished it after all
+                self._groups.learn_length(request, finished.output_tokens)
+                effects += self._leave(request)
+        return effects
+
+    def _current(self, attempt: Attempt) -> Request | None:
+        request = self.state.requests.get(attempt.request_id)
+        return request if request is not None and request.attempt == attempt.attempt else None
+
+    # --- nodes ----------------------------------------------------------------------------------------------------
+
+    def _node_up(self, message: NodeUp) -> list[Effect]:
+        effects: list[Effect] = []
+        node = self.state.nodes.get(message.node)
+        if node is not None and node.epoch != message.epoch:
+            effects += self._lose(node)
+            node = None
+        if node is None:
+            node = Node(node=message.node, epoch=message.epoch, model=message.model)
+            self.state.nodes[node.node] = node
+        node.model = message.model
+        for group in self._queues.unplaced():
+            self._queues.append(group)
+        self.state.plan.version += bool(self.state.groups)
+        node.told = []  # a node that speaks up may have missed what it was told before
+        return [*effects, *self._tell(node.node)]
+
+    def _node_down(self, message: NodeDown) -> list[Effect]:
+        node = self.state.nodes.get(message.node)
+        return self._lose(node) if node is not None and node.epoch == message.epoch else []
+
+    def _lose(self, node: Node) -> list[Effect]:
+        """What the node ran goes back to the gateways, which know what the client has; what waited is placed anew."""
+        for gid in list(node.queue):
+            self._queues.remove(self.state.groups[gid])
+        del self.state.nodes[node.node]
+        effects = self._resubmit([request for request in self.state.requests.values() if request.node == node.node])
+        touched = [self._queues.append(group) for group in self._queues.unplaced()]
+        self.state.plan.version += 1
+        for name in dict.fromkeys(other.node for other in touched if other is not None):
+            effects += self._tell(name)
+        return effects
+
+    def _resubmit(self, requests: list[Request]) -> list[Effect]:
+        effects: list[Effect] = []
+        by_gateway: dict[str, list[Attempt]] = {}
+        for request in requests:
+            by_gateway.setdefault(request.gateway, []).append(Attempt(request.request_id, request.attempt))
+            effects += self._leave(request)  # it stays known, with its time of arrival, until it is submitted again
+        for gateway, attempts in by_gateway.items():
+            effects.append(Send(streams.tokens(gateway), Resubmit(requests=attempts), to_existing=True))
+        return effects
+
+    def _tell(self, name: str) -> list[Effect]:
+        """Send a node the head of its virtual queue, if it changed since it was last told."""
+        node = self.state.nodes.get(name)
+        if node is None:
+            return []
+        told = self._told(node)
+        if told == node.told:
+            return []
+        node.told = told
+        message = VirtualQueue(node=node.node, epoch=node.epoch, groups=self._queues.window(node))
+        return [Send(streams.node_inbox(node.node), message, max_entries=streams.MAX_NODE_INBOX)]
+
+    def _told(self, node: Node) -> list[tuple[str, int]]:
+        return [(ref.group, ref.num_waiting) for ref in self._queues.window(node)]
+
+    # --- plans ----------------------------------------------------------------------------------------------------
+
+    def _wants_plan(self) -> bool:
+        plan = self.state.plan
+        return bool(self.state.nodes and self.state.groups) and plan.version != plan.asked_version
+
+    def _ask_for_plan(self, now: float) -> list[Effect]:
+        plan = self.state.plan
+        if plan.asked_at_s is not None and now < plan.asked_at_s + PLAN_TIMEOUT_S:
+            return []
+        timed_out = plan.asked_at_s is not None
+        if not (self._wants_plan() or timed_out) or now < plan.last_asked_s + PLAN_INTERVAL_S:
+            return []
+        plan.asked_at_s = plan.last_asked_s = now
+        plan.asked_version = plan.version
+        loads = sorted((self._load(group) for group in self.state.groups.values()), key=lambda load: load.deadline_s)
+        request = PlanRequest(version=plan.version, groups=loads[:MAX_PLANNED_GROUPS])
+        return [Send(streams.SCHEDULER, request)]
+
+    def _load(self, group: Group) -> GroupLoad:
+        return GroupLoad(
+            group=group.gid,
+            model=group.model,
+            deadline_s=self._groups.start_by_s(group),
+            num_requests=len(group.members),
+            output_tokens=self._groups.expected_output_tokens(group),
+            node=group.node,
+            running=self._groups.is_running(group),
+        )
+
+    def _plan(self, message: Plan) -> list[Effect]:
+        if message.version != self.state.plan.asked_version:
+            return []  # the answer to a question that was asked again since
+        self.state.plan.asked_at_s = None
+        self._queues.apply(message.queues)
+        return [effect for name in self.state.nodes for effect in self._tell(name)]
+
+    # --- gateways -------------------------------------------------------------------------------------------------
+
+    def _gateway_gone(self, gateway: str) -> list[Effect]:
+        """Its clients are gone with it: forget what it asked for, and its stream."""
+        self.state.gateways.forget(gateway)
+        lost = [request for request in self.state.requests.values() if request.gateway == gateway]
+        effects = [effect for request in lost for effect in self._forget(request)]
+        return [*effects, Drop(streams.tokens(gateway))]

@@ -1,0 +1,11 @@
+"""The scheduler's process: configuration and one call."""
+
+from services.scheduler.core import SchedulerCore
+from services.scheduler.placement import solve
+from shared import streams
+from shared.service import run_service
+
+if __name__ == "__main__":
+    run_service(
+        "scheduler", streams.SCHEDULER, lambda config: SchedulerCore([model.name for model in config.models]), solve
+    )

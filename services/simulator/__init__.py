@@ -1,0 +1,1 @@
+"""The simulator: the live cores in virtual time, over an in-memory bus."""

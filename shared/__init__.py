@@ -1,0 +1,1 @@
+"""What every process speaks: messages, stream names, the service loop, configuration, telemetry."""

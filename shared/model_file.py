@@ -1,0 +1,52 @@
+"""Model files on disk: found, checked against their digest, and opened. For processes that read them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from gguf import GGUFReader
+
+from shared.config import ModelSpec, model_path
+from shared.errors import OperatorError
+
+_READ_BYTES = 1 << 20
+
+
+class ModelFileError(OperatorError, ValueError):
+    """A model file that is missing, damaged or not what the configuration says; the text names file and remedy."""
+
+
+def sha256_of(path: Path) -> str:
+    """Hex digest of a file's content."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_READ_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def checked_path(spec: ModelSpec) -> Path:
+    """The model's file, present and with the configured digest; `ModelFileError` otherwise."""
+    path = model_path(spec)
+    if not path.is_file():
+        raise ModelFileError(f"model {spec.name!r}: {path} does not exist; run `treadle models pull`")
+    if spec.sha256 is not None:
+        found = sha256_of(path)
+        if found != spec.sha256:
+            raise ModelFileError(
+                f"model {spec.name!r}: {path} is damaged or another file: its sha256 is {found}, "
+                f"expected {spec.sha256}; delete it and run `treadle models pull`"
+            )
+    return path
+
+
+def open_gguf(path: Path) -> GGUFReader:
+    """Map a GGUF file; `ModelFileError` names the file and its digest when it is truncated or no GGUF file."""
+    try:
+        return GGUFReader(path)
+    except (ValueError, KeyError, IndexError, OverflowError, OSError) as error:
+        # the reader raises whatever its numpy views trip over in a damaged file
+        raise ModelFileError(
+            f"{path} is no readable GGUF file ({error}); its sha256 is {sha256_of(path)}; fetch it again"
+        ) from error

@@ -1,0 +1,96 @@
+"""From a core to a running process: configuration, logs, Redis, admin port, signals, driver. One call a service."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine
+
+import structlog
+import uvloop
+
+from shared.admin import Admin, serve_admin
+from shared.bus import check_reachable, connect
+from shared.config import ClusterConfig, load_config
+from shared.core import Core
+from shared.driver import Driver
+from shared.errors import OperatorError
+from shared.messages import PlacementProblem, Plan
+from shared.solver import Solver
+from shared.telemetry import configure_logging, configure_tracing
+
+INSTANCE_ENV = "TREADLE_INSTANCE"  # a pod's name; two processes of one service must not share it
+DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
+
+log = structlog.get_logger()
+
+
+def run_service(
+    service: str,
+    inbox: str,
+    make_core: Callable[[ClusterConfig], Core],
+    solve: Callable[[PlacementProblem], Plan] | None = None,
+) -> None:
+    """Run a service until SIGTERM; one line on stderr and exit status 2 when it cannot start."""
+    run_process(lambda config: _serve(config, service, inbox, make_core, solve))
+
+
+def run_process(main: Callable[[ClusterConfig], Coroutine[None, None, None]]) -> None:
+    """Load the configuration and run ``main``; what an operator must put right becomes one line, status 2."""
+    try:
+        uvloop.run(main(load_config()))
+    except OperatorError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(2) from error
+
+
+def instance_name(service: str) -> str:
+    """Identity of this process for leases: stable over restarts, so that a restart takes its own lease back at once."""
+    return os.environ.get(INSTANCE_ENV) or f"{service}@{socket.gethostname()}"
+
+
+def redis_url(config: ClusterConfig) -> str:
+    """Address of the cluster's Redis."""
+    return config.redis_url.get_secret_value() if config.redis_url else DEFAULT_REDIS_URL
+
+
+def stop_on_signals() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+async def _serve(
+    config: ClusterConfig,
+    service: str,
+    inbox: str,
+    make_core: Callable[[ClusterConfig], Core],
+    solve: Callable[[PlacementProblem], Plan] | None,
+) -> None:
+    instance = instance_name(service)
+    configure_logging(service, instance)
+    configure_tracing(service, instance, config.otlp_endpoint)
+    stop = stop_on_signals()
+    redis = connect(redis_url(config))
+    await check_reachable(redis)
+    solver = Solver(solve, redis, inbox) if solve else None
+    driver = Driver(lambda: make_core(config), redis, service=service, inbox=inbox, instance=instance, solver=solver)
+    admin = Admin(
+        not_ready=lambda: "" if driver.core else "no core: waiting for the lease or for Redis",
+        status=lambda: driver.core.describe() if driver.core else {},
+    )
+    runner = await serve_admin(admin, config.admin_host, config.admin_port_of(service))
+    try:
+        await driver.run(stop)
+    finally:
+        log.info("stopping")
+        await runner.cleanup()
+        if solver:
+            await solver.close()
+        await redis.aclose()

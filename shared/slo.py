@@ -1,0 +1,27 @@
+"""Service-level objectives of a request: what was promised, and until when it must have started."""
+
+from __future__ import annotations
+
+import msgspec
+
+UNBOUNDED_S = 86_400.0  # a request without any promise is due within a day, so that nothing can starve
+
+
+class Slo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Promise to one request; any subset of the three may be set. All in seconds from arrival.
+
+    ``name`` is the class it came from, or ``custom`` for numbers given by the request.
+    """
+
+    name: str
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    deadline_s: float | None = None
+
+    def start_by_s(self, arrival_s: float) -> float:
+        """Absolute time by which the first token is due: the tighter of TTFT and end-to-end deadline.
+
+        QLM (SoCC'24) §2 orders groups by their end-to-end SLO; with a TTFT promise the first token is due earlier.
+        """
+        bounds = [bound for bound in (self.ttft_s, self.deadline_s) if bound is not None]
+        return arrival_s + (min(bounds) if bounds else UNBOUNDED_S)

@@ -1,0 +1,72 @@
+"""Slow decisions outside a service's loop: one worker process, newest problem first, the answer goes to the inbox."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+import structlog
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from shared.codec import FIELD, decode, encode
+from shared.messages import PlacementProblem, Plan, Solved
+from shared.tasks import cancel_all
+
+log = structlog.get_logger()
+
+
+def _solve_bytes(solve: Callable[[PlacementProblem], Plan], problem: bytes) -> bytes:
+    """Runs in the worker; only bytes and a function's name cross the border."""
+    message = decode(problem)
+    assert isinstance(message, PlacementProblem)
+    return encode(Solved(plan=solve(message)))
+
+
+class Solver:
+    """At most one problem runs and at most one waits: a newer problem replaces the waiting one, which is out of date.
+
+    A lost answer (worker killed, Redis gone) is logged and not retried here: the core asks again in its own time.
+    """
+
+    def __init__(self, solve: Callable[[PlacementProblem], Plan], redis: Redis, inbox: str) -> None:
+        self._solve = solve
+        self._redis = redis
+        self._inbox = inbox
+        self._waiting: PlacementProblem | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._pool: ProcessPoolExecutor | None = None
+
+    def submit(self, problem: PlacementProblem) -> None:
+        """Solve a problem in the background."""
+        self._waiting = problem
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._work())
+
+    async def close(self) -> None:
+        """Stop the worker; what it was solving is dropped."""
+        if self._task is not None:
+            await cancel_all([self._task])
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting is not None:
+            problem, self._waiting = self._waiting, None
+            if self._pool is None:
+                # spawn: a fork would share the sockets of the running loop
+                self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+            try:
+                answer = await loop.run_in_executor(self._pool, _solve_bytes, self._solve, encode(problem))
+                await self._redis.xadd(self._inbox, {FIELD: answer})
+            except BrokenProcessPool:
+                log.error("solver process died", version=problem.version)
+                self._pool = None
+            except (RedisError, OSError) as error:
+                log.warning("solver answer lost", version=problem.version, error=str(error))
+            except Exception:  # a failed solve must not end the service: the core goes on with the plan it has
+                log.exception("solver failed", version=problem.version)

@@ -1,0 +1,73 @@
+"""Every Redis key of Treadle, and the reason for its limit. No other module spells one.
+
+All keys start with ``treadle:``. One cluster owns one Redis database: two clusters on one server use two databases.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Inboxes of services: each is its service's log, trimmed up to the last snapshot (see `shared.driver`), so their length
+# is bounded by SNAPSHOT_EVERY_ENTRIES plus what arrives while the service is down.
+QUEUE: Final = "treadle:queue"
+SCHEDULER: Final = "treadle:scheduler"
+KV: Final = "treadle:kv"
+
+# While the scheduler or the KV manager is down, heartbeats go on: old ones may be lost, since a newer one says the
+# same, and a plan that was asked for meanwhile is asked for again. The queue manager's inbox has no such bound: what
+# stands in it are accepted requests, bounded by what the gateways admit.
+MAX_SERVICE_LOG: Final = 1_000_000
+
+# What could not be decoded, kept for a person to look at: bounded, oldest lost first; it is evidence and not work.
+DEAD_LETTER: Final = "treadle:deadletter"
+MAX_DEAD_LETTERS: Final = 10_000
+
+# A node drops what it has read, so its inbox only grows while the node is down; then nothing in it matters, because a
+# node that comes back begins a new epoch. The bound is far above what a live node can be behind.
+MAX_NODE_INBOX: Final = 10_000
+
+# A gateway trims its tokens up to what it has read. A replica that has fallen this many steps behind has been declared
+# dead long before; should it not be, the gap in the indexes makes it ask again, so nothing is lost silently.
+MAX_TOKEN_BACKLOG: Final = 200_000
+
+# A payload outlives its request only when its gateway dies. Longer than the longest queue TTL that a class may have.
+PAYLOAD_TTL_S: Final = 8 * 86_400
+
+# Consumer group on every group stream; consumers are nodes under their epoch. Its pending list is the ledger of who is
+# working on what.
+CONSUMER_GROUP: Final = "nodes"
+
+
+def node_inbox(node: str) -> str:
+    """What the queue manager and the scheduler say to a node."""
+    return f"treadle:node:{node}"
+
+
+def tokens(gateway: str) -> str:
+    """New tokens and resubmissions for one gateway replica. Made by the gateway; nobody else creates it."""
+    return f"treadle:tokens:{gateway}"
+
+
+def group(gid: str) -> str:
+    """Requests of one group, in order. Entries leave as they are acknowledged; dropped with the group."""
+    return f"treadle:group:{gid}"
+
+
+def payload(request_id: str) -> str:
+    """Token ids and sampling parameters of a request; owned by its gateway."""
+    return f"treadle:req:{request_id}"
+
+
+def state(service: str) -> str:
+    """Hash of a service's last snapshot (``id``, ``state``) and of the committed id (``committed``)."""
+    return f"treadle:state:{service}"
+
+
+def lease(service: str) -> str:
+    """Who is the active instance of a service: ``instance#fencing-token``."""
+    return f"treadle:lease:{service}"
+
+
+def fence(service: str) -> str:
+    """Counter that gives each leadership its fencing token."""
+    return f"treadle:fence:{service}"

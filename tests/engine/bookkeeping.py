@@ -1,0 +1,61 @@
+"""Schedulers of tiny models, and what the tests of bookkeeping do with them."""
+
+from __future__ import annotations
+
+from gpu_node.engine.model import LoadedModel
+from gpu_node.engine.plan import StepPlan, StepResult
+from gpu_node.engine.scheduler import Scheduler
+from shared.config import EngineOptions
+from shared.messages import Chunk, Payload, Sampling
+
+EOS = 99
+STEP_S = 0.01
+
+
+def model(num_blocks: int = 100, block_size: int = 4, max_model_len: int = 64) -> LoadedModel:
+    return LoadedModel("m", num_blocks, block_size, 1024, max_model_len, vocab_size=100, eos_token_ids=frozenset({EOS}))
+
+
+def scheduler(
+    num_blocks: int = 100, block_size: int = 4, max_model_len: int = 64, step_tokens: int = 8, max_num_seqs: int = 4
+) -> Scheduler:
+    options = EngineOptions(block_size=block_size, step_tokens=step_tokens, max_num_seqs=max_num_seqs)
+    return Scheduler(model(num_blocks, block_size, max_model_len), options)
+
+
+def payload(
+    request_id: str, prompt: list[int], max_tokens: int = 4, output: list[int] | None = None, **sampling: object
+) -> Payload:
+    return Payload(
+        request_id=request_id,
+        attempt=0,
+        gateway="g",
+        model="m",
+        prompt_token_ids=prompt,
+        output_token_ids=output or [],
+        sampling=Sampling(max_tokens=max_tokens, **sampling),  # type: ignore[arg-type]
+    )
+
+
+def prompt(num_tokens: int, first: int = 0) -> list[int]:
+    """Different tokens, so that nothing is shared by accident."""
+    return [(first + number) % EOS for number in range(num_tokens)]
+
+
+def result(plan: StepPlan, token: int = 7) -> StepResult:
+    """The same token for every sequence that draws."""
+    return StepResult({part.sequence_id: token for part in plan.sequences if part.draw is not None}, STEP_S)
+
+
+def shape(plan: StepPlan) -> list[tuple[int, int, int, bool]]:
+    """(sequence, start, tokens, draws) of each part: what the golden cases are written in."""
+    return [(part.sequence_id, part.start, len(part.token_ids), part.draw is not None) for part in plan.sequences]
+
+
+def step(one: Scheduler, token: int = 7) -> tuple[list[tuple[int, int, int, bool]], list[Chunk]]:
+    """Plan and commit one step; check the books after both."""
+    plan = one.schedule(now=0.0)
+    one.check()
+    chunks = one.commit(plan, result(plan, token))
+    one.check()
+    return shape(plan), chunks

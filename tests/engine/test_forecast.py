@@ -1,0 +1,44 @@
+"""Predicted peaks, worked by hand with blocks of 4 tokens."""
+
+from __future__ import annotations
+
+from gpu_node.engine.forecast import Demand, RunningMean, expected_growth, peak_blocks
+
+
+def test_one_sequence_peaks_at_its_end() -> None:
+    assert peak_blocks([Demand(5, 0)], 4) == 2
+    assert peak_blocks([Demand(5, 3)], 4) == 2
+    assert peak_blocks([Demand(5, 4)], 4) == 3
+
+
+def test_the_peak_is_not_the_sum_of_the_ends() -> None:
+    # after 4 steps: 12 + 8 slots; then the first is gone and the second grows alone to 20 slots
+    assert peak_blocks([Demand(8, 4), Demand(4, 16)], 4) == (12 + 8 + 2 * 3) // 4
+
+
+def test_shared_blocks_count_once_while_any_holder_lives() -> None:
+    together = [Demand(12, 0, [0, 1, 2]), Demand(12, 0, [0, 1, 3])]
+    assert peak_blocks(together, 4) == (24 + 2 * 3) // 4 - 2
+    # the longer-lived one is charged with the shared blocks: alone at its end it holds them all
+    assert peak_blocks([Demand(8, 0, [0, 1]), Demand(8, 8, [0, 1])], 4) == 4
+
+
+def test_nothing_needs_nothing() -> None:
+    assert peak_blocks([], 4) == 0
+
+
+def test_expected_growth_follows_the_mean_within_the_limit() -> None:
+    assert expected_growth(num_output_tokens=2, mean_output_tokens=10, max_growth_tokens=50) == 8
+    assert expected_growth(num_output_tokens=2, mean_output_tokens=10, max_growth_tokens=3) == 3
+    assert expected_growth(num_output_tokens=12, mean_output_tokens=10, max_growth_tokens=50) == 10
+
+
+def test_the_mean_is_exact_at_first_and_forgets_later() -> None:
+    mean = RunningMean()
+    assert mean.value(default=5.0) == 5.0
+    for value in (1, 2, 6):
+        mean.observe(value)
+    assert mean.value(default=5.0) == 3.0
+    for _ in range(1000):
+        mean.observe(40)
+    assert abs(mean.value(default=0.0) - 40) < 1e-3

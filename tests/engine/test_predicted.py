@@ -1,0 +1,89 @@
+"""The simulator's executor: the engine runs on it as on the real one, without torch in the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from gpu_node.engine.engine import Engine, EngineBusyError
+from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
+from gpu_node.executors.predicted import PredictedExecutor, StepCost
+from shared.config import EngineOptions, ModelSpec
+from shared.messages import Chunk, Payload, Sampling
+
+OPTIONS = EngineOptions(kv_cache_bytes=1 << 20, step_tokens=8, max_num_seqs=2)
+COST = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0001)
+
+
+def engine() -> Engine:
+    one = Engine(PredictedExecutor(COST, OPTIONS, token_kv_bytes=1024, vocab_size=50), OPTIONS)
+    one.load_model(ModelSpec(name="m", source="none", max_model_len=64))
+    return one
+
+
+def payload(request_id: str, attempt: int = 0, output: list[int] | None = None) -> Payload:
+    return Payload(request_id, attempt, "g", "m", [1, 2, 3], Sampling(max_tokens=3, seed=4), output or [])
+
+
+def test_a_step_costs_a_base_and_something_for_each_row_and_each_token_that_a_row_reads() -> None:
+    draw = Draw(Sampling(max_tokens=1), 0)
+    plan = StepPlan((ScheduledSequence(0, (1, 2, 3), 4, (0,), draw), ScheduledSequence(1, (1,), 9, (1,), draw)))
+    assert COST.predict_s(plan) == pytest.approx(0.01 + 4 * 0.001 + (5 + 6 + 7 + 10) * 0.0001)
+
+
+def test_the_engine_runs_and_measures_on_predictions() -> None:
+    one = engine()
+    assert one.add(payload("a")) is None
+    chunks = [chunk for _ in range(3) for chunk in one.step(now=0.0)]
+    assert [chunk.index for chunk in chunks] == [0, 1, 2]
+    assert chunks[-1].finish_reason == "length"
+    stats = one.stats()
+    assert stats.step_s == pytest.approx(0.01 + 0.001 + 5 * 0.0001)
+    assert 3 / 0.05 < stats.tokens_per_s < 3 / 0.03
+    assert (stats.num_running, stats.num_free_blocks, stats.num_received) == (0, 64, 1)
+    # resumed elsewhere it makes the same tokens
+    tokens = [token for chunk in chunks for token in chunk.token_ids]
+    other = engine()
+    other.add(payload("a", output=tokens[:1]))
+    assert [other.step(0.0)[0].token_ids for _ in range(2)] == [tokens[1:2], tokens[2:]]
+
+
+def test_a_newer_attempt_replaces_an_older_one() -> None:
+    one = engine()
+    one.add(payload("a", attempt=1))
+    assert one.add(payload("a", attempt=1)) is None
+    assert one.add(payload("a", attempt=0)) is None
+    assert one.step(0.0)[0].attempt == 1
+    one.add(payload("a", attempt=2))
+    assert one.step(0.0) == [Chunk("a", 2, 0, one_token())]
+    assert one.stats().num_running == 1
+
+
+def one_token() -> list[int]:
+    one = engine()
+    one.add(payload("x"))
+    return one.step(0.0)[0].token_ids
+
+
+def test_the_model_cannot_change_under_sequences() -> None:
+    one = engine()
+    one.add(payload("a"))
+    with pytest.raises(EngineBusyError, match="'m' has sequences"):
+        one.load_model(ModelSpec(name="other", source="none", max_model_len=64))
+    one.reset()
+    assert one.load_model(ModelSpec(name="other", source="none", max_model_len=64)).name == "other"
+
+
+def test_without_a_model_requests_are_refused() -> None:
+    one = Engine(PredictedExecutor(COST, OPTIONS, token_kv_bytes=1024, vocab_size=50), OPTIONS)
+    assert one.add(payload("a")) == Chunk("a", 0, 0, [], "error", "no model is loaded")
+    assert one.stats().num_admittable == 0
+
+
+def test_bookkeeping_and_prediction_do_not_import_torch() -> None:
+    modules = ["engine", "scheduler", "protocol", "server", "connection"]
+    imports = "; ".join(f"import gpu_node.engine.{module}" for module in modules)
+    code = f"{imports}; import gpu_node.executors.predicted, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,76 @@
+"""Frames between agent and engine: whole through any cut of the stream, and nothing else accepted."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+
+from gpu_node.engine.protocol import (
+    MAX_FRAME_BYTES,
+    AbortRequests,
+    Command,
+    EngineStats,
+    Event,
+    LoadModel,
+    ProtocolError,
+    Reset,
+    Run,
+    Shutdown,
+    Step,
+    command_decoder,
+    event_decoder,
+    frame,
+)
+from shared.messages import Chunk, Payload, Sampling
+
+PAYLOAD = Payload("r", 1, "g", "m", [1, 2], Sampling(max_tokens=3), [4])
+COMMANDS: list[Command] = [LoadModel("m"), Run(PAYLOAD), AbortRequests(["r"]), Reset(), Shutdown()]
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_messages_survive_any_cut_of_the_stream(size: int) -> None:
+    data = b"".join(frame(command) for command in COMMANDS)
+    decoder = command_decoder()
+    received = [command for at in range(0, len(data), size) for command in decoder.feed(data[at : at + size])]
+    assert received == COMMANDS
+    assert decoder.num_buffered_bytes == 0
+
+
+def test_the_bytes_of_a_frame() -> None:
+    event: Event = Step([Chunk("r", 0, 2, [7])], EngineStats(1, 2, 3, 4, 5.0, 6.0, 7))
+    data = frame(event)
+    assert int.from_bytes(data[:4], "big") == len(data) - 4
+    assert msgpack.unpackb(data[4:]) == {
+        "type": "step",
+        "chunks": [{"request_id": "r", "attempt": 0, "index": 2, "token_ids": [7]}],
+        "stats": {
+            "num_running": 1,
+            "num_waiting": 2,
+            "num_free_blocks": 3,
+            "num_admittable": 4,
+            "tokens_per_s": 5.0,
+            "step_s": 6.0,
+            "num_received": 7,
+        },
+    }
+    assert event_decoder().feed(data) == [event]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"\xc1", "does not decode"),
+        (msgpack.packb({"type": "loadmodel"}), "does not decode.*model"),
+        (msgpack.packb({"type": "dance"}), "does not decode.*dance"),
+    ],
+)
+def test_what_does_not_decode_is_fatal(body: bytes, words: str) -> None:
+    with pytest.raises(ProtocolError, match=words):
+        command_decoder().feed(len(body).to_bytes(4, "big") + body)
+
+
+def test_a_frame_has_a_largest_size_at_both_ends() -> None:
+    with pytest.raises(ProtocolError, match="the limit is"):
+        command_decoder().feed((MAX_FRAME_BYTES + 1).to_bytes(4, "big"))
+    with pytest.raises(ProtocolError, match="a frame holds"):
+        frame(LoadModel("m" * MAX_FRAME_BYTES))

@@ -1,0 +1,243 @@
+"""Golden cases: blocks of 4 tokens, 8 tokens a step unless said otherwise. Parts are (sequence, start, tokens, draws)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from gpu_node.engine.plan import StepResult
+from gpu_node.engine.scheduler import Scheduler
+from gpu_node.engine.sequence import Request
+from shared.config import EngineOptions
+from shared.messages import Chunk
+from tests.engine.bookkeeping import EOS, STEP_S, model, payload, prompt, result, scheduler, shape, step
+
+
+def test_prefill_then_decode_until_max_tokens() -> None:
+    one = scheduler()
+    assert one.add(payload("a", prompt(5), max_tokens=2)) is None
+    assert step(one) == ([(0, 0, 5, True)], [Chunk("a", 0, 0, [7])])
+    assert step(one) == ([(0, 5, 1, True)], [Chunk("a", 0, 1, [7], "length")])
+    assert not one.has_work
+    assert one.blocks.num_free_blocks == 100
+
+
+def test_a_long_prompt_is_computed_in_chunks_of_the_budget() -> None:
+    one = scheduler()
+    one.add(payload("a", prompt(19), max_tokens=1))
+    assert [step(one)[0] for _ in range(3)] == [[(0, 0, 8, False)], [(0, 8, 8, False)], [(0, 16, 3, True)]]
+
+
+def test_decodes_come_first_and_prefill_takes_what_is_left() -> None:
+    one = scheduler()
+    one.add(payload("a", prompt(3), max_tokens=9))
+    one.add(payload("b", prompt(12, first=40), max_tokens=9))
+    assert step(one)[0] == [(0, 0, 3, True), (1, 0, 5, False)]
+    assert step(one)[0] == [(0, 3, 1, True), (1, 5, 7, True)]
+    one.add(payload("c", prompt(9, first=70), max_tokens=9))
+    assert step(one)[0] == [(0, 4, 1, True), (1, 12, 1, True), (2, 0, 6, False)]
+    assert step(one)[0] == [(0, 5, 1, True), (1, 13, 1, True), (2, 6, 3, True)]
+
+
+def test_a_plan_carries_tokens_blocks_and_draw() -> None:
+    one = scheduler()
+    one.add(payload("a", prompt(6), seed=5))
+    plan = one.schedule(now=0.0)
+    (part,) = plan.sequences
+    assert part.token_ids == (0, 1, 2, 3, 4, 5)
+    assert part.block_table == (0, 1)
+    assert part.draw is not None
+    assert (part.draw.position, part.draw.sampling.seed) == (0, 5)
+    one.commit(plan, result(plan))
+    (part,) = one.schedule(now=0.0).sequences
+    assert part.token_ids == (7,)
+    assert part.draw is not None
+    assert part.draw.position == 1
+
+
+def test_no_more_than_max_num_seqs_run_and_the_others_wait_in_order() -> None:
+    one = scheduler(max_num_seqs=2)
+    for name in "abc":
+        one.add(payload(name, prompt(2, first=ord(name)), max_tokens=2))
+    assert step(one)[0] == [(0, 0, 2, True), (1, 0, 2, True)]
+    assert (one.num_running, one.num_waiting) == (2, 1)
+    step(one)
+    assert step(one)[0] == [(2, 0, 2, True)]
+
+
+def test_a_cached_prefix_is_not_computed_again() -> None:
+    one = scheduler()
+    one.add(payload("a", prompt(8), max_tokens=1))
+    step(one)
+    one.add(payload("b", [*prompt(8), 50], max_tokens=1))
+    assert step(one)[0] == [(1, 8, 1, True)]
+
+
+def test_a_resumed_request_goes_on_at_the_next_index() -> None:
+    one = scheduler()
+    one.add(payload("a", prompt(3), max_tokens=4, output=[10, 11]))
+    plan = one.schedule(now=0.0)
+    assert shape(plan) == [(0, 0, 5, True)]
+    assert plan.sequences[0].draw is not None
+    assert plan.sequences[0].draw.position == 2
+    assert one.commit(plan, result(plan)) == [Chunk("a", 0, 2, [7])]
+    assert step(one)[1] == [Chunk("a", 0, 3, [7], "length")]
+
+
+@pytest.mark.parametrize(
+    ("output", "max_tokens", "reason"), [([10, 11], 2, "length"), ([10, EOS], 9, "stop"), ([10, 5], 9, "stop")]
+)
+def test_a_request_that_was_complete_already_ends_at_once(output: list[int], max_tokens: int, reason: str) -> None:
+    one = scheduler()
+    ended = one.add(payload("a", prompt(3), max_tokens, output, stop_token_ids=[5]))
+    assert ended == Chunk("a", 0, 2, [], reason)
+    assert not one.has_work
+
+
+def test_stop_tokens_end_a_request_and_stay_in_its_output() -> None:
+    one = scheduler()
+    one.add(payload("eos", prompt(2)))
+    assert step(one, token=EOS)[1] == [Chunk("eos", 0, 0, [EOS], "stop")]
+    one.add(payload("stop", prompt(2), stop_token_ids=[5]))
+    assert step(one, token=5)[1] == [Chunk("stop", 0, 0, [5], "stop")]
+    one.add(payload("on", prompt(2), ignore_eos=True))
+    assert step(one, token=EOS)[1] == [Chunk("on", 0, 0, [EOS])]
+
+
+def test_the_model_length_ends_a_request() -> None:
+    one = scheduler(max_model_len=16)
+    one.add(payload("a", prompt(14), max_tokens=50))
+    step(one)
+    assert step(one)[1] == [Chunk("a", 0, 0, [7])]
+    assert step(one)[1] == [Chunk("a", 0, 1, [7], "length")]
+
+
+def test_memory_pressure_preempts_the_newest_and_resumes_it_first() -> None:
+    # 5 blocks. Outputs have been short so far, so two requests that may need 4 each are both admitted.
+    one = scheduler(num_blocks=5, step_tokens=16)
+    for number in range(8):
+        one.add(payload(f"short-{number}", prompt(2), max_tokens=1))
+        step(one)
+    one.add(payload("a", prompt(7, first=20), max_tokens=8))
+    one.add(payload("b", prompt(7, first=50), max_tokens=8))
+    one.add(payload("c", prompt(7, first=80), max_tokens=1))
+    assert step(one)[0] == [(8, 0, 7, True), (9, 0, 7, True)]  # 2 blocks each; c does not fit beside them
+    assert step(one)[0] == [(8, 7, 1, True), (9, 7, 1, True)]
+    assert step(one)[0] == [(8, 8, 1, True)]  # a takes the last block, b has none and gives way
+    assert (one.num_running, one.num_waiting, one.num_preemptions) == (1, 2, 1)
+    # b's blocks are still cached, and it comes before c; of its 9 tokens the last is computed, 8 lie there
+    assert one.blocks.match([*prompt(7, first=50), 7, 7]) == [2, 3]
+
+
+def test_a_preempted_request_recomputes_and_its_tokens_go_on() -> None:
+    one = scheduler(num_blocks=5, step_tokens=16)
+    for number in range(8):
+        one.add(payload(f"short-{number}", prompt(2), max_tokens=1))
+        step(one)
+    one.add(payload("a", prompt(7, first=20), max_tokens=8))
+    one.add(payload("b", prompt(7, first=50), max_tokens=8))
+    indexes: dict[str, list[int]] = {"a": [], "b": []}
+    while one.has_work:
+        for chunk in step(one)[1]:
+            indexes[chunk.request_id].append(chunk.index)
+    assert one.num_preemptions > 0
+    assert indexes == {"a": list(range(8)), "b": list(range(8))}
+
+
+def test_with_no_experience_the_worst_case_is_reserved_so_nothing_is_preempted() -> None:
+    one = scheduler(num_blocks=5, step_tokens=16)
+    one.add(payload("a", prompt(7), max_tokens=8))
+    one.add(payload("b", prompt(7, first=50), max_tokens=8))
+    assert step(one)[0] == [(0, 0, 7, True)]
+    while one.has_work:
+        step(one)
+    assert one.num_preemptions == 0
+
+
+def test_the_policy_chooses_the_victim() -> None:
+    class OldestFirst:
+        def victim(self, running: Collection[Request], now: float) -> Request:
+            assert now == 12.5
+            return min(running, key=lambda request: request.order)
+
+    options = EngineOptions(block_size=4, step_tokens=16, max_num_seqs=4)
+    one = Scheduler(model(num_blocks=5), options, OldestFirst())
+    for number in range(8):
+        one.add(payload(f"short-{number}", prompt(2), max_tokens=1))
+        plan = one.schedule(12.5)
+        one.commit(plan, result(plan))
+    one.add(payload("a", prompt(7, first=20), max_tokens=8))
+    one.add(payload("b", prompt(7, first=50), max_tokens=8))
+    for _ in range(3):
+        plan = one.schedule(12.5)
+        one.check()
+        one.commit(plan, result(plan))
+    assert shape(plan) == [(9, 8, 1, True)]  # a, which was to be scheduled first, gave way itself
+
+
+def test_an_aborted_request_is_gone_waiting_or_running() -> None:
+    one = scheduler(max_num_seqs=1)
+    one.add(payload("a", prompt(5)))
+    one.add(payload("b", prompt(5)))
+    step(one)
+    assert one.abort("a")
+    assert one.abort("b")
+    assert not one.abort("b")
+    one.check()
+    assert not one.has_work
+
+
+def test_an_abort_during_a_step_drops_the_result_even_if_the_id_comes_back() -> None:
+    one = scheduler()
+    one.add(payload("a", prompt(5)))
+    plan = one.schedule(now=0.0)
+    one.abort("a")
+    one.add(payload("a", prompt(3, first=50)))
+    assert one.commit(plan, result(plan)) == []
+    one.check()
+    assert step(one) == ([(1, 0, 3, True)], [Chunk("a", 0, 0, [7])])
+
+
+def test_a_failed_draw_ends_only_its_own_request() -> None:
+    one = scheduler()
+    one.add(payload("a", prompt(2)))
+    one.add(payload("b", prompt(2, first=50)))
+    plan = one.schedule(now=0.0)
+    chunks = one.commit(plan, StepResult({1: 7}, STEP_S, errors={0: "broken"}))
+    assert chunks == [Chunk("a", 0, 0, [], "error", "broken"), Chunk("b", 0, 0, [7])]
+    one.check()
+
+
+@pytest.mark.parametrize(
+    ("refused", "words"),
+    [
+        (payload("a", []), "no tokens"),
+        (payload("a", prompt(64)), "64 tokens leave no room"),
+        (payload("a", [0, 100]), "token id 100"),
+        (payload("a", [0, -1]), "token id -1"),
+        (payload("a", prompt(3), max_tokens=40), "42 tokens need 11 KV blocks; the engine has 10"),
+        (payload("a", prompt(3), max_tokens=0), "max_tokens is 0"),
+        (payload("a", prompt(3), temperature=float("nan")), "temperature is nan"),
+        (payload("a", prompt(3), top_k=-1), "top_k is -1"),
+        (payload("a", prompt(3), top_p=0.0), "top_p is 0.0"),
+        (payload("a", prompt(3), min_p=1.5), "min_p is 1.5"),
+    ],
+)
+def test_what_can_never_run_is_refused_at_once(refused: object, words: str) -> None:
+    one = scheduler(num_blocks=10)
+    ended = one.add(refused)  # type: ignore[arg-type]
+    assert ended is not None
+    assert ended.finish_reason == "error"
+    assert words in ended.error
+    assert not one.has_work
+
+
+def test_no_more_is_asked_for_than_can_run() -> None:
+    one = scheduler(num_blocks=32, max_num_seqs=8)
+    assert one.num_admittable == 2  # nothing known: requests of 64 tokens, 16 blocks
+    one.add(payload("a", prompt(7), max_tokens=6))
+    assert one.num_admittable == 7  # 12 slots a request, 3 blocks: places are the limit now
+    for number in range(7):
+        one.add(payload(f"{number}", prompt(7, first=number * 9), max_tokens=6))
+    assert one.num_admittable == 0

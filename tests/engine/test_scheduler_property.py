@@ -1,0 +1,83 @@
+"""Random arrivals and aborts: everything ends, in order, with the tokens it would have had alone; nothing leaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpu_node.engine.plan import StepPlan, StepResult
+from tests.engine.bookkeeping import payload, scheduler
+
+BLOCK_SIZE = 2
+MAX_MODEL_LEN = 16
+
+
+@dataclass(frozen=True)
+class Arrival:
+    step: int
+    prompt: list[int]
+    output: list[int]
+    max_tokens: int
+    aborted_at: int | None
+
+
+arrivals = st.builds(
+    Arrival,
+    step=st.integers(0, 12),
+    prompt=st.lists(st.integers(0, 1), min_size=1, max_size=10),
+    output=st.lists(st.integers(0, 1), max_size=3),
+    max_tokens=st.integers(1, 8),
+    aborted_at=st.none() | st.integers(0, 20),
+)
+
+
+def draw_all(plan: StepPlan) -> StepResult:
+    """A token that depends on the position only, as from a real executor."""
+    drawn = {part.sequence_id: part.draw.position % 2 for part in plan.sequences if part.draw is not None}
+    return StepResult(drawn, 0.01)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    requests=st.lists(arrivals, max_size=8),
+    num_blocks=st.integers(8, 14),
+    step_tokens=st.integers(1, 12),
+    max_num_seqs=st.integers(1, 4),
+)
+def test_everything_ends_and_nothing_leaks(
+    requests: list[Arrival], num_blocks: int, step_tokens: int, max_num_seqs: int
+) -> None:
+    one = scheduler(num_blocks, BLOCK_SIZE, MAX_MODEL_LEN, step_tokens, max_num_seqs)
+    outputs = {number: list(request.output) for number, request in enumerate(requests)}
+    ends: dict[int, str] = {}
+    for step in range(600):
+        for number, request in enumerate(requests):
+            if request.step == step:
+                ended = one.add(payload(str(number), request.prompt, request.max_tokens, request.output))
+                if ended is not None:
+                    ends[number] = ended.finish_reason
+            if request.aborted_at == step and one.abort(str(number)):
+                ends[number] = "aborted"
+        one.check()
+        if one.has_work:
+            plan = one.schedule(now=float(step))
+            one.check()
+            assert 0 < plan.num_tokens <= step_tokens, "every step moves something, within its budget"
+            for chunk in one.commit(plan, draw_all(plan)):
+                number = int(chunk.request_id)
+                assert chunk.index == len(outputs[number]), "no token is lost or doubled"
+                outputs[number] += chunk.token_ids
+                if chunk.finish_reason:
+                    ends[number] = chunk.finish_reason
+            one.check()
+        elif step > 20:
+            break
+    assert ends.keys() == outputs.keys(), "every request ends"
+    assert one.blocks.num_free_blocks == num_blocks
+    for number, request in enumerate(requests):
+        expected = [*request.output, *(position % 2 for position in range(len(request.output), request.max_tokens))]
+        limit = min(len(expected), MAX_MODEL_LEN - len(request.prompt))
+        if ends[number] == "length" and len(request.output) <= limit:
+            assert outputs[number] == expected[:limit]

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from openai import AsyncOpenAI
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import CollectorRegistry
+from transformers import AutoTokenizer
+
+from gateway.app import build_app
+from gateway.context import GatewayContext
+from gateway.dispatcher import Dispatcher
+from gateway.models import ServedModel, load_models
+from shared.admin import listen
+from shared.config import ClusterConfig, model_path
+from tests.gateway.memory_queue import Answer, MemoryQueue
+from tests.gateway.tiny import write_model
+
+
+@dataclass
+class Gateway:
+    """A served gateway and everything around it."""
+
+    url: str
+    queue: MemoryQueue
+    dispatcher: Dispatcher
+    http: aiohttp.ClientSession
+    openai: AsyncOpenAI
+    registry: CollectorRegistry
+    spans: InMemorySpanExporter
+    state: dict[str, str]
+    """``not_ready``: what the ready check says."""
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(name, labels) or 0.0
+
+
+GatewayFactory = Callable[..., Awaitable[Gateway]]
+
+
+@asynccontextmanager
+async def sending(request: Awaitable[aiohttp.ClientResponse]) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
+    """Send a request while the test plays the cluster; gives a function that waits for the answer's JSON."""
+
+    async def answer() -> Any:
+        async with await request as response:
+            return await response.json()
+
+    task = asyncio.create_task(answer())
+
+    async def result() -> Any:
+        return await task
+
+    try:
+        yield result
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture(scope="session")
+def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("models") / "tiny.gguf")
+
+
+@pytest.fixture(scope="session")
+def base_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("models") / "base.gguf", template=None)
+
+
+@pytest.fixture(scope="session")
+def tiny_config(tiny_file: Path, base_file: Path) -> dict[str, Any]:
+    return {
+        "models": [
+            {"name": "tiny", "source": str(tiny_file), "max_model_len": 64},
+            {"name": "org/tiny-b", "source": str(tiny_file), "max_model_len": 32},
+            {"name": "base", "source": str(base_file), "max_model_len": 64},
+        ]
+    }
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tiny_config: dict[str, Any]) -> dict[str, ServedModel]:
+    return load_models(ClusterConfig.model_validate(tiny_config))
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_models: dict[str, ServedModel]) -> ServedModel:
+    return tiny_models["tiny"]
+
+
+@pytest.fixture
+async def start_gateway(
+    tiny_config: dict[str, Any], tiny_models: dict[str, ServedModel]
+) -> AsyncIterator[GatewayFactory]:
+    """Starts gateways on real sockets: ``await start_gateway(answer, **sections of the configuration)``."""
+    async with AsyncExitStack() as stack:
+
+        async def start(answer: Answer | None = None, *, key: str = "none", **sections: Any) -> Gateway:
+            queue = MemoryQueue(answer)
+            dispatcher = Dispatcher(queue, "gateway-0")
+            spans = InMemorySpanExporter()
+            provider = TracerProvider()
+            provider.add_span_processor(SimpleSpanProcessor(spans))
+            state = {"not_ready": ""}
+            context = GatewayContext(
+                config=ClusterConfig.model_validate({**tiny_config, **sections}),
+                models=tiny_models,
+                dispatcher=dispatcher,
+                not_ready=lambda: state["not_ready"],
+                tracer=provider.get_tracer("test"),
+            )
+            runner = await listen(build_app(context), "127.0.0.1", 0)
+            stack.push_async_callback(runner.cleanup)
+            reader = asyncio.create_task(queue.serve(dispatcher))
+            stack.callback(reader.cancel)
+            host, port = runner.addresses[0][:2]
+            url = f"http://{host}:{port}"
+            http = await stack.enter_async_context(aiohttp.ClientSession(url))
+            client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
+            stack.push_async_callback(client.close)
+            return Gateway(url, queue, dispatcher, http, client, context.registry, spans, state)
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def real_path() -> Path:
+    """The file of the first default model."""
+    path = model_path(ClusterConfig().models[0])
+    if not path.is_file():
+        pytest.skip(f"{path} is not there; run `treadle models pull`")
+    return path
+
+
+@pytest.fixture(scope="session")
+def real_model(real_path: Path) -> ServedModel:
+    return load_models(ClusterConfig())["smollm2-135m"]
+
+
+@pytest.fixture(scope="session")
+def reference(real_path: Path) -> Any:
+    """Hugging Face's tokenizer of the same file."""
+    return AutoTokenizer.from_pretrained(str(real_path.parent), gguf_file=real_path.name)

@@ -1,0 +1,100 @@
+"""The cluster behind the gateway, in memory: it keeps payloads as Redis would, and answers as nodes would."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from gateway.dispatcher import Dispatcher
+from gateway.queue_port import QueueUnavailableError
+from shared.messages import Attempt, Chunk, Payload, Resubmit, Submit, Tokens
+
+Answer = Callable[[Payload], Sequence[Chunk]]
+WAIT_S = 5.0
+
+
+class MemoryQueue:
+    """A `QueuePort`. With ``answer`` it plays the nodes too; without, the test sends the tokens itself."""
+
+    def __init__(self, answer: Answer | None = None) -> None:
+        self.answer = answer
+        self.payloads: dict[str, Payload] = {}
+        self.submits: asyncio.Queue[Submit] = asyncio.Queue()
+        self.cancels: asyncio.Queue[str] = asyncio.Queue()
+        self.finishes: asyncio.Queue[str] = asyncio.Queue()
+        self.is_down = False
+        self._inbox: asyncio.Queue[Tokens | Resubmit] = asyncio.Queue()
+
+    async def submit(self, payload: Payload, submit: Submit) -> None:
+        self._check()
+        assert (payload.request_id, payload.attempt) == (submit.request_id, submit.attempt)
+        self.payloads[payload.request_id] = payload
+        self.submits.put_nowait(submit)
+        for chunk in self.answer(payload) if self.answer else []:
+            self._inbox.put_nowait(Tokens(node="node-0", chunks=[chunk]))
+
+    async def cancel(self, request_id: str) -> None:
+        self._check()
+        self.payloads.pop(request_id, None)
+        self.cancels.put_nowait(request_id)
+
+    async def finish(self, request_id: str) -> None:
+        self._check()
+        del self.payloads[request_id]
+        self.finishes.put_nowait(request_id)
+
+    async def serve(self, dispatcher: Dispatcher) -> None:
+        """Deliver what comes, in its order, as the reader of the token stream does."""
+        while True:
+            await dispatcher.deliver(await self._inbox.get())
+            self._inbox.task_done()
+
+    # --- what tests do with it --------------------------------------------------------------------------------------
+
+    async def next_submit(self) -> Submit:
+        return await asyncio.wait_for(self.submits.get(), WAIT_S)
+
+    async def next_cancel(self) -> str:
+        return await asyncio.wait_for(self.cancels.get(), WAIT_S)
+
+    async def next_finish(self) -> str:
+        return await asyncio.wait_for(self.finishes.get(), WAIT_S)
+
+    async def send(self, submit: Submit, index: int, token_ids: Sequence[int], finish_reason: str = "") -> None:
+        """One chunk for this attempt; returns when the gateway has taken it."""
+        chunk = Chunk(submit.request_id, submit.attempt, index, list(token_ids), finish_reason)
+        await self._deliver(Tokens(node="node-0", chunks=[chunk]))
+
+    async def lose(self, *submits: Submit) -> None:
+        """The node that ran these attempts is lost."""
+        await self._deliver(Resubmit(requests=[Attempt(submit.request_id, submit.attempt) for submit in submits]))
+
+    async def _deliver(self, message: Tokens | Resubmit) -> None:
+        self._inbox.put_nowait(message)
+        await asyncio.wait_for(self._inbox.join(), WAIT_S)
+
+    def _check(self) -> None:
+        if self.is_down:
+            raise QueueUnavailableError("connection refused")
+
+
+def saying(text: str, finish_reason: str = "stop", size: int = 3) -> Answer:
+    """Nodes that answer every request with this text, in chunks of ``size`` tokens, as far as max_tokens allows."""
+
+    def answer(payload: Payload) -> list[Chunk]:
+        wanted = [*text.encode(), *(payload.sampling.stop_token_ids if finish_reason == "stop" else [])]
+        tokens = wanted[: payload.sampling.max_tokens]
+        reason = finish_reason if len(tokens) == len(wanted) else "length"
+        starts = range(len(payload.output_token_ids), len(tokens), size)
+        return [
+            Chunk(
+                payload.request_id,
+                payload.attempt,
+                start,
+                tokens[start : start + size],
+                reason if start + size >= len(tokens) else "",
+            )
+            for start in starts
+        ]
+
+    return answer

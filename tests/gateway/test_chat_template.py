@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.chat_template import ChatTemplate, ChatTemplateError
+from gateway.models import ServedModel
+from tests.gateway.tiny import TEMPLATE
+
+USER = {"role": "user", "content": "hi"}
+
+
+def template(source: str) -> ChatTemplate:
+    return ChatTemplate(source, bos_token="<s>", eos_token="</s>")
+
+
+def test_messages_become_a_prompt_for_the_assistant() -> None:
+    assert template(TEMPLATE).render([USER]) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "rendered"),
+    [
+        ("{% if true %}\n  {% if true %}\nx\n  {% endif %}\n{% endif %}", "x\n"),
+        ("{{ bos_token }}{{ eos_token }}", "<s></s>"),
+        ("{% for m in messages %}{% continue %}x{% endfor %}", ""),
+        ("{{ {'a': '<é>'} | tojson }}", '{"a": "<é>"}'),
+        ("{{ [1] | tojson(indent=1) }}", "[\n 1\n]"),
+        ("{{ strftime_now('%Y') | length }}", "4"),
+        ("{{ tools is none and documents is none }}", "True"),
+    ],
+)
+def test_conventions(source: str, rendered: str) -> None:
+    assert template(source).render([USER]) == rendered
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("{{ raise_exception('no system role') }}", "no system role"),
+        ("{{ messages[0].content + 1 }}", "TypeError"),
+        ("{{ 1 // 0 }}", "ZeroDivisionError"),
+        ("{{ missing.field }}", "'missing' is undefined"),
+        ("{{ messages.append(1) }}", "unsafe"),
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+    ],
+)
+def test_what_a_template_refuses_or_may_not_do(source: str, why: str) -> None:
+    with pytest.raises(ChatTemplateError, match=why):
+        template(source).render([USER])
+
+
+def test_an_invalid_template_is_refused_at_once() -> None:
+    with pytest.raises(ChatTemplateError, match="Expected an expression"):
+        template("{% if %}")
+
+
+@pytest.mark.model
+def test_the_real_template_agrees_with_the_reference(real_model: ServedModel, reference: Any) -> None:
+    assert real_model.template is not None
+    tokenizer = real_model.tokenizer
+    for messages in (
+        [USER],
+        [{"role": "system", "content": "Be brief."}, USER],
+        [USER, {"role": "assistant", "content": " 你好 "}, {"role": "user", "content": "\n12  3\n"}],
+    ):
+        rendered = real_model.template.render(messages)
+        assert rendered == reference.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        hidden = [message | {"content": tokenizer.user_text(message["content"])} for message in messages]
+        assert tokenizer.encode_chat(real_model.template.render(hidden)) == tokenizer.encode(rendered)

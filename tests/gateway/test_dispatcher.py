@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.dispatcher import Dispatcher
+from gateway.generation import MAX_FRUITLESS_ATTEMPTS, Delta, Failure
+from gateway.models import ServedModel
+from gateway.queue_port import QueueUnavailableError
+from gateway.request import Job
+from shared.messages import Attempt, Chunk, Payload, Resubmit, Sampling, Submit, Tokens
+from shared.slo import Slo
+from tests.gateway.memory_queue import MemoryQueue
+from tests.gateway.tiny import ids
+
+SLO = Slo(name="interactive", deadline_s=20)
+WAIT_S = 5.0
+
+
+@pytest.fixture
+def queue() -> MemoryQueue:
+    return MemoryQueue()
+
+
+@pytest.fixture
+def dispatcher(queue: MemoryQueue) -> Dispatcher:
+    return Dispatcher(queue, "gateway-0")
+
+
+@pytest.fixture
+def job(tiny: ServedModel) -> Job:
+    return Job(
+        request_id="r",
+        model="tiny",
+        prompt_token_ids=ids("prompt"),
+        sampling=Sampling(max_tokens=10, seed=7),
+        stops=[],
+        token_bytes=tiny.tokenizer.token_bytes,
+        slo=SLO,
+        tenant="acme",
+        traceparent="00-trace",
+    )
+
+
+def tokens(index: int, text: str, finish_reason: str = "", *, attempt: int = 0, request_id: str = "r") -> Tokens:
+    return Tokens(node="node-0", chunks=[Chunk(request_id, attempt, index, ids(text), finish_reason)])
+
+
+def lost(attempt: int, request_id: str = "r") -> Resubmit:
+    return Resubmit(requests=[Attempt(request_id, attempt)])
+
+
+async def test_a_job_becomes_a_payload_and_a_submit(queue: MemoryQueue, dispatcher: Dispatcher, job: Job) -> None:
+    async with dispatcher.run(job):
+        assert await queue.next_submit() == Submit(
+            request_id="r",
+            gateway="gateway-0",
+            model="tiny",
+            slo=SLO,
+            prompt_tokens=6,
+            max_tokens=10,
+            tenant="acme",
+            traceparent="00-trace",
+        )
+        assert queue.payloads["r"] == Payload(
+            request_id="r",
+            attempt=0,
+            gateway="gateway-0",
+            model="tiny",
+            prompt_token_ids=ids("prompt"),
+            sampling=job.sampling,
+            traceparent="00-trace",
+        )
+
+
+async def test_what_is_complete_is_finished_and_forgotten(queue: MemoryQueue, dispatcher: Dispatcher, job: Job) -> None:
+    async with dispatcher.run(job) as request:
+        assert dispatcher.num_inflight == 1
+        await dispatcher.deliver(tokens(0, "ab", "stop"))
+        assert await request.next_delta(WAIT_S) == Delta("ab", 2, "stop")
+    assert dispatcher.num_inflight == 0
+    assert await queue.next_finish() == "r"
+    assert (queue.payloads, queue.cancels.qsize()) == ({}, 0)
+
+
+async def test_what_is_left_early_is_cancelled(queue: MemoryQueue, dispatcher: Dispatcher, job: Job) -> None:
+    async with dispatcher.run(job):
+        await dispatcher.deliver(tokens(0, "ab"))
+    assert await queue.next_cancel() == "r"
+    assert queue.payloads == {}
+
+
+async def test_a_handler_that_is_cancelled_cancels_its_request(
+    queue: MemoryQueue, dispatcher: Dispatcher, job: Job
+) -> None:
+    async def handle() -> None:
+        async with dispatcher.run(job) as request:
+            await request.next_delta(WAIT_S)
+
+    handler = asyncio.create_task(handle())
+    await queue.next_submit()
+    handler.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await handler
+    assert await queue.next_cancel() == "r"
+
+
+async def test_a_lost_attempt_is_submitted_again_with_what_the_client_has(
+    queue: MemoryQueue, dispatcher: Dispatcher, job: Job
+) -> None:
+    async with dispatcher.run(job) as request:
+        await dispatcher.deliver(tokens(0, "abc"))
+        first = await queue.next_submit()
+        await dispatcher.deliver(lost(attempt=0))
+        second = await queue.next_submit()
+        assert (first.attempt, first.prompt_tokens, first.max_tokens) == (0, 6, 10)
+        assert (second.attempt, second.prompt_tokens, second.max_tokens) == (1, 9, 7)
+        payload = queue.payloads["r"]
+        assert (payload.attempt, payload.prompt_token_ids, payload.output_token_ids) == (1, ids("prompt"), ids("abc"))
+        assert payload.sampling == job.sampling
+        await dispatcher.deliver(tokens(3, "OLD", attempt=0))
+        await dispatcher.deliver(tokens(3, "de", "stop", attempt=1))
+        assert await request.next_delta(WAIT_S) == Delta("abcde", 5, "stop")
+
+
+async def test_a_loss_is_answered_once(queue: MemoryQueue, dispatcher: Dispatcher, job: Job) -> None:
+    async with dispatcher.run(job):
+        await dispatcher.deliver(lost(attempt=0))
+        await dispatcher.deliver(lost(attempt=0))
+        assert queue.submits.qsize() == 2
+
+
+async def test_unknown_and_complete_requests_are_not_submitted_again(
+    queue: MemoryQueue, dispatcher: Dispatcher, job: Job
+) -> None:
+    async with dispatcher.run(job):
+        await dispatcher.deliver(lost(attempt=0, request_id="another"))
+        await dispatcher.deliver(tokens(0, "a", request_id="another"))
+        await dispatcher.deliver(tokens(0, "a", "stop"))
+        await dispatcher.deliver(lost(attempt=0))
+        assert queue.submits.qsize() == 1
+
+
+async def test_a_gap_is_a_lost_attempt(queue: MemoryQueue, dispatcher: Dispatcher, job: Job) -> None:
+    async with dispatcher.run(job) as request:
+        await dispatcher.deliver(tokens(0, "a"))
+        await dispatcher.deliver(tokens(2, "c"))
+        assert queue.payloads["r"].output_token_ids == ids("a")
+        await dispatcher.deliver(tokens(1, "bc", "stop", attempt=1))
+        assert await request.next_delta(WAIT_S) == Delta("abc", 3, "stop")
+
+
+async def test_a_request_that_kills_its_nodes_is_given_up(queue: MemoryQueue, dispatcher: Dispatcher, job: Job) -> None:
+    async with dispatcher.run(job) as request:
+        for attempt in range(MAX_FRUITLESS_ATTEMPTS + 1):
+            await dispatcher.deliver(lost(attempt))
+        assert await request.next_delta(WAIT_S) == Delta(failure=Failure.LOST)
+    assert queue.submits.qsize() == MAX_FRUITLESS_ATTEMPTS + 1
+    assert await queue.next_cancel() == "r"
+
+
+async def test_a_message_that_could_not_be_handled_can_be_delivered_again(
+    queue: MemoryQueue, dispatcher: Dispatcher, job: Job
+) -> None:
+    async with dispatcher.run(job):
+        await dispatcher.deliver(tokens(0, "a"))
+        queue.is_down = True
+        with pytest.raises(QueueUnavailableError):
+            await dispatcher.deliver(lost(attempt=0))
+        queue.is_down = False
+        await dispatcher.deliver(lost(attempt=0))
+        assert queue.payloads["r"].attempt == 1
+
+
+async def test_a_queue_that_is_away_at_the_end_costs_the_client_nothing(
+    queue: MemoryQueue, dispatcher: Dispatcher, job: Job
+) -> None:
+    async with dispatcher.run(job):
+        queue.is_down = True
+    assert dispatcher.num_inflight == 0
+
+
+async def test_a_job_that_cannot_be_submitted_leaves_nothing(
+    queue: MemoryQueue, dispatcher: Dispatcher, job: Job
+) -> None:
+    queue.is_down = True
+    with pytest.raises(QueueUnavailableError):
+        async with dispatcher.run(job):
+            pytest.fail("it was not submitted")
+    assert dispatcher.num_inflight == 0
+
+
+async def test_all_can_be_given_up_at_once(dispatcher: Dispatcher, job: Job) -> None:
+    async with dispatcher.run(job) as request:
+        dispatcher.give_up_all()
+        dispatcher.give_up_all()
+        assert await request.next_delta(WAIT_S) == Delta(failure=Failure.LOST)
+
+
+async def test_a_slow_client_finds_everything_in_one_piece(dispatcher: Dispatcher, job: Job) -> None:
+    async with dispatcher.run(job) as request:
+        for index, character in enumerate("abcdefghij"):
+            await dispatcher.deliver(tokens(index, character))
+        assert await request.next_delta(WAIT_S) == Delta("abcdefghij", 10, "length")
+        assert await request.next_delta(timeout_s=0) is None
+
+
+async def test_a_client_that_leaves_during_a_resubmission_leaves_nothing(job: Job) -> None:
+    class SlowQueue(MemoryQueue):
+        """Holds the second attempt back until the client has left."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.is_resubmitting = asyncio.Event()
+            self.may_go_on = asyncio.Event()
+
+        async def submit(self, payload: Payload, submit: Submit) -> None:
+            if submit.attempt:
+                self.is_resubmitting.set()
+                await self.may_go_on.wait()
+            await super().submit(payload, submit)
+
+    queue = SlowQueue()
+    dispatcher = Dispatcher(queue, "gateway-0")
+    async with dispatcher.run(job):
+        delivery = asyncio.create_task(dispatcher.deliver(lost(attempt=0)))
+        await queue.is_resubmitting.wait()
+    queue.may_go_on.set()
+    await delivery
+    assert queue.payloads == {}
+    assert queue.cancels.qsize() == 2

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.generation import MAX_FRUITLESS_ATTEMPTS, Delta, Failure, Generation, Verdict
+from shared.messages import Chunk
+from tests.gateway.tiny import ids
+
+BYTES = [bytes([byte]) for byte in range(256)]
+
+
+def generation(max_tokens: int = 100, stops: list[str] | None = None) -> Generation:
+    return Generation(BYTES, stops or [], max_tokens)
+
+
+def chunk(index: int, text: str, finish_reason: str = "", attempt: int = 0) -> Chunk:
+    return Chunk("r", attempt, index, ids(text), finish_reason)
+
+
+def test_chunks_in_order_give_their_text() -> None:
+    answer = generation()
+    assert answer.accept(chunk(0, "ab")) == Delta("ab", 2)
+    assert answer.accept(chunk(2, "c", "stop")) == Delta("c", 1, "stop")
+    assert answer.ended_by_node
+    assert answer.output_token_ids == ids("abc")
+
+
+def test_a_doubled_chunk_is_ignored() -> None:
+    answer = generation()
+    answer.accept(chunk(0, "abc"))
+    assert answer.accept(chunk(0, "abc")) is Verdict.IGNORED
+    assert answer.accept(chunk(1, "b")) is Verdict.IGNORED
+
+
+def test_of_an_overlap_the_new_part_is_taken() -> None:
+    answer = generation()
+    answer.accept(chunk(0, "abc"))
+    assert answer.accept(chunk(1, "bcde")) == Delta("de", 2)
+
+
+def test_an_end_without_tokens_is_taken_where_the_answer_stands() -> None:
+    answer = generation()
+    answer.accept(chunk(0, "abc"))
+    assert answer.accept(chunk(2, "", "stop")) is Verdict.IGNORED
+    assert answer.accept(chunk(3, "", "length")) == Delta("", 0, "length")
+
+
+def test_a_gap_is_noticed_and_nothing_of_it_taken() -> None:
+    answer = generation()
+    answer.accept(chunk(0, "a"))
+    assert answer.accept(chunk(2, "c")) is Verdict.GAP
+    assert answer.output_token_ids == ids("a")
+
+
+def test_only_the_current_attempt_counts() -> None:
+    answer = generation()
+    answer.accept(chunk(0, "a"))
+    answer.begin_attempt(1)
+    assert answer.accept(chunk(1, "x")) is Verdict.IGNORED
+    assert answer.accept(chunk(1, "b", attempt=1)) == Delta("b", 1)
+
+
+def test_nothing_is_taken_after_the_end() -> None:
+    answer = generation()
+    answer.accept(chunk(0, "a", "stop"))
+    assert answer.accept(chunk(1, "b")) is Verdict.IGNORED
+    assert not answer.may_try_again()
+
+
+def test_a_character_over_a_chunk_border_waits_for_its_end() -> None:
+    thread = "🧵".encode()
+    answer = generation()
+    assert answer.accept(Chunk("r", 0, 0, list(thread[:3]))) == Delta("", 3)
+    assert answer.accept(Chunk("r", 0, 3, [thread[3], *b"!"])) == Delta("🧵!", 2)
+
+
+def test_a_character_over_an_attempt_border_is_whole_too() -> None:
+    thread = "🧵".encode()
+    answer = generation()
+    answer.accept(Chunk("r", 0, 0, list(thread[:2])))
+    answer.begin_attempt(1)
+    assert answer.accept(Chunk("r", 1, 2, list(thread[2:]))) == Delta("🧵", 2)
+
+
+def test_a_stop_string_ends_the_answer_before_it_and_drops_later_tokens() -> None:
+    answer = generation(stops=["\nUser"])
+    assert answer.accept(chunk(0, "yes\nUs")) == Delta("yes", 6)
+    assert answer.accept(chunk(6, "er: more")) == Delta("", 2, "stop")
+    assert len(answer.output_token_ids) == 8
+    assert not answer.ended_by_node
+
+
+def test_what_was_held_back_comes_out_at_the_end() -> None:
+    answer = generation(stops=["abc"])
+    assert answer.accept(chunk(0, "xab")) == Delta("x", 3)
+    assert answer.accept(chunk(3, "", "stop")) == Delta("ab", 0, "stop")
+
+
+def test_an_incomplete_character_at_the_end_is_replaced() -> None:
+    answer = generation()
+    assert answer.accept(Chunk("r", 0, 0, [0xF0], "length")) == Delta("\ufffd", 1, "length")
+
+
+def test_a_node_that_does_not_count_is_cut_off() -> None:
+    answer = generation(max_tokens=3)
+    assert answer.accept(chunk(0, "abcdef")) == Delta("abc", 3, "length")
+    assert answer.accept(chunk(3, "def")) is Verdict.IGNORED
+
+
+def test_a_stop_on_the_last_allowed_token_stays_a_stop() -> None:
+    assert generation(max_tokens=3).accept(chunk(0, "abc", "stop")) == Delta("abc", 3, "stop")
+
+
+def test_an_error_of_the_node_is_a_failure() -> None:
+    assert generation().accept(chunk(0, "a", "error")) == Delta("a", 1, failure=Failure.ENGINE)
+
+
+def test_fruitless_attempts_are_bounded_and_a_token_makes_them_good() -> None:
+    answer = generation()
+    for attempt in range(1, MAX_FRUITLESS_ATTEMPTS):
+        answer.begin_attempt(attempt)
+    assert answer.may_try_again()
+    answer.accept(chunk(0, "a", attempt=answer.attempt))
+    for _ in range(MAX_FRUITLESS_ATTEMPTS):
+        assert answer.may_try_again()
+        answer.begin_attempt(answer.attempt + 1)
+    assert not answer.may_try_again()
+    assert answer.give_up() == Delta(failure=Failure.LOST)
+
+
+@given(text=st.text(max_size=8), data=st.data())
+def test_doubled_chunks_and_lost_nodes_change_nothing(text: str, data: st.DataObject) -> None:
+    tokens = ids(text)
+    answer = generation(max_tokens=len(tokens) + 1)
+    out = ""
+    while not answer.is_over:
+        have = len(answer.output_token_ids)
+        if data.draw(st.booleans()) and answer.may_try_again():
+            answer.begin_attempt(answer.attempt + 1)
+        start = data.draw(st.integers(0, have))
+        end = data.draw(st.integers(start, len(tokens)))
+        is_end = end == len(tokens)
+        attempt = answer.attempt - data.draw(st.integers(0, 1))
+        delta = answer.accept(Chunk("r", attempt, start, tokens[start:end], "stop" if is_end else ""))
+        out += delta.text if isinstance(delta, Delta) else ""
+    assert (out, answer.output_token_ids) == (text, tokens)

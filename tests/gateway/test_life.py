@@ -1,0 +1,110 @@
+"""What happens to a request when clients leave and nodes die, over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import aiohttp
+
+from tests.gateway.conftest import Gateway, GatewayFactory, sending
+from tests.gateway.memory_queue import WAIT_S, saying
+from tests.gateway.tiny import ids
+
+TEXT = "/v1/completions"
+STREAM = {"model": "tiny", "prompt": "x", "stream": True, "max_tokens": 40}
+
+
+async def texts(response: aiohttp.ClientResponse) -> str:
+    """The text of a whole stream."""
+    events = (await asyncio.wait_for(response.text(), WAIT_S)).strip().split("\n\n")
+    assert events[-1] == "data: [DONE]"
+    chunks = [json.loads(event.removeprefix("data: ")) for event in events[:-1]]
+    return "".join(chunk["choices"][0]["text"] for chunk in chunks)
+
+
+async def drained(gateway: Gateway) -> None:
+    """The handler is through, and nothing of its request is left."""
+    await gateway.dispatcher.drain()
+    assert gateway.dispatcher.num_inflight == 0
+    assert gateway.queue.payloads == {}
+
+
+async def test_a_client_that_leaves_before_the_first_token_cancels(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    async with sending(gateway.http.post(TEXT, json=STREAM)):
+        submit = await gateway.queue.next_submit()
+    assert await gateway.queue.next_cancel() == submit.request_id
+    await drained(gateway)
+
+
+async def test_a_client_that_leaves_in_the_middle_cancels(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    async with aiohttp.ClientSession(gateway.url) as client:
+        post = asyncio.create_task(_post(client))
+        submit = await gateway.queue.next_submit()
+        await gateway.queue.send(submit, 0, ids("abc"))
+        response = await asyncio.wait_for(post, WAIT_S)
+        assert b'"text":"abc"' in await response.content.readuntil(b"\n\n")
+        response.close()
+    assert await gateway.queue.next_cancel() == submit.request_id
+    await drained(gateway)
+
+
+async def _post(client: aiohttp.ClientSession) -> aiohttp.ClientResponse:
+    return await client.post(TEXT, json=STREAM)
+
+
+async def test_a_stream_goes_on_after_its_node_is_lost(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    answer = "a 🧵 of 繊維"
+    tokens = ids(answer)
+    async with aiohttp.ClientSession(gateway.url) as client:
+        post = asyncio.create_task(_post(client))
+        first = await gateway.queue.next_submit()
+        await gateway.queue.send(first, 0, tokens[:4])  # in the middle of a character
+        response = await asyncio.wait_for(post, WAIT_S)
+        await gateway.queue.lose(first)
+        second = await gateway.queue.next_submit()
+        assert (second.request_id, second.attempt) == (first.request_id, 1)
+        assert gateway.queue.payloads[second.request_id].output_token_ids == tokens[:4]
+        await gateway.queue.send(first, 4, ids("GHOST"))  # the lost node was only slow
+        await gateway.queue.send(second, 4, tokens[4:7])
+        await gateway.queue.send(second, 4, tokens[4:9])  # some of it twice
+        await gateway.queue.lose(second)
+        third = await gateway.queue.next_submit()
+        await gateway.queue.send(third, 9, tokens[9:], "stop")
+        assert await texts(response) == answer
+    assert await gateway.queue.next_finish() == first.request_id
+    await drained(gateway)
+
+
+async def test_a_gap_is_repaired_by_another_attempt(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    async with sending(gateway.http.post(TEXT, json=STREAM | {"stream": False})) as answer:
+        first = await gateway.queue.next_submit()
+        await gateway.queue.send(first, 0, ids("ab"))
+        await gateway.queue.send(first, 3, ids("d"))
+        second = await gateway.queue.next_submit()
+        await gateway.queue.send(second, 2, ids("cd"), "stop")
+        assert (await answer())["choices"][0]["text"] == "abcd"
+
+
+async def test_many_streams_at_once_keep_apart(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway(lambda payload: saying(bytes(payload.prompt_token_ids).decode() * 5)(payload))
+
+    async def ask(text: str) -> str:
+        stream = await gateway.openai.completions.create(model="tiny", prompt=ids(text), max_tokens=40, stream=True)
+        return "".join([chunk.choices[0].text async for chunk in stream])
+
+    names = [f"n{number}" for number in range(20)]
+    assert await asyncio.gather(*map(ask, names)) == [name * 5 for name in names]
+    await drained(gateway)
+
+
+async def test_when_the_cluster_forgets_everything_clients_are_told(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    async with sending(gateway.http.post(TEXT, json=STREAM)) as answer:
+        await gateway.queue.next_submit()
+        gateway.dispatcher.give_up_all()
+        assert (await answer())["error"]["code"] == "no_endpoints"

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.models import ServedModel, load_models
+from shared.config import ClusterConfig
+from shared.model_file import ModelFileError
+from tests.gateway.tiny import KINDS, TOKENS, write_model
+
+
+def load(path: Path, max_model_len: int = 32) -> dict[str, ServedModel]:
+    spec = {"name": "m", "source": str(path), "max_model_len": max_model_len}
+    return load_models(ClusterConfig.model_validate({"models": [spec]}))
+
+
+def test_models_of_one_file_share_what_was_read(tiny_models: dict[str, ServedModel]) -> None:
+    assert tiny_models["tiny"].tokenizer is tiny_models["org/tiny-b"].tokenizer
+    assert (tiny_models["tiny"].max_model_len, tiny_models["org/tiny-b"].max_model_len) == (64, 32)
+
+
+def test_a_base_model_has_no_template(tiny_models: dict[str, ServedModel]) -> None:
+    assert tiny_models["base"].template is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"model": "llama"}, "tokenizer.ggml.model is 'llama'"),
+        ({"model": None}, "tokenizer.ggml.model is None"),
+        ({"pre": "klingon"}, "tokenizer.ggml.pre is 'klingon'; supported are .*llama-bpe.*smollm"),
+        ({"eos": None}, "eos_token_id is missing"),
+        ({"eos": 999}, "the id 999 of the eos token is outside"),
+        ({"bos": None, "add_bos": True}, "bos_token_id is missing"),
+        ({"kinds": KINDS[:-1]}, "token_type has 263 entries for 264 tokens"),
+        ({"tokens": [*TOKENS[:-1], "a b"]}, "token 263 .* is not written in the byte-level alphabet"),
+        ({"template": "{% if %}"}, "tokenizer.chat_template is no valid template"),
+    ],
+)
+def test_an_unusable_file_is_named_with_the_field(tmp_path: Path, changed: dict[str, Any], why: str) -> None:
+    path = write_model(tmp_path / "broken.gguf", **changed)
+    with pytest.raises(ModelFileError, match=why) as error:
+        load(path)
+    assert str(path) in str(error.value)
+
+
+def test_a_context_longer_than_the_training_is_refused(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "m.gguf", context_length=32)
+    with pytest.raises(ModelFileError, match=r"max_model_len is 33, but .* was trained for 32"):
+        load(path, 33)

@@ -1,0 +1,125 @@
+"""What operators see: health, metrics, logs, traces, the catalogue and the API's document."""
+
+from __future__ import annotations
+
+import re
+
+import openai
+import pytest
+import structlog
+
+from tests.gateway.conftest import GatewayFactory, sending
+from tests.gateway.memory_queue import saying
+from tests.gateway.tiny import ids
+
+LABELS = {"model": "tiny", "slo_class": "interactive", "tenant": "default"}
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+TRACEPARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
+
+
+async def test_models(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    assert [model.id async for model in gateway.openai.models.list()] == ["tiny", "org/tiny-b", "base"]
+    assert (await gateway.openai.models.retrieve("tiny")).owned_by == "treadle"
+    async with gateway.http.get("/v1/models/org/tiny-b") as response:
+        assert (await response.json())["max_model_len"] == 32
+    with pytest.raises(openai.NotFoundError):
+        await gateway.openai.models.retrieve("gpt")
+
+
+async def test_health_needs_no_key_and_readiness_follows_the_queue(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway(keys=[{"key": "k", "tenant": "acme"}])
+    for path in ("/healthz", "/readyz", "/metrics", "/openapi.json", "/status"):
+        async with gateway.http.get(path) as response:
+            assert response.status == 200
+    gateway.state["not_ready"] = "redis is away"
+    async with gateway.http.get("/readyz") as response:
+        assert (response.status, await response.text()) == (503, "redis is away\n")
+
+
+async def test_a_kept_promise_is_counted_with_its_times(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway(saying("abc"))
+    await gateway.openai.completions.create(model="tiny", prompt="x")
+    assert gateway.metric("treadle_requests_total", **LABELS, outcome="ok") == 1
+    assert gateway.metric("treadle_slo_attained_total", **LABELS) == 1
+    for name in ("ttft", "tpot", "e2e"):
+        assert gateway.metric(f"treadle_{name}_seconds_count", **LABELS) == 1
+    async with gateway.http.get("/metrics") as response:
+        assert "treadle_inflight_requests 0.0" in await response.text()
+
+
+async def test_a_promise_without_answer_is_missed(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway(slo_classes={"interactive": {"queue_ttl_s": 0.02}})
+    with pytest.raises(openai.RateLimitError):
+        await gateway.openai.completions.create(model="tiny", prompt="x")
+    assert gateway.metric("treadle_requests_total", **LABELS, outcome="ttl-expired") == 1
+    assert gateway.metric("treadle_slo_missed_total", **LABELS) == 1
+
+
+async def test_what_is_held_is_shown(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    async with sending(gateway.http.post("/v1/completions", json={"model": "tiny", "prompt": "x"})):
+        await gateway.queue.next_submit()
+        assert gateway.metric("treadle_inflight_requests") == 1
+    await gateway.queue.next_cancel()
+
+
+async def test_what_is_refused_is_counted_as_rejected(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    with pytest.raises(openai.NotFoundError):
+        await gateway.openai.completions.create(model="gpt", prompt="x")
+    unknown = {"model": "unknown", "slo_class": "unknown", "tenant": "default"}
+    assert gateway.metric("treadle_requests_total", **unknown, outcome="rejected") == 1
+
+
+async def test_one_log_event_a_request_and_no_word_of_its_text(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway(saying("secretive"), keys=[{"key": "keysecret", "tenant": "acme"}], key="keysecret")
+    with structlog.testing.capture_logs() as logs:
+        await gateway.openai.completions.create(model="tiny", prompt="my secret")
+    (event,) = logs
+    assert event["event"] == "request_finished"
+    assert (event["model"], event["tenant"], event["outcome"]) == ("tiny", "acme", "ok")
+    assert (event["prompt_tokens"], event["output_tokens"]) == (9, 10)
+    assert event["ttft_s"] <= event["e2e_s"]
+    assert "secret" not in repr(logs)
+
+
+async def test_a_span_joins_the_clients_trace_and_the_queues(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    request = gateway.http.post(
+        "/v1/completions", json={"model": "tiny", "prompt": "x"}, headers={"traceparent": TRACEPARENT}
+    )
+    async with sending(request) as answer:
+        submit = await gateway.queue.next_submit()
+        payload = gateway.queue.payloads[submit.request_id]
+        await gateway.queue.send(submit, 0, ids("ab"), "stop")
+        await answer()
+    (span,) = gateway.spans.get_finished_spans()
+    assert (span.name, span.kind.name) == ("text_completion tiny", "SERVER")
+    assert span.context is not None
+    assert submit.traceparent == payload.traceparent == f"00-{TRACE}-{span.context.span_id:016x}-01"
+    assert span.parent is not None
+    assert f"{span.parent.span_id:016x}" == "00f067aa0ba902b7"
+    attributes = dict(span.attributes or {})
+    assert attributes["gen_ai.operation.name"] == "text_completion"
+    assert attributes["gen_ai.request.model"] == "tiny"
+    assert (attributes["gen_ai.usage.input_tokens"], attributes["gen_ai.usage.output_tokens"]) == (1, 2)
+    assert "gen_ai.server.time_to_first_token" in attributes
+
+
+async def test_a_wild_traceparent_is_ignored(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway(saying("a"))
+    await gateway.openai.completions.create(model="tiny", prompt="x", extra_headers={"traceparent": "wild"})
+    assert re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-0[0-9]", (await gateway.queue.next_submit()).traceparent)
+
+
+async def test_the_document_is_complete(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    async with gateway.http.get("/openapi.json") as response:
+        document = await response.json()
+    assert set(document["paths"]) == {"/v1/chat/completions", "/v1/completions", "/v1/models", "/v1/models/{name}"}
+    schemas = document["components"]["schemas"]
+    references = set(re.findall(r"#/components/schemas/(\w+)", repr(document)))
+    assert references <= set(schemas)
+    assert schemas["CompletionRequest"]["properties"]["temperature"]["maximum"] == 2
+    assert "string" in repr(schemas["ChatCompletionRequest"]["properties"]["slo"])

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.body import parse_body
+from gateway.errors import ApiError
+from gateway.openai_schema import INERT, ChatCompletionRequest, CompletionRequest, GenerationRequest
+
+USER = {"role": "user", "content": "hi"}
+CHAT = {"model": "tiny", "messages": [USER]}
+TEXT = {"model": "tiny", "prompt": "hi"}
+
+
+def chat(**fields: Any) -> ChatCompletionRequest:
+    return parse_body(msgspec.json.encode(CHAT | fields), ChatCompletionRequest)
+
+
+def completion(**fields: Any) -> CompletionRequest:
+    return parse_body(msgspec.json.encode(TEXT | fields), CompletionRequest)
+
+
+def refusal(fields: dict[str, Any], model: type[GenerationRequest] = ChatCompletionRequest) -> ApiError:
+    base = CHAT if model is ChatCompletionRequest else TEXT
+    with pytest.raises(ApiError) as error:
+        parse_body(msgspec.json.encode(base | fields), model)
+    assert error.value.status == 400
+    return error.value
+
+
+def test_defaults_are_those_of_openai() -> None:
+    body = chat()
+    assert (body.temperature, body.top_p, body.top_k, body.min_p, body.stop) == (1.0, 1.0, 0, 0.0, [])
+    assert (body.max_tokens, body.seed, body.stream, body.include_usage, body.slo) == (None, None, False, False, None)
+
+
+def test_null_means_not_given() -> None:
+    nulls: dict[str, Any] = dict.fromkeys(["max_tokens", "temperature", "stop", "seed", "stream", "slo", "n", "tools"])
+    assert chat(**nulls) == chat()
+    message = USER | {"name": None, "tool_calls": None}
+    assert chat(messages=[message]) == chat()
+
+
+def test_content_may_come_in_parts() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert chat(messages=[{"role": "user", "content": parts}]).messages[0].content == "ab"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "parsed"), [("a", "a"), (["a"], "a"), ([1, 2], [1, 2]), ([[1, 2]], [1, 2]), ([], [])]
+)
+def test_a_prompt_is_text_or_token_ids(prompt: Any, parsed: Any) -> None:
+    assert completion(prompt=prompt).prompt == parsed
+
+
+def test_a_stop_string_may_stand_alone() -> None:
+    assert chat(stop="x").stop == ["x"]
+    assert len(chat(stop=["x"] * 16).stop) == 16
+
+
+def test_an_slo_is_a_name_or_numbers() -> None:
+    named, numbers = chat(slo="batch-1").slo, chat(slo={"ttft_s": 1, "tpot_s": None}).slo
+    assert named is not None
+    assert named.class_name == "batch-1"
+    assert numbers is not None
+    assert (numbers.class_name, numbers.ttft_s, numbers.tpot_s) == (None, 1.0, None)
+
+
+def test_what_changes_nothing_is_taken() -> None:
+    chat(user="u", metadata={"a": "b"}, store=True, parallel_tool_calls=False)
+    for name, values in INERT.items():
+        for value in values:
+            chat(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n", 2),
+        ("best_of", 2),
+        ("logprobs", True),
+        ("logprobs", 0),
+        ("top_logprobs", 3),
+        ("tools", [{"type": "function"}]),
+        ("tool_choice", "required"),
+        ("response_format", {"type": "json_object"}),
+        ("logit_bias", {"1": 5}),
+        ("presence_penalty", 0.5),
+        ("frequency_penalty", -1),
+        ("echo", True),
+        ("suffix", "x"),
+        ("use_beam_search", True),
+        ("service_tier", "flex"),
+    ],
+)
+def test_what_is_not_supported_yet_is_refused_by_name(field: str, value: Any) -> None:
+    for model in (ChatCompletionRequest, CompletionRequest):
+        error = refusal({field: value}, model)
+        assert (error.param, error.code) == (field, "unsupported_parameter")
+        assert error.message == f"'{field}' is not supported yet"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": -0.1}, "temperature"),
+        ({"temperature": "0.5"}, "temperature"),
+        ({"temperature": True}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_p": 1.5}, "top_p"),
+        ({"top_k": -2}, "top_k"),
+        ({"min_p": 2}, "min_p"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 1.5}, "max_tokens"),
+        ({"max_completion_tokens": -1}, "max_completion_tokens"),
+        ({"seed": 1 << 63}, "seed"),
+        ({"seed": "x"}, "seed"),
+        ({"stop": [""]}, "stop[0]"),
+        ({"stop": ["x"] * 17}, "stop"),
+        ({"stop": 5}, "stop"),
+        ({"stream": "yes"}, "stream"),
+        ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
+        ({"model": 5}, "model"),
+        ({"messages": []}, "messages"),
+        ({"messages": "hi"}, "messages"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
+        ({"slo": 5}, "slo"),
+        ({"slo": {}}, "slo"),
+        ({"slo": {"ttft_s": 0}}, "slo.ttft_s"),
+        ({"slo": {"ttft_s": "1"}}, "slo.ttft_s"),
+        ({"slo": {"class_name": "x"}}, "slo"),
+        ({"metadata": 5}, "metadata"),
+    ],
+)
+def test_wrong_types_and_ranges_name_the_field(fields: dict[str, Any], param: str) -> None:
+    error = refusal(fields)
+    assert (error.param, error.code) == (param, "invalid_value")
+
+
+@pytest.mark.parametrize("prompt", [5, ["a", "b"], [[1], [2]], [1, "a"], [True], [1.0], {"a": 1}, [["a"]]])
+def test_a_wrong_prompt(prompt: Any) -> None:
+    assert refusal({"prompt": prompt}, CompletionRequest).param == "prompt"
+
+
+def test_unknown_fields_are_refused_by_name() -> None:
+    error = refusal({"temprature": 1})
+    assert (error.param, error.code) == ("temprature", "unknown_parameter")
+    assert refusal({"messages": [USER | {"mood": "x"}]}).param == "messages[0].mood"
+
+
+def test_missing_fields_are_named() -> None:
+    with pytest.raises(ApiError) as error:
+        parse_body(b"{}", CompletionRequest)
+    assert (error.value.param, error.value.code) == ("model", "missing_required_parameter")
+    assert refusal({"messages": [USER, {"role": "user"}]}).param == "messages[1].content"
+
+
+def test_stream_options_need_a_stream() -> None:
+    assert "stream is true" in refusal({"stream_options": {"include_usage": True}}).message
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"\xff", b'{"a": NaN}', b'{"model": "\\ud800"}', b'{"model": "\xff"}', b"[" * 100_000, b'{"a": 1e999}'],
+)
+def test_what_is_no_json_is_said_so(data: bytes) -> None:
+    with pytest.raises(ApiError) as error:
+        parse_body(data, CompletionRequest)
+    assert (error.value.status, error.value.code, error.value.param) == (400, "invalid_json", None)
+
+
+def test_json_that_is_no_object() -> None:
+    with pytest.raises(ApiError) as error:
+        parse_body(b"[1]", CompletionRequest)
+    assert error.value.status == 400
+
+
+def test_messages_never_repeat_what_the_client_wrote() -> None:
+    assert "secret" not in refusal({"messages": [{"role": "user", "content": {"secret": "secret"}}]}).message

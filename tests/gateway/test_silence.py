@@ -1,0 +1,109 @@
+"""A stream that was begun and then stands still, and the accounts of requests that ended in other ways."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from aiohttp import web
+from opentelemetry.trace import INVALID_SPAN
+from prometheus_client import CollectorRegistry
+
+from gateway import visit
+from gateway.answer import Patience, answer_stream
+from gateway.completions import CompletionRenderer
+from gateway.dispatcher import Dispatcher
+from gateway.metrics import GatewayMetrics
+from gateway.models import ServedModel
+from gateway.request import Job
+from gateway.timeline import Timeline
+from gateway.visit import Visit
+from shared.admin import listen
+from shared.messages import Sampling
+from shared.slo import Slo
+from tests.gateway.memory_queue import WAIT_S, MemoryQueue
+from tests.gateway.tiny import ids
+
+
+@pytest.fixture
+def job(tiny: ServedModel) -> Job:
+    return Job(
+        request_id="r",
+        model="tiny",
+        prompt_token_ids=ids("x"),
+        sampling=Sampling(max_tokens=10),
+        stops=[],
+        token_bytes=tiny.tokenizer.token_bytes,
+        slo=Slo(name="interactive", deadline_s=20),
+        tenant="acme",
+    )
+
+
+def record(job: Job | None = None) -> Visit:
+    return Visit("r", "acme", INVALID_SPAN, Timeline(arrival_s=0.0), job)
+
+
+@pytest.fixture
+async def impatient(job: Job) -> AsyncIterator[tuple[MemoryQueue, str]]:
+    """A server of one stream, which loses its patience soon."""
+    queue = MemoryQueue()
+    dispatcher = Dispatcher(queue, "gateway-0")
+
+    async def handle(http: web.Request) -> web.StreamResponse:
+        patience = Patience(queue_ttl_s=WAIT_S, keep_alive_s=0.01, max_silence_s=0.03)
+        renderer = CompletionRenderer("cmpl-r", 0, "tiny", include_usage=False)
+        async with dispatcher.run(job) as request:
+            return await answer_stream(http, record(), request, renderer, patience, include_usage=False)
+
+    app = web.Application()
+    app.add_routes([web.post("/", handle)])
+    runner = await listen(app, "127.0.0.1", 0)
+    reader = asyncio.create_task(queue.serve(dispatcher))
+    host, port = runner.addresses[0][:2]
+    yield queue, f"http://{host}:{port}"
+    reader.cancel()
+    await runner.cleanup()
+
+
+async def test_silence_is_filled_with_comments_and_then_given_up(impatient: tuple[MemoryQueue, str]) -> None:
+    queue, url = impatient
+    async with aiohttp.ClientSession(url) as client:
+
+        async def ask() -> str:
+            async with client.post("/") as response:
+                return await response.text()
+
+        asking = asyncio.create_task(ask())
+        submit = await queue.next_submit()
+        await queue.send(submit, 0, ids("a"))
+        first, *comments, last = (await asyncio.wait_for(asking, WAIT_S)).strip().split("\n\n")
+    assert '"text":"a"' in first
+    assert comments == [": keep-alive"] * 2
+    assert '"code":"no_endpoints"' in last
+    assert await queue.next_cancel() == "r"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "tokens", "now", "attained", "missed"),
+    [
+        (visit.OK, 3, 1.0, 1, 0),
+        (visit.OK, 3, 21.0, 0, 1),
+        (visit.ERROR, 3, 1.0, 0, 1),
+        ("ttl-expired", 0, 1.0, 0, 1),
+        (visit.CANCELLED, 3, 21.0, 0, 0),
+    ],
+)
+def test_promises_are_judged_by_how_an_accepted_request_ended(
+    job: Job, outcome: str, tokens: int, now: float, attained: int, missed: int
+) -> None:
+    registry = CollectorRegistry()
+    account = record(job)
+    account.timeline.add(tokens, now)
+    account.outcome = outcome
+    account.close(GatewayMetrics(registry), now)
+    labels = {"model": "tiny", "slo_class": "interactive", "tenant": "acme"}
+    assert registry.get_sample_value("treadle_requests_total", labels | {"outcome": outcome}) == 1
+    assert (registry.get_sample_value("treadle_slo_attained_total", labels) or 0) == attained
+    assert (registry.get_sample_value("treadle_slo_missed_total", labels) or 0) == missed

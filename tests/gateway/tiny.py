@@ -1,0 +1,58 @@
+"""A tiny byte-level model file: every byte is a token, so tests can say in bytes what a model answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gguf import GGUFWriter
+
+from gateway.vocabulary import BYTE_OF_CHARACTER, Kind
+
+ALPHABET = sorted(BYTE_OF_CHARACTER, key=BYTE_OF_CHARACTER.__getitem__)  # token id == byte
+MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w"]
+END = 256
+START = 257
+MERGED = ["he", "ll", "hell", "hello", "Ġw"]
+TOKENS = [*ALPHABET, "<|im_end|>", "<|im_start|>", "<tool>", *MERGED]
+KINDS = [*[Kind.NORMAL] * 256, Kind.CONTROL, Kind.CONTROL, Kind.USER_DEFINED, *[Kind.NORMAL] * len(MERGED)]
+TOOL = 258
+HELLO = TOKENS.index("hello")
+
+TEMPLATE = """{%- for message in messages %}
+    {%- if message.role == 'system' and not loop.first %}{{ raise_exception('system comes first') }}{% endif %}
+    {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+
+
+def ids(text: str) -> list[int]:
+    """Text as byte tokens, none merged."""
+    return list(text.encode())
+
+
+def write_model(path: Path, *, template: str | None = TEMPLATE, context_length: int = 64, **changed: Any) -> Path:
+    """A model file without weights; ``changed`` replaces tokenizer fields, None leaves one out."""
+    writer = GGUFWriter(path, "llama")
+    writer.add_context_length(context_length)
+    fields: dict[str, Any] = {"model": "gpt2", "pre": "smollm", "eos": END, "bos": START, "kinds": KINDS} | changed
+    if fields["model"] is not None:
+        writer.add_tokenizer_model(fields["model"])
+    if fields["pre"] is not None:
+        writer.add_tokenizer_pre(fields["pre"])
+    if fields["eos"] is not None:
+        writer.add_eos_token_id(fields["eos"])
+    if fields["bos"] is not None:
+        writer.add_bos_token_id(fields["bos"])
+    if "add_bos" in fields:
+        writer.add_add_bos_token(fields["add_bos"])
+    writer.add_token_list(fields.get("tokens", TOKENS))
+    writer.add_token_types([int(kind) for kind in fields["kinds"]])
+    writer.add_token_merges(MERGES)
+    if template is not None:
+        writer.add_chat_template(template)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
