@@ -12,9 +12,9 @@ from gateway.models import ServedModel
 from gateway.openai_schema import GenerationRequest
 from shared.messages import Sampling
 
-# Tokenising takes about half a microsecond a character: up to here it is over sooner than a hand-over to a thread and
-# other requests do not notice; a longer text goes to a thread, where the tokenizer runs without the GIL.
-MAX_INLINE_CHARACTERS = 8192
+# Tokenising takes about half a microsecond a character, so up to here it holds other requests up for a millisecond,
+# less than a hand-over to a busy thread pool; a longer text goes to a thread, where it runs without the GIL.
+MAX_INLINE_CHARACTERS = 2048
 
 _SEED_MASK = (1 << 63) - 1  # seeds travel as non-negative 63-bit numbers; a client's negative one is wrapped
 

@@ -70,7 +70,7 @@ def build_app(context: GatewayContext) -> web.Application:
 @web.middleware
 async def _answer_errors(request: web.Request, handler: NextHandler) -> web.StreamResponse:
     """Every failure gets OpenAI's shape and its status; one that nobody foresaw is logged, here and only here."""
-    request[REQUEST_ID] = request.app[CONTEXT].random_bytes(16).hex()
+    request[REQUEST_ID] = _new_request_id(request)
     try:
         return await handler(request)
     except errors.ApiError as error:
@@ -94,4 +94,9 @@ def _authenticate(keys: KeyRing) -> Middleware:
 
 
 async def _name_request(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers[REQUEST_ID_HEADER] = request[REQUEST_ID]
+    # aiohttp answers some requests before any middleware runs, for example an `Expect` that it cannot meet
+    response.headers[REQUEST_ID_HEADER] = request.get(REQUEST_ID) or _new_request_id(request)
+
+
+def _new_request_id(request: web.Request) -> str:
+    return request.app[CONTEXT].random_bytes(16).hex()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,7 +40,7 @@ class ApiError(Exception):
 
     def response(self) -> web.Response:
         """The whole HTTP answer."""
-        return web.json_response(self.body(), status=self.status, headers=self.headers, dumps=json.dumps)
+        return web.json_response(self.body(), status=self.status, headers=self.headers)
 
     @property
     def _type(self) -> str:

@@ -1,4 +1,4 @@
-"""What the gateway measures, where the client is. Names and labels are those of docs/operations.md."""
+"""What the gateway measures: latency and kept promises are judged here, where the client is."""
 
 from __future__ import annotations
 

@@ -48,12 +48,11 @@ class SseStream:
 
     async def close(self) -> None:
         """Say that the stream is complete."""
-        await self._write(b"data: [DONE]\n\n")
-        await self.response.write_eof()
+        await self._write(b"data: [DONE]\n\n", is_last=True)
 
-    async def _write(self, data: bytes) -> None:
+    async def _write(self, data: bytes, *, is_last: bool = False) -> None:
         try:
             async with asyncio.timeout(WRITE_TIMEOUT_S):
-                await self.response.write(data)
+                await (self.response.write_eof(data) if is_last else self.response.write(data))
         except (ConnectionError, TimeoutError) as error:
             raise ClientGoneError from error

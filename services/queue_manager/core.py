@@ -133,7 +133,7 @@ class QueueManagerCore:
             return []  # a repetition
         elif request.group:
             effects += self._withdraw(request)
-        request.attempt = message.attempt
+        request.attempt, request.max_tokens = message.attempt, message.max_tokens
         group = self._groups.join(request)
         entry = Enqueued(
             request_id=request.request_id,

@@ -60,7 +60,7 @@ class PlanState(msgspec.Struct):
 
     version: int = 0
     """Counts changes that matter to a plan."""
-    asked_version: int = -1
+    asked_version: int = 0
     """Version of the state that the last request described."""
     asked_at_s: float | None = None
     """When the unanswered request was sent; None when none is open."""

@@ -49,7 +49,7 @@ def queue_cost(node: NodeState, queue: list[GroupLoad], now_s: float) -> QueueCo
 
 
 def solve(problem: PlacementProblem) -> Plan:
-    """Insert the groups, those due first before others, each where it costs least. Deterministic; ties go to the front.
+    """Insert the groups, those due first before others, each where it costs least. Deterministic; ties go to the back.
 
     Groups that run stay at the head of their node. O(groups² · length of a queue): the caller bounds the groups.
     """
@@ -95,12 +95,15 @@ def _cheapest_place(
 
 
 def _places(load: GroupLoad, queue: list[GroupLoad], fixed: int) -> list[int]:
-    """Places worth trying: behind each group of the same model, before each change of model, and the end."""
-    places = [
-        place
-        for place in range(fixed, len(queue))
-        if place == fixed
-        or load.model in (queue[place].model, queue[place - 1].model)
-        or queue[place].model != queue[place - 1].model
-    ]
-    return [*places, len(queue)]
+    """Places worth trying, last first: the end, and where the model changes, but behind every group of the same model.
+
+    Groups come in the order of their deadlines, so those of one model stay in it: first come, first served.
+    """
+    same = [place for place in range(len(queue)) if queue[place].model == load.model]
+    first = max(fixed, same[-1] + 1 if same else 0)
+    changes = [place for place in range(first, len(queue)) if place == first or _changes_model(queue, place)]
+    return [len(queue), *reversed(changes)]
+
+
+def _changes_model(queue: list[GroupLoad], place: int) -> bool:
+    return place == 0 or queue[place - 1].model != queue[place].model

@@ -29,7 +29,7 @@ def test_a_sequence_wastes_less_than_one_block() -> None:
     assert list(blocks.table(0)) == [0, 1]
     assert blocks.num_new_blocks(0, 5, 8) == 0
     assert blocks.num_new_blocks(0, 5, 9) == 1
-    assert blocks.free_blocks == (2, 3)
+    assert blocks.free_blocks == [2, 3]
     blocks.check()
 
 
@@ -61,7 +61,7 @@ def test_freed_blocks_are_found_again_and_given_up_tail_first() -> None:
     compute(blocks, 0, [*A, *B, 20])  # 0, 1 and the unfinished 2
     blocks.free(0)
     # 2 holds nothing to reuse: first; 3, 4 were never used; then B's block before A's
-    assert blocks.free_blocks == (2, 3, 4, 1, 0)
+    assert blocks.free_blocks == [2, 3, 4, 1, 0]
     assert compute(blocks, 1, [*A, *B, 30]) == [0, 1, 2]
 
 
@@ -70,10 +70,10 @@ def test_the_least_recently_used_prefix_is_evicted_first() -> None:
     for sequence_id, tokens in enumerate((A, B, C)):
         assert compute(blocks, sequence_id, tokens) == [sequence_id]
         blocks.free(sequence_id)
-    assert blocks.free_blocks == (0, 1, 2)
+    assert blocks.free_blocks == [0, 1, 2]
     assert blocks.open(3, [*A, 20]) == 4  # A is used again ...
     blocks.free(3)
-    assert blocks.free_blocks == (1, 2, 0)  # ... so B is the oldest now
+    assert blocks.free_blocks == [1, 2, 0]  # ... so B is the oldest now
     assert compute(blocks, 4, [20] * 4) == [1]
     assert blocks.match([*B, 20]) == []
     assert blocks.match([*A, 20]) == [0]
@@ -85,9 +85,9 @@ def test_a_shared_block_is_free_when_its_last_holder_is_gone() -> None:
     compute(blocks, 0, [*A, 20])
     compute(blocks, 1, [*A, 21])
     blocks.free(0)
-    assert blocks.free_blocks == (1, 3)
+    assert blocks.free_blocks == [1, 3]
     blocks.free(1)
-    assert blocks.free_blocks == (2, 1, 3, 0)
+    assert blocks.free_blocks == [2, 1, 3, 0]
     blocks.check()
 
 
@@ -126,7 +126,7 @@ def test_a_prefix_computed_twice_at_the_same_time_is_offered_once() -> None:
     blocks.free(0)
     blocks.free(1)
     blocks.check()
-    assert blocks.free_blocks == (3, 4, 5, 2, 1, 0)
+    assert blocks.free_blocks == [3, 4, 5, 2, 1, 0]
 
 
 def test_a_digest_is_never_trusted_without_the_tokens() -> None:

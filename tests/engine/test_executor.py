@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -36,7 +37,8 @@ def load(path: Path, block_size: int) -> ReferenceExecutor:
 
 def reference_logits(model: LlamaForCausalLM, token_ids: list[int]) -> torch.Tensor:
     with torch.inference_mode():
-        return model(torch.tensor([token_ids])).logits[0, -1]
+        logits: torch.Tensor = model(torch.tensor([token_ids])).logits
+    return logits[0, -1]
 
 
 @pytest.mark.parametrize("block_size", [1, 3, 16])
@@ -79,10 +81,10 @@ def test_greedy_tokens_do_not_depend_on_blocks_chunks_and_batch(
 
 
 def test_greedy_tokens_do_not_depend_on_preemption(tiny_model: LlamaForCausalLM, tiny_path: Path) -> None:
-    # a cache of 1 MiB is 2,048 tokens: 32 requests of up to 24 + 100 tokens do not fit, and the engine has seen short ones
-    engine = tiny.make_engine(tiny_path, block_size=4, max_num_seqs=32)
+    # 1 MiB is 4,096 tokens: 48 requests of 101 to 124 tokens do not fit, but the engine has seen only short ones
+    engine = tiny.make_engine(tiny_path, block_size=4, max_num_seqs=48)
     tiny.run(engine, [tiny.request(f"short-{number}", [number], 1) for number in range(64)])
-    texts = prompts(32, longest=24)
+    texts = prompts(48, longest=24)
     outputs = tiny.run(engine, [tiny.request(str(number), text, 100) for number, text in enumerate(texts)])
     assert engine.num_preemptions > 0
     for text, output in list(zip(texts, outputs, strict=True))[-4:]:  # the newest were preempted
@@ -101,7 +103,7 @@ def test_greedy_tokens_do_not_depend_on_a_prefix_hit(tiny_model: LlamaForCausalL
 
 @pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"temperature": 1.0, "seed": 11, "top_p": 0.95}])
 def test_a_request_resumed_on_another_engine_goes_on_as_if_never_interrupted(
-    tiny_path: Path, sampling: dict[str, float]
+    tiny_path: Path, sampling: dict[str, Any]
 ) -> None:
     text = prompts(1)[0]
     (whole,) = tiny.run(tiny.make_engine(tiny_path), [tiny.request("a", text, 12, **sampling)])

@@ -21,7 +21,7 @@ def close(ours: torch.Tensor, expected: torch.Tensor) -> bool:
 def plain_attention(q: torch.Tensor, cache: torch.Tensor, sequences: list[PagedSequence], heads: int) -> torch.Tensor:
     """Row by row, head by head, token by token."""
     block_size = cache.shape[2]
-    rows = []
+    rows: list[torch.Tensor] = []
     for sequence in sequences:
         for position in range(sequence.start, sequence.start + sequence.num_rows):
             query = q[len(rows)].view(heads, HEAD_DIM).double()

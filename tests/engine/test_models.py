@@ -69,7 +69,9 @@ def test_a_missing_and_an_unknown_tensor_are_named(tiny_model: LlamaForCausalLM,
     tensors = tiny.tensors_of(tiny_model)
     tensors["blk.1.attn_q.bias"] = tensors.pop("blk.1.attn_v.weight")
     path = tiny.write_gguf(tmp_path / "odd.gguf", tensors)
-    with pytest.raises(ModelFileError, match=r"odd\.gguf: missing tensors: blk\.1\.attn_v\.weight; .*blk\.1\.attn_q\.bias"):
+    with pytest.raises(
+        ModelFileError, match=r"odd\.gguf: missing tensors: blk\.1\.attn_v\.weight; .*blk\.1\.attn_q\.bias"
+    ):
         load(path)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,7 +38,7 @@ CONFIG = """
 models:
   - {{name: tiny, source: {path}, max_model_len: 64}}
   - {{name: corrupt, source: {corrupt}, max_model_len: 64}}
-  - {{name: changed, source: {path}, max_model_len: 64, sha256: {zeros}}}
+  - {{name: changed, source: {path}, max_model_len: 64, sha256: "{zeros}"}}
   - {{name: long, source: {path}, max_model_len: 128}}
 nodes: [{{name: node-0}}]
 engine: {{kv_cache_bytes: 1048576, step_tokens: 16, max_num_seqs: 4}}
@@ -92,32 +94,30 @@ def config_path(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return path
 
 
-def start(config_path: Path, node: str = "node-0") -> Agent:
+@contextmanager
+def started(config_path: Path) -> Iterator[Agent]:
+    """A process that is up, and gone afterwards."""
     ours, theirs = socket.socketpair()
     ours.settimeout(TIMEOUT_S)
     with theirs:
-        command = [sys.executable, "-m", "gpu_node.engine", "--node", node, "--fd", str(theirs.fileno())]
+        command = [sys.executable, "-m", "gpu_node.engine", "--node", "node-0", "--fd", str(theirs.fileno())]
         environment = {**os.environ, "TREADLE_CONFIG": str(config_path)}
-        process = subprocess.Popen(
-            command, env=environment, pass_fds=[theirs.fileno()], stderr=(config_path.parent / "log").open("wb")
-        )
-    return Agent(ours, process)
-
-
-def stop(agent: Agent) -> None:
-    agent.sock.close()
-    if agent.process.poll() is None:
-        agent.process.kill()
-    agent.process.wait(TIMEOUT_S)
+        with (config_path.parent / "log").open("wb") as log:
+            process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()], stderr=log)
+    with process, ours:
+        try:
+            agent = Agent(ours, process)
+            assert agent.next() == EngineReady("cpu")
+            yield agent
+        finally:
+            process.kill()
 
 
 @pytest.fixture(scope="module")
 def running(config_path: Path) -> Iterator[Agent]:
     """One process for the tests that leave it alive; its start takes seconds."""
-    agent = start(config_path)
-    assert agent.next() == EngineReady("cpu")
-    yield agent
-    stop(agent)
+    with started(config_path) as agent:
+        yield agent
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_an_aborted_request_is_silent_and_its_blocks_are_free(agent: Agent) -> N
         assert isinstance(event, Step)
         steps.append(event)
     assert steps[-1].chunks == []
-    assert steps[-1].stats.num_free_blocks == 128
+    assert steps[-1].stats.num_free_blocks == 256
     agent.send(Run(tiny.request("after", [7], 2)))
     assert {chunk.request_id for step in agent.steps_until_end("after") for chunk in step.chunks} == {"after"}
 
@@ -200,10 +200,9 @@ def test_the_model_cannot_change_while_requests_run(agent: Agent) -> None:
     assert isinstance(agent.load("long"), ModelLoaded)
 
 
-def test_shutdown_and_the_end_of_the_stream_end_the_process(config_path: Path) -> None:
-    for ending in ("shutdown", "close"):
-        agent = start(config_path)
-        assert agent.next() == EngineReady("cpu")
+@pytest.mark.parametrize("ending", ["shutdown", "close"])
+def test_shutdown_and_the_end_of_the_stream_end_the_process(config_path: Path, ending: str) -> None:
+    with started(config_path) as agent:
         agent.load("tiny")
         agent.send(Run(tiny.request("a", [5], 60)))
         if ending == "shutdown":
@@ -211,14 +210,11 @@ def test_shutdown_and_the_end_of_the_stream_end_the_process(config_path: Path) -
         else:
             agent.sock.close()
         assert agent.exit_status() == 0
-        stop(agent)
 
 
 def test_a_torn_protocol_ends_the_process_with_a_log_line(config_path: Path) -> None:
-    agent = start(config_path)
-    assert agent.next() == EngineReady("cpu")
-    agent.sock.sendall(b"\xff\xff\xff\xff")
-    assert agent.exit_status() == 1
-    log = (config_path.parent / "log").read_text()
-    assert "a frame claims 4294967295 bytes" in log
-    stop(agent)
+    with started(config_path) as agent:
+        agent.sock.sendall(b"\xff\xff\xff\xff")
+        assert agent.exit_status() == 1
+    (line,) = (config_path.parent / "log").read_text().splitlines()
+    assert "a frame claims 4294967295 bytes" in json.loads(line)["exception"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import warnings
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -32,13 +30,14 @@ def reference(real_model: ModelSpec) -> LlamaForCausalLM:
     `from_pretrained(gguf_file=...)` does the same but asks for a package, accelerate, that we need for nothing else.
     """
     path = str(model_path(real_model))
-    config = LlamaConfig(**load_gguf_checkpoint(path, return_tensors=False)["config"])
-    model = LlamaForCausalLM(config).to(torch.float32)
-    state = load_gguf_checkpoint(path, return_tensors=True, model_to_load=model)["tensors"]
+    metadata = load_gguf_checkpoint(path, return_tensors=False)  # type: ignore[no-untyped-call]
+    model: LlamaForCausalLM = LlamaForCausalLM(LlamaConfig(**metadata["config"]))
+    state = load_gguf_checkpoint(path, True, model)["tensors"]  # type: ignore[no-untyped-call]
     missing = model.load_state_dict(state, strict=False).missing_keys
     assert missing == ["lm_head.weight"]
     model.tie_weights()
-    return model.eval()
+    model.train(False)
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +46,41 @@ def engine(real_model: ModelSpec) -> Engine:
     engine = Engine(ReferenceExecutor(options), options)
     engine.load_model(real_model)
     return engine
+
+
+def prompts() -> list[list[int]]:
+    numbers = random.Random(17)
+    lengths = [1, 2, 15, 16, 17, 31, 33, 64, 100, 128, *(numbers.randint(3, 90) for _ in range(NUM_PROMPTS - 10))]
+    return [[numbers.randrange(20, 49_000) for _ in range(length)] for length in lengths]
+
+
+def check_greedy(reference: LlamaForCausalLM, prompt: list[int], output: list[int]) -> None:
+    """Each token is the most likely one after those before it: one pass over prompt and output tells for all."""
+    assert len(output) == NUM_TOKENS
+    with torch.inference_mode():
+        logits = reference(torch.tensor([prompt + output[:-1]])).logits[0, len(prompt) - 1 :]
+    behind = logits.max(dim=-1).values - logits[torch.arange(NUM_TOKENS), torch.tensor(output)]
+    assert float(behind.max()) < TIE, f"{output} is not greedy after {len(prompt)} tokens: {behind.tolist()}"
+
+
+def test_greedy_tokens_of_a_batch_are_those_of_transformers(engine: Engine, reference: LlamaForCausalLM) -> None:
+    texts = prompts()
+    outputs = tiny.run(
+        engine,
+        [tiny.request(str(number), text, NUM_TOKENS, model=model_name(engine)) for number, text in enumerate(texts)],
+    )
+    for text, output in zip(texts, outputs, strict=True):
+        check_greedy(reference, text, output)
+
+
+def test_greedy_tokens_of_one_request_alone_are_those_of_transformers(
+    engine: Engine, reference: LlamaForCausalLM
+) -> None:
+    for number, text in enumerate(prompts()[:NUM_ALONE]):
+        (output,) = tiny.run(engine, [tiny.request(str(number), text, NUM_TOKENS, model=model_name(engine))])
+        check_greedy(reference, text, output)
+
+
+def model_name(engine: Engine) -> str:
+    assert engine.model is not None
+    return engine.model.name

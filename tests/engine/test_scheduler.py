@@ -1,4 +1,4 @@
-"""Golden cases: blocks of 4 tokens, 8 tokens a step unless said otherwise. Parts are (sequence, start, tokens, draws)."""
+"""Golden cases: blocks of 4 tokens, 8 tokens a step if not said; parts are (sequence, start, tokens, draws)."""
 
 from __future__ import annotations
 

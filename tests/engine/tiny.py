@@ -55,7 +55,8 @@ def make_model(seed: int = 0, tied: bool = True) -> LlamaForCausalLM:
         bos_token_id=1,
         eos_token_id=EOS,
     )
-    model = LlamaForCausalLM(config).eval()
+    model: LlamaForCausalLM = LlamaForCausalLM(config)
+    model.train(False)
     for name, parameter in model.named_parameters():
         if "norm" in name:  # all ones would hide a norm with the wrong weights
             parameter.data.uniform_(0.5, 1.5)
@@ -81,7 +82,7 @@ def tensors_of(model: LlamaForCausalLM, tied: bool = True) -> dict[str, np.ndarr
 
 
 def _pairs_from_halves(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Row by row, so that the test does not repeat the reshaping of the loader: rows i and i + half lie side by side."""
+    """Rows i and i + half side by side; row by row, so that the test does not repeat the loader's reshaping."""
     half = HEAD_DIM // 2
     order = [
         head * HEAD_DIM + pair + part * half

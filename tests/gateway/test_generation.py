@@ -129,19 +129,22 @@ def test_fruitless_attempts_are_bounded_and_a_token_makes_them_good() -> None:
     assert answer.give_up() == Delta(failure=Failure.LOST)
 
 
-@given(text=st.text(max_size=8), data=st.data())
-def test_doubled_chunks_and_lost_nodes_change_nothing(text: str, data: st.DataObject) -> None:
+DISTURBANCES = st.lists(
+    st.tuples(st.sampled_from(["chunk", "stale", "lost"]), st.integers(0, 40), st.integers(0, 40)), max_size=12
+)
+
+
+@given(text=st.text(max_size=10), disturbances=DISTURBANCES)
+def test_doubled_chunks_and_lost_nodes_change_nothing(text: str, disturbances: list[tuple[str, int, int]]) -> None:
     tokens = ids(text)
     answer = generation(max_tokens=len(tokens) + 1)
     out = ""
-    while not answer.is_over:
-        have = len(answer.output_token_ids)
-        if data.draw(st.booleans()) and answer.may_try_again():
+    for kind, one, other in [*disturbances, ("chunk", 0, len(tokens))]:
+        if kind == "lost" and answer.may_try_again():
             answer.begin_attempt(answer.attempt + 1)
-        start = data.draw(st.integers(0, have))
-        end = data.draw(st.integers(start, len(tokens)))
-        is_end = end == len(tokens)
-        attempt = answer.attempt - data.draw(st.integers(0, 1))
-        delta = answer.accept(Chunk("r", attempt, start, tokens[start:end], "stop" if is_end else ""))
+        start, end = (min(place, len(tokens)) for place in sorted((one, other)))
+        finish_reason = "stop" if end == len(tokens) else ""
+        attempt = answer.attempt - (kind == "stale")
+        delta = answer.accept(Chunk("r", attempt, start, tokens[start:end], finish_reason))
         out += delta.text if isinstance(delta, Delta) else ""
-    assert (out, answer.output_token_ids) == (text, tokens)
+    assert (out, answer.output_token_ids, answer.is_over) == (text, tokens, True)

@@ -80,6 +80,13 @@ async def test_an_unknown_model_is_answered_with_the_known_ones(start_gateway: G
         await gateway.openai.completions.create(model="gpt", prompt="x")
 
 
+async def test_what_is_refused_before_the_middlewares_has_a_request_id_too(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    async with gateway.http.post(TEXT, data=b"{}", headers={"Expect": "a miracle"}) as response:
+        assert response.status == 417
+        assert len(response.headers["x-treadle-request-id"]) == 32
+
+
 async def test_a_long_prompt_is_answered_with_both_numbers(start_gateway: GatewayFactory) -> None:
     gateway = await start_gateway()
     with pytest.raises(openai.BadRequestError, match=r"context length is 64 tokens.*\(70 in the prompt, 1 for the"):

@@ -15,7 +15,7 @@ from gpu_node.engine.connection import Connection
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.server import Server
 from gpu_node.executors.reference import ReferenceExecutor
-from shared.config import load_config
+from shared.config import ConfigError, load_config
 from shared.telemetry import configure_logging
 
 
@@ -30,6 +30,10 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         config = load_config()
+    except ConfigError as error:  # without the traceback: what pydantic says in it may hold a secret
+        structlog.get_logger().error("engine not started", error=str(error))
+        return 1
+    try:
         torch.set_num_threads(config.node(arguments.node).num_threads)
         executor = ReferenceExecutor(config.engine)
         with socket.socket(fileno=arguments.fd) as sock:

@@ -50,9 +50,9 @@ class BlockManager:
         return len(self._free)
 
     @property
-    def free_blocks(self) -> tuple[int, ...]:
+    def free_blocks(self) -> list[int]:
         """Free blocks in the order in which they will be taken."""
-        return tuple(self._free)
+        return list(self._free)
 
     def table(self, sequence_id: int) -> Sequence[int]:
         """Blocks of a sequence, in the order of its positions. A view: not to be changed or kept."""

@@ -34,6 +34,11 @@ class Engine:
         """Whether `step` has anything to do."""
         return self._scheduler is not None and self._scheduler.has_work
 
+    @property
+    def num_preemptions(self) -> int:
+        """Preemptions since the model was loaded."""
+        return self._scheduler.num_preemptions if self._scheduler else 0
+
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Replace the loaded model; its blocks and cached prefixes are gone. The one that is loaded stays as it is.
 

@@ -1,0 +1,140 @@
+"""A gateway in the simulator: the live decisions about answers, and clients that only count tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gateway.generation import Delta, Generation, Verdict
+from services.simulator.memory_bus import MemoryBus
+from shared import streams
+from shared.messages import Cancel, GatewayBeat, Message, Payload, Resubmit, Sampling, Submit, Tokens
+from shared.slo import Slo
+
+BEAT_S = 2.0
+
+
+@dataclass(slots=True)
+class Answer:
+    """One request as its client sees it."""
+
+    payload: Payload
+    submit: Submit
+    generation: Generation
+    sent_s: float
+    first_token_s: float | None = None
+    finished_s: float | None = None
+    token_times_s: list[float] = field(default_factory=list)
+
+    @property
+    def token_ids(self) -> list[int]:
+        """Output so far, every token once."""
+        return self.generation.output_token_ids
+
+
+class SimulatedGateway:
+    """Submits requests, takes tokens, submits again what a lost node ran."""
+
+    def __init__(self, bus: MemoryBus, name: str, vocab_size: int) -> None:
+        self.name = name
+        self.answers: dict[str, Answer] = {}
+        self._bus = bus
+        self._token_bytes = [b"x"] * vocab_size
+        self._is_alive = True
+        bus.subscribe(streams.tokens(name), self._receive)
+        self._beat()
+
+    def submit(self, request_id: str, model: str, slo: Slo, prompt: list[int], sampling: Sampling) -> None:
+        """A client asks."""
+        payload = Payload(
+            request_id=request_id,
+            attempt=0,
+            gateway=self.name,
+            model=model,
+            prompt_token_ids=prompt,
+            sampling=sampling,
+        )
+        submit = Submit(
+            request_id=request_id,
+            gateway=self.name,
+            model=model,
+            slo=slo,
+            prompt_tokens=len(prompt),
+            max_tokens=sampling.max_tokens,
+        )
+        generation = Generation(self._token_bytes, (), sampling.max_tokens)
+        self.answers[request_id] = Answer(payload, submit, generation, self._bus.now)
+        self._send(self.answers[request_id])
+
+    def cancel(self, request_id: str) -> None:
+        """The client leaves."""
+        del self.answers[request_id]
+        del self._bus.payloads[request_id]
+        self._bus.send(streams.QUEUE, Cancel(request_id=request_id))
+
+    def die(self) -> None:
+        """Fall silent, with all clients."""
+        self._is_alive = False
+        self._bus.unsubscribe(streams.tokens(self.name))
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Requests that have no complete answer."""
+        return [name for name, answer in self.answers.items() if answer.finished_s is None]
+
+    def _send(self, answer: Answer) -> None:
+        self._bus.payloads[answer.payload.request_id] = answer.payload
+        self._bus.send(streams.QUEUE, answer.submit)
+
+    def _receive(self, message: Message, now: float) -> None:
+        match message:
+            case Tokens(chunks=chunks):
+                for chunk in chunks:
+                    answer = self.answers.get(chunk.request_id)
+                    if answer is not None:
+                        self._take(answer, answer.generation.accept(chunk), now)
+            case Resubmit(requests=requests):
+                for lost in requests:
+                    answer = self.answers.get(lost.request_id)
+                    if answer is not None and answer.generation.attempt == lost.attempt:
+                        self._try_again(answer)
+
+    def _take(self, answer: Answer, news: Delta | Verdict, now: float) -> None:
+        if news is Verdict.GAP:
+            self._try_again(answer)
+        elif isinstance(news, Delta):
+            answer.first_token_s = now if answer.first_token_s is None else answer.first_token_s
+            answer.token_times_s += [now] * news.num_tokens
+            if news.is_last:
+                answer.finished_s = now
+                del self._bus.payloads[answer.payload.request_id]
+
+    def _try_again(self, answer: Answer) -> None:
+        if not answer.generation.may_try_again():
+            return
+        old, submit = answer.payload, answer.submit
+        attempt, output = old.attempt + 1, list(answer.token_ids)
+        answer.generation.begin_attempt(attempt)
+        answer.payload = Payload(
+            request_id=old.request_id,
+            attempt=attempt,
+            gateway=old.gateway,
+            model=old.model,
+            prompt_token_ids=old.prompt_token_ids,
+            sampling=old.sampling,
+            output_token_ids=output,
+        )
+        answer.submit = Submit(
+            request_id=submit.request_id,
+            gateway=submit.gateway,
+            model=submit.model,
+            slo=submit.slo,
+            prompt_tokens=len(old.prompt_token_ids) + len(output),
+            max_tokens=old.sampling.max_tokens - len(output),
+            attempt=attempt,
+        )
+        self._send(answer)
+
+    def _beat(self) -> None:
+        if self._is_alive:
+            self._bus.send(streams.QUEUE, GatewayBeat(gateway=self.name))
+            self._bus.at(self._bus.now + BEAT_S, self._beat)

@@ -1,0 +1,66 @@
+"""A service in the simulator: a core behind the in-memory bus, where `shared.driver` stands live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar, cast
+
+from services.simulator.memory_bus import MemoryBus
+from shared.core import Core, Drop, Effect, Send, Solve
+from shared.messages import AnyMessage, Message, PlacementProblem, Plan, Solved, Tick
+
+Solver = Callable[[PlacementProblem], Plan]
+
+
+C = TypeVar("C", bound=Core)
+
+
+class SimulatedService(Generic[C]):
+    """Feeds a core from its inbox, carries out its effects, wakes it in time."""
+
+    def __init__(
+        self,
+        bus: MemoryBus,
+        inbox: str,
+        make_core: Callable[[], C],
+        *,
+        solve: Solver | None = None,
+        solve_s: float = 0.005,
+    ) -> None:
+        self.core = make_core()
+        self._make_core = make_core
+        self._bus = bus
+        self._inbox = inbox
+        self._solve = solve
+        self._solve_s = solve_s
+        self._wake_scheduled: float | None = None
+        bus.subscribe(inbox, self._handle)
+
+    def restart(self) -> None:
+        """Replace the core by one that is restored from a snapshot of it, as after a death of the process."""
+        fresh = self._make_core()
+        fresh.restore(self.core.snapshot())
+        self.core = fresh
+
+    def _handle(self, message: Message, now: float) -> None:
+        for effect in self.core.handle(cast("AnyMessage", message), now):
+            self._do(effect)
+        wake_at = self.core.wake_at
+        if wake_at is not None and (self._wake_scheduled is None or wake_at < self._wake_scheduled):
+            self._wake_scheduled = wake_at
+            self._bus.at(wake_at, self._wake)
+
+    def _wake(self) -> None:
+        self._wake_scheduled = None
+        self._handle(Tick(), self._bus.now)
+
+    def _do(self, effect: Effect) -> None:
+        match effect:
+            case Send(stream, message):
+                self._bus.send(stream, message)
+            case Drop(stream):
+                self._bus.drop(stream)
+            case Solve(problem):
+                assert self._solve is not None, "the core asks to solve but was given no solver"
+                plan = self._solve(problem)
+                self._bus.at(self._bus.now + self._solve_s, lambda: self._bus.send(self._inbox, Solved(plan=plan)))
