@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
@@ -19,8 +19,9 @@ from redis.exceptions import RedisError
 from shared.codec import UndecodableError, decode_entry
 from shared.commit_log import LEASE_S, CommitLog, Entry, FencedError, entry_time, id_order
 from shared.core import Core, Effect, Send, Solve
-from shared.messages import Tick
+from shared.messages import Message, Tick
 from shared.solver import Solver
+from shared.telemetry import record_handled
 
 SNAPSHOT_EVERY_ENTRIES = 5_000
 RENEW_S = LEASE_S / 4  # the longest a read blocks, so that the lease never runs out while idle
@@ -55,6 +56,8 @@ class _Leadership:
     clock_offset_s: float = 0.0
     num_since_snapshot: int = 0
     tick_sent: bool = False
+    traced: list[tuple[Message, float]] = field(default_factory=list)
+    """Messages of traced requests in this batch, with the time of their entries."""
 
     def now(self) -> float:
         return time.monotonic() + self.clock_offset_s
@@ -125,9 +128,9 @@ class Driver:
             if not entries:
                 break
             for entry in entries:
-                if entry[0] not in term.aside:
-                    await self._fold(term, entry)
+                await self._fold(term, entry)
             term.num_since_snapshot += len(entries)
+        term.traced.clear()  # handled in an earlier life
         term.last_id = max(term.last_id, saved.committed, key=id_order)
         seconds, microseconds = await self._redis.time()
         term.clock_offset_s = seconds + microseconds / 1e6 - time.monotonic()
@@ -163,6 +166,9 @@ class Driver:
             term.num_since_snapshot += len(entries)
             ENTRIES.labels(self._service).inc(len(entries))
             LAG.labels(self._service).set(max(0.0, now - entry_time(entries[-1][0])))
+        for message, arrived_s in term.traced:
+            record_handled(self._service, message, arrived_s, now)
+        term.traced.clear()
         for effect in effects:
             if isinstance(effect, Solve):
                 assert self._solver is not None, f"{self._service} asks to solve but was given no solver"
@@ -176,6 +182,8 @@ class Driver:
         """
         entry_id, fields = entry
         term.last_id = entry_id
+        if entry_id in term.aside:
+            return []
         try:
             message = decode_entry(fields)
         except UndecodableError as error:
@@ -183,6 +191,8 @@ class Driver:
             return []
         if isinstance(message, Tick):
             term.tick_sent = False
+        if message.traceparent:
+            term.traced.append((message, entry_time(entry_id)))
         try:
             return term.core.handle(message, entry_time(entry_id))
         except Exception as error:

@@ -12,6 +12,9 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from shared.messages import Message
 
 
 def configure_logging(service: str, instance: str, level: int = logging.INFO) -> None:
@@ -60,3 +63,13 @@ def configure_tracing(service: str, instance: str, endpoint: str | None) -> None
     provider = TracerProvider(resource=resource)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")))
     trace.set_tracer_provider(provider)
+
+
+def record_handled(service: str, message: Message, arrived_s: float, committed_s: float) -> None:
+    """A span for one handled message of a traced request: from its arrival in the inbox until its effects were sent."""
+    if not message.traceparent:
+        return
+    parent = TraceContextTextMapPropagator().extract({"traceparent": message.traceparent})
+    name = f"{service} {type(message).__name__.lower()}"
+    span = trace.get_tracer(f"treadle.{service}").start_span(name, parent, start_time=int(arrived_s * 1e9))
+    span.end(int(committed_s * 1e9))

@@ -128,6 +128,10 @@ def test_memory_pressure_preempts_the_newest_and_resumes_it_first() -> None:
     assert (one.num_running, one.num_waiting, one.num_preemptions) == (1, 2, 1)
     # b's blocks are still cached, and it comes before c; of its 9 tokens the last is computed, 8 lie there
     assert one.blocks.match([*prompt(7, first=50), 7, 7]) == [2, 3]
+    admitted: list[int] = []
+    while one.has_work:
+        admitted += [part for part, *_ in step(one)[0] if part not in admitted]
+    assert admitted == [8, 9, 10]
 
 
 def test_a_preempted_request_recomputes_and_its_tokens_go_on() -> None:

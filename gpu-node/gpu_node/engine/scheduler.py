@@ -109,8 +109,9 @@ class Scheduler:
         """Plan the next step at time ``now`` in seconds; empty only when there is no request."""
         assert not self._scheduled, "the step before is not committed"
         draft = StepDraft(self._step_tokens)
-        decodes_first = sorted(self._running.values(), key=lambda request: not request.is_decoding)
-        for request in decodes_first:
+        # In the order of admission the decodes come first by themselves: a prefill that is not finished has used up
+        # the budget, so nothing was admitted behind it.
+        for request in list(self._running.values()):
             if request.request_id in self._running:  # else it was preempted for one before it
                 self._advance(request, draft, now)
         if not draft.has_preempted:
@@ -147,6 +148,8 @@ class Scheduler:
                     assert num_slots >= sequence.num_computed_tokens, "computed tokens lie in blocks"
                 else:
                     assert sequence.num_computed_tokens == 0, "who waits holds nothing"
+        if not self._scheduled:
+            assert all(request.is_decoding for request in list(self._running.values())[:-1]), "prefill comes last"
         if not self._running:
             assert self.blocks.num_free_blocks == self._model.num_blocks, "no block is lost"
 

@@ -1,0 +1,159 @@
+"""One example of every message, with every field set to something other than its default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from shared.messages import (
+    Abort,
+    Attempt,
+    Cancel,
+    Chunk,
+    Enqueued,
+    Fence,
+    Finished,
+    FinishedRequest,
+    GatewayBeat,
+    GatewayGone,
+    GroupLoad,
+    GroupRef,
+    Heartbeat,
+    Load,
+    Message,
+    NodeDown,
+    NodeGone,
+    NodeState,
+    NodeUp,
+    Payload,
+    PlacementProblem,
+    Plan,
+    PlanRequest,
+    Pulled,
+    Resubmit,
+    Sampling,
+    Solved,
+    Submit,
+    Tick,
+    Tokens,
+    VirtualQueue,
+)
+from shared.slo import Slo
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+_SLO = Slo(name="interactive", ttft_s=1.5, tpot_s=0.25, deadline_s=20.0)
+_LOAD = GroupLoad(
+    group="g-1",
+    model="smol",
+    deadline_s=1700000020.5,
+    num_requests=3,
+    output_tokens=96.5,
+    node="node-0",
+    running=True,
+)
+_PLAN = Plan(version=7, queues={"node-0": ["g-1", "g-2"], "node-1": []}, num_swaps=1, late_s=2.5, traceparent=TRACE)
+_SAMPLING = Sampling(
+    max_tokens=64,
+    temperature=0.5,
+    top_k=40,
+    top_p=0.75,
+    min_p=0.125,
+    seed=2**63 + 1,
+    stop_token_ids=[2, 50000],
+    ignore_eos=True,
+)
+
+MESSAGES: list[Message] = [
+    Tick(traceparent=TRACE),
+    Submit(
+        request_id="r-1",
+        gateway="gw-0",
+        model="smol",
+        slo=_SLO,
+        prompt_tokens=300,
+        max_tokens=64,
+        tenant="acme",
+        attempt=1,
+        traceparent=TRACE,
+    ),
+    Cancel(request_id="r-1", traceparent=TRACE),
+    GatewayBeat(gateway="gw-0", traceparent=TRACE),
+    GatewayGone(gateway="gw-0", traceparent=TRACE),
+    Resubmit(requests=[Attempt("r-1", 0), Attempt("r-2", 3)], traceparent=TRACE),
+    Enqueued(request_id="r-1", attempt=1, gateway="gw-0", traceparent=TRACE),
+    VirtualQueue(
+        node="node-0",
+        epoch="e-1",
+        groups=[GroupRef("g-1", "smol", 3), GroupRef("g-2", "smol-b", 1)],
+        traceparent=TRACE,
+    ),
+    Pulled(node="node-0", epoch="e-1", group="g-1", requests=[Attempt("r-1", 1)], traceparent=TRACE),
+    Abort(requests=[Attempt("r-1", 1)], traceparent=TRACE),
+    Finished(node="node-0", epoch="e-1", requests=[FinishedRequest("r-1", 1, "stop", 17)], traceparent=TRACE),
+    Tokens(
+        node="node-0",
+        chunks=[Chunk("r-1", 1, 16, [5, 70000], finish_reason="error", error="out of memory")],
+        traceparent=TRACE,
+    ),
+    Heartbeat(
+        node="node-0",
+        epoch="e-1",
+        device="cpu",
+        model="smol",
+        num_blocks=1024,
+        num_free_blocks=1000,
+        num_running=2,
+        num_waiting=1,
+        tokens_per_s=81.5,
+        swap_s=0.75,
+        block_bytes=368640,
+        traceparent=TRACE,
+    ),
+    NodeUp(node="node-0", epoch="e-1", model="smol", traceparent=TRACE),
+    NodeDown(node="node-0", epoch="e-1", traceparent=TRACE),
+    Load(node="node-0", epoch="e-1", model="smol", traceparent=TRACE),
+    Fence(node="node-0", epoch="e-1", traceparent=TRACE),
+    NodeGone(node="node-0", epoch="e-1", traceparent=TRACE),
+    PlanRequest(version=7, groups=[_LOAD], traceparent=TRACE),
+    PlacementProblem(
+        version=7,
+        now_s=1700000000.5,
+        nodes=[NodeState("node-0", "smol", 81.5, 0.75)],
+        groups=[_LOAD],
+        traceparent=TRACE,
+    ),
+    _PLAN,
+    Solved(plan=_PLAN, traceparent=TRACE),
+]
+
+PAYLOAD = Payload(
+    request_id="r-1",
+    attempt=1,
+    gateway="gw-0",
+    model="smol",
+    prompt_token_ids=[1, 200, 40000],
+    sampling=_SAMPLING,
+    output_token_ids=[7],
+    traceparent=TRACE,
+)
+
+EXAMPLES: list[Message | Payload] = [*MESSAGES, PAYLOAD]
+
+
+def least(value: Any) -> Any:
+    """The same, down to the innermost part, with nothing given that has a default."""
+    if isinstance(value, list):
+        return [least(part) for part in value]
+    if not isinstance(value, msgspec.Struct):
+        return value
+    return type(value)(**{field.name: least(getattr(value, field.name)) for field in fields(value) if field.required})
+
+
+def fields(value: msgspec.Struct) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(value)
+
+
+def name(value: Message | Payload) -> str:
+    return type(value).__name__

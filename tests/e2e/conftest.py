@@ -1,0 +1,105 @@
+"""One real cluster for all tests of this folder; after each it is whole and idle again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from openai import AsyncOpenAI
+
+from shared.config import SMOLLM2_SHA256, SMOLLM2_SOURCE, ModelSpec, model_path
+from tests.e2e.cluster import Cluster
+from tests.e2e.collector import Collector, collecting
+from tests.e2e.traffic import MAX_TOKENS, PROMPTS, Ask, complete, openai_client
+
+TEST_TIMEOUT_S = 300
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            for mark in (pytest.mark.e2e, pytest.mark.model, pytest.mark.timeout(TEST_TIMEOUT_S)):
+                item.add_marker(mark)
+
+
+@pytest.fixture(scope="session")
+def model_file() -> Path:
+    """The weights, as `treadle models pull` leaves them."""
+    path = model_path(ModelSpec(name="m", source=SMOLLM2_SOURCE))
+    if not path.exists() and not os.environ.get("TREADLE_REQUIRE_MODEL"):
+        pytest.skip(f"no model at {path}: run `treadle models pull`, or set TREADLE_REQUIRE_MODEL=1 to fail instead")
+    return path
+
+
+@pytest.fixture(scope="session")
+def collector() -> Iterator[Collector]:
+    with collecting() as collector:
+        yield collector
+
+
+@pytest.fixture(scope="session")
+def whole_cluster(tmp_path_factory: pytest.TempPathFactory, model_file: Path, collector: Collector) -> Iterator[Cluster]:
+    """Two models on two nodes, each of which runs three requests at a time, so that others queue."""
+    models = [{"name": name, "source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256} for name in ("first", "second")]
+    cluster = Cluster.create(
+        tmp_path_factory.mktemp("e2e"),
+        models=[model | {"max_model_len": 512} for model in models],
+        nodes=[{"name": "node-0"}, {"name": "node-1"}],
+        engine={"max_num_seqs": 3, "kv_cache_bytes": 128 << 20},
+        gateway={"max_body_bytes": 64 << 10},
+        otlp_endpoint=collector.url,
+    )
+    cluster.environment["OTEL_BSP_SCHEDULE_DELAY"] = "200"  # ms between two exports of spans
+    try:
+        cluster.up()
+        yield cluster
+    finally:
+        cluster.down()
+    assert cluster.members() == []
+
+
+@pytest.fixture
+def cluster(whole_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """The session's cluster, complete and idle before and after."""
+    if whole_cluster.missing():
+        whole_cluster.up()
+    yield whole_cluster
+    failed = request.session.testsfailed
+    try:
+        if whole_cluster.missing():
+            whole_cluster.up()
+        whole_cluster.wait_idle()
+    except AssertionError:
+        failed += 1
+        raise
+    finally:
+        if failed:
+            print(whole_cluster.log_tails())  # noqa: T201 - pytest shows it with the failure
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[AsyncOpenAI]:
+    async with openai_client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def undisturbed(whole_cluster: Cluster) -> dict[str, str]:
+    """Greedy answers by prompt, the same on both models (and nodes) and in different batches."""
+
+    async def ask() -> dict[str, str]:
+        async with openai_client(whole_cluster) as client:
+            asks = [Ask(model, prompt, MAX_TOKENS) for model in whole_cluster.models for prompt in PROMPTS]
+            answers = await complete(client, asks)
+        texts = [answer.text for answer in answers]
+        assert texts[: len(PROMPTS)] == texts[len(PROMPTS) :]
+        assert {answer.num_tokens for answer in answers} == {MAX_TOKENS}
+        return dict(zip(PROMPTS, texts, strict=False))
+
+    with ThreadPoolExecutor(1) as thread:  # a loop of its own, whatever the test's loop does
+        return thread.submit(asyncio.run, ask()).result()

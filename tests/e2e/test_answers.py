@@ -1,0 +1,151 @@
+"""What a client of a healthy cluster gets, through OpenAI's own client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+from openai import AsyncOpenAI
+from openai.types.chat import ChatCompletionUserMessageParam
+
+from tests.e2e.cluster import Cluster
+from tests.e2e.traffic import MAX_TOKENS, PROMPTS, Ask, complete
+
+CAPITAL: list[ChatCompletionUserMessageParam] = [{"role": "user", "content": "What is the capital of France?"}]
+EMOJI_PROMPT = "🙂🙃🙂🙃🙂🙃 漢字かな 漢字かな 漢字かな 🙂🙃🙂🙃🙂🙃 漢字かな 漢字かな"
+
+
+async def test_both_models_are_listed(client: AsyncOpenAI, cluster: Cluster) -> None:
+    models = [model async for model in client.models.list()]
+    assert [model.id for model in models] == cluster.models
+    assert {model.object for model in models} == {"model"}
+    assert (await client.models.retrieve(cluster.models[1])).id == cluster.models[1]
+
+
+async def test_chat_knows_the_capital_of_france_streamed_or_not(client: AsyncOpenAI, cluster: Cluster) -> None:
+    for model in cluster.models:
+        whole = await client.chat.completions.create(model=model, messages=CAPITAL, max_tokens=24, temperature=0)
+        assert "Paris" in (whole.choices[0].message.content or "")
+        assert (whole.model, whole.choices[0].finish_reason) == (model, "stop")
+        stream = await client.chat.completions.create(
+            model=model,
+            messages=CAPITAL,
+            max_tokens=24,
+            temperature=0,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        chunks = [chunk async for chunk in stream]
+        text = "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
+        assert text == whole.choices[0].message.content
+        assert chunks[0].choices[0].delta.role == "assistant"
+        assert [choice.finish_reason for chunk in chunks for choice in chunk.choices][-1] == "stop"
+        usage = whole.usage
+        assert usage is not None
+        assert chunks[-1].usage == usage
+        assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+        assert 0 < usage.completion_tokens < 24 < usage.prompt_tokens + 24
+
+
+async def test_completion_knows_the_capital_of_france_streamed_or_not(client: AsyncOpenAI, cluster: Cluster) -> None:
+    prompt = "The capital of France is"
+    for model in cluster.models:
+        whole = await client.completions.create(model=model, prompt=prompt, max_tokens=12, temperature=0)
+        assert "Paris" in whole.choices[0].text
+        stream = await client.completions.create(model=model, prompt=prompt, max_tokens=12, temperature=0, stream=True)
+        assert "".join([chunk.choices[0].text async for chunk in stream]) == whole.choices[0].text
+        assert whole.usage is not None
+        assert whole.usage.prompt_tokens >= len(prompt.split())
+
+
+async def test_both_models_answer_interleaved_requests_alike(
+    client: AsyncOpenAI, cluster: Cluster, undisturbed: dict[str, str]
+) -> None:
+    first, second = cluster.models
+    streams = [Ask(model, prompt, 16) for prompt in PROMPTS[:2] for model in (first, second)]
+
+    async def whole(model: str, prompt: str) -> str:
+        answer = await client.completions.create(
+            model=model, prompt=prompt, max_tokens=16, temperature=0, extra_body={"ignore_eos": True}
+        )
+        return answer.choices[0].text
+
+    asks = [(model, prompt) for prompt in PROMPTS[2:4] for model in (first, second)]
+    answers, texts = await asyncio.gather(complete(client, streams), asyncio.gather(*(whole(*ask) for ask in asks)))
+    for ask, answer in zip(streams, answers, strict=True):
+        assert undisturbed[ask.prompt].startswith(answer.text)
+        assert (answer.num_tokens, answer.finish_reason) == (16, "length")
+    for (_, prompt), text in zip(asks, texts, strict=True):
+        assert undisturbed[prompt].startswith(text)
+        assert text
+
+
+async def test_the_same_answer_again_from_either_model(
+    client: AsyncOpenAI, cluster: Cluster, undisturbed: dict[str, str]
+) -> None:
+    asks = [Ask(model, PROMPTS[-1], MAX_TOKENS) for model in cluster.models]
+    assert [answer.text for answer in await complete(client, asks)] == [undisturbed[PROMPTS[-1]]] * len(asks)
+
+
+async def test_ignore_eos_goes_on_to_the_limit(client: AsyncOpenAI, cluster: Cluster) -> None:
+    prompt = "The three most important inventions in history are"
+    short = await client.completions.create(model=cluster.models[0], prompt=prompt, max_tokens=40, temperature=0)
+    long = await client.completions.create(
+        model=cluster.models[0], prompt=prompt, max_tokens=40, temperature=0, extra_body={"ignore_eos": True}
+    )
+    assert short.choices[0].finish_reason == "stop"
+    assert long.choices[0].finish_reason == "length"
+    assert long.usage is not None
+    assert long.usage.completion_tokens == 40
+    assert long.choices[0].text.startswith(short.choices[0].text)
+
+
+async def test_a_seed_repeats_what_was_drawn(client: AsyncOpenAI, cluster: Cluster) -> None:
+    async def draw(model: str, seed: int | None) -> str:
+        answer = await client.completions.create(
+            model=model, prompt=PROMPTS[0], max_tokens=24, temperature=1.0, top_p=0.95, seed=seed
+        )
+        return answer.choices[0].text
+
+    first, second = cluster.models
+    asks = [(first, 7), (first, 7), (second, 7), (first, 8), (first, None), (first, None)]
+    texts = await asyncio.gather(*(draw(*ask) for ask in asks))
+    assert texts[0] == texts[1] == texts[2]
+    assert len(set(texts[2:])) == 4
+
+
+@pytest.mark.parametrize("stop", ["Earth", ["no such text", "arth, M"]])
+async def test_a_stop_string_ends_the_answer_before_it(
+    client: AsyncOpenAI, cluster: Cluster, undisturbed: dict[str, str], stop: str | list[str]
+) -> None:
+    prompt = "A list of the planets: Mercury,"
+    expected = undisturbed[prompt].partition(stop if isinstance(stop, str) else stop[1])[0]
+    assert expected != undisturbed[prompt]
+    model = cluster.models[0]
+    whole = await client.completions.create(model=model, prompt=prompt, max_tokens=60, temperature=0, stop=stop)
+    stream = await client.completions.create(
+        model=model, prompt=prompt, max_tokens=60, temperature=0, stop=stop, stream=True
+    )
+    chunks = [chunk async for chunk in stream]
+    assert whole.choices[0].text == expected
+    assert "".join(chunk.choices[0].text for chunk in chunks) == expected
+    assert whole.choices[0].finish_reason == chunks[-1].choices[0].finish_reason == "stop"
+
+
+async def test_characters_come_whole(cluster: Cluster) -> None:
+    """A character of several tokens is never split: each event is valid UTF-8 and no replacement character is sent."""
+    body = {"model": cluster.models[0], "prompt": EMOJI_PROMPT, "max_tokens": 48, "temperature": 0, "ignore_eos": True}
+    async with aiohttp.ClientSession(cluster.url) as session:
+        async with session.post("/v1/completions", json=body) as response:
+            whole = (await response.json())["choices"][0]["text"]
+        async with session.post("/v1/completions", json=body | {"stream": True}) as response:
+            assert response.content_type == "text/event-stream"
+            events = [line.decode() for line in (await response.read()).splitlines() if line]
+    assert all(event.startswith("data: ") for event in events)
+    assert events[-1] == "data: [DONE]"
+    pieces = [json.loads(event.removeprefix("data: "))["choices"][0]["text"] for event in events[:-1]]
+    assert "".join(pieces) == whole
+    assert not any("\ufffd" in piece for piece in pieces)
+    assert sum(ord(character) > 0x2000 for character in whole) >= 8

@@ -1,0 +1,150 @@
+"""Requests as clients send them, with OpenAI's own client, and what came back of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import openai
+from openai import AsyncOpenAI
+
+from tests.e2e.cluster import POLL_S, Cluster
+
+API_KEY = "sk-key-that-must-be-in-no-log"
+NUM_BEFORE = 4  # tokens that each stream must have before something is done to it
+
+# Greedy answers to these are the same in every batch: nowhere are two tokens close to a tie.
+PROMPTS = [
+    "Once upon a time, in a small village by the sea,",
+    "def fibonacci(n):",
+    "The recipe for a good bread begins with",
+    "In the year 2050, people will",
+    "The sun rises in the east because",
+    "A list of the planets: Mercury,",
+]
+
+
+@asynccontextmanager
+async def openai_client(cluster: Cluster) -> AsyncIterator[AsyncOpenAI]:
+    """The official client, which must not hide a failure by trying again."""
+    async with AsyncOpenAI(base_url=f"{cluster.url}/v1", api_key=API_KEY, max_retries=0, timeout=200) as client:
+        yield client
+
+
+@dataclass
+class Answer:
+    """What a stream has brought so far."""
+
+    text: str = ""
+    num_chunks: int = 0
+    num_tokens: int | None = None
+    """As the server counts them, at the end."""
+    finish_reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A greedy completion of exactly ``max_tokens`` tokens."""
+
+    model: str
+    prompt: str
+    max_tokens: int
+    slo: str = "interactive"
+
+
+async def stream(client: AsyncOpenAI, ask: Ask, answer: Answer) -> None:
+    """Fill ``answer`` as the tokens come."""
+    chunks = await client.completions.create(
+        model=ask.model,
+        prompt=ask.prompt,
+        max_tokens=ask.max_tokens,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"ignore_eos": True, "slo": ask.slo},
+    )
+    async with chunks:
+        async for chunk in chunks:
+            answer.num_chunks += 1
+            for choice in chunk.choices:
+                answer.text += choice.text
+                answer.finish_reason = choice.finish_reason or answer.finish_reason
+            if chunk.usage is not None:
+                answer.num_tokens = chunk.usage.completion_tokens
+
+
+async def complete(client: AsyncOpenAI, asks: Sequence[Ask]) -> list[Answer]:
+    """Ask all at once and wait for all answers."""
+    answers = [Answer() for _ in asks]
+    await asyncio.gather(*(stream(client, ask, answer) for ask, answer in zip(asks, answers, strict=True)))
+    return answers
+
+
+@dataclass
+class Load:
+    """Streams that run and requests that queue behind them."""
+
+    running: list[Ask]
+    queued: list[Ask]
+    answers: list[Answer] = field(default_factory=list)
+    num_before: int = 0
+    """Tokens that had come when it happened."""
+
+    @classmethod
+    def on(cls, models: Sequence[str], num_running: int = 3, num_queued: int = 2, max_tokens: int = 60) -> Load:
+        """As many streams as a node runs at once for each model, and some more, partly of another class."""
+        running = [Ask(model, prompt, max_tokens) for model in models for prompt in PROMPTS[:num_running]]
+        classes = ["interactive", "batch-1"]
+        queued = [
+            Ask(model, PROMPTS[-1 - number], 20, classes[number % len(classes)])
+            for model in models
+            for number in range(num_queued)
+        ]
+        return cls(running, queued)
+
+    async def disturbed(self, client: AsyncOpenAI, disturb: Callable[[], Awaitable[None]]) -> list[BaseException | None]:
+        """Run everything, and ``disturb`` while each stream is underway; the failures of the streams, None for none."""
+        tasks = []
+        for asks in (self.running, self.queued):
+            answers = [Answer() for _ in asks]
+            self.answers += answers
+            tasks += [asyncio.create_task(stream(client, ask, answer)) for ask, answer in zip(asks, answers, strict=True)]
+            if asks is self.running:
+                await self._underway(tasks)
+        try:
+            self.num_before = sum(answer.num_chunks for answer in self.answers)
+            unfinished = [answer for answer in self.answers if answer.finish_reason is None]
+            assert len(unfinished) == len(self.answers), "finished before anything could be done to it"
+            await disturb()
+            return await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _underway(self, tasks: list[asyncio.Task[None]]) -> None:
+        async with asyncio.timeout(90):
+            while min(answer.num_chunks for answer in self.answers) < NUM_BEFORE:
+                for task in tasks:
+                    if task.done():
+                        task.result()
+                await asyncio.sleep(POLL_S)
+
+    def check(self, failures: Sequence[BaseException | None], expected: dict[str, str]) -> None:
+        """Every stream has each token exactly once: the undisturbed text, and the exact count."""
+        assert [failure for failure in failures if failure] == []
+        for ask, answer in zip([*self.running, *self.queued], self.answers, strict=True):
+            assert answer.num_tokens == ask.max_tokens, ask
+            assert answer.finish_reason == "length"
+            assert expected[ask.prompt].startswith(answer.text), (ask, answer.text)
+            assert ask.max_tokens < MAX_TOKENS or answer.text == expected[ask.prompt]
+
+
+MAX_TOKENS = 60
+
+
+def is_broken_stream(failure: BaseException | None) -> bool:
+    """Whether a client has been told that its answer is not complete."""
+    return isinstance(failure, openai.APIError | OSError) or type(failure).__module__.startswith(("httpx", "httpcore"))
