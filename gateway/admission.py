@@ -67,6 +67,6 @@ def sampling(context: GatewayContext, model: ServedModel, body: GenerationReques
         top_p=body.top_p,
         min_p=body.min_p,
         seed=seed & _SEED_MASK,
-        stop_token_ids=list(model.tokenizer.eos_ids),
+        stop_token_ids=[] if body.ignore_eos else list(model.tokenizer.eos_ids),
         ignore_eos=body.ignore_eos,
     )

@@ -92,10 +92,10 @@ async def answer_stream(
         await stream.send(*renderer.closing(delta.text, _finish_reason(delta)))
         if include_usage:
             await stream.send(renderer.counts(_usage(request, record.timeline)))
+        record.outcome = visit.OK  # all of it is out: clients commonly leave at the sight of [DONE]
         await stream.close()
-        record.outcome = visit.OK
     except ClientGoneError:
-        record.outcome = visit.CANCELLED
+        record.abandon()
     except errors.ApiError as error:
         record.refuse(error)
         await _tell(stream, error)

@@ -69,7 +69,7 @@ class Handler(Generic[Body]):
                 record.refuse(refusal)
                 raise refusal from error
             except asyncio.CancelledError:  # the client left
-                record.outcome = visit.CANCELLED
+                record.abandon()
                 raise
             finally:
                 record.close(http.app[METRICS], loop.time())

@@ -45,6 +45,11 @@ class Visit:
         default = ERROR if error.status >= 500 else REJECTED
         self.outcome = error.headers.get(DROPPED_REASON_HEADER, default)
 
+    def abandon(self) -> None:
+        """The client left; one that has the whole answer is none of that kind."""
+        if self.outcome != OK:
+            self.outcome = CANCELLED
+
     def close(self, metrics: GatewayMetrics, now: float) -> None:
         """Publish metrics, span attributes and one log event. Prompts, answers and keys are in none of them."""
         job, timeline = self.job, self.timeline

@@ -207,8 +207,9 @@ class Driver:
         SET_ASIDE.labels(self._service).inc()
 
     async def _save(self, term: _Leadership) -> None:
-        await self._log.save(term.last_id, term.core.snapshot(), term.aside)
-        term.aside.clear()  # the log is trimmed up to here: nobody will read those entries again
+        covered = {entry_id for entry_id in term.aside if id_order(entry_id) <= id_order(term.last_id)}
+        await self._log.save(term.last_id, term.core.snapshot(), covered)
+        term.aside -= covered  # the log is trimmed up to here: nobody will read those entries again
         term.num_since_snapshot = 0
 
     def _block_ms(self, term: _Leadership) -> int:

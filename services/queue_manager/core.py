@@ -32,6 +32,7 @@ from shared.messages import (
 
 PLAN_INTERVAL_S = 0.05  # plans are asked for at most this often
 PLAN_TIMEOUT_S = 5.0  # an unanswered request for a plan is sent again
+ANSWERED = ("stop", "length")  # ends that say how long answers are; an error says nothing of that
 MAX_PLANNED_GROUPS = 256  # bounds the scheduler's work; the groups due first are planned first
 
 
@@ -46,6 +47,8 @@ class QueueManagerCore:
         self.state = state
         self._groups = RequestGroups(state, self._max_group_requests)
         self._queues = VirtualQueues(state)
+        self._changed: dict[str, None] = {}
+        """Nodes whose virtual queue may have changed by the message at hand; told once, at its end."""
 
     # --- the core's surface ---------------------------------------------------------------------------------------
 
@@ -62,7 +65,7 @@ class QueueManagerCore:
 
     def handle(self, message: AnyMessage, now: float) -> list[Effect]:
         """Fold one message in. A message meant for somebody else is an error, and becomes a dead letter."""
-        return [*self._dispatch(message, now), *self._ask_for_plan(now)]
+        return [*self._dispatch(message, now), *self._tell_changed(), *self._ask_for_plan(now)]
 
     def _dispatch(self, message: AnyMessage, now: float) -> list[Effect]:
         match message:
@@ -144,7 +147,8 @@ class QueueManagerCore:
         effects.append(Send(streams.group(group.gid), entry))
         if not group.node:
             self.state.plan.version += not self._stands_alone(self._queues.append(group))
-        return [*effects, *self._tell(group.node)]
+        self._changed[group.node] = None
+        return effects
 
     def _stands_alone(self, node: Node | None) -> bool:
         """A group at a node with nothing else to do needs no plan."""
@@ -163,33 +167,38 @@ class QueueManagerCore:
         effects: list[Effect] = []
         node = self.state.nodes.get(request.node)
         if node is not None:
-            abort = Abort(requests=[Attempt(request.request_id, request.attempt)])
-            effects.append(Send(streams.node_inbox(node.node), abort, max_entries=streams.MAX_NODE_INBOX))
+            effects += self._abort(node, [Attempt(request.request_id, request.attempt)])
         return [*effects, *self._leave(request)]
+
+    def _abort(self, node: Node, attempts: list[Attempt]) -> list[Effect]:
+        if not attempts:
+            return []
+        return [Send(streams.node_inbox(node.node), Abort(requests=attempts), max_entries=streams.MAX_NODE_INBOX)]
 
     def _leave(self, request: Request) -> list[Effect]:
         group = self._groups.leave(request)
-        node_name = group.node
+        self._changed[group.node] = None
         if group.members:
-            return self._tell(node_name)
+            return []
         self._queues.remove(group)
         self._groups.close(group)
         # room at one node may be a reason to move what waits at another
         self.state.plan.version += any(other.num_waiting for other in self.state.groups.values())
-        return [Drop(streams.group(group.gid)), *self._tell(node_name)]
+        return [Drop(streams.group(group.gid))]
 
     def _pulled(self, message: Pulled) -> list[Effect]:
         node = self.state.nodes.get(message.node)
-        taken = [request for attempt in message.requests if (request := self._current(attempt)) is not None]
+        taken = [request for attempt in message.requests if (request := self._waiting(attempt)) is not None]
         for request in taken:
             self._groups.pull(request, message.node)
+            self._changed[self.state.groups[request.group].node] = None  # not always this node: plans move groups
         if node is None or node.epoch != message.epoch:
             return self._resubmit(taken)  # pulled by a node that has been declared dead: lost like the rest
         told = self._told(node)
         if [gid for gid, _ in told] == [gid for gid, _ in node.told]:
             node.told = told  # the node knows what it took itself
-            return []
-        return self._tell(node.node)
+        forgotten = [attempt for attempt in message.requests if self._current(attempt) is None]
+        return self._abort(node, forgotten)  # given up while it was being pulled; a node knows nothing of that
 
     def _finished(self, message: Finished) -> list[Effect]:
         effects: list[Effect] = []
@@ -199,13 +208,19 @@ class QueueManagerCore:
                 continue
             del self.state.requests[request.request_id]
             if request.group:  # else a node thought dead has finished it after all
-                self._groups.learn_length(request, finished.output_tokens)
+                if finished.reason in ANSWERED:
+                    self._groups.learn_length(request, finished.output_tokens)
                 effects += self._leave(request)
         return effects
 
     def _current(self, attempt: Attempt) -> Request | None:
         request = self.state.requests.get(attempt.request_id)
         return request if request is not None and request.attempt == attempt.attempt else None
+
+    def _waiting(self, attempt: Attempt) -> Request | None:
+        """The request, if this attempt stands in a group and nobody has pulled it."""
+        request = self._current(attempt)
+        return request if request is not None and request.group and not request.node else None
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
@@ -223,7 +238,8 @@ class QueueManagerCore:
             self._queues.append(group)
         self.state.plan.version += bool(self.state.groups)
         node.told = []  # a node that speaks up may have missed what it was told before
-        return [*effects, *self._tell(node.node)]
+        self._changed[node.node] = None
+        return effects
 
     def _node_down(self, message: NodeDown) -> list[Effect]:
         node = self.state.nodes.get(message.node)
@@ -237,8 +253,7 @@ class QueueManagerCore:
         effects = self._resubmit([request for request in self.state.requests.values() if request.node == node.node])
         touched = [self._queues.append(group) for group in self._queues.unplaced()]
         self.state.plan.version += 1
-        for name in dict.fromkeys(other.node for other in touched if other is not None):
-            effects += self._tell(name)
+        self._changed.update((other.node, None) for other in touched if other is not None)
         return effects
 
     def _resubmit(self, requests: list[Request]) -> list[Effect]:
@@ -251,17 +266,17 @@ class QueueManagerCore:
             effects.append(Send(streams.tokens(gateway), Resubmit(requests=attempts), to_existing=True))
         return effects
 
-    def _tell(self, name: str) -> list[Effect]:
-        """Send a node the head of its virtual queue, if it changed since it was last told."""
-        node = self.state.nodes.get(name)
-        if node is None:
-            return []
-        told = self._told(node)
-        if told == node.told:
-            return []
-        node.told = told
-        message = VirtualQueue(node=node.node, epoch=node.epoch, groups=self._queues.window(node))
-        return [Send(streams.node_inbox(node.node), message, max_entries=streams.MAX_NODE_INBOX)]
+    def _tell_changed(self) -> list[Effect]:
+        """Send nodes the heads of their virtual queues, where they differ from what they were last told."""
+        changed = [self.state.nodes[name] for name in self._changed if name in self.state.nodes]
+        self._changed.clear()
+        effects: list[Effect] = []
+        for node in changed:
+            if (told := self._told(node)) != node.told:
+                node.told = told
+                message = VirtualQueue(node=node.node, epoch=node.epoch, groups=self._queues.window(node))
+                effects.append(Send(streams.node_inbox(node.node), message, max_entries=streams.MAX_NODE_INBOX))
+        return effects
 
     def _told(self, node: Node) -> list[tuple[str, int]]:
         return [(ref.group, ref.num_waiting) for ref in self._queues.window(node)]
@@ -301,7 +316,8 @@ class QueueManagerCore:
             return []  # the answer to a question that was asked again since
         self.state.plan.asked_at_s = None
         self._queues.apply(message.queues)
-        return [effect for name in self.state.nodes for effect in self._tell(name)]
+        self._changed.update(dict.fromkeys(self.state.nodes))
+        return []
 
     # --- gateways -------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from services.queue_manager.state import State
+from services.queue_manager.virtual_queues import VirtualQueues
 
 
 def check(state: State) -> None:
@@ -21,4 +22,6 @@ def check(state: State) -> None:
     for node in state.nodes.values():
         assert len(node.queue) == len(set(node.queue)), f"{node.node} has a group twice"
         assert all(gid in state.groups for gid in node.queue), f"{node.node} has a group that is gone"
+        window = [(ref.group, ref.num_waiting) for ref in VirtualQueues(state).window(node)]
+        assert node.told == window, f"{node.node} believes {node.told}, it is {window}: the next bell may not ring"
     assert all(gid in state.groups for gid in state.open_groups.values()), "an open group is gone"

@@ -85,7 +85,9 @@ class Cluster:
 
     def treadle(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the real command, with nothing of ours in its environment but where the model files are."""
-        kept = {name: value for name, value in os.environ.items() if name == "TREADLE_MODELS_DIR" or "TREADLE" not in name}
+        kept = {
+            name: value for name, value in os.environ.items() if name == "TREADLE_MODELS_DIR" or "TREADLE" not in name
+        }
         return subprocess.run(
             [str(Path(sys.executable).with_name("treadle")), *arguments, "-f", str(self.config_file)],
             cwd=self.folder,

@@ -49,7 +49,7 @@ def collecting() -> Iterator[Collector]:
     """Listen until the end of the block."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:  # noqa: N802 - http.server's name
+        def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             try:
                 collector.add(body)

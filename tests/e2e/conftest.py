@@ -43,7 +43,9 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture(scope="session")
-def whole_cluster(tmp_path_factory: pytest.TempPathFactory, model_file: Path, collector: Collector) -> Iterator[Cluster]:
+def whole_cluster(
+    tmp_path_factory: pytest.TempPathFactory, model_file: Path, collector: Collector
+) -> Iterator[Cluster]:
     """Two models on two nodes, each of which runs three requests at a time, so that others queue."""
     models = [{"name": name, "source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256} for name in ("first", "second")]
     cluster = Cluster.create(

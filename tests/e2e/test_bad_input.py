@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import aiohttp
@@ -72,8 +73,6 @@ async def test_what_is_no_json_is_refused(cluster: Cluster, body: bytes) -> None
     ],
 )
 async def test_a_wrong_field_is_refused_by_name(cluster: Cluster, wrong: dict[str, Any], param: str) -> None:
-    import json
-
     body = {"model": cluster.models[0], "messages": [{"role": "user", "content": SECRET}]} | wrong
     status, error = await post(cluster, json.dumps(body).encode())
     assert (status, error["param"]) == (400, param), error

@@ -104,13 +104,17 @@ class Load:
         ]
         return cls(running, queued)
 
-    async def disturbed(self, client: AsyncOpenAI, disturb: Callable[[], Awaitable[None]]) -> list[BaseException | None]:
+    async def disturbed(
+        self, client: AsyncOpenAI, disturb: Callable[[], Awaitable[None]]
+    ) -> list[BaseException | None]:
         """Run everything, and ``disturb`` while each stream is underway; the failures of the streams, None for none."""
         tasks = []
         for asks in (self.running, self.queued):
             answers = [Answer() for _ in asks]
             self.answers += answers
-            tasks += [asyncio.create_task(stream(client, ask, answer)) for ask, answer in zip(asks, answers, strict=True)]
+            tasks += [
+                asyncio.create_task(stream(client, ask, answer)) for ask, answer in zip(asks, answers, strict=True)
+            ]
             if asks is self.running:
                 await self._underway(tasks)
         try:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from gpu_node.engine.forecast import WINDOW_REQUESTS
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan, StepResult
+from gpu_node.engine.preemption import PreemptionPolicy
 from gpu_node.engine.scheduler import Scheduler
+from gpu_node.engine.sequence import Request
 from shared.config import EngineOptions
 from shared.messages import Chunk, Payload, Sampling
 
@@ -17,10 +22,15 @@ def model(num_blocks: int = 100, block_size: int = 4, max_model_len: int = 64) -
 
 
 def scheduler(
-    num_blocks: int = 100, block_size: int = 4, max_model_len: int = 64, step_tokens: int = 8, max_num_seqs: int = 4
+    num_blocks: int = 100,
+    block_size: int = 4,
+    max_model_len: int = 64,
+    step_tokens: int = 8,
+    max_num_seqs: int = 4,
+    policy: PreemptionPolicy | None = None,
 ) -> Scheduler:
     options = EngineOptions(block_size=block_size, step_tokens=step_tokens, max_num_seqs=max_num_seqs)
-    return Scheduler(model(num_blocks, block_size, max_model_len), options)
+    return Scheduler(model(num_blocks, block_size, max_model_len), options, policy)
 
 
 def payload(
@@ -59,3 +69,18 @@ def step(one: Scheduler, token: int = 7) -> tuple[list[tuple[int, int, int, bool
     chunks = one.commit(plan, result(plan, token))
     one.check()
     return shape(plan), chunks
+
+
+class OldestFirst:
+    """The opposite of the default policy: whoever asks for room may have to give way itself."""
+
+    def victim(self, running: Collection[Request], now: float) -> Request:
+        return min(running, key=lambda request: request.order)
+
+
+def teach_short_outputs(one: Scheduler) -> None:
+    """Let the scheduler see only outputs of one token: from then on it admits too much, and has to preempt."""
+    for number in range(WINDOW_REQUESTS):
+        assert one.add(payload(f"short-{number}", [number % EOS], max_tokens=1)) is None
+    while one.has_work:
+        step(one)

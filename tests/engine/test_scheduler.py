@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import pytest
 
 from gpu_node.engine.plan import StepResult
-from gpu_node.engine.scheduler import Scheduler
-from gpu_node.engine.sequence import Request
-from shared.config import EngineOptions
 from shared.messages import Chunk
-from tests.engine.bookkeeping import EOS, STEP_S, model, payload, prompt, result, scheduler, shape, step
+from tests.engine.bookkeeping import (
+    EOS,
+    STEP_S,
+    OldestFirst,
+    payload,
+    prompt,
+    result,
+    scheduler,
+    shape,
+    step,
+    teach_short_outputs,
+)
 
 
 def test_prefill_then_decode_until_max_tokens() -> None:
@@ -116,29 +122,25 @@ def test_the_model_length_ends_a_request() -> None:
 def test_memory_pressure_preempts_the_newest_and_resumes_it_first() -> None:
     # 5 blocks. Outputs have been short so far, so two requests that may need 4 each are both admitted.
     one = scheduler(num_blocks=5, step_tokens=16)
-    for number in range(8):
-        one.add(payload(f"short-{number}", prompt(2), max_tokens=1))
-        step(one)
+    teach_short_outputs(one)
     one.add(payload("a", prompt(7, first=20), max_tokens=8))
     one.add(payload("b", prompt(7, first=50), max_tokens=8))
     one.add(payload("c", prompt(7, first=80), max_tokens=1))
-    assert step(one)[0] == [(8, 0, 7, True), (9, 0, 7, True)]  # 2 blocks each; c does not fit beside them
-    assert step(one)[0] == [(8, 7, 1, True), (9, 7, 1, True)]
-    assert step(one)[0] == [(8, 8, 1, True)]  # a takes the last block, b has none and gives way
+    assert step(one)[0] == [(64, 0, 7, True), (65, 0, 7, True)]  # 2 blocks each; c does not fit beside them
+    assert step(one)[0] == [(64, 7, 1, True), (65, 7, 1, True)]
+    assert step(one)[0] == [(64, 8, 1, True)]  # a takes the last block, b has none and gives way
     assert (one.num_running, one.num_waiting, one.num_preemptions) == (1, 2, 1)
     # b's blocks are still cached, and it comes before c; of its 9 tokens the last is computed, 8 lie there
     assert one.blocks.match([*prompt(7, first=50), 7, 7]) == [2, 3]
     admitted: list[int] = []
     while one.has_work:
         admitted += [part for part, *_ in step(one)[0] if part not in admitted]
-    assert admitted == [8, 9, 10]
+    assert admitted == [64, 65, 66]
 
 
 def test_a_preempted_request_recomputes_and_its_tokens_go_on() -> None:
     one = scheduler(num_blocks=5, step_tokens=16)
-    for number in range(8):
-        one.add(payload(f"short-{number}", prompt(2), max_tokens=1))
-        step(one)
+    teach_short_outputs(one)
     one.add(payload("a", prompt(7, first=20), max_tokens=8))
     one.add(payload("b", prompt(7, first=50), max_tokens=8))
     indexes: dict[str, list[int]] = {"a": [], "b": []}
@@ -160,24 +162,24 @@ def test_with_no_experience_the_worst_case_is_reserved_so_nothing_is_preempted()
 
 
 def test_the_policy_chooses_the_victim() -> None:
-    class OldestFirst:
-        def victim(self, running: Collection[Request], now: float) -> Request:
-            assert now == 12.5
-            return min(running, key=lambda request: request.order)
-
-    options = EngineOptions(block_size=4, step_tokens=16, max_num_seqs=4)
-    one = Scheduler(model(num_blocks=5), options, OldestFirst())
-    for number in range(8):
-        one.add(payload(f"short-{number}", prompt(2), max_tokens=1))
-        plan = one.schedule(12.5)
-        one.commit(plan, result(plan))
+    one = scheduler(num_blocks=5, step_tokens=16, policy=OldestFirst())
+    teach_short_outputs(one)
     one.add(payload("a", prompt(7, first=20), max_tokens=8))
     one.add(payload("b", prompt(7, first=50), max_tokens=8))
-    for _ in range(3):
-        plan = one.schedule(12.5)
-        one.check()
-        one.commit(plan, result(plan))
-    assert shape(plan) == [(9, 8, 1, True)]  # a, which was to be scheduled first, gave way itself
+    for _ in range(2):
+        assert [part for part, *_ in step(one)[0]] == [64, 65]
+    assert step(one)[0] == [(65, 8, 1, True)]  # a asks for a block first, and gives way itself
+
+
+def test_a_request_is_admitted_when_it_fits_thanks_to_a_shared_prefix() -> None:
+    one = scheduler(num_blocks=6, step_tokens=16)
+    one.add(payload("a", [*prompt(12), 50], max_tokens=3))
+    step(one)
+    one.add(payload("other", [*prompt(12, first=30), 51], max_tokens=3))
+    assert step(one)[0] == [(0, 13, 1, True)]  # 4 blocks for each are too many ...
+    one.abort("other")
+    one.add(payload("alike", [*prompt(12), 51], max_tokens=3))
+    assert step(one)[0] == [(0, 14, 1, True), (2, 12, 1, True)]  # ... unless 3 of them are the same
 
 
 def test_an_aborted_request_is_gone_waiting_or_running() -> None:

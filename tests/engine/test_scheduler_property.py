@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from gpu_node.engine.plan import StepPlan, StepResult
-from tests.engine.bookkeeping import payload, scheduler
+from gpu_node.engine.preemption import NewestFirst, PreemptionPolicy
+from tests.engine.bookkeeping import OldestFirst, payload, scheduler, teach_short_outputs
 
 BLOCK_SIZE = 2
 MAX_MODEL_LEN = 16
@@ -25,11 +26,11 @@ class Arrival:
 
 arrivals = st.builds(
     Arrival,
-    step=st.integers(0, 12),
-    prompt=st.lists(st.integers(0, 1), min_size=1, max_size=10),
+    step=st.integers(0, 4),
+    prompt=st.lists(st.integers(0, 3), min_size=1, max_size=8),
     output=st.lists(st.integers(0, 1), max_size=3),
-    max_tokens=st.integers(1, 8),
-    aborted_at=st.none() | st.integers(0, 20),
+    max_tokens=st.integers(1, 15),
+    aborted_at=st.sampled_from([None, None, None, 1, 2, 3, 5, 8, 13]),
 )
 
 
@@ -41,15 +42,17 @@ def draw_all(plan: StepPlan) -> StepResult:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    requests=st.lists(arrivals, max_size=8),
-    num_blocks=st.integers(8, 14),
+    requests=st.lists(arrivals, min_size=3, max_size=8),
+    num_blocks=st.integers(8, 10),
     step_tokens=st.integers(1, 12),
     max_num_seqs=st.integers(1, 4),
+    policy=st.sampled_from([NewestFirst(), OldestFirst()]),
 )
 def test_everything_ends_and_nothing_leaks(
-    requests: list[Arrival], num_blocks: int, step_tokens: int, max_num_seqs: int
+    requests: list[Arrival], num_blocks: int, step_tokens: int, max_num_seqs: int, policy: PreemptionPolicy
 ) -> None:
-    one = scheduler(num_blocks, BLOCK_SIZE, MAX_MODEL_LEN, step_tokens, max_num_seqs)
+    one = scheduler(num_blocks, BLOCK_SIZE, MAX_MODEL_LEN, step_tokens, max_num_seqs, policy)
+    teach_short_outputs(one)
     outputs = {number: list(request.output) for number, request in enumerate(requests)}
     ends: dict[int, str] = {}
     for step in range(600):
@@ -72,9 +75,10 @@ def test_everything_ends_and_nothing_leaks(
                 if chunk.finish_reason:
                     ends[number] = chunk.finish_reason
             one.check()
-        elif step > 20:
+        elif step > 13:
             break
     assert ends.keys() == outputs.keys(), "every request ends"
+    event("preempted" if one.num_preemptions else "never preempted")
     assert one.blocks.num_free_blocks == num_blocks
     for number, request in enumerate(requests):
         expected = [*request.output, *(position % 2 for position in range(len(request.output), request.max_tokens))]

@@ -107,7 +107,7 @@ async def test_sampling_reaches_the_payload(start_gateway: GatewayFactory) -> No
     assert payload.prompt_token_ids == [HELLO]
     sampling = payload.sampling
     assert (sampling.max_tokens, sampling.temperature, sampling.top_p) == (2, 0.0, 0.5)
-    assert (sampling.top_k, sampling.min_p, sampling.ignore_eos, sampling.stop_token_ids) == (0, 0.1, True, [END])
+    assert (sampling.top_k, sampling.min_p, sampling.ignore_eos, sampling.stop_token_ids) == (0, 0.1, True, [])
     assert sampling.seed == (1 << 63) - 1
     assert (submit.slo.name, submit.slo.ttft_s) == ("custom", 1.5)
 

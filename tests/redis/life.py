@@ -50,8 +50,12 @@ class Life:
 
         await until(nothing_is_left)
 
+    async def kill(self) -> None:
+        """End it wherever it is."""
+        await cancel_all([self.task])
+
     async def end(self) -> None:
-        """Stop politely, or find out how it ended."""
+        """Stop politely."""
         self.stop.set()
         await asyncio.wait_for(self.task, PATIENCE_S)
 
@@ -72,7 +76,7 @@ async def life(
     try:
         yield Life(driver, task, stop, redis)
     finally:
-        ended = task.done()
+        ended = task.done() and not task.cancelled()
         await cancel_all([task])
         if solver:
             await solver.close()

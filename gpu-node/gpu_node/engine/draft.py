@@ -10,7 +10,6 @@ class StepDraft:
 
     def __init__(self, budget_tokens: int) -> None:
         self.num_left_tokens = budget_tokens
-        self.has_preempted = False
         self._parts: dict[int, tuple[ScheduledSequence, tuple[BlockCopy, ...]]] = {}
 
     def add(self, sequence: ScheduledSequence, copies: tuple[BlockCopy, ...]) -> None:

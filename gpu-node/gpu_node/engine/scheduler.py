@@ -114,8 +114,7 @@ class Scheduler:
         for request in list(self._running.values()):
             if request.request_id in self._running:  # else it was preempted for one before it
                 self._advance(request, draft, now)
-        if not draft.has_preempted:
-            self._admit(draft, now)
+        self._admit(draft, now)
         return draft.plan()
 
     def commit(self, plan: StepPlan, result: StepResult) -> list[Chunk]:
@@ -178,7 +177,11 @@ class Scheduler:
             self._scheduled[sequence.sequence_id] = (request, sequence)
 
     def _admit(self, draft: StepDraft, now: float) -> None:
-        """Start waiting requests in their order; one that does not fit holds up those behind it, so none starves."""
+        """Start waiting requests in their order; one that does not fit holds up those behind it, so none starves.
+
+        Who was preempted in this step is first in line and does not come back in it: with it, the demand is above what
+        there is. So nobody is admitted in a step that preempts.
+        """
         while self._waiting and draft.num_left_tokens > 0 and len(self._running) < self._max_num_seqs:
             request = self._waiting[0]
             if self._running and not self._admission.admits(request, self._running.values()):
@@ -198,7 +201,6 @@ class Scheduler:
             sequence.num_computed_tokens = 0
         del self._running[victim.request_id]
         self._waiting.appendleft(victim)
-        draft.has_preempted = True
         self.num_preemptions += 1
 
     def _take_token(self, request: Request, sequence: Sequence, result: StepResult) -> Chunk:

@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.redis.own_server import OwnServer
+
+
+@pytest.fixture
+async def own_server(tmp_path: Path) -> AsyncIterator[OwnServer]:
+    """A started Redis of the test's own, to be killed and started again."""
+    server = OwnServer(tmp_path)
+    await server.start()
+    yield server
+    server.kill()

@@ -1,0 +1,130 @@
+"""The commit script: all of a batch or nothing, and each kind of effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import OutOfMemoryError, ResponseError
+
+from shared import streams
+from shared.commit_log import LEASE_S, CommitLog, FencedError
+from shared.core import Drop, Send
+from shared.messages import Cancel
+from tests.redis.counting import INBOX, SERVICE, committed_id, said
+from tests.redis.own_server import OwnServer
+
+pytestmark = pytest.mark.redis
+
+A, B = "treadle:test:a", "treadle:test:b"
+
+
+@pytest.fixture
+async def log(redis: Redis) -> CommitLog:
+    """The log of a service whose lease is held."""
+    log = CommitLog(redis, SERVICE, INBOX, "one")
+    assert await log.acquire()
+    return log
+
+
+def word(text: str) -> Cancel:
+    return Cancel(request_id=text)
+
+
+async def test_effects_go_out_in_order_and_the_committed_id_moves(redis: Redis, log: CommitLog) -> None:
+    await log.commit(b"7-0", [Send(A, word("1")), Send(B, word("2")), Send(A, word("3"))])
+    assert await said(redis, A) == ["1", "3"]
+    assert await said(redis, B) == ["2"]
+    assert await committed_id(redis) == b"7-0"
+
+
+async def test_without_entries_the_committed_id_stays(redis: Redis, log: CommitLog) -> None:
+    await log.commit(b"7-0", [])
+    await log.commit(b"", [Send(A, word("1"))])
+    assert await committed_id(redis) == b"7-0"
+
+
+async def test_a_commit_answers_the_time_of_redis_and_renews_the_lease(redis: Redis, log: CommitLog) -> None:
+    await redis.pexpire(streams.lease(SERVICE), 1000)
+    seconds: Any = await redis.time()
+    assert 0 <= await log.commit(b"", []) - seconds[0] < 60
+    assert LEASE_S * 1000 / 2 < await redis.pttl(streams.lease(SERVICE)) <= LEASE_S * 1000
+
+
+async def test_a_target_of_the_wrong_type_refuses_the_whole_batch(redis: Redis, log: CommitLog) -> None:
+    await redis.set(B, "a string")
+    with pytest.raises(ResponseError, match=f"{B} is a string, not a stream"):
+        await log.commit(b"7-0", [Send(A, word("1")), Send(B, word("2"))])
+    assert await redis.exists(A) == 0
+    assert await committed_id(redis) == b"0-0"
+
+
+async def test_a_full_memory_refuses_the_whole_batch(own_server: OwnServer) -> None:
+    async with Redis.from_url(own_server.url) as redis:
+        log = CommitLog(redis, SERVICE, INBOX, "one")
+        assert await log.acquire()
+        await log.commit(b"7-0", [Send(A, word("1"))])
+        await redis.config_set("maxmemory", "1")
+        with pytest.raises(OutOfMemoryError):
+            await log.commit(b"8-0", [Send(A, word("2")), Send(A, word("3"))])
+        assert await said(redis, A) == ["1"]
+        assert await committed_id(redis) == b"7-0"
+
+
+async def test_what_is_for_an_existing_stream_makes_none(redis: Redis, log: CommitLog) -> None:
+    await log.commit(b"", [Send(A, word("1"))])
+    await log.commit(b"", [Send(A, word("2"), to_existing=True), Send(B, word("2"), to_existing=True)])
+    assert await said(redis, A) == ["1", "2"]
+    assert await redis.exists(B) == 0
+
+
+async def test_a_stream_made_in_the_same_batch_exists(redis: Redis, log: CommitLog) -> None:
+    await log.commit(b"", [Send(A, word("1")), Send(A, word("2"), to_existing=True)])
+    assert await said(redis, A) == ["1", "2"]
+
+
+async def test_a_bounded_stream_loses_its_oldest(redis: Redis, log: CommitLog) -> None:
+    words = [str(number) for number in range(1000)]
+    await log.commit(b"", [Send(A, word(text), max_entries=100) for text in words])
+    kept = await said(redis, A)
+    assert 100 <= len(kept) <= 200, "about the bound: Redis trims whole nodes of its tree"
+    assert kept == words[-len(kept) :]
+
+
+async def test_a_dropped_stream_is_gone_and_may_be_dropped_again(redis: Redis, log: CommitLog) -> None:
+    await log.commit(b"", [Send(A, word("1"))])
+    await log.commit(b"", [Drop(A), Drop(A)])
+    await log.commit(b"", [Drop(A), Send(A, word("late"), to_existing=True)])
+    assert await redis.exists(A) == 0
+
+
+async def test_whoever_lost_the_lease_writes_nothing(redis: Redis, log: CommitLog) -> None:
+    await log.commit(b"7-0", [])
+    await redis.delete(streams.lease(SERVICE))
+    other = CommitLog(redis, SERVICE, INBOX, "other")
+    assert await other.acquire()
+    before: Any = await redis.hgetall(streams.state(SERVICE))
+    with pytest.raises(FencedError, match="lease from one#1"):
+        await log.commit(b"8-0", [Send(A, word("1"))])
+    with pytest.raises(FencedError):
+        await log.save(b"8-0", b"state", [])
+    with pytest.raises(FencedError):
+        await log.set_aside((b"8-0", {}), "bad")
+    await log.release()
+    assert await other.holder() == "other", "an old leader releases nothing"
+    assert await redis.hgetall(streams.state(SERVICE)) == before
+    assert await redis.exists(A, streams.DEAD_LETTER) == 0
+
+
+async def test_a_lease_that_ran_out_counts_as_lost(redis: Redis, log: CommitLog) -> None:
+    await redis.delete(streams.lease(SERVICE))
+    with pytest.raises(FencedError):
+        await log.commit(b"7-0", [Send(A, word("1"))])
+    assert await redis.exists(A) == 0
+
+
+async def test_names_that_begin_alike_are_different_instances(redis: Redis, log: CommitLog) -> None:
+    for name in ("on", "one#1", "one-more", "o.e", "%a+"):
+        assert not await CommitLog(redis, SERVICE, INBOX, name).acquire()
+    assert await CommitLog(redis, SERVICE, INBOX, "one").acquire()

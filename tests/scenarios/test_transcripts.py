@@ -1,0 +1,65 @@
+"""Every transcript in this folder is replayed and must come out as it is written.
+
+``TREADLE_REGENERATE=1 pytest tests/scenarios`` writes them anew and fails; read the diff, each line of it, before you
+keep it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from services.queue_manager import invariants
+from services.queue_manager.core import QueueManagerCore
+from services.scheduler.core import SchedulerCore
+from shared.core import Core
+from tests.scenarios.transcript import replay
+
+HERE = Path(__file__).parent
+GROUP_REQUESTS = 3  # a group of the queue manager takes so many
+MODELS = ["a", "b"]  # what the scheduler hands out
+
+
+def make_queue_manager() -> QueueManagerCore:
+    return QueueManagerCore(GROUP_REQUESTS)
+
+
+def make_scheduler() -> SchedulerCore:
+    return SchedulerCore(MODELS)
+
+
+def check_queue_manager(core: Core) -> None:
+    invariants.check(cast("QueueManagerCore", core).state)
+
+
+def check_scheduler(core: Core) -> None:
+    state = cast("SchedulerCore", core).state
+    assert state.nodes.keys() == state.alive.heard_s.keys()
+
+
+SERVICES = {
+    "queue_manager": (make_queue_manager, check_queue_manager),
+    "scheduler": (make_scheduler, check_scheduler),
+}
+TRANSCRIPTS = sorted(str(path.relative_to(HERE)) for path in HERE.glob("*/*.txt"))
+
+
+@pytest.mark.parametrize("name", TRANSCRIPTS)
+def test_the_core_answers_as_written(name: str) -> None:
+    path = HERE / name
+    make_core, check = SERVICES[path.parent.name]
+    answered = replay(path.read_text(), make_core, check, always_restore=False)
+    if os.environ.get("TREADLE_REGENERATE") and answered != path.read_text():
+        path.write_text(answered)
+        pytest.fail(f"{name} was written anew: read the diff")
+    assert answered == path.read_text()
+
+
+@pytest.mark.parametrize("name", TRANSCRIPTS)
+def test_a_core_restored_after_every_input_answers_the_same(name: str) -> None:
+    path = HERE / name
+    make_core, check = SERVICES[path.parent.name]
+    assert replay(path.read_text(), make_core, check, always_restore=True) == path.read_text()
