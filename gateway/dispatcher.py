@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 import structlog
 
 from gateway.generation import Verdict
+from gateway.job import Job
 from gateway.queue_port import QueuePort, QueueUnavailableError
-from gateway.request import InflightRequest, Job
+from gateway.request import InflightRequest
 from shared.messages import Resubmit, Tokens
 
 _log = structlog.get_logger(__name__)

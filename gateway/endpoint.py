@@ -12,11 +12,11 @@ from gateway import admission, errors, tracing, visit
 from gateway.answer import Patience, Renderer, answer_stream, answer_whole
 from gateway.body import read_body
 from gateway.context import CLIENT, CONTEXT, METRICS, REQUEST_ID, SLOTS
+from gateway.job import Job
 from gateway.models import ServedModel
 from gateway.openai_schema import GenerationRequest
 from gateway.promises import SLO_HEADER, choose_promise
 from gateway.queue_port import QueueUnavailableError
-from gateway.request import Job
 from gateway.timeline import Timeline
 from gateway.visit import Visit
 

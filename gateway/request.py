@@ -1,29 +1,12 @@
-"""A request in flight: what was asked for, how far the answer is, and the way of its text to the HTTP handler."""
+"""A request in flight: how far its answer is, and the way of its text to the HTTP handler."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from gateway.generation import Delta, Generation, Verdict
-from shared.messages import Chunk, Payload, Sampling, Submit
-from shared.slo import Slo
-
-
-@dataclass(frozen=True)
-class Job:
-    """One admitted request, complete and checked."""
-
-    request_id: str
-    model: str
-    prompt_token_ids: list[int]
-    sampling: Sampling
-    stops: Sequence[str]
-    token_bytes: Sequence[bytes] = field(repr=False)
-    slo: Slo
-    tenant: str
-    traceparent: str = ""
+from gateway.job import Job
+from shared.messages import Chunk, Payload, Submit
 
 
 class InflightRequest:
@@ -41,32 +24,8 @@ class InflightRequest:
         self._deltas: asyncio.Queue[Delta] = asyncio.Queue(maxsize=job.sampling.max_tokens + 1)
 
     def messages(self, attempt: int) -> tuple[Payload, Submit]:
-        """What the queue needs for this attempt: everything the client has, and what is left to do."""
-        job = self.job
-        output = list(self.generation.output_token_ids)
-        payload = Payload(
-            request_id=job.request_id,
-            attempt=attempt,
-            gateway=self._gateway,
-            model=job.model,
-            prompt_token_ids=job.prompt_token_ids,
-            sampling=job.sampling,
-            output_token_ids=output,
-            traceparent=job.traceparent,
-        )
-        submit = Submit(
-            request_id=job.request_id,
-            gateway=self._gateway,
-            model=job.model,
-            slo=job.slo,
-            # the queue plans work: a resumed request has a longer prefill and fewer tokens to go
-            prompt_tokens=len(job.prompt_token_ids) + len(output),
-            max_tokens=job.sampling.max_tokens - len(output),
-            tenant=job.tenant,
-            attempt=attempt,
-            traceparent=job.traceparent,
-        )
-        return payload, submit
+        """What puts this attempt into the queue, with the answer so far."""
+        return self.job.messages(self._gateway, attempt, self.generation.output_token_ids)
 
     def take(self, chunk: Chunk) -> Verdict | None:
         """Hand a chunk's news to the handler; otherwise say why there are none."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from gateway.request import Job
+from gateway.job import Job
 from gateway.timeline import Timeline
 
 _propagator = TraceContextTextMapPropagator()

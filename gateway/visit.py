@@ -9,8 +9,8 @@ from opentelemetry.trace import Span
 
 from gateway import tracing
 from gateway.errors import DROPPED_REASON_HEADER, ApiError
+from gateway.job import Job
 from gateway.metrics import GatewayMetrics
-from gateway.request import Job
 from gateway.timeline import Timeline
 
 _log = structlog.get_logger("gateway.request")

@@ -75,6 +75,10 @@ return 1
 #   -> list of (entry id, entry data, payload or false)
 PULL: Final = """
 if redis.call('EXISTS', KEYS[1]) == 0 then return {} end
+local kind = redis.call('TYPE', KEYS[2]).ok
+if kind ~= 'stream' and kind ~= 'none' then
+  return redis.error_reply('WRONGTYPE ' .. KEYS[2] .. ' is a ' .. kind .. ', not a stream')
+end
 redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0')
 local reply = redis.call('XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', ARGV[3], 'STREAMS', KEYS[1], '>')
 if not reply then return {} end

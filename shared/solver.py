@@ -51,6 +51,9 @@ class Solver:
         if self._task is not None:
             await cancel_all([self._task])
         if self._pool is not None:
+            # what Python 3.14 has as kill_workers(): a shutdown alone keeps this process until the problem is solved
+            for worker in self._pool._processes.values():
+                worker.kill()
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _work(self) -> None:

@@ -188,8 +188,12 @@ class QueueManagerCore:
 
     def _pulled(self, message: Pulled) -> list[Effect]:
         node = self.state.nodes.get(message.node)
-        taken = [request for attempt in message.requests if (request := self._waiting(attempt)) is not None]
-        for request in taken:
+        taken: list[Request] = []
+        for attempt in message.requests:
+            request = self._waiting(attempt)
+            if request is None:
+                continue
+            taken.append(request)
             self._groups.pull(request, message.node)
             self._changed[self.state.groups[request.group].node] = None  # not always this node: plans move groups
         if node is None or node.epoch != message.epoch:

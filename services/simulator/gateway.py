@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gateway.generation import Delta, Generation, Verdict
+from gateway.job import Job
 from services.simulator.memory_bus import MemoryBus
 from shared import streams
-from shared.messages import Cancel, GatewayBeat, Message, Payload, Resubmit, Sampling, Submit, Tokens
+from shared.messages import Cancel, GatewayBeat, Message, Resubmit, Sampling, Tokens
 from shared.slo import Slo
 
 BEAT_S = 2.0
@@ -17,8 +18,7 @@ BEAT_S = 2.0
 class Answer:
     """One request as its client sees it."""
 
-    payload: Payload
-    submit: Submit
+    job: Job
     generation: Generation
     sent_s: float
     first_token_s: float | None = None
@@ -45,24 +45,9 @@ class SimulatedGateway:
 
     def submit(self, request_id: str, model: str, slo: Slo, prompt: list[int], sampling: Sampling) -> None:
         """A client asks."""
-        payload = Payload(
-            request_id=request_id,
-            attempt=0,
-            gateway=self.name,
-            model=model,
-            prompt_token_ids=prompt,
-            sampling=sampling,
-        )
-        submit = Submit(
-            request_id=request_id,
-            gateway=self.name,
-            model=model,
-            slo=slo,
-            prompt_tokens=len(prompt),
-            max_tokens=sampling.max_tokens,
-        )
+        job = Job(request_id, model, prompt, sampling, (), self._token_bytes, slo, tenant="default")
         generation = Generation(self._token_bytes, (), sampling.max_tokens)
-        self.answers[request_id] = Answer(payload, submit, generation, self._bus.now)
+        self.answers[request_id] = Answer(job, generation, self._bus.now)
         self._send(self.answers[request_id])
 
     def cancel(self, request_id: str) -> None:
@@ -82,8 +67,9 @@ class SimulatedGateway:
         return [name for name, answer in self.answers.items() if answer.finished_s is None]
 
     def _send(self, answer: Answer) -> None:
-        self._bus.payloads[answer.payload.request_id] = answer.payload
-        self._bus.send(streams.QUEUE, answer.submit)
+        payload, submit = answer.job.messages(self.name, answer.generation.attempt, answer.token_ids)
+        self._bus.payloads[payload.request_id] = payload
+        self._bus.send(streams.QUEUE, submit)
 
     def _receive(self, message: Message, now: float) -> None:
         match message:
@@ -106,33 +92,12 @@ class SimulatedGateway:
             answer.token_times_s += [now] * news.num_tokens
             if news.is_last:
                 answer.finished_s = now
-                del self._bus.payloads[answer.payload.request_id]
+                del self._bus.payloads[answer.job.request_id]
 
     def _try_again(self, answer: Answer) -> None:
-        if not answer.generation.may_try_again():
-            return
-        old, submit = answer.payload, answer.submit
-        attempt, output = old.attempt + 1, list(answer.token_ids)
-        answer.generation.begin_attempt(attempt)
-        answer.payload = Payload(
-            request_id=old.request_id,
-            attempt=attempt,
-            gateway=old.gateway,
-            model=old.model,
-            prompt_token_ids=old.prompt_token_ids,
-            sampling=old.sampling,
-            output_token_ids=output,
-        )
-        answer.submit = Submit(
-            request_id=submit.request_id,
-            gateway=submit.gateway,
-            model=submit.model,
-            slo=submit.slo,
-            prompt_tokens=len(old.prompt_token_ids) + len(output),
-            max_tokens=old.sampling.max_tokens - len(output),
-            attempt=attempt,
-        )
-        self._send(answer)
+        if answer.generation.may_try_again():
+            answer.generation.begin_attempt(answer.generation.attempt + 1)
+            self._send(answer)
 
     def _beat(self) -> None:
         if self._is_alive:

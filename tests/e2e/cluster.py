@@ -27,7 +27,7 @@ COMMAND_TIMEOUT_S = 240  # a busy machine takes long to read weights
 PROBE_TIMEOUT_S = 10
 WAIT_S = 60.0
 POLL_S = 0.05
-TAIL_LINES = 40
+TAIL_LINES = 30
 NUM_ADMIN_PORTS = 8
 PORT_TRIES = 100
 

@@ -15,6 +15,14 @@ from tests.e2e.traffic import PROMPTS, Ask, Load, complete, is_broken_stream
 GATEWAY_DEATH_S = 60.0  # the queue manager's patience (10 s, once more if it heard nobody), on a busy machine
 
 
+async def check_answers(client: AsyncOpenAI, cluster: Cluster, undisturbed: dict[str, str]) -> None:
+    """New requests to both models are answered at the first try."""
+    asks = [Ask(model, prompt, 8) for prompt in PROMPTS[:2] for model in cluster.models]
+    for ask, answer in zip(asks, await complete(client, asks), strict=True):
+        assert undisturbed[ask.prompt].startswith(answer.text)
+        assert answer.num_tokens == ask.max_tokens
+
+
 @pytest.mark.parametrize("name", ["queue-manager", "scheduler", "kv-manager", "redis"])
 async def test_a_service_dies_and_comes_back(
     client: AsyncOpenAI, cluster: Cluster, undisturbed: dict[str, str], name: str
@@ -27,8 +35,9 @@ async def test_a_service_dies_and_comes_back(
         assert f"started: {name}\n" in said
 
     load = Load.on(cluster.models)
-    failures = await load.disturbed(client, die)
+    failures = await load.disturbed(client, cluster, die)
     load.check(failures, undisturbed)
+    await check_answers(client, cluster, undisturbed)
     after = cluster.pids()
     assert {process for process in before if before[process] != after[process]} == {name}
 
@@ -43,7 +52,7 @@ async def test_the_engine_dies_and_the_agent_begins_anew(
         os.kill(before["engine_pid"], signal.SIGKILL)
 
     load = Load.on(cluster.models)
-    failures = await load.disturbed(client, die)
+    failures = await load.disturbed(client, cluster, die)
     load.check(failures, undisturbed)
     await asyncio.to_thread(wait_for, "a new engine", lambda: cluster.get(node, "/readyz")[0] == 200)
     after = cluster.status(node)
@@ -63,14 +72,11 @@ async def test_a_node_dies_and_the_other_one_serves_both_models(
         await asyncio.to_thread(wait_for, "the end of the orphaned engine", lambda: not runs(engine))
 
     load = Load.on(cluster.models)
-    failures = await load.disturbed(client, die)
+    failures = await load.disturbed(client, cluster, die)
     load.check(failures, undisturbed)
 
     num_swaps = cluster.metric(other, "treadle_model_swaps_total")
-    asks = [Ask(model, prompt, 8) for prompt in PROMPTS[:2] for model in cluster.models]
-    for ask, answer in zip(asks, await complete(client, asks), strict=True):
-        assert undisturbed[ask.prompt].startswith(answer.text)
-        assert answer.num_tokens == 8
+    await check_answers(client, cluster, undisturbed)
     assert cluster.metric(other, "treadle_model_swaps_total") > num_swaps
     assert cluster.missing() == [dying]
 
@@ -90,7 +96,7 @@ async def test_a_frozen_node_is_declared_dead_and_fenced_when_it_wakes(
             await asyncio.to_thread(wait_for, "the frozen node's death", is_dead)
         # it wakes while others go on with its streams, says what it had to say, and must not be believed
 
-    failures = await load.disturbed(client, freeze)
+    failures = await load.disturbed(client, cluster, freeze)
     load.check(failures, undisturbed)
     await asyncio.to_thread(wait_for, "a new epoch", lambda: cluster.status(frozen).get("epoch", before) != before)
     await asyncio.to_thread(wait_for, "the node's return", lambda: cluster.get(frozen, "/readyz")[0] == 200)
@@ -106,14 +112,11 @@ async def test_the_gateway_dies_and_what_its_clients_asked_for_is_forgotten(
     async def die() -> None:
         cluster.kill("gateway")
 
-    failures = await load.disturbed(client, die)
+    failures = await load.disturbed(client, cluster, die)
     assert all(is_broken_stream(failure) for failure in failures), failures
     assert all(answer.finish_reason is None for answer in load.answers)
     await asyncio.to_thread(cluster.up)
-    asks = [Ask(model, PROMPTS[0], 8) for model in cluster.models]
-    for answer in await complete(client, asks):
-        assert undisturbed[PROMPTS[0]].startswith(answer.text)
-        assert answer.num_tokens == 8
+    await check_answers(client, cluster, undisturbed)
     await asyncio.to_thread(cluster.wait_idle, GATEWAY_DEATH_S)
     assert cluster.output_tokens() - before < 6 * 450, "the nodes went on to the end for nobody"
 
@@ -127,5 +130,6 @@ async def test_all_services_die_at_once(client: AsyncOpenAI, cluster: Cluster, u
         await asyncio.to_thread(cluster.up)
 
     load = Load.on(cluster.models)
-    failures = await load.disturbed(client, die)
+    failures = await load.disturbed(client, cluster, die)
     load.check(failures, undisturbed)
+    await check_answers(client, cluster, undisturbed)

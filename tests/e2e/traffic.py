@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import openai
 from openai import AsyncOpenAI
 
-from tests.e2e.cluster import POLL_S, Cluster
+from tests.e2e.cluster import POLL_S, Cluster, wait_for
 
 API_KEY = "sk-key-that-must-be-in-no-log"
 NUM_BEFORE = 4  # tokens that each stream must have before something is done to it
@@ -20,8 +20,6 @@ PROMPTS = [
     "Once upon a time, in a small village by the sea,",
     "def fibonacci(n):",
     "The recipe for a good bread begins with",
-    "In the year 2050, people will",
-    "The sun rises in the east because",
     "A list of the planets: Mercury,",
 ]
 
@@ -89,8 +87,6 @@ class Load:
     running: list[Ask]
     queued: list[Ask]
     answers: list[Answer] = field(default_factory=list)
-    num_before: int = 0
-    """Tokens that had come when it happened."""
 
     @classmethod
     def on(cls, models: Sequence[str], num_running: int = 3, num_queued: int = 2, max_tokens: int = 60) -> Load:
@@ -105,7 +101,7 @@ class Load:
         return cls(running, queued)
 
     async def disturbed(
-        self, client: AsyncOpenAI, disturb: Callable[[], Awaitable[None]]
+        self, client: AsyncOpenAI, cluster: Cluster, disturb: Callable[[], Awaitable[None]]
     ) -> list[BaseException | None]:
         """Run everything, and ``disturb`` while each stream is underway; the failures of the streams, None for none."""
         tasks = []
@@ -118,7 +114,7 @@ class Load:
             if asks is self.running:
                 await self._underway(tasks)
         try:
-            self.num_before = sum(answer.num_chunks for answer in self.answers)
+            await asyncio.to_thread(wait_for, "the queue's acceptance", lambda: self._is_accepted(cluster))
             unfinished = [answer for answer in self.answers if answer.finish_reason is None]
             assert len(unfinished) == len(self.answers), "finished before anything could be done to it"
             await disturb()
@@ -127,6 +123,9 @@ class Load:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _is_accepted(self, cluster: Cluster) -> bool:
+        return bool(cluster.status("queue-manager")["num_requests"] == len(self.answers))
 
     async def _underway(self, tasks: list[asyncio.Task[None]]) -> None:
         async with asyncio.timeout(90):

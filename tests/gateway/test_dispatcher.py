@@ -6,9 +6,9 @@ import pytest
 
 from gateway.dispatcher import Dispatcher
 from gateway.generation import MAX_FRUITLESS_ATTEMPTS, Delta, Failure
+from gateway.job import Job
 from gateway.models import ServedModel
 from gateway.queue_port import QueueUnavailableError
-from gateway.request import Job
 from shared.messages import Attempt, Chunk, Payload, Resubmit, Sampling, Submit, Tokens
 from shared.slo import Slo
 from tests.gateway.memory_queue import MemoryQueue

@@ -15,9 +15,9 @@ from gateway import visit
 from gateway.answer import Patience, answer_stream
 from gateway.completions import CompletionRenderer
 from gateway.dispatcher import Dispatcher
+from gateway.job import Job
 from gateway.metrics import GatewayMetrics
 from gateway.models import ServedModel
-from gateway.request import Job
 from gateway.timeline import Timeline
 from gateway.visit import Visit
 from shared.admin import listen

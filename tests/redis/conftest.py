@@ -12,6 +12,8 @@ from tests.redis.own_server import OwnServer
 async def own_server(tmp_path: Path) -> AsyncIterator[OwnServer]:
     """A started Redis of the test's own, to be killed and started again."""
     server = OwnServer(tmp_path)
-    await server.start()
-    yield server
-    server.kill()
+    try:
+        await server.start()
+        yield server
+    finally:
+        server.kill()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from redis.exceptions import RedisError
+
 from cli.ports import free_port
 from cli.redis_server import find_server
-from redis.exceptions import RedisError
 from shared.bus import connect
 from tests.redis.waiting import until
 
@@ -17,29 +18,18 @@ HOST = "127.0.0.1"
 class OwnServer:
     """Starts where it was killed, on the data it had."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self.port = free_port(HOST)
         self.url = f"redis://{HOST}:{self.port}/0"
         # `always`: what was answered is in the file, so a test may say exactly what must survive
         durable = ["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--dir", str(folder)]
-        self._command = [str(find_server()), "--bind", HOST, "--port", str(self.port), *durable, *options]
+        self._command = [str(find_server()), "--bind", HOST, "--port", str(self.port), *durable]
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
-        """Begin, and return when it answers (be it with a refusal)."""
-        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        """Begin, and return when it answers."""
+        self._launch()
         await until(self._answers)
-
-    async def _answers(self) -> bool:
-        client = connect(self.url)
-        try:
-            return bool(await client.ping())
-        except OSError:
-            return False
-        except RedisError as error:
-            return "NOAUTH" in str(error)
-        finally:
-            await client.aclose()
 
     def kill(self) -> None:
         """``kill -9``."""
@@ -47,3 +37,13 @@ class OwnServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def _launch(self) -> None:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+
+    async def _answers(self) -> bool:
+        async with connect(self.url) as client:
+            try:
+                return bool(await client.ping())
+            except RedisError:
+                return False

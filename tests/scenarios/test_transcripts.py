@@ -7,6 +7,7 @@ keep it.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -40,7 +41,7 @@ def check_scheduler(core: Core) -> None:
     assert state.nodes.keys() == state.alive.heard_s.keys()
 
 
-SERVICES = {
+SERVICES: dict[str, tuple[Callable[[], Core], Callable[[Core], None]]] = {
     "queue_manager": (make_queue_manager, check_queue_manager),
     "scheduler": (make_scheduler, check_scheduler),
 }

@@ -7,8 +7,8 @@
 
 An input is a time in seconds, a message class and its fields; what is left out has its default, or the stand-in below.
 ``> snapshot`` goes on with a core that was restored from a snapshot, ``> describe`` shows what an operator sees.
-Effects: ``STREAM <- MESSAGE`` (with ``if it exists``: only to a stream that is there), ``drop STREAM``, ``solve {...}``,
-and ``wake`` when the time at which the core wants a `Tick` has changed.
+Effects: ``STREAM <- MESSAGE`` (``if it exists``: only to a stream that is there), ``drop STREAM``, ``solve {...}``; and
+``wake`` when the time at which the core wants a `Tick` has changed.
 """
 
 from __future__ import annotations

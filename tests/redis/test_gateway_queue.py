@@ -1,0 +1,162 @@
+"""The gateway's side of Redis: payload and submission together, its token stream, its life."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from gateway.dispatcher import Dispatcher
+from gateway.generation import Delta, Failure, FinishReason
+from gateway.queue_port import QueueUnavailableError
+from gateway.redis_queue import RedisQueue
+from gateway.job import Job
+from shared import streams
+from shared.bus import connect
+from shared.codec import FIELD, decode_entry, decode_payload, encode
+from shared.messages import (
+    Attempt,
+    Cancel,
+    Chunk,
+    GatewayBeat,
+    GatewayGone,
+    Message,
+    Payload,
+    Resubmit,
+    Sampling,
+    Submit,
+    Tokens,
+)
+from shared.slo import Slo
+from tests.redis.own_server import OwnServer
+from tests.redis.waiting import PATIENCE_S, until
+from tests.redis.wire import transactions
+
+pytestmark = pytest.mark.redis
+
+TOKENS = streams.tokens("gw-0")
+SLO = Slo(name="interactive", deadline_s=20.0)
+PAYLOAD = Payload(
+    request_id="r-1", attempt=0, gateway="gw-0", model="m", prompt_token_ids=[1, 2], sampling=Sampling(max_tokens=4)
+)
+SUBMIT = Submit(request_id="r-1", gateway="gw-0", model="m", slo=SLO, prompt_tokens=2, max_tokens=4)
+JOB = Job(
+    request_id="r-1",
+    model="m",
+    prompt_token_ids=[1, 2],
+    sampling=Sampling(max_tokens=4),
+    stops=[],
+    token_bytes=[b"a", b"b", b"c"],
+    slo=SLO,
+    tenant="default",
+)
+
+
+@pytest.fixture
+def queue(redis: Redis) -> RedisQueue:
+    return RedisQueue(redis, "gw-0")
+
+
+async def messages(redis: Redis, stream: str = streams.QUEUE) -> list[Message]:
+    entries: Any = await redis.xrange(stream)
+    return [decode_entry(fields) for _, fields in entries]
+
+
+async def requests(redis: Redis) -> list[Message]:
+    """What the queue manager was told of requests, apart from signs of life."""
+    return [message for message in await messages(redis) if not isinstance(message, GatewayBeat)]
+
+
+async def payload(redis: Redis) -> Payload:
+    data: Any = await redis.get(streams.payload("r-1"))
+    return decode_payload(data)
+
+
+async def test_a_submission_writes_a_payload_that_expires(redis: Redis, queue: RedisQueue) -> None:
+    await queue.submit(PAYLOAD, SUBMIT)
+    assert await payload(redis) == PAYLOAD
+    assert streams.PAYLOAD_TTL_S - 60 < await redis.ttl(streams.payload("r-1")) <= streams.PAYLOAD_TTL_S
+    assert await messages(redis) == [SUBMIT]
+
+
+async def test_payload_and_submission_are_one_transaction(redis: Redis, queue: RedisQueue) -> None:
+    seen = await transactions(redis, queue.submit(PAYLOAD, SUBMIT), queue.cancel("r-1"))
+    assert seen == [["SET", "XADD"], ["DEL", "XADD"]]
+
+
+async def test_cancelling_deletes_the_payload_and_says_so(redis: Redis, queue: RedisQueue) -> None:
+    await queue.submit(PAYLOAD, SUBMIT)
+    await queue.cancel("r-1")
+    assert await redis.exists(streams.payload("r-1")) == 0
+    assert await messages(redis) == [SUBMIT, Cancel(request_id="r-1")]
+
+
+async def test_finishing_deletes_the_payload_and_says_nothing(redis: Redis, queue: RedisQueue) -> None:
+    await queue.submit(PAYLOAD, SUBMIT)
+    await queue.finish("r-1")
+    assert await redis.exists(streams.payload("r-1")) == 0
+    assert await messages(redis) == [SUBMIT]
+
+
+async def test_without_redis_every_call_says_that_the_queue_is_unavailable(own_server: OwnServer) -> None:
+    own_server.kill()
+    async with connect(own_server.url) as redis:
+        queue = RedisQueue(redis, "gw-0")
+        for call in (queue.submit(PAYLOAD, SUBMIT), queue.cancel("r-1"), queue.finish("r-1")):
+            with pytest.raises(QueueUnavailableError):
+                await call
+
+
+async def test_a_life_opens_the_stream_beats_and_says_goodbye(redis: Redis, queue: RedisQueue) -> None:
+    assert queue.not_ready
+
+    async def has_beaten() -> bool:
+        return GatewayBeat(gateway="gw-0") in await messages(redis)
+
+    async with queue.serving(Dispatcher(queue, "gw-0")):
+        assert queue.not_ready == ""
+        assert await redis.exists(TOKENS) == 1, "nodes write only to a stream that exists"
+        await until(has_beaten)
+    assert (await messages(redis))[-1] == GatewayGone(gateway="gw-0")
+
+
+async def test_tokens_reach_the_request_and_its_end_deletes_the_payload(redis: Redis, queue: RedisQueue) -> None:
+    dispatcher = Dispatcher(queue, "gw-0")
+    stale = Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [2, 2], finish_reason="length")])
+    await redis.xadd(TOKENS, {FIELD: encode(stale)})
+    async with queue.serving(dispatcher), dispatcher.run(JOB) as request:
+        assert await payload(redis) == PAYLOAD
+        fresh = Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0, 1], finish_reason="stop")])
+        await redis.xadd(TOKENS, {FIELD: encode(fresh)})
+        assert await request.next_delta(PATIENCE_S) == Delta("ab", 2, FinishReason.STOP)
+    assert await redis.exists(streams.payload("r-1")) == 0
+    assert await requests(redis) == [SUBMIT, GatewayGone(gateway="gw-0")]
+
+
+async def test_a_request_whose_node_was_lost_is_submitted_again(redis: Redis, queue: RedisQueue) -> None:
+    dispatcher = Dispatcher(queue, "gw-0")
+
+    async def is_submitted_again() -> bool:
+        return len(await requests(redis)) == 2
+
+    async with queue.serving(dispatcher), dispatcher.run(JOB) as request:
+        await redis.xadd(TOKENS, {FIELD: encode(Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0])]))})
+        assert await request.next_delta(PATIENCE_S) == Delta("a", 1)
+        await redis.xadd(TOKENS, {FIELD: encode(Resubmit(requests=[Attempt("r-1", 0)]))})
+        await until(is_submitted_again)
+        again = await payload(redis)
+        assert (again.attempt, again.output_token_ids) == (1, [0])
+    assert (await requests(redis))[2:] == [Cancel(request_id="r-1"), GatewayGone(gateway="gw-0")]
+
+
+async def test_declared_dead_it_gives_up_what_was_in_flight_and_opens_again(redis: Redis, queue: RedisQueue) -> None:
+    dispatcher = Dispatcher(queue, "gw-0")
+
+    async def is_open() -> bool:
+        return await redis.exists(TOKENS) == 1
+
+    async with queue.serving(dispatcher), dispatcher.run(JOB) as request:
+        await redis.delete(TOKENS)
+        assert await request.next_delta(PATIENCE_S) == Delta(failure=Failure.LOST)
+        await until(is_open)

@@ -1,0 +1,75 @@
+"""Readers whose past does not matter: from now on, in order, and past what cannot be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from shared import streams
+from shared.bus import MAX_READ_ENTRIES, READ_BLOCK_MS, StreamReader
+from shared.codec import FIELD
+from shared.messages import Cancel
+from tests.redis.counting import INBOX, say
+
+pytestmark = pytest.mark.redis
+
+AT_ONCE_MS = 1
+
+
+async def reader(redis: Redis) -> StreamReader:
+    reader = StreamReader(redis, INBOX)
+    await reader.start()
+    return reader
+
+
+def words(messages: list[Any]) -> list[str]:
+    assert all(isinstance(message, Cancel) for message in messages)
+    return [message.request_id for message in messages]
+
+
+async def test_it_starts_behind_what_is_there(redis: Redis) -> None:
+    await say(redis, "old", "older")
+    new = await reader(redis)
+    assert await new.read(AT_ONCE_MS) == []
+    await say(redis, "new", "newer")
+    assert words(await new.read()) == ["new", "newer"]
+    assert await new.read(AT_ONCE_MS) == []
+
+
+async def test_of_a_stream_that_does_not_exist_yet_it_misses_nothing(redis: Redis) -> None:
+    new = await reader(redis)
+    assert await new.read(AT_ONCE_MS) == []
+    await say(redis, "first")
+    assert words(await new.read()) == ["first"]
+
+
+async def test_nothing_is_missed_between_two_reads_however_much_comes(redis: Redis) -> None:
+    new = await reader(redis)
+    expected = [str(number) for number in range(2 * MAX_READ_ENTRIES + 1)]
+    await say(redis, *expected)
+    reads = [words(await new.read(AT_ONCE_MS)) for _ in range(4)]
+    assert [len(read) for read in reads] == [MAX_READ_ENTRIES, MAX_READ_ENTRIES, 1, 0]
+    assert [word for read in reads for word in read] == expected
+
+
+async def test_a_bad_entry_is_buried_and_the_others_are_read(redis: Redis) -> None:
+    new = await reader(redis)
+    await say(redis, "one")
+    bad = await redis.xadd(INBOX, {FIELD: b"\xc1", "other": "kept"})
+    await say(redis, "two")
+    assert words(await new.read(READ_BLOCK_MS)) == ["one", "two"]
+    buried: Any = await redis.xrange(streams.DEAD_LETTER)
+    [(_, letter)] = buried
+    assert letter.pop(b"reason")
+    assert letter == {FIELD: b"\xc1", b"other": b"kept", b"stream": INBOX.encode(), b"id": bad}
+
+
+async def test_trimming_forgets_what_was_read_and_keeps_the_rest(redis: Redis) -> None:
+    new = await reader(redis)
+    await say(redis, *["read"] * MAX_READ_ENTRIES, "unread")
+    await new.read()
+    await new.trim()
+    assert await redis.xlen(INBOX) < MAX_READ_ENTRIES / 2, "about: Redis trims whole nodes of its tree"
+    assert words(await new.read()) == ["unread"]
