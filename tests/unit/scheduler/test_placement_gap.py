@@ -83,7 +83,7 @@ def small_problem(random: Random) -> PlacementProblem:
 
 
 def test_the_gap_to_the_best_of_all_orders() -> None:
-    """Measured: 40 % of the plans are the best there is, half are within 5 %; the mean request starts 0.02 s later.
+    """Measured: 47 % of the plans are the best there is, half are within 3 %; the mean request starts 0.02 s later.
 
     A ratio says little of the worst: one second of lateness where the best order has none is a factor of hundreds.
     """
@@ -96,7 +96,7 @@ def test_the_gap_to_the_best_of_all_orders() -> None:
         assert found >= best - 1e-6
         ratios.append(found / best if best else 1.0 + found)
         added_late_s.append((found - best) / LATE_WEIGHT / sum(load.num_requests for load in problem.groups))
-    assert sum(ratio < 1.0001 for ratio in ratios) >= 0.35 * len(ratios)
+    assert sum(ratio < 1.0001 for ratio in ratios) >= 0.4 * len(ratios)
     assert median(ratios) <= 1.1
     assert fmean(added_late_s) <= 0.03
     assert max(added_late_s) <= 2.5

@@ -1,0 +1,1 @@
+"""The node agent: what it pulls, when it swaps, what it publishes."""

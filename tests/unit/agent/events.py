@@ -1,0 +1,77 @@
+"""What happens to an agent, in few words."""
+
+from __future__ import annotations
+
+from gpu_node.agent.actions import Entry, Taken
+from gpu_node.agent.core import AgentCore
+from gpu_node.engine.protocol import EngineStats, ModelLoaded, Step
+from shared.messages import Attempt, Chunk, Enqueued, GroupRef, Payload, Sampling, VirtualQueue
+
+EPOCH = "n0.1"
+
+
+def make_agent(model: str = "", num_admittable: int = 0) -> AgentCore:
+    """An agent whose engine holds a model and has room for so many requests; ``""`` for a fresh one."""
+    agent = AgentCore("n0", EPOCH, "cpu")
+    if model:
+        agent.handle(loaded(model))
+        agent.handle(step(num_admittable=num_admittable))
+    return agent
+
+
+def queue(*groups: tuple[str, str, int], epoch: str = EPOCH) -> VirtualQueue:
+    """The virtual queue: (group, model, number waiting), head first."""
+    return VirtualQueue(node="n0", epoch=epoch, groups=[GroupRef(*group) for group in groups])
+
+
+def entry(
+    request_id: str, attempt: int = 0, *, model: str = "a", gateway: str = "gw", payload: Payload | None = None
+) -> Entry:
+    """A group entry with the payload that belongs to it, or another one."""
+    enqueued = Enqueued(request_id=request_id, attempt=attempt, gateway=gateway)
+    own = payload_of(request_id, attempt, model=model, gateway=gateway)
+    return Entry(f"{request_id}-{attempt}".encode(), enqueued, payload or own)
+
+
+def payload_of(
+    request_id: str, attempt: int = 0, *, model: str = "a", gateway: str = "gw", output: list[int] | None = None
+) -> Payload:
+    return Payload(
+        request_id=request_id,
+        attempt=attempt,
+        gateway=gateway,
+        model=model,
+        prompt_token_ids=[1, 2],
+        sampling=Sampling(max_tokens=9),
+        output_token_ids=output or [],
+    )
+
+
+def taken(group: str, num_asked: int, *entries: Entry) -> Taken:
+    return Taken(group, num_asked, list(entries))
+
+
+def loaded(model: str, load_s: float = 1.5) -> ModelLoaded:
+    return ModelLoaded(model=model, num_blocks=100, block_size=4, block_bytes=64, max_model_len=64, load_s=load_s)
+
+
+def step(*chunks: Chunk, num_admittable: int = 0, num_received: int = 0) -> Step:
+    """A step of the engine, after which it has room for so many more and has seen so many requests in all."""
+    stats = EngineStats(
+        num_running=0,
+        num_waiting=0,
+        num_free_blocks=50,
+        num_admittable=num_admittable,
+        tokens_per_s=20.0,
+        step_s=0.1,
+        num_received=num_received,
+    )
+    return Step(list(chunks), stats)
+
+
+def tokens(request_id: str, *token_ids: int, attempt: int = 0, index: int = 0, finish_reason: str = "") -> Chunk:
+    return Chunk(request_id, attempt, index, list(token_ids), finish_reason)
+
+
+def attempt_of(request_id: str, attempt: int = 0) -> Attempt:
+    return Attempt(request_id, attempt)

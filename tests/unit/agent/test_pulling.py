@@ -1,0 +1,170 @@
+"""What an agent takes from its virtual queue, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_node.agent.actions import Ack, Action, Publish, Pull, Tell
+from gpu_node.agent.core import MAX_PULL
+from gpu_node.engine.protocol import LoadModel, ModelFailed, Run
+from shared.messages import Chunk, FinishedRequest, Tokens
+from tests.unit.agent.events import entry, loaded, make_agent, payload_of, queue, step, taken
+
+
+def refusal(request_id: str, reason: str, error: str, *, attempt: int = 0, num_done: int = 0) -> Publish:
+    """What is published about an entry of g0 that nobody will run."""
+    chunk = Chunk(request_id, attempt, num_done, [], finish_reason="error", error=error)
+    return Publish(
+        tokens={"gw": Tokens(node="n0", chunks=[chunk])},
+        acks=[Ack("g0", f"{request_id}-{attempt}".encode())],
+        finished=[FinishedRequest(request_id, attempt, reason, num_done)],
+    )
+
+
+# --- how much -------------------------------------------------------------------------------------------------------
+
+
+def test_it_pulls_what_the_engine_can_admit_however_many_wait() -> None:
+    agent = make_agent("a", num_admittable=3)
+    assert agent.handle(queue(("g0", "a", 50))) == [Pull("g0", 3)]
+
+
+def test_it_does_not_pull_while_the_engine_is_full() -> None:
+    agent = make_agent("a", num_admittable=0)
+    assert agent.handle(queue(("g0", "a", 1))) == []
+    assert agent.handle(step(num_admittable=1)) == [Pull("g0", 1)]
+
+
+def test_one_pull_is_bounded() -> None:
+    agent = make_agent("a", num_admittable=MAX_PULL + 1)
+    assert agent.handle(queue(("g0", "a", 500))) == [Pull("g0", MAX_PULL)]
+
+
+def test_it_waits_for_the_answer_to_a_pull_before_the_next() -> None:
+    agent = make_agent("a", num_admittable=3)
+    agent.handle(queue(("g0", "a", 2)))
+    assert agent.handle(queue(("g0", "a", 3))) == []
+    assert agent.handle(step(num_admittable=3)) == []
+
+
+def test_what_the_engine_has_not_seen_yet_takes_room() -> None:
+    agent = make_agent("a", num_admittable=3)
+    agent.handle(queue(("g0", "a", 9)))
+    runs: list[Action] = [Tell(Run(payload_of(name))) for name in ("r0", "r1", "r2")]
+    assert agent.handle(taken("g0", 3, entry("r0"), entry("r1"), entry("r2"))) == runs, "three are under way"
+    assert agent.handle(step(num_admittable=3, num_received=0)) == [], "the engine has seen none of them"
+    assert agent.handle(step(num_admittable=2, num_received=2)) == [Pull("g0", 1)], "one is still under way"
+
+
+def test_an_entry_that_cannot_run_takes_no_room() -> None:
+    agent = make_agent("a", num_admittable=1)
+    agent.handle(queue(("g0", "a", 2)))
+    actions = agent.handle(taken("g0", 1, entry("r0", payload=payload_of("r0", attempt=1))))
+    assert actions[-1] == Pull("g0", 1)
+
+
+# --- which group ----------------------------------------------------------------------------------------------------
+
+
+def test_a_group_that_gave_less_than_was_asked_for_is_empty_and_the_next_one_is_served() -> None:
+    agent = make_agent("a", num_admittable=3)
+    agent.handle(queue(("g0", "a", 1), ("g1", "a", 5)))
+    assert agent.handle(taken("g0", 3, entry("r0"))) == [Tell(Run(payload_of("r0"))), Pull("g1", 2)]
+
+
+def test_a_group_that_gave_all_is_asked_again() -> None:
+    agent = make_agent("a", num_admittable=1)
+    agent.handle(queue(("g0", "a", 2), ("g1", "a", 5)))
+    agent.handle(taken("g0", 1, entry("r0")))
+    assert agent.handle(step(num_admittable=1, num_received=1)) == [Pull("g0", 1)]
+
+
+def test_when_every_group_is_empty_it_waits_for_the_bell() -> None:
+    agent = make_agent("a", num_admittable=3)
+    agent.handle(queue(("g0", "a", 1)))
+    assert agent.handle(taken("g0", 3)) == []
+    assert agent.handle(step(num_admittable=3)) == []
+    assert agent.handle(queue(("g0", "a", 1))) == [Pull("g0", 3)]
+
+
+def test_a_new_order_counts_from_the_next_pull_on() -> None:
+    agent = make_agent("a", num_admittable=1)
+    agent.handle(queue(("g0", "a", 5)))
+    agent.handle(queue(("urgent", "a", 1), ("g0", "a", 4)))
+    agent.handle(taken("g0", 1, entry("r0")))
+    assert agent.handle(step(num_admittable=1, num_received=1)) == [Pull("urgent", 1)]
+
+
+# --- swaps ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_head_of_the_queue_decides_the_model() -> None:
+    agent = make_agent()
+    assert agent.handle(queue(("g0", "b", 1), ("g1", "a", 1))) == [Tell(LoadModel("b"))]
+
+
+def test_while_a_model_loads_nothing_else_is_begun() -> None:
+    agent = make_agent()
+    agent.handle(queue(("g0", "b", 1)))
+    assert agent.handle(queue(("g1", "a", 1), ("g0", "b", 1))) == []
+    agent.handle(queue(("g0", "b", 1)))
+    agent.handle(loaded("b"))
+    assert agent.handle(step(num_admittable=2)) == [Pull("g0", 2)]
+
+
+def test_it_swaps_only_when_the_engine_is_empty() -> None:
+    agent = make_agent("a", num_admittable=2)
+    agent.handle(queue(("g0", "a", 1), ("g1", "b", 1)))
+    agent.handle(taken("g0", 2, entry("r0")))
+    assert agent.handle(step(num_admittable=2, num_received=1)) == [], "r0 still runs"
+    last = Chunk("r0", 0, 0, [7], "stop")
+    assert agent.handle(step(last, num_admittable=2, num_received=1))[-1] == Tell(LoadModel("b"))
+
+
+def test_groups_of_the_loaded_model_do_not_overtake_the_head() -> None:
+    """Else a model with steady traffic would never let go of the node."""
+    agent = make_agent("a", num_admittable=2)
+    agent.handle(queue(("g0", "a", 1)))
+    agent.handle(taken("g0", 2, entry("r0")))
+    assert agent.handle(queue(("g1", "b", 1), ("g2", "a", 1))) == []
+
+
+# --- what is not run ------------------------------------------------------------------------------------------------
+
+
+def test_a_request_whose_payload_is_gone_is_answered() -> None:
+    agent = make_agent("a", num_admittable=1)
+    agent.handle(queue(("g0", "a", 1)))
+    gone = entry("r0")
+    gone = type(gone)(gone.entry_id, gone.enqueued, None)
+    assert agent.handle(taken("g0", 2, gone)) == [refusal("r0", "lost-payload", "the request's payload is gone")]
+    assert agent.running == {}
+
+
+@pytest.mark.parametrize(("enqueued", "present"), [(0, 1), (1, 0)])
+def test_a_payload_of_another_attempt_is_not_run(enqueued: int, present: int) -> None:
+    agent = make_agent("a", num_admittable=1)
+    agent.handle(queue(("g0", "a", 1)))
+    other = entry("r0", enqueued, payload=payload_of("r0", present, output=[5, 6]))
+    assert agent.handle(taken("g0", 2, other)) == [
+        refusal("r0", "lost-payload", "the request's payload is gone", attempt=enqueued, num_done=2)
+    ]
+
+
+def test_requests_of_a_model_that_cannot_be_loaded_are_answered_with_the_reason() -> None:
+    agent = make_agent()
+    agent.handle(queue(("g0", "b", 2)))
+    assert agent.handle(ModelFailed("b", "no such file")) == [Pull("g0", MAX_PULL)]
+    assert agent.handle(taken("g0", MAX_PULL, entry("r0", model="b"), entry("r1", model="b"))) == [
+        refusal("r0", "error", "no such file"),
+        refusal("r1", "error", "no such file"),
+    ]
+    assert agent.running == {}
+
+
+def test_after_a_broken_model_the_next_group_is_served() -> None:
+    agent = make_agent("a", num_admittable=2)
+    agent.handle(queue(("g0", "b", 1), ("g1", "a", 1)))
+    agent.handle(ModelFailed("b", "no such file"))
+    actions = agent.handle(taken("g0", MAX_PULL, entry("r0", model="b")))
+    assert actions == [refusal("r0", "error", "no such file"), Pull("g1", 2)]

@@ -1,0 +1,1 @@
+"""The KV manager: memory of the nodes, by their reports."""

@@ -1,0 +1,76 @@
+"""What the KV manager knows of each node's memory."""
+
+from __future__ import annotations
+
+from services.kv_manager.core import NODE_TIMEOUT_S, KvManagerCore
+from shared.messages import Heartbeat, NodeGone, Tick
+
+
+def beat(
+    node: str = "n0", *, epoch: str = "1", model: str = "a", num_free_blocks: int = 100, block_bytes: int = 64
+) -> Heartbeat:
+    return Heartbeat(
+        node=node,
+        epoch=epoch,
+        device="cpu",
+        model=model,
+        num_blocks=100,
+        num_free_blocks=num_free_blocks,
+        num_running=0,
+        num_waiting=0,
+        tokens_per_s=0.0,
+        swap_s=0.0,
+        block_bytes=block_bytes,
+    )
+
+
+def make_core(*beats: Heartbeat) -> KvManagerCore:
+    core = KvManagerCore()
+    for number, message in enumerate(beats):
+        assert core.handle(message, float(number)) == []
+    return core
+
+
+def test_memory_adds_up_over_nodes() -> None:
+    core = make_core(beat("n0", num_free_blocks=90), beat("n1", num_free_blocks=70, block_bytes=128))
+    seen = core.describe()
+    assert seen["kv_bytes"] == 100 * 64 + 100 * 128
+    assert seen["used_kv_bytes"] == 10 * 64 + 30 * 128
+
+
+def test_the_peak_is_kept_while_the_model_stays() -> None:
+    core = make_core(beat(num_free_blocks=30), beat(num_free_blocks=90))
+    assert (core.state.nodes["n0"].num_used_blocks, core.state.nodes["n0"].peak_used_blocks) == (10, 70)
+
+
+def test_another_model_or_another_epoch_has_a_peak_of_its_own() -> None:
+    for successor in (beat(model="b", num_free_blocks=90), beat(epoch="2", num_free_blocks=90)):
+        core = make_core(beat(num_free_blocks=30), successor)
+        assert core.state.nodes["n0"].peak_used_blocks == 10
+
+
+def test_a_node_that_falls_silent_has_no_memory() -> None:
+    core = make_core(beat("n0"), beat("n1"))  # at 0 s and at 1 s
+    assert core.wake_at == NODE_TIMEOUT_S
+    core.handle(Tick(), NODE_TIMEOUT_S)
+    assert list(core.state.nodes) == ["n1"]
+
+
+def test_a_node_that_says_goodbye_is_forgotten_at_once() -> None:
+    core = make_core(beat())
+    core.handle(NodeGone(node="n0", epoch="1"), 1.0)
+    assert (core.state.nodes, core.wake_at) == ({}, None)
+
+
+def test_the_goodbye_of_an_earlier_epoch_changes_nothing() -> None:
+    core = make_core(beat(epoch="2"))
+    core.handle(NodeGone(node="n0", epoch="1"), 1.0)
+    core.handle(NodeGone(node="n9", epoch="1"), 1.0)
+    assert list(core.state.nodes) == ["n0"]
+
+
+def test_a_restored_core_knows_the_same() -> None:
+    core = make_core(beat("n0", num_free_blocks=30), beat("n1"))
+    restored = KvManagerCore()
+    restored.restore(core.snapshot())
+    assert (restored.state, restored.wake_at) == (core.state, core.wake_at)

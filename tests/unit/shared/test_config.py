@@ -1,0 +1,210 @@
+"""The cluster's one file: every problem at once, at its place, and no secret in any text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from shared.config import (
+    CONFIG_ENV,
+    MODELS_ENV,
+    REDIS_ENV,
+    ClusterConfig,
+    ConfigError,
+    ModelSpec,
+    load_config,
+    model_path,
+    parse_config,
+)
+from shared.slo import Slo
+
+SECRET = "sk-very-secret"
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (CONFIG_ENV, REDIS_ENV, MODELS_ENV):
+        monkeypatch.delenv(name, raising=False)
+
+
+def problems(text: str) -> list[str]:
+    """The lines of the refusal, below its first."""
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, "cluster.yaml")
+    first, *lines = str(caught.value).splitlines()
+    assert first == f"cluster.yaml: {len(lines)} problem" + ("s" if len(lines) > 1 else "")
+    assert SECRET not in str(caught.value)
+    return [line.removeprefix("  - ") for line in lines]
+
+
+def test_nothing_said_means_the_defaults() -> None:
+    assert parse_config("", "empty") == ClusterConfig()
+    assert parse_config("# only a comment\n", "comment") == ClusterConfig()
+
+
+def test_the_default_classes_are_those_of_the_qlm_paper() -> None:
+    config = ClusterConfig()
+    assert {name: config.slo(name).deadline_s for name in config.slo_classes} == {
+        "interactive": 20,
+        "batch-1": 60,
+        "batch-2": 3600,
+    }
+    assert config.slo("interactive") == Slo(name="interactive", deadline_s=20)
+
+
+def test_every_problem_is_reported_at_its_place() -> None:
+    text = """
+        models:
+          - {name: "a b", source: x}
+          - {source: y, max_model_len: 1}
+        engine: {block_size: many}
+        gateway: {port: 70000}
+        admin_port: 0
+    """
+    assert problems(text) == [
+        "models.0.name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$'",
+        "models.1.name: Field required",
+        "models.1.max_model_len: Input should be greater than or equal to 16",
+        "engine.block_size: Input should be a valid integer, unable to parse string as an integer",
+        "gateway.port: Input should be less than or equal to 65535",
+        "admin_port: Input should be greater than or equal to 1",
+    ]
+
+
+def test_unknown_keys_are_errors_wherever_they_stand() -> None:
+    assert problems("modles: []\ngateway: {prot: 1}\nnodes: [{name: n, gpu: 1}]") == [
+        "nodes.0.gpu: Extra inputs are not permitted",
+        "gateway.prot: Extra inputs are not permitted",
+        "modles: Extra inputs are not permitted",
+    ]
+
+
+def test_what_does_not_fit_together_is_reported_at_once() -> None:
+    text = f"""
+        models: [{{name: m, source: x}}, {{name: m, source: y}}]
+        nodes: [{{name: n}}, {{name: scheduler}}, {{name: n}}]
+        gateway: {{default_slo: fast}}
+        keys:
+          - {{key: {SECRET}, tenant: t, slo_classes: [interactive, slow]}}
+          - {{key: {SECRET}, tenant: u}}
+    """
+    known = "(there are: interactive, batch-1, batch-2)"
+    assert problems(text) == [
+        "models.1: 'm' is there twice",
+        "nodes.2: 'n' is there twice",
+        "nodes.1.name: 'scheduler' is the name of a service; take another",
+        "keys.1: this key is there twice",
+        f"gateway.default_slo: 'fast' is no SLO class {known}",
+        f"keys.0.slo_classes: 'slow' is no SLO class {known}",
+    ]
+
+
+@pytest.mark.parametrize("section", ["models", "nodes"])
+def test_a_cluster_has_at_least_one(section: str) -> None:
+    [problem] = problems(f"{section}: []")
+    assert problem.startswith(f"{section}: List should have at least 1 item")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"keys: [{{key: {SECRET}}}]",
+        f"keys: [{{key: [{SECRET}], tenant: t}}]",
+        f"keys: [{{key: {SECRET}, tenant: '{SECRET} {SECRET}'}}]",
+        f"keys: {SECRET}",
+        f"redis_url: [{SECRET}]",
+        f"redis_url: {{url: {SECRET}}}",
+    ],
+)
+def test_no_refusal_shows_a_secret(text: str) -> None:
+    assert problems(text)
+
+
+def test_an_accepted_configuration_hides_its_secrets() -> None:
+    config = parse_config(f"keys: [{{key: {SECRET}, tenant: t}}]\nredis_url: redis://:{SECRET}@h/0", "ok")
+    assert config.keys[0].key.get_secret_value() == SECRET
+    for text in (repr(config), str(config), config.model_dump_json()):
+        assert SECRET not in text
+
+
+@pytest.mark.parametrize("text", ["- a\n- b", "just text", "7"])
+def test_the_file_is_a_mapping(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^cluster.yaml: expected a mapping at the top, found (list|str|int)$"):
+        parse_config(text, "cluster.yaml")
+
+
+def test_text_that_is_no_yaml_is_refused_at_its_place_and_not_shown() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(f"keys:\n  - key: {SECRET}: x\n", "cluster.yaml")
+    assert str(caught.value) == "cluster.yaml: not valid YAML: mapping values are not allowed here in line 2, column 24"
+
+
+def test_characters_that_yaml_does_not_allow_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^cluster.yaml: not valid YAML: unacceptable character"):
+        parse_config("models: \x00", "cluster.yaml")
+
+
+def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "none.yaml"
+    with pytest.raises(ConfigError, match=f"^{missing}: cannot be read: No such file or directory$"):
+        load_config(missing)
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match=f"^{binary}: cannot be read: it is not UTF-8 text$"):
+        load_config(binary)
+
+
+def test_the_environment_names_the_file_and_an_argument_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2):
+        (tmp_path / f"{number}.yaml").write_text(f"admin_port: {number}")
+    monkeypatch.setenv(CONFIG_ENV, str(tmp_path / "1.yaml"))
+    assert load_config().admin_port == 1
+    assert load_config(tmp_path / "2.yaml").admin_port == 2
+    monkeypatch.setenv(CONFIG_ENV, "")
+    assert load_config() == ClusterConfig()
+
+
+def test_the_redis_of_the_environment_overrides_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("redis_url: redis://file/0")
+    monkeypatch.setenv(REDIS_ENV, f"redis://:{SECRET}@env/0")
+    found = load_config(file).redis_url
+    assert found is not None
+    assert found.get_secret_value() == f"redis://:{SECRET}@env/0"
+    assert SECRET not in repr(load_config(file))
+
+
+def test_values_do_not_change_after_start_up() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        ClusterConfig().admin_port = 1
+
+
+def test_admin_ports_are_consecutive_services_first() -> None:
+    config = parse_config("admin_port: 100\nnodes: [{name: a}, {name: b}]", "ports")
+    names = ["queue-manager", "scheduler", "kv-manager", "a", "b"]
+    assert [config.admin_port_of(name) for name in names] == [100, 101, 102, 103, 104]
+
+
+def test_models_and_nodes_are_found_by_name() -> None:
+    config = ClusterConfig()
+    assert config.model("smollm2-135m-b").name == "smollm2-135m-b"
+    assert config.node("node-1").name == "node-1"
+    for find in (config.model, config.node):
+        with pytest.raises(KeyError):
+            find("none")
+
+
+def test_a_model_file_lies_where_its_source_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MODELS_ENV, str(tmp_path))
+    one, two = (ModelSpec(name="m", source=f"pypi:p=={version}/p/x.gguf") for version in (1, 2))
+    assert model_path(one).name == model_path(two).name == "x.gguf"
+    assert model_path(one).parent.parent == tmp_path
+    assert model_path(one) != model_path(two), "two packages may have files of one name"
+    assert model_path(ModelSpec(name="m", source="~/y.gguf")) == Path.home() / "y.gguf"

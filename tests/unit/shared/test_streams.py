@@ -1,0 +1,40 @@
+"""Names of keys: every one below ``treadle:``, and no two alike."""
+
+from __future__ import annotations
+
+import inspect
+from itertools import combinations
+
+from shared import streams
+from shared.config import SERVICES
+
+FIXED = {name: value for name, value in vars(streams).items() if name.isupper() and isinstance(value, str)}
+MADE = {name: make for name, make in vars(streams).items() if inspect.isfunction(make)}
+NAMES = ["a", "b", "node-0", "queue", "state", *SERVICES]
+
+
+def keys() -> list[str]:
+    fixed = [value for name, value in FIXED.items() if name != "CONSUMER_GROUP"]
+    return fixed + [make(name) for make in MADE.values() for name in NAMES]
+
+
+def test_every_key_is_below_treadle() -> None:
+    assert all(key.startswith("treadle:") for key in keys())
+
+
+def test_no_two_keys_are_alike() -> None:
+    for one, other in combinations(keys(), 2):
+        assert one != other
+
+
+def test_a_made_key_ends_with_its_name_so_names_cannot_mix() -> None:
+    for make in MADE.values():
+        prefix = make("")
+        assert prefix.count(":") == 2
+        assert make("a:b") == prefix + "a:b"
+    assert len({make("") for make in MADE.values()}) == len(MADE)
+
+
+def test_limits_are_in_order() -> None:
+    assert streams.MAX_NODE_INBOX < streams.MAX_TOKEN_BACKLOG < streams.MAX_SERVICE_LOG
+    assert streams.PAYLOAD_TTL_S > 7 * 86_400, "longer than the longest queue TTL that a class may have"

@@ -1,0 +1,86 @@
+"""Logs: one JSON line an event, on stderr, that says where it comes from. Run in a process of its own, as it is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import datetime, timedelta
+from typing import Any
+
+PREAMBLE = """
+import logging, structlog
+from pathlib import Path
+from shared.telemetry import configure_logging, configure_tracing
+configure_logging("scheduler", "scheduler@host-1")
+log = structlog.get_logger()
+other = logging.getLogger("some.library")
+"""
+
+
+def lines(program: str) -> list[dict[str, Any]]:
+    """What a program says on stderr, every line read as JSON; it must say nothing on stdout."""
+    command = [sys.executable, "-W", "error", "-c", PREAMBLE + program]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    assert said.stdout == ""
+    return [json.loads(line) for line in said.stderr.splitlines()]
+
+
+def test_an_event_is_one_line_that_says_where_and_when() -> None:
+    [line] = lines("log.info('active', committed='7-0', replayed=3)")
+    when = datetime.fromisoformat(line.pop("timestamp"))
+    assert when.utcoffset() == timedelta(0)
+    assert line == {
+        "event": "active",
+        "level": "info",
+        "service": "scheduler",
+        "instance": "scheduler@host-1",
+        "committed": "7-0",
+        "replayed": 3,
+    }
+
+
+def test_what_json_does_not_know_and_line_breaks_stay_on_the_line() -> None:
+    [line] = lines("log.warning('two\\nlines', path=Path('/x'), error=ValueError('bad'), raw=b'\\xff', ids={1})")
+    assert line["event"] == "two\nlines"
+    assert (line["path"], line["error"]) == ("/x", "bad")
+    assert line["ids"] == [1]
+
+
+def test_an_exception_is_part_of_its_event() -> None:
+    program = """
+try:
+    raise ValueError("broken")
+except ValueError:
+    log.exception("core raised", entry="7-0")
+    other.exception("library raised")
+"""
+    ours, theirs = lines(program)
+    for line, event in ((ours, "core raised"), (theirs, "library raised")):
+        assert (line["event"], line["level"], line["service"]) == (event, "error", "scheduler")
+        assert line["exception"].startswith("Traceback (most recent call last):")
+        assert line["exception"].endswith("ValueError: broken")
+    assert ours["entry"] == "7-0"
+
+
+def test_libraries_speak_the_same_way_from_warnings_on() -> None:
+    [line] = lines("other.debug('quiet'); other.info('quiet'); other.warning('loud %s', 'enough')")
+    assert (line["event"], line["level"]) == ("loud enough", "warning")
+    assert (line["service"], line["instance"]) == ("scheduler", "scheduler@host-1")
+    assert "timestamp" in line
+
+
+def test_below_the_level_nothing_is_said() -> None:
+    assert lines("log.debug('detail')") == []
+    [line] = lines("configure_logging('s', 'i', logging.DEBUG); structlog.get_logger().debug('detail')")
+    assert (line["event"], line["service"]) == ("detail", "s")
+
+
+def test_without_an_endpoint_there_are_no_traces_and_no_noise() -> None:
+    program = """
+from opentelemetry import trace
+configure_tracing("scheduler", "i", None)
+with trace.get_tracer("t").start_as_current_span("s") as span:
+    assert not span.is_recording()
+"""
+    assert lines(program) == []

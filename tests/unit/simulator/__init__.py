@@ -1,0 +1,1 @@
+"""The simulator: one clock, one order, and the same again from the same inputs."""
