@@ -78,6 +78,8 @@ class Generation:
         end = chunk.index + len(chunk.token_ids)
         if self.is_over or chunk.attempt != self.attempt:
             return Verdict.IGNORED
+        if chunk.finish_reason and chunk.finish_reason not in _FINISH_REASONS and not chunk.token_ids:
+            return self._take([], chunk.finish_reason)  # the end, wherever the node thinks the answer stood
         if chunk.index > expected:
             return Verdict.GAP
         if end < expected or (end == expected and not chunk.finish_reason):

@@ -32,6 +32,8 @@ def connect(url: str) -> Redis:
         socket_connect_timeout=CONNECT_TIMEOUT_S,
         socket_timeout=SOCKET_TIMEOUT_S,
         health_check_interval=30,
+        # RESP3 switches maintenance notices on, and with them redis-py 8 hands out pooled connections that are closed
+        protocol=2,
     )
     return client
 

@@ -193,7 +193,7 @@ def parse_config(text: str, source: str) -> ClusterConfig:
     try:
         raw = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{source}: not valid YAML: {error}") from error
+        raise ConfigError(f"{source}: not valid YAML: {_describe_syntax(error)}") from error
     if raw is None:
         raw = {}
     if not isinstance(raw, dict):
@@ -202,6 +202,14 @@ def parse_config(text: str, source: str) -> ClusterConfig:
         return ClusterConfig.model_validate(raw)
     except ValidationError as error:
         raise ConfigError(f"{source}: {_describe(error)}") from error
+
+
+def _describe_syntax(error: yaml.YAMLError) -> str:
+    """What is wrong and where, without the line itself: it may hold a secret."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"{error.problem} in line {mark.line + 1}, column {mark.column + 1}"
+    return str(error)
 
 
 def _describe(error: ValidationError) -> str:
@@ -225,9 +233,11 @@ def load_config(path: Path | None = None) -> ClusterConfig:
         config = ClusterConfig()
     else:
         try:
-            text = named.read_text()
+            text = named.read_text("utf-8")
         except OSError as error:
             raise ConfigError(f"{named}: cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{named}: cannot be read: it is not UTF-8 text") from error
         config = parse_config(text, str(named))
     url = os.environ.get(REDIS_ENV)
     return config.model_copy(update={"redis_url": SecretStr(url)}) if url else config

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+QUIET_SHARE = 0.5  # of the timeout: when nobody at all was heard for so long, signs of life do not get through
+
 
 class Liveness(msgspec.Struct):
     """Names and when they were last heard. A name that is silent for ``timeout_s`` is dead.
 
-    When *everybody* has been silent, the fault is more likely in between (Redis was away): all get one more timeout.
+    When *everybody* has been silent for a while, the fault is more likely in between (Redis was away): nobody is buried
+    then, and all get one more timeout.
     """
 
     timeout_s: float
@@ -32,7 +35,8 @@ class Liveness(msgspec.Struct):
     def expire(self, now: float) -> list[str]:
         """Those that are dead now; they are forgotten."""
         silent = [name for name, heard in self.heard_s.items() if now >= heard + self.timeout_s]
-        if silent and len(silent) == len(self.heard_s) and not self.second_chance:
+        newest = max(self.heard_s.values(), default=now)
+        if silent and now - newest >= QUIET_SHARE * self.timeout_s and not self.second_chance:
             self.second_chance = True
             self.heard_s = dict.fromkeys(self.heard_s, now)
             return []

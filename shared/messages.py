@@ -177,6 +177,8 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     swap_s: float
     """Duration of the last model swap on this node."""
     block_bytes: int = 0
+    broken_models: list[str] = []
+    """Models that could not be loaded here in this epoch."""
 
 
 class NodeUp(Message, frozen=True, kw_only=True):
@@ -219,7 +221,7 @@ class NodeGone(Message, frozen=True, kw_only=True):
 # --- plans: queue manager <-> scheduler -----------------------------------------------------------------------------
 
 
-class GroupLoad(msgspec.Struct, frozen=True):
+class GroupLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the scheduler needs to know of a group to place it."""
 
     group: str
@@ -242,13 +244,15 @@ class PlanRequest(Message, frozen=True, kw_only=True):
     groups: list[GroupLoad]
 
 
-class NodeState(msgspec.Struct, frozen=True):
+class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """A node as placement sees it."""
 
     node: str
     model: str
+    """The model it holds, or is loading."""
     tokens_per_s: float
     swap_s: float
+    broken_models: list[str] = []
 
 
 class PlacementProblem(Message, frozen=True, kw_only=True):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
+CUSTOM = "custom"  # name of a promise that a request gave in numbers
 UNBOUNDED_S = 86_400.0  # a request without any promise is due within a day, so that nothing can starve
 
 
@@ -17,6 +20,16 @@ class Slo(msgspec.Struct, frozen=True, omit_defaults=True):
     ttft_s: float | None = None
     tpot_s: float | None = None
     deadline_s: float | None = None
+
+    @property
+    def kind(self) -> str:
+        """What makes two promises alike enough to share a queue: the class, or for numbers their order of magnitude.
+
+        A custom promise of one second must not wait behind custom promises of an hour.
+        """
+        if self.name != CUSTOM:
+            return self.name
+        return f"{CUSTOM}-{2 ** math.ceil(math.log2(self.start_by_s(0.0)))}s"
 
     def start_by_s(self, arrival_s: float) -> float:
         """Absolute time by which the first token is due: the tighter of TTFT and end-to-end deadline.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from services.queue_manager.bells import Bells
 from services.queue_manager.groups import RequestGroups
-from services.queue_manager.state import Group, Node, Request, State
+from services.queue_manager.planning import Planning
+from services.queue_manager.state import Node, Request, State
 from services.queue_manager.virtual_queues import VirtualQueues
 from shared import streams
 from shared.core import Drop, Effect, Send
@@ -18,22 +20,16 @@ from shared.messages import (
     Finished,
     GatewayBeat,
     GatewayGone,
-    GroupLoad,
     NodeDown,
     NodeUp,
     Plan,
-    PlanRequest,
     Pulled,
     Resubmit,
     Submit,
     Tick,
-    VirtualQueue,
 )
 
-PLAN_INTERVAL_S = 0.05  # plans are asked for at most this often
-PLAN_TIMEOUT_S = 5.0  # an unanswered request for a plan is sent again
 ANSWERED = ("stop", "length")  # ends that say how long answers are; an error says nothing of that
-MAX_PLANNED_GROUPS = 256  # bounds the scheduler's work; the groups due first are planned first
 
 
 class QueueManagerCore:
@@ -47,25 +43,20 @@ class QueueManagerCore:
         self.state = state
         self._groups = RequestGroups(state, self._max_group_requests)
         self._queues = VirtualQueues(state)
-        self._changed: dict[str, None] = {}
-        """Nodes whose virtual queue may have changed by the message at hand; told once, at its end."""
+        self._bells = Bells(state, self._queues)
+        self._planning = Planning(state, self._groups)
 
     # --- the core's surface ---------------------------------------------------------------------------------------
 
     @property
     def wake_at(self) -> float | None:
         """When a gateway may have died, or a plan is to be asked for."""
-        plan = self.state.plan
-        times = [] if self.state.gateways.wake_at is None else [self.state.gateways.wake_at]
-        if plan.asked_at_s is not None:
-            times.append(plan.asked_at_s + PLAN_TIMEOUT_S)
-        elif self._wants_plan():
-            times.append(plan.last_asked_s + PLAN_INTERVAL_S)
-        return min(times, default=None)
+        times = (self.state.gateways.wake_at, self._planning.wake_at)
+        return min((time for time in times if time is not None), default=None)
 
     def handle(self, message: AnyMessage, now: float) -> list[Effect]:
         """Fold one message in. A message meant for somebody else is an error, and becomes a dead letter."""
-        return [*self._dispatch(message, now), *self._tell_changed(), *self._ask_for_plan(now)]
+        return [*self._dispatch(message, now), *self._bells.ring(), *self._planning.ask(now)]
 
     def _dispatch(self, message: AnyMessage, now: float) -> list[Effect]:
         match message:
@@ -82,7 +73,10 @@ class QueueManagerCore:
             case NodeDown():
                 return self._node_down(message)
             case Plan():
-                return self._plan(message)
+                if self._planning.accept(message):
+                    self._queues.apply(message.queues)
+                    self._bells.touch(*self.state.nodes)
+                return []
             case GatewayBeat():
                 self.state.gateways.hear(message.gateway, now)
                 return []
@@ -107,7 +101,7 @@ class QueueManagerCore:
         return {
             "num_requests": len(self.state.requests),
             "groups": [
-                {"group": group.gid, "model": group.model, "slo": group.slo_name, "node": group.node}
+                {"group": group.gid, "model": group.model, "slo": group.slo_kind, "node": group.node}
                 | {"num_waiting": group.num_waiting, "num_running": len(group.members) - group.num_waiting}
                 for group in self.state.groups.values()
             ],
@@ -145,9 +139,9 @@ class QueueManagerCore:
             traceparent=message.traceparent,
         )
         effects.append(Send(streams.group(group.gid), entry))
-        if not group.node:
-            self.state.plan.version += not self._stands_alone(self._queues.append(group))
-        self._changed[group.node] = None
+        if not group.node and not self._stands_alone(self._queues.append(group)):
+            self._planning.note_change()
+        self._bells.touch(group.node)
         return effects
 
     def _stands_alone(self, node: Node | None) -> bool:
@@ -177,13 +171,14 @@ class QueueManagerCore:
 
     def _leave(self, request: Request) -> list[Effect]:
         group = self._groups.leave(request)
-        self._changed[group.node] = None
+        self._bells.touch(group.node)
         if group.members:
             return []
         self._queues.remove(group)
         self._groups.close(group)
         # room at one node may be a reason to move what waits at another
-        self.state.plan.version += any(other.num_waiting for other in self.state.groups.values())
+        if any(other.num_waiting for other in self.state.groups.values()):
+            self._planning.note_change()
         return [Drop(streams.group(group.gid))]
 
     def _pulled(self, message: Pulled) -> list[Effect]:
@@ -195,12 +190,10 @@ class QueueManagerCore:
                 continue
             taken.append(request)
             self._groups.pull(request, message.node)
-            self._changed[self.state.groups[request.group].node] = None  # not always this node: plans move groups
+            self._bells.touch(self.state.groups[request.group].node)  # not always this node: plans move groups
         if node is None or node.epoch != message.epoch:
             return self._resubmit(taken)  # pulled by a node that has been declared dead: lost like the rest
-        told = self._told(node)
-        if [gid for gid, _ in told] == [gid for gid, _ in node.told]:
-            node.told = told  # the node knows what it took itself
+        self._bells.note_pull(node)
         forgotten = [attempt for attempt in message.requests if self._current(attempt) is None]
         return self._abort(node, forgotten)  # given up while it was being pulled; a node knows nothing of that
 
@@ -240,9 +233,10 @@ class QueueManagerCore:
         node.model = message.model
         for group in self._queues.unplaced():
             self._queues.append(group)
-        self.state.plan.version += bool(self.state.groups)
+        if self.state.groups:
+            self._planning.note_change()
         node.told = []  # a node that speaks up may have missed what it was told before
-        self._changed[node.node] = None
+        self._bells.touch(node.node)
         return effects
 
     def _node_down(self, message: NodeDown) -> list[Effect]:
@@ -256,8 +250,8 @@ class QueueManagerCore:
         del self.state.nodes[node.node]
         effects = self._resubmit([request for request in self.state.requests.values() if request.node == node.node])
         touched = [self._queues.append(group) for group in self._queues.unplaced()]
-        self.state.plan.version += 1
-        self._changed.update((other.node, None) for other in touched if other is not None)
+        self._planning.note_change()
+        self._bells.touch(*(other.node for other in touched if other is not None))
         return effects
 
     def _resubmit(self, requests: list[Request]) -> list[Effect]:
@@ -269,59 +263,6 @@ class QueueManagerCore:
         for gateway, attempts in by_gateway.items():
             effects.append(Send(streams.tokens(gateway), Resubmit(requests=attempts), to_existing=True))
         return effects
-
-    def _tell_changed(self) -> list[Effect]:
-        """Send nodes the heads of their virtual queues, where they differ from what they were last told."""
-        changed = [self.state.nodes[name] for name in self._changed if name in self.state.nodes]
-        self._changed.clear()
-        effects: list[Effect] = []
-        for node in changed:
-            if (told := self._told(node)) != node.told:
-                node.told = told
-                message = VirtualQueue(node=node.node, epoch=node.epoch, groups=self._queues.window(node))
-                effects.append(Send(streams.node_inbox(node.node), message, max_entries=streams.MAX_NODE_INBOX))
-        return effects
-
-    def _told(self, node: Node) -> list[tuple[str, int]]:
-        return [(ref.group, ref.num_waiting) for ref in self._queues.window(node)]
-
-    # --- plans ----------------------------------------------------------------------------------------------------
-
-    def _wants_plan(self) -> bool:
-        plan = self.state.plan
-        return bool(self.state.nodes and self.state.groups) and plan.version != plan.asked_version
-
-    def _ask_for_plan(self, now: float) -> list[Effect]:
-        plan = self.state.plan
-        if plan.asked_at_s is not None and now < plan.asked_at_s + PLAN_TIMEOUT_S:
-            return []
-        timed_out = plan.asked_at_s is not None
-        if not (self._wants_plan() or timed_out) or now < plan.last_asked_s + PLAN_INTERVAL_S:
-            return []
-        plan.asked_at_s = plan.last_asked_s = now
-        plan.asked_version = plan.version
-        loads = sorted((self._load(group) for group in self.state.groups.values()), key=lambda load: load.deadline_s)
-        request = PlanRequest(version=plan.version, groups=loads[:MAX_PLANNED_GROUPS])
-        return [Send(streams.SCHEDULER, request)]
-
-    def _load(self, group: Group) -> GroupLoad:
-        return GroupLoad(
-            group=group.gid,
-            model=group.model,
-            deadline_s=self._groups.start_by_s(group),
-            num_requests=len(group.members),
-            output_tokens=self._groups.expected_output_tokens(group),
-            node=group.node,
-            running=self._groups.is_running(group),
-        )
-
-    def _plan(self, message: Plan) -> list[Effect]:
-        if message.version != self.state.plan.asked_version:
-            return []  # the answer to a question that was asked again since
-        self.state.plan.asked_at_s = None
-        self._queues.apply(message.queues)
-        self._changed.update(dict.fromkeys(self.state.nodes))
-        return []
 
     # --- gateways -------------------------------------------------------------------------------------------------
 

@@ -20,10 +20,11 @@ class RequestGroups:
 
     def join(self, request: Request) -> Group:
         """Put a waiting request into the open group of its kind, or into a new one."""
-        group = self._open_group(request.model, request.slo.name) or self._new_group(request.model, request.slo.name)
+        group = self._open_group(request) or self._new_group(request)
         group.members[request.request_id] = None
         group.num_joined += 1
         group.num_waiting += 1
+        group.start_by_s = min(group.start_by_s, request.slo.start_by_s(request.arrival_s))
         request.group, request.node = group.gid, ""
         return group
 
@@ -46,8 +47,8 @@ class RequestGroups:
         """Forget an empty group."""
         assert not group.members, "a group with members cannot be closed"
         del self._state.groups[group.gid]
-        if self._state.open_groups.get(_kind(group.model, group.slo_name)) == group.gid:
-            del self._state.open_groups[_kind(group.model, group.slo_name)]
+        if self._state.open_groups.get(_kind(group.model, group.slo_kind)) == group.gid:
+            del self._state.open_groups[_kind(group.model, group.slo_kind)]
 
     def is_running(self, group: Group) -> bool:
         """Whether a node works on a member."""
@@ -61,26 +62,27 @@ class RequestGroups:
 
     def expected_output_tokens(self, group: Group) -> float:
         """Output tokens that the members will still need: the learnt mean of their kind, at most what they may have."""
-        mean = self._state.mean_output_tokens.get(_kind(group.model, group.slo_name))
+        mean = self._state.mean_output_tokens.get(_kind(group.model, group.slo_kind))
         allowed = [self._state.requests[member].max_tokens for member in group.members]
         return float(sum(allowed)) if mean is None else sum(min(mean, limit) for limit in allowed)
 
     def learn_length(self, request: Request, output_tokens: int) -> None:
         """Follow the mean output length of the request's kind (exponentially weighted)."""
-        means, kind = self._state.mean_output_tokens, _kind(request.model, request.slo.name)
+        means, kind = self._state.mean_output_tokens, _kind(request.model, request.slo.kind)
         means[kind] = means.get(kind, output_tokens) * (1 - LENGTH_WEIGHT) + output_tokens * LENGTH_WEIGHT
 
-    def _open_group(self, model: str, slo_name: str) -> Group | None:
-        group = self._state.groups.get(self._state.open_groups.get(_kind(model, slo_name), ""))
+    def _open_group(self, request: Request) -> Group | None:
+        kind = _kind(request.model, request.slo.kind)
+        group = self._state.groups.get(self._state.open_groups.get(kind, ""))
         return group if group is not None and group.num_joined < self._max_requests else None
 
-    def _new_group(self, model: str, slo_name: str) -> Group:
-        group = Group(gid=f"g{self._state.next_group}", model=model, slo_name=slo_name)
+    def _new_group(self, request: Request) -> Group:
+        group = Group(gid=f"g{self._state.next_group}", model=request.model, slo_kind=request.slo.kind)
         self._state.next_group += 1
         self._state.groups[group.gid] = group
-        self._state.open_groups[_kind(model, slo_name)] = group.gid
+        self._state.open_groups[_kind(group.model, group.slo_kind)] = group.gid
         return group
 
 
-def _kind(model: str, slo_name: str) -> str:
-    return f"{model}/{slo_name}"
+def _kind(model: str, slo_kind: str) -> str:
+    return f"{model} {slo_kind}"  # a model's name holds no space

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from shared.liveness import Liveness
@@ -32,11 +34,13 @@ class Group(msgspec.Struct):
 
     gid: str
     model: str
-    slo_name: str
+    slo_kind: str
     members: dict[str, None] = {}
     """Ids of the unfinished requests, in order of arrival."""
     num_waiting: int = 0
     """Members that nobody has pulled."""
+    start_by_s: float = math.inf
+    """Earliest time by which one of those that ever joined had to start; a bound that is cheap to sort by."""
     num_joined: int = 0
     """Requests it has ever had; at the limit it is closed to newcomers."""
     node: str = ""
@@ -65,6 +69,8 @@ class PlanState(msgspec.Struct):
     asked_at_s: float | None = None
     """When the unanswered request was sent; None when none is open."""
     last_asked_s: float = 0.0
+    applied_version: int = -1
+    """Version of the newest plan that was applied."""
 
 
 class State(msgspec.Struct):
@@ -75,8 +81,8 @@ class State(msgspec.Struct):
     nodes: dict[str, Node] = {}
     gateways: Liveness = msgspec.field(default_factory=lambda: Liveness(GATEWAY_TIMEOUT_S))
     mean_output_tokens: dict[str, float] = {}
-    """Learnt length of answers by ``model/class``."""
+    """Learnt length of answers by ``model class``."""
     plan: PlanState = msgspec.field(default_factory=PlanState)
     open_groups: dict[str, str] = {}
-    """The newest group of each ``model/class``, which newcomers join while it has room."""
+    """The newest group of each ``model class``, which newcomers join while it has room."""
     next_group: int = 0

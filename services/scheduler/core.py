@@ -38,6 +38,7 @@ class NodeRecord(msgspec.Struct):
     tokens_per_s: float
     swap_s: float
     num_running: int
+    broken_models: list[str]
 
 
 class State(msgspec.Struct):
@@ -110,24 +111,28 @@ class SchedulerCore:
             epoch=beat.epoch,
             device=beat.device,
             model=beat.model,
-            assigned="" if beat.model or known is None else known.assigned,
+            assigned=_still_assigned(known, beat),
             tokens_per_s=beat.tokens_per_s,
             swap_s=beat.swap_s,
             num_running=beat.num_running,
+            broken_models=beat.broken_models,
         )
         self.state.alive.hear(beat.node, now)
         self.state.nodes[beat.node] = record
         if known is None or known.model != beat.model:
             effects.append(Send(streams.QUEUE, NodeUp(node=beat.node, epoch=beat.epoch, model=beat.model)))
         if not beat.model and not record.assigned:
-            record.assigned = self._scarcest_model()
-            effects.append(_to_node(Load(node=beat.node, epoch=beat.epoch, model=record.assigned)))
+            effects += self._assign(record)
         return effects
 
-    def _scarcest_model(self) -> str:
-        """The model that the fewest nodes hold or were told to load; of several, the first configured."""
+    def _assign(self, record: NodeRecord) -> list[Effect]:
+        """Give an empty node the model that the fewest others hold or were told to load; of several, the first."""
         held = [node.model or node.assigned for node in self.state.nodes.values()]
-        return min(self._models, key=held.count)
+        able = [model for model in self._models if model not in record.broken_models]
+        if not able:
+            return []
+        record.assigned = min(able, key=held.count)
+        return [_to_node(Load(node=record.node, epoch=record.epoch, model=record.assigned))]
 
     def _node_gone(self, message: NodeGone) -> list[Effect]:
         node = self.state.nodes.get(message.node)
@@ -141,10 +146,23 @@ class SchedulerCore:
 
     def _plan_request(self, request: PlanRequest, now: float) -> list[Effect]:
         nodes = [
-            NodeState(node=node.node, model=node.model, tokens_per_s=node.tokens_per_s, swap_s=node.swap_s)
+            NodeState(
+                node=node.node,
+                model=node.model or node.assigned,
+                tokens_per_s=node.tokens_per_s,
+                swap_s=node.swap_s,
+                broken_models=node.broken_models,
+            )
             for node in self.state.nodes.values()
         ]
         return [Solve(PlacementProblem(version=request.version, now_s=now, nodes=nodes, groups=request.groups))]
+
+
+def _still_assigned(known: NodeRecord | None, beat: Heartbeat) -> str:
+    """What the node was told to load, unless it has a model by now or could not load that one."""
+    if known is None or beat.model or known.assigned in beat.broken_models:
+        return ""
+    return known.assigned
 
 
 def _to_node(message: Load | Fence) -> Send:

@@ -12,9 +12,8 @@ from shared.estimator import drain_s
 from shared.messages import GroupLoad, NodeState, PlacementProblem, Plan
 
 PRIOR_SWAP_S = 2.0  # assumed duration of a swap on a node that has not measured one
-LATE_WEIGHT = (
-    1_000.0  # a second late costs as much as this many seconds of waiting: lateness decides, waiting breaks ties
-)
+LATE_WEIGHT = 1_000.0  # a second late counts as this many seconds of waiting: lateness decides, waiting breaks ties
+LATE_GROWTH_S = 30.0  # each second beyond this costs more than the one before, so nobody is passed over for ever
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,26 +25,35 @@ class QueueCost:
     wait_s: float
     """Seconds until groups start, times their requests."""
     num_swaps: int
+    penalty_s: float
+    """Lateness as it is weighed: `late_penalty_s`, times their requests."""
 
     @property
     def total(self) -> float:
         """Lateness first, waiting second."""
-        return LATE_WEIGHT * self.late_s + self.wait_s
+        return LATE_WEIGHT * self.penalty_s + self.wait_s
+
+
+def late_penalty_s(late_s: float) -> float:
+    """Lateness, growing faster than linearly: a large group a little late cannot outweigh a small one for ever."""
+    return late_s * (1 + late_s / LATE_GROWTH_S)
 
 
 def queue_cost(node: NodeState, queue: list[GroupLoad], now_s: float) -> QueueCost:
     """Walk a queue from its head: wait = drain of the groups ahead + swaps so far (QLM §6, eq. for slot j)."""
-    clock_s, late_s, wait_s, num_swaps = 0.0, 0.0, 0.0, 0
+    clock_s, late_s, wait_s, penalty_s, num_swaps = 0.0, 0.0, 0.0, 0.0, 0
     model = node.model
     for load in queue:
         if load.model != model:
             clock_s += node.swap_s or PRIOR_SWAP_S
             num_swaps += 1
             model = load.model
-        late_s += max(0.0, now_s + clock_s - load.deadline_s) * load.num_requests
+        late = max(0.0, now_s + clock_s - load.deadline_s)
+        late_s += late * load.num_requests
+        penalty_s += late_penalty_s(late) * load.num_requests
         wait_s += clock_s * load.num_requests
         clock_s += drain_s(load.output_tokens, node.tokens_per_s)
-    return QueueCost(late_s, wait_s, num_swaps)
+    return QueueCost(late_s, wait_s, num_swaps, penalty_s)
 
 
 def solve(problem: PlacementProblem) -> Plan:
@@ -82,7 +90,8 @@ def _cheapest_place(
 ) -> tuple[str, int]:
     """Node and place at which inserting the group raises the total cost least."""
     best: tuple[float, str, int] | None = None
-    for name, node in nodes.items():
+    able = {name: node for name, node in nodes.items() if load.model not in node.broken_models}
+    for name, node in (able or nodes).items():  # where it is broken everywhere, its clients are at least told so
         queue = queues[name]
         before = queue_cost(node, queue, now_s).total
         for place in _places(load, queue, fixed[name]):

@@ -116,6 +116,14 @@ def test_an_error_of_the_node_is_a_failure() -> None:
     assert generation().accept(chunk(0, "a", "error")) == Delta("a", 1, failure=Failure.ENGINE)
 
 
+def test_a_failure_ends_the_answer_wherever_the_node_thinks_it_stood() -> None:
+    answer = generation()
+    answer.accept(chunk(0, "abc"))
+    answer.begin_attempt(1)
+    assert answer.accept(chunk(0, "", "error", attempt=1)) == Delta(failure=Failure.ENGINE)
+    assert answer.is_over
+
+
 def test_fruitless_attempts_are_bounded_and_a_token_makes_them_good() -> None:
     answer = generation()
     for attempt in range(1, MAX_FRUITLESS_ATTEMPTS):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from gpu_node.agent.actions import Ack, Action, Beat, Entry, NewEpoch, Publish, Pull, Taken, Tell
 from gpu_node.engine.protocol import (
     AbortRequests,
@@ -100,6 +102,7 @@ class AgentCore:
             num_waiting=self.stats.num_waiting,
             tokens_per_s=self.stats.tokens_per_s,
             swap_s=self.swap_s,
+            broken_models=sorted(self.broken),
         )
 
     def _is_mine(self, message: VirtualQueue | Load | Fence) -> bool:
@@ -181,12 +184,13 @@ class AgentCore:
     def _model_loaded(self, event: ModelLoaded) -> list[Action]:
         self.swap_s = event.load_s if event.load_s > 0 else self.swap_s
         self.loaded, self.loading = event, ""
+        self.stats = msgspec.structs.replace(self.stats, num_admittable=0)  # the old model's; the engine tells anew
         return [Beat(self.heartbeat())]
 
     def _model_failed(self, event: ModelFailed) -> list[Action]:
         self.broken[event.model] = event.error
         self.loading = ""
-        return []
+        return [Beat(self.heartbeat())]
 
     def _step(self, event: Step) -> list[Action]:
         self.stats = event.stats

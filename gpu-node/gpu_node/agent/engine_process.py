@@ -49,6 +49,8 @@ class EngineProcess:
 
     async def send(self, command: Command) -> None:
         """Hand a command over; waits while the engine is too far behind to read it."""
+        if self._writer.is_closing():  # uvloop refuses to write then, with an error of its own kind
+            raise EngineDiedError("the engine closed its socket")
         try:
             self._writer.write(frame(command))
             await self._writer.drain()
@@ -69,7 +71,7 @@ class EngineProcess:
 
     async def stop(self) -> None:
         """End the engine: politely, then by force."""
-        if self._process.returncode is None:
+        if not self._writer.is_closing():  # else it has closed its end, and its process is about to be gone
             self._writer.write(frame(Shutdown()))
         self._writer.close()
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.agent.actions import Ack, Action, Publish, Pull, Tell
+from gpu_node.agent.actions import Ack, Action, Beat, Publish, Pull, Tell
 from gpu_node.agent.core import MAX_PULL
 from gpu_node.engine.protocol import LoadModel, ModelFailed, Run
 from shared.messages import Chunk, FinishedRequest, Tokens
@@ -154,7 +154,8 @@ def test_a_payload_of_another_attempt_is_not_run(enqueued: int, present: int) ->
 def test_requests_of_a_model_that_cannot_be_loaded_are_answered_with_the_reason() -> None:
     agent = make_agent()
     agent.handle(queue(("g0", "b", 2)))
-    assert agent.handle(ModelFailed("b", "no such file")) == [Pull("g0", MAX_PULL)]
+    assert agent.handle(ModelFailed("b", "no such file")) == [Beat(agent.heartbeat()), Pull("g0", MAX_PULL)]
+    assert agent.heartbeat().broken_models == ["b"]
     assert agent.handle(taken("g0", MAX_PULL, entry("r0", model="b"), entry("r1", model="b"))) == [
         refusal("r0", "error", "no such file"),
         refusal("r1", "error", "no such file"),

@@ -54,6 +54,13 @@ def test_another_model_or_another_class_is_another_group() -> None:
     ]
 
 
+def test_promises_in_numbers_share_a_group_when_they_are_of_one_magnitude() -> None:
+    groups = make_groups(max_requests=9)
+    promises = [Slo("custom", deadline_s=seconds) for seconds in (3600.0, 1.0, 3000.0, 1.5, 2.0)]
+    joined = [add(groups, f"r{number}", slo=slo).group for number, slo in enumerate(promises)]
+    assert joined == ["g0", "g1", "g0", "g2", "g2"], "one second does not wait behind an hour"
+
+
 def test_a_full_group_is_followed_by_the_next() -> None:
     groups = make_groups(max_requests=2)
     assert [add(groups, f"r{number}").group for number in range(5)] == ["g0", "g0", "g1", "g1", "g2"]
@@ -72,7 +79,7 @@ def test_a_group_that_was_closed_is_not_joined_again() -> None:
     groups = make_groups()
     finish(groups, add(groups, "r0"))
     assert add(groups, "r1").group == "g1"
-    assert groups._state.open_groups == {"a/interactive": "g1"}
+    assert groups._state.open_groups == {"a interactive": "g1"}
 
 
 def test_closing_an_older_group_leaves_the_newest_open() -> None:
@@ -80,7 +87,7 @@ def test_closing_an_older_group_leaves_the_newest_open() -> None:
     first = add(groups, "r0")
     add(groups, "r1")
     finish(groups, first)
-    assert groups._state.open_groups == {"a/interactive": "g1"}
+    assert groups._state.open_groups == {"a interactive": "g1"}
 
 
 def test_a_group_with_members_cannot_be_closed() -> None:
@@ -149,4 +156,4 @@ def test_the_learnt_length_follows_the_newest_answers() -> None:
     request = add(groups, "r0")
     groups.learn_length(request, 50)
     groups.learn_length(request, 150)
-    assert groups._state.mean_output_tokens == {"a/interactive": pytest.approx(0.9 * 50 + 0.1 * 150)}
+    assert groups._state.mean_output_tokens == {"a interactive": pytest.approx(0.9 * 50 + 0.1 * 150)}

@@ -14,7 +14,7 @@ def make_state(**models: str) -> State:
 
 
 def make_group(state: State, gid: str, *, waiting: int = 1, running: int = 0, model: str = "a") -> Group:
-    group = Group(gid=gid, model=model, slo_name="interactive", num_waiting=waiting)
+    group = Group(gid=gid, model=model, slo_kind="interactive", num_waiting=waiting)
     for number in range(waiting + running):
         name = f"{gid}.{number}"
         group.members[name] = None

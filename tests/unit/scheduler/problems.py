@@ -8,8 +8,10 @@ from shared.messages import GroupLoad, NodeState, PlacementProblem, Plan
 FAR_S = 1e6  # a deadline that nothing here can miss
 
 
-def node(name: str = "n0", model: str = "a", tokens_per_s: float = 10.0, swap_s: float = 3.0) -> NodeState:
-    return NodeState(name, model, tokens_per_s, swap_s)
+def node(
+    name: str = "n0", model: str = "a", tokens_per_s: float = 10.0, swap_s: float = 3.0, broken: str = ""
+) -> NodeState:
+    return NodeState(name, model, tokens_per_s, swap_s, [broken] if broken else [])
 
 
 def load(

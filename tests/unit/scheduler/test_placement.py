@@ -98,3 +98,24 @@ def test_groups_that_only_wait_may_move() -> None:
 
 def test_a_group_that_ran_on_a_node_that_is_gone_is_placed_anew() -> None:
     assert plan([node("n0")], [load("g0", runs_on="gone")]).queues == {"n0": ["g0"]}
+
+
+def test_a_model_is_not_placed_where_it_cannot_be_loaded() -> None:
+    nodes = [node("n0", "a", broken="b"), node("n1", "c")]
+    assert plan(nodes, [load("g0", "b", drain_s=9), load("g1", "b")]).queues == {"n0": [], "n1": ["g0", "g1"]}
+
+
+def test_a_model_that_is_broken_everywhere_is_placed_so_that_its_clients_hear_of_it() -> None:
+    assert plan([node("n0", "a", broken="b")], [load("g0", "b")]).queues == {"n0": ["g0"]}
+
+
+def test_a_small_group_of_a_rare_model_is_not_passed_over_for_ever() -> None:
+    """Under overload the large groups are always a little late; the small one becomes so late that it goes first."""
+
+    def place_of_rare(overdue_s: float) -> int:
+        now_s = 10_000.0
+        common = [load(f"c{number}", "a", drain_s=5, due_s=now_s + number, num_requests=32) for number in range(4)]
+        rare = load("rare", "b", due_s=now_s - overdue_s)
+        return plan([node(model="a")], [*common, rare], now_s).queues["n0"].index("rare")
+
+    assert [place_of_rare(overdue_s) for overdue_s in (0, 100, 1_000, 5_000)] == [4, 4, 0, 0]

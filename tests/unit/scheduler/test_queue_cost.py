@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from services.scheduler.placement import LATE_WEIGHT, PRIOR_SWAP_S, QueueCost, queue_cost
+from services.scheduler.placement import LATE_GROWTH_S, LATE_WEIGHT, PRIOR_SWAP_S, QueueCost, late_penalty_s, queue_cost
 from shared.estimator import PRIOR_TOKENS_PER_S
 from tests.unit.scheduler.problems import load, node
 
 
 def test_an_empty_queue_costs_nothing() -> None:
-    assert queue_cost(node(), [], 0.0) == QueueCost(late_s=0.0, wait_s=0.0, num_swaps=0)
+    assert queue_cost(node(), [], 0.0) == QueueCost(late_s=0.0, wait_s=0.0, num_swaps=0, penalty_s=0.0)
 
 
 def test_a_group_waits_for_those_ahead_of_it_to_drain() -> None:
@@ -26,7 +26,8 @@ def test_every_request_of_a_group_waits() -> None:
 def test_a_swap_delays_its_group_and_all_behind_it() -> None:
     queue = [load("g0", "b"), load("g1", "b"), load("g2", "a")]
     #        0 + 3            3 + 1            4 + 3 + 1
-    assert queue_cost(node(model="a", swap_s=3), queue, 0.0) == QueueCost(late_s=0.0, wait_s=3 + 4 + 8, num_swaps=2)
+    cost = queue_cost(node(model="a", swap_s=3), queue, 0.0)
+    assert cost == QueueCost(late_s=0.0, wait_s=3 + 4 + 8, num_swaps=2, penalty_s=0.0)
 
 
 def test_groups_of_the_loaded_model_need_no_swap() -> None:
@@ -45,7 +46,13 @@ def test_a_deadline_that_is_met_earns_nothing() -> None:
 
 def test_lateness_weighs_more_than_waiting() -> None:
     cost = queue_cost(node(), [load("g0", drain_s=6), load("g1", due_s=5)], 0.0)
-    assert cost.total == LATE_WEIGHT * 1 + 6
+    assert cost.total == pytest.approx(LATE_WEIGHT * (1 + 1 / LATE_GROWTH_S) + 6)
+
+
+def test_lateness_grows_faster_than_linearly() -> None:
+    assert late_penalty_s(0) == 0
+    assert late_penalty_s(LATE_GROWTH_S) == 2 * LATE_GROWTH_S
+    assert late_penalty_s(10 * LATE_GROWTH_S) == 110 * LATE_GROWTH_S
 
 
 def test_a_node_that_has_measured_nothing_is_taken_to_be_like_others() -> None:

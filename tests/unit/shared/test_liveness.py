@@ -23,11 +23,11 @@ def test_it_wakes_when_the_longest_silent_is_dead() -> None:
 
 
 def test_silence_for_the_timeout_is_death_and_not_a_moment_before() -> None:
-    alive = heard(a=100.0, b=105.0)
+    alive = heard(a=100.0, b=108.0)
     assert alive.expire(109.999) == []
     assert alive.expire(110.0) == ["a"]
     assert alive.expire(110.0) == [], "the dead are forgotten"
-    assert alive.heard_s == {"b": 105.0}
+    assert alive.heard_s == {"b": 108.0}
 
 
 def test_the_dead_are_told_in_the_order_in_which_they_were_met() -> None:
@@ -48,8 +48,17 @@ def test_the_second_chance_saves_those_who_come_back() -> None:
     alive = heard(a=100.0, b=101.0)
     alive.expire(120.0)
     alive.hear("b", 121.0)
+    alive.hear("b", 129.0)
     assert alive.expire(130.0) == ["a"]
-    assert alive.heard_s == {"b": 121.0}
+    assert alive.heard_s == {"b": 129.0}
+
+
+def test_an_outage_shorter_than_the_timeout_buries_nobody_either() -> None:
+    alive = heard(a=100.0, b=104.0)
+    assert alive.expire(110.0) == [], "nobody was heard for 6 s: the line was down when a's time ran out"
+    alive.hear("a", 110.5)
+    alive.hear("b", 110.9)
+    assert alive.expire(114.0) == []
 
 
 def test_a_sign_of_life_earns_the_next_second_chance() -> None:
