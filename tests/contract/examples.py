@@ -109,6 +109,7 @@ MESSAGES: list[Message] = [
         tokens_per_s=81.5,
         swap_s=0.75,
         block_bytes=368640,
+        broken_models=["llama"],
         traceparent=TRACE,
     ),
     NodeUp(node="node-0", epoch="e-1", model="smol", traceparent=TRACE),
@@ -120,7 +121,7 @@ MESSAGES: list[Message] = [
     PlacementProblem(
         version=7,
         now_s=1700000000.5,
-        nodes=[NodeState("node-0", "smol", 81.5, 0.75)],
+        nodes=[NodeState("node-0", "smol", 81.5, 0.75, ["llama"])],
         groups=[_LOAD],
         traceparent=TRACE,
     ),
