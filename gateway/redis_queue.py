@@ -101,7 +101,7 @@ class RedisQueue:
             for message in messages:
                 if isinstance(message, Tokens | Resubmit):
                     await self._deliver(dispatcher, message)
-                else:
+                elif not isinstance(message, GatewayBeat):  # which is the mark that opens the stream
                     log.error("not a message for a gateway", type=type(message).__name__)
 
     async def _deliver(self, dispatcher: Dispatcher, message: Tokens | Resubmit) -> None:

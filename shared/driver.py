@@ -97,24 +97,28 @@ class Driver:
         backoff_s = BACKOFF_S
         while not stop.is_set():
             try:
-                if await self._log.acquire():
-                    await self._begin()
-                    backoff_s = BACKOFF_S
-                    await self._lead(stop)
-                else:
-                    await _pause(stop, RENEW_S)
-            except HandlerError as error:
-                log.error("core failed, rebuilding without the entry", service=self._service, error=str(error))
-            except FencedError:
-                if await self._log.holder() == self._instance:
-                    raise  # two processes under one name would take the lease from each other for ever
-                log.warning("lease lost, standing by", service=self._service)
+                await self._serve(stop)
+                backoff_s = BACKOFF_S
             except (RedisError, OSError) as error:
                 log.warning("redis failed, rebuilding", service=self._service, error=str(error), retry_s=backoff_s)
                 await _pause(stop, backoff_s)
                 backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
-            finally:
-                self._term = None
+
+    async def _serve(self, stop: asyncio.Event) -> None:
+        """One term as active instance, or one wait as standby; returns when there is a reason to begin again."""
+        if not await self._log.acquire():
+            return await _pause(stop, RENEW_S)
+        try:
+            await self._begin()
+            await self._lead(stop)
+        except HandlerError as error:
+            log.error("core failed, rebuilding without the entry", service=self._service, error=str(error))
+        except FencedError:
+            if await self._log.holder() == self._instance:
+                raise  # two processes under one name would take the lease from each other for ever
+            log.warning("lease lost, standing by", service=self._service)
+        finally:
+            self._term = None
 
     async def _begin(self) -> None:
         """Build the core: snapshot, then the log up to the committed id, whose effects were sent before."""

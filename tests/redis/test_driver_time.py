@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from shared.commit_log import MAX_BATCH_ENTRIES, entry_time
 from shared.core import Effect, Send
 from shared.driver import RENEW_S
 from shared.messages import AnyMessage, Cancel, Tick
 from shared.tasks import cancel_all
-from tests.redis.counting import OUT, num_ticks, said, say
+from tests.redis.counting import INBOX, OUT, num_ticks, said, say
 from tests.redis.life import Life, life
 from tests.redis.waiting import lasting, until
 
@@ -105,6 +106,21 @@ async def test_ticks_do_not_starve_under_constant_load(redis: Redis, redis_url: 
         await one.is_through()
     [late_ms] = await said(redis)
     assert 0 <= int(late_ms) < 1000
+    assert await num_ticks(redis) == 1
+
+
+async def test_one_tick_although_it_queues_behind_a_backlog(redis: Redis, redis_url: str) -> None:
+    await say(redis, "set", *["load"] * 10 * MAX_BATCH_ENTRIES)
+    last: Any = await redis.xrevrange(INBOX, count=1)
+
+    async def is_due() -> bool:
+        seconds, microseconds = await redis.time()
+        return seconds + microseconds / 1e6 > entry_time(last[0][0]) + AFTER_S
+
+    await until(is_due)
+    async with life(redis_url, AlarmCore) as one:
+        await one.is_through()
+    assert len(await said(redis)) == 1
     assert await num_ticks(redis) == 1
 
 
