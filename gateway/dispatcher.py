@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 
 import structlog
@@ -13,6 +13,9 @@ from gateway.job import Job
 from gateway.queue_port import QueuePort, QueueUnavailableError
 from gateway.request import InflightRequest
 from shared.messages import Resubmit, Tokens
+
+# How long a queue that is away is told again about a request that is over; its slot is free meanwhile.
+RELEASE_DELAYS_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 _log = structlog.get_logger(__name__)
 
@@ -45,10 +48,7 @@ class Dispatcher:
         finally:
             del self._inflight[job.request_id]
             # A handler is cancelled when its client leaves; telling the queue must go through all the same.
-            release = asyncio.create_task(self._release(request))
-            self._releases.add(release)
-            release.add_done_callback(self._releases.discard)
-            await asyncio.shield(release)
+            await asyncio.shield(self._in_background(self._release(request)))
 
     async def deliver(self, message: Tokens | Resubmit) -> None:
         """Take one message from the token stream. Messages are delivered one after the other, in their order.
@@ -75,7 +75,8 @@ class Dispatcher:
 
     async def drain(self) -> None:
         """Wait until the queue has been told about every request that is over."""
-        await asyncio.gather(*self._releases)
+        while self._releases:
+            await asyncio.gather(*self._releases)
 
     async def _try_again(self, request: InflightRequest) -> None:
         generation = request.generation
@@ -91,7 +92,26 @@ class Dispatcher:
         if request_id not in self._inflight:  # the client left meanwhile, and its Cancel may have come first
             await self._queue.cancel(request_id)
 
+    def _in_background(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+        return task
+
     async def _release(self, request: InflightRequest) -> None:
+        """Tell the queue once; should it be away, go on trying without keeping the client."""
+        if not await self._is_released(request):
+            self._in_background(self._release_later(request))
+
+    async def _release_later(self, request: InflightRequest) -> None:
+        for delay_s in RELEASE_DELAYS_S:
+            await asyncio.sleep(delay_s)
+            if await self._is_released(request):
+                return
+        # The payload expires, and tokens of an unknown request are dropped: what is lost is the work of one answer.
+        _log.error("release_given_up", request_id=request.job.request_id)
+
+    async def _is_released(self, request: InflightRequest) -> bool:
         request_id = request.job.request_id
         try:
             if request.generation.ended_by_node:
@@ -99,6 +119,6 @@ class Dispatcher:
             else:
                 await self._queue.cancel(request_id)
         except QueueUnavailableError as error:
-            # The client has its answer and cannot help. The payload expires, and tokens of an unknown request are
-            # dropped, so what is lost is at most the work of one answer.
             _log.warning("release_failed", request_id=request_id, error=str(error))
+            return False
+        return True

@@ -96,8 +96,8 @@ class CommitLog:
             match effect:
                 case Send(stream, message, to_existing, max_entries):
                     args += ["add-existing" if to_existing else "add", stream, encode(message), max_entries]
-                case Drop(stream):
-                    args += ["drop", stream, b"", 0]
+                case Drop(key):
+                    args += ["drop", key, b"", 0]
                 case Solve():
                     pass  # leaves no trace in Redis; the driver runs it after the commit
         reply = await self._fenced(self._commit, [streams.lease(self.service), streams.state(self.service)], args)

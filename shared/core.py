@@ -24,9 +24,12 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Delete a stream that has served its purpose. Sending to it again would recreate it: the core must not."""
+    """Delete a key that has served its purpose: a stream, or the payload of a gateway that is gone.
 
-    stream: str
+    Sending to a dropped stream would make it again: the core must not.
+    """
+
+    key: str
 
 
 @dataclass(frozen=True, slots=True)

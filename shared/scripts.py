@@ -29,7 +29,7 @@ COMMIT: Final = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return redis.error_reply('FENCED lost the lease') end
 for i = 4, #ARGV, 4 do
   local kind = redis.call('TYPE', ARGV[i + 1]).ok
-  if kind ~= 'stream' and kind ~= 'none' then
+  if ARGV[i] ~= 'drop' and kind ~= 'stream' and kind ~= 'none' then
     return redis.error_reply('WRONGTYPE ' .. ARGV[i + 1] .. ' is a ' .. kind .. ', not a stream')
   end
 end

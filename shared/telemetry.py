@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from types import TracebackType
 
 import msgspec
 import structlog
@@ -48,7 +49,13 @@ def configure_logging(service: str, instance: str, level: int = logging.INFO) ->
             ],
         )
     )
+    sys.excepthook = _log_crash
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)
+
+
+def _log_crash(kind: type[BaseException], error: BaseException, trace_back: TracebackType | None) -> None:
+    """The last words of a process are a log line like any other."""
+    structlog.get_logger().critical("crashed", exc_info=(kind, error, trace_back))
 
 
 def _to_json(event: object, **_: object) -> str:

@@ -78,7 +78,7 @@ class QueueManagerCore:
                     self._bells.touch(*self.state.nodes)
                 return []
             case GatewayBeat():
-                self.state.gateways.hear(message.gateway, now)
+                self._hear(message.gateway, now)
                 return []
             case GatewayGone():
                 return self._gateway_gone(message.gateway)
@@ -111,7 +111,7 @@ class QueueManagerCore:
     # --- requests -------------------------------------------------------------------------------------------------
 
     def _submit(self, message: Submit, now: float) -> list[Effect]:
-        self.state.gateways.hear(message.gateway, now)
+        self._hear(message.gateway, now)
         effects: list[Effect] = []
         request = self.state.requests.get(message.request_id)
         if request is None:
@@ -204,6 +204,7 @@ class QueueManagerCore:
             if request is None:
                 continue
             del self.state.requests[request.request_id]
+            self.state.finished_since_beat.setdefault(request.gateway, []).append(request.request_id)
             if request.group:  # else a node thought dead has finished it after all
                 if finished.reason in ANSWERED:
                     self._groups.learn_length(request, finished.output_tokens)
@@ -266,9 +267,17 @@ class QueueManagerCore:
 
     # --- gateways -------------------------------------------------------------------------------------------------
 
+    def _hear(self, gateway: str, now: float) -> None:
+        """A gateway that lives deletes the payloads of finished requests itself."""
+        self.state.gateways.hear(gateway, now)
+        self.state.finished_since_beat.pop(gateway, None)
+
     def _gateway_gone(self, gateway: str) -> list[Effect]:
-        """Its clients are gone with it: forget what it asked for, and its stream."""
+        """Its clients are gone with it: forget what it asked for, its payloads and its stream."""
         self.state.gateways.forget(gateway)
         lost = [request for request in self.state.requests.values() if request.gateway == gateway]
         effects = [effect for request in lost for effect in self._forget(request)]
-        return [*effects, Drop(streams.tokens(gateway))]
+        finished = self.state.finished_since_beat.pop(gateway, [])
+        left_behind = [*finished, *(request.request_id for request in lost)]
+        payloads = [Drop(streams.payload(request_id)) for request_id in left_behind]
+        return [*effects, *payloads, Drop(streams.tokens(gateway))]

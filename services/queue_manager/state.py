@@ -80,6 +80,8 @@ class State(msgspec.Struct):
     groups: dict[str, Group] = {}
     nodes: dict[str, Node] = {}
     gateways: Liveness = msgspec.field(default_factory=lambda: Liveness(GATEWAY_TIMEOUT_S))
+    finished_since_beat: dict[str, list[str]] = {}
+    """By gateway, requests that a node finished after its last sign of life: should it be dead, their payloads stay."""
     mean_output_tokens: dict[str, float] = {}
     """Learnt length of answers by ``model class``."""
     plan: PlanState = msgspec.field(default_factory=PlanState)

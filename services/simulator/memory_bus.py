@@ -52,10 +52,11 @@ class MemoryBus:
         else:
             self.at(self.now + self._latency_s, lambda: self._deliver(stream, message))
 
-    def drop(self, stream: str) -> None:
-        """Delete a stream."""
-        self._groups.pop(stream, None)
-        self._handlers.pop(stream, None)
+    def drop(self, key: str) -> None:
+        """Delete a stream or a payload."""
+        self._groups.pop(key, None)
+        self._handlers.pop(key, None)
+        self.payloads.pop(key.removeprefix(streams.payload("")), None)
 
     def pull(self, group: str, num_requests: int, node: str, epoch: str) -> list[tuple[Enqueued, Payload | None]]:
         """Take entries of a group and tell the queue manager, in one step (see `shared.scripts.PULL`)."""

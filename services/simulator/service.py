@@ -58,8 +58,8 @@ class SimulatedService(Generic[C]):
         match effect:
             case Send(stream, message):
                 self._bus.send(stream, message)
-            case Drop(stream):
-                self._bus.drop(stream)
+            case Drop(key):
+                self._bus.drop(key)
             case Solve(problem):
                 assert self._solve is not None, "the core asks to solve but was given no solver"
                 plan = self._solve(problem)

@@ -124,12 +124,17 @@ class Cluster:
         return [name for name, pid in self.pids().items() if not runs(pid)]
 
     def members(self) -> list[psutil.Process]:
-        """Every process that carries this cluster's mark, recorded or not."""
-        mark = str(self.folder / "data" / "run" / "config.yaml")
+        """Every process that carries this cluster's mark, recorded or not.
+
+        Redis writes its title over its environment; it works in the folder of its data.
+        """
+        data = self.folder / "data"
+        mark = str(data / "run" / "config.yaml")
         found = []
         for process in psutil.process_iter():
             try:
-                if process.environ().get("TREADLE_CONFIG") == mark and runs(process.pid):
+                is_ours = process.environ().get("TREADLE_CONFIG") == mark or process.cwd() == str(data / "redis")
+                if is_ours and runs(process.pid):
                     found.append(process)
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue

@@ -63,6 +63,7 @@ def test_up_twice_down_and_up_again_on_the_same_data(
         assert "everything ran already" in cluster.up()
         assert cluster.pids() == first
         members = [process.pid for process in cluster.members()]
+        assert set(members) > set(first.values()), "the engine is no recorded process"
         cluster.down()
         assert cluster.members() == []
         assert not any(runs(pid) for pid in [*members, *first.values()])

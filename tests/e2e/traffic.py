@@ -13,6 +13,7 @@ from openai import AsyncOpenAI
 from tests.e2e.cluster import POLL_S, Cluster, wait_for
 
 API_KEY = "sk-key-that-must-be-in-no-log"
+MAX_TOKENS = 40  # of the longest greedy answers
 NUM_BEFORE = 4  # tokens that each stream must have before something is done to it
 
 # Greedy answers to these are the same in every batch: nowhere are two tokens close to a tie.
@@ -89,12 +90,12 @@ class Load:
     answers: list[Answer] = field(default_factory=list)
 
     @classmethod
-    def on(cls, models: Sequence[str], num_running: int = 3, num_queued: int = 2, max_tokens: int = 60) -> Load:
+    def on(cls, models: Sequence[str], num_running: int = 3, num_queued: int = 2, max_tokens: int = MAX_TOKENS) -> Load:
         """As many streams as a node runs at once for each model, and some more, partly of another class."""
         running = [Ask(model, prompt, max_tokens) for model in models for prompt in PROMPTS[:num_running]]
         classes = ["interactive", "batch-1"]
         queued = [
-            Ask(model, PROMPTS[-1 - number], 20, classes[number % len(classes)])
+            Ask(model, PROMPTS[-1 - number], 16, classes[number % len(classes)])
             for model in models
             for number in range(num_queued)
         ]
@@ -143,9 +144,6 @@ class Load:
             assert answer.finish_reason == "length"
             assert expected[ask.prompt].startswith(answer.text), (ask, answer.text)
             assert ask.max_tokens < MAX_TOKENS or answer.text == expected[ask.prompt]
-
-
-MAX_TOKENS = 60
 
 
 def is_broken_stream(failure: BaseException | None) -> bool:

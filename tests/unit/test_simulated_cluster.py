@@ -164,6 +164,7 @@ def test_a_dead_gateways_requests_are_cancelled() -> None:
     run(cluster, 25)  # it was the only gateway: it gets the second chance
     assert cluster.queue_manager.core.state.requests == {}
     assert cluster.bus.group_streams() == []
+    assert cluster.bus.payloads == {}
     assert all(node.core.running == {} for node in cluster.nodes.values())
 
 

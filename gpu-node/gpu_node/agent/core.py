@@ -184,7 +184,8 @@ class AgentCore:
     def _model_loaded(self, event: ModelLoaded) -> list[Action]:
         self.swap_s = event.load_s if event.load_s > 0 else self.swap_s
         self.loaded, self.loading = event, ""
-        self.stats = msgspec.structs.replace(self.stats, num_admittable=0)  # the old model's; the engine tells anew
+        # the rest is the old model's until the engine tells anew, right after this
+        self.stats = msgspec.structs.replace(self.stats, num_admittable=0, num_free_blocks=event.num_blocks)
         return [Beat(self.heartbeat())]
 
     def _model_failed(self, event: ModelFailed) -> list[Action]:

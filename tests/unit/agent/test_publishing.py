@@ -148,7 +148,7 @@ def test_a_loaded_model_is_reported_at_once() -> None:
         device="cpu",
         model="b",
         num_blocks=100,
-        num_free_blocks=0,
+        num_free_blocks=100,
         block_bytes=64,
         num_running=0,
         num_waiting=0,

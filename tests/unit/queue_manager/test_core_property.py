@@ -99,9 +99,9 @@ def test_a_group_stream_that_was_dropped_is_not_written_again(inbox: list[tuple[
             if isinstance(effect, Send) and isinstance(effect.message, Enqueued):
                 assert effect.stream not in dropped
                 open_streams.add(effect.stream)
-            elif isinstance(effect, Drop) and effect.stream.startswith("treadle:group:"):
-                open_streams.remove(effect.stream)
-                dropped.add(effect.stream)
+            elif isinstance(effect, Drop) and effect.key.startswith("treadle:group:"):
+                open_streams.remove(effect.key)
+                dropped.add(effect.key)
         assert open_streams == {f"treadle:group:{gid}" for gid in core.state.groups}
 
 
