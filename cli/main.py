@@ -12,6 +12,7 @@ COMMANDS = {
     "down": ("cli.down", "Stop everything that `treadle up` started, and nothing else."),
     "status": ("cli.status", "Show the processes of the cluster."),
     "models": ("cli.models", "Fetch and list model files."),
+    "program": ("cli.program", "Show what one step of a model computes, and what it costs."),
     "bench": ("cli.bench", "Measure a running cluster."),
     "config": ("cli.config_commands", "Check and show configurations."),
 }

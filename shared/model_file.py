@@ -26,13 +26,30 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+def sha256_of_directory(path: Path) -> str:
+    """Hex digest of all files in a directory: what ``cd PATH && LC_ALL=C sha256sum * | sha256sum`` prints.
+
+    Hidden files and directories in it do not count; the digest of each file, and its name, do.
+    """
+    digest = hashlib.sha256()
+    names = (file.name for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+    for name in sorted(names, key=str.encode):
+        digest.update(f"{sha256_of(path / name)}  {name}\n".encode())
+    return digest.hexdigest()
+
+
+def model_digest(path: Path) -> str:
+    """Hex digest of a model's file or directory."""
+    return sha256_of_directory(path) if path.is_dir() else sha256_of(path)
+
+
 def checked_path(spec: ModelSpec) -> Path:
-    """The model's file, present and with the configured digest; `ModelFileError` otherwise."""
+    """The model's file or directory, present and with the configured digest; `ModelFileError` otherwise."""
     path = model_path(spec)
-    if not path.is_file():
+    if not path.exists():
         raise ModelFileError(f"model {spec.name!r}: {path} does not exist; run `treadle models pull`")
     if spec.sha256 is not None:
-        found = sha256_of(path)
+        found = model_digest(path)
         if found != spec.sha256:
             raise ModelFileError(
                 f"model {spec.name!r}: {path} is damaged or another file: its sha256 is {found}, "
@@ -43,6 +60,8 @@ def checked_path(spec: ModelSpec) -> Path:
 
 def open_gguf(path: Path) -> GGUFReader:
     """Map a GGUF file; `ModelFileError` names the file and its digest when it is truncated or no GGUF file."""
+    if path.is_dir():
+        raise ModelFileError(f"{path} is a directory; a GGUF file is expected here")
     try:
         return GGUFReader(path)
     except (ValueError, KeyError, IndexError, OverflowError, OSError) as error:

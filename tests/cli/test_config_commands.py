@@ -64,7 +64,7 @@ def test_a_node_must_not_take_a_service_s_name(tmp_path: Path) -> None:
     file.write_text("nodes: [{name: scheduler}]\n")
     result = CliRunner().invoke(main, ["status", "-f", str(file)])
     assert result.exit_code == 2
-    assert "nodes: scheduler: this name belongs to a service" in result.stderr
+    assert "nodes.0.name: 'scheduler' is the name of a service; take another" in result.stderr
 
 
 def test_help_lists_every_command_and_each_has_its_own() -> None:

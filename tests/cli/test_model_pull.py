@@ -16,7 +16,7 @@ from cli.errors import CliError
 from cli.main import main
 from cli.model_pull import pull_models
 from cli.model_source import PackagedModel, packaged_model
-from shared.config import ClusterConfig, ModelSpec
+from shared.config import ClusterConfig, ModelSpec, model_path
 
 WEIGHTS = b"GGUF" + bytes(range(256)) * 100
 DIGEST = hashlib.sha256(WEIGHTS).hexdigest()
@@ -46,12 +46,17 @@ def config(*, source: str = SOURCE, sha256: str | None = DIGEST, names: tuple[st
     return ClusterConfig(models=[ModelSpec(name=name, source=source, sha256=sha256) for name in names])
 
 
+def place() -> Path:
+    """Where the model belongs."""
+    return model_path(config().models[0])
+
+
 def pull(wanted: ClusterConfig) -> list[Path]:
     return pull_models(wanted, Console(file=StringIO()))
 
 
-def test_the_file_is_taken_out_of_the_wheel_once_for_all_its_names(tmp_path: Path) -> None:
-    path = tmp_path / "models" / "tiny.gguf"
+def test_the_file_is_taken_out_of_the_wheel_once_for_all_its_names() -> None:
+    path = place()
     assert pull(config(names=("tiny", "tiny-b"))) == [path]
     assert path.read_bytes() == WEIGHTS
     assert list(path.parent.iterdir()) == [path]
@@ -64,18 +69,18 @@ def test_a_file_that_is_there_is_not_fetched_again(index: Path) -> None:
     assert pull(config()) == []
 
 
-def test_a_wrong_digest_names_file_and_both_digests_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_wrong_digest_names_file_and_both_digests_and_leaves_nothing() -> None:
     expected = "0" * 64
     with pytest.raises(CliError) as raised:
         pull(config(sha256=expected))
-    path = tmp_path / "models" / "tiny.gguf"
+    path = place()
     assert f"{path} has the wrong sha256: expected {expected}, found {DIGEST}" in raised.value.message
     assert list(path.parent.iterdir()) == []
 
 
-def test_another_file_in_the_model_s_place_is_an_error_and_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "models" / "tiny.gguf"
-    path.parent.mkdir()
+def test_another_file_in_the_model_s_place_is_an_error_and_is_kept() -> None:
+    path = place()
+    path.parent.mkdir(parents=True)
     path.write_bytes(b"mine")
     with pytest.raises(CliError, match=f"delete {path} and pull again"):
         pull(config())
@@ -96,11 +101,17 @@ def test_what_cannot_be_fetched_is_named(source: str, message: str) -> None:
     assert message in raised.value.message
 
 
-def test_two_models_must_not_share_a_file_by_accident() -> None:
+def test_one_source_has_one_digest() -> None:
     one = ModelSpec(name="one", source=SOURCE, sha256=DIGEST)
-    two = ModelSpec(name="two", source="pypi:other==1.0/tiny.gguf", sha256=DIGEST)
+    two = ModelSpec(name="two", source=SOURCE, sha256="0" * 64)
     with pytest.raises(CliError, match="models 'one' and 'two' differ"):
         pull(ClusterConfig(models=[one, two]))
+
+
+def test_files_of_one_name_from_two_packages_do_not_meet() -> None:
+    other = ModelSpec(name="two", source="pypi:other==1.0/tiny.gguf")
+    assert model_path(other).name == place().name
+    assert model_path(other) != place()
 
 
 def test_a_source_is_taken_apart() -> None:

@@ -18,14 +18,17 @@ def close(ours: torch.Tensor, expected: torch.Tensor) -> bool:
     return bool((ours.double() - expected.double()).norm() <= 1e-5 * (1 + expected.double().norm()))
 
 
-def plain_attention(q: torch.Tensor, cache: torch.Tensor, sequences: list[PagedSequence], heads: int) -> torch.Tensor:
+def plain_attention(
+    q: torch.Tensor, cache: torch.Tensor, sequences: list[PagedSequence], heads: int, window: int | None = None
+) -> torch.Tensor:
     """Row by row, head by head, token by token."""
     block_size = cache.shape[2]
     rows: list[torch.Tensor] = []
     for sequence in sequences:
         for position in range(sequence.start, sequence.start + sequence.num_rows):
             query = q[len(rows)].view(heads, HEAD_DIM).double()
-            slots = [(sequence.block_table[p // block_size], p % block_size) for p in range(position + 1)]
+            first = 0 if window is None else max(0, position + 1 - window)
+            slots = [(sequence.block_table[p // block_size], p % block_size) for p in range(first, position + 1)]
             row = []
             for head in range(heads):
                 kv_head = head // (heads // KV_HEADS)
@@ -37,6 +40,7 @@ def plain_attention(q: torch.Tensor, cache: torch.Tensor, sequences: list[PagedS
 
 
 @pytest.mark.parametrize("heads", [2, 6])
+@pytest.mark.parametrize("window", [None, 1, 4, 1000])
 @pytest.mark.parametrize("block_size", [1, 4])
 @pytest.mark.parametrize(
     "lengths",
@@ -50,7 +54,7 @@ def plain_attention(q: torch.Tensor, cache: torch.Tensor, sequences: list[PagedS
     ],
     ids=str,
 )
-def test_paged_attention(heads: int, block_size: int, lengths: list[tuple[int, int]]) -> None:
+def test_attention_over_blocks(heads: int, window: int | None, block_size: int, lengths: list[tuple[int, int]]) -> None:
     torch.manual_seed(0)
     sequences, num_blocks = [], 1  # block 0 belongs to nobody
     for start, num_rows in lengths:
@@ -67,7 +71,11 @@ def test_paged_attention(heads: int, block_size: int, lengths: list[tuple[int, i
     k, v = torch.randn(2, num_rows, KV_HEADS * HEAD_DIM)
     kernels.write_kv(k, v, cache, batch)
     q = torch.randn(num_rows, heads * HEAD_DIM)
-    assert close(kernels.paged_attention(q, cache, batch), plain_attention(q, cache, sequences, heads))
+    if window is None:
+        ours = kernels.paged_attention(q, cache, batch)
+    else:
+        ours = kernels.window_attention(q, cache, batch, window)
+    assert close(ours, plain_attention(q, cache, sequences, heads, window))
 
 
 def test_a_group_does_not_gather_more_than_the_processor_caches() -> None:
@@ -90,6 +98,64 @@ def test_rope_turns_pairs_by_their_angles() -> None:
     assert close(ours, expected.view(3, -1))
 
 
+def test_scaled_rope_angles_are_those_of_slower_positions() -> None:
+    positions = torch.tensor([0, 4, 48])
+    plain = kernels.rope_angles(positions // 4, HEAD_DIM, 100.0)
+    assert close(kernels.scaled_rope_angles(positions, torch.tensor([4.0, 4.0]), 100.0), plain)
+    mixed = kernels.scaled_rope_angles(positions, torch.tensor([1.0, 4.0]), 100.0)
+    assert close(mixed[:, [0, 2]], kernels.rope_angles(positions, HEAD_DIM, 100.0)[:, [0, 2]])
+    assert close(mixed[:, [1, 3]], plain[:, [1, 3]])
+
+
+def test_head_norm_is_rms_norm_of_each_head() -> None:
+    x, weight = torch.randn(3, 2 * HEAD_DIM), torch.randn(HEAD_DIM)
+    ours = kernels.head_norm(x, weight, 1e-5)
+    for head in range(2):
+        columns = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
+        assert close(ours[:, columns], kernels.rms_norm(x[:, columns].contiguous(), weight, 1e-5))
+
+
+def test_layer_norm() -> None:
+    x, weight, bias = torch.randn(3, 8) + 5, torch.randn(8), torch.randn(8)
+    wide = x.double()
+    centred = wide - wide.mean(dim=1, keepdim=True)
+    expected = centred / (centred.square().mean(dim=1, keepdim=True) + 1e-5).sqrt() * weight.double() + bias.double()
+    assert close(kernels.layer_norm(x, weight, bias, 1e-5), expected)
+
+
+def test_relu_and_gelu() -> None:
+    x = torch.randn(3, 8)
+    assert kernels.relu(x).equal(torch.where(x > 0, x, 0.0))
+    expected = [
+        0.5 * number * (1 + math.tanh(math.sqrt(2 / math.pi) * (number + 0.044715 * number**3)))
+        for number in x.flatten().tolist()
+    ]
+    assert close(kernels.gelu(x).flatten(), torch.tensor(expected, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("num_rows", [0, 1, 9])
+@pytest.mark.parametrize("num_chosen", [1, 2, 4])
+def test_rows_go_through_the_experts_chosen_for_them(num_rows: int, num_chosen: int) -> None:
+    num_experts, inner, columns = 4, 5, 3
+    x, router = torch.randn(num_rows, columns), torch.randn(num_rows, num_experts)
+    gate, up = torch.randn(2, num_experts, inner, columns)
+    down = torch.randn(num_experts, columns, inner)
+    routing = kernels.route(router, num_chosen)
+    ours = kernels.experts(x, routing, gate, up, down)
+    for row in range(num_rows):
+        shares = router[row].double().exp()
+        chosen = sorted(range(num_experts), key=lambda expert: -float(shares[expert]))[:num_chosen]
+        expected = torch.zeros(columns, dtype=torch.float64)
+        for expert in chosen:
+            share = shares[expert] / shares[chosen].sum()
+            assert float(routing[row, expert]) == pytest.approx(float(share))
+            opened = gate[expert].double() @ x[row].double()
+            activated = opened / (1 + (-opened).exp()) * (up[expert].double() @ x[row].double())
+            expected += share * (down[expert].double() @ activated)
+        assert int((routing[row] > 0).sum()) == num_chosen
+        assert close(ours[row], expected)
+
+
 def test_rms_norm_and_silu_mul() -> None:
     x, weight = torch.randn(3, 8), torch.randn(8)
     wide = x.double()
@@ -104,6 +170,8 @@ def test_embedding_and_linear() -> None:
     assert kernels.embedding(torch.tensor([4, 0]), table).equal(table[[4, 0]])
     x, weight = torch.randn(2, 3), torch.randn(4, 3)
     assert close(kernels.linear(x, weight), x.double() @ weight.double().T)
+    bias = torch.randn(4)
+    assert close(kernels.linear_bias(x, weight, bias), x.double() @ weight.double().T + bias.double())
 
 
 def test_blocks_are_copied_all_at_once() -> None:
@@ -123,5 +191,17 @@ def test_wrong_shapes_and_types_are_said_at_the_entry() -> None:
         kernels.paged_attention(torch.zeros(3, 8), cache, batch)
     with pytest.raises(ValueError, match="heads share KV heads evenly"):
         kernels.paged_attention(torch.zeros(2, 12), cache, batch)
+    with pytest.raises(ValueError, match="at least itself"):
+        kernels.window_attention(torch.zeros(2, 8), cache, batch, 0)
+    with pytest.raises(ValueError, match="one bias for each output"):
+        kernels.linear_bias(torch.zeros(2, 3), torch.zeros(4, 3), torch.zeros(3))
+    with pytest.raises(ValueError, match="whole heads"):
+        kernels.head_norm(torch.zeros(2, 10), torch.zeros(4), 1e-5)
+    with pytest.raises(ValueError, match="no more than there are"):
+        kernels.route(torch.zeros(2, 3), 4)
+    with pytest.raises(ValueError, match="of different shapes"):
+        kernels.experts(
+            torch.zeros(2, 3), torch.zeros(2, 4), torch.zeros(4, 5, 3), torch.zeros(4, 6, 3), torch.zeros(4, 3, 5)
+        )
     with pytest.raises(ValueError, match="block_size"):
         kernels.paged_attention(torch.zeros(2, 8), torch.zeros(1, 2, 3, KV_HEADS, HEAD_DIM), batch)

@@ -11,8 +11,9 @@ from transformers import LlamaForCausalLM
 
 from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.graph.program import Kind, Operator, OperatorClass
-from gpu_node.models.config import ModelConfig, read_config
-from gpu_node.models.llama import build_llama
+from gpu_node.models.config import Family, ModelConfig, Rope
+from gpu_node.models.families import build_program
+from gpu_node.models.gguf_config import read_gguf_config
 from shared.config import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError, open_gguf
 from tests.engine import tiny
@@ -24,11 +25,12 @@ def load(path: Path) -> None:
 
 
 def config_of(path: Path) -> ModelConfig:
-    return read_config(open_gguf(path), path)
+    return read_gguf_config(open_gguf(path), path)
 
 
 def test_the_configuration_comes_from_the_metadata(tiny_path: Path) -> None:
     assert config_of(tiny_path) == ModelConfig(
+        family=Family.LLAMA,
         num_layers=tiny.LAYERS,
         hidden_size=tiny.HIDDEN,
         num_heads=tiny.HEADS,
@@ -37,8 +39,8 @@ def test_the_configuration_comes_from_the_metadata(tiny_path: Path) -> None:
         intermediate_size=tiny.INNER,
         vocab_size=tiny.VOCAB,
         context_length=tiny.CONTEXT,
-        rope_theta=tiny.THETA,
-        rms_norm_epsilon=float(np.float32(tiny.EPSILON)),
+        rope=Rope(tiny.THETA),
+        norm_epsilon=float(np.float32(tiny.EPSILON)),
         tied_embedding=True,
         eos_token_ids=frozenset({tiny.EOS}),
     )
@@ -104,7 +106,7 @@ def test_a_swap_reaches_no_block_of_the_model_before(tiny_path: Path, tmp_path: 
 
 
 def test_the_program_is_whole_and_its_classes_are_told_apart(tiny_path: Path) -> None:
-    program = build_llama(config_of(tiny_path))
+    program = build_program(config_of(tiny_path))
     program.check()
     compute = {operator.kind for operator in program.operators if operator.operator_class is OperatorClass.COMPUTE}
     assert compute == {Kind.LINEAR}

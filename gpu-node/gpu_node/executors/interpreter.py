@@ -52,12 +52,20 @@ def _cache(operator: Operator, device: Device) -> torch.Tensor:
     return device.kv_caches[operator.layer]
 
 
-def _rms_norm(operator: Operator, args: list[torch.Tensor], _device: Device, _inputs: StepInputs) -> torch.Tensor:
-    return kernels.rms_norm(args[0], args[1], operator.attributes["epsilon"])
+def _norm(kernel: Callable[..., torch.Tensor]) -> _Run:
+    return lambda operator, args, _device, _inputs: kernel(*args, operator.attributes["epsilon"])
+
+
+def _plain(kernel: Callable[..., torch.Tensor]) -> _Run:
+    return lambda _operator, args, _device, _inputs: kernel(*args)
 
 
 def _rope_angles(operator: Operator, args: list[torch.Tensor], _device: Device, _inputs: StepInputs) -> torch.Tensor:
     return kernels.rope_angles(args[0], int(operator.attributes["head_dim"]), operator.attributes["theta"])
+
+
+def _scaled_angles(operator: Operator, args: list[torch.Tensor], _device: Device, _inputs: StepInputs) -> torch.Tensor:
+    return kernels.scaled_rope_angles(args[0], args[1], operator.attributes["theta"])
 
 
 def _write_kv(operator: Operator, args: list[torch.Tensor], device: Device, inputs: StepInputs) -> None:
@@ -68,15 +76,33 @@ def _paged_attention(operator: Operator, args: list[torch.Tensor], device: Devic
     return kernels.paged_attention(args[0], _cache(operator, device), inputs.batch)
 
 
+def _window_attention(operator: Operator, args: list[torch.Tensor], device: Device, inputs: StepInputs) -> torch.Tensor:
+    window = int(operator.attributes["window"])
+    return kernels.window_attention(args[0], _cache(operator, device), inputs.batch, window)
+
+
+def _route(operator: Operator, args: list[torch.Tensor], _device: Device, _inputs: StepInputs) -> torch.Tensor:
+    return kernels.route(args[0], int(operator.attributes["num_chosen"]))
+
+
 _RUN: Mapping[Kind, _Run] = {
-    Kind.EMBEDDING: lambda _operator, args, _device, _inputs: kernels.embedding(*args),
-    Kind.RMS_NORM: _rms_norm,
-    Kind.LINEAR: lambda _operator, args, _device, _inputs: kernels.linear(*args),
+    Kind.EMBEDDING: _plain(kernels.embedding),
+    Kind.RMS_NORM: _norm(kernels.rms_norm),
+    Kind.HEAD_NORM: _norm(kernels.head_norm),
+    Kind.LAYER_NORM: _norm(kernels.layer_norm),
+    Kind.LINEAR: _plain(kernels.linear),
+    Kind.LINEAR_BIAS: _plain(kernels.linear_bias),
     Kind.ROPE_ANGLES: _rope_angles,
-    Kind.ROPE: lambda _operator, args, _device, _inputs: kernels.rope(*args),
+    Kind.SCALED_ROPE_ANGLES: _scaled_angles,
+    Kind.ROPE: _plain(kernels.rope),
     Kind.WRITE_KV: _write_kv,
     Kind.PAGED_ATTENTION: _paged_attention,
-    Kind.SILU_MUL: lambda _operator, args, _device, _inputs: kernels.silu_mul(*args),
-    Kind.ADD: lambda _operator, args, _device, _inputs: args[0] + args[1],
+    Kind.WINDOW_ATTENTION: _window_attention,
+    Kind.SILU_MUL: _plain(kernels.silu_mul),
+    Kind.RELU: _plain(kernels.relu),
+    Kind.GELU: _plain(kernels.gelu),
+    Kind.ROUTE: _route,
+    Kind.EXPERTS: _plain(kernels.experts),
+    Kind.ADD: _plain(torch.add),
     Kind.SELECT_DRAWS: lambda _operator, args, _device, inputs: args[0][inputs.draw_rows],
 }

@@ -16,11 +16,12 @@ from gpu_node.executors.interpreter import Device, StepInputs, run_program
 from gpu_node.executors.sampler import sample
 from gpu_node.graph.program import Program
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
-from gpu_node.models.config import ModelConfig, read_config
-from gpu_node.models.gguf_weights import load_weights
-from gpu_node.models.llama import build_llama
+from gpu_node.models.checkpoint import open_checkpoint
+from gpu_node.models.config import ModelConfig
+from gpu_node.models.families import build_program
+from gpu_node.models.source import checked_source
+from gpu_node.models.weights import load_weights
 from shared.config import EngineOptions, ModelSpec
-from shared.model_file import checked_path, open_gguf
 
 _FLOAT_BYTES = 4
 NOT_FINITE = "the model's logits are not finite numbers"
@@ -37,17 +38,15 @@ class ReferenceExecutor:
         self._memory = Device({}, ())
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
-        """Read a GGUF file and make an empty KV cache. Both models are in memory for a moment.
+        """Read a GGUF file or a safetensors directory, make an empty KV cache. Both models are in memory for a moment.
 
         Raises `ModelFileError` or `ModelTooLargeError`; then what was loaded before is still there.
         """
-        path = checked_path(spec)
-        reader = open_gguf(path)
-        config = read_config(reader, path)
+        checkpoint = open_checkpoint(checked_source(spec))
+        config = checkpoint.config
         model = self._sized(spec, config)
-        program = build_llama(config)
-        program.check()
-        weights = load_weights(reader, path, config, program)
+        program = build_program(config)
+        weights = load_weights(checkpoint, program)
         self._memory = Device(weights, ())  # the old KV cache goes before the new one comes
         self._memory = Device(weights, _empty_caches(model, config))
         self._program = program
@@ -84,7 +83,7 @@ class ReferenceExecutor:
 
     def _sized(self, spec: ModelSpec, config: ModelConfig) -> LoadedModel:
         block_size = self._options.block_size
-        block_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * block_size * _FLOAT_BYTES
+        block_bytes = 2 * config.num_layers * config.kv_size * block_size * _FLOAT_BYTES
         max_model_len = min(spec.max_model_len, config.context_length)
         return LoadedModel(
             name=spec.name,

@@ -32,16 +32,29 @@ class OperatorClass(StrEnum):
 
 
 class Kind(StrEnum):
-    """What an operator does; `gpu_node.kernels` says each in full."""
+    """What an operator does; `gpu_node.kernels` says each in full.
+
+    What an executor may not pass over in silence is a kind of its own, not an attribute: an executor that does not
+    know a kind fails, one that does not know an attribute computes something else.
+    """
 
     EMBEDDING = "embedding"
     RMS_NORM = "rms_norm"
+    HEAD_NORM = "head_norm"
+    LAYER_NORM = "layer_norm"
     LINEAR = "linear"
+    LINEAR_BIAS = "linear_bias"
     ROPE_ANGLES = "rope_angles"
+    SCALED_ROPE_ANGLES = "scaled_rope_angles"
     ROPE = "rope"
     WRITE_KV = "write_kv"
     PAGED_ATTENTION = "paged_attention"
+    WINDOW_ATTENTION = "window_attention"
     SILU_MUL = "silu_mul"
+    RELU = "relu"
+    GELU = "gelu"
+    ROUTE = "route"
+    EXPERTS = "experts"
     ADD = "add"
     SELECT_DRAWS = "select_draws"
 

@@ -28,6 +28,16 @@ def linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return reference.linear(x, weight)
 
 
+def linear_bias(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """`linear` plus ``bias`` [outputs] on every row → [rows, outputs]."""
+    _require_float(x, 2)
+    _require_float(weight, 2)
+    _require_float(bias, 1)
+    _require(x.shape[1] == weight.shape[1], "linear_bias: columns of x and weight differ")
+    _require(weight.shape[:1] == bias.shape, "linear_bias: one bias for each output")
+    return reference.linear_bias(x, weight, bias)
+
+
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
     """Each row of ``x`` [rows, columns] divided by its root mean square, times ``weight`` [columns]."""
     _require_float(x, 2)
@@ -36,11 +46,35 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Ten
     return reference.rms_norm(x, weight, epsilon)
 
 
+def head_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """`rms_norm` of each head of ``x`` [rows, heads * head_dim] on its own; ``weight`` [head_dim] is that of all."""
+    _require_float(x, 2)
+    _require_float(weight, 1)
+    _require(x.shape[1] % len(weight) == 0, "head_norm: x holds whole heads")
+    return reference.head_norm(x, weight, epsilon)
+
+
+def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """Each row of ``x`` [rows, columns] with mean 0 and variance 1, times ``weight``, plus ``bias`` [columns]."""
+    _require_float(x, 2)
+    _require_float(weight, 1)
+    _require_float(bias, 1)
+    _require(x.shape[1:] == weight.shape == bias.shape, "layer_norm: columns of x, weight and bias differ")
+    return reference.layer_norm(x, weight, bias, epsilon)
+
+
 def rope_angles(positions: torch.Tensor, head_dim: int, theta: float) -> torch.Tensor:
     """Cosines, then sines, of the rotary angles at ``positions`` [rows] (int64) → [rows, head_dim]."""
     _require(positions.dtype == torch.int64 and positions.dim() == 1, "rope_angles: positions are int64 [rows]")
     _require(head_dim % 2 == 0, "rope_angles: head_dim is even")
     return reference.rope_angles(positions, head_dim, theta)
+
+
+def scaled_rope_angles(positions: torch.Tensor, factors: torch.Tensor, theta: float) -> torch.Tensor:
+    """`rope_angles` with the turns of pair i divided by ``factors`` [head_dim / 2] → [rows, head_dim]."""
+    _require(positions.dtype == torch.int64 and positions.dim() == 1, "rope_angles: positions are int64 [rows]")
+    _require_float(factors, 1)
+    return reference.scaled_rope_angles(positions, factors, theta)
 
 
 def rope(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
@@ -66,11 +100,15 @@ def paged_attention(q: torch.Tensor, cache: torch.Tensor, batch: PagedBatch) -> 
 
     Prefill, chunked prefill and decode rows may be mixed; heads are a multiple of the cache's KV heads.
     """
-    _require_cache(cache, batch)
-    _require_float(q, 2)
-    _require(len(q) == len(batch.positions), "paged_attention: q has one row for each of the batch")
-    _require(q.shape[1] % (cache.shape[-2] * cache.shape[-1]) == 0, "paged_attention: heads share KV heads evenly")
+    _require_attention(q, cache, batch)
     return reference.paged_attention(q, cache, batch)
+
+
+def window_attention(q: torch.Tensor, cache: torch.Tensor, batch: PagedBatch, window: int) -> torch.Tensor:
+    """`paged_attention` in which a row sees ``window`` tokens: its own and those just before it."""
+    _require_attention(q, cache, batch)
+    _require(window > 0, "window_attention: a row sees at least itself")
+    return reference.paged_attention(q, cache, batch, window)
 
 
 def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
@@ -79,6 +117,40 @@ def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     _require_float(up, 2)
     _require(gate.shape == up.shape, "silu_mul: gate and up have one shape")
     return reference.silu_mul(gate, up)
+
+
+def relu(x: torch.Tensor) -> torch.Tensor:
+    """``max(x, 0)``, [rows, columns]."""
+    _require_float(x, 2)
+    return reference.relu(x)
+
+
+def gelu(x: torch.Tensor) -> torch.Tensor:
+    """GELU with the tanh approximation that GPT-2 was trained with, [rows, columns]."""
+    _require_float(x, 2)
+    return reference.gelu(x)
+
+
+def route(x: torch.Tensor, num_chosen: int) -> torch.Tensor:
+    """Share of each expert in each row: ``x`` [rows, experts] → the same shape, ``num_chosen`` not 0, their sum 1."""
+    _require_float(x, 2)
+    _require(0 < num_chosen <= x.shape[1], "route: chooses one expert at least, and no more than there are")
+    return reference.route(x, num_chosen)
+
+
+def experts(
+    x: torch.Tensor, routing: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor
+) -> torch.Tensor:
+    """Gated networks, each over the rows of ``x`` [rows, columns] where its share is not 0, and their weighted sum.
+
+    ``routing`` [rows, experts]; ``gate`` and ``up`` [experts, inner, columns]; ``down`` [experts, columns, inner].
+    """
+    for tensor, num_dims in ((x, 2), (routing, 2), (gate, 3), (up, 3), (down, 3)):
+        _require_float(tensor, num_dims)
+    num_experts, inner, columns = gate.shape
+    _require(up.shape == gate.shape and down.shape == (num_experts, columns, inner), "experts: of different shapes")
+    _require(x.shape[1] == columns and routing.shape == (len(x), num_experts), "experts: rows or columns differ")
+    return reference.experts(x, routing, gate, up, down)
 
 
 def copy_blocks(cache: torch.Tensor, sources: torch.Tensor, destinations: torch.Tensor) -> None:
@@ -91,6 +163,13 @@ def copy_blocks(cache: torch.Tensor, sources: torch.Tensor, destinations: torch.
 def _require_cache(cache: torch.Tensor, batch: PagedBatch) -> None:
     _require_float(cache, 5)
     _require(cache.shape[1] == 2 and cache.shape[2] == batch.block_size, "cache: [blocks, 2, block_size, heads, dim]")
+
+
+def _require_attention(q: torch.Tensor, cache: torch.Tensor, batch: PagedBatch) -> None:
+    _require_cache(cache, batch)
+    _require_float(q, 2)
+    _require(len(q) == len(batch.positions), "paged_attention: q has one row for each of the batch")
+    _require(q.shape[1] % (cache.shape[-2] * cache.shape[-1]) == 0, "paged_attention: heads share KV heads evenly")
 
 
 def _require_float(tensor: torch.Tensor, num_dims: int) -> None:

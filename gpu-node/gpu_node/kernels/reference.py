@@ -18,16 +18,43 @@ def linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return functional.linear(x, weight)
 
 
+def linear_bias(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """``x @ weight.T + bias``."""
+    return functional.linear(x, weight, bias)
+
+
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
     """Root-mean-square normalisation (Zhang, Sennrich, NeurIPS'19)."""
     return weight * (x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + epsilon))
 
 
+def head_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """`rms_norm` over the columns of one head (Dehghani et al., ICML'23, "query/key normalization")."""
+    return rms_norm(x.view(len(x), -1, len(weight)), weight, epsilon).view_as(x)
+
+
+def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """Layer normalisation (Ba, Kiros, Hinton, 2016)."""
+    centred = x - x.mean(dim=-1, keepdim=True)
+    return weight * (centred * torch.rsqrt(centred.square().mean(dim=-1, keepdim=True) + epsilon)) + bias
+
+
 def rope_angles(positions: torch.Tensor, head_dim: int, theta: float) -> torch.Tensor:
     """Pair i of a head turns by position / theta ** (2i / head_dim) (RoFormer, 2021)."""
-    half = head_dim // 2
-    frequencies = 1.0 / theta ** (torch.arange(half, dtype=torch.float32) / half)
-    angles = positions.to(torch.float32)[:, None] * frequencies
+    return _angles(positions, _speeds(head_dim // 2, theta))
+
+
+def scaled_rope_angles(positions: torch.Tensor, factors: torch.Tensor, theta: float) -> torch.Tensor:
+    """Pair i of a head turns by position / (theta ** (2i / head_dim) * factors[i])."""
+    return _angles(positions, _speeds(len(factors), theta) / factors)
+
+
+def _speeds(num_pairs: int, theta: float) -> torch.Tensor:
+    return 1.0 / theta ** (torch.arange(num_pairs, dtype=torch.float32) / num_pairs)
+
+
+def _angles(positions: torch.Tensor, speeds: torch.Tensor) -> torch.Tensor:
+    angles = positions.to(torch.float32)[:, None] * speeds
     return torch.cat((angles.cos(), angles.sin()), dim=-1)
 
 
@@ -47,15 +74,21 @@ def write_kv(k: torch.Tensor, v: torch.Tensor, cache: torch.Tensor, batch: Paged
     cache[batch.blocks, 1, batch.offsets] = v.view(len(v), *head_shape)
 
 
-def paged_attention(q: torch.Tensor, cache: torch.Tensor, batch: PagedBatch) -> torch.Tensor:
-    """softmax(q k^T / sqrt(head_dim)) v over each row's own context, group after group."""
+def paged_attention(q: torch.Tensor, cache: torch.Tensor, batch: PagedBatch, window: int | None = None) -> torch.Tensor:
+    """softmax(q k^T / sqrt(head_dim)) v over each row's own context, or its last ``window`` tokens, group by group."""
     output = torch.empty_like(q)
     for group in batch.groups:
-        output[group.rows] = _group_attention(q[group.rows], cache, group)
+        visible = group.visible
+        if window is not None:
+            firsts = batch.positions[group.rows] - window + 1
+            visible = visible & (torch.arange(visible.shape[-1]) >= firsts[:, :, None])
+        output[group.rows] = _group_attention(q[group.rows], cache, group, visible)
     return output
 
 
-def _group_attention(q: torch.Tensor, cache: torch.Tensor, group: AttentionGroup) -> torch.Tensor:
+def _group_attention(
+    q: torch.Tensor, cache: torch.Tensor, group: AttentionGroup, visible: torch.Tensor
+) -> torch.Tensor:
     num_sequences, num_rows, _ = q.shape
     num_kv_heads, head_dim = cache.shape[-2:]
     # heads that share a KV head are further queries to it: [sequences, kv_heads, heads of it, rows, head_dim]
@@ -68,7 +101,7 @@ def _group_attention(q: torch.Tensor, cache: torch.Tensor, group: AttentionGroup
     values.masked_fill_(~group.visible[:, -1, :, None, None], 0.0)
     scores = (queries @ keys.transpose(-1, -2)).mul_(head_dim**-0.5)
     scores = scores.view(num_sequences, num_kv_heads, num_shared, num_rows, -1)
-    scores.masked_fill_(~group.visible[:, None, None], float("-inf"))
+    scores.masked_fill_(~visible[:, None, None], float("-inf"))
     attended = scores.softmax(dim=-1).flatten(2, 3) @ values.transpose(1, 2)
     attended = attended.view(num_sequences, num_kv_heads, num_shared, num_rows, head_dim)
     return attended.permute(0, 3, 1, 2, 4).reshape(num_sequences, num_rows, -1)
@@ -77,6 +110,34 @@ def _group_attention(q: torch.Tensor, cache: torch.Tensor, group: AttentionGroup
 def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """``silu(gate) * up`` (SwiGLU: Shazeer, 2020)."""
     return functional.silu(gate) * up
+
+
+def relu(x: torch.Tensor) -> torch.Tensor:
+    """``max(x, 0)``."""
+    return functional.relu(x)
+
+
+def gelu(x: torch.Tensor) -> torch.Tensor:
+    """GELU (Hendrycks, Gimpel, 2016), the approximation with tanh."""
+    return functional.gelu(x, approximate="tanh")
+
+
+def route(x: torch.Tensor, num_chosen: int) -> torch.Tensor:
+    """Softmax over the chosen experts alone, the ones with the largest numbers (Mixtral, 2024)."""
+    chosen = x.topk(num_chosen, dim=-1)
+    return torch.zeros_like(x).scatter(-1, chosen.indices, chosen.values.softmax(dim=-1))
+
+
+def experts(
+    x: torch.Tensor, routing: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor
+) -> torch.Tensor:
+    """Expert after expert, each over its own rows (Shazeer et al., ICLR'17)."""
+    output = torch.zeros_like(x)
+    for expert in range(len(gate)):
+        rows = routing[:, expert].nonzero().flatten()
+        activated = silu_mul(linear(x[rows], gate[expert]), linear(x[rows], up[expert]))
+        output[rows] += linear(activated, down[expert]) * routing[rows, expert, None]
+    return output
 
 
 def copy_blocks(cache: torch.Tensor, sources: torch.Tensor, destinations: torch.Tensor) -> None:

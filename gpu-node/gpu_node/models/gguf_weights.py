@@ -11,7 +11,10 @@ from gguf import GGUFReader
 from gguf.quants import dequantize
 
 from gpu_node.graph.program import Program
-from gpu_node.models.config import ModelConfig
+from gpu_node.models.config import Family, ModelConfig
+from gpu_node.models.gguf_config import ROPE_FACTORS_TENSOR
+from gpu_node.models.names import first_of
+from gpu_node.models.rotary import ROPE_FACTORS
 from shared.model_file import ModelFileError
 
 _FILE_NAMES = {"embedding": "token_embd", "norm": "output_norm", "lm_head": "output"}
@@ -25,34 +28,37 @@ _LAYER_FILE_NAMES = {
     "gate": "ffn_gate",
     "up": "ffn_up",
     "down": "ffn_down",
+    "q_norm": "attn_q_norm",
+    "k_norm": "attn_k_norm",
 }
 
 
 def file_name(weight: str) -> str:
-    """Name of a tensor in a GGUF file: ``layers.3.q`` is ``blk.3.attn_q.weight``."""
+    """Name of a tensor in a GGUF file: ``layers.3.q`` is ``blk.3.attn_q.weight``, ``layers.3.q_bias`` its bias."""
     if weight in _FILE_NAMES:
         return f"{_FILE_NAMES[weight]}.weight"
     _, layer, name = weight.split(".")
-    return f"blk.{layer}.{_LAYER_FILE_NAMES[name]}.weight"
+    kind = "bias" if name.endswith("_bias") else "weight"
+    return f"blk.{layer}.{_LAYER_FILE_NAMES[name.removesuffix('_bias')]}.{kind}"
 
 
 def load_weights(reader: GGUFReader, path: Path, config: ModelConfig, program: Program) -> dict[str, torch.Tensor]:
-    """Read all weights of ``program``, in memory of our own, not mapped.
+    """Read all weights of ``program`` that the file holds, in memory of our own, not mapped.
 
     `ModelFileError` names file and tensor when one is missing, not wanted, of another shape, or not readable.
     """
-    tensors = {tensor.name: tensor for tensor in reader.tensors}
-    wanted = {file_name(weight.name): weight for weight in program.weights}
+    tensors = {tensor.name: tensor for tensor in reader.tensors if tensor.name != ROPE_FACTORS_TENSOR}
+    wanted = {file_name(weight.name): weight for weight in program.weights if weight.name != ROPE_FACTORS}
     missing, extra = sorted(wanted.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
     if missing or extra:
-        raise ModelFileError(f"{path}: missing tensors: {_first(missing)}; tensors not known: {_first(extra)}")
+        raise ModelFileError(f"{path}: missing tensors: {first_of(missing)}; tensors not known: {first_of(extra)}")
     weights = {}
     for name, weight in wanted.items():
         shape = tuple(int(size) for size in reversed(tensors[name].shape))  # GGUF: fastest dimension first
         if shape != weight.shape:
             raise ModelFileError(f"{path}: tensor {name} has shape {shape}, expected {weight.shape}")
         values = _read(tensors[name], path).reshape(shape)
-        if name.endswith(("attn_q.weight", "attn_k.weight")):
+        if config.family is Family.LLAMA and name.endswith(("attn_q.weight", "attn_k.weight")):
             values = _halves_from_pairs(values, config.head_dim)
         weights[weight.name] = torch.from_numpy(values)
     return weights
@@ -79,8 +85,3 @@ def _halves_from_pairs(values: np.ndarray[Any, np.dtype[np.float32]], head_dim: 
     num_inputs = values.shape[1]
     pairs = values.reshape(-1, head_dim // 2, 2, num_inputs)
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(-1, num_inputs)
-
-
-def _first(names: list[str], num_shown: int = 3) -> str:
-    more = f" and {len(names) - num_shown} more" if len(names) > num_shown else ""
-    return (", ".join(names[:num_shown]) or "none") + more

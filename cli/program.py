@@ -1,0 +1,90 @@
+"""`treadle program MODEL`: the operators of one step of a model, with what each reads, writes and costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli.config_option import config_option
+from cli.errors import CliError
+from cli.program_report import report
+from cli.program_svg import program_svg
+from cli.program_table import bound_lines, model_line, program_table, step_line
+from cli.tables import print_table
+from gpu_node.graph.cost import DeviceRates, NumberBytes
+from gpu_node.graph.step_shape import StepShape, even_step
+from gpu_node.models.checkpoint import open_checkpoint
+from gpu_node.models.families import build_program
+from shared.config import load_config, model_path
+from shared.model_file import ModelFileError
+
+_COUNT = click.IntRange(min=0)
+_RATE = click.FloatRange(min=0, min_open=True)
+
+
+@click.command("program")
+@click.argument("model")
+@config_option
+@click.option("--rows", type=click.IntRange(min=1), default=1, show_default=True, help="Tokens computed in the step.")
+@click.option("--draws", type=_COUNT, help="Tokens drawn, one a sequence.  [default: one a row, a step of decodes]")
+@click.option("--context", type=_COUNT, default=512, show_default=True, help="Tokens of each sequence after the step.")
+@click.option("--number-bytes", type=_RATE, default=2.0, show_default=True, help="Bytes of a number: 2 for bfloat16.")
+@click.option("--gb-per-s", type=_RATE, help="Memory bandwidth of a device; with --tflops, prints the time bound.")
+@click.option("--tflops", type=_RATE, help="Compute rate of a device, in 10¹² operations a second.")
+@click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), help="Also draw the program into this file.")
+def command(
+    model: str,
+    config_file: Path | None,
+    rows: int,
+    draws: int | None,
+    context: int,
+    number_bytes: float,
+    gb_per_s: float | None,
+    tflops: float | None,
+    svg: Path | None,
+) -> None:
+    """Show what one step of MODEL computes: a configured name, a GGUF file or a Hugging Face directory."""
+    if (gb_per_s is None) != (tflops is None):
+        raise CliError("--gb-per-s and --tflops say together how quick a device is; give both or none")
+    step = _step(rows, rows if draws is None else draws, context)
+    try:
+        config = open_checkpoint(_path(model, config_file)).config
+    except ModelFileError as error:
+        raise CliError(str(error)) from error
+    if context > config.context_length:
+        raise CliError(f"{model} has a context of {config.context_length} tokens; --context is {context}")
+    found = report(build_program(config), step, NumberBytes(number_bytes, number_bytes, number_bytes))
+    click.echo(f"{model_line(config)}\n{step_line(step)}; {number_bytes:g} bytes a number\n")
+    print_table(program_table(found))
+    if gb_per_s is not None and tflops is not None:
+        rates = DeviceRates(bytes_per_s=gb_per_s * 1e9, flops_per_s=tflops * 1e12)
+        click.echo("\n" + "\n".join(bound_lines(found, rates, step)))
+    if svg is not None:
+        _write(svg, program_svg(found, model, step_line(step)))
+
+
+def _step(rows: int, draws: int, context: int) -> StepShape:
+    try:
+        return even_step(rows, draws, context)
+    except ValueError as error:
+        raise CliError(f"--rows {rows}, --draws {draws}, --context {context}: {error}") from error
+
+
+def _path(model: str, config_file: Path | None) -> Path:
+    """A configured name goes first; anything else is a path."""
+    specs = {spec.name: spec for spec in load_config(config_file).models}
+    path = model_path(specs[model]) if model in specs else Path(model).expanduser()
+    if path.exists():
+        return path
+    if model in specs:
+        raise CliError(f"model {model!r}: {path} does not exist; run `treadle models pull`")
+    raise CliError(f"{model!r} is no configured model ({', '.join(specs)}), and no file or directory")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CliError(f"{path} cannot be written: {error.strerror}") from error
+    click.echo(f"drawn: {path}")

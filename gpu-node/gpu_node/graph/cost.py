@@ -1,0 +1,186 @@
+"""What each operator of a program costs in a step of a given size: floating-point operations and bytes moved.
+
+The model of NanoFlow (OSDI'25, §3): a step takes no less than its bytes over the bandwidth, and no less than its
+operations over the compute rate. An operator reads its weights and buffers from memory and writes its outputs there;
+nothing stays in a cache between two operators. A multiplication with its addition counts two operations, each
+exponential, root or comparison one. Token ids and positions are not counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpu_node.graph.program import Buffer, Kind, Operator, Program, Rows, Weight
+from gpu_node.graph.step_shape import StepShape
+
+_FLOPS_PER_NUMBER: Mapping[Kind, float] = {
+    Kind.RMS_NORM: 4,  # square, sum, times the root, times the weight
+    Kind.HEAD_NORM: 4,
+    Kind.LAYER_NORM: 7,  # sum, minus the mean, square, sum, times the root, times the weight, plus the bias
+    Kind.ROPE_ANGLES: 1.5,  # for a pair: angle, cosine, sine
+    Kind.SCALED_ROPE_ANGLES: 1.5,
+    Kind.ROPE: 3,  # for a pair: four products, two sums
+    Kind.SILU_MUL: 5,  # minus, exponential, plus one, divide, times up
+    Kind.RELU: 1,
+    Kind.GELU: 9,
+    Kind.ROUTE: 5,  # compare, and a softmax
+    Kind.ADD: 1,
+}
+"""Operations for each number that is written; kinds that only move numbers have none."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberBytes:
+    """Bytes of one number; quantised weights have fractions (scales included)."""
+
+    weight: float = 4.0
+    buffer: float = 4.0
+    kv: float = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one operator, or of several together."""
+
+    flops: float = 0.0
+    weight_bytes: float = 0.0
+    kv_bytes: float = 0.0
+    buffer_bytes: float = 0.0
+
+    @property
+    def num_bytes(self) -> float:
+        """All bytes read and written."""
+        return self.weight_bytes + self.kv_bytes + self.buffer_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRates:
+    """What a device does at best."""
+
+    bytes_per_s: float
+    flops_per_s: float
+
+    def seconds(self, cost: Cost) -> float:
+        """The longer of memory time and compute time, which overlap."""
+        return max(cost.num_bytes / self.bytes_per_s, cost.flops / self.flops_per_s)
+
+
+def total(costs: Sequence[Cost]) -> Cost:
+    """The sum."""
+    return Cost(
+        flops=math.fsum(cost.flops for cost in costs),
+        weight_bytes=math.fsum(cost.weight_bytes for cost in costs),
+        kv_bytes=math.fsum(cost.kv_bytes for cost in costs),
+        buffer_bytes=math.fsum(cost.buffer_bytes for cost in costs),
+    )
+
+
+def program_costs(program: Program, step: StepShape, sizes: NumberBytes) -> list[Cost]:
+    """The cost of each operator, in the program's order."""
+    meter = _Meter(program, step, sizes)
+    return [meter.cost(operator) for operator in program.operators]
+
+
+class _Meter:
+    """Looks up what the cost of an operator depends on."""
+
+    def __init__(self, program: Program, step: StepShape, sizes: NumberBytes) -> None:
+        self._buffers: Mapping[str, Buffer] = {buffer.name: buffer for buffer in program.buffers}
+        self._weights: Mapping[str, Weight] = {weight.name: weight for weight in program.weights}
+        self._step = step
+        self._sizes = sizes
+        self._kv_columns = {
+            operator.layer: sum(self._buffers[name].num_columns for name in operator.inputs)
+            for operator in program.operators
+            if operator.kind is Kind.WRITE_KV
+        }
+
+    def cost(self, operator: Operator) -> Cost:
+        """By the operator's kind; most kinds do so much for each number that they write."""
+        special = _SPECIAL.get(operator.kind)
+        if special is not None:
+            return special(self, operator)
+        num_written = self._numbers(operator.outputs)
+        return Cost(
+            flops=_FLOPS_PER_NUMBER[operator.kind] * num_written,
+            weight_bytes=self._weight_numbers(operator) * self._sizes.weight,
+            buffer_bytes=(self._numbers(operator.inputs) + num_written) * self._sizes.buffer,
+        )
+
+    def linear(self, operator: Operator) -> Cost:
+        """Every row times the whole matrix, which is read once."""
+        matrix, *bias = operator.weights
+        rows = self._rows(operator.outputs[0])
+        num_written = self._numbers(operator.outputs)
+        return Cost(
+            flops=2.0 * rows * math.prod(self._weights[matrix].shape) + (num_written if bias else 0),
+            weight_bytes=self._weight_numbers(operator) * self._sizes.weight,
+            buffer_bytes=(self._numbers(operator.inputs) + num_written) * self._sizes.buffer,
+        )
+
+    def embedding(self, operator: Operator) -> Cost:
+        """Only the rows of the table that are looked up are read."""
+        num_written = self._numbers(operator.outputs)
+        return Cost(weight_bytes=num_written * self._sizes.weight, buffer_bytes=num_written * self._sizes.buffer)
+
+    def select(self, operator: Operator) -> Cost:
+        """Only the rows that are selected are read."""
+        return Cost(buffer_bytes=2 * self._numbers(operator.outputs) * self._sizes.buffer)
+
+    def write_kv(self, operator: Operator) -> Cost:
+        """Copies keys and values from buffers to blocks."""
+        num_written = self._numbers(operator.inputs)
+        return Cost(kv_bytes=num_written * self._sizes.kv, buffer_bytes=num_written * self._sizes.buffer)
+
+    def attention(self, operator: Operator) -> Cost:
+        """For each attended token and head, a product with its key and one with its value; the softmax is left out."""
+        (query,) = operator.inputs
+        window = operator.attributes.get("window")
+        attended = self._step.num_attended(None if window is None else int(window))
+        context = self._step.num_context_tokens(None if window is None else int(window))
+        return Cost(
+            flops=4.0 * attended * self._buffers[query].num_columns,
+            kv_bytes=context * self._kv_columns[operator.layer] * self._sizes.kv,
+            buffer_bytes=(self._numbers(operator.inputs) + self._numbers(operator.outputs)) * self._sizes.buffer,
+        )
+
+    def experts(self, operator: Operator) -> Cost:
+        """Each row goes through its own experts; an expert's weights are read if any row chose it.
+
+        If rows choose evenly and independently, a given one of E experts is chosen by none of n rows with
+        probability (1 - k / E) ** n.
+        """
+        chosen = int(operator.attributes["num_chosen"])
+        num_experts, inner, columns = self._weights[operator.weights[0]].shape
+        rows = self._rows(operator.outputs[0])
+        read_share = 1.0 - (1.0 - chosen / num_experts) ** rows
+        per_row = 6.0 * inner * columns + _FLOPS_PER_NUMBER[Kind.SILU_MUL] * inner + 2.0 * columns
+        return Cost(
+            flops=rows * chosen * per_row,
+            weight_bytes=read_share * self._weight_numbers(operator) * self._sizes.weight,
+            buffer_bytes=(self._numbers(operator.inputs) + self._numbers(operator.outputs)) * self._sizes.buffer,
+        )
+
+    def _rows(self, buffer: str) -> int:
+        return self._step.num_rows if self._buffers[buffer].rows is Rows.TOKENS else self._step.num_draws
+
+    def _numbers(self, buffers: Sequence[str]) -> int:
+        known = (name for name in buffers if name in self._buffers)  # token ids and positions are not
+        return sum(self._rows(name) * self._buffers[name].num_columns for name in known)
+
+    def _weight_numbers(self, operator: Operator) -> int:
+        return sum(math.prod(self._weights[name].shape) for name in operator.weights)
+
+
+_SPECIAL: Mapping[Kind, Callable[[_Meter, Operator], Cost]] = {
+    Kind.EMBEDDING: _Meter.embedding,
+    Kind.LINEAR: _Meter.linear,
+    Kind.LINEAR_BIAS: _Meter.linear,
+    Kind.WRITE_KV: _Meter.write_kv,
+    Kind.PAGED_ATTENTION: _Meter.attention,
+    Kind.WINDOW_ATTENTION: _Meter.attention,
+    Kind.EXPERTS: _Meter.experts,
+    Kind.SELECT_DRAWS: _Meter.select,
+}

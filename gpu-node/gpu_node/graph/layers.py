@@ -1,0 +1,78 @@
+"""A program in its layers: to read it, and to fold those that are the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpu_node.graph.program import Operator, Program, Rows
+
+_LAYER_WEIGHT = re.compile(r"layers\.(\d+)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Consecutive operators of one layer, or of none."""
+
+    layer: int | None
+    first: int
+    """Index of its first operator in the program."""
+    operators: tuple[Operator, ...]
+    num_same: int = 1
+    """So many layers in a row, this one included, are the same but for their weights and blocks."""
+
+
+def sections(program: Program) -> list[Section]:
+    """The program's layers in order, with what comes before and after them; equal neighbours are folded into one.
+
+    An operator belongs to the layer of its weights or its blocks. One that has neither belongs where the one before
+    it belongs, unless it writes a buffer of draws: that is the end of the model.
+    """
+    draws = {buffer.name for buffer in program.buffers if buffer.rows is Rows.DRAWS}
+    parts: list[tuple[int | None, int, list[Operator]]] = [(None, 0, [])]
+    for index, operator in enumerate(program.operators):
+        current = parts[-1][0]
+        layer = _layer(operator, current, draws)
+        if layer != current:
+            parts.append((layer, index, []))
+        parts[-1][2].append(operator)
+    found = [Section(layer, first, tuple(operators)) for layer, first, operators in parts if operators]
+    return _folded(found)
+
+
+def _layer(operator: Operator, current: int | None, draws: set[str]) -> int | None:
+    if operator.layer is not None:
+        return operator.layer
+    if draws.intersection(operator.outputs):
+        return None
+    if not operator.weights:
+        return current
+    match = _LAYER_WEIGHT.match(operator.weights[0])
+    return int(match[1]) if match else None
+
+
+def _folded(found: Sequence[Section]) -> list[Section]:
+    folded: list[Section] = []
+    for section in found:
+        if folded and section.layer is not None and _shape(folded[-1]) == _shape(section):
+            folded[-1] = dataclasses.replace(folded[-1], num_same=folded[-1].num_same + 1)
+        else:
+            folded.append(section)
+    return folded
+
+
+def _shape(section: Section) -> list[object]:
+    """All that makes two layers the same; a layer's shapes follow from its buffers, which have one shape each."""
+    if section.layer is None:
+        return [section]
+    return [
+        (operator.kind, operator.inputs, operator.outputs, dict(operator.attributes), short_weights(operator))
+        for operator in section.operators
+    ]
+
+
+def short_weights(operator: Operator) -> tuple[str, ...]:
+    """Names of an operator's weights without their layer."""
+    return tuple(_LAYER_WEIGHT.sub("", name) for name in operator.weights)

@@ -1,0 +1,61 @@
+"""The size of a step, as far as its cost depends on it: how many rows and draws, and what each row attends to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SequencePart:
+    """``num_rows`` tokens of one sequence that follow ``start`` tokens computed before."""
+
+    start: int
+    num_rows: int
+
+    def num_attended(self, window: int | None) -> int:
+        """Pairs of a row and a token that it attends to; the row at position p sees p + 1, or ``window`` at most."""
+        first, last = self.start + 1, self.start + self.num_rows
+        if window is None or last <= window:
+            return (first + last) * self.num_rows // 2
+        num_growing = max(window - self.start, 0)
+        return (first + window) * num_growing // 2 + (self.num_rows - num_growing) * window
+
+    def num_context_tokens(self, window: int | None) -> int:
+        """Tokens whose keys and values are read, each once."""
+        context = self.start + self.num_rows
+        return context if window is None else min(context, window + self.num_rows - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """One step: its sequences, and how many of them draw a token."""
+
+    parts: tuple[SequencePart, ...]
+    num_draws: int
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the batch."""
+        return sum(part.num_rows for part in self.parts)
+
+    def num_attended(self, window: int | None = None) -> int:
+        """Pairs of a row and a token that it attends to, all sequences together."""
+        return sum(part.num_attended(window) for part in self.parts)
+
+    def num_context_tokens(self, window: int | None = None) -> int:
+        """Tokens whose keys and values are read, all sequences together."""
+        return sum(part.num_context_tokens(window) for part in self.parts)
+
+
+def even_step(num_rows: int, num_draws: int, context_tokens: int) -> StepShape:
+    """Rows spread evenly over one sequence for each draw (at least one), each ``context_tokens`` long after the step.
+
+    ``ValueError`` if there are fewer rows than sequences, or a sequence has more rows than tokens.
+    """
+    num_sequences = max(1, num_draws)
+    if num_rows < num_sequences:
+        raise ValueError(f"{num_draws} draws need {num_sequences} rows at least; there are {num_rows}")
+    shares = [num_rows // num_sequences + (number < num_rows % num_sequences) for number in range(num_sequences)]
+    if max(shares) > context_tokens:
+        raise ValueError(f"a sequence of {context_tokens} tokens cannot have {max(shares)} rows in a step")
+    return StepShape(tuple(SequencePart(context_tokens - share, share) for share in shares), num_draws)

@@ -1,0 +1,83 @@
+"""Typed look-ups in what a model file says of itself; whatever cannot be used is an error naming file and key."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from shared.model_file import ModelFileError
+
+Number = TypeVar("Number", int, float)
+
+
+class Fields:
+    """Keys and values of one file. A value of the wrong type or range is a `ModelFileError`."""
+
+    def __init__(self, lookup: Callable[[str], object], path: Path) -> None:
+        self._lookup = lookup
+        self._path = path
+
+    def error(self, text: str) -> ModelFileError:
+        """An error about this file."""
+        return ModelFileError(f"{self._path}: {text}")
+
+    def text(self, key: str, default: str) -> str:
+        """A string, or ``default`` where there is none."""
+        value = self._lookup(key)
+        if not isinstance(value, str | None):
+            raise self.error(f"{key} is {value!r}, expected text")
+        return default if value is None else value
+
+    def number(self, key: str, kind: type[Number], default: Number | None = None) -> Number:
+        """A number above 0, or ``default`` where there is none. JSON may write a float as an integer."""
+        value = self._lookup(key)
+        if value is None and default is not None:
+            return default
+        if kind is float and isinstance(value, int):
+            value = float(value)
+        if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value < math.inf:
+            raise self.error(f"{key} is {value!r}, expected a positive {kind.__name__}")
+        return value
+
+    def optional_count(self, key: str) -> int | None:
+        """A whole number above 0, or None where there is none."""
+        return None if self._lookup(key) is None else self.number(key, int)
+
+    def index(self, key: str, default: int) -> int:
+        """A whole number from 0 up, or ``default`` where there is none."""
+        return 0 if self._lookup(key) == 0 else self.number(key, int, default=default)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """A truth value, or ``default`` where there is none."""
+        value = self._lookup(key)
+        if not isinstance(value, bool | None):
+            raise self.error(f"{key} is {value!r}, expected true or false")
+        return default if value is None else value
+
+    def token_ids(self, key: str) -> frozenset[int]:
+        """Token ids, written as one number or as a list; empty where there is none."""
+        value = self._lookup(key)
+        ids = value if isinstance(value, list) else [] if value is None else [value]
+        if any(isinstance(token, bool) or not isinstance(token, int) or token < 0 for token in ids):
+            raise self.error(f"{key} is {value!r}, expected a token id")
+        return frozenset(ids)
+
+    def texts(self, key: str) -> list[str] | None:
+        """A list of strings, or None where there is none."""
+        value = self._lookup(key)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+            raise self.error(f"{key} is {value!r}, expected a list of texts")
+        return value
+
+    def section(self, key: str) -> Fields | None:
+        """The mapping under ``key``, or None where there is none."""
+        value = self._lookup(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self.error(f"{key} is {value!r}, expected a mapping")
+        return Fields(value.get, self._path)

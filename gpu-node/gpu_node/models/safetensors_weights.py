@@ -1,0 +1,99 @@
+"""Weights of a directory in Hugging Face layout as float32 tensors, checked against what the program wants."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from gpu_node.graph.program import Program
+from gpu_node.models.config import ModelConfig
+from gpu_node.models.hf_names import Stored, is_superfluous, prefix, stored
+from gpu_node.models.names import first_of
+from gpu_node.models.rotary import ROPE_FACTORS
+from gpu_node.models.safetensors_files import weight_files
+from shared.model_file import ModelFileError, sha256_of
+
+_FLOATS = ("F32", "F16", "BF16", "F64")
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """A tensor in an open file."""
+
+    name: str
+    file: Any
+    path: Path
+
+    def read(self, shape: tuple[int, ...]) -> torch.Tensor:
+        """Its values as float32 [shape], in memory of our own: the file is mapped, and may be replaced."""
+        part = self.file.get_slice(self.name)
+        if tuple(part.get_shape()) != shape:
+            raise ModelFileError(
+                f"{self.path}: tensor {self.name} has shape {tuple(part.get_shape())}, expected {shape}"
+            )
+        if part.get_dtype() not in _FLOATS:
+            raise ModelFileError(
+                f"{self.path}: tensor {self.name} is of type {part.get_dtype()}; supported are {', '.join(_FLOATS)}"
+            )
+        values: torch.Tensor = self.file.get_tensor(self.name)
+        return values.to(torch.float32, copy=True)
+
+
+def load_weights(directory: Path, config: ModelConfig, program: Program) -> dict[str, torch.Tensor]:
+    """Read all weights of ``program`` that the files hold.
+
+    `ModelFileError` names file and tensor when one is missing, not wanted, of another shape, or not readable.
+    """
+    wanted = {weight: stored(weight.name, config) for weight in program.weights if weight.name != ROPE_FACTORS}
+    with ExitStack() as open_files:
+        tensors = _tensors(weight_files(directory), prefix(config.family), open_files)
+        names = {name for place in wanted.values() for name in place.names}
+        unused = {name for name in tensors.keys() - names if not is_superfluous(name, config)}
+        extra = {tensors[name].name for name in unused}
+        missing = {_full_name(name, config) for name in names - tensors.keys()}
+        if missing or extra:
+            text = f"missing tensors: {first_of(missing)}; tensors not known: {first_of(extra)}"
+            raise ModelFileError(f"{directory}: {text}")
+        return {
+            weight.name: _take(place, [tensors[name].read(place.shape(weight.shape)) for name in place.names])
+            for weight, place in wanted.items()
+        }
+
+
+def _take(place: Stored, tensors: list[torch.Tensor]) -> torch.Tensor:
+    """The weight that ``place`` says lies in ``tensors``, contiguous."""
+    if place.stacked:
+        return torch.stack(tensors)
+    values = tensors[0].T if place.transposed else tensors[0]
+    if place.num_parts > 1:
+        values = values.chunk(place.num_parts)[place.part].clone(memory_format=torch.contiguous_format)
+    if place.num_skipped_rows:
+        values = values[place.num_skipped_rows :].clone()
+    return values.contiguous()
+
+
+def _tensors(paths: list[Path], prefix: str, open_files: ExitStack) -> dict[str, _Tensor]:
+    """All tensors of the files by their names without ``prefix``."""
+    tensors: dict[str, _Tensor] = {}
+    for path in paths:
+        try:
+            file = open_files.enter_context(safe_open(path, framework="pt"))
+        except (SafetensorError, OSError) as error:
+            raise ModelFileError(
+                f"{path} is no readable safetensors file ({error}); its sha256 is {sha256_of(path)}; fetch it again"
+            ) from error
+        for name in file.keys():  # noqa: SIM118 - the file is no mapping
+            short = name.removeprefix(prefix)
+            if short in tensors:
+                raise ModelFileError(f"{path}: tensor {name} is also in {tensors[short].path} ({tensors[short].name})")
+            tensors[short] = _Tensor(name, file, path)
+    return tensors
+
+
+def _full_name(name: str, config: ModelConfig) -> str:
+    return name if name == "lm_head.weight" else prefix(config.family) + name

@@ -1,0 +1,142 @@
+"""`treadle program`: the table, the bounds, the drawing, and what is said when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.main import main
+from cli.program_report import short_number
+from cli.program_words import WHAT_IT_DOES
+from gpu_node.graph.program import Kind
+
+LLAMA = {
+    "model_type": "llama",
+    "num_hidden_layers": 4,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 128,
+    "vocab_size": 1000,
+    "max_position_embeddings": 2048,
+    "eos_token_id": 2,
+}
+GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 4, "n_positions": 64, "vocab_size": 100}
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> str:
+    return write(tmp_path / "llama", LLAMA)
+
+
+def write(path: Path, config: dict[str, object]) -> str:
+    """A directory with a configuration and no weights: they are not needed to know what a step costs."""
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(config))
+    return str(path)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["program", *arguments])
+
+
+def rows_of(output: str, operator: str) -> list[list[str]]:
+    return [line.split() for line in output.splitlines() if line.strip().startswith(operator)]
+
+
+def test_the_table_tells_the_step_layer_by_layer(llama: str) -> None:
+    result = run(llama, "--rows", "8", "--context", "100")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0] == (
+        "llama: 4 layers, rows of 64 numbers, 4 heads of 16 numbers sharing 2 of keys and values, feed-forward 128, "
+        "vocabulary 1000, context 2048"
+    )
+    assert lines[1].startswith("a step of 8 rows (tokens) of 8 sequences that are each 100 tokens long after it; 8 ")
+    assert [line.strip() for line in lines if line.startswith(("before", "layer", "after"))] == [
+        "before the layers",
+        "layer 0 (layers 1–3 the same)",
+        "after the layers",
+    ]
+    gate = next(row for row in rows_of(result.stdout, "linear") if "gate" in row)
+    # 2 * 8 rows * 64 * 128; weights of 64 * 128 and rows of 64 and 128 numbers, two bytes each
+    assert gate[1:11] == ["normed", "[8×64]", "gate", "[8×128]", "gate", "[128×64]", "compute", "131", "k", "19.5"]
+    (attention,) = rows_of(result.stdout, "paged_attention")
+    assert " ".join(attention).endswith("mix the values of all tokens before, by how their keys match")
+    (step,) = rows_of(result.stdout, "the step")
+    assert step[-2:] == ["100.0", "100.0"]
+
+
+def test_a_device_gives_the_time_bound(llama: str) -> None:
+    # the head alone reads 128 kB of weights, so at 1 GB/s a step takes more than 128 µs, whatever the compute rate
+    result = run(llama, "--gb-per-s", "1", "--tflops", "1000")
+    assert "set by memory (memory " in result.stdout
+    assert "operator after operator: " in result.stdout
+    assert "tokens/s" in result.stdout
+    result = run(llama, "--rows", "512", "--draws", "1", "--gb-per-s", "100000", "--tflops", "0.001")
+    assert "set by compute" in result.stdout
+    assert "time bound" not in run(llama).stdout
+
+
+def test_a_step_without_draws_and_a_model_with_learned_positions(tmp_path: Path) -> None:
+    result = run(write(tmp_path / "gpt2", GPT2), "--rows", "16", "--draws", "0", "--context", "32")
+    assert result.exit_code == 0, result.output
+    assert "a step of 16 rows (tokens) of 1 sequence that is 32 tokens long after it; 0 tokens drawn" in result.stdout
+    assert "layer 0 (layer 1 the same)" in result.stdout
+    assert len(rows_of(result.stdout, "embedding")) == 2
+
+
+def test_the_drawing_has_a_box_for_each_operator(llama: str, tmp_path: Path) -> None:
+    file = tmp_path / "program.svg"
+    result = run(llama, "--svg", str(file))
+    assert result.stdout.splitlines()[-1] == f"drawn: {file}"
+    texts = [element.text or "" for element in ElementTree.parse(file).iter() if element.tag.endswith("}text")]
+    kinds = [text.split(" · ")[0] for text in texts]
+    assert kinds.count("linear") == 8
+    assert kinds.count("paged_attention") == 1
+    assert {"token_ids", "positions", "hidden", "KV blocks", "layer 0 (layers 1–3 the same)"} <= set(texts)
+
+
+def test_a_configured_name_and_what_is_said_of_others(llama: str, tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(f"models: [{{name: small, source: {llama}}}, {{name: gone, source: {tmp_path}/none.gguf}}]\n")
+    assert run("small", "-f", str(cluster)).stdout == run(llama).stdout
+    for arguments, words in {
+        ("gone", "-f", str(cluster)): "none.gguf does not exist; run `treadle models pull`",
+        ("other", "-f", str(cluster)): "'other' is no configured model (small, gone), and no file or directory",
+        (str(cluster),): "no readable GGUF file",
+        (str(tmp_path),): "config.json cannot be read",
+        (llama, "--rows", "2", "--draws", "3"): "3 draws need 3 rows at least",
+        (llama, "--rows", "9", "--draws", "1", "--context", "8"): "8 tokens cannot have 9 rows",
+        (llama, "--context", "4096"): "context of 2048 tokens; --context is 4096",
+        (llama, "--tflops", "1"): "give both or none",
+        (llama, "--svg", str(tmp_path / "none" / "a.svg")): "a.svg cannot be written: No such file or directory",
+    }.items():
+        result = run(*arguments)
+        assert (result.exit_code, words in result.stderr) == (2, True), result.output
+
+
+def test_every_kind_is_explained_and_numbers_are_short() -> None:
+    assert WHAT_IT_DOES.keys() == set(Kind)
+    assert [short_number(value, "B") for value in (0, 1.5, 999.4, 999.6, 123_456, 2.5e9, 7e12)] == [
+        "0 B",
+        "1.5 B",
+        "999 B",
+        "1 kB",
+        "123 kB",
+        "2.5 GB",
+        "7 TB",
+    ]
+    assert short_number(3e15, "FLOP") == "3 PFLOP"
+
+
+def test_the_command_needs_no_tensors(llama: str) -> None:
+    code = f"import sys; from cli.main import main; main(['program', {llama!r}], standalone_mode=False); "
+    code += "sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, timeout=60)

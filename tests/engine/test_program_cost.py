@@ -1,0 +1,159 @@
+"""What operators cost, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_node.graph.cost import Cost, DeviceRates, NumberBytes, program_costs, total
+from gpu_node.graph.layers import sections
+from gpu_node.graph.program import Kind, Program
+from gpu_node.graph.step_shape import SequencePart, StepShape, even_step
+from gpu_node.models.config import Family, ModelConfig, Rope
+from gpu_node.models.families import build_program
+
+SIZES = NumberBytes(weight=2.0, buffer=4.0, kv=1.0)
+
+
+def config(family: Family = Family.LLAMA, windows: tuple[int | None, ...] = (), num_layers: int = 2) -> ModelConfig:
+    learned = family in (Family.OPT, Family.GPT2)
+    return ModelConfig(
+        family=family,
+        num_layers=num_layers,
+        hidden_size=8,
+        num_heads=2,
+        num_kv_heads=2 if learned else 1,
+        head_dim=4,
+        intermediate_size=16,
+        vocab_size=32,
+        context_length=64,
+        norm_epsilon=1e-5,
+        tied_embedding=False,
+        eos_token_ids=frozenset(),
+        rope=None if learned else Rope(10_000.0),
+        windows=windows,
+        num_experts=4 if family is Family.MIXTRAL else 0,
+        num_experts_per_token=2 if family is Family.MIXTRAL else 0,
+    )
+
+
+def costs_of(program: Program, step: StepShape) -> dict[str, Cost]:
+    """By output buffer and kind; the last of equals."""
+    costs = program_costs(program, step, SIZES)
+    operators = program.operators
+    return {f"{one.kind} {''.join(one.outputs)}".strip(): cost for one, cost in zip(operators, costs, strict=True)}
+
+
+STEP = StepShape((SequencePart(10, 1), SequencePart(0, 3)), num_draws=1)
+"""Four rows: a decode that sees 11 tokens, and a prefill whose rows see 1, 2 and 3."""
+
+
+def test_a_step_counts_what_its_rows_attend_to() -> None:
+    assert (STEP.num_rows, STEP.num_attended(), STEP.num_context_tokens()) == (4, 11 + 1 + 2 + 3, 11 + 3)
+    # a window of 2: the decode sees 2, the prefill 1, 2 and 2; of the prefill all three tokens are read
+    assert (STEP.num_attended(2), STEP.num_context_tokens(2)) == (2 + 1 + 2 + 2, 2 + 3)
+
+
+@pytest.mark.parametrize("window", [None, 1, 2, 5, 7, 100])
+@pytest.mark.parametrize(("start", "num_rows"), [(0, 1), (0, 7), (4, 1), (4, 3), (6, 5), (20, 2)])
+def test_attended_tokens_in_closed_form_are_those_counted_one_by_one(
+    start: int, num_rows: int, window: int | None
+) -> None:
+    reach = window or 1000
+    seen = [range(max(0, position + 1 - reach), position + 1) for position in range(start, start + num_rows)]
+    part = SequencePart(start, num_rows)
+    assert part.num_attended(window) == sum(map(len, seen))
+    assert part.num_context_tokens(window) == len(set().union(*seen))
+
+
+def test_operators_of_llama() -> None:
+    costs = costs_of(build_program(config()), STEP)
+    assert costs == {
+        "embedding hidden": Cost(weight_bytes=4 * 8 * 2, buffer_bytes=4 * 8 * 4),
+        "rope_angles angles": Cost(flops=4 * 4 * 1.5, buffer_bytes=4 * 4 * 4),
+        "rms_norm normed": Cost(flops=4 * 8 * 4, weight_bytes=8 * 2, buffer_bytes=2 * 4 * 8 * 4),
+        "linear q": Cost(flops=2 * 4 * 8 * 8, weight_bytes=8 * 8 * 2, buffer_bytes=2 * 4 * 8 * 4),
+        "linear k": Cost(flops=2 * 4 * 8 * 4, weight_bytes=8 * 4 * 2, buffer_bytes=4 * (8 + 4) * 4),
+        "linear v": Cost(flops=2 * 4 * 8 * 4, weight_bytes=8 * 4 * 2, buffer_bytes=4 * (8 + 4) * 4),
+        "rope q": Cost(flops=4 * 8 * 3, buffer_bytes=4 * (8 + 4 + 8) * 4),
+        "rope k": Cost(flops=4 * 4 * 3, buffer_bytes=4 * (4 + 4 + 4) * 4),
+        "write_kv": Cost(kv_bytes=4 * (4 + 4) * 1, buffer_bytes=4 * (4 + 4) * 4),
+        # 17 pairs of a row and a token; two heads of 4 numbers; 14 tokens of 4 + 4 numbers are read
+        "paged_attention attended": Cost(flops=17 * 4 * 8, kv_bytes=14 * 8 * 1, buffer_bytes=2 * 4 * 8 * 4),
+        "linear branch": Cost(flops=2 * 4 * 16 * 8, weight_bytes=16 * 8 * 2, buffer_bytes=4 * (16 + 8) * 4),
+        "add hidden": Cost(flops=4 * 8, buffer_bytes=3 * 4 * 8 * 4),
+        "linear gate": Cost(flops=2 * 4 * 8 * 16, weight_bytes=8 * 16 * 2, buffer_bytes=4 * (8 + 16) * 4),
+        "linear up": Cost(flops=2 * 4 * 8 * 16, weight_bytes=8 * 16 * 2, buffer_bytes=4 * (8 + 16) * 4),
+        "silu_mul activated": Cost(flops=4 * 16 * 5, buffer_bytes=3 * 4 * 16 * 4),
+        # one row is drawn
+        "select_draws drawn": Cost(buffer_bytes=2 * 8 * 4),
+        "rms_norm drawn_normed": Cost(flops=8 * 4, weight_bytes=8 * 2, buffer_bytes=2 * 8 * 4),
+        "linear logits": Cost(flops=2 * 8 * 32, weight_bytes=8 * 32 * 2, buffer_bytes=(8 + 32) * 4),
+    }
+
+
+def test_a_window_saves_work_and_reading() -> None:
+    costs = costs_of(build_program(config(Family.MISTRAL, windows=(2, 2))), STEP)
+    assert costs["window_attention attended"] == Cost(flops=7 * 4 * 8, kv_bytes=5 * 8 * 1, buffer_bytes=2 * 4 * 8 * 4)
+
+
+def test_biases_and_learned_positions() -> None:
+    costs = costs_of(build_program(config(Family.OPT)), STEP)
+    assert costs["linear_bias up"] == Cost(
+        flops=2 * 4 * 8 * 16 + 4 * 16, weight_bytes=(8 * 16 + 16) * 2, buffer_bytes=4 * (8 + 16) * 4
+    )
+    assert costs["embedding position"] == costs["embedding hidden"]
+    assert costs["layer_norm normed"] == Cost(flops=4 * 8 * 7, weight_bytes=2 * 8 * 2, buffer_bytes=2 * 4 * 8 * 4)
+
+
+def test_experts_are_read_if_any_row_chose_them() -> None:
+    program = build_program(config(Family.MIXTRAL))
+    experts = costs_of(program, STEP)["experts branch"]
+    per_row = 3 * 2 * 8 * 16 + 5 * 16 + 2 * 8
+    all_weights = 4 * 3 * 8 * 16 * 2
+    # 2 of 4 experts: a given one is passed over by each of 4 rows with probability 1/2
+    assert experts == Cost(
+        flops=4 * 2 * per_row, weight_bytes=all_weights * (1 - 0.5**4), buffer_bytes=4 * (8 + 4 + 8) * 4
+    )
+    alone = costs_of(program, StepShape((SequencePart(3, 1),), num_draws=1))["experts branch"]
+    assert alone.weight_bytes == all_weights / 2
+
+
+@pytest.mark.parametrize("family", Family)
+def test_every_operator_of_every_family_has_a_cost(family: Family) -> None:
+    program = build_program(config(family))
+    costs = program_costs(program, STEP, SIZES)
+    free = {Kind.EMBEDDING, Kind.SELECT_DRAWS, Kind.WRITE_KV}
+    for operator, cost in zip(program.operators, costs, strict=True):
+        assert (cost.flops == 0) == (operator.kind in free)
+        assert cost.num_bytes > 0
+    assert total(costs).num_bytes == sum(cost.num_bytes for cost in costs)
+    # the rule of thumb: two operations for each weight and row, here of the layers alone
+    in_layers = [weight for weight in program.weights if weight.name.startswith("layers.") and len(weight.shape) == 2]
+    products = sum(2 * 4 * weight.shape[0] * weight.shape[1] for weight in in_layers)
+    assert total(costs).flops > products
+
+
+def test_the_longer_of_memory_and_compute_bounds_the_time() -> None:
+    rates = DeviceRates(bytes_per_s=10.0, flops_per_s=100.0)
+    assert rates.seconds(Cost(flops=50.0, weight_bytes=20.0, kv_bytes=10.0, buffer_bytes=10.0)) == 4.0
+    assert rates.seconds(Cost(flops=500.0, weight_bytes=20.0)) == 5.0
+
+
+def test_an_even_step() -> None:
+    assert even_step(5, 2, 9) == StepShape((SequencePart(6, 3), SequencePart(7, 2)), 2)
+    assert even_step(3, 0, 3) == StepShape((SequencePart(0, 3),), 0)
+    with pytest.raises(ValueError, match="3 draws need 3 rows"):
+        even_step(2, 3, 9)
+    with pytest.raises(ValueError, match="4 tokens cannot have 5 rows"):
+        even_step(5, 1, 4)
+
+
+def test_layers_that_are_the_same_are_folded() -> None:
+    found = sections(build_program(config(num_layers=5, windows=(None, None, 3, 3, None))))
+    assert [(section.layer, section.num_same) for section in found] == [(None, 1), (0, 2), (2, 2), (4, 1), (None, 1)]
+    assert [operator.kind for operator in found[0].operators] == [Kind.EMBEDDING, Kind.ROPE_ANGLES]
+    assert [operator.kind for operator in found[-1].operators] == [Kind.SELECT_DRAWS, Kind.RMS_NORM, Kind.LINEAR]
+    assert len(found[1].operators) == 16
+    learned = sections(build_program(config(Family.GPT2, num_layers=3)))
+    assert [operator.kind for operator in learned[0].operators] == [Kind.EMBEDDING, Kind.EMBEDDING, Kind.ADD]
+    assert [(section.layer, section.num_same) for section in learned] == [(None, 1), (0, 3), (None, 1)]
