@@ -119,7 +119,7 @@ class Abort(Message, frozen=True, kw_only=True):
 
 
 class FinishedRequest(msgspec.Struct, frozen=True):
-    """How one attempt ended on a node: a finish reason, or ``lost-payload`` when there was nothing to run."""
+    """How one attempt ended on a node; ``reason`` as in `Chunk.finish_reason`."""
 
     request_id: str
     attempt: int

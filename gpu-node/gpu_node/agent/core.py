@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gpu_node.agent.actions import Ack, Action, Beat, Entry, NewEpoch, Publish, Pull, Taken, Tell
+from gpu_node.agent.outbox import Outbox
 from gpu_node.engine.protocol import (
     AbortRequests,
     EngineStats,
@@ -20,7 +21,7 @@ from gpu_node.engine.protocol import (
     Run,
     Step,
 )
-from shared.messages import Abort, Chunk, Fence, FinishedRequest, GroupRef, Heartbeat, Load, Tokens, VirtualQueue
+from shared.messages import Abort, Chunk, Fence, GroupRef, Heartbeat, Load, VirtualQueue
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
 
@@ -155,31 +156,30 @@ class AgentCore:
         self._is_pulling = False
         if len(taken.entries) < taken.num_asked:
             self._empty.add(taken.group)
-        actions: list[Action] = []
+        outbox = Outbox(self.node)
+        runs: list[Action] = []
         for entry in taken.entries:
-            actions += self._begin(taken.group, entry)
-        return actions
+            error = self._objection(entry)
+            if error:
+                outbox.add(entry.enqueued.gateway, _refusal(entry, error), Ack(taken.group, entry.entry_id))
+            else:
+                runs.append(self._run(taken.group, entry))
+        return [*runs, *outbox.publish()]
 
-    def _begin(self, group: str, entry: Entry) -> list[Action]:
-        payload, enqueued = entry.payload, entry.enqueued
-        if payload is None or payload.attempt != enqueued.attempt:
+    def _objection(self, entry: Entry) -> str:
+        """Why an entry cannot run here, for its client; empty if it can."""
+        payload = entry.payload
+        if payload is None or payload.attempt != entry.enqueued.attempt:
             # its gateway has given it up, or submitted a newer attempt; should it be neither, the client hears why
-            return [self._refuse(group, entry, "lost-payload", "the request's payload is gone")]
-        if payload.model in self.broken:
-            return [self._refuse(group, entry, "error", self.broken[payload.model])]
+            return "the request's payload is gone"
+        return self.broken.get(payload.model, "")
+
+    def _run(self, group: str, entry: Entry) -> Action:
+        assert entry.payload is not None, "what has no payload is refused"
+        enqueued = entry.enqueued
         self.running[enqueued.request_id] = Running(enqueued.attempt, enqueued.gateway, group, entry.entry_id)
         self._num_sent += 1
-        return [Tell(Run(payload))]
-
-    def _refuse(self, group: str, entry: Entry, reason: str, error: str) -> Publish:
-        enqueued = entry.enqueued
-        num_done = len(entry.payload.output_token_ids) if entry.payload else 0
-        chunk = Chunk(enqueued.request_id, enqueued.attempt, num_done, [], finish_reason="error", error=error)
-        return Publish(
-            tokens={enqueued.gateway: Tokens(node=self.node, chunks=[chunk])},
-            acks=[Ack(group, entry.entry_id)],
-            finished=[FinishedRequest(enqueued.request_id, enqueued.attempt, reason, num_done)],
-        )
+        return Tell(Run(entry.payload))
 
     def _model_loaded(self, event: ModelLoaded) -> list[Action]:
         self.swap_s = event.load_s if event.load_s > 0 else self.swap_s
@@ -195,19 +195,20 @@ class AgentCore:
 
     def _step(self, event: Step) -> list[Action]:
         self.stats = event.stats
-        chunks: dict[str, list[Chunk]] = {}
-        acks, finished = [], []
+        outbox = Outbox(self.node)
         for chunk in event.chunks:
             running = self.running.get(chunk.request_id)
             if running is None or running.attempt != chunk.attempt:
                 continue  # aborted while the step ran
-            chunks.setdefault(running.gateway, []).append(chunk)
             if chunk.finish_reason:
                 del self.running[chunk.request_id]
-                acks.append(Ack(running.group, running.entry_id))
-                num_output = chunk.index + len(chunk.token_ids)
-                finished.append(FinishedRequest(chunk.request_id, chunk.attempt, chunk.finish_reason, num_output))
-        if not chunks:
-            return []
-        tokens = {gateway: Tokens(node=self.node, chunks=part) for gateway, part in chunks.items()}
-        return [Publish(tokens, acks, finished)]
+            ack = Ack(running.group, running.entry_id) if chunk.finish_reason else None
+            outbox.add(running.gateway, chunk, ack)
+        return outbox.publish()
+
+
+def _refusal(entry: Entry, error: str) -> Chunk:
+    """The end of an attempt that never began here."""
+    num_done = len(entry.payload.output_token_ids) if entry.payload else 0
+    enqueued = entry.enqueued
+    return Chunk(enqueued.request_id, enqueued.attempt, num_done, [], finish_reason="error", error=error)

@@ -11,13 +11,13 @@ from shared.messages import Chunk, FinishedRequest, Tokens
 from tests.unit.agent.events import entry, loaded, make_agent, payload_of, queue, step, taken
 
 
-def refusal(request_id: str, reason: str, error: str, *, attempt: int = 0, num_done: int = 0) -> Publish:
-    """What is published about an entry of g0 that nobody will run."""
-    chunk = Chunk(request_id, attempt, num_done, [], finish_reason="error", error=error)
+def refusal(*request_ids: str, error: str, attempt: int = 0, num_done: int = 0) -> Publish:
+    """What is published about entries of g0 that nobody will run."""
+    chunks = [Chunk(name, attempt, num_done, [], finish_reason="error", error=error) for name in request_ids]
     return Publish(
-        tokens={"gw": Tokens(node="n0", chunks=[chunk])},
-        acks=[Ack("g0", f"{request_id}-{attempt}".encode())],
-        finished=[FinishedRequest(request_id, attempt, reason, num_done)],
+        tokens={"gw": Tokens(node="n0", chunks=chunks)},
+        acks=[Ack("g0", f"{name}-{attempt}".encode()) for name in request_ids],
+        finished=[FinishedRequest(name, attempt, "error", num_done) for name in request_ids],
     )
 
 
@@ -137,7 +137,7 @@ def test_a_request_whose_payload_is_gone_is_answered() -> None:
     agent.handle(queue(("g0", "a", 1)))
     gone = entry("r0")
     gone = type(gone)(gone.entry_id, gone.enqueued, None)
-    assert agent.handle(taken("g0", 2, gone)) == [refusal("r0", "lost-payload", "the request's payload is gone")]
+    assert agent.handle(taken("g0", 2, gone)) == [refusal("r0", error="the request's payload is gone")]
     assert agent.running == {}
 
 
@@ -147,7 +147,7 @@ def test_a_payload_of_another_attempt_is_not_run(enqueued: int, present: int) ->
     agent.handle(queue(("g0", "a", 1)))
     other = entry("r0", enqueued, payload=payload_of("r0", present, output=[5, 6]))
     assert agent.handle(taken("g0", 2, other)) == [
-        refusal("r0", "lost-payload", "the request's payload is gone", attempt=enqueued, num_done=2)
+        refusal("r0", error="the request's payload is gone", attempt=enqueued, num_done=2)
     ]
 
 
@@ -157,8 +157,7 @@ def test_requests_of_a_model_that_cannot_be_loaded_are_answered_with_the_reason(
     assert agent.handle(ModelFailed("b", "no such file")) == [Beat(agent.heartbeat()), Pull("g0", MAX_PULL)]
     assert agent.heartbeat().broken_models == ["b"]
     assert agent.handle(taken("g0", MAX_PULL, entry("r0", model="b"), entry("r1", model="b"))) == [
-        refusal("r0", "error", "no such file"),
-        refusal("r1", "error", "no such file"),
+        refusal("r0", "r1", error="no such file")
     ]
     assert agent.running == {}
 
@@ -168,4 +167,4 @@ def test_after_a_broken_model_the_next_group_is_served() -> None:
     agent.handle(queue(("g0", "b", 1), ("g1", "a", 1)))
     agent.handle(ModelFailed("b", "no such file"))
     actions = agent.handle(taken("g0", MAX_PULL, entry("r0", model="b")))
-    assert actions == [refusal("r0", "error", "no such file"), Pull("g1", 2)]
+    assert actions == [refusal("r0", error="no such file"), Pull("g1", 2)]

@@ -37,9 +37,7 @@ epochs = st.sampled_from(["1", "2"])
 models = st.sampled_from(["a", "b"])
 groups = st.sampled_from([f"g{number}" for number in range(6)])
 attempts = st.builds(Attempt, requests, st.integers(0, 2))
-ends = st.builds(
-    FinishedRequest, requests, st.integers(0, 2), st.sampled_from(["stop", "lost-payload"]), st.integers(0, 50)
-)
+ends = st.builds(FinishedRequest, requests, st.integers(0, 2), st.sampled_from(["stop", "error"]), st.integers(0, 50))
 slos = st.sampled_from([Slo("interactive", deadline_s=20.0), Slo("batch", deadline_s=3600.0)])
 
 messages = st.one_of(

@@ -1,0 +1,31 @@
+"""What one event brings for the gateways and the queue manager, gathered into one transaction."""
+
+from __future__ import annotations
+
+from gpu_node.agent.actions import Ack, Action, Publish
+from shared.messages import Chunk, FinishedRequest, Tokens
+
+
+class Outbox:
+    """Collects chunks by gateway; an entry that is done with leaves its acknowledgement and its end as well."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._chunks: dict[str, list[Chunk]] = {}
+        self._acks: list[Ack] = []
+        self._finished: list[FinishedRequest] = []
+
+    def add(self, gateway: str, chunk: Chunk, ack: Ack | None) -> None:
+        """New tokens of an attempt; with ``ack`` its last ones."""
+        self._chunks.setdefault(gateway, []).append(chunk)
+        if ack is not None:
+            num_output = chunk.index + len(chunk.token_ids)
+            self._acks.append(ack)
+            self._finished.append(FinishedRequest(chunk.request_id, chunk.attempt, chunk.finish_reason, num_output))
+
+    def publish(self) -> list[Action]:
+        """One action for all of it, or none."""
+        if not self._chunks:
+            return []
+        tokens = {gateway: Tokens(node=self._node, chunks=chunks) for gateway, chunks in self._chunks.items()}
+        return [Publish(tokens, self._acks, self._finished)]
