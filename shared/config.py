@@ -64,6 +64,8 @@ class NodeSpec(Section):
     name: Name
     device: Literal["cpu"] = "cpu"
     num_threads: Annotated[int, Field(ge=1, le=256)] = 1
+    executor: Literal["cpu", "reference"] = "cpu"
+    """``cpu``: our kernels, bfloat16. ``reference``: plain torch, float32, slow; the truth to compare with."""
 
 
 class EngineOptions(Section):

@@ -40,7 +40,7 @@ models:
   - {{name: corrupt, source: {corrupt}, max_model_len: 64}}
   - {{name: changed, source: {path}, max_model_len: 64, sha256: "{zeros}"}}
   - {{name: long, source: {path}, max_model_len: 128}}
-nodes: [{{name: node-0}}]
+nodes: [{{name: node-0, executor: reference}}]
 engine: {{kv_cache_bytes: 1048576, step_tokens: 16, max_num_seqs: 4}}
 """
 

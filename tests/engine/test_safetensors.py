@@ -17,10 +17,9 @@ from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.config import Family, ModelConfig, Rope
 from gpu_node.models.families import build_program
 from gpu_node.models.rope_scaling import llama3_factors
-from gpu_node.models.source import sha256_of_directory
 from gpu_node.models.weights import load_weights
 from shared.config import EngineOptions, ModelSpec
-from shared.model_file import ModelFileError
+from shared.model_file import ModelFileError, sha256_of_directory
 from tests.engine import tiny
 from tests.engine.test_families_models import save
 

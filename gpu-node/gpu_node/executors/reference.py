@@ -19,9 +19,9 @@ from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.config import ModelConfig
 from gpu_node.models.families import build_program
-from gpu_node.models.source import checked_source
 from gpu_node.models.weights import load_weights
 from shared.config import EngineOptions, ModelSpec
+from shared.model_file import checked_path
 
 _FLOAT_BYTES = 4
 NOT_FINITE = "the model's logits are not finite numbers"
@@ -42,7 +42,7 @@ class ReferenceExecutor:
 
         Raises `ModelFileError` or `ModelTooLargeError`; then what was loaded before is still there.
         """
-        checkpoint = open_checkpoint(checked_source(spec))
+        checkpoint = open_checkpoint(checked_path(spec))
         config = checkpoint.config
         model = self._sized(spec, config)
         program = build_program(config)

@@ -1,0 +1,246 @@
+// The library's C interface, for ctypes. What is not a pointer or a number stays on this side; an exception becomes
+// null, 0 or -1 here and a text in `treadle_error`.
+#include <cstdint>
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "device.h"
+#include "program.h"
+
+using treadle::Columns;
+using treadle::Device;
+using treadle::Program;
+
+#define TREADLE_API extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+thread_local std::string last_error;
+
+template <typename Result, typename Body>
+Result guarded(Result failed, const Body& body) noexcept {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    last_error = error.what();
+    return failed;
+  }
+}
+
+struct View {
+  std::int32_t buffer, first_column, num_columns;
+};
+
+Columns columns(const Program& program, const View& view) {
+  return program.columns(view.buffer, view.first_column, view.num_columns);
+}
+
+}  // namespace
+
+TREADLE_API const char* treadle_error() { return last_error.c_str(); }
+
+// The name of the level that `wanted` gives on this machine, or null.
+TREADLE_API const char* treadle_level(const char* wanted) {
+  const treadle::Kernels* kernels = treadle::find_kernels(wanted);
+  return kernels == nullptr ? nullptr : kernels->name;
+}
+
+TREADLE_API Device* treadle_device_new(std::int32_t num_threads, const std::int32_t* cpus, std::int32_t num_cpus) {
+  return guarded<Device*>(nullptr, [&] { return new Device(num_threads, std::vector<int>(cpus, cpus + num_cpus)); });
+}
+
+TREADLE_API void treadle_device_free(Device* device) { delete device; }
+
+TREADLE_API Program* treadle_program_new(const char* level, const treadle::Limits* limits,
+                                         const treadle::CacheShape* cache, std::int32_t rows_together) {
+  return guarded<Program*>(nullptr, [&] {
+    const treadle::Kernels* kernels = treadle::find_kernels(level);
+    if (kernels == nullptr) throw std::invalid_argument("this machine lacks the level that was asked for");
+    return new Program(*kernels, *limits, *cache, rows_together);
+  });
+}
+
+// None of the program's steps may be in the device's queue.
+TREADLE_API void treadle_program_free(Program* program) { delete program; }
+
+TREADLE_API std::int32_t treadle_add_buffer(Program* program, treadle::RowKind rows, treadle::Type type,
+                                            std::int32_t num_columns) {
+  return guarded(-1, [&] { return program->add_buffer(rows, type, num_columns); });
+}
+
+TREADLE_API std::int32_t treadle_add_weight(Program* program, const float* weight, std::int32_t num_outputs,
+                                            std::int32_t num_inputs, std::int32_t halves) {
+  return guarded(-1, [&] { return program->add_weight(weight, num_outputs, num_inputs, halves != 0); });
+}
+
+TREADLE_API std::int32_t treadle_add_constant(Program* program, const float* values, std::int64_t num_values) {
+  return guarded(-1, [&] { return program->add_constant(values, num_values); });
+}
+
+// Where a buffer lies, and the numbers from one of its rows to the next; null for a buffer that is not there.
+TREADLE_API void* treadle_buffer_data(const Program* program, std::int32_t buffer, std::int64_t* stride) {
+  return guarded<void*>(nullptr, [&] {
+    const Columns all = program->columns(buffer, 0, 1);
+    *stride = all.stride;
+    return static_cast<void*>(all.data);
+  });
+}
+
+TREADLE_API void* treadle_cache_data(const Program* program, std::int32_t layer) {
+  return program->cache().block(layer, 0);
+}
+
+// --- operators: 0, or -1 and an error -------------------------------------------------------------------------------
+
+TREADLE_API std::int32_t treadle_embedding(Program* program, std::int32_t table, treadle::Embedding::Index index,
+                                           View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::Embedding>(program->weight(table), index, columns(*program, out));
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_rms_norm(Program* program, View x, std::int32_t weight, float epsilon, View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::RmsNorm>(program->kernels(), columns(*program, x), program->constant(weight),
+                                            epsilon, columns(*program, out));
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_linear(Program* program, View x, std::int32_t weight, treadle::Epilogue epilogue,
+                                        View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::Linear>(program->kernels(), columns(*program, x), program->weight(weight), epilogue,
+                                           columns(*program, out));
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_round(Program* program, View x, View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::Round>(program->kernels(), columns(*program, x), columns(*program, out));
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_rope(Program* program, View x, std::int32_t angles) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::Rope>(program->kernels(), columns(*program, x), program->constant(angles),
+                                         program->cache().shape().head_dim);
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_write_kv(Program* program, View k, View v, std::int32_t layer) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::WriteKv>(program->kernels(), program->cache(), layer, columns(*program, k),
+                                            columns(*program, v), treadle::WriteKv::Turn{});
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_rope_write_kv(Program* program, View q, View k, View v, std::int32_t angles,
+                                               std::int32_t layer) {
+  return guarded(-1, [&] {
+    const treadle::WriteKv::Turn turn{columns(*program, q), program->constant(angles)};
+    program->add_operator<treadle::WriteKv>(program->kernels(), program->cache(), layer, columns(*program, k),
+                                            columns(*program, v), turn);
+    return 0;
+  });
+}
+
+// `window`: positions that a row sees, or 0 for all before it.
+TREADLE_API std::int32_t treadle_attention(Program* program, View q, std::int32_t layer, std::int32_t window,
+                                           View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::Attention>(program->kernels(), program->cache(), layer,
+                                              window > 0 ? window : treadle::Attention::kNoWindow,
+                                              columns(*program, q), columns(*program, out));
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_layer_norm(Program* program, View x, std::int32_t weight, std::int32_t bias,
+                                            float epsilon, View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::LayerNorm>(program->kernels(), columns(*program, x), program->constant(weight),
+                                              program->constant(bias), epsilon, columns(*program, out));
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_head_norm(Program* program, View x, std::int32_t weight, float epsilon) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::HeadNorm>(program->kernels(), columns(*program, x), program->constant(weight),
+                                             epsilon, program->cache().shape().head_dim);
+    return 0;
+  });
+}
+
+// `x` is a whole buffer.
+TREADLE_API std::int32_t treadle_add_bias(Program* program, View x, std::int32_t bias) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::AddBias>(program->kernels(), columns(*program, x), program->constant(bias));
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_relu(Program* program, View x, View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::Activation>(program->kernels().relu, columns(*program, x), columns(*program, out));
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_gelu(Program* program, View x, View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::Activation>(program->kernels().gelu, columns(*program, x), columns(*program, out));
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_silu_mul(Program* program, View gate, View up, View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::SiluMul>(program->kernels(), columns(*program, gate), columns(*program, up),
+                                            columns(*program, out));
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_add(Program* program, View a, View b, View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::Add>(program->kernels(), columns(*program, a), columns(*program, b),
+                                        columns(*program, out));
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_select_draws(Program* program, View x, View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::SelectDraws>(columns(*program, x), columns(*program, out));
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_draw(Program* program, View logits) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::Draw>(program->kernels(), columns(*program, logits));
+    return 0;
+  });
+}
+
+// --- steps ----------------------------------------------------------------------------------------------------------
+
+// The step's event, or 0 and an error. What the outputs point to must live until the event has happened.
+TREADLE_API std::uint64_t treadle_submit(Device* device, const Program* program, const treadle::StepInput* input) {
+  return guarded<std::uint64_t>(0, [&] { return device->submit(*program, program->make_step(*input)); });
+}
+
+TREADLE_API std::int32_t treadle_is_done(const Device* device, std::uint64_t event) { return device->is_done(event); }
+
+TREADLE_API void treadle_wait(const Device* device, std::uint64_t event) { device->wait(event); }
+
+TREADLE_API void treadle_drain(const Device* device) { device->drain(); }

@@ -1,0 +1,89 @@
+#include "attention.h"
+
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+
+namespace treadle {
+
+Cache::Cache(const CacheShape& shape) : shape_(shape) {
+  if (shape.head_dim % kPair != 0 || shape.head_dim > kMaxHeadDim)
+    throw std::invalid_argument("a head has an even dimension of at most 512");
+  const std::size_t layer_bytes = static_cast<std::size_t>(shape.num_blocks) * block_stride() * sizeof(Bf16);
+  for (int layer = 0; layer < shape.num_layers; ++layer) layers_.emplace_back(layer_bytes);
+}
+
+void Rope::run_row(int row, const Step& step) const {
+  kernels_.rope(x_.wide(row), angles_ + std::ptrdiff_t{step.positions[row]} * head_dim_, x_.num_columns / head_dim_,
+                head_dim_);
+}
+
+void WriteKv::run_row(int row, const Step& step) const {
+  const CacheShape& shape = cache_.shape();
+  float* k = k_.wide(row);
+  if (turn_.angles != nullptr) {
+    const float* angles = turn_.angles + std::ptrdiff_t{step.positions[row]} * shape.head_dim;
+    kernels_.rope(turn_.q.wide(row), angles, turn_.q.num_columns / shape.head_dim, shape.head_dim);
+    kernels_.rope(k, angles, shape.num_kv_heads, shape.head_dim);
+  }
+  const int offset = step.positions[row] % shape.block_size;
+  Bf16 rounded[kMaxHeadDim + kPanelColumns];  // a vector may run over the end
+  for (int head = 0; head < shape.num_kv_heads; ++head) {
+    Bf16* slot = cache_.block(layer_, step.row_blocks[row]) + head * cache_.head_stride();
+    kernels_.round(k + head * shape.head_dim, shape.head_dim, rounded);
+    for (int i = 0; i < shape.head_dim; i += kPair)
+      std::memcpy(slot + i * shape.block_size + kPair * offset, rounded + i, kPair * sizeof(Bf16));
+    kernels_.round(v_.wide(row) + head * shape.head_dim, shape.head_dim, rounded);
+    std::memcpy(slot + cache_.value_offset() + offset * shape.head_dim, rounded, shape.head_dim * sizeof(Bf16));
+  }
+}
+
+Attention::Attention(const Kernels& kernels, const Cache& cache, int layer, int window, Columns q, Columns out)
+    : kernels_(kernels),
+      cache_(cache),
+      layer_(layer),
+      window_(window),
+      num_shared_(q.num_columns / (cache.shape().num_kv_heads * cache.shape().head_dim)),
+      q_(q),
+      out_(out) {
+  if (num_shared_ < 1 || num_shared_ > kMaxQueries) throw std::invalid_argument("too many heads share a KV head");
+}
+
+int Attention::num_tasks(const Step& step) const {
+  return static_cast<int>(step.groups.size()) * cache_.shape().num_kv_heads;
+}
+
+void Attention::run(int task, const Step& step, Scratch& scratch) const {
+  const CacheShape& shape = cache_.shape();
+  const RowGroup& group = step.groups[task / shape.num_kv_heads];
+  const int kv_head = task % shape.num_kv_heads;
+  const std::ptrdiff_t column = std::ptrdiff_t{kv_head} * num_shared_ * shape.head_dim;
+  RowOut out = out_.out(group.first_row);
+  if (out.wide != nullptr) out.wide += column;
+  if (out.narrow != nullptr) out.narrow += column;
+  kernels_.attention({q_.wide(group.first_row) + column, q_.stride, group.num_rows, num_shared_, group.first_position, window_,
+                      1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
+                      HeadCache{cache_.block(layer_, 0) + kv_head * cache_.head_stride(), cache_.block_stride(),
+                                cache_.value_offset(), shape.block_size, shape.head_dim},
+                      step.block_tables.data() + group.table, out, out_.stride, scratch.attention.as<float>()});
+}
+
+int CopyBlocks::num_tasks(const Step& step) const { return step.copies.empty() ? 0 : cache_.shape().num_layers; }
+
+void CopyBlocks::run(int layer, const Step& step, Scratch& scratch) const {
+  // all sources are read before any destination is written: one copy's destination may be another's source
+  const std::size_t block_bytes = static_cast<std::size_t>(cache_.block_stride()) * sizeof(Bf16);
+  scratch.staging.resize(step.copies.size() * block_bytes);
+  std::byte* staged = scratch.staging.data();
+  for (const Copy& copy : step.copies) {
+    std::memcpy(staged, cache_.block(layer, copy.source), block_bytes);
+    staged += block_bytes;
+  }
+  staged = scratch.staging.data();
+  for (const Copy& copy : step.copies) {
+    std::memcpy(cache_.block(layer, copy.destination), staged, block_bytes);
+    staged += block_bytes;
+  }
+}
+
+}  // namespace treadle

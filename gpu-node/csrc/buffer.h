@@ -1,0 +1,53 @@
+// Places of numbers: buffers with one row for each token or draw, and weights packed for the kernels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels.h"
+#include "memory.h"
+#include "step.h"
+
+namespace treadle {
+
+enum class RowKind : std::int32_t { tokens, draws };
+enum class Type : std::int32_t { float32, bfloat16 };
+
+inline int num_rows_of(RowKind kind, const Step& step) {
+  return kind == RowKind::tokens ? step.num_rows() : step.num_draws();
+}
+
+// Some columns of a buffer. Rows are padded to whole panels, so that kernels need no masks.
+struct Columns {
+  std::byte* data = nullptr;
+  std::ptrdiff_t stride = 0;  // numbers from one row to the next
+  int num_columns = 0;
+  Type type = Type::float32;
+  RowKind rows = RowKind::tokens;
+
+  float* wide(std::ptrdiff_t row) const { return reinterpret_cast<float*>(data) + row * stride; }
+  Bf16* narrow(std::ptrdiff_t row) const { return reinterpret_cast<Bf16*>(data) + row * stride; }
+  RowOut out(std::ptrdiff_t row) const {
+    return type == Type::float32 ? RowOut{wide(row), nullptr} : RowOut{nullptr, narrow(row)};
+  }
+};
+
+// A linear weight as panels of 32 outputs: [panels][inputs / 2][32][2], bfloat16. Where `halves` is set, a panel is 16
+// outputs of the first half of the weight and the 16 of the second half that they gate.
+struct PackedWeight {
+  Memory memory;
+  int num_outputs = 0;
+  int num_inputs = 0;
+  int num_panels = 0;
+
+  std::ptrdiff_t panel_stride() const { return std::ptrdiff_t{num_inputs} * kPanelColumns; }
+  const Bf16* panel(int index) const { return memory.as<Bf16>() + index * panel_stride(); }
+};
+
+// `weight`: float32 [outputs, inputs].
+PackedWeight pack_weight(const float* weight, int num_outputs, int num_inputs, bool halves, const Kernels& kernels);
+
+// Row `output` of the weight, as float32.
+void unpack_row(const PackedWeight& weight, int output, float* to);
+
+}  // namespace treadle

@@ -1,0 +1,47 @@
+// A device: a queue of steps, and the threads that run them one after another. Submitting never waits for a step.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "program.h"
+#include "team.h"
+
+namespace treadle {
+
+class Device {
+ public:
+  Device(int num_threads, std::vector<int> cpus);
+  ~Device();  // what is in the queue is done first
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  // The event of the step: events are numbered from 1 on, and happen in their order.
+  std::uint64_t submit(const Program& program, Step step);
+  bool is_done(std::uint64_t event) const;
+  void wait(std::uint64_t event) const;
+  void drain() const;
+
+ private:
+  struct Job {
+    const Program* program;
+    Step step;
+  };
+
+  void serve();
+
+  Team team_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::deque<Job> queue_;
+  std::uint64_t num_submitted_ = 0;
+  std::uint64_t num_done_ = 0;
+  bool ends_ = false;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace treadle

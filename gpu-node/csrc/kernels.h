@@ -1,0 +1,96 @@
+// What a processor level offers: one table of functions. Each level is the same source compiled for other instructions.
+//
+// Every number of an output is made by one fixed chain of operations that does not depend on how many rows a call has.
+// So a row gives the same bits whatever else is in the batch, however work is cut into tasks, on any number of threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "bf16.h"
+
+namespace treadle {
+
+constexpr int kPanelColumns = 32;      // outputs that a linear kernel makes together
+constexpr int kKeyColumns = 16;        // positions of a context whose scores are made together
+constexpr int kContextTile = 64;       // positions between two updates of a running softmax
+constexpr int kMaxQueries = 48;        // query vectors (rows times heads that share a KV head) of one attention task
+constexpr int kMaxHeadDim = 512;
+
+enum class Epilogue : std::int32_t {
+  store,     // float32
+  add,       // to the float32 that is there: the residual
+  silu_mul,  // the first half of a panel gates the second; bfloat16
+};
+
+// Rows of x times one panel of a packed weight: [inputs / 2][kPanelColumns][2].
+struct LinearTask {
+  const Bf16* x;
+  std::ptrdiff_t x_stride;
+  const Bf16* panel;
+  std::ptrdiff_t num_pairs;
+  int num_rows;
+  Epilogue epilogue;
+  void* out;
+  std::ptrdiff_t out_stride;
+};
+
+// A place for a row: float32 or bfloat16, whichever is not null.
+struct RowOut {
+  float* wide;
+  Bf16* narrow;
+};
+
+// The KV cache of one layer for one head. Keys [head_dim / 2][block_size][2], so that scores are a product with a
+// panel; values [block_size][head_dim].
+struct HeadCache {
+  const Bf16* data;
+  std::ptrdiff_t block_stride;
+  std::ptrdiff_t value_offset;  // of the values behind the keys of a block
+  int block_size;
+  int head_dim;
+};
+
+// Consecutive rows of one sequence, the heads that share a KV head, over the sequence's whole context.
+struct AttentionTask {
+  const float* q;
+  std::ptrdiff_t q_stride;
+  int num_rows;
+  int num_heads;
+  int first_position;  // of the first row; each row sees its own position and those before it
+  int window;  // positions that a row sees, the last of them its own
+  float scale;
+  HeadCache cache;
+  const std::int32_t* block_table;
+  RowOut out;
+  std::ptrdiff_t out_stride;
+  float* scratch;
+};
+
+// Floats of scratch that an attention task needs.
+constexpr std::size_t attention_scratch_floats(int head_dim) {
+  const std::size_t padded = (static_cast<std::size_t>(head_dim) + 15) / 16 * 16;
+  return kMaxQueries * (padded / 2 + kContextTile + padded + 2) + padded / 2 * kKeyColumns + 64;
+}
+
+struct Kernels {
+  const char* name;
+  void (*linear)(const LinearTask& task);
+  void (*attention)(const AttentionTask& task);
+  void (*rms_norm)(const float* x, const float* weight, float epsilon, int num_columns, RowOut out);
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float epsilon, int num_columns,
+                     RowOut out);
+  void (*relu)(const float* x, int num_columns, RowOut out);
+  void (*gelu)(const float* x, int num_columns, RowOut out);
+  void (*silu_mul)(const float* gate, const float* up, int num_columns, RowOut out);
+  void (*add)(const float* a, const float* b, int num_columns, float* out);
+  void (*rope)(float* x, const float* angles, int num_heads, int head_dim);
+  void (*round)(const float* x, int num_columns, Bf16* out);
+  // The first of the largest numbers, or -1 where one of them is not finite.
+  int (*argmax)(const float* x, int num_columns);
+};
+
+// The table called `name` (plain, avx2, avx512, amx), or the best one for an empty name; null if this machine lacks it.
+const Kernels* find_kernels(const char* name);
+
+}  // namespace treadle

@@ -1,0 +1,18 @@
+// The table of a level, from the kernels compiled for it.
+#pragma once
+
+#include "attention_kernel.h"
+#include "linear_kernel.h"
+#include "row_kernels.h"
+
+#ifndef TREADLE_LINEAR
+#define TREADLE_LINEAR linear
+#endif
+
+namespace treadle::TREADLE_LEVEL {
+
+extern const Kernels kTable;
+const Kernels kTable{TREADLE_NAME, TREADLE_LINEAR, attention, rms_norm, layer_norm, relu, gelu,
+                     silu_mul, add, rope, round, argmax};
+
+}  // namespace treadle::TREADLE_LEVEL

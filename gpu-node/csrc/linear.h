@@ -1,0 +1,34 @@
+// x times a packed weight, cut into tasks of some panels and some rows.
+#pragma once
+
+#include "buffer.h"
+#include "operator.h"
+
+namespace treadle {
+
+class Linear final : public Operator {
+ public:
+  Linear(const Kernels& kernels, Columns x, const PackedWeight& weight, Epilogue epilogue, Columns out)
+      : kernels_(kernels), x_(x), weight_(weight), epilogue_(epilogue), out_(out) {}
+
+  int num_tasks(const Step& step) const override;
+  void run(int task, const Step& step, Scratch& scratch) const override;
+
+ private:
+  // Enough rows that a panel is rarely read again, few enough that their inputs stay in a core's second cache.
+  static constexpr int kMaxRowsTogether = 240;
+  // With few rows a task is a piece of memory to read: long enough for the prefetchers to run ahead.
+  static constexpr std::ptrdiff_t kMinTaskBytes = 64 << 10;
+  static constexpr int kFewRows = 16;
+
+  int num_row_parts(const Step& step) const;
+  int panels_together(const Step& step) const;
+
+  const Kernels& kernels_;
+  Columns x_;
+  const PackedWeight& weight_;
+  Epilogue epilogue_;
+  Columns out_;
+};
+
+}  // namespace treadle

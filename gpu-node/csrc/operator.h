@@ -1,0 +1,29 @@
+// One operation of a program, with everything it touches resolved when the program is made.
+#pragma once
+
+#include <vector>
+
+#include "memory.h"
+#include "step.h"
+
+namespace treadle {
+
+// What a thread has for itself while it works on a task.
+struct Scratch {
+  Memory attention;
+  std::vector<std::byte> staging;
+};
+
+// The tasks of an operator may run in any order and on any thread; all of them end before the next operator begins.
+class Operator {
+ public:
+  Operator() = default;
+  Operator(const Operator&) = delete;
+  Operator& operator=(const Operator&) = delete;
+  virtual ~Operator() = default;
+
+  virtual int num_tasks(const Step& step) const = 0;
+  virtual void run(int task, const Step& step, Scratch& scratch) const = 0;
+};
+
+}  // namespace treadle

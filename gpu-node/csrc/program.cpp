@@ -1,0 +1,45 @@
+#include "program.h"
+
+#include <cstring>
+#include <stdexcept>
+
+namespace treadle {
+
+Program::Program(const Kernels& kernels, const Limits& limits, const CacheShape& cache, int rows_together)
+    : kernels_(kernels), limits_(limits), rows_together_(rows_together), cache_(cache) {
+  add_operator<CopyBlocks>(cache_);
+}
+
+int Program::add_buffer(RowKind rows, Type type, int num_columns) {
+  const std::ptrdiff_t stride = (num_columns + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+  const std::ptrdiff_t num_rows = rows == RowKind::tokens ? limits_.max_rows : limits_.max_draws;
+  const std::size_t number_bytes = type == Type::float32 ? sizeof(float) : sizeof(Bf16);
+  Memory memory(static_cast<std::size_t>(num_rows * stride) * number_bytes);
+  std::byte* data = memory.as<std::byte>();
+  buffers_.push_back({std::move(memory), Columns{data, stride, num_columns, type, rows}});
+  return static_cast<int>(buffers_.size()) - 1;
+}
+
+int Program::add_weight(const float* weight, int num_outputs, int num_inputs, bool halves) {
+  weights_.push_back(pack_weight(weight, num_outputs, num_inputs, halves, kernels_));
+  return static_cast<int>(weights_.size()) - 1;
+}
+
+int Program::add_constant(const float* values, std::int64_t num_values) {
+  Memory memory(static_cast<std::size_t>(num_values) * sizeof(float));
+  std::memcpy(memory.as<float>(), values, static_cast<std::size_t>(num_values) * sizeof(float));
+  constants_.push_back(std::move(memory));
+  return static_cast<int>(constants_.size()) - 1;
+}
+
+Columns Program::columns(int buffer, int first, int num_columns) const {
+  Columns columns = buffers_.at(buffer).all;
+  if (first < 0 || num_columns < 1 || first + num_columns > columns.num_columns)
+    throw std::out_of_range("columns outside of their buffer");
+  const std::size_t number_bytes = columns.type == Type::float32 ? sizeof(float) : sizeof(Bf16);
+  columns.data += first * number_bytes;
+  columns.num_columns = num_columns;
+  return columns;
+}
+
+}  // namespace treadle

@@ -1,0 +1,53 @@
+// A model for one device: its memory, planned once for the largest step, and its operators in their order.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "attention.h"
+#include "buffer.h"
+#include "linear.h"
+#include "operator.h"
+
+namespace treadle {
+
+class Program {
+ public:
+  Program(const Kernels& kernels, const Limits& limits, const CacheShape& cache, int rows_together);
+
+  int add_buffer(RowKind rows, Type type, int num_columns);
+  int add_weight(const float* weight, int num_outputs, int num_inputs, bool halves);
+  int add_constant(const float* values, std::int64_t num_values);
+
+  Columns columns(int buffer, int first, int num_columns) const;
+  const PackedWeight& weight(int index) const { return weights_.at(index); }
+  const float* constant(int index) const { return constants_.at(index).as<float>(); }
+  const Kernels& kernels() const { return kernels_; }
+  const Cache& cache() const { return cache_; }
+
+  template <typename T, typename... Arguments>
+  void add_operator(Arguments&&... arguments) {
+    operators_.push_back(std::make_unique<T>(std::forward<Arguments>(arguments)...));
+  }
+
+  Step make_step(const StepInput& input) const { return Step(input, limits_, cache_.shape(), rows_together_); }
+  const std::vector<std::unique_ptr<Operator>>& operators() const { return operators_; }
+
+ private:
+  struct Buffer {
+    Memory memory;
+    Columns all;
+  };
+
+  const Kernels& kernels_;
+  Limits limits_;
+  int rows_together_;  // of one sequence, in an attention task
+  Cache cache_;
+  std::vector<Buffer> buffers_;
+  std::deque<PackedWeight> weights_;  // operators keep references
+  std::vector<Memory> constants_;
+  std::vector<std::unique_ptr<Operator>> operators_;
+};
+
+}  // namespace treadle

@@ -1,0 +1,65 @@
+#include "row_operators.h"
+
+#include <algorithm>
+
+namespace treadle {
+
+int RowOperator::num_tasks(const Step& step) const {
+  return (num_rows_of(rows_, step) + kRowsTogether - 1) / kRowsTogether;
+}
+
+void RowOperator::run(int task, const Step& step, Scratch&) const {
+  const int end = std::min((task + 1) * kRowsTogether, num_rows_of(rows_, step));
+  for (int row = task * kRowsTogether; row < end; ++row) run_row(row, step);
+}
+
+void Embedding::run_row(int row, const Step& step) const {
+  const auto& indices = index_ == Index::token_ids ? step.token_ids : step.positions;
+  unpack_row(table_, indices[row], out_.wide(row));
+}
+
+void RmsNorm::run_row(int row, const Step&) const {
+  kernels_.rms_norm(x_.wide(row), weight_, epsilon_, x_.num_columns, out_.out(row));
+}
+
+void LayerNorm::run_row(int row, const Step&) const {
+  kernels_.layer_norm(x_.wide(row), weight_, bias_, epsilon_, x_.num_columns, out_.out(row));
+}
+
+void HeadNorm::run_row(int row, const Step&) const {
+  float normed[kMaxHeadDim + kPanelColumns];  // a vector may run over the end, where the next head begins
+  for (float* head = x_.wide(row); head != x_.wide(row) + x_.num_columns; head += head_dim_) {
+    kernels_.rms_norm(head, weight_, epsilon_, head_dim_, {normed, nullptr});
+    std::copy(normed, normed + head_dim_, head);
+  }
+}
+
+void AddBias::run_row(int row, const Step&) const {
+  kernels_.add(x_.wide(row), bias_, x_.num_columns, x_.wide(row));
+}
+
+void Activation::run_row(int row, const Step&) const { kernel_(x_.wide(row), x_.num_columns, out_.out(row)); }
+
+void SiluMul::run_row(int row, const Step&) const {
+  kernels_.silu_mul(gate_.wide(row), up_.wide(row), out_.num_columns, out_.out(row));
+}
+
+void Add::run_row(int row, const Step&) const {
+  kernels_.add(a_.wide(row), b_.wide(row), out_.num_columns, out_.wide(row));
+}
+
+void Round::run_row(int row, const Step&) const { kernels_.round(x_.wide(row), x_.num_columns, out_.narrow(row)); }
+
+void SelectDraws::run_row(int row, const Step& step) const {
+  const float* from = x_.wide(step.draw_rows[row]);
+  std::copy(from, from + x_.num_columns, out_.wide(row));
+}
+
+void Draw::run_row(int row, const Step& step) const {
+  const float* logits = logits_.wide(row);
+  step.tokens[row] = kernels_.argmax(logits, logits_.num_columns);
+  if (step.logits != nullptr)
+    std::copy(logits, logits + logits_.num_columns, step.logits + std::ptrdiff_t{row} * logits_.num_columns);
+}
+
+}  // namespace treadle

@@ -1,0 +1,171 @@
+// Operators that treat each row by itself.
+#pragma once
+
+#include "buffer.h"
+#include "operator.h"
+
+namespace treadle {
+
+class RowOperator : public Operator {
+ public:
+  explicit RowOperator(RowKind rows) : rows_(rows) {}
+  int num_tasks(const Step& step) const final;
+  void run(int task, const Step& step, Scratch& scratch) const final;
+
+ protected:
+  virtual void run_row(int row, const Step& step) const = 0;
+
+ private:
+  static constexpr int kRowsTogether = 4;
+
+  RowKind rows_;
+};
+
+class Embedding final : public RowOperator {
+ public:
+  enum class Index : std::int32_t { token_ids, positions };
+
+  Embedding(const PackedWeight& table, Index index, Columns out)
+      : RowOperator(out.rows), table_(table), index_(index), out_(out) {}
+
+ private:
+  void run_row(int row, const Step& step) const override;
+
+  const PackedWeight& table_;
+  Index index_;
+  Columns out_;
+};
+
+class RmsNorm final : public RowOperator {
+ public:
+  RmsNorm(const Kernels& kernels, Columns x, const float* weight, float epsilon, Columns out)
+      : RowOperator(out.rows), kernels_(kernels), x_(x), weight_(weight), epsilon_(epsilon), out_(out) {}
+
+ private:
+  void run_row(int row, const Step& step) const override;
+
+  const Kernels& kernels_;
+  Columns x_;
+  const float* weight_;
+  float epsilon_;
+  Columns out_;
+};
+
+class LayerNorm final : public RowOperator {
+ public:
+  LayerNorm(const Kernels& kernels, Columns x, const float* weight, const float* bias, float epsilon, Columns out)
+      : RowOperator(out.rows), kernels_(kernels), x_(x), weight_(weight), bias_(bias), epsilon_(epsilon), out_(out) {}
+
+ private:
+  void run_row(int row, const Step& step) const override;
+
+  const Kernels& kernels_;
+  Columns x_;
+  const float *weight_, *bias_;
+  float epsilon_;
+  Columns out_;
+};
+
+// The norm of each head by itself, in place.
+class HeadNorm final : public RowOperator {
+ public:
+  HeadNorm(const Kernels& kernels, Columns x, const float* weight, float epsilon, int head_dim)
+      : RowOperator(x.rows), kernels_(kernels), x_(x), weight_(weight), epsilon_(epsilon), head_dim_(head_dim) {}
+
+ private:
+  void run_row(int row, const Step& step) const override;
+
+  const Kernels& kernels_;
+  Columns x_;
+  const float* weight_;
+  float epsilon_;
+  int head_dim_;
+};
+
+// Adds the same numbers to each row, in place.
+class AddBias final : public RowOperator {
+ public:
+  AddBias(const Kernels& kernels, Columns x, const float* bias)
+      : RowOperator(x.rows), kernels_(kernels), x_(x), bias_(bias) {}
+
+ private:
+  void run_row(int row, const Step& step) const override;
+
+  const Kernels& kernels_;
+  Columns x_;
+  const float* bias_;
+};
+
+// ReLU or GELU.
+class Activation final : public RowOperator {
+ public:
+  using Kernel = void (*)(const float* x, int num_columns, RowOut out);
+
+  Activation(Kernel kernel, Columns x, Columns out) : RowOperator(out.rows), kernel_(kernel), x_(x), out_(out) {}
+
+ private:
+  void run_row(int row, const Step& step) const override;
+
+  Kernel kernel_;
+  Columns x_, out_;
+};
+
+class SiluMul final : public RowOperator {
+ public:
+  SiluMul(const Kernels& kernels, Columns gate, Columns up, Columns out)
+      : RowOperator(out.rows), kernels_(kernels), gate_(gate), up_(up), out_(out) {}
+
+ private:
+  void run_row(int row, const Step& step) const override;
+
+  const Kernels& kernels_;
+  Columns gate_, up_, out_;
+};
+
+class Add final : public RowOperator {
+ public:
+  Add(const Kernels& kernels, Columns a, Columns b, Columns out)
+      : RowOperator(out.rows), kernels_(kernels), a_(a), b_(b), out_(out) {}
+
+ private:
+  void run_row(int row, const Step& step) const override;
+
+  const Kernels& kernels_;
+  Columns a_, b_, out_;
+};
+
+class Round final : public RowOperator {
+ public:
+  Round(const Kernels& kernels, Columns x, Columns out)
+      : RowOperator(out.rows), kernels_(kernels), x_(x), out_(out) {}
+
+ private:
+  void run_row(int row, const Step& step) const override;
+
+  const Kernels& kernels_;
+  Columns x_, out_;
+};
+
+class SelectDraws final : public RowOperator {
+ public:
+  SelectDraws(Columns x, Columns out) : RowOperator(RowKind::draws), x_(x), out_(out) {}
+
+ private:
+  void run_row(int row, const Step& step) const override;
+
+  Columns x_, out_;
+};
+
+// The last operator: the most likely token of each row, and the logits themselves for who wants to sample.
+class Draw final : public RowOperator {
+ public:
+  Draw(const Kernels& kernels, Columns logits) : RowOperator(RowKind::draws), kernels_(kernels), logits_(logits) {}
+
+ private:
+  void run_row(int row, const Step& step) const override;
+
+  const Kernels& kernels_;
+  Columns logits_;
+};
+
+}  // namespace treadle

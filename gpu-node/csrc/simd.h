@@ -1,0 +1,182 @@
+// Vectors of one processor level, in the compiler's own vector types. Included by the level files only, each of which
+// sets TREADLE_LEVEL (a namespace, so that no function of one level is ever taken for that of another), TREADLE_LANES
+// and TREADLE_DOT (whether there is a bfloat16 dot product).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#include "kernels.h"
+
+#define TREADLE_INLINE static inline __attribute__((always_inline))
+#define TREADLE_INLINE_MEMBER inline __attribute__((always_inline))
+
+namespace treadle::TREADLE_LEVEL {
+
+constexpr int kLanes = TREADLE_LANES;
+
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+typedef std::int32_t Ints __attribute__((vector_size(4 * kLanes)));
+typedef std::uint32_t Bits __attribute__((vector_size(4 * kLanes)));
+typedef Bf16 Halves __attribute__((vector_size(2 * kLanes)));
+
+template <typename T>
+TREADLE_INLINE T load(const void* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+template <typename T>
+TREADLE_INLINE void store(void* to, T value) {
+  std::memcpy(to, &value, sizeof value);
+}
+
+template <typename To, typename From>
+TREADLE_INLINE To bit_cast(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  return load<To>(&from);
+}
+
+TREADLE_INLINE Floats broadcast(float value) { return Floats{} + value; }
+
+TREADLE_INLINE Floats load_bf16(const Bf16* from) {
+  return bit_cast<Floats>(__builtin_convertvector(load<Halves>(from), Bits) << 16);
+}
+
+// Round to nearest, ties to even; a NaN stays one.
+TREADLE_INLINE void store_bf16(Bf16* to, Floats value) {
+#if TREADLE_DOT
+  store(to, _mm512_cvtneps_pbh(value));
+#else
+  const Bits bits = bit_cast<Bits>(value);
+  const Bits rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  store(to, __builtin_convertvector(value == value ? rounded : (bits >> 16) | 0x40, Halves));
+#endif
+}
+
+TREADLE_INLINE Bf16 to_bf16(float value) {
+  const auto bits = bit_cast<std::uint32_t>(value);
+  return static_cast<Bf16>(value == value ? (bits + 0x7fff + ((bits >> 16) & 1)) >> 16 : (bits >> 16) | 0x40);
+}
+
+TREADLE_INLINE float to_float(Bf16 value) { return bit_cast<float>(static_cast<std::uint32_t>(value) << 16); }
+
+// In each lane: sum + x0 * w0 + x1 * w1, for the pair (x0, x1) and the lane's own pair (w0, w1).
+TREADLE_INLINE Floats add_pair(Floats sum, Bits x, Bits w) {
+#if TREADLE_DOT
+  return _mm512_dpbf16_ps(sum, bit_cast<__m512bh>(x), bit_cast<__m512bh>(w));
+#else
+  sum += bit_cast<Floats>(x << 16) * bit_cast<Floats>(w << 16);
+  sum += bit_cast<Floats>(x & 0xffff0000u) * bit_cast<Floats>(w & 0xffff0000u);
+  return sum;
+#endif
+}
+
+TREADLE_INLINE Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+
+template <int Lanes>
+struct Vector {
+  typedef float Type __attribute__((vector_size(4 * Lanes)));
+};
+
+// Combines all lanes, half with half: the same order on every call.
+template <int Lanes, typename Combine>
+TREADLE_INLINE float fold(typename Vector<Lanes>::Type value, Combine combine) {
+  if constexpr (Lanes == 1) {
+    return value[0];
+  } else {
+    struct Both {
+      typename Vector<Lanes / 2>::Type low, high;
+    };
+    const Both both = bit_cast<Both>(value);
+    return fold<Lanes / 2>(combine(both.low, both.high), combine);
+  }
+}
+
+struct Sum {
+  template <typename T>
+  TREADLE_INLINE_MEMBER T operator()(T a, T b) const { return a + b; }
+};
+
+struct Most {
+  template <typename T>
+  TREADLE_INLINE_MEMBER T operator()(T a, T b) const { return a > b ? a : b; }
+};
+
+TREADLE_INLINE float total(Floats value) { return fold<kLanes>(value, Sum{}); }
+
+TREADLE_INLINE float largest(Floats value) { return fold<kLanes>(value, Most{}); }
+
+TREADLE_INLINE Ints lane_numbers() {
+  Ints numbers;
+  for (int lane = 0; lane < kLanes; ++lane) numbers[lane] = lane;
+  return numbers;
+}
+
+// e ** x within 2 units in the last place: 2 ** n times a polynomial on [-ln 2 / 2, ln 2 / 2] (Cephes). 0 below the
+// normal numbers, infinite above 2 ** 127; a NaN stays one.
+TREADLE_INLINE Floats exponential(Floats x) {
+  constexpr float kLeast = -87.33654F, kMost = 88.37626F, kRound = 12582912.0F;  // 1.5 * 2 ** 23 rounds to an integer
+  const Floats clamped = x < kLeast ? broadcast(kLeast) : x > kMost ? broadcast(kMost) : x;
+  const Floats shifted = clamped * 1.44269504F + kRound;
+  const Floats n = shifted - kRound;
+  const Floats r = clamped - n * 0.693359375F + n * 2.12194440e-4F;
+  Floats p = r * 1.9875691500e-4F + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = p * (r * r) + r + 1.0F;
+  const Floats power = bit_cast<Floats>((bit_cast<Ints>(shifted) - bit_cast<Ints>(broadcast(kRound)) + 127) << 23);
+  return x < kLeast ? broadcast(0.0F) : x > kMost ? broadcast(__builtin_inff()) : p * power;
+}
+
+TREADLE_INLINE Floats silu(Floats x) { return x / (1.0F + exponential(-x)); }
+
+// sums[r][p * V + v] = products of row r of `a` with columns v * kLanes... of panel p, pair after pair in their order.
+template <int R, int P, int V>
+TREADLE_INLINE void multiply_panels(const Bf16* a, std::ptrdiff_t a_stride, const Bf16* const* panels,
+                                    std::ptrdiff_t stride, std::ptrdiff_t num_pairs, Floats (&sums)[R][P * V]) {
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < P * V; ++v) sums[r][v] = Floats{};
+  for (std::ptrdiff_t pair = 0; pair < num_pairs; ++pair) {
+    Bits w[P * V];
+#pragma GCC unroll 8
+    for (int v = 0; v < P * V; ++v) w[v] = load<Bits>(panels[v / V] + pair * stride + v % V * kPair * kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const Bits x = Bits{} + load<std::uint32_t>(a + r * a_stride + kPair * pair);
+#pragma GCC unroll 8
+      for (int v = 0; v < P * V; ++v) sums[r][v] = add_pair(sums[r][v], x, w[v]);
+    }
+  }
+}
+
+// Calls body.run<R>(first_row) for consecutive groups of at most Most rows, of nearly the same size.
+template <int R, typename Body>
+TREADLE_INLINE void run_rows(const Body& body, int first, int num_rows) {
+  if (num_rows == R) {
+    body.template run<R>(first);
+  } else if constexpr (R > 1) {
+    run_rows<R - 1>(body, first, num_rows);
+  }
+}
+
+template <int Most, typename Body>
+TREADLE_INLINE void for_row_groups(const Body& body, int num_rows) {
+  for (int first = 0, left = num_rows; left > 0;) {
+    const int num_groups = (left + Most - 1) / Most;
+    const int size = (left + num_groups - 1) / num_groups;
+    run_rows<Most>(body, first, size);
+    first += size;
+    left -= size;
+  }
+}
+
+}  // namespace treadle::TREADLE_LEVEL

@@ -1,0 +1,60 @@
+// Threads that run a program together: each operator's tasks are taken by whoever is free, and nobody begins the next
+// operator before all tasks of this one are done.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "operator.h"
+#include "program.h"
+
+namespace treadle {
+
+// A number that threads wait for to change: awake for a moment, then asleep.
+class Signal {
+ public:
+  std::uint32_t value() const { return value_.load(std::memory_order_acquire); }
+  void raise();
+  void wait_beyond(std::uint32_t seen) const;
+
+ private:
+  // Longer than two threads of an undisturbed team come apart. Where threads share a core with others, or with each
+  // other, whoever waits any longer takes the time that the one it waits for needs.
+  static constexpr std::chrono::microseconds kAwake{8};
+  static constexpr int kSpins = 16;  // between two looks at the clock
+
+  std::atomic<std::uint32_t> value_{0};
+};
+
+class Team {
+ public:
+  // The caller of `run` is the first thread of the team; `cpus` is empty, or says where each thread stays.
+  Team(int num_threads, std::vector<int> cpus);
+  ~Team();
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+
+  void run(const Program& program, const Step& step);
+  void pin(int member) const;
+
+ private:
+  void serve(int member);
+  void work(int member);
+  void meet();
+
+  std::vector<int> cpus_;
+  int num_threads_;
+  std::vector<Scratch> scratch_;  // one a thread
+  const Program* program_ = nullptr;
+  const Step* step_ = nullptr;
+  bool ends_ = false;
+  Signal start_, met_;
+  alignas(64) std::atomic<int> next_task_{0};
+  alignas(64) std::atomic<int> num_waiting_{0};
+  std::vector<std::thread> helpers_;  // last: they use all of the above
+};
+
+}  // namespace treadle

@@ -1,0 +1,185 @@
+"""The fast executor for processors: bfloat16 weights and KV cache, a C++ device that runs steps without Python."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from gpu_node.engine.model import LoadedModel
+from gpu_node.engine.plan import BlockCopy, Draw, ScheduledSequence, StepPlan, StepResult
+from gpu_node.executors.cpu_lowering import UnsupportedOperatorError, lower
+from gpu_node.executors.executor import num_kv_blocks
+from gpu_node.executors.reference import NOT_FINITE
+from gpu_node.executors.sampler import sample
+from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, CpuStep, Int32s, Limits
+from gpu_node.models.checkpoint import open_checkpoint
+from gpu_node.models.config import ModelConfig
+from gpu_node.models.families import build_program
+from gpu_node.models.weights import load_weights
+from shared.config import EngineOptions, ModelSpec
+from shared.model_file import ModelFileError, checked_path
+
+_BFLOAT16_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RunningStep:
+    """A step in the device's queue."""
+
+    event: int
+    step: CpuStep
+    """Keeps the memory alive that the device writes to."""
+    drawing: tuple[tuple[int, Draw], ...]
+    """Sequence id and draw of each row of the logits."""
+    submitted_s: float
+
+
+class CpuExecutor:
+    """Weights and KV blocks of one model on a CPU device. `submit` and `collect` let several steps be in the queue."""
+
+    device = "cpu"
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        num_threads: int,
+        cpus: Sequence[int] = (),
+        *,
+        level: str = "",
+        fuse: bool = True,
+    ) -> None:
+        """``cpus`` pins threads; ``level`` and ``fuse`` choose plainer kernels and the plain path, for comparison."""
+        self._options = options
+        self._level = level
+        self._fuse = fuse
+        self._program: CpuProgram | None = None
+        self._vocab_size = 0
+        self._device = CpuDevice(num_threads, cpus)
+        self._programs: list[CpuProgram] = []  # the loaded one; a list, so that `_close` sees what is in it then
+        self._close = weakref.finalize(self, _close, self._device, self._programs)
+
+    def close(self) -> None:
+        """Finish the queue, end the threads and free the memory."""
+        self._close()
+
+    def load_model(self, spec: ModelSpec) -> LoadedModel:
+        """Read a model, pack its weights and make an empty KV cache. Both models are in memory for a moment.
+
+        Raises `ModelFileError` or `ModelTooLargeError`; then what was loaded before is still there.
+        """
+        checkpoint = open_checkpoint(checked_path(spec))
+        config = checkpoint.config
+        model = self._sized(spec, config)
+        program = build_program(config)
+        weights = load_weights(checkpoint, program)
+        limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
+        cache = CacheShape(config.num_layers, model.num_blocks, model.block_size, config.num_kv_heads, config.head_dim)
+        fresh = CpuProgram(limits, cache, config.num_heads // config.num_kv_heads, self._level)
+        try:
+            lower(program, weights, fresh, model.max_model_len, fuse=self._fuse)
+        except BaseException as error:
+            fresh.close()
+            if isinstance(error, UnsupportedOperatorError):
+                raise ModelFileError(f"{checkpoint.path}: {error}") from error
+            raise
+        self._device.drain()
+        for old in self._programs:
+            old.close()
+        self._programs[:] = [fresh]
+        self._program, self._vocab_size = fresh, config.vocab_size
+        return model
+
+    def run(self, plan: StepPlan) -> StepResult:
+        """Compute one step; logits are made only for the rows that draw a token."""
+        return self.collect(self.submit(plan))
+
+    def submit(self, plan: StepPlan) -> RunningStep:
+        """Queue a step behind those before it; returns at once."""
+        submitted_s = perf_counter()
+        needs_logits = any(part.draw is not None and part.draw.sampling.temperature != 0 for part in plan.sequences)
+        step = self._step(plan.sequences, plan.copies, needs_logits=needs_logits)
+        assert self._program is not None
+        event = self._device.submit(self._program, step)
+        drawing = tuple((part.sequence_id, part.draw) for part in plan.sequences if part.draw is not None)
+        return RunningStep(event, step, drawing, submitted_s)
+
+    def is_done(self, running: RunningStep) -> bool:
+        """Whether `collect` would return at once."""
+        return self._device.is_done(running.event)
+
+    def collect(self, running: RunningStep) -> StepResult:
+        """Wait for a step and draw its tokens; greedy ones were drawn on the device."""
+        self._device.wait(running.event)
+        tokens: list[int | None] = [None if token < 0 else token for token in running.step.tokens.tolist()]
+        sampled = [row for row, (_, draw) in enumerate(running.drawing) if draw.sampling.temperature != 0]
+        if sampled:
+            assert running.step.logits is not None
+            logits = torch.from_numpy(running.step.logits)[sampled]
+            with torch.inference_mode():
+                drawn = sample(logits, [running.drawing[row][1] for row in sampled])
+            for row, token in zip(sampled, drawn, strict=True):
+                tokens[row] = token
+        outcome = [(sequence_id, token) for (sequence_id, _), token in zip(running.drawing, tokens, strict=True)]
+        return StepResult(
+            token_ids={sequence_id: token for sequence_id, token in outcome if token is not None},
+            duration_s=perf_counter() - running.submitted_s,
+            errors={sequence_id: NOT_FINITE for sequence_id, token in outcome if token is None},
+        )
+
+    def logits(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
+        """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""
+        step = self._step(sequences, (), needs_logits=True)
+        assert self._program is not None
+        assert step.logits is not None
+        self._device.wait(self._device.submit(self._program, step))
+        return torch.from_numpy(step.logits)
+
+    def _step(
+        self, sequences: Sequence[ScheduledSequence], copies: Sequence[BlockCopy], *, needs_logits: bool
+    ) -> CpuStep:
+        num_rows = _int32([len(part.token_ids) for part in sequences])
+        ends = np.cumsum(num_rows, dtype=np.int32)
+        draws = np.array([part.draw is not None for part in sequences], dtype=np.bool_)
+        num_draws = int(draws.sum())
+        return CpuStep(
+            starts=_int32([part.start for part in sequences]),
+            num_rows=num_rows,
+            num_blocks=_int32([len(part.block_table) for part in sequences]),
+            block_tables=_int32(list(chain.from_iterable(part.block_table for part in sequences))),
+            token_ids=_int32(list(chain.from_iterable(part.token_ids for part in sequences))),
+            draw_rows=ends[draws] - 1,
+            copies=_int32([(copy.source, copy.destination) for copy in copies]),
+            tokens=np.empty(num_draws, dtype=np.int32),
+            logits=np.empty((num_draws, self._vocab_size), dtype=np.float32) if needs_logits else None,
+        )
+
+    def _sized(self, spec: ModelSpec, config: ModelConfig) -> LoadedModel:
+        block_size = self._options.block_size
+        block_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * block_size * _BFLOAT16_BYTES
+        max_model_len = min(spec.max_model_len, config.context_length)
+        return LoadedModel(
+            name=spec.name,
+            num_blocks=num_kv_blocks(self._options.kv_cache_bytes, block_bytes, block_size, max_model_len, spec.name),
+            block_size=block_size,
+            block_bytes=block_bytes,
+            max_model_len=max_model_len,
+            vocab_size=config.vocab_size,
+            eos_token_ids=config.eos_token_ids,
+        )
+
+
+def _int32(values: list[int] | list[tuple[int, int]]) -> Int32s:
+    return np.array(values, dtype=np.int32)
+
+
+def _close(device: CpuDevice, programs: list[CpuProgram]) -> None:
+    device.close()
+    for program in programs:
+        program.close()
+    programs.clear()

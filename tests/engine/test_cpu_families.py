@@ -1,0 +1,136 @@
+"""Programs of every family on the CPU device, against the interpreter with the same weights, rounded to bfloat16."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpu_node.executors.cpu_lowering import UnsupportedOperatorError, lower
+from gpu_node.executors.interpreter import Device, StepInputs, run_program
+from gpu_node.graph.program import Program
+from gpu_node.kernels import cpu
+from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, CpuStep, Limits
+from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
+from gpu_node.models.config import Family, ModelConfig, Rope
+from gpu_node.models.families import build_program
+
+HEADS, KV_HEADS, HEAD_DIM, LAYERS, VOCAB, LENGTH = 4, 2, 24, 2, 90, 80
+BLOCK_SIZE, NUM_BLOCKS = 16, 20
+TOLERANCE = 0.03
+"""Some ten products of inputs rounded to 8 bits, one behind the other, in weights of ordinary size."""
+
+CONFIGS: dict[str, dict[str, object]] = {
+    "llama3": {
+        "family": Family.LLAMA,
+        "rope": Rope(10_000.0, tuple(1.0 + 0.5 * pair for pair in range(HEAD_DIM // 2))),
+    },
+    "mistral": {"family": Family.MISTRAL, "windows": (7,) * LAYERS},
+    "qwen2": {"family": Family.QWEN2, "windows": (None, 20)},
+    "qwen3": {"family": Family.QWEN3},
+    "opt": {"family": Family.OPT, "rope": None},
+    "gpt2": {"family": Family.GPT2, "rope": None},
+    "mixtral": {"family": Family.MIXTRAL, "num_experts": 4, "num_experts_per_token": 2},
+}
+
+
+def config(**different: object) -> ModelConfig:
+    numbers = {
+        "num_layers": LAYERS,
+        "hidden_size": 64,
+        "num_heads": HEADS,
+        "num_kv_heads": KV_HEADS,
+        "head_dim": HEAD_DIM,
+        "intermediate_size": 72,
+        "vocab_size": VOCAB,
+        "context_length": LENGTH,
+        "norm_epsilon": 1e-5,
+        "tied_embedding": True,
+        "eos_token_ids": frozenset[int](),
+        "rope": Rope(10_000.0),
+    }
+    return ModelConfig(**numbers | different)  # type: ignore[arg-type]
+
+
+def random_weights(model: ModelConfig, program: Program) -> dict[str, torch.Tensor]:
+    torch.manual_seed(2)
+    weights = {}
+    for weight in program.weights:
+        values = torch.randn(weight.shape) * weight.shape[-1] ** -0.5
+        if len(weight.shape) == 1 and not weight.name.endswith("_bias"):
+            values = 1 + 0.2 * torch.randn(weight.shape)
+        weights[weight.name] = values.bfloat16().float()
+    if model.rope is not None and model.rope.factors:
+        weights["rope_factors"] = torch.tensor(model.rope.factors)
+    return weights
+
+
+def steps() -> list[tuple[list[PagedSequence], list[int]]]:
+    """A prompt and a chunk of another; then a decode and the rest of the other."""
+    tables = [[3, 1, 4, 9, 2], [5, 8, 7, 6, 10]]
+    sizes = [[(0, 50), (0, 9)], [(50, 1), (9, 60)]]
+    numbers = np.random.default_rng(4)
+    parts = [[PagedSequence(*size, table) for size, table in zip(step, tables, strict=True)] for step in sizes]
+    return [(part, numbers.integers(0, VOCAB, sum(s.num_rows for s in part)).tolist()) for part in parts]
+
+
+def int32(values: list[int]) -> cpu.Int32s:
+    return np.array(values, dtype=np.int32)
+
+
+def on_device(
+    device: CpuDevice, model: ModelConfig, program: Program, weights: dict[str, torch.Tensor], fuse: bool
+) -> list[torch.Tensor]:
+    cache = CacheShape(LAYERS, NUM_BLOCKS, BLOCK_SIZE, model.num_kv_heads, HEAD_DIM)
+    lowered = CpuProgram(Limits(128, 128, LENGTH, VOCAB), cache, HEADS // model.num_kv_heads)
+    outputs = []
+    try:
+        lower(program, weights, lowered, LENGTH, fuse=fuse)
+        for sequences, token_ids in steps():
+            rows = int32([sequence.num_rows for sequence in sequences])
+            logits = np.empty((len(rows), VOCAB), dtype=np.float32)
+            step = CpuStep(
+                starts=int32([sequence.start for sequence in sequences]),
+                num_rows=rows,
+                num_blocks=int32([len(sequence.block_table) for sequence in sequences]),
+                block_tables=int32([block for sequence in sequences for block in sequence.block_table]),
+                token_ids=int32(token_ids),
+                draw_rows=np.cumsum(rows, dtype=np.int32) - 1,
+                copies=int32([]),
+                tokens=np.empty(len(rows), dtype=np.int32),
+                logits=logits,
+            )
+            device.wait(device.submit(lowered, step))
+            outputs.append(torch.from_numpy(logits))
+    finally:
+        lowered.close()
+    return outputs
+
+
+def expected(model: ModelConfig, program: Program, weights: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    shape = (NUM_BLOCKS, 2, BLOCK_SIZE, model.num_kv_heads, HEAD_DIM)
+    memory = Device(weights, [torch.zeros(shape) for _ in range(LAYERS)])
+    outputs = []
+    for sequences, token_ids in steps():
+        ends = np.cumsum([sequence.num_rows for sequence in sequences])
+        inputs = StepInputs(torch.tensor(token_ids), paged_batch(sequences, BLOCK_SIZE), torch.from_numpy(ends - 1))
+        with torch.inference_mode():
+            outputs.append(run_program(program, memory, inputs))
+    return outputs
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_program_computes_the_same_on_the_device(name: str) -> None:
+    model = config(**CONFIGS[name])
+    program = build_program(model)
+    weights = random_weights(model, program)
+    with CpuDevice(2) as device:
+        if model.num_experts:
+            with pytest.raises(UnsupportedOperatorError, match="no kernel for 'route'; the reference"):
+                on_device(device, model, program, weights, fuse=True)
+            return
+        joined = on_device(device, model, program, weights, fuse=True)
+        plain = on_device(device, model, program, weights, fuse=False)
+    for ours, plainly, theirs in zip(joined, plain, expected(model, program, weights), strict=True):
+        assert float((ours - theirs).norm() / theirs.norm()) < TOLERANCE
+        assert ours.equal(plainly)
