@@ -2,7 +2,7 @@
 
 Prints one JSON line for what the machine can do (bytes read and bfloat16 multiplications a second with the same number
 of threads), then one line a point: the best possible time by these two rates, and the share of it that was reached.
-Prompts are random, greedy, of equal length, and all there from the start: `tools/bench_vllm_cpu.py` asks vLLM the same.
+Prompts are random, greedy, of equal length, and all there from the start: `engine_vs_vllm.py` asks vLLM the same.
 
     python benchmarks/engine_points.py --points 1x32x128,8x128x128 --threads 2 --executor cpu
 """
@@ -145,9 +145,9 @@ def main() -> None:
         seconds = statistics.median(measure(engine, point, numbers) for _ in range(arguments.repeat))
         line = {
             "executor": arguments.executor,
-            **dict(zip(("requests", "input", "output"), point, strict=True)),
+            "point": "x".join(map(str, point)),
             "seconds": round(seconds, 3),
-            "output_tok_s": round(point[0] * point[2] / seconds, 1),
+            "tok_s": round(point[0] * point[2] / seconds, 1),
             "roofline_share": round(roofline_s(config, point, rates) / seconds, 3),
             "load": round(os.getloadavg()[0], 2),
         }

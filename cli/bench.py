@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from cli.bench_paging import paging
 from cli.bench_serve import LoadResult, LoadSpec, run_load, served_models
 from cli.percentiles import PERCENTS
 from cli.tables import print_table
@@ -20,7 +21,10 @@ _AT_LEAST_ONE = click.IntRange(min=1)
 
 @click.group("bench")
 def command() -> None:
-    """Measure a running cluster."""
+    """Measure a running cluster, or the bookkeeping on a trace."""
+
+
+command.add_command(paging)
 
 
 @command.command("serve")

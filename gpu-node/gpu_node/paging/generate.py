@@ -1,0 +1,63 @@
+"""Requests without a file: lengths drawn from lognormal distributions fitted to ShareGPT.
+
+Fitted by moments to the 55,857 ShareGPT conversations of efeslab/Nanoflow (`datasets/traces`) with at
+most 2,048 tokens: input 154.6 ± 301.3, output 317.9 ± 238.5 tokens. A lognormal with mean m and deviation s has
+σ² = ln(1 + s²/m²) and μ = ln m - σ²/2. (PagedAttention, §6.1, names means of 161 and 338.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from gpu_node.executors.counter import uniform
+from gpu_node.paging.trace import Request, Trace, TraceError
+
+_MAX_DRAWS = 1_000
+"""A request; a limit that hardly any draw meets is a mistake, not a workload."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogNormal:
+    """Lengths whose logarithm is normal."""
+
+    mu: float
+    sigma: float
+
+    @classmethod
+    def of_moments(cls, mean: float, deviation: float) -> LogNormal:
+        """The one with this mean and standard deviation."""
+        variance = math.log1p((deviation / mean) ** 2)
+        return cls(math.log(mean) - variance / 2, math.sqrt(variance))
+
+    def tokens(self, probability: float) -> int:
+        """The length below which ``probability`` of all lie; whole, and at least 1."""
+        normal = NormalDist(self.mu, self.sigma)
+        return max(1, round(math.exp(normal.inv_cdf(probability))))
+
+
+SHAREGPT_INPUT = LogNormal.of_moments(154.6, 301.3)
+SHAREGPT_OUTPUT = LogNormal.of_moments(317.9, 238.5)
+
+
+def generate(num_requests: int, max_tokens: int, seed: int) -> Trace:
+    """Independent input and output lengths; what has more than ``max_tokens`` together is drawn again."""
+    requests: list[Request] = []
+    num_drawn = 0
+    while len(requests) < num_requests:
+        if num_drawn >= num_requests * _MAX_DRAWS:
+            raise TraceError(f"hardly any generated request has at most {max_tokens} tokens")
+        request = Request(
+            SHAREGPT_INPUT.tokens(_inside(uniform(seed, 2 * num_drawn))),
+            SHAREGPT_OUTPUT.tokens(_inside(uniform(seed, 2 * num_drawn + 1))),
+        )
+        num_drawn += 1
+        if request.input_tokens + request.output_tokens <= max_tokens:
+            requests.append(request)
+    return Trace(tuple(requests), num_drawn - num_requests, has_arrivals=False)
+
+
+def _inside(probability: float) -> float:
+    """Without the end at 0, where a normal distribution has no value."""
+    return max(probability, 2.0**-54)
