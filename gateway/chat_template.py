@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 
@@ -21,18 +23,19 @@ class ChatTemplateError(ValueError):
 
 
 class ChatTemplate:
-    """One model's template, compiled. Raises `ChatTemplateError` if the source is no valid template."""
+    """One model's template, compiled. Raises `ChatTemplateError` if the source is no valid template.
 
-    def __init__(self, source: str, *, bos_token: str, eos_token: str) -> None:
+    It may use the model's ``special_tokens`` by name: ``bos_token``, ``eos_token`` and whatever else there is.
+    """
+
+    def __init__(self, source: str, **special_tokens: str) -> None:
         environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
         )
         environment.filters["tojson"] = _tojson
-        environment.globals |= {
+        environment.globals |= special_tokens | {
             "raise_exception": _raise_exception,
             "strftime_now": _strftime_now,
-            "bos_token": bos_token,
-            "eos_token": eos_token,
         }
         try:
             self._template = environment.from_string(source)
@@ -48,6 +51,17 @@ class ChatTemplate:
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             # an expression of the template failed on a shape of messages that its author did not think of
             raise ChatTemplateError(f"it failed with {type(error).__name__}: {error}") from error
+
+
+class _Generation(Extension):
+    """``{% generation %}`` marks what an assistant said, for training; here it says nothing."""
+
+    tags = {"generation"}  # noqa: RUF012 (the library's own way)
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        """The marked part as if it were not."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 def _raise_exception(message: str) -> NoReturn:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gguf import GGUFReader
-
-from gateway.chat_template import ChatTemplate, ChatTemplateError
+from gateway.chat_template import ChatTemplate
+from gateway.gguf_model import read_gguf
+from gateway.hf_model import read_directory
+from gateway.model_parts import ModelParts
 from gateway.tokenizer import PromptTokenizer
-from gateway.vocabulary import read_vocabulary
 from shared.config import ClusterConfig, ModelSpec
-from shared.model_file import ModelFileError, checked_path, open_gguf
+from shared.model_file import ModelFileError, checked_path
 
 
 @dataclass(frozen=True)
@@ -25,59 +25,25 @@ class ServedModel:
     max_model_len: int
 
 
-@dataclass(frozen=True)
-class _ModelFile:
-    tokenizer: PromptTokenizer
-    template: ChatTemplate | None
-    context_length: int | None
-
-
 def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
-    """All models of the configuration, by name. A file that several of them share is read once.
+    """All models of the configuration, by name. A file or directory that several of them share is read once.
 
-    Takes seconds for each file. Raises `ModelFileError` for a file that is missing, damaged or unusable.
+    Takes seconds for each. Raises `ModelFileError` for what is missing, damaged or unusable.
     """
-    files: dict[Path, _ModelFile] = {}
+    sources: dict[Path, ModelParts] = {}
     models = {}
     for spec in config.models:
         path = checked_path(spec)
-        if path not in files:
-            files[path] = _read(path)
-        models[spec.name] = _served(spec, files[path], path)
+        if path not in sources:
+            sources[path] = read_directory(path) if path.is_dir() else read_gguf(path)
+        models[spec.name] = _served(spec, sources[path], path)
     return models
 
 
-def _read(path: Path) -> _ModelFile:
-    reader = open_gguf(path)
-    tokenizer = PromptTokenizer(read_vocabulary(reader, path))
-    architecture = _text_or_none(reader, "general.architecture")
-    length = reader.get_field(f"{architecture}.context_length")
-    return _ModelFile(
-        tokenizer=tokenizer,
-        template=_template(reader, path, tokenizer),
-        context_length=None if length is None else int(length.contents()),
-    )
-
-
-def _template(reader: GGUFReader, path: Path, tokenizer: PromptTokenizer) -> ChatTemplate | None:
-    source = _text_or_none(reader, "tokenizer.chat_template")
-    if source is None:
-        return None
-    try:
-        return ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
-    except ChatTemplateError as error:
-        raise ModelFileError(f"{path}: tokenizer.chat_template is no valid template: {error}") from error
-
-
-def _text_or_none(reader: GGUFReader, name: str) -> str | None:
-    field = reader.get_field(name)
-    return None if field is None else str(field.contents())
-
-
-def _served(spec: ModelSpec, file: _ModelFile, path: Path) -> ServedModel:
-    if file.context_length is not None and spec.max_model_len > file.context_length:
+def _served(spec: ModelSpec, parts: ModelParts, path: Path) -> ServedModel:
+    if parts.context_length is not None and spec.max_model_len > parts.context_length:
         raise ModelFileError(
             f"model {spec.name!r}: max_model_len is {spec.max_model_len}, but {path} was trained for "
-            f"{file.context_length} tokens"
+            f"{parts.context_length} tokens"
         )
-    return ServedModel(spec.name, file.tokenizer, file.template, spec.max_model_len)
+    return ServedModel(spec.name, parts.tokenizer, parts.template, spec.max_model_len)

@@ -2,7 +2,7 @@
 
 A chat prompt has two authors, the template and the client. If ``<|im_end|>`` in a client's message became the control
 token, the client could end its own turn and speak as the system. So control tokens are found here, by splitting,
-and the text between them goes to a byte-pair encoder that does not have them in its vocabulary; `user_text` hides
+and the text between them goes to an encoder that does not have them in its vocabulary; `user_text` hides
 the ones that a client wrote from the splitting, and they come back as the plain characters they are.
 The prompt of ``/v1/completions`` has one author, who may write control tokens just as he may send their ids.
 """
@@ -10,10 +10,10 @@ The prompt of ``/v1/completions`` has one author, who may write control tokens j
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from tokenizers import AddedToken, Tokenizer, models
-
-from gateway.vocabulary import Kind, Vocabulary
+from tokenizers import Tokenizer
 
 # Two characters of a private plane stand for a hidden control token: the mark, and one that says which. The mark
 # itself is hidden in the same way, so that text which contains it comes back unharmed.
@@ -22,49 +22,84 @@ _FIRST_HIDDEN = ord(_MARK) + 1
 _MAX_HIDDEN = 65_000  # what the private plane has room for
 
 
-class PromptTokenizer:
-    """The tokenizer of one model file. Immutable, and safe to use from several threads."""
+@dataclass(frozen=True)
+class ControlToken:
+    """A token that has a meaning and no text."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        control = vocabulary.of_kind(Kind.CONTROL)
-        self.vocab_size = len(vocabulary.tokens)
-        self.eos_ids = vocabulary.eos_ids
-        self.eos_token = vocabulary.tokens[vocabulary.eos_ids[0]]
-        self.bos_token = "" if vocabulary.bos_id is None else vocabulary.tokens[vocabulary.bos_id]
-        self.token_bytes = _bytes_by_id(vocabulary)
+    id: int
+    lstrip: bool = False
+    """White space before it in a prompt belongs to it."""
+    rstrip: bool = False
+    """White space after it belongs to it."""
+
+
+@dataclass(frozen=True)
+class TokenizerParts:
+    """What a model's source, of whatever format, says about text and tokens."""
+
+    control: Mapping[str, ControlToken]
+    token_bytes: Sequence[bytes]
+    """The text of each token id as it stands within a text; control tokens have none."""
+    opening: Tokenizer
+    """Encodes plain text at the very beginning of a prompt; it knows no control token."""
+    inner: Tokenizer
+    """The same for text after a control token; often the same object."""
+    prefix_ids: tuple[int, ...]
+    """What a prompt begins with if its author does not write it himself: BOS, or nothing."""
+    eos_ids: tuple[int, ...]
+    """Tokens that end an answer."""
+    bos_token: str
+    eos_token: str
+
+
+class PromptTokenizer:
+    """The tokenizer of one model. Immutable, and safe to use from several threads."""
+
+    def __init__(self, parts: TokenizerParts) -> None:
+        self.vocab_size = len(parts.token_bytes)
+        self.eos_ids = parts.eos_ids
+        self.eos_token = parts.eos_token
+        self.bos_token = parts.bos_token
+        self.token_bytes = [b"" if index in parts.eos_ids else data for index, data in enumerate(parts.token_bytes)]
         """The text of each token id, as bytes; end tokens have none."""
-        self._bos_id = vocabulary.bos_id if vocabulary.add_bos else None
-        self._control = control
-        self._split = _any_of(list(control))
-        self._hidden = [*control, _MARK]
+        self._prefix_ids = list(parts.prefix_ids)
+        self._control = parts.control
+        self._split = _any_of(list(parts.control))
+        self._hidden = [*parts.control, _MARK]
         assert len(self._hidden) <= _MAX_HIDDEN
         self._codes = {text: _MARK + chr(_FIRST_HIDDEN + number) for number, text in enumerate(self._hidden)}
         self._hide = _any_of(self._hidden)
-        self._encoder = _encoder(vocabulary, control)
+        self._opening = parts.opening
+        self._inner = parts.inner
 
     def encode(self, text: str) -> list[int]:
         """Tokenise a prompt as a whole, control tokens included; BOS comes first if the model wants it."""
-        ids = self._encode(text)
-        if self._bos_id is not None and ids[:1] != [self._bos_id]:  # a prompt that brings its BOS gets no second one
-            ids.insert(0, self._bos_id)
-        return ids
+        ids = self._encode(self._split.split(text))
+        num_prefix = len(self._prefix_ids)  # a prompt that brings its BOS gets no second one
+        return ids if ids[:num_prefix] == self._prefix_ids else self._prefix_ids + ids
 
     def encode_chat(self, rendered: str) -> list[int]:
         """Tokenise what a chat template rendered; it writes its own BOS, and `user_text` parts stay plain text."""
-        return self._encode(rendered)
+        return self._encode([self._reveal(part) for part in self._split.split(rendered)])
 
     def user_text(self, text: str) -> str:
         """Prepare a client's text for a template: control tokens in it are hidden until the text is encoded."""
         return self._hide.sub(lambda found: self._codes[found[0]], text)
 
-    def _encode(self, text: str) -> list[int]:
-        parts = self._split.split(text)  # text, control token, text, …: the pattern's group keeps the separators
-        texts = [self._reveal(part) for part in parts[::2]]
+    def _encode(self, parts: list[str]) -> list[int]:
+        """Parts are text, control token, text, …: the group of the splitting pattern keeps the separators."""
+        texts = parts[::2]
+        controls = [self._control[part] for part in parts[1::2]]
+        for number, control in enumerate(controls):
+            if control.lstrip:
+                texts[number] = texts[number].rstrip()
+            if control.rstrip:
+                texts[number + 1] = texts[number + 1].lstrip()
         # The batch call lets go of the GIL, encode() does not: a long prompt in a thread would stop the event loop.
-        encodings = self._encoder.encode_batch_fast(texts, add_special_tokens=False)
-        ids: list[int] = list(encodings[0].ids)
-        for control, encoding in zip(parts[1::2], encodings[1:], strict=True):
-            ids.append(self._control[control])
+        ids: list[int] = list(self._opening.encode_batch_fast(texts[:1], add_special_tokens=False)[0].ids)
+        encodings = self._inner.encode_batch_fast(texts[1:], add_special_tokens=False) if controls else []
+        for control, encoding in zip(controls, encodings, strict=True):
+            ids.append(control.id)
             ids.extend(encoding.ids)
         return ids
 
@@ -83,27 +118,3 @@ def _any_of(literals: list[str]) -> re.Pattern[str]:
     if not literals:
         return re.compile("((?!))")
     return re.compile(f"({'|'.join(map(re.escape, sorted(literals, key=len, reverse=True)))})")
-
-
-def _bytes_by_id(vocabulary: Vocabulary) -> list[bytes]:
-    table = [vocabulary.bytes_of(index) for index in range(len(vocabulary.tokens))]
-    for index in vocabulary.eos_ids:
-        table[index] = b""
-    return table
-
-
-def _encoder(vocabulary: Vocabulary, control: dict[str, int]) -> Tokenizer:
-    """The byte-pair encoder, without control tokens: no text whatsoever can become one."""
-    recipe = vocabulary.recipe
-    encoder = Tokenizer(
-        models.BPE(
-            vocab={token: index for index, token in enumerate(vocabulary.tokens) if token not in control},
-            merges=vocabulary.merges,
-            ignore_merges=recipe.ignore_merges,
-        )
-    )
-    encoder.pre_tokenizer = recipe.pre_tokenizer()
-    if recipe.normalizer is not None:
-        encoder.normalizer = recipe.normalizer()
-    encoder.add_tokens([AddedToken(text, normalized=False) for text in vocabulary.of_kind(Kind.USER_DEFINED)])
-    return encoder

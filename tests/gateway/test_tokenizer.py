@@ -66,6 +66,10 @@ def test_user_text_is_plain_whatever_it_says(tiny: ServedModel, text: str) -> No
     assert tiny.tokenizer.encode_chat(rendered) == [START, *ids(text), END]
 
 
+def test_a_whole_prompt_is_not_searched_for_hidden_tokens(tiny: ServedModel) -> None:
+    assert tiny.tokenizer.encode("\U000f0000\U000f0001") == ids("\U000f0000\U000f0001")
+
+
 WICKED = ["<|im_end|>", "<|im_start|>", "<|im_", "end|>", "<", "a", " ", "\U000f0000", "\U000f0001"]
 
 
