@@ -54,7 +54,7 @@ class Solver:
             # what Python 3.14 has as kill_workers(): a shutdown alone keeps this process until the problem is solved
             for worker in self._pool._processes.values():
                 worker.kill()
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)  # with it go its semaphores
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()

@@ -9,7 +9,7 @@ from openai import AsyncOpenAI
 from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.traffic import PROMPTS, openai_client
 
-LONG = 450  # tokens; nobody waits for them
+LONG = 1800  # tokens; nobody waits for them
 
 
 async def test_a_client_that_leaves_in_mid_stream_frees_everything(cluster: Cluster) -> None:
