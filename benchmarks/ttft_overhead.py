@@ -65,7 +65,7 @@ async def start_engine(node: str, model: str) -> EngineProcess:
 
 async def measure(url: str, model: str, node: str, num_pairs: int, prompt_tokens: int) -> dict[str, object]:
     """Interleaved pairs; the order within a pair alternates."""
-    rng = random.Random(0)
+    rng = random.Random()  # other prompts each time: the cluster remembers the prefixes of those it has seen
     engine = await start_engine(node, model)
     direct, through = [], []
     async with aiohttp.ClientSession() as session:
