@@ -27,7 +27,9 @@ void WriteKv::run_row(int row, const Step& step) const {
     kernels_.rope(k, angles, shape.num_kv_heads, shape.head_dim);
   }
   const int offset = step.positions[row] % shape.block_size;
-  Bf16 rounded[kMaxHeadDim + kPanelColumns];  // a vector may run over the end
+  // A vector may run over the end of a head shorter than itself, into a row that another thread writes just now: what it
+  // reads there is rounded and thrown away. ThreadSanitizer reports it for tiny models, rightly and without harm.
+  Bf16 rounded[kMaxHeadDim + kPanelColumns];
   for (int head = 0; head < shape.num_kv_heads; ++head) {
     Bf16* slot = cache_.block(layer_, step.row_blocks[row]) + head * cache_.head_stride();
     kernels_.round(k + head * shape.head_dim, shape.head_dim, rounded);
