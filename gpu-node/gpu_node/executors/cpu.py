@@ -14,12 +14,11 @@ import torch
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import BlockCopy, Draw, ScheduledSequence, StepPlan, StepResult
 from gpu_node.executors.cpu_lowering import UnsupportedOperatorError, lower
-from gpu_node.executors.executor import num_kv_blocks
 from gpu_node.executors.reference import NOT_FINITE
 from gpu_node.executors.sampler import sample
+from gpu_node.executors.sizing import loaded_model
 from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, CpuStep, Int32s, Limits
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.config import ModelConfig
 from gpu_node.models.families import build_program
 from gpu_node.models.weights import load_weights
 from shared.config import EngineOptions, ModelSpec
@@ -75,7 +74,7 @@ class CpuExecutor:
         """
         checkpoint = open_checkpoint(checked_path(spec))
         config = checkpoint.config
-        model = self._sized(spec, config)
+        model = loaded_model(spec, config, self._options, _BFLOAT16_BYTES)
         program = build_program(config)
         weights = load_weights(checkpoint, program)
         limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
@@ -157,20 +156,6 @@ class CpuExecutor:
             copies=_int32([(copy.source, copy.destination) for copy in copies]),
             tokens=np.empty(num_draws, dtype=np.int32),
             logits=np.empty((num_draws, self._vocab_size), dtype=np.float32) if needs_logits else None,
-        )
-
-    def _sized(self, spec: ModelSpec, config: ModelConfig) -> LoadedModel:
-        block_size = self._options.block_size
-        block_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * block_size * _BFLOAT16_BYTES
-        max_model_len = min(spec.max_model_len, config.context_length)
-        return LoadedModel(
-            name=spec.name,
-            num_blocks=num_kv_blocks(self._options.kv_cache_bytes, block_bytes, block_size, max_model_len, spec.name),
-            block_size=block_size,
-            block_bytes=block_bytes,
-            max_model_len=max_model_len,
-            vocab_size=config.vocab_size,
-            eos_token_ids=config.eos_token_ids,
         )
 
 

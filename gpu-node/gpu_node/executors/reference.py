@@ -11,9 +11,9 @@ import torch
 from gpu_node import kernels
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import BlockCopy, ScheduledSequence, StepPlan, StepResult
-from gpu_node.executors.executor import num_kv_blocks
 from gpu_node.executors.interpreter import Device, StepInputs, run_program
 from gpu_node.executors.sampler import sample
+from gpu_node.executors.sizing import loaded_model
 from gpu_node.graph.program import Program
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.models.checkpoint import open_checkpoint
@@ -44,7 +44,7 @@ class ReferenceExecutor:
         """
         checkpoint = open_checkpoint(checked_path(spec))
         config = checkpoint.config
-        model = self._sized(spec, config)
+        model = loaded_model(spec, config, self._options, _FLOAT_BYTES)
         program = build_program(config)
         weights = load_weights(checkpoint, program)
         self._memory = Device(weights, ())  # the old KV cache goes before the new one comes
@@ -80,20 +80,6 @@ class ReferenceExecutor:
             draw_rows=torch.tensor(draw_rows, dtype=torch.int64),
         )
         return run_program(self._program, self._memory, inputs)
-
-    def _sized(self, spec: ModelSpec, config: ModelConfig) -> LoadedModel:
-        block_size = self._options.block_size
-        block_bytes = 2 * config.num_layers * config.kv_size * block_size * _FLOAT_BYTES
-        max_model_len = min(spec.max_model_len, config.context_length)
-        return LoadedModel(
-            name=spec.name,
-            num_blocks=num_kv_blocks(self._options.kv_cache_bytes, block_bytes, block_size, max_model_len, spec.name),
-            block_size=block_size,
-            block_bytes=block_bytes,
-            max_model_len=max_model_len,
-            vocab_size=config.vocab_size,
-            eos_token_ids=config.eos_token_ids,
-        )
 
     def _copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         if copies:
