@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shared.messages import Payload, Sampling, Submit
+from shared.messages import Output, Payload, Sampling, Submit
 from shared.slo import Slo
 
 
@@ -33,7 +33,7 @@ class Job:
             model=self.model,
             prompt_token_ids=self.prompt_token_ids,
             sampling=self.sampling,
-            output_token_ids=list(output_token_ids),
+            outputs=[Output(list(output_token_ids))] if output_token_ids else [],
             traceparent=self.traceparent,
         )
         submit = Submit(

@@ -138,16 +138,30 @@ class Finished(Message, frozen=True, kw_only=True):
 # --- tokens: node -> gateway ----------------------------------------------------------------------------------------
 
 
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """How likely one drawn token was: natural logarithms of the model's own distribution, before temperature."""
+
+    logprob: float
+    top: list[tuple[int, float]] = []
+    """The most likely token ids with their logprobs, most likely first; as many as the request asked for."""
+
+
 class Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
-    """New tokens of one attempt. ``index`` is the place of the first of them in the request's output."""
+    """New tokens of one choice of one attempt. ``index`` is the place of the first of them in the choice's output."""
 
     request_id: str
     attempt: int
     index: int
     token_ids: list[int]
     finish_reason: str = ""
-    """``""`` while it runs; ``stop``, ``length``, ``error`` at the end."""
+    """``""`` while the choice runs; ``stop`` or ``length`` at its end; ``error`` ends the request with all choices."""
     error: str = ""
+    choice: int = 0
+    """Which of the request's continuations, from 0 on."""
+    logprobs: list[TokenLogprob] = []
+    """One a token where the request asked for them, else empty."""
+    is_last: bool = False
+    """No chunk of this attempt follows: every choice has ended."""
 
 
 class Tokens(Message, frozen=True, kw_only=True):
@@ -294,6 +308,37 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     seed: int = 0
     stop_token_ids: list[int] = []
     ignore_eos: bool = False
+    presence_penalty: float = 0.0
+    """Taken off the logit of each token that the output has."""
+    frequency_penalty: float = 0.0
+    """Taken off the logit of each token as often as the output has it."""
+    repetition_penalty: float = 1.0
+    """Divides positive logits, multiplies negative ones, of tokens that prompt or output has."""
+    logit_bias: list[tuple[int, float]] = []
+    """Token ids, each with what is added to its logit."""
+    num_logprobs: int | None = None
+    """None asks for no logprobs; 0 for those of the drawn tokens; k for the k most likely beside them."""
+    num_choices: int = 1
+    """Continuations that the client gets."""
+    num_candidates: int = 1
+    """Continuations that are made, of which the best ``num_choices`` are returned; beams, where ``is_beam``."""
+    is_beam: bool = False
+    """Candidates are the most likely sequences (beam search) instead of independent draws."""
+    length_penalty: float = 1.0
+    """Candidates are ranked by their summed logprobs over their length to this power."""
+
+    @property
+    def is_ranked(self) -> bool:
+        """Which candidates are returned is known at the end only: nothing is streamed before."""
+        return self.is_beam or self.num_candidates > self.num_choices
+
+
+class Output(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the client has of one choice, from earlier attempts."""
+
+    token_ids: list[int] = []
+    finish_reason: str = ""
+    """Not ``""`` where the choice has ended."""
 
 
 class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -305,8 +350,8 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str
     prompt_token_ids: list[int]
     sampling: Sampling
-    output_token_ids: list[int] = []
-    """Tokens that the client already has, from earlier attempts."""
+    outputs: list[Output] = []
+    """What the client already has of each choice; empty when it has nothing."""
     traceparent: str = ""
 
 

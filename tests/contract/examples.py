@@ -26,6 +26,7 @@ from shared.messages import (
     NodeGone,
     NodeState,
     NodeUp,
+    Output,
     Payload,
     PlacementProblem,
     Plan,
@@ -36,6 +37,7 @@ from shared.messages import (
     Solved,
     Submit,
     Tick,
+    TokenLogprob,
     Tokens,
     VirtualQueue,
 )
@@ -63,6 +65,15 @@ _SAMPLING = Sampling(
     seed=2**63 + 1,
     stop_token_ids=[2, 50000],
     ignore_eos=True,
+    presence_penalty=0.5,
+    frequency_penalty=-0.25,
+    repetition_penalty=1.25,
+    logit_bias=[(7, -100.0)],
+    num_logprobs=2,
+    num_choices=2,
+    num_candidates=4,
+    is_beam=True,
+    length_penalty=0.5,
 )
 
 MESSAGES: list[Message] = [
@@ -94,7 +105,19 @@ MESSAGES: list[Message] = [
     Finished(node="node-0", epoch="e-1", requests=[FinishedRequest("r-1", 1, "stop", 17)], traceparent=TRACE),
     Tokens(
         node="node-0",
-        chunks=[Chunk("r-1", 1, 16, [5, 70000], finish_reason="error", error="out of memory")],
+        chunks=[
+            Chunk(
+                "r-1",
+                1,
+                16,
+                [5, 70000],
+                finish_reason="error",
+                error="out of memory",
+                choice=2,
+                logprobs=[TokenLogprob(-0.5, [(5, -0.5), (9, -1.25)]), TokenLogprob(-2.0, [(7, -0.25)])],
+                is_last=True,
+            )
+        ],
         traceparent=TRACE,
     ),
     Heartbeat(
@@ -136,7 +159,7 @@ PAYLOAD = Payload(
     model="smol",
     prompt_token_ids=[1, 200, 40000],
     sampling=_SAMPLING,
-    output_token_ids=[7],
+    outputs=[Output([7], "stop")],
     traceparent=TRACE,
 )
 

@@ -89,10 +89,12 @@ def test_examples_set_every_field(message: Message | Payload) -> None:
 
 def plain(value: Any) -> Any:
     """Structs as dictionaries, built without the encoder under test."""
+    if isinstance(value, msgspec.Struct) and value.__struct_config__.array_like:
+        return [plain(getattr(value, field.name)) for field in fields(value)]
     if isinstance(value, msgspec.Struct):
         tag = {"type": type(value).__name__.lower()} if isinstance(value, Message) else {}
         return tag | {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [plain(part) for part in value]
     return value
 

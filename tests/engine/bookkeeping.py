@@ -11,7 +11,7 @@ from gpu_node.engine.preemption import PreemptionPolicy
 from gpu_node.engine.scheduler import Scheduler
 from gpu_node.engine.sequence import Request
 from shared.config import EngineOptions
-from shared.messages import Chunk, Payload, Sampling
+from shared.messages import Chunk, Output, Payload, Sampling
 
 EOS = 99
 STEP_S = 0.01
@@ -42,7 +42,7 @@ def payload(
         gateway="g",
         model="m",
         prompt_token_ids=prompt,
-        output_token_ids=output or [],
+        outputs=[Output(output)] if output else [],
         sampling=Sampling(max_tokens=max_tokens, **sampling),  # type: ignore[arg-type]
     )
 
@@ -54,12 +54,12 @@ def prompt(num_tokens: int, first: int = 0) -> list[int]:
 
 def result(plan: StepPlan, token: int = 7) -> StepResult:
     """The same token for every sequence that draws."""
-    return StepResult({part.sequence_id: token for part in plan.sequences if part.draw is not None}, STEP_S)
+    return StepResult({draw.sequence_id: token for part in plan.sequences for draw in part.draws}, STEP_S)
 
 
 def shape(plan: StepPlan) -> list[tuple[int, int, int, bool]]:
     """(sequence, start, tokens, draws) of each part: what the golden cases are written in."""
-    return [(part.sequence_id, part.start, len(part.token_ids), part.draw is not None) for part in plan.sequences]
+    return [(part.sequence_id, part.start, len(part.token_ids), bool(part.draws)) for part in plan.sequences]
 
 
 def step(one: Scheduler, token: int = 7) -> tuple[list[tuple[int, int, int, bool]], list[Chunk]]:

@@ -66,7 +66,7 @@ def spec(path: Path) -> ModelSpec:
 def part(
     token_ids: list[int], start: int, table: list[int], number: int = 0, sampling: Sampling = GREEDY
 ) -> ScheduledSequence:
-    return ScheduledSequence(number, tuple(token_ids), start, tuple(table), Draw(sampling, 0))
+    return ScheduledSequence(number, tuple(token_ids), start, tuple(table), (Draw(number, sampling, 0),))
 
 
 def texts(num_texts: int, longest: int = 90) -> list[list[int]]:
@@ -193,10 +193,10 @@ def test_greedy_tokens_do_not_depend_on_preemption_and_prefix_hits(make: Make, r
 
 def test_a_forked_sequence_goes_on_in_a_copy_of_its_block(make: Make) -> None:
     executor = make(block_size=4)
-    executor.run(StepPlan((part([5, 6, 7], 0, [0]),)))
+    executor.submit(StepPlan((part([5, 6, 7], 0, [0]),)))
     # block 0 is copied and at once overwritten by another sequence
-    outcome = executor.run(StepPlan((part([8], 3, [1], 0), part([9, 10], 0, [0], 1)), (BlockCopy(0, 1),)))
-    whole = executor.run(StepPlan((part([5, 6, 7, 8], 0, [2], 0), part([9, 10], 0, [3], 1))))
+    outcome = executor.submit(StepPlan((part([8], 3, [1], 0), part([9, 10], 0, [0], 1)), (BlockCopy(0, 1),))).result()
+    whole = executor.submit(StepPlan((part([5, 6, 7, 8], 0, [2], 0), part([9, 10], 0, [3], 1)))).result()
     assert outcome.token_ids == whole.token_ids
 
 
@@ -223,12 +223,12 @@ def test_submit_returns_before_the_work_is_done_and_steps_run_in_order(make: Mak
     table = list(range(8))
     long = StepPlan(tuple(part([7] * (tiny.CONTEXT - 1), 0, [8 * n + b for b in table], n) for n in range(8)))
     steps = [executor.submit(long) for _ in range(20)]
-    assert not executor.is_done(steps[-1])
+    assert not steps[-1].is_done()
     # each step reads what the one before it wrote
     chain = [executor.submit(StepPlan((part([5 + n], n, [64]),))) for n in range(4)]
-    last = executor.collect(chain[-1])
-    assert all(executor.is_done(running) for running in [*steps, *chain])
-    (whole,) = executor.run(StepPlan((part([5, 6, 7, 8], 0, [65]),))).token_ids.values()
+    last = chain[-1].result()
+    assert all(running.is_done() for running in [*steps, *chain])
+    (whole,) = executor.submit(StepPlan((part([5, 6, 7, 8], 0, [65]),))).result().token_ids.values()
     assert last.token_ids == {0: whole}
 
 
@@ -236,7 +236,7 @@ def test_logits_that_are_not_finite_end_that_sequence_only(make: Make, tmp_path:
     tensors = {name: np.array(values) for name, values in tiny.tensors_of(tiny.make_model()).items()}
     tensors["blk.0.attn_norm.weight"][:] = np.inf
     broken = make(path=tiny.write_gguf(tmp_path / "broken.gguf", tensors))
-    outcome = broken.run(StepPlan((part([5], 0, [0], 3),)))
+    outcome = broken.submit(StepPlan((part([5], 0, [0], 3),))).result()
     assert (outcome.token_ids, outcome.errors) == ({}, {3: NOT_FINITE})
 
 

@@ -35,7 +35,7 @@ def executors(real_model: ModelSpec) -> Iterator[tuple[CpuExecutor, ReferenceExe
 
 
 def part(token_ids: list[int], start: int, table: list[int], sampling: Sampling) -> ScheduledSequence:
-    return ScheduledSequence(0, tuple(token_ids), start, tuple(table), Draw(sampling, 0))
+    return ScheduledSequence(0, tuple(token_ids), start, tuple(table), (Draw(0, sampling, 0),))
 
 
 def test_next_tokens_agree_with_those_of_the_reference(executors: tuple[CpuExecutor, ReferenceExecutor]) -> None:

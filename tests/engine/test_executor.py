@@ -26,7 +26,7 @@ def prompts(num_prompts: int, longest: int = 40) -> list[list[int]]:
 
 
 def part(token_ids: list[int], start: int, table: list[int], sequence_id: int = 0) -> ScheduledSequence:
-    return ScheduledSequence(sequence_id, tuple(token_ids), start, tuple(table), Draw(GREEDY, 0))
+    return ScheduledSequence(sequence_id, tuple(token_ids), start, tuple(table), (Draw(sequence_id, GREEDY, 0),))
 
 
 def load(path: Path, block_size: int) -> ReferenceExecutor:
@@ -125,10 +125,10 @@ def test_copied_blocks_hold_what_their_source_held_before_the_step(
     tiny_model: LlamaForCausalLM, tiny_path: Path
 ) -> None:
     executor = load(tiny_path, block_size=4)
-    executor.run(StepPlan((part([5, 6, 7], 0, [0]),)))
+    executor.submit(StepPlan((part([5, 6, 7], 0, [0]),)))
     # block 0 is copied and at once overwritten by another sequence
     plan = StepPlan((part([8], 3, [1], 0), part([9, 10], 0, [0], 1)), (BlockCopy(0, 1),))
-    outcome = executor.run(plan)
+    outcome = executor.submit(plan).result()
     assert outcome.token_ids == {
         0: tiny.greedy(tiny_model, [5, 6, 7, 8], 1)[0][0],
         1: tiny.greedy(tiny_model, [9, 10], 1)[0][0],

@@ -71,8 +71,8 @@ def test_logits_of_a_mixed_batch_are_those_of_transformers(case: Case) -> None:
     tables = [tuple(range(number * 10, number * 10 + 10))[::-1] for number in range(3)]
 
     def part(number: int, start: int, token_ids: list[int]) -> ScheduledSequence:
-        draw = Draw(Sampling(max_tokens=8, temperature=0.0), 0)
-        return ScheduledSequence(number, tuple(token_ids), start, tables[number], draw)
+        draw = Draw(number, Sampling(max_tokens=8, temperature=0.0), 0)
+        return ScheduledSequence(number, tuple(token_ids), start, tables[number], (draw,))
 
     with torch.inference_mode():
         first = executor.logits([part(0, 0, texts[0]), part(1, 0, texts[1][:7])])

@@ -11,7 +11,7 @@ from gpu_node.engine.engine import Engine, EngineBusyError
 from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.predicted import PredictedExecutor, StepCost
 from shared.config import EngineOptions, ModelSpec
-from shared.messages import Chunk, Payload, Sampling
+from shared.messages import Chunk, Output, Payload, Sampling
 
 OPTIONS = EngineOptions(kv_cache_bytes=1 << 20, step_tokens=8, max_num_seqs=2)
 COST = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0001)
@@ -24,12 +24,14 @@ def engine() -> Engine:
 
 
 def payload(request_id: str, attempt: int = 0, output: list[int] | None = None) -> Payload:
-    return Payload(request_id, attempt, "g", "m", [1, 2, 3], Sampling(max_tokens=3, seed=4), output or [])
+    return Payload(
+        request_id, attempt, "g", "m", [1, 2, 3], Sampling(max_tokens=3, seed=4), [Output(output)] if output else []
+    )
 
 
 def test_a_step_costs_a_base_and_something_for_each_row_and_each_token_that_a_row_reads() -> None:
-    draw = Draw(Sampling(max_tokens=1), 0)
-    plan = StepPlan((ScheduledSequence(0, (1, 2, 3), 4, (0,), draw), ScheduledSequence(1, (1,), 9, (1,), draw)))
+    draw = Draw(0, Sampling(max_tokens=1), 0)
+    plan = StepPlan((ScheduledSequence(0, (1, 2, 3), 4, (0,), (draw,)), ScheduledSequence(1, (1,), 9, (1,), (draw,))))
     assert COST.predict_s(plan) == pytest.approx(0.01 + 4 * 0.001 + (5 + 6 + 7 + 10) * 0.0001)
 
 
@@ -78,7 +80,7 @@ def test_the_model_cannot_change_under_sequences() -> None:
 
 def test_without_a_model_requests_are_refused() -> None:
     one = Engine(PredictedExecutor(COST, OPTIONS, token_kv_bytes=1024, vocab_size=50), OPTIONS)
-    assert one.add(payload("a")) == Chunk("a", 0, 0, [], "error", "no model is loaded")
+    assert one.add(payload("a")) == Chunk("a", 0, 0, [], "error", "no model is loaded", is_last=True)
     assert one.stats().num_admittable == 0
 
 

@@ -21,9 +21,9 @@ from gpu_node.engine.protocol import (
     event_decoder,
     frame,
 )
-from shared.messages import Chunk, Payload, Sampling
+from shared.messages import Chunk, Output, Payload, Sampling
 
-PAYLOAD = Payload("r", 1, "g", "m", [1, 2], Sampling(max_tokens=3), [4])
+PAYLOAD = Payload("r", 1, "g", "m", [1, 2], Sampling(max_tokens=3), [Output([4])])
 COMMANDS: list[Command] = [LoadModel("m"), Run(PAYLOAD), AbortRequests(["r"]), Reset(), Shutdown()]
 
 

@@ -16,7 +16,7 @@ NUM_DRAWS = 4000
 
 
 def draw(position: int = 0, **sampling: float) -> Draw:
-    return Draw(Sampling(max_tokens=1, **sampling), position)  # type: ignore[arg-type]
+    return Draw(0, Sampling(max_tokens=1, **sampling), position)  # type: ignore[arg-type]
 
 
 def shares(logits: list[float], **sampling: float) -> list[float]:

@@ -24,7 +24,7 @@ def test_prefill_then_decode_until_max_tokens() -> None:
     one = scheduler()
     assert one.add(payload("a", prompt(5), max_tokens=2)) is None
     assert step(one) == ([(0, 0, 5, True)], [Chunk("a", 0, 0, [7])])
-    assert step(one) == ([(0, 5, 1, True)], [Chunk("a", 0, 1, [7], "length")])
+    assert step(one) == ([(0, 5, 1, True)], [Chunk("a", 0, 1, [7], "length", is_last=True)])
     assert not one.has_work
     assert one.blocks.num_free_blocks == 100
 
@@ -53,13 +53,12 @@ def test_a_plan_carries_tokens_blocks_and_draw() -> None:
     (part,) = plan.sequences
     assert part.token_ids == (0, 1, 2, 3, 4, 5)
     assert part.block_table == (0, 1)
-    assert part.draw is not None
-    assert (part.draw.position, part.draw.sampling.seed) == (0, 5)
+    (draw,) = part.draws
+    assert (draw.position, draw.sampling.seed) == (0, 5)
     one.commit(plan, result(plan))
     (part,) = one.schedule(now=0.0).sequences
     assert part.token_ids == (7,)
-    assert part.draw is not None
-    assert part.draw.position == 1
+    assert part.draws[0].position == 1
 
 
 def test_no_more_than_max_num_seqs_run_and_the_others_wait_in_order() -> None:
@@ -85,10 +84,9 @@ def test_a_resumed_request_goes_on_at_the_next_index() -> None:
     one.add(payload("a", prompt(3), max_tokens=4, output=[10, 11]))
     plan = one.schedule(now=0.0)
     assert shape(plan) == [(0, 0, 5, True)]
-    assert plan.sequences[0].draw is not None
-    assert plan.sequences[0].draw.position == 2
+    assert plan.sequences[0].draws[0].position == 2
     assert one.commit(plan, result(plan)) == [Chunk("a", 0, 2, [7])]
-    assert step(one)[1] == [Chunk("a", 0, 3, [7], "length")]
+    assert step(one)[1] == [Chunk("a", 0, 3, [7], "length", is_last=True)]
 
 
 @pytest.mark.parametrize(
@@ -97,16 +95,16 @@ def test_a_resumed_request_goes_on_at_the_next_index() -> None:
 def test_a_request_that_was_complete_already_ends_at_once(output: list[int], max_tokens: int, reason: str) -> None:
     one = scheduler()
     ended = one.add(payload("a", prompt(3), max_tokens, output, stop_token_ids=[5]))
-    assert ended == Chunk("a", 0, 2, [], reason)
+    assert ended == Chunk("a", 0, 2, [], reason, is_last=True)
     assert not one.has_work
 
 
 def test_stop_tokens_end_a_request_and_stay_in_its_output() -> None:
     one = scheduler()
     one.add(payload("eos", prompt(2)))
-    assert step(one, token=EOS)[1] == [Chunk("eos", 0, 0, [EOS], "stop")]
+    assert step(one, token=EOS)[1] == [Chunk("eos", 0, 0, [EOS], "stop", is_last=True)]
     one.add(payload("stop", prompt(2), stop_token_ids=[5]))
-    assert step(one, token=5)[1] == [Chunk("stop", 0, 0, [5], "stop")]
+    assert step(one, token=5)[1] == [Chunk("stop", 0, 0, [5], "stop", is_last=True)]
     one.add(payload("on", prompt(2), ignore_eos=True))
     assert step(one, token=EOS)[1] == [Chunk("on", 0, 0, [EOS])]
 
@@ -116,7 +114,7 @@ def test_the_model_length_ends_a_request() -> None:
     one.add(payload("a", prompt(14), max_tokens=50))
     step(one)
     assert step(one)[1] == [Chunk("a", 0, 0, [7])]
-    assert step(one)[1] == [Chunk("a", 0, 1, [7], "length")]
+    assert step(one)[1] == [Chunk("a", 0, 1, [7], "length", is_last=True)]
 
 
 def test_memory_pressure_preempts_the_newest_and_resumes_it_first() -> None:
@@ -211,7 +209,7 @@ def test_a_failed_draw_ends_only_its_own_request() -> None:
     one.add(payload("b", prompt(2, first=50)))
     plan = one.schedule(now=0.0)
     chunks = one.commit(plan, StepResult({1: 7}, STEP_S, errors={0: "broken"}))
-    assert chunks == [Chunk("a", 0, 0, [], "error", "broken"), Chunk("b", 0, 0, [7])]
+    assert chunks == [Chunk("a", 0, 0, [], "error", "broken", is_last=True), Chunk("b", 0, 0, [7])]
     one.check()
 
 

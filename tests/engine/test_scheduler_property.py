@@ -36,7 +36,7 @@ arrivals = st.builds(
 
 def draw_all(plan: StepPlan) -> StepResult:
     """A token that depends on the position only, as from a real executor."""
-    drawn = {part.sequence_id: part.draw.position % 2 for part in plan.sequences if part.draw is not None}
+    drawn = {draw.sequence_id: draw.position % 2 for part in plan.sequences for draw in part.draws}
     return StepResult(drawn, 0.01)
 
 

@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.reference import ReferenceExecutor
 from shared.config import EngineOptions, ModelSpec
-from shared.messages import Chunk, Payload, Sampling
+from shared.messages import Chunk, Output, Payload, Sampling
 
 VOCAB = 96
 HEADS, KV_HEADS, HEAD_DIM, LAYERS = 4, 2, 8, 2
@@ -147,7 +147,8 @@ def request(
 ) -> Payload:
     """Greedy to the length unless said otherwise."""
     options = {"temperature": 0.0, "ignore_eos": True} | sampling
-    return Payload(name, 0, "g", model, list(prompt), Sampling(max_tokens=max_tokens, **options), list(output))
+    outputs = [Output(list(output))] if output else []
+    return Payload(name, 0, "g", model, list(prompt), Sampling(max_tokens=max_tokens, **options), outputs)
 
 
 def steps(engine: Engine) -> Iterator[list[Chunk]]:

@@ -85,7 +85,7 @@ def saying(text: str, finish_reason: str = "stop", size: int = 3) -> Answer:
         wanted = [*text.encode(), *(payload.sampling.stop_token_ids if finish_reason == "stop" else [])]
         tokens = wanted[: payload.sampling.max_tokens]
         reason = finish_reason if len(tokens) == len(wanted) else "length"
-        starts = range(len(payload.output_token_ids), len(tokens), size)
+        starts = range(sum(len(one.token_ids) for one in payload.outputs), len(tokens), size)
         return [
             Chunk(
                 payload.request_id,

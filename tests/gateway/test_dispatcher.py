@@ -9,7 +9,7 @@ from gateway.generation import MAX_FRUITLESS_ATTEMPTS, Delta, Failure
 from gateway.job import Job
 from gateway.models import ServedModel
 from gateway.queue_port import QueueUnavailableError
-from shared.messages import Attempt, Chunk, Payload, Resubmit, Sampling, Submit, Tokens
+from shared.messages import Attempt, Chunk, Output, Payload, Resubmit, Sampling, Submit, Tokens
 from shared.slo import Slo
 from tests.gateway.memory_queue import MemoryQueue
 from tests.gateway.tiny import ids
@@ -117,7 +117,7 @@ async def test_a_lost_attempt_is_submitted_again_with_what_the_client_has(
         assert (first.attempt, first.prompt_tokens, first.max_tokens) == (0, 6, 10)
         assert (second.attempt, second.prompt_tokens, second.max_tokens) == (1, 9, 7)
         payload = queue.payloads["r"]
-        assert (payload.attempt, payload.prompt_token_ids, payload.output_token_ids) == (1, ids("prompt"), ids("abc"))
+        assert (payload.attempt, payload.prompt_token_ids, payload.outputs) == (1, ids("prompt"), [Output(ids("abc"))])
         assert payload.sampling == job.sampling
         await dispatcher.deliver(tokens(3, "OLD", attempt=0))
         await dispatcher.deliver(tokens(3, "de", "stop", attempt=1))
@@ -146,7 +146,7 @@ async def test_a_gap_is_a_lost_attempt(queue: MemoryQueue, dispatcher: Dispatche
     async with dispatcher.run(job) as request:
         await dispatcher.deliver(tokens(0, "a"))
         await dispatcher.deliver(tokens(2, "c"))
-        assert queue.payloads["r"].output_token_ids == ids("a")
+        assert queue.payloads["r"].outputs == [Output(ids("a"))]
         await dispatcher.deliver(tokens(1, "bc", "stop", attempt=1))
         assert await request.next_delta(WAIT_S) == Delta("abc", 3, "stop")
 

@@ -7,6 +7,7 @@ import json
 
 import aiohttp
 
+from shared.messages import Output
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.memory_queue import WAIT_S, saying
 from tests.gateway.tiny import ids
@@ -67,7 +68,7 @@ async def test_a_stream_goes_on_after_its_node_is_lost(start_gateway: GatewayFac
         await gateway.queue.lose(first)
         second = await gateway.queue.next_submit()
         assert (second.request_id, second.attempt) == (first.request_id, 1)
-        assert gateway.queue.payloads[second.request_id].output_token_ids == tokens[:4]
+        assert gateway.queue.payloads[second.request_id].outputs == [Output(tokens[:4])]
         await gateway.queue.send(first, 4, ids("GHOST"))  # the lost node was only slow
         await gateway.queue.send(second, 4, tokens[4:7])
         await gateway.queue.send(second, 4, tokens[4:9])  # some of it twice

@@ -22,6 +22,7 @@ from shared.messages import (
     GatewayBeat,
     GatewayGone,
     Message,
+    Output,
     Payload,
     Resubmit,
     Sampling,
@@ -146,7 +147,7 @@ async def test_a_request_whose_node_was_lost_is_submitted_again(redis: Redis, qu
         await redis.xadd(TOKENS, {FIELD: encode(Resubmit(requests=[Attempt("r-1", 0)]))})
         await until(is_submitted_again)
         again = await payload(redis)
-        assert (again.attempt, again.output_token_ids) == (1, [0])
+        assert (again.attempt, again.outputs) == (1, [Output([0])])
     assert (await requests(redis))[2:] == [Cancel(request_id="r-1"), GatewayGone(gateway="gw-0")]
 
 

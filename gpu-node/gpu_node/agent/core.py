@@ -209,6 +209,6 @@ class AgentCore:
 
 def _refusal(entry: Entry, error: str) -> Chunk:
     """The end of an attempt that never began here."""
-    num_done = len(entry.payload.output_token_ids) if entry.payload else 0
+    num_done = sum(len(one.token_ids) for one in entry.payload.outputs) if entry.payload else 0
     enqueued = entry.enqueued
-    return Chunk(enqueued.request_id, enqueued.attempt, num_done, [], finish_reason="error", error=error)
+    return Chunk(enqueued.request_id, enqueued.attempt, num_done, [], finish_reason="error", error=error, is_last=True)

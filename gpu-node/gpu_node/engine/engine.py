@@ -63,8 +63,7 @@ class Engine:
         """
         self._num_received += 1
         if self._scheduler is None:
-            index, error = len(payload.output_token_ids), "no model is loaded"
-            return Chunk(payload.request_id, payload.attempt, index, [], "error", error)
+            return Chunk(payload.request_id, payload.attempt, 0, [], "error", "no model is loaded", is_last=True)
         present = self._scheduler.attempt_of(payload.request_id)
         if present is not None and present >= payload.attempt:
             return None
@@ -86,7 +85,7 @@ class Engine:
         """Run one step; returns new tokens and ends. ``now`` in seconds, for the policies."""
         assert self._scheduler is not None
         plan = self._scheduler.schedule(now)
-        result = self._executor.run(plan)
+        result = self._executor.submit(plan).result()
         chunks = self._scheduler.commit(plan, result)
         self._step_s = result.duration_s
         self._throughput.observe(sum(len(chunk.token_ids) for chunk in chunks), result.duration_s)

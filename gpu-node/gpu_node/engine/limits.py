@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.sequence import Sequence
@@ -12,16 +13,16 @@ from shared.messages import Payload, Sampling
 def refusal(payload: Payload, model: LoadedModel) -> str:
     """Why this request can never run on this model, or ``""``. Said at once, not after it has waited."""
     num_prompt_tokens = len(payload.prompt_token_ids)
-    num_tokens = num_prompt_tokens + len(payload.output_token_ids)
+    outputs = [output.token_ids for output in payload.outputs]
+    num_tokens = num_prompt_tokens + max(map(len, outputs), default=0)
     if payload.model != model.name:
         return f"model {payload.model!r} is not loaded here; {model.name!r} is"
     if num_prompt_tokens == 0:
         return "the prompt has no tokens"
     if num_tokens >= model.max_model_len:
         return f"{num_tokens} tokens leave no room for output: {model.name!r} takes {model.max_model_len}"
-    wrong = [
-        token for token in (*payload.prompt_token_ids, *payload.output_token_ids) if not 0 <= token < model.vocab_size
-    ]
+    known = chain(payload.prompt_token_ids, *outputs)
+    wrong = [token for token in known if not 0 <= token < model.vocab_size]
     if wrong:
         return f"token id {wrong[0]} is outside the vocabulary of {model.vocab_size}"
     num_slots = num_slots_at_end(num_prompt_tokens, payload.sampling, model)

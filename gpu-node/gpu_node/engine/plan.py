@@ -5,19 +5,30 @@ Plain integers both ways: the scheduler never sees a tensor, an executor never s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shared.messages import Sampling
+from shared.messages import Sampling, TokenLogprob
+
+DRAWN = -1
+"""In place of a token id: the token that an earlier step drew for this sequence, which bookkeeping has not seen yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
     """How to draw the next token of a sequence."""
 
+    sequence_id: int
+    """Who gets the token; several draws of one row are the beginnings of several sequences."""
     sampling: Sampling
     position: int
-    """Place of the drawn token in the request's output: with the seed, all that the draw may depend on."""
+    """Place of the drawn token in the output."""
+    choice: int = 0
+    """Number of the sequence in its request. With seed and position, all that chance may depend on."""
+    prompt_token_ids: Sequence[int] = ()
+    """For penalties, empty where none is asked for. A view: read when the step is submitted, not kept."""
+    output_token_ids: Sequence[int] = ()
+    """The output before the row's own token, likewise; `DRAWN` does not occur in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +37,14 @@ class BlockCopy:
 
     source: int
     destination: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSwap:
+    """The content of a block that moves between device and host memory."""
+
+    device_block: int
+    host_block: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +58,20 @@ class ScheduledSequence:
     """Tokens before them whose keys and values lie in the blocks already."""
     block_table: tuple[int, ...]
     """Block of positions ``[i * block_size, (i + 1) * block_size)`` at index i; covers all tokens of this step."""
-    draw: Draw | None
-    """None while more tokens of the sequence are to be computed before the next can be drawn."""
+    draws: tuple[Draw, ...]
+    """From the logits of the last token. Empty while more tokens are to be computed before the next can be drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One step. All ``copies`` take place before anything is computed, and as if all at the same time."""
+    """One step. Before anything is computed, ``swaps_out`` take place, then all ``copies`` as if at the same time, then
+    ``swaps_in``; what is swapped in is neither copied nor computed on in this step.
+    """
 
     sequences: tuple[ScheduledSequence, ...]
     copies: tuple[BlockCopy, ...] = ()
+    swaps_out: tuple[BlockSwap, ...] = ()
+    swaps_in: tuple[BlockSwap, ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -58,7 +81,7 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step gave: one token or one error for every sequence that had a draw."""
+    """What a step gave: one token or one error for every draw."""
 
     token_ids: Mapping[int, int]
     """Drawn token by sequence id."""
@@ -66,3 +89,5 @@ class StepResult:
     """How long the step took, measured or predicted by the executor."""
     errors: Mapping[int, str] = field(default_factory=dict)
     """By sequence id, why no token could be drawn; it ends that request and no other."""
+    logprobs: Mapping[int, TokenLogprob] = field(default_factory=dict)
+    """By sequence id, of the draws whose request asks for them or is ranked by them."""

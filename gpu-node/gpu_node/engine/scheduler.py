@@ -72,12 +72,12 @@ class Scheduler:
         assert payload.request_id not in self._requests
         error = refusal(payload, self._model)
         if error:
-            return _chunk(payload, len(payload.output_token_ids), [], "error", error)
+            return _chunk(payload, 0, [], "error", error)
         request = Request.of(payload, self._num_added)
         self._num_added += 1
         reason = finish_reason(request.sequences[0], payload.sampling, self._model)
         if reason:
-            return _chunk(payload, len(payload.output_token_ids), [], reason)
+            return _chunk(payload, request.sequences[0].num_output_tokens, [], reason)
         self._requests[payload.request_id] = request
         self._waiting.append(request)
         self._admission.on_arrival(request)
@@ -126,7 +126,7 @@ class Scheduler:
             request, sequence = self._scheduled.pop(part.sequence_id)
             sequence.num_computed_tokens += len(part.token_ids)
             self.blocks.publish(sequence.sequence_id, sequence.token_ids, sequence.num_computed_tokens)
-            if part.draw is not None:
+            if part.draws:
                 chunks.append(self._take_token(request, sequence, result))
         assert not self._scheduled, "the plan is not the one that was scheduled"
         return chunks
@@ -171,7 +171,7 @@ class Scheduler:
                 token_ids=tuple(sequence.token_ids[start:end]),
                 start=start,
                 block_table=tuple(self.blocks.table(sequence.sequence_id)),
-                draw=Draw(request.sampling, position=sequence.num_output_tokens) if is_last else None,
+                draws=(Draw(sequence.sequence_id, request.sampling, sequence.num_output_tokens),) if is_last else (),
             )
             draft.add(part, copies)
             self._scheduled[sequence.sequence_id] = (request, sequence)
@@ -223,4 +223,5 @@ class Scheduler:
 
 
 def _chunk(payload: Payload, index: int, token_ids: list[int], finish_reason: str, error: str = "") -> Chunk:
-    return Chunk(payload.request_id, payload.attempt, index, token_ids, finish_reason, error)
+    ends = bool(finish_reason)
+    return Chunk(payload.request_id, payload.attempt, index, token_ids, finish_reason, error, is_last=ends)

@@ -48,7 +48,8 @@ class Request:
     @classmethod
     def of(cls, payload: Payload, number: int) -> Request:
         """The request of a payload; output that an earlier attempt made counts as output, and is computed again."""
-        token_ids = [*payload.prompt_token_ids, *payload.output_token_ids]
+        output = payload.outputs[0].token_ids if payload.outputs else []
+        token_ids = [*payload.prompt_token_ids, *output]
         return cls(payload, number, [Sequence(number, token_ids, len(payload.prompt_token_ids))])
 
     @property

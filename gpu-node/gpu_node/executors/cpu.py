@@ -31,12 +31,36 @@ _BFLOAT16_BYTES = 2
 class RunningStep:
     """A step in the device's queue."""
 
+    device: CpuDevice
     event: int
     step: CpuStep
     """Keeps the memory alive that the device writes to."""
-    drawing: tuple[tuple[int, Draw], ...]
-    """Sequence id and draw of each row of the logits."""
+    draws: tuple[Draw, ...]
+    """Of each row of the logits."""
     submitted_s: float
+
+    def is_done(self) -> bool:
+        """Whether `result` would return at once."""
+        return self.device.is_done(self.event)
+
+    def result(self) -> StepResult:
+        """Wait for the step and draw its tokens; greedy ones were drawn on the device."""
+        self.device.wait(self.event)
+        tokens: list[int | None] = [None if token < 0 else token for token in self.step.tokens.tolist()]
+        sampled = [row for row, draw in enumerate(self.draws) if draw.sampling.temperature != 0]
+        if sampled:
+            assert self.step.logits is not None
+            logits = torch.from_numpy(self.step.logits)[sampled]
+            with torch.inference_mode():
+                drawn = sample(logits, [self.draws[row] for row in sampled])
+            for row, token in zip(sampled, drawn, strict=True):
+                tokens[row] = token
+        outcome = [(draw.sequence_id, token) for draw, token in zip(self.draws, tokens, strict=True)]
+        return StepResult(
+            token_ids={sequence_id: token for sequence_id, token in outcome if token is not None},
+            duration_s=perf_counter() - self.submitted_s,
+            errors={sequence_id: NOT_FINITE for sequence_id, token in outcome if token is None},
+        )
 
 
 class CpuExecutor:
@@ -94,42 +118,15 @@ class CpuExecutor:
         self._program, self._vocab_size = fresh, config.vocab_size
         return model
 
-    def run(self, plan: StepPlan) -> StepResult:
-        """Compute one step; logits are made only for the rows that draw a token."""
-        return self.collect(self.submit(plan))
-
     def submit(self, plan: StepPlan) -> RunningStep:
         """Queue a step behind those before it; returns at once."""
         submitted_s = perf_counter()
-        needs_logits = any(part.draw is not None and part.draw.sampling.temperature != 0 for part in plan.sequences)
+        draws = tuple(draw for part in plan.sequences for draw in part.draws)
+        needs_logits = any(draw.sampling.temperature != 0 for draw in draws)
         step = self._step(plan.sequences, plan.copies, needs_logits=needs_logits)
         assert self._program is not None
         event = self._device.submit(self._program, step)
-        drawing = tuple((part.sequence_id, part.draw) for part in plan.sequences if part.draw is not None)
-        return RunningStep(event, step, drawing, submitted_s)
-
-    def is_done(self, running: RunningStep) -> bool:
-        """Whether `collect` would return at once."""
-        return self._device.is_done(running.event)
-
-    def collect(self, running: RunningStep) -> StepResult:
-        """Wait for a step and draw its tokens; greedy ones were drawn on the device."""
-        self._device.wait(running.event)
-        tokens: list[int | None] = [None if token < 0 else token for token in running.step.tokens.tolist()]
-        sampled = [row for row, (_, draw) in enumerate(running.drawing) if draw.sampling.temperature != 0]
-        if sampled:
-            assert running.step.logits is not None
-            logits = torch.from_numpy(running.step.logits)[sampled]
-            with torch.inference_mode():
-                drawn = sample(logits, [running.drawing[row][1] for row in sampled])
-            for row, token in zip(sampled, drawn, strict=True):
-                tokens[row] = token
-        outcome = [(sequence_id, token) for (sequence_id, _), token in zip(running.drawing, tokens, strict=True)]
-        return StepResult(
-            token_ids={sequence_id: token for sequence_id, token in outcome if token is not None},
-            duration_s=perf_counter() - running.submitted_s,
-            errors={sequence_id: NOT_FINITE for sequence_id, token in outcome if token is None},
-        )
+        return RunningStep(self._device, event, step, draws, submitted_s)
 
     def logits(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
         """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""
@@ -144,15 +141,15 @@ class CpuExecutor:
     ) -> CpuStep:
         num_rows = _int32([len(part.token_ids) for part in sequences])
         ends = np.cumsum(num_rows, dtype=np.int32)
-        draws = np.array([part.draw is not None for part in sequences], dtype=np.bool_)
-        num_draws = int(draws.sum())
+        draw_rows = np.repeat(ends - 1, [len(part.draws) for part in sequences])
+        num_draws = len(draw_rows)
         return CpuStep(
             starts=_int32([part.start for part in sequences]),
             num_rows=num_rows,
             num_blocks=_int32([len(part.block_table) for part in sequences]),
             block_tables=_int32(list(chain.from_iterable(part.block_table for part in sequences))),
             token_ids=_int32(list(chain.from_iterable(part.token_ids for part in sequences))),
-            draw_rows=ends[draws] - 1,
+            draw_rows=draw_rows,
             copies=_int32([(copy.source, copy.destination) for copy in copies]),
             tokens=np.empty(num_draws, dtype=np.int32),
             logits=np.empty((num_draws, self._vocab_size), dtype=np.float32) if needs_logits else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from gpu_node.engine.model import LoadedModel
@@ -11,6 +12,25 @@ from shared.config import ModelSpec
 
 class ModelTooLargeError(ValueError):
     """The model's weights or KV cache do not fit into what the configuration gives; the text names both sizes."""
+
+
+class PendingStep(Protocol):
+    """A step in an executor's queue."""
+
+    def result(self) -> StepResult:
+        """Wait until it is computed. Called once; steps are asked in the order in which they were submitted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedStep:
+    """A step that was computed when it was submitted."""
+
+    computed: StepResult
+
+    def result(self) -> StepResult:
+        """What it gave."""
+        return self.computed
 
 
 class Executor(Protocol):
@@ -28,8 +48,11 @@ class Executor(Protocol):
         """
         ...
 
-    def run(self, plan: StepPlan) -> StepResult:
-        """Compute one step. Any exception is a defect: the state is unknown after it and the process must end."""
+    def submit(self, plan: StepPlan) -> PendingStep:
+        """Queue one step behind those before it. Returns at once where the device computes by itself.
+
+        Any exception, here or in `PendingStep.result`, is a defect: the process must end.
+        """
         ...
 
 

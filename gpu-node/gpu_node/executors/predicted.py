@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan, StepResult
 from gpu_node.executors.counter import uniform
-from gpu_node.executors.executor import num_kv_blocks
+from gpu_node.executors.executor import ComputedStep, num_kv_blocks
 from shared.config import EngineOptions, ModelSpec
 
 
@@ -55,11 +55,11 @@ class PredictedExecutor:
             eos_token_ids=frozenset(),
         )
 
-    def run(self, plan: StepPlan) -> StepResult:
+    def submit(self, plan: StepPlan) -> ComputedStep:
         """Predict the duration; each token follows from the request's seed and the token's position alone."""
         token_ids = {
-            part.sequence_id: int(uniform(part.draw.sampling.seed, part.draw.position) * self._vocab_size)
+            draw.sequence_id: int(uniform(draw.sampling.seed, draw.position) * self._vocab_size)
             for part in plan.sequences
-            if part.draw is not None
+            for draw in part.draws
         }
-        return StepResult(token_ids, self._cost.predict_s(plan))
+        return ComputedStep(StepResult(token_ids, self._cost.predict_s(plan)))

@@ -11,6 +11,7 @@ import torch
 from gpu_node import kernels
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import BlockCopy, ScheduledSequence, StepPlan, StepResult
+from gpu_node.executors.executor import ComputedStep
 from gpu_node.executors.interpreter import Device, StepInputs, run_program
 from gpu_node.executors.sampler import sample
 from gpu_node.executors.sizing import loaded_model
@@ -52,20 +53,21 @@ class ReferenceExecutor:
         self._program = program
         return model
 
-    def run(self, plan: StepPlan) -> StepResult:
+    def submit(self, plan: StepPlan) -> ComputedStep:
         """Compute one step; logits are made only for the rows that draw a token."""
         started_s = perf_counter()
-        drawing = [part for part in plan.sequences if part.draw is not None]
+        draws = [draw for part in plan.sequences for draw in part.draws]
         with torch.inference_mode():
             self._copy_blocks(plan.copies)
             logits = self.logits(plan.sequences)
-            tokens = sample(logits, [part.draw for part in drawing if part.draw is not None])
-        outcome = list(zip(drawing, tokens, strict=True))
-        return StepResult(
-            token_ids={part.sequence_id: token for part, token in outcome if token is not None},
+            tokens = sample(logits, draws)
+        outcome = list(zip(draws, tokens, strict=True))
+        result = StepResult(
+            token_ids={draw.sequence_id: token for draw, token in outcome if token is not None},
             duration_s=perf_counter() - started_s,
-            errors={part.sequence_id: NOT_FINITE for part, token in outcome if token is None},
+            errors={draw.sequence_id: NOT_FINITE for draw, token in outcome if token is None},
         )
+        return ComputedStep(result)
 
     def logits(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
         """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""
@@ -73,7 +75,7 @@ class ReferenceExecutor:
         paged = [PagedSequence(part.start, len(part.token_ids), part.block_table) for part in sequences]
         token_ids = [token for part in sequences for token in part.token_ids]
         ends = np.cumsum([len(part.token_ids) for part in sequences])
-        draw_rows = [int(end) - 1 for part, end in zip(sequences, ends, strict=True) if part.draw is not None]
+        draw_rows = [int(end) - 1 for part, end in zip(sequences, ends, strict=True) for _ in part.draws]
         inputs = StepInputs(
             token_ids=torch.tensor(token_ids, dtype=torch.int64),
             batch=paged_batch(paged, self._options.block_size),

@@ -77,7 +77,7 @@ class ContiguousServer:
         parts = []
         for number, running in enumerate(self._running):
             num_new = 1 if running.num_states else running.request.input_tokens
-            parts.append(ScheduledSequence(number, (0,) * num_new, running.num_states, (), None))
+            parts.append(ScheduledSequence(number, (0,) * num_new, running.num_states, (), ()))
             running.num_states += num_new
         num_running, usage = len(self._running), self._usage()
         for running in self._running:

@@ -67,7 +67,7 @@ class PagedServer:
         num_running, num_waiting = self._scheduler.num_running, self._scheduler.num_waiting
         assert len(plan.sequences) == num_running
         usage = self._usage(plan)
-        result = self._executor.run(plan)
+        result = self._executor.submit(plan).result()
         chunks = self._scheduler.commit(plan, self._stopped(plan, result))
         return Step(
             duration_s=result.duration_s,
@@ -85,7 +85,7 @@ class PagedServer:
         """The executor's tokens, but a stop where an answer of the trace ends."""
         token_ids = dict(result.token_ids)
         for part in plan.sequences:
-            if part.draw and part.draw.position + 1 == self._requests[part.draw.sampling.seed].output_tokens:
+            if part.draws and part.draws[0].position + 1 == self._requests[part.draws[0].sampling.seed].output_tokens:
                 token_ids[part.sequence_id] = _STOP
         return StepResult(token_ids, result.duration_s)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpu_node.agent.actions import Entry, Taken
 from gpu_node.agent.core import AgentCore
 from gpu_node.engine.protocol import EngineStats, ModelLoaded, Step
-from shared.messages import Attempt, Chunk, Enqueued, GroupRef, Payload, Sampling, VirtualQueue
+from shared.messages import Attempt, Chunk, Enqueued, GroupRef, Output, Payload, Sampling, VirtualQueue
 
 EPOCH = "n0.1"
 
@@ -43,7 +43,7 @@ def payload_of(
         model=model,
         prompt_token_ids=[1, 2],
         sampling=Sampling(max_tokens=9),
-        output_token_ids=output or [],
+        outputs=[Output(output)] if output else [],
     )
 
 
@@ -70,7 +70,7 @@ def step(*chunks: Chunk, num_admittable: int = 0, num_received: int = 0) -> Step
 
 
 def tokens(request_id: str, *token_ids: int, attempt: int = 0, index: int = 0, finish_reason: str = "") -> Chunk:
-    return Chunk(request_id, attempt, index, list(token_ids), finish_reason)
+    return Chunk(request_id, attempt, index, list(token_ids), finish_reason, is_last=bool(finish_reason))
 
 
 def attempt_of(request_id: str, attempt: int = 0) -> Attempt:

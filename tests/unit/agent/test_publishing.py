@@ -67,7 +67,7 @@ def test_tokens_of_an_attempt_that_is_not_run_any_more_are_dropped() -> None:
 
 def test_an_error_of_the_engine_reaches_the_client() -> None:
     agent = make_busy_agent()
-    failed = Chunk("r0", 0, 0, [], "error", "prompt too long")
+    failed = Chunk("r0", 0, 0, [], "error", "prompt too long", is_last=True)
     assert agent.handle(step(failed)) == [
         Publish(
             tokens={"gw0": Tokens(node="n0", chunks=[failed])},

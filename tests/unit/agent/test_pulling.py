@@ -13,7 +13,9 @@ from tests.unit.agent.events import entry, loaded, make_agent, payload_of, queue
 
 def refusal(*request_ids: str, error: str, attempt: int = 0, num_done: int = 0) -> Publish:
     """What is published about entries of g0 that nobody will run."""
-    chunks = [Chunk(name, attempt, num_done, [], finish_reason="error", error=error) for name in request_ids]
+    chunks = [
+        Chunk(name, attempt, num_done, [], finish_reason="error", error=error, is_last=True) for name in request_ids
+    ]
     return Publish(
         tokens={"gw": Tokens(node="n0", chunks=chunks)},
         acks=[Ack("g0", f"{name}-{attempt}".encode()) for name in request_ids],
@@ -117,7 +119,7 @@ def test_it_swaps_only_when_the_engine_is_empty() -> None:
     agent.handle(queue(("g0", "a", 1), ("g1", "b", 1)))
     agent.handle(taken("g0", 2, entry("r0")))
     assert agent.handle(step(num_admittable=2, num_received=1)) == [], "r0 still runs"
-    last = Chunk("r0", 0, 0, [7], "stop")
+    last = Chunk("r0", 0, 0, [7], "stop", is_last=True)
     assert agent.handle(step(last, num_admittable=2, num_received=1))[-1] == Tell(LoadModel("b"))
 
 
