@@ -63,7 +63,7 @@ class ScheduledSequence:
 
     sequence_id: int
     token_ids: tuple[int, ...]
-    """Tokens to compute, at positions ``start, start + 1, …`` of the sequence; at least one. The last may be `DRAWN`."""
+    """Tokens to compute, at positions ``start, start + 1, …`` of the sequence; one at least, the last maybe `DRAWN`."""
     start: int
     """Tokens before them whose keys and values lie in the blocks already."""
     block_table: tuple[int, ...]
