@@ -22,7 +22,7 @@ using Measure = std::function<void(std::span<const float> logits, double* amount
 using Target = std::function<double(double whole)>;
 
 // Of `logits` from the largest down, the first at which the amounts so far come to the target; the least one where they
-// never do. `logits` may lie in `scratch.ranked`, which is used.
+// never do. Uses `scratch.ranked` and `scratch.bins`.
 float cutoff(std::span<const float> logits, Range range, const Measure& measure, const Target& target,
              SamplingScratch& scratch);
 
