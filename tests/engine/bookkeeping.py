@@ -7,7 +7,7 @@ from collections.abc import Collection
 from gpu_node.engine.forecast import WINDOW_REQUESTS
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan, StepResult
-from gpu_node.engine.preemption import PreemptionPolicy
+from gpu_node.engine.preemption import AlwaysRecompute, PreemptionPolicy
 from gpu_node.engine.scheduler import Scheduler
 from gpu_node.engine.sequence import Request
 from shared.config import EngineOptions
@@ -71,7 +71,7 @@ def step(one: Scheduler, token: int = 7) -> tuple[list[tuple[int, int, int, bool
     return shape(plan), chunks
 
 
-class OldestFirst:
+class OldestFirst(AlwaysRecompute):
     """The opposite of the default policy: whoever asks for room may have to give way itself."""
 
     def victim(self, running: Collection[Request], now: float) -> Request:

@@ -8,7 +8,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from gpu_node.engine.plan import StepPlan, StepResult
-from gpu_node.engine.preemption import NewestFirst, PreemptionPolicy
+from gpu_node.engine.preemption import AlwaysRecompute, PreemptionPolicy
 from tests.engine.bookkeeping import OldestFirst, payload, scheduler, teach_short_outputs
 
 BLOCK_SIZE = 2
@@ -46,7 +46,7 @@ def draw_all(plan: StepPlan) -> StepResult:
     num_blocks=st.integers(8, 10),
     step_tokens=st.integers(1, 12),
     max_num_seqs=st.integers(1, 4),
-    policy=st.sampled_from([NewestFirst(), OldestFirst()]),
+    policy=st.sampled_from([AlwaysRecompute(), OldestFirst()]),
 )
 def test_everything_ends_and_nothing_leaks(
     requests: list[Arrival], num_blocks: int, step_tokens: int, max_num_seqs: int, policy: PreemptionPolicy

@@ -17,7 +17,7 @@ from gpu_node.engine.draft import StepDraft
 from gpu_node.engine.limits import finish_reason, refusal
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan, StepResult
-from gpu_node.engine.preemption import NewestFirst, PreemptionPolicy
+from gpu_node.engine.preemption import PreemptionPolicy, preemption_policy
 from gpu_node.engine.sequence import Request, Sequence
 from shared.config import EngineOptions
 from shared.messages import Chunk, Payload
@@ -26,13 +26,22 @@ from shared.messages import Chunk, Payload
 class Scheduler:
     """The requests of one loaded model, waiting or running, and the blocks that they hold."""
 
-    def __init__(self, model: LoadedModel, options: EngineOptions, policy: PreemptionPolicy | None = None) -> None:
-        self.blocks = BlockManager(model.num_blocks, model.block_size, model.name)
+    def __init__(
+        self,
+        model: LoadedModel,
+        options: EngineOptions,
+        policy: PreemptionPolicy | None = None,
+        blocks: BlockManager | None = None,
+    ) -> None:
+        """``blocks`` are those of the model; by default it has all memory for itself."""
+        self.blocks = blocks or BlockManager.alone(
+            model.num_blocks, model.block_size, model.name, model.num_host_blocks
+        )
         self.num_preemptions = 0
         self._model = model
         self._max_num_seqs = options.max_num_seqs
         self._step_tokens = options.step_tokens
-        self._policy = policy or NewestFirst()
+        self._policy = policy or preemption_policy(options)
         self._admission = Admission(model, self.blocks, options.max_num_seqs)
         self._num_added = 0
         self._requests: dict[str, Request] = {}
@@ -150,7 +159,7 @@ class Scheduler:
         if not self._scheduled:
             assert all(request.is_decoding for request in list(self._running.values())[:-1]), "prefill comes last"
         if not self._running:
-            assert self.blocks.num_free_blocks == self._model.num_blocks, "no block is lost"
+            assert self.blocks.num_used_blocks == 0, "no block is lost"
 
     def _advance(self, request: Request, draft: StepDraft, now: float) -> None:
         """Schedule as much of a running request as the budget takes, preempting others or itself for the blocks."""
