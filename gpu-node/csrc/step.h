@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "arena.h"
+
 namespace treadle {
 
 struct CacheShape {
@@ -34,6 +36,10 @@ struct StepInput {
   const std::int32_t* draw_rows;
   std::int32_t num_copies;
   const std::int32_t* copies;  // source and destination, in turn
+  std::int32_t num_swaps_out;
+  const std::int32_t* swaps_out;  // block on the device and block of the host, in turn
+  std::int32_t num_swaps_in;
+  const std::int32_t* swaps_in;  // likewise
   std::int32_t* tokens;        // out, one for each draw: the most likely, or -1 where logits are not finite
   float* logits;               // out, [draws][vocabulary], or null; both are written before the step is done
 };
@@ -46,22 +52,24 @@ struct RowGroup {
   std::int32_t table;  // where the sequence's block table begins
 };
 
-struct Copy {
+// A block that moves, by the lines where it begins.
+struct Move {
   std::int32_t source;
   std::int32_t destination;
 };
 
 struct Step {
   // Throws std::invalid_argument where a number is outside of what the program was made for.
-  Step(const StepInput& input, const Limits& limits, const CacheShape& cache, int rows_together);
+  Step(const StepInput& input, const Limits& limits, const CacheShape& cache, const BlockPlaces& device,
+       const BlockPlaces& host, int rows_together);
 
   std::vector<std::int32_t> token_ids;   // [rows]
   std::vector<std::int32_t> positions;   // [rows]
-  std::vector<std::int32_t> row_blocks;  // [rows]: the block that takes the row's key and value
+  std::vector<std::int32_t> row_lines;   // [rows]: where the block begins that takes the row's key and value
   std::vector<std::int32_t> draw_rows;   // [draws]
-  std::vector<std::int32_t> block_tables;
+  std::vector<std::int32_t> block_lines;  // block tables, by the lines where the blocks begin
   std::vector<RowGroup> groups;
-  std::vector<Copy> copies;
+  std::vector<Move> swaps_out, copies, swaps_in;
   std::int32_t* tokens;
   float* logits;
 

@@ -10,7 +10,7 @@ from gpu_node.executors.cpu_lowering import UnsupportedOperatorError, lower
 from gpu_node.executors.interpreter import Device, StepInputs, run_program
 from gpu_node.graph.program import Program
 from gpu_node.kernels import cpu
-from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, CpuStep, Limits
+from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, CpuStep, Limits
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.models.config import Family, ModelConfig, Rope
 from gpu_node.models.families import build_program
@@ -82,7 +82,9 @@ def on_device(
     device: CpuDevice, model: ModelConfig, program: Program, weights: dict[str, torch.Tensor], fuse: bool
 ) -> list[torch.Tensor]:
     cache = CacheShape(LAYERS, NUM_BLOCKS, BLOCK_SIZE, model.num_kv_heads, HEAD_DIM)
-    lowered = CpuProgram(Limits(128, 128, LENGTH, VOCAB), cache, HEADS // model.num_kv_heads)
+    arena, host = CpuArena(1, NUM_BLOCKS * cache.block_bytes), CpuArena(1, 0)
+    limits = Limits(128, 128, LENGTH, VOCAB)
+    lowered = CpuProgram(limits, cache, HEADS // model.num_kv_heads, arena=arena, host=host)
     outputs = []
     try:
         lower(program, weights, lowered, LENGTH, fuse=fuse)
@@ -103,7 +105,8 @@ def on_device(
             device.wait(device.submit(lowered, step))
             outputs.append(torch.from_numpy(logits))
     finally:
-        lowered.close()
+        for made in (lowered, arena, host):
+            made.close()
     return outputs
 
 
