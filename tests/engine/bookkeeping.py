@@ -81,6 +81,6 @@ class OldestFirst:
 def teach_short_outputs(one: Scheduler) -> None:
     """Let the scheduler see only outputs of one token: from then on it admits too much, and has to preempt."""
     for number in range(WINDOW_REQUESTS):
-        assert one.add(payload(f"short-{number}", [number % EOS], max_tokens=1)) is None
+        assert one.add(payload(f"short-{number}", [number % EOS], max_tokens=1)) == []
     while one.has_work:
         step(one)

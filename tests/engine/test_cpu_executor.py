@@ -56,7 +56,7 @@ def make(rounded_path: Path) -> Iterator[Make]:
         executor.close()
 
 
-OPTIONS = {"kv_cache_bytes": 1 << 20}
+OPTIONS: dict[str, Any] = {"kv_cache_bytes": 1 << 20}
 
 
 def spec(path: Path) -> ModelSpec:
