@@ -7,6 +7,7 @@ ids (`integer_device`), so blocks that are shared wrongly would show as wrong to
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +16,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from gpu_node.engine.plan import StepPlan, StepResult
-from gpu_node.engine.preemption import NewestFirst, PreemptionPolicy
+from gpu_node.engine.preemption import AlwaysRecompute, PreemptionPolicy, SwapIfRoom
 from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.scheduler import Scheduler
+from gpu_node.engine.sequence import Request
 from shared.messages import Chunk, Output, Payload
 from tests.engine import alone
 from tests.engine.bookkeeping import OldestFirst, payload, scheduler, teach_short_outputs
@@ -85,6 +87,13 @@ def client(draw: st.DrawFn, number: int) -> Client:
     )
 
 
+class SwapOldest(SwapIfRoom):
+    """Whoever asks for room may have to give way itself."""
+
+    def victim(self, running: Collection[Request], now: float) -> Request:
+        return min(running, key=lambda request: request.order)
+
+
 class Run:
     """A scheduler before a device of integers, with up to ``max_in_flight`` steps between them."""
 
@@ -93,6 +102,7 @@ class Run:
         self._clients = {client.payload.request_id: client for client in clients}
         self._device = IntegerDevice(one.blocks.num_blocks, BLOCK_SIZE)
         self._max_in_flight = max_in_flight
+        self.num_swaps = 0
         self._in_flight: deque[tuple[StepPlan, StepResult]] = deque()
 
     def arrivals(self, step: int) -> None:
@@ -111,7 +121,8 @@ class Run:
         plan = self.one.schedule(now)
         self.one.check()
         if not plan.is_empty:
-            assert 0 < plan.num_tokens <= step_tokens, "every step moves something, within its budget"
+            assert plan.num_tokens <= step_tokens
+            self.num_swaps += len(plan.swaps_out)
             self._in_flight.append((plan, self._device.run(plan)))
         elif not self._in_flight:
             assert not self.one.has_work, "with requests, something can always be planned or waited for"
@@ -135,7 +146,8 @@ class Run:
     step_tokens=st.integers(3, 12),
     max_num_seqs=st.integers(3, 8),
     max_in_flight=st.integers(1, MAX_STEPS_IN_FLIGHT),
-    policy=st.sampled_from([NewestFirst(), OldestFirst()]),
+    policy=st.sampled_from([AlwaysRecompute(), OldestFirst(), SwapIfRoom(), SwapOldest()]),
+    num_host_blocks=st.integers(0, 16),
 )
 def test_everything_ends_as_if_alone_and_nothing_leaks(
     clients: tuple[Client, ...],
@@ -144,8 +156,9 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     max_num_seqs: int,
     max_in_flight: int,
     policy: PreemptionPolicy,
+    num_host_blocks: int,
 ) -> None:
-    one = scheduler(num_blocks, BLOCK_SIZE, MAX_MODEL_LEN, step_tokens, max_num_seqs, policy)
+    one = scheduler(num_blocks, BLOCK_SIZE, MAX_MODEL_LEN, step_tokens, max_num_seqs, policy, num_host_blocks)
     teach_short_outputs(one)
     run = Run(one, list(clients), max_in_flight)
     for step in range(MAX_STEPS):
@@ -153,7 +166,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
         run.step(float(step), step_tokens)
         if run.is_idle and step >= LAST_ARRIVAL:
             break
-    event("preempted" if one.num_preemptions else "never preempted")
+    event("swapped" if run.num_swaps else "recomputed" if one.num_preemptions else "never preempted")
     assert one.blocks.num_free_blocks == num_blocks
     for client in clients:
         assert client.is_over, "every request ends"

@@ -13,7 +13,6 @@ from dataclasses import replace
 from itertools import count
 
 from gpu_node.engine.block_manager import BlockManager
-from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.sequence import Request, Sequence, num_common_tokens
 from gpu_node.engine.step import Step
 
@@ -24,14 +23,13 @@ MAX_STEPS_IN_FLIGHT = 2
 class Roster:
     """The requests of one loaded model. Changes are all or nothing for a request; only ends are a sequence's own."""
 
-    def __init__(self, model: LoadedModel) -> None:
-        self.blocks = BlockManager(model.num_blocks, model.block_size, model.name)
+    def __init__(self, blocks: BlockManager) -> None:
+        self.blocks = blocks
         self.requests: dict[str, Request] = {}
         self.waiting: deque[Request] = deque()
         self.running: dict[str, Request] = {}  # in the order of admission
         self.steps: deque[Step] = deque()  # in flight, oldest first; the last may be a draft
         self.sequence_ids = count()
-        self.num_preemptions = 0
 
     @property
     def num_taken_places(self) -> int:
@@ -65,20 +63,58 @@ class Roster:
             sequence.num_computed_tokens = request.num_shared_tokens
         request.is_forked = True
 
-    def preempt(self, victim: Request) -> None:
+    def put_back(self, request: Request) -> None:
         """Drop what a request has computed and put it first in line. Its blocks stay cached until they are taken."""
-        del self.running[victim.request_id]
-        self._release(victim)
-        victim.forget_computed()
-        self.waiting.appendleft(victim)
-        self.num_preemptions += 1
+        del self.running[request.request_id]
+        self._release(request)
+        request.is_forked = False
+        for sequence in request.sequences:
+            sequence.go_back(0)
+        self.waiting.appendleft(request)
+
+    def can_swap_out(self, request: Request) -> bool:
+        """Whether the step that is drafted moves no content of the request yet: swaps out are made before all else."""
+        parts = [self.steps[-1].part(one.sequence_id) for one in request.holders]
+        return all(part is None or (part.scheduled is not None and not part.copies) for part in parts)
+
+    def swap_out(self, request: Request) -> None:
+        """Move what a request has computed to host memory and put it first in line.
+
+        It comes back to the tokens that steps in flight compute, since its swap is queued behind them, but not to those
+        that they draw: these are drawn again.
+        """
+        draft = self.steps[-1]
+        for sequence in request.holders:
+            part = draft.part(sequence.sequence_id)
+            drafted = part.scheduled if part is not None else None
+            sequence.go_back(sequence.num_computed_tokens if drafted is None else drafted.start)
+            self._discard_parts(sequence)
+        del self.running[request.request_id]
+        draft.swaps_out += self.blocks.swap_out([one.sequence_id for one in request.holders])
+        self.waiting.appendleft(request)
+
+    def is_swapped_out(self, request: Request) -> bool:
+        """Whether a waiting request has its blocks in host memory."""
+        return self.blocks.is_swapped_out(request.sequences[0].sequence_id)
+
+    def num_swap_in_blocks(self, request: Request) -> int:
+        """Free blocks that `swap_in` takes."""
+        return self.blocks.num_swap_in_blocks([one.sequence_id for one in request.holders])
+
+    def swap_in(self) -> None:
+        """Let the first in line, which is swapped out, run again; from the next step on it is computed."""
+        request = self.waiting.popleft()
+        self.running[request.request_id] = request
+        self.steps[-1].swaps_in += self.blocks.swap_in([one.sequence_id for one in request.holders])
 
     def remove(self, request: Request) -> None:
-        """Forget a request, waiting or running."""
+        """Forget a request, wherever it is."""
         del self.requests[request.request_id]
-        if self.running.pop(request.request_id, None) is None:
-            self.waiting.remove(request)
-        else:
+        if self.running.pop(request.request_id, None) is not None:
+            self._release(request)
+            return
+        self.waiting.remove(request)
+        if self.is_swapped_out(request):
             self._release(request)
 
     def end(self, request: Request, sequence: Sequence) -> None:
@@ -94,7 +130,7 @@ class Roster:
 
     def fork_beam(self, parent: Sequence) -> Sequence:
         """A second sequence with the tokens, blocks and continuations of one that no step in flight computes."""
-        assert not any(parent.sequence_id in step for step in list(self.steps)[1:])
+        assert not any(step.part(parent.sequence_id) for step in list(self.steps)[1:])
         beam = replace(
             parent,
             sequence_id=next(self.sequence_ids),
@@ -107,8 +143,7 @@ class Roster:
     def drop(self, sequence: Sequence) -> None:
         """Free the blocks of a sequence, and let nothing come of the steps in flight."""
         self.blocks.free(sequence.sequence_id)
-        for step in self.steps:
-            step.discard(sequence.sequence_id)
+        self._discard_parts(sequence)
 
     def check(self) -> None:
         """Assert that the books balance. O(requests + blocks)."""
@@ -118,37 +153,39 @@ class Roster:
         assert not waiting.keys() & self.running.keys(), "waiting or running"
         assert {**waiting, **self.running} == self.requests, "all are waiting or running"
         assert len(self.steps) <= MAX_STEPS_IN_FLIGHT
-        assert not any(step.plan is None for step in list(self.steps)[:-1]), "only the last is a draft"
+        assert all(step.plan is not None for step in list(self.steps)[:-1]), "only the last is a draft"
         for request in self.requests.values():
-            self._check_request(request, is_running=request.request_id in self.running)
-        holders = [one for request in self.running.values() for one in _holders(request)]
+            self._check_request(request)
+        holders = [one for request in self.running.values() for one in request.holders]
         held = {block for one in holders for block in self.blocks.table(one.sequence_id)}
-        assert self.blocks.num_blocks - self.blocks.num_free_blocks == len(held), "no block is lost"
+        assert self.blocks.num_used_blocks == len(held), "no block is lost"
         parts = [part for step in self.steps for part in step.parts()]
         assert all(part.request.request_id in self.running for part in parts), "who left is in no step"
         assert all(any(part.sequence is one for one in part.request.sequences) for part in parts), "nor is who ended"
 
-    def _check_request(self, request: Request, *, is_running: bool) -> None:
+    def _check_request(self, request: Request) -> None:
         assert request.sequences, "a request without sequences is over"
-        assert is_running or not request.is_forked
-        holders = _holders(request) if is_running else []
+        is_running = request.request_id in self.running
+        holders = request.holders if is_running or self.is_swapped_out(request) else []
         for sequence in request.sequences:
-            num_draws = sum(step.draws(sequence.sequence_id) for step in self.steps)
-            has_continuations = bool(sequence.continuations)
-            assert sequence.num_drawn_tokens == num_draws + has_continuations, "drawn in a step, or to be chosen"
+            parts = [step.part(sequence.sequence_id) for step in self.steps]
+            num_draws = sum(part is not None and part.draws for part in parts) + bool(sequence.continuations)
+            assert sequence.num_drawn_tokens == num_draws, "drawn by a step in flight, or not chosen yet"
             assert len(sequence.token_ids) < sequence.max_len, "a token is wanted"
             assert sequence.num_missing_tokens >= 0
-            if any(sequence is one for one in holders):
+            assert is_running or not sequence.num_drawn_tokens
+            if not any(sequence is one for one in holders):
+                assert sequence.num_computed_tokens == sequence.num_drawn_tokens == 0, "who holds nothing has nothing"
+            elif is_running:
                 num_slots = len(self.blocks.table(sequence.sequence_id)) * self.blocks.block_size
                 assert num_slots >= sequence.num_computed_tokens, "computed tokens lie in blocks"
-            else:
-                assert sequence.num_computed_tokens == sequence.num_drawn_tokens == 0, "who holds nothing has nothing"
 
     def _release(self, request: Request) -> None:
-        for sequence in _holders(request):
-            self.drop(sequence)
+        for sequence in request.holders:
+            self.blocks.free(sequence.sequence_id)
+        for sequence in request.sequences:
+            self._discard_parts(sequence)
 
-
-def _holders(request: Request) -> list[Sequence]:
-    """Those of a running request that hold blocks."""
-    return request.sequences if request.is_forked else request.sequences[:1]
+    def _discard_parts(self, sequence: Sequence) -> None:
+        for step in self.steps:
+            step.discard(sequence.sequence_id)

@@ -20,7 +20,7 @@ from gpu_node.engine.limits import finish_reason, num_tops, refusal
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.outcome import Outcome
 from gpu_node.engine.plan import StepPlan, StepResult
-from gpu_node.engine.preemption import NewestFirst, PreemptionPolicy
+from gpu_node.engine.preemption import Fate, PreemptionPolicy, preemption_policy
 from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT, Roster
 from gpu_node.engine.rows import draw_of, scheduled_rows
 from gpu_node.engine.sequence import Request, Sequence
@@ -32,21 +32,27 @@ from shared.messages import Chunk, Payload
 class Scheduler:
     """The requests of one loaded model, waiting or running, and the blocks that they hold."""
 
-    def __init__(self, model: LoadedModel, options: EngineOptions, policy: PreemptionPolicy | None = None) -> None:
+    def __init__(
+        self,
+        model: LoadedModel,
+        options: EngineOptions,
+        policy: PreemptionPolicy | None = None,
+        blocks: BlockManager | None = None,
+    ) -> None:
+        """``blocks`` are those of the model; by default it has all memory for itself."""
+        self.blocks = blocks or BlockManager.alone(
+            model.num_blocks, model.block_size, model.name, model.num_host_blocks
+        )
+        self.num_preemptions = 0
         self._model = model
         self._options = options
-        self._policy = policy or NewestFirst()
-        self._roster = Roster(model)
-        self._admission = Admission(model, self._roster.blocks, options.max_num_seqs)
+        self._policy = policy or preemption_policy(options)
+        self._roster = Roster(self.blocks)
+        self._admission = Admission(model, self.blocks, options.max_num_seqs)
         self._outcome = Outcome(model, self._roster, self._admission)
         self._num_added = 0
 
     # --- requests come and go -----------------------------------------------------------------------------------------
-
-    @property
-    def blocks(self) -> BlockManager:
-        """The KV memory of the model."""
-        return self._roster.blocks
 
     @property
     def has_work(self) -> bool:
@@ -62,11 +68,6 @@ class Scheduler:
     def num_waiting(self) -> int:
         """Requests that wait for admission, the preempted ones included."""
         return len(self._roster.waiting)
-
-    @property
-    def num_preemptions(self) -> int:
-        """How often a request had to give up its blocks."""
-        return self._roster.num_preemptions
 
     @property
     def num_admittable(self) -> int:
@@ -122,7 +123,7 @@ class Scheduler:
         assert len(roster.steps) < MAX_STEPS_IN_FLIGHT, "the oldest step is to be committed first"
         step = Step(self._options.step_tokens)
         roster.steps.append(step)
-        num_preemptions = roster.num_preemptions
+        num_preemptions = self.num_preemptions
         # In the order of admission the decodes come first by themselves: a prefill that is not finished has used up
         # the budget, so nothing was admitted behind it.
         for request in list(roster.running.values()):
@@ -130,8 +131,10 @@ class Scheduler:
                 break
             if request.request_id in roster.running:  # else it was preempted for one before it
                 self._advance(request, step, now)
-        if roster.num_preemptions == num_preemptions:  # else memory has just run out
-            self._admit(step, now)
+        if self.num_preemptions == num_preemptions:  # else memory has just run out
+            self._swap_in()
+            if not step.swaps_in:  # what comes back is not to be read in the same step
+                self._admit(step)
         plan = step.seal()
         if plan.is_empty:
             roster.steps.pop()
@@ -147,7 +150,7 @@ class Scheduler:
         chunks: list[Chunk] = []
         for part in step.parts():
             sequence = part.sequence
-            if sequence.sequence_id not in step:
+            if step.part(sequence.sequence_id) is None:
                 continue  # a part before it has ended its request
             if part.scheduled is not None:
                 self.blocks.publish(sequence.sequence_id, sequence.token_ids, part.end)
@@ -164,13 +167,23 @@ class Scheduler:
     def _advance(self, request: Request, step: Step, now: float) -> None:
         """Schedule as much of a running request as the budget takes, preempting others or itself for the blocks."""
         for sequence, end in _wanted(request, step.num_left_tokens):
-            start = sequence.num_computed_tokens
-            while self.blocks.num_new_blocks(sequence.sequence_id, start, end) > self.blocks.num_free_blocks:
+            while not self._has_room(sequence, end):
                 victim = self._policy.victim(self._roster.running.values(), now)
-                self._roster.preempt(victim)
+                self._preempt(victim)
                 if victim is request:
                     return
             self._schedule(request, sequence, end, step)
+
+    def _has_room(self, sequence: Sequence, end: int) -> bool:
+        num_new_blocks = self.blocks.num_new_blocks(sequence.sequence_id, sequence.num_computed_tokens, end)
+        return num_new_blocks <= self.blocks.num_free_blocks
+
+    def _preempt(self, victim: Request) -> None:
+        self.num_preemptions += 1
+        if self._policy.fate(victim, self.blocks) is Fate.SWAP and self._roster.can_swap_out(victim):
+            self._roster.swap_out(victim)
+        else:
+            self._roster.put_back(victim)
 
     def _schedule(self, request: Request, sequence: Sequence, end: int, step: Step) -> None:
         """Put the rows up to ``end`` into the step. Where the leader has computed what all share, the others fork."""
@@ -190,19 +203,35 @@ class Scheduler:
         for one in drawing:
             one.num_drawn_tokens += 1
 
-    def _admit(self, step: Step, now: float) -> None:
+    def _admits(self, request: Request) -> bool:
+        """Whether there are places, and memory up to the predicted peak; alone, a request always has its try."""
+        running = self._roster.running.values()
+        if self._roster.num_taken_places + request.num_places > self._options.max_num_seqs:
+            return False
+        return not running or self._admission.admits(request, running)
+
+    def _swap_in(self) -> None:
+        """Bring back swapped-out requests; they are first in line, being preempted ones."""
+        roster = self._roster
+        while roster.waiting and roster.is_swapped_out(roster.waiting[0]):
+            request = roster.waiting[0]
+            if roster.num_swap_in_blocks(request) > self.blocks.num_free_blocks or not self._admits(request):
+                return
+            roster.swap_in()
+
+    def _admit(self, step: Step) -> None:
         """Start waiting requests in their order; one that does not fit holds up those behind it, so none starves."""
         roster = self._roster
         while roster.waiting and step.num_left_tokens > 0:
             request = roster.waiting[0]
-            if roster.num_taken_places + request.num_places > self._options.max_num_seqs:
-                return
-            if roster.running and not self._admission.admits(request, roster.running.values()):
+            if roster.is_swapped_out(request) or not self._admits(request):
                 return
             roster.admit()
-            self._advance(request, step, now)
-            if request.request_id not in roster.running:
-                return  # it had to give way at once
+            ((leader, end),) = _wanted(request, step.num_left_tokens)
+            if not self._has_room(leader, end):
+                roster.put_back(request)  # nobody who runs gives way to it
+                return
+            self._schedule(request, leader, end, step)
 
 
 def _wanted(request: Request, num_left_tokens: int) -> list[tuple[Sequence, int]]:

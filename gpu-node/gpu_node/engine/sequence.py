@@ -55,9 +55,10 @@ class Sequence:
         """Known tokens after the prompt, those of earlier attempts included."""
         return len(self.token_ids) - self.num_prompt_tokens
 
-    def forget_computed(self) -> None:
-        """Its blocks are gone, and what the steps in flight would have drawn is dropped."""
-        self.num_computed_tokens = self.num_drawn_tokens = 0
+    def go_back(self, num_computed_tokens: int) -> None:
+        """To so many computed tokens, but before the last known one: what steps in flight would draw is dropped."""
+        self.num_computed_tokens = min(num_computed_tokens, len(self.token_ids) - 1)
+        self.num_drawn_tokens = 0
         self.continuations = ()
 
 
@@ -119,15 +120,14 @@ class Request:
         return num_places(self.sampling) if self.sampling.is_beam else len(self.sequences)
 
     @property
+    def holders(self) -> list[Sequence]:
+        """Those that hold blocks, on the device or in host memory, unless the request has none at all."""
+        return self.sequences if self.is_forked else self.sequences[:1]
+
+    @property
     def is_decoding(self) -> bool:
         """Every sequence lacks at most the token drawn last."""
         return self.is_forked and all(sequence.num_missing_tokens <= 1 for sequence in self.sequences)
-
-    def forget_computed(self) -> None:
-        """Its blocks are gone: it begins again with what is known."""
-        self.is_forked = False
-        for sequence in self.sequences:
-            sequence.forget_computed()
 
 
 def num_places(sampling: Sampling) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_node.engine.plan import BlockCopy, ScheduledSequence, StepPlan
+from gpu_node.engine.plan import BlockCopy, BlockSwap, ScheduledSequence, StepPlan
 from gpu_node.engine.sequence import Request, Sequence
 
 
@@ -32,10 +32,13 @@ class Step:
     def __init__(self, budget_tokens: int) -> None:
         self.num_left_tokens = budget_tokens
         self.plan: StepPlan | None = None
+        self.swaps_out: list[BlockSwap] = []
+        self.swaps_in: list[BlockSwap] = []
         self._parts: dict[int, Part] = {}
 
-    def __contains__(self, sequence_id: int) -> bool:
-        return sequence_id in self._parts
+    def part(self, sequence_id: int) -> Part | None:
+        """What the step does for a sequence, or None."""
+        return self._parts.get(sequence_id)
 
     def add(self, part: Part) -> None:
         """Take a part in, behind those that are in already."""
@@ -59,13 +62,10 @@ class Step:
         self.plan = StepPlan(
             sequences=tuple(part.scheduled for part in parts if part.scheduled is not None),
             copies=tuple(copy for part in parts for copy in part.copies),
+            swaps_out=tuple(self.swaps_out),
+            swaps_in=tuple(self.swaps_in),
         )
         return self.plan
-
-    def draws(self, sequence_id: int) -> bool:
-        """Whether a token of this sequence is drawn."""
-        part = self._parts.get(sequence_id)
-        return part is not None and part.draws
 
     def parts(self) -> list[Part]:
         """A copy: taking in one part may discard others."""
