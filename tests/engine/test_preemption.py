@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.preemption import AlwaysRecompute, Fate, SwapIfRoom, preemption_policy
 from gpu_node.engine.sequence import Request
@@ -11,7 +13,7 @@ from tests.engine.bookkeeping import payload, prompt
 
 def running(blocks: BlockManager, num_tokens: int, num_computed_tokens: int) -> Request:
     """A request with one sequence, as far as it has come."""
-    request = Request.of(payload("a", prompt(num_tokens)), 0)
+    request = Request.of(payload("a", prompt(num_tokens)), 0, count(), 64)
     for sequence in request.sequences:
         blocks.open(sequence.sequence_id, sequence.token_ids)
         blocks.append(sequence.sequence_id, 0, num_tokens)

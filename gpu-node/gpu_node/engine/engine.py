@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 
+from gpu_node.engine.choices import error_chunk
 from gpu_node.engine.model import LoadedModel
+from gpu_node.engine.plan import StepPlan
 from gpu_node.engine.protocol import EngineStats
+from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.scheduler import Scheduler
 from gpu_node.engine.throughput import Throughput
-from gpu_node.executors.executor import Executor
+from gpu_node.executors.executor import Executor, PendingStep
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import Chunk, Payload
 
@@ -26,13 +30,15 @@ class Engine:
         self._scheduler: Scheduler | None = None
         self._throughput = Throughput()
         self._step_s = 0.0
+        self._in_flight: deque[tuple[StepPlan, PendingStep]] = deque()
+        self._num_ahead = MAX_STEPS_IN_FLIGHT - 1 if options.async_scheduling else 0
         self._num_received = 0
         self.model: LoadedModel | None = None
 
     @property
     def has_work(self) -> bool:
-        """Whether `step` has anything to do."""
-        return self._scheduler is not None and self._scheduler.has_work
+        """Whether `step` has anything to do: requests, or steps whose outcome is not taken in yet."""
+        return bool(self._in_flight) or (self._scheduler is not None and self._scheduler.has_work)
 
     @property
     def num_preemptions(self) -> int:
@@ -47,26 +53,28 @@ class Engine:
         """
         if self.model is not None and self.model.name == spec.name:
             return self.model
-        if self.has_work:
+        if self._scheduler is not None and self._scheduler.has_work:
             assert self.model is not None
             raise EngineBusyError(f"cannot load {spec.name!r}: {self.model.name!r} has sequences; drain or reset first")
+        while self._in_flight:
+            self._collect()  # of requests that are gone
         model = self._executor.load_model(spec)
         self.model = model
         self._scheduler = Scheduler(model, self._options)
         self._throughput = Throughput()
         return model
 
-    def add(self, payload: Payload) -> Chunk | None:
-        """Queue a request; a chunk that ends it comes back at once if it can never run, or was complete already.
+    def add(self, payload: Payload) -> list[Chunk]:
+        """Queue a request. What ends at once is told: a request that can never run, choices that were complete already.
 
         A newer attempt replaces an older one. The same attempt again, or an older one, changes nothing.
         """
         self._num_received += 1
         if self._scheduler is None:
-            return Chunk(payload.request_id, payload.attempt, 0, [], "error", "no model is loaded", is_last=True)
+            return [error_chunk(payload, "no model is loaded")]
         present = self._scheduler.attempt_of(payload.request_id)
         if present is not None and present >= payload.attempt:
-            return None
+            return []
         self._scheduler.abort(payload.request_id)
         return self._scheduler.add(payload)
 
@@ -82,14 +90,27 @@ class Engine:
             self._scheduler.reset()
 
     def step(self, now: float) -> list[Chunk]:
-        """Run one step; returns new tokens and ends. ``now`` in seconds, for the policies."""
+        """Plan and submit a step, then take in the oldest that is due; returns new tokens and ends.
+
+        ``now`` in seconds, for the policies. With asynchronous scheduling the step just submitted is due only at the
+        next call, or when nothing could be planned behind it: the device computes it while the host takes in the one
+        before, tells the agent and plans the next.
+        """
         assert self._scheduler is not None
         plan = self._scheduler.schedule(now)
-        result = self._executor.submit(plan).result()
-        chunks = self._scheduler.commit(plan, result)
+        if not plan.is_empty:
+            self._in_flight.append((plan, self._executor.submit(plan)))
+        is_due = len(self._in_flight) > (0 if plan.is_empty else self._num_ahead)
+        return self._collect() if is_due else []
+
+    def _collect(self) -> list[Chunk]:
+        """Wait for the oldest step in flight and take in what it computed."""
+        assert self._scheduler is not None
+        plan, pending = self._in_flight.popleft()
+        result = pending.result()
         self._step_s = result.duration_s
-        self._throughput.observe(sum(len(chunk.token_ids) for chunk in chunks), result.duration_s)
-        return chunks
+        self._throughput.observe(len(result.token_ids), result.duration_s)
+        return self._scheduler.commit(plan, result)
 
     def stats(self) -> EngineStats:
         """The state between two steps."""

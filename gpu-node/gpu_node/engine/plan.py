@@ -29,6 +29,8 @@ class Draw:
     """For penalties, empty where none is asked for. A view: read when the step is submitted, not kept."""
     output_token_ids: Sequence[int] = ()
     """The output before the row's own token, likewise; `DRAWN` does not occur in it."""
+    num_top: int | None = None
+    """None asks for no logprobs; k for those of the drawn token and of the k most likely ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,11 @@ class StepPlan:
     swaps_in: tuple[BlockSwap, ...] = ()
 
     @property
+    def is_empty(self) -> bool:
+        """Nothing to do for a device."""
+        return not (self.sequences or self.copies or self.swaps_out or self.swaps_in)
+
+    @property
     def num_tokens(self) -> int:
         """Rows of the batch."""
         return sum(len(sequence.token_ids) for sequence in self.sequences)
@@ -90,4 +97,4 @@ class StepResult:
     errors: Mapping[int, str] = field(default_factory=dict)
     """By sequence id, why no token could be drawn; it ends that request and no other."""
     logprobs: Mapping[int, TokenLogprob] = field(default_factory=dict)
-    """By sequence id, of the draws whose request asks for them or is ranked by them."""
+    """By sequence id, of the draws with a ``num_top``."""

@@ -55,8 +55,8 @@ class SwapIfRoom(NewestFirst):
 
     def fate(self, request: Request, blocks: BlockManager) -> Fate:
         """Swap, unless there is no room or nothing computed that a swap would save."""
-        is_begun = any(sequence.num_computed_tokens for sequence in request.sequences)
-        has_room = blocks.can_swap_out([sequence.sequence_id for sequence in request.sequences])
+        is_begun = any(sequence.num_computed_tokens for sequence in request.holders)
+        has_room = blocks.can_swap_out([sequence.sequence_id for sequence in request.holders])
         return Fate.SWAP if is_begun and has_room else Fate.RECOMPUTE
 
 
