@@ -7,7 +7,11 @@ namespace treadle {
 
 Program::Program(const Kernels& kernels, const Limits& limits, const CacheShape& cache, const Arena& arena,
                  const Arena& host, int rows_together)
-    : kernels_(kernels), limits_(limits), rows_together_(rows_together), cache_(cache, arena, host) {
+    : kernels_(kernels),
+      limits_(limits),
+      rows_together_(rows_together),
+      cache_(cache, arena, host),
+      cells_(kNumCells * sizeof(std::int32_t)) {
   add_operator<MoveBlocks>(cache_);
 }
 

@@ -30,6 +30,7 @@ from gpu_node.kernels.cpu import (
     View,
 )
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
+from tests.engine.own_arena import program_with_arena
 
 FLOAT32_ERROR = 1e-5
 """Sums of some hundred float32 products, each rounded to 2 ** -24."""
@@ -103,7 +104,6 @@ def step(
         token_ids=int32(token_ids or [0] * num_rows),
         draw_rows=int32(draw_rows),
         copies=int32(copies).reshape(-1, 2),
-        tokens=np.full(len(draw_rows), -7, dtype=np.int32),
         logits=None,
         swaps_out=int32(swaps_out).reshape(-1, 2),
         swaps_in=int32(swaps_in).reshape(-1, 2),
@@ -117,12 +117,9 @@ def case(device: CpuDevice, level: str) -> Iterator[Case]:
 
 def cases(device: CpuDevice, level: str, cache: CacheShape, num_shared_heads: int) -> Iterator[Case]:
     torch.manual_seed(1)
-    arena, host = CpuArena(1, cache.num_blocks * cache.block_bytes), CpuArena(1, 2 * cache.block_bytes)
     limits = Limits(MAX_ROWS, MAX_ROWS, 4096, 1000)
-    program = CpuProgram(limits, cache, num_shared_heads, level, arena=arena, host=host)
-    yield Case(device, program, arena, host)
-    for made in (program, arena, host):
-        made.close()
+    with program_with_arena(limits, cache, num_shared_heads, level, num_host_blocks=2) as (program, arena, host):
+        yield Case(device, program, arena, host)
 
 
 def rows(num_rows: int) -> list[PagedSequence]:
@@ -274,18 +271,6 @@ def test_embedding_and_selected_rows(case: Case) -> None:
     assert case.values(drawn, 2, Rows.DRAWS).equal(case.values(out, 11)[[3, 10]])
 
 
-@pytest.mark.parametrize("columns", [1, 15, 16, 1000])
-def test_the_first_of_the_largest_is_drawn(case: Case, columns: int) -> None:
-    logits = torch.randn(6, columns)
-    logits[1] = -3.0
-    logits[2, columns // 2 :] = 9.0
-    logits[3, -1], logits[4, 0], logits[5, 0] = torch.nan, torch.inf, -torch.inf
-    case.program.add("draw", case.filled(logits, Rows.DRAWS))
-    given = step(rows(6), draw_rows=list(range(6)))
-    case.device.wait(case.device.submit(case.program, given))
-    assert given.tokens.tolist() == [int(logits[0].argmax()), 0, columns // 2, -1, -1, -1]
-
-
 Write = Callable[[Case, View, View, View, int], None]
 LENGTHS: list[list[tuple[int, int]]] = [
     [],
@@ -387,8 +372,10 @@ def test_blocks_of_one_program_lie_in_pages_with_the_rest_of_each_left_over(devi
     assert arena.bits().reshape(4, -1)[:, 0].tolist() == [0, 2, 2, 3]
     device.wait(device.submit(programs[1], step([], copies=[1, 0])))
     assert arena.bits().reshape(4, -1)[:, 0].tolist() == [2, 3, 2, 3]
-    for made in (*programs, arena, host):
-        made.close()
+    for program in programs:
+        program.close()
+    arena.close()
+    host.close()
 
 
 def test_what_cannot_be_run_is_refused(device: CpuDevice, level: str, case: Case) -> None:

@@ -28,4 +28,4 @@ def draw_of(request: Request, sequence: Sequence) -> Draw:
         prompt = request.payload.prompt_token_ids
         # the row's own token, if it is output, is left out: it may not be known here
         output = sequence.token_ids[sequence.num_prompt_tokens :][: max(0, position - 1)]
-    return Draw(sequence.sequence_id, sampling, position, sequence.choice, prompt, output, request.num_top)
+    return Draw(sequence.sequence_id, sampling, position, sequence.choice, request.num_top, prompt, output)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan, StepResult
@@ -58,3 +59,14 @@ class Executor(Protocol):
         Any exception, here or in `PendingStep.result`, is a defect: the process must end.
         """
         ...
+
+
+Loaded = TypeVar("Loaded")
+
+
+def model_of(name: str, models: Mapping[str, Loaded]) -> Loaded:
+    """The loaded model called ``name``; the only one there is where no name is said (`StepPlan.model`)."""
+    if name:
+        return models[name]
+    (only,) = models.values()
+    return only

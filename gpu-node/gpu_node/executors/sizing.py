@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from gpu_node.engine.arena import MAX_WASTE, Paging, paging
+from gpu_node.engine.arena import LINE_BYTES, MAX_WASTE, Paging, paging
 from gpu_node.engine.model import LoadedModel
 from gpu_node.executors.executor import ModelTooLargeError
 from gpu_node.models.config import ModelConfig
 from shared.config import EngineOptions, ModelSpec
-
-LINE_BYTES = 64
-"""Blocks begin at multiples of it: a line of the processor's cache."""
 
 
 def device_paging(options: EngineOptions) -> Paging:
@@ -48,27 +45,20 @@ def cut(
 ) -> LoadedModel:
     """Cut pages into the blocks of a model with ``token_bytes`` of keys and values a token.
 
-    Raises `ModelTooLargeError` when one sequence of full length would not fit, or when blocks are so large that too
-    much of each page would be left over.
+    Raises `ModelTooLargeError` when one sequence of full length would not fit into the model's equal part, or when
+    blocks are so large that too much of each page would be left over.
     """
     device, host = device_paging(options), host_paging(options)
     block_bytes = -(-options.block_size * token_bytes // LINE_BYTES) * LINE_BYTES
     if device.num_pages > 1 and device.waste(block_bytes) >= MAX_WASTE:
         raise ModelTooLargeError(
             f"model {name!r}: blocks of {block_bytes} bytes leave {device.waste(block_bytes):.0%} of a page of "
-            f"{device.page_bytes} bytes unused; a larger kv_cache_bytes makes larger pages, or choose another block_size"
+            f"{device.page_bytes} bytes unused; give more kv_cache_bytes, which makes larger pages, or set another "
+            f"block_size"
         )
-    num_blocks = device.num_pages * device.blocks_per_page(block_bytes)
-    num_needed = -(-max_model_len // options.block_size)
-    if num_blocks < num_needed:
-        raise ModelTooLargeError(
-            f"model {name!r}: one sequence of {max_model_len} tokens needs {num_needed * block_bytes} bytes of KV "
-            f"cache ({num_needed} blocks of {block_bytes}); kv_cache_bytes is {options.kv_cache_bytes} "
-            f"({num_blocks} blocks)"
-        )
-    return LoadedModel(
+    model = LoadedModel(
         name=name,
-        num_blocks=num_blocks,
+        num_blocks=device.num_pages * device.blocks_per_page(block_bytes),
         block_size=options.block_size,
         block_bytes=block_bytes,
         max_model_len=max_model_len,
@@ -77,4 +67,14 @@ def cut(
         num_pages=device.num_pages,
         num_host_blocks=host.num_pages * host.blocks_per_page(block_bytes),
         num_host_pages=host.num_pages,
+        max_models=options.max_models,
     )
+    num_needed = -(-max_model_len // options.block_size)
+    if model.max_request_blocks < num_needed:
+        part = f" for {options.max_models} models" if options.max_models > 1 else ""
+        raise ModelTooLargeError(
+            f"model {name!r}: one sequence of {max_model_len} tokens needs {num_needed * block_bytes} bytes of KV "
+            f"cache ({num_needed} blocks of {block_bytes}); kv_cache_bytes is {options.kv_cache_bytes}{part} "
+            f"({model.max_request_blocks} blocks)"
+        )
+    return model

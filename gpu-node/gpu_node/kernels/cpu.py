@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from gpu_node.engine.arena import LINE_BYTES
 from gpu_node.kernels.cpu_build import library_path
+from gpu_node.kernels.cpu_draws import NO_DRAWS, CpuDraws
 
 LEVELS = ("plain", "avx2", "avx512", "amx")
 MAX_QUERIES = 48
 """Rows times heads that share a KV head in one attention task (kMaxQueries in kernels.h)."""
-
-LINE_BYTES = 64
-"""Blocks begin at multiples of it (kLineBytes in kernels.h)."""
 
 Int32s = np.ndarray[Any, np.dtype[np.int32]]
 Float32s = np.ndarray[Any, np.dtype[np.float32]]
@@ -106,8 +105,13 @@ class _StepInput(Structure):
         ("num_blocks", c_void_p),
         ("block_tables", c_void_p),
         ("token_ids", c_void_p),
-        ("num_draws", c_int32),
+        ("num_draw_rows", c_int32),
         ("draw_rows", c_void_p),
+        ("num_draws", c_int32),
+        ("draws", c_void_p),
+        ("biases", c_void_p),
+        ("prior_tokens", c_void_p),
+        ("first_cell", c_int32),
         ("num_copies", c_int32),
         ("copies", c_void_p),
         ("num_swaps_out", c_int32),
@@ -115,6 +119,9 @@ class _StepInput(Structure):
         ("num_swaps_in", c_int32),
         ("swaps_in", c_void_p),
         ("tokens", c_void_p),
+        ("logprobs", c_void_p),
+        ("top_tokens", c_void_p),
+        ("top_logprobs", c_void_p),
         ("logits", c_void_p),
     )
 
@@ -136,15 +143,15 @@ class CpuStep:
     block_tables: Int32s
     """Those of all sequences, one behind the other."""
     token_ids: Int32s
-    """[rows]"""
+    """[rows]: ids, or the marks of cells (`cell_mark`)."""
     draw_rows: Int32s
-    """[draws]"""
+    """[draw rows]: the rows that logits are made of."""
     copies: Int32s
     """[copies, 2]: source and destination blocks."""
-    tokens: Int32s
-    """Out, [draws]: the most likely token, or -1 where logits are not finite."""
     logits: Float32s | None
-    """Out, [draws, vocabulary]; None where nobody asks for them."""
+    """Out, [draw rows, vocabulary]; None where nobody asks for them."""
+    draws: CpuDraws = NO_DRAWS
+    """What is drawn from the logits; what comes out lies there too."""
     swaps_out: Int32s = field(default_factory=_no_moves)
     """[swaps, 2]: block of the device and block of the host. Made before the copies."""
     swaps_in: Int32s = field(default_factory=_no_moves)
@@ -227,8 +234,8 @@ class CpuArena:
 
     def bits(self) -> Int32s:
         """All of it as it lies in memory, two numbers in each int32; for tests."""
-        memory = (c_int32 * (self.num_bytes // 4)).from_address(self._library.treadle_arena_data(self.handle))
-        return np.frombuffer(memory, dtype=np.int32)
+        data = ctypes.cast(self._library.treadle_arena_data(self.handle), POINTER(c_int32))
+        return np.ctypeslib.as_array(data, shape=(self.num_bytes // 4,))
 
 
 class CpuProgram:
@@ -323,19 +330,23 @@ class CpuDevice:
 
     def submit(self, program: CpuProgram, step: CpuStep) -> int:
         """Queue a step and return at once; the number of its event. `RuntimeError` for a step that cannot be."""
+        draws = step.draws
         given = _StepInput(
             len(step.starts),
             *(array.ctypes.data for array in (step.starts, step.num_rows, step.num_blocks, step.block_tables)),
             step.token_ids.ctypes.data,
             len(step.draw_rows),
             step.draw_rows.ctypes.data,
+            len(draws.draws),
+            *(array.ctypes.data for array in (draws.draws, draws.biases, draws.prior_tokens)),
+            draws.first_cell,
             len(step.copies),
             step.copies.ctypes.data,
             len(step.swaps_out),
             step.swaps_out.ctypes.data,
             len(step.swaps_in),
             step.swaps_in.ctypes.data,
-            step.tokens.ctypes.data,
+            *(array.ctypes.data for array in (draws.tokens, draws.logprobs, draws.top_tokens, draws.top_logprobs)),
             None if step.logits is None else step.logits.ctypes.data,
         )
         event = int(self._library.treadle_submit(self._handle, program.handle, given))
