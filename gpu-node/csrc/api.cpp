@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device.h"
+#include "draw.h"
 #include "program.h"
 
 using treadle::Columns;

@@ -73,6 +73,15 @@ constexpr std::size_t attention_scratch_floats(int head_dim) {
   return kMaxQueries * (padded / 2 + kContextTile + padded + 2) + padded / 2 * kKeyColumns + 64;
 }
 
+constexpr int kChunkLogits = 128;  // logits that drawing a token looks at together
+
+// Which weight a logit x has in a draw: e ** ((x - most) / temperature), 0 where x is below `least`.
+struct Scale {
+  double most;
+  double temperature;
+  double least;
+};
+
 struct Kernels {
   const char* name;
   void (*linear)(const LinearTask& task);
@@ -88,6 +97,10 @@ struct Kernels {
   void (*round)(const float* x, int num_columns, Bf16* out);
   // The first of the largest numbers, or -1 where one of them is not finite.
   int (*argmax)(const float* x, int num_columns);
+  // The largest of each chunk of `kChunkLogits`; false where a number is not finite.
+  bool (*find_maxima)(const float* logits, int num_logits, float* maxima);
+  // The weight of each logit, and their sum. `scale.most` is the largest logit or more.
+  double (*weigh)(const float* logits, int num_logits, const Scale& scale, double* weights);
 };
 
 // The table called `name` (plain, avx2, avx512, amx), or the best one for an empty name; null if this machine lacks it.

@@ -6,7 +6,7 @@
 namespace treadle {
 
 Program::Program(const Kernels& kernels, const Limits& limits, const CacheShape& cache, int rows_together)
-    : kernels_(kernels), limits_(limits), rows_together_(rows_together), cache_(cache) {
+    : kernels_(kernels), limits_(limits), rows_together_(rows_together), cache_(cache), cells_(kNumCells * sizeof(std::int32_t)) {
   add_operator<CopyBlocks>(cache_);
 }
 

@@ -97,7 +97,6 @@ def on_device(
                 token_ids=int32(token_ids),
                 draw_rows=np.cumsum(rows, dtype=np.int32) - 1,
                 copies=int32([]),
-                tokens=np.empty(len(rows), dtype=np.int32),
                 logits=logits,
             )
             device.wait(device.submit(lowered, step))

@@ -88,7 +88,6 @@ def step(
         token_ids=int32(token_ids or [0] * num_rows),
         draw_rows=int32(draw_rows),
         copies=int32(copies).reshape(-1, 2),
-        tokens=np.full(len(draw_rows), -7, dtype=np.int32),
         logits=None,
     )
 
@@ -252,18 +251,6 @@ def test_embedding_and_selected_rows(case: Case) -> None:
     case.run(rows(11), token_ids, draw_rows=[3, 10])
     assert case.values(out, 11).equal(table[token_ids].bfloat16().float())
     assert case.values(drawn, 2, Rows.DRAWS).equal(case.values(out, 11)[[3, 10]])
-
-
-@pytest.mark.parametrize("columns", [1, 15, 16, 1000])
-def test_the_first_of_the_largest_is_drawn(case: Case, columns: int) -> None:
-    logits = torch.randn(6, columns)
-    logits[1] = -3.0
-    logits[2, columns // 2 :] = 9.0
-    logits[3, -1], logits[4, 0], logits[5, 0] = torch.nan, torch.inf, -torch.inf
-    case.program.add("draw", case.filled(logits, Rows.DRAWS))
-    given = step(rows(6), draw_rows=list(range(6)))
-    case.device.wait(case.device.submit(case.program, given))
-    assert given.tokens.tolist() == [int(logits[0].argmax()), 0, columns // 2, -1, -1, -1]
 
 
 Write = Callable[[Case, View, View, View, int], None]

@@ -1,4 +1,4 @@
-"""What an engine refuses at once, and when a sequence is at its end."""
+"""What an engine refuses at once."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ import math
 from itertools import chain
 
 from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.sequence import Sequence, num_places
+from gpu_node.engine.rows import num_tops
+from gpu_node.engine.sequence import num_places
 from shared.config import EngineOptions
 from shared.messages import Payload, Sampling
+
+MAX_LOGPROBS = 20
+"""As OpenAI has it, like the next two."""
+MAX_PENALTY = 2.0
+MAX_BIAS = 100.0
+MAX_BIASES = 1024
+"""Entries of a request's ``logit_bias``; each is added in every step."""
 
 
 def refusal(payload: Payload, model: LoadedModel, options: EngineOptions) -> str:
@@ -27,38 +35,14 @@ def refusal(payload: Payload, model: LoadedModel, options: EngineOptions) -> str
     if wrong:
         return f"token id {wrong[0]} is outside the vocabulary of {model.vocab_size}"
     return (
-        _sampling_refusal(payload.sampling)
+        _filter_refusal(payload.sampling)
+        or _penalty_refusal(payload.sampling, model)
         or _choices_refusal(payload, model, options)
         or _memory_refusal(num_prompt_tokens, payload.sampling, model)
     )
 
 
-def num_tops(sampling: Sampling, model: LoadedModel) -> int | None:
-    """`Draw.num_top` of a request: what its client asks for, and what its candidates are ranked by.
-
-    Of a beam, as many continuations as there are beams must be left when all that end the output are taken away.
-    """
-    if not sampling.is_ranked:
-        return sampling.num_logprobs
-    num_asked = sampling.num_logprobs or 0
-    if not sampling.is_beam:
-        return num_asked
-    return max(num_asked, sampling.num_candidates + len({*sampling.stop_token_ids, *model.eos_token_ids}))
-
-
-def finish_reason(sequence: Sequence, sampling: Sampling, model: LoadedModel) -> str:
-    """``stop``, ``length`` or ``""``, judged by the sequence's output so far. A stopping token stays in the output."""
-    if sequence.num_output_tokens > 0 and stops(sequence.token_ids[-1], sampling, model):
-        return "stop"
-    return "length" if len(sequence.token_ids) >= sequence.max_len else ""
-
-
-def stops(token_id: int, sampling: Sampling, model: LoadedModel) -> bool:
-    """Whether an output ends with this token."""
-    return token_id in sampling.stop_token_ids or (token_id in model.eos_token_ids and not sampling.ignore_eos)
-
-
-def _sampling_refusal(sampling: Sampling) -> str:
+def _filter_refusal(sampling: Sampling) -> str:
     if sampling.max_tokens < 1:
         return f"max_tokens is {sampling.max_tokens}; at least 1 is needed"
     if not (math.isfinite(sampling.temperature) and sampling.temperature >= 0):
@@ -69,6 +53,24 @@ def _sampling_refusal(sampling: Sampling) -> str:
         return f"top_p is {sampling.top_p}; it must be above 0 and at most 1"
     if not 0 <= sampling.min_p <= 1:
         return f"min_p is {sampling.min_p}; it must be between 0 and 1"
+    if sampling.num_logprobs is not None and not 0 <= sampling.num_logprobs <= MAX_LOGPROBS:
+        return f"num_logprobs is {sampling.num_logprobs}; it must be between 0 and {MAX_LOGPROBS}"
+    return ""
+
+
+def _penalty_refusal(sampling: Sampling, model: LoadedModel) -> str:
+    for name, penalty in (("presence", sampling.presence_penalty), ("frequency", sampling.frequency_penalty)):
+        if not -MAX_PENALTY <= penalty <= MAX_PENALTY:
+            return f"{name}_penalty is {penalty}; it must be between {-MAX_PENALTY} and {MAX_PENALTY}"
+    if not (math.isfinite(sampling.repetition_penalty) and sampling.repetition_penalty > 0):
+        return f"repetition_penalty is {sampling.repetition_penalty}; it must be a number above 0"
+    if len(sampling.logit_bias) > MAX_BIASES:
+        return f"logit_bias has {len(sampling.logit_bias)} entries; at most {MAX_BIASES} are taken"
+    for token, bias in sampling.logit_bias:
+        if not 0 <= token < model.vocab_size:
+            return f"logit_bias names token id {token}, which is outside the vocabulary of {model.vocab_size}"
+        if not -MAX_BIAS <= bias <= MAX_BIAS:
+            return f"logit_bias of token id {token} is {bias}; it must be between {-MAX_BIAS} and {MAX_BIAS}"
     return ""
 
 

@@ -16,13 +16,14 @@ from __future__ import annotations
 from gpu_node.engine.admission import Admission
 from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.choices import end_chunks, error_chunk
-from gpu_node.engine.limits import finish_reason, num_tops, refusal
+from gpu_node.engine.ends import finish_reason
+from gpu_node.engine.limits import refusal
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.outcome import Outcome
 from gpu_node.engine.plan import StepPlan, StepResult
 from gpu_node.engine.preemption import Fate, PreemptionPolicy, preemption_policy
 from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT, Roster
-from gpu_node.engine.rows import draw_of, scheduled_rows
+from gpu_node.engine.rows import draw_of, num_tops, scheduled_rows
 from gpu_node.engine.sequence import Request, Sequence
 from gpu_node.engine.step import Part, Step
 from shared.config import EngineOptions
@@ -176,7 +177,7 @@ class Scheduler:
 
     def _has_room(self, sequence: Sequence, end: int) -> bool:
         num_new_blocks = self.blocks.num_new_blocks(sequence.sequence_id, sequence.num_computed_tokens, end)
-        return num_new_blocks <= self.blocks.num_free_blocks
+        return num_new_blocks == 0 or num_new_blocks <= self.blocks.num_free_blocks
 
     def _preempt(self, victim: Request) -> None:
         self.num_preemptions += 1
@@ -239,11 +240,11 @@ def _wanted(request: Request, num_left_tokens: int) -> list[tuple[Sequence, int]
     if not request.is_forked:
         leader = request.sequences[0]
         return [(leader, min(request.num_shared_tokens, leader.num_computed_tokens + num_left_tokens))]
-    missing = [(one, one.num_missing_tokens) for one in request.sequences]
-    if sum(num_tokens for _, num_tokens in missing) > num_left_tokens and request.is_decoding:
+    missing = [one.num_missing_tokens for one in request.sequences]
+    if sum(missing) > num_left_tokens and max(missing) == 1:
         return []
     wanted = []
-    for sequence, num_missing_tokens in missing:
+    for sequence, num_missing_tokens in zip(request.sequences, missing, strict=True):
         num_tokens = min(num_missing_tokens, num_left_tokens)
         if num_tokens > 0:
             wanted.append((sequence, sequence.num_computed_tokens + num_tokens))

@@ -12,12 +12,15 @@ import numpy as np
 import torch
 
 from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.plan import BlockCopy, Draw, ScheduledSequence, StepPlan, StepResult
+from gpu_node.engine.plan import BlockCopy, ScheduledSequence, StepPlan, StepResult
+from gpu_node.executors.cells import Cells
 from gpu_node.executors.cpu_lowering import UnsupportedOperatorError, lower
-from gpu_node.executors.reference import NOT_FINITE
-from gpu_node.executors.sampler import sample
+from gpu_node.executors.feedback import Feedback
+from gpu_node.executors.penalties import has_penalties
+from gpu_node.executors.sampler import NOT_FINITE
 from gpu_node.executors.sizing import loaded_model
-from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, CpuStep, Int32s, Limits
+from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, CpuStep, Float32s, Int32s, Limits
+from gpu_node.kernels.cpu_draws import NO_DRAWS, NOT_DRAWN, CpuDraw, CpuDraws, cell_mark
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
 from gpu_node.models.weights import load_weights
@@ -35,8 +38,8 @@ class RunningStep:
     event: int
     step: CpuStep
     """Keeps the memory alive that the device writes to."""
-    draws: tuple[Draw, ...]
-    """Of each row of the logits."""
+    sequence_ids: tuple[int, ...]
+    """Of each draw: who gets the token."""
     submitted_s: float
 
     def is_done(self) -> bool:
@@ -44,22 +47,16 @@ class RunningStep:
         return self.device.is_done(self.event)
 
     def result(self) -> StepResult:
-        """Wait for the step and draw its tokens; greedy ones were drawn on the device."""
+        """Wait for the step; its tokens were drawn on the device."""
         self.device.wait(self.event)
-        tokens: list[int | None] = [None if token < 0 else token for token in self.step.tokens.tolist()]
-        sampled = [row for row, draw in enumerate(self.draws) if draw.sampling.temperature != 0]
-        if sampled:
-            assert self.step.logits is not None
-            logits = torch.from_numpy(self.step.logits)[sampled]
-            with torch.inference_mode():
-                drawn = sample(logits, [self.draws[row] for row in sampled])
-            for row, token in zip(sampled, drawn, strict=True):
-                tokens[row] = token
-        outcome = [(draw.sequence_id, token) for draw, token in zip(self.draws, tokens, strict=True)]
+        draws = self.step.draws
+        tokens = list(zip(self.sequence_ids, draws.tokens.tolist(), strict=True))
+        logprobs = zip(self.sequence_ids, draws.token_logprobs(), strict=True)
         return StepResult(
-            token_ids={sequence_id: token for sequence_id, token in outcome if token is not None},
+            token_ids={sequence_id: token for sequence_id, token in tokens if token != NOT_DRAWN},
             duration_s=perf_counter() - self.submitted_s,
-            errors={sequence_id: NOT_FINITE for sequence_id, token in outcome if token is None},
+            errors={sequence_id: NOT_FINITE for sequence_id, token in tokens if token == NOT_DRAWN},
+            logprobs={sequence_id: logprob for sequence_id, logprob in logprobs if logprob is not None},
         )
 
 
@@ -83,6 +80,7 @@ class CpuExecutor:
         self._fuse = fuse
         self._program: CpuProgram | None = None
         self._vocab_size = 0
+        self._feedback, self._cells = Feedback(), Cells()
         self._device = CpuDevice(num_threads, cpus)
         self._programs: list[CpuProgram] = []  # the loaded one; a list, so that `_close` sees what is in it then
         self._close = weakref.finalize(self, _close, self._device, self._programs)
@@ -116,43 +114,61 @@ class CpuExecutor:
             old.close()
         self._programs[:] = [fresh]
         self._program, self._vocab_size = fresh, config.vocab_size
+        self._feedback = Feedback()
         return model
 
     def submit(self, plan: StepPlan) -> RunningStep:
         """Queue a step behind those before it; returns at once."""
         submitted_s = perf_counter()
-        draws = tuple(draw for part in plan.sequences for draw in part.draws)
-        needs_logits = any(draw.sampling.temperature != 0 for draw in draws)
-        step = self._step(plan.sequences, plan.copies, needs_logits=needs_logits)
         assert self._program is not None
+        sequence_ids = tuple(draw.sequence_id for part in plan.sequences for draw in part.draws)
+        first_cell = self._cells.take(len(sequence_ids))
+        draws = CpuDraws.of(self._draws(plan.sequences), self._vocab_size, first_cell)
+        step = self._step(plan.sequences, plan.copies, draws=draws)
         event = self._device.submit(self._program, step)
-        return RunningStep(self._device, event, step, draws, submitted_s)
+        self._feedback.remember({draw: cell_mark(first_cell + i) for i, draw in enumerate(sequence_ids)})
+        return RunningStep(self._device, event, step, sequence_ids, submitted_s)
 
     def logits(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
         """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""
-        step = self._step(sequences, (), needs_logits=True)
         assert self._program is not None
-        assert step.logits is not None
+        num_rows = sum(bool(part.draws) for part in sequences)
+        logits = np.empty((num_rows, self._vocab_size), dtype=np.float32)
+        step = self._step(sequences, (), logits=logits)
         self._device.wait(self._device.submit(self._program, step))
-        return torch.from_numpy(step.logits)
+        return torch.from_numpy(logits)
+
+    def _draws(self, sequences: Sequence[ScheduledSequence]) -> list[CpuDraw]:
+        draws = []
+        for row, part in enumerate(part for part in sequences if part.draws):
+            for draw in part.draws:
+                prompt: Sequence[int] = ()
+                output: Sequence[int] = ()
+                if has_penalties(draw.sampling):
+                    prompt, output = draw.prompt_token_ids, self._feedback.output(part, draw)
+                draws.append(CpuDraw(row, draw.sampling, draw.position, draw.choice, draw.num_top, prompt, output))
+        return draws
 
     def _step(
-        self, sequences: Sequence[ScheduledSequence], copies: Sequence[BlockCopy], *, needs_logits: bool
+        self,
+        sequences: Sequence[ScheduledSequence],
+        copies: Sequence[BlockCopy],
+        *,
+        draws: CpuDraws = NO_DRAWS,
+        logits: Float32s | None = None,
     ) -> CpuStep:
         num_rows = _int32([len(part.token_ids) for part in sequences])
         ends = np.cumsum(num_rows, dtype=np.int32)
-        draw_rows = np.repeat(ends - 1, [len(part.draws) for part in sequences])
-        num_draws = len(draw_rows)
         return CpuStep(
             starts=_int32([part.start for part in sequences]),
             num_rows=num_rows,
             num_blocks=_int32([len(part.block_table) for part in sequences]),
             block_tables=_int32(list(chain.from_iterable(part.block_table for part in sequences))),
-            token_ids=_int32(list(chain.from_iterable(part.token_ids for part in sequences))),
-            draw_rows=draw_rows,
+            token_ids=_int32(list(chain.from_iterable(map(self._feedback.token_ids, sequences)))),
+            draw_rows=(ends - 1)[[bool(part.draws) for part in sequences]],
             copies=_int32([(copy.source, copy.destination) for copy in copies]),
-            tokens=np.empty(num_draws, dtype=np.int32),
-            logits=np.empty((num_draws, self._vocab_size), dtype=np.float32) if needs_logits else None,
+            logits=logits,
+            draws=draws,
         )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.plan import StepPlan, StepResult
+from gpu_node.engine.plan import Draw, StepPlan, StepResult
 from gpu_node.executors.counter import uniform
 from gpu_node.executors.executor import ComputedStep, num_kv_blocks
 from shared.config import EngineOptions, ModelSpec
+from shared.messages import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,20 @@ class PredictedExecutor:
         )
 
     def submit(self, plan: StepPlan) -> ComputedStep:
-        """Predict the duration; each token follows from the request's seed and the token's position alone."""
-        token_ids = {
-            draw.sequence_id: int(uniform(draw.sampling.seed, draw.position) * self._vocab_size)
-            for part in plan.sequences
-            for draw in part.draws
-        }
-        return ComputedStep(StepResult(token_ids, self._cost.predict_s(plan)))
+        """Predict the duration; each token follows from seed, choice and position alone, so none is fed back."""
+        draws = [draw for part in plan.sequences for draw in part.draws]
+        return ComputedStep(
+            StepResult(
+                token_ids={draw.sequence_id: self._token(draw) for draw in draws},
+                duration_s=self._cost.predict_s(plan),
+                logprobs={draw.sequence_id: self._logprob(draw.num_top) for draw in draws if draw.num_top is not None},
+            )
+        )
+
+    def _token(self, draw: Draw) -> int:
+        return int(uniform(draw.sampling.seed, draw.position, draw.choice) * self._vocab_size)
+
+    def _logprob(self, num_top: int) -> TokenLogprob:
+        """Of a model that finds all tokens equally likely: equals come in the order of their ids."""
+        logprob = -math.log(self._vocab_size)
+        return TokenLogprob(logprob, [(token, logprob) for token in range(min(num_top, self._vocab_size))])

@@ -12,8 +12,10 @@ from gpu_node import kernels
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import BlockCopy, ScheduledSequence, StepPlan, StepResult
 from gpu_node.executors.executor import ComputedStep
+from gpu_node.executors.feedback import Feedback
 from gpu_node.executors.interpreter import Device, StepInputs, run_program
-from gpu_node.executors.sampler import sample
+from gpu_node.executors.penalties import has_penalties
+from gpu_node.executors.sampler import NOT_FINITE, Drawn, sample
 from gpu_node.executors.sizing import loaded_model
 from gpu_node.graph.program import Program
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
@@ -25,7 +27,6 @@ from shared.config import EngineOptions, ModelSpec
 from shared.model_file import checked_path
 
 _FLOAT_BYTES = 4
-NOT_FINITE = "the model's logits are not finite numbers"
 
 
 class ReferenceExecutor:
@@ -37,6 +38,7 @@ class ReferenceExecutor:
         self._options = options
         self._program: Program | None = None
         self._memory = Device({}, ())
+        self._feedback = Feedback()
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Read a GGUF file or a safetensors directory, make an empty KV cache. Both models are in memory for a moment.
@@ -51,21 +53,22 @@ class ReferenceExecutor:
         self._memory = Device(weights, ())  # the old KV cache goes before the new one comes
         self._memory = Device(weights, _empty_caches(model, config))
         self._program = program
+        self._feedback = Feedback()
         return model
 
     def submit(self, plan: StepPlan) -> ComputedStep:
         """Compute one step; logits are made only for the rows that draw a token."""
         started_s = perf_counter()
-        draws = [draw for part in plan.sequences for draw in part.draws]
         with torch.inference_mode():
             self._copy_blocks(plan.copies)
-            logits = self.logits(plan.sequences)
-            tokens = sample(logits, draws)
-        outcome = list(zip(draws, tokens, strict=True))
+            drawn = self._draw(plan.sequences, self.logits(plan.sequences))
+        tokens = {sequence_id: each.token_id for sequence_id, each in drawn.items() if each is not None}
+        self._feedback.remember({sequence_id: tokens.get(sequence_id, 0) for sequence_id in drawn})
         result = StepResult(
-            token_ids={draw.sequence_id: token for draw, token in outcome if token is not None},
+            token_ids=tokens,
             duration_s=perf_counter() - started_s,
-            errors={draw.sequence_id: NOT_FINITE for draw, token in outcome if token is None},
+            errors={sequence_id: NOT_FINITE for sequence_id, each in drawn.items() if each is None},
+            logprobs={sequence_id: each.logprob for sequence_id, each in drawn.items() if each and each.logprob},
         )
         return ComputedStep(result)
 
@@ -73,15 +76,24 @@ class ReferenceExecutor:
         """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""
         assert self._program is not None
         paged = [PagedSequence(part.start, len(part.token_ids), part.block_table) for part in sequences]
-        token_ids = [token for part in sequences for token in part.token_ids]
+        token_ids = [token for part in sequences for token in self._feedback.token_ids(part)]
         ends = np.cumsum([len(part.token_ids) for part in sequences])
-        draw_rows = [int(end) - 1 for part, end in zip(sequences, ends, strict=True) for _ in part.draws]
+        draw_rows = [int(end) - 1 for part, end in zip(sequences, ends, strict=True) if part.draws]
         inputs = StepInputs(
             token_ids=torch.tensor(token_ids, dtype=torch.int64),
             batch=paged_batch(paged, self._options.block_size),
             draw_rows=torch.tensor(draw_rows, dtype=torch.int64),
         )
         return run_program(self._program, self._memory, inputs)
+
+    def _draw(self, sequences: Sequence[ScheduledSequence], logits: torch.Tensor) -> dict[int, Drawn | None]:
+        """By sequence id, what each draw of ``sequences`` gives from its row of ``logits``."""
+        drawn = {}
+        for part, row in zip((part for part in sequences if part.draws), logits, strict=True):
+            for draw in part.draws:
+                output = self._feedback.output(part, draw) if has_penalties(draw.sampling) else ()
+                drawn[draw.sequence_id] = sample(row, draw, output)
+        return drawn
 
     def _copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         if copies:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from gpu_node.kernels.cpu_build import library_path
+from gpu_node.kernels.cpu_draws import NO_DRAWS, CpuDraws
 
 LEVELS = ("plain", "avx2", "avx512", "amx")
 MAX_QUERIES = 48
@@ -88,11 +89,19 @@ class _StepInput(Structure):
         ("num_blocks", c_void_p),
         ("block_tables", c_void_p),
         ("token_ids", c_void_p),
-        ("num_draws", c_int32),
+        ("num_draw_rows", c_int32),
         ("draw_rows", c_void_p),
+        ("num_draws", c_int32),
+        ("draws", c_void_p),
+        ("biases", c_void_p),
+        ("prior_tokens", c_void_p),
+        ("first_cell", c_int32),
         ("num_copies", c_int32),
         ("copies", c_void_p),
         ("tokens", c_void_p),
+        ("logprobs", c_void_p),
+        ("top_tokens", c_void_p),
+        ("top_logprobs", c_void_p),
         ("logits", c_void_p),
     )
 
@@ -110,15 +119,15 @@ class CpuStep:
     block_tables: Int32s
     """Those of all sequences, one behind the other."""
     token_ids: Int32s
-    """[rows]"""
+    """[rows]: ids, or the marks of cells (`cell_mark`)."""
     draw_rows: Int32s
-    """[draws]"""
+    """[draw rows]: the rows that logits are made of."""
     copies: Int32s
     """[copies, 2]: source and destination blocks."""
-    tokens: Int32s
-    """Out, [draws]: the most likely token, or -1 where logits are not finite."""
     logits: Float32s | None
-    """Out, [draws, vocabulary]; None where nobody asks for them."""
+    """Out, [draw rows, vocabulary]; None where nobody asks for them."""
+    draws: CpuDraws = NO_DRAWS
+    """What is drawn from the logits; what comes out lies there too."""
 
 
 @functools.cache
@@ -262,15 +271,19 @@ class CpuDevice:
 
     def submit(self, program: CpuProgram, step: CpuStep) -> int:
         """Queue a step and return at once; the number of its event. `RuntimeError` for a step that cannot be."""
+        draws = step.draws
         given = _StepInput(
             len(step.starts),
             *(array.ctypes.data for array in (step.starts, step.num_rows, step.num_blocks, step.block_tables)),
             step.token_ids.ctypes.data,
             len(step.draw_rows),
             step.draw_rows.ctypes.data,
+            len(draws.draws),
+            *(array.ctypes.data for array in (draws.draws, draws.biases, draws.prior_tokens)),
+            draws.first_cell,
             len(step.copies),
             step.copies.ctypes.data,
-            step.tokens.ctypes.data,
+            *(array.ctypes.data for array in (draws.tokens, draws.logprobs, draws.top_tokens, draws.top_logprobs)),
             None if step.logits is None else step.logits.ctypes.data,
         )
         event = int(self._library.treadle_submit(self._handle, program.handle, given))
