@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,7 @@ from gpu_node.executors.reference import ReferenceExecutor
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import Output, Payload, Sampling
 from tests.engine import tiny
-
-Answers = dict[tuple[str, int], tuple[list[int], str]]
-"""Tokens and finish reason by request and choice."""
-
+from tests.engine.workload import answers, mixed_requests, prompt, request
 
 FILL = 1
 
@@ -29,27 +25,6 @@ def make_engine(path: Path, **options: Any) -> Engine:
     engine = Engine(ReferenceExecutor(chosen), chosen)
     engine.load_model(ModelSpec(name="tiny", source=str(path), max_model_len=tiny.CONTEXT))
     return engine
-
-
-def answers(engine: Engine, payloads: list[Payload]) -> Answers:
-    found: Answers = {}
-    for payload in payloads:
-        assert engine.add(payload) == []
-    for chunks in tiny.steps(engine):
-        for chunk in chunks:
-            assert not chunk.error
-            before, _ = found.get((chunk.request_id, chunk.choice), ([], ""))
-            found[chunk.request_id, chunk.choice] = ([*before, *chunk.token_ids], chunk.finish_reason)
-    return found
-
-
-def request(name: str, prompt: list[int], max_tokens: int = 8, **sampling: Any) -> Payload:
-    return Payload(name, 0, "g", "tiny", prompt, Sampling(max_tokens=max_tokens, **sampling))
-
-
-def prompt(seed: int, num_tokens: int) -> list[int]:
-    numbers = random.Random(seed)
-    return [numbers.randrange(3, tiny.VOCAB) for _ in range(num_tokens)]
 
 
 def test_each_choice_draws_what_it_draws_without_the_others(tiny_path: Path) -> None:
@@ -101,25 +76,6 @@ def test_beams_are_those_of_transformers(
             tokens, _ = found[payload.request_id, choice]
             assert [*tokens, *[FILL] * 10][: len(expected)] == expected
             assert len(tokens) <= len(expected)
-
-
-def mixed_requests(num_requests: int, seed: int) -> list[Payload]:
-    numbers = random.Random(seed)
-    kinds: list[dict[str, Any]] = [
-        {"temperature": 0.0},
-        {"temperature": 0.9, "top_k": 20},
-        {"num_choices": 3},
-        {"num_choices": 1, "num_candidates": 3},
-        {"is_beam": True, "num_candidates": 3, "num_choices": 2},
-        {"temperature": 0.7, "presence_penalty": 1.0, "frequency_penalty": 0.5},
-        {"temperature": 0.0, "repetition_penalty": 1.3},
-        {"temperature": 2.0, "stop_token_ids": list(range(3, 20))},
-    ]
-    return [
-        request(str(number), prompt(number, numbers.randint(1, 30)), numbers.randint(1, 16), seed=number, **kind)
-        for number in range(num_requests)
-        for kind in [numbers.choice(kinds)]
-    ]
 
 
 @pytest.mark.parametrize(("seed", "step_tokens", "max_num_seqs"), [(0, 64, 32), (1, 7, 6), (2, 16, 9)])

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from gpu_node.engine.choices import error_chunk
+from gpu_node.engine.device_time import DeviceTime
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan
 from gpu_node.engine.protocol import EngineStats
@@ -30,9 +31,11 @@ class Engine:
         self._scheduler: Scheduler | None = None
         self._throughput = Throughput()
         self._step_s = 0.0
-        self._in_flight: deque[tuple[StepPlan, PendingStep]] = deque()
+        self._in_flight: deque[tuple[StepPlan, PendingStep, bool]] = deque()
+        self._is_busy = False  # ever since the last step was submitted
         self._num_ahead = MAX_STEPS_IN_FLIGHT - 1 if options.async_scheduling else 0
         self._num_received = 0
+        self.device_time = DeviceTime()
         self.model: LoadedModel | None = None
 
     @property
@@ -70,6 +73,7 @@ class Engine:
         A newer attempt replaces an older one. The same attempt again, or an older one, changes nothing.
         """
         self._num_received += 1
+        self._is_busy = self._is_busy and self.has_work
         if self._scheduler is None:
             return [error_chunk(payload, "no model is loaded")]
         present = self._scheduler.attempt_of(payload.request_id)
@@ -99,15 +103,17 @@ class Engine:
         assert self._scheduler is not None
         plan = self._scheduler.schedule(now)
         if not plan.is_empty:
-            self._in_flight.append((plan, self._executor.submit(plan)))
+            self._in_flight.append((plan, self._executor.submit(plan), self._is_busy))
+            self._is_busy = True
         is_due = len(self._in_flight) > (0 if plan.is_empty else self._num_ahead)
         return self._collect() if is_due else []
 
     def _collect(self) -> list[Chunk]:
         """Wait for the oldest step in flight and take in what it computed."""
         assert self._scheduler is not None
-        plan, pending = self._in_flight.popleft()
+        plan, pending, follows = self._in_flight.popleft()
         result = pending.result()
+        self.device_time.observe(result, follows=follows)
         self._step_s = result.duration_s
         self._throughput.observe(len(result.token_ids), result.duration_s)
         return self._scheduler.commit(plan, result)
