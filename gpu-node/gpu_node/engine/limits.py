@@ -22,15 +22,13 @@ MAX_BIASES = 1024
 def refusal(payload: Payload, model: LoadedModel, options: EngineOptions) -> str:
     """Why this request can never run on this model, or ``""``. Said at once, not after it has waited."""
     num_prompt_tokens = len(payload.prompt_token_ids)
-    outputs = [output.token_ids for output in payload.outputs]
-    num_tokens = num_prompt_tokens + max(map(len, outputs), default=0)
     if payload.model != model.name:
         return f"model {payload.model!r} is not loaded here; {model.name!r} is"
     if num_prompt_tokens == 0:
         return "the prompt has no tokens"
-    if num_tokens >= model.max_model_len:
-        return f"{num_tokens} tokens leave no room for output: {model.name!r} takes {model.max_model_len}"
-    known = chain(payload.prompt_token_ids, *outputs)
+    if num_prompt_tokens >= model.max_model_len:
+        return f"{num_prompt_tokens} tokens leave no room for output: {model.name!r} takes {model.max_model_len}"
+    known = chain(payload.prompt_token_ids, *(output.token_ids for output in payload.outputs))
     wrong = [token for token in known if not 0 <= token < model.vocab_size]
     if wrong:
         return f"token id {wrong[0]} is outside the vocabulary of {model.vocab_size}"

@@ -1,4 +1,4 @@
-"""What the border hears of a scheduled sequence: its rows, and how the token behind them is drawn."""
+"""The rows of a step: which a request wants, and what the border hears of them and of the draw behind them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,23 @@ from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import DRAWN, Draw, ScheduledSequence
 from gpu_node.engine.sequence import Request, Sequence
 from shared.messages import Sampling
+
+
+def wanted_rows(request: Request, num_left_tokens: int) -> list[tuple[Sequence, int]]:
+    """Which sequences go on in this step, and up to where. Decodes of a request go together or not at all."""
+    if not request.is_forked:
+        leader = request.sequences[0]
+        return [(leader, min(request.num_shared_tokens, leader.num_computed_tokens + num_left_tokens))]
+    missing = [one.num_missing_tokens for one in request.sequences]
+    if sum(missing) > num_left_tokens and max(missing) == 1:
+        return []
+    wanted = []
+    for sequence, num_missing_tokens in zip(request.sequences, missing, strict=True):
+        num_tokens = min(num_missing_tokens, num_left_tokens)
+        if num_tokens > 0:
+            wanted.append((sequence, sequence.num_computed_tokens + num_tokens))
+            num_left_tokens -= num_tokens
+    return wanted
 
 
 def scheduled_rows(

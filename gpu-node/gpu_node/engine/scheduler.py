@@ -1,4 +1,4 @@
-"""Which tokens are computed next: continuous batching with chunked prefill, admission and preemption by recompute.
+"""Which tokens are computed next: continuous batching with chunked prefill, admission and preemption.
 
 A step has a budget of tokens. Running decodes take theirs first, so that no client waits for another's prompt; running
 prefills take chunks of what is left; then requests are admitted, first come first served, until places, budget or
@@ -23,7 +23,7 @@ from gpu_node.engine.outcome import Outcome
 from gpu_node.engine.plan import StepPlan, StepResult
 from gpu_node.engine.preemption import Fate, PreemptionPolicy, preemption_policy
 from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT, Roster
-from gpu_node.engine.rows import draw_of, num_tops, scheduled_rows
+from gpu_node.engine.rows import draw_of, num_tops, scheduled_rows, wanted_rows
 from gpu_node.engine.sequence import Request, Sequence
 from gpu_node.engine.step import Part, Step
 from shared.config import EngineOptions
@@ -167,7 +167,7 @@ class Scheduler:
 
     def _advance(self, request: Request, step: Step, now: float) -> None:
         """Schedule as much of a running request as the budget takes, preempting others or itself for the blocks."""
-        for sequence, end in _wanted(request, step.num_left_tokens):
+        for sequence, end in wanted_rows(request, step.num_left_tokens):
             while not self._has_room(sequence, end):
                 victim = self._policy.victim(self._roster.running.values(), now)
                 self._preempt(victim)
@@ -228,25 +228,8 @@ class Scheduler:
             if roster.is_swapped_out(request) or not self._admits(request):
                 return
             roster.admit()
-            ((leader, end),) = _wanted(request, step.num_left_tokens)
+            ((leader, end),) = wanted_rows(request, step.num_left_tokens)
             if not self._has_room(leader, end):
                 roster.put_back(request)  # nobody who runs gives way to it
                 return
             self._schedule(request, leader, end, step)
-
-
-def _wanted(request: Request, num_left_tokens: int) -> list[tuple[Sequence, int]]:
-    """Which sequences go on in this step, and up to where. Decodes of a request go together or not at all."""
-    if not request.is_forked:
-        leader = request.sequences[0]
-        return [(leader, min(request.num_shared_tokens, leader.num_computed_tokens + num_left_tokens))]
-    missing = [one.num_missing_tokens for one in request.sequences]
-    if sum(missing) > num_left_tokens and max(missing) == 1:
-        return []
-    wanted = []
-    for sequence, num_missing_tokens in zip(request.sequences, missing, strict=True):
-        num_tokens = min(num_missing_tokens, num_left_tokens)
-        if num_tokens > 0:
-            wanted.append((sequence, sequence.num_computed_tokens + num_tokens))
-            num_left_tokens -= num_tokens
-    return wanted
