@@ -251,4 +251,14 @@ TREADLE_API std::int32_t treadle_is_done(const Device* device, std::uint64_t eve
 
 TREADLE_API void treadle_wait(const Device* device, std::uint64_t event) { device->wait(event); }
 
+// Writes `StepTimes`, in seconds; 0 when they are not known.
+TREADLE_API std::int32_t treadle_step_times(const Device* device, std::uint64_t event, double* times) {
+  return guarded<std::int32_t>(0, [&] {
+    const treadle::StepTimes known = device->times(event);
+    times[0] = known.run_s;
+    times[1] = known.idle_s;
+    return 1;
+  });
+}
+
 TREADLE_API void treadle_drain(const Device* device) { device->drain(); }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_node.engine.beams import Continuation, Hypothesis, best, best_score, choose, continuations, is_over, score
-from gpu_node.engine.limits import stops
+from gpu_node.engine.ends import stops
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.roster import Roster
 from gpu_node.engine.sequence import Request, Sequence

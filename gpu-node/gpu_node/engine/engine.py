@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from gpu_node.engine.arena import ArenaFullError, PageArena, paging
 from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.choices import error_chunk
+from gpu_node.engine.device_time import DeviceTime
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan
 from gpu_node.engine.protocol import EngineStats
@@ -32,6 +33,17 @@ class _Resident:
     scheduler: Scheduler
 
 
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    """A step that was submitted."""
+
+    scheduler: Scheduler
+    plan: StepPlan
+    pending: PendingStep
+    follows: bool
+    """The engine had work ever since the step before was submitted."""
+
+
 class Engine:
     """Joins bookkeeping and execution; nothing else knows both."""
 
@@ -44,9 +56,11 @@ class Engine:
         self._last_served = ""
         self._throughput = Throughput()
         self._step_s = 0.0
-        self._in_flight: deque[tuple[Scheduler, StepPlan, PendingStep]] = deque()
+        self._in_flight: deque[_InFlight] = deque()
+        self._is_busy = False  # ever since the last step was submitted
         self._num_ahead = MAX_STEPS_IN_FLIGHT - 1 if options.async_scheduling else 0
         self._num_received = 0
+        self.device_time = DeviceTime()
 
     @property
     def model(self) -> LoadedModel | None:
@@ -128,6 +142,7 @@ class Engine:
         A newer attempt replaces an older one. The same attempt again, or an older one, changes nothing.
         """
         self._num_received += 1
+        self._is_busy = self._is_busy and self.has_work
         if not self._residents:
             return [error_chunk(payload, "no model is loaded")]
         resident = self._residents.get(payload.model) or self._current()  # which refuses what is not its own
@@ -168,18 +183,21 @@ class Engine:
             scheduler = self._residents[name].scheduler
             plan = scheduler.schedule(now)
             if not plan.is_empty:
-                self._in_flight.append((scheduler, plan, self._executor.submit(replace(plan, model=name))))
+                pending = self._executor.submit(replace(plan, model=name))
+                self._in_flight.append(_InFlight(scheduler, plan, pending, self._is_busy))
+                self._is_busy = True
                 self._last_served = name
                 return True
         return False
 
     def _collect(self) -> list[Chunk]:
         """Wait for the oldest step in flight and take in what it computed."""
-        scheduler, plan, pending = self._in_flight.popleft()
-        result = pending.result()
+        step = self._in_flight.popleft()
+        result = step.pending.result()
+        self.device_time.observe(result, follows=step.follows)
         self._step_s = result.duration_s
         self._throughput.observe(len(result.token_ids), result.duration_s)
-        return scheduler.commit(plan, result)
+        return step.scheduler.commit(step.plan, result)
 
     def _current(self) -> _Resident:
         return next(reversed(self._residents.values()))

@@ -1,4 +1,4 @@
-"""What an engine refuses at once, and when a sequence is at its end."""
+"""What an engine refuses at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 from itertools import chain
 
 from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.sequence import Sequence, num_places
+from gpu_node.engine.rows import num_tops
+from gpu_node.engine.sequence import num_places
 from shared.config import EngineOptions
 from shared.messages import Payload, Sampling
 
@@ -21,15 +22,13 @@ MAX_BIASES = 1024
 def refusal(payload: Payload, model: LoadedModel, options: EngineOptions) -> str:
     """Why this request can never run on this model, or ``""``. Said at once, not after it has waited."""
     num_prompt_tokens = len(payload.prompt_token_ids)
-    outputs = [output.token_ids for output in payload.outputs]
-    num_tokens = num_prompt_tokens + max(map(len, outputs), default=0)
     if payload.model != model.name:
         return f"model {payload.model!r} is not loaded here; {model.name!r} is"
     if num_prompt_tokens == 0:
         return "the prompt has no tokens"
-    if num_tokens >= model.max_model_len:
-        return f"{num_tokens} tokens leave no room for output: {model.name!r} takes {model.max_model_len}"
-    known = chain(payload.prompt_token_ids, *outputs)
+    if num_prompt_tokens >= model.max_model_len:
+        return f"{num_prompt_tokens} tokens leave no room for output: {model.name!r} takes {model.max_model_len}"
+    known = chain(payload.prompt_token_ids, *(output.token_ids for output in payload.outputs))
     wrong = [token for token in known if not 0 <= token < model.vocab_size]
     if wrong:
         return f"token id {wrong[0]} is outside the vocabulary of {model.vocab_size}"
@@ -39,31 +38,6 @@ def refusal(payload: Payload, model: LoadedModel, options: EngineOptions) -> str
         or _choices_refusal(payload, model, options)
         or _memory_refusal(num_prompt_tokens, payload.sampling, model)
     )
-
-
-def num_tops(sampling: Sampling, model: LoadedModel) -> int | None:
-    """`Draw.num_top` of a request: what its client asks for, and what its candidates are ranked by.
-
-    Of a beam, as many continuations as there are beams must be left when all that end the output are taken away.
-    """
-    if not sampling.is_ranked:
-        return sampling.num_logprobs
-    num_asked = sampling.num_logprobs or 0
-    if not sampling.is_beam:
-        return num_asked
-    return max(num_asked, sampling.num_candidates + len({*sampling.stop_token_ids, *model.eos_token_ids}))
-
-
-def finish_reason(sequence: Sequence, sampling: Sampling, model: LoadedModel) -> str:
-    """``stop``, ``length`` or ``""``, judged by the sequence's output so far. A stopping token stays in the output."""
-    if sequence.num_output_tokens > 0 and stops(sequence.token_ids[-1], sampling, model):
-        return "stop"
-    return "length" if len(sequence.token_ids) >= sequence.max_len else ""
-
-
-def stops(token_id: int, sampling: Sampling, model: LoadedModel) -> bool:
-    """Whether an output ends with this token."""
-    return token_id in sampling.stop_token_ids or (token_id in model.eos_token_ids and not sampling.ignore_eos)
 
 
 def _filter_refusal(sampling: Sampling) -> str:

@@ -103,8 +103,10 @@ class StepResult:
     token_ids: Mapping[int, int]
     """Drawn token by sequence id."""
     duration_s: float
-    """How long the step took, measured or predicted by the executor."""
+    """How long the step took on the device, measured or predicted by the executor."""
     errors: Mapping[int, str] = field(default_factory=dict)
     """By sequence id, why no token could be drawn; it ends that request and no other."""
+    idle_s: float = 0.0
+    """How long the device had nothing to do before it, since the step before; 0.0 where that is not measured."""
     logprobs: Mapping[int, TokenLogprob] = field(default_factory=dict)
-    """By sequence id, of the draws with a ``num_top``."""
+    """By sequence id, of the draws that ask for them (`Draw.num_top`)."""

@@ -112,7 +112,7 @@ class ModelFailed(_Frame, frozen=True):
 
 
 class Step(_Frame, frozen=True):
-    """New tokens and ends of requests, one chunk a request; no chunks when only the stats have changed."""
+    """New tokens and ends, one chunk a choice; no chunks when only the stats have changed."""
 
     chunks: list[Chunk]
     stats: EngineStats

@@ -1,4 +1,4 @@
-"""Which tokens are computed next: continuous batching with chunked prefill, admission and preemption by recompute.
+"""Which tokens are computed next: continuous batching with chunked prefill, admission and preemption.
 
 A step has a budget of tokens. Running decodes take theirs first, so that no client waits for another's prompt; running
 prefills take chunks of what is left; then requests are admitted, first come first served, until places, budget or
@@ -16,13 +16,14 @@ from __future__ import annotations
 from gpu_node.engine.admission import Admission
 from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.choices import end_chunks, error_chunk
-from gpu_node.engine.limits import finish_reason, num_tops, refusal
+from gpu_node.engine.ends import finish_reason
+from gpu_node.engine.limits import refusal
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.outcome import Outcome
 from gpu_node.engine.plan import StepPlan, StepResult
 from gpu_node.engine.preemption import Fate, PreemptionPolicy, preemption_policy
 from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT, Roster
-from gpu_node.engine.rows import draw_of, scheduled_rows
+from gpu_node.engine.rows import draw_of, num_tops, scheduled_rows, wanted_rows
 from gpu_node.engine.sequence import Request, Sequence
 from gpu_node.engine.step import Part, Step
 from shared.config import EngineOptions
@@ -166,7 +167,7 @@ class Scheduler:
 
     def _advance(self, request: Request, step: Step, now: float) -> None:
         """Schedule as much of a running request as the budget takes, preempting others or itself for the blocks."""
-        for sequence, end in _wanted(request, step.num_left_tokens):
+        for sequence, end in wanted_rows(request, step.num_left_tokens):
             while not self._has_room(sequence, end):
                 victim = self._policy.victim(self._roster.running.values(), now)
                 self._preempt(victim)
@@ -176,7 +177,7 @@ class Scheduler:
 
     def _has_room(self, sequence: Sequence, end: int) -> bool:
         num_new_blocks = self.blocks.num_new_blocks(sequence.sequence_id, sequence.num_computed_tokens, end)
-        return num_new_blocks <= self.blocks.num_free_blocks
+        return num_new_blocks == 0 or num_new_blocks <= self.blocks.num_free_blocks
 
     def _preempt(self, victim: Request) -> None:
         self.num_preemptions += 1
@@ -227,25 +228,8 @@ class Scheduler:
             if roster.is_swapped_out(request) or not self._admits(request):
                 return
             roster.admit()
-            ((leader, end),) = _wanted(request, step.num_left_tokens)
+            ((leader, end),) = wanted_rows(request, step.num_left_tokens)
             if not self._has_room(leader, end):
                 roster.put_back(request)  # nobody who runs gives way to it
                 return
             self._schedule(request, leader, end, step)
-
-
-def _wanted(request: Request, num_left_tokens: int) -> list[tuple[Sequence, int]]:
-    """Which sequences go on in this step, and up to where. Decodes of a request go together or not at all."""
-    if not request.is_forked:
-        leader = request.sequences[0]
-        return [(leader, min(request.num_shared_tokens, leader.num_computed_tokens + num_left_tokens))]
-    missing = [(one, one.num_missing_tokens) for one in request.sequences]
-    if sum(num_tokens for _, num_tokens in missing) > num_left_tokens and request.is_decoding:
-        return []
-    wanted = []
-    for sequence, num_missing_tokens in missing:
-        num_tokens = min(num_missing_tokens, num_left_tokens)
-        if num_tokens > 0:
-            wanted.append((sequence, sequence.num_computed_tokens + num_tokens))
-            num_left_tokens -= num_tokens
-    return wanted

@@ -124,11 +124,6 @@ class Request:
         """Those that hold blocks, on the device or in host memory, unless the request has none at all."""
         return self.sequences if self.is_forked else self.sequences[:1]
 
-    @property
-    def is_decoding(self) -> bool:
-        """Every sequence lacks at most the token drawn last."""
-        return self.is_forked and all(sequence.num_missing_tokens <= 1 for sequence in self.sequences)
-
 
 def num_places(sampling: Sampling) -> int:
     """Most sequences that a request has at once."""

@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from time import perf_counter
 
 import numpy as np
 import torch
@@ -41,7 +40,6 @@ class RunningStep:
     """Keeps the memory alive that the device writes to."""
     sequence_ids: tuple[int, ...]
     """Of each draw: who gets the token."""
-    submitted_s: float
 
     def is_done(self) -> bool:
         """Whether `result` would return at once."""
@@ -50,12 +48,14 @@ class RunningStep:
     def result(self) -> StepResult:
         """Wait for the step; its tokens were drawn on the device."""
         self.device.wait(self.event)
+        duration_s, idle_s = self.device.times(self.event)
         draws = self.step.draws
         tokens = list(zip(self.sequence_ids, draws.tokens.tolist(), strict=True))
         logprobs = zip(self.sequence_ids, draws.token_logprobs(), strict=True)
         return StepResult(
             token_ids={sequence_id: token for sequence_id, token in tokens if token != NOT_DRAWN},
-            duration_s=perf_counter() - self.submitted_s,
+            duration_s=duration_s,
+            idle_s=idle_s,
             errors={sequence_id: NOT_FINITE for sequence_id, token in tokens if token == NOT_DRAWN},
             logprobs={sequence_id: logprob for sequence_id, logprob in logprobs if logprob is not None},
         )
@@ -132,7 +132,6 @@ class CpuExecutor:
 
     def submit(self, plan: StepPlan) -> RunningStep:
         """Queue a step behind those before it; returns at once."""
-        submitted_s = perf_counter()
         model = model_of(plan.model, self._models)
         sequence_ids = tuple(draw.sequence_id for part in plan.sequences for draw in part.draws)
         first_cell = model.cells.take(len(sequence_ids))
@@ -140,7 +139,7 @@ class CpuExecutor:
         step = _step(model.feedback, plan, draws=draws)
         event = self._device.submit(model.program, step)
         model.feedback.remember({draw: cell_mark(first_cell + i) for i, draw in enumerate(sequence_ids)})
-        return RunningStep(self._device, event, step, sequence_ids, submitted_s)
+        return RunningStep(self._device, event, step, sequence_ids)
 
     def logits(self, sequences: Sequence[ScheduledSequence], model: str = "") -> torch.Tensor:
         """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""

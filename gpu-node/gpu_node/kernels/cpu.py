@@ -202,6 +202,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "submit": (c_uint64, [c_void_p, c_void_p, POINTER(_StepInput)]),
     "is_done": (c_int32, [c_void_p, c_uint64]),
     "wait": (None, [c_void_p, c_uint64]),
+    "step_times": (c_int32, [c_void_p, c_uint64, c_void_p]),
     "drain": (None, [c_void_p]),
 }
 
@@ -361,6 +362,16 @@ class CpuDevice:
     def wait(self, event: int) -> None:
         """Sleep until a step is done."""
         self._library.treadle_wait(self._handle, event)
+
+    def times(self, event: int) -> tuple[float, float]:
+        """Seconds that a step took, and that the device had nothing to do before it since the one before (0.0: none).
+
+        `RuntimeError` unless the step is done, and one of the last 64.
+        """
+        times = np.empty(2, dtype=np.float64)
+        if not self._library.treadle_step_times(self._handle, event, times.ctypes.data):
+            raise _failed()
+        return float(times[0]), float(times[1])
 
     def drain(self) -> None:
         """Sleep until everything submitted is done."""
