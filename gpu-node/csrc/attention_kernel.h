@@ -13,7 +13,6 @@ namespace treadle::TREADLE_LEVEL {
 constexpr int kKeyVectors = kKeyColumns / kLanes;
 constexpr int kTilePanels = kContextTile / kKeyColumns;
 constexpr int kFewQueries = TREADLE_DOT ? 6 : 1;  // whose products with all panels of a tile fit into the registers
-constexpr int kLineNumbers = 64 / sizeof(Bf16);  // in a line of the processor's cache
 constexpr int kMaxFetchNumbers = 64 * kLineNumbers;
 constexpr int kValueVectors = TREADLE_DOT ? 4 : 2;
 constexpr int kValueRows = TREADLE_DOT ? 5 : 4;

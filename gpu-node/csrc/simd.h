@@ -139,13 +139,20 @@ TREADLE_INLINE Floats exponential(Floats x) {
 
 TREADLE_INLINE Floats silu(Floats x) { return x / (1.0F + exponential(-x)); }
 
+struct NoFetch {
+  TREADLE_INLINE_MEMBER void operator()(std::ptrdiff_t) const {}
+};
+
 // sums[r][p * V + v] = products of row r of `a` with columns v * kLanes... of panel p, pair after pair in their order.
-template <int R, int P, int V>
+// `fetch` is called with the number of each pair, to ask for memory that is wanted later.
+template <int R, int P, int V, typename Fetch = NoFetch>
 TREADLE_INLINE void multiply_panels(const Bf16* a, std::ptrdiff_t a_stride, const Bf16* const* panels,
-                                    std::ptrdiff_t stride, std::ptrdiff_t num_pairs, Floats (&sums)[R][P * V]) {
+                                    std::ptrdiff_t stride, std::ptrdiff_t num_pairs, Floats (&sums)[R][P * V],
+                                    const Fetch& fetch = {}) {
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < P * V; ++v) sums[r][v] = Floats{};
   for (std::ptrdiff_t pair = 0; pair < num_pairs; ++pair) {
+    fetch(pair);
     Bits w[P * V];
 #pragma GCC unroll 8
     for (int v = 0; v < P * V; ++v) w[v] = load<Bits>(panels[v / V] + pair * stride + v % V * kPair * kLanes);
