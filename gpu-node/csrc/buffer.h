@@ -46,7 +46,7 @@ struct PackedWeight {
 
 // `weight`: float32 [outputs, inputs].
 PackedWeight pack_weight(const float* weight, int num_outputs, int num_inputs, bool halves, const Kernels& kernels,
-                         Arena& arena);
+                         Pool& pool);
 
 // Row `output` of the weight, as float32.
 void unpack_row(const PackedWeight& weight, int output, float* to);

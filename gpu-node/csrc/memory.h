@@ -62,9 +62,9 @@ class Memory {
   std::size_t num_bytes_ = 0;
 };
 
-// Pieces that live as long as their arena, one behind the other. A piece alone would often be smaller than a large
+// Pieces that live as long as their pool, one behind the other. A piece alone would often be smaller than a large
 // page, and a processor that reads weights end to end then stops at each small page to look up the next.
-class Arena {
+class Pool {
  public:
   std::byte* take(std::size_t num_bytes) {
     const std::size_t padded = (num_bytes + kSlackBytes + kLineBytes - 1) / kLineBytes * kLineBytes;

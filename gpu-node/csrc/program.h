@@ -45,7 +45,7 @@ class Program {
   int rows_together_;  // of one sequence, in an attention task
   Cache cache_;
   std::vector<Buffer> buffers_;
-  Arena arena_;
+  Pool pool_;
   std::deque<PackedWeight> weights_;  // operators keep references
   std::vector<Memory> constants_;
   std::vector<std::unique_ptr<Operator>> operators_;
