@@ -82,6 +82,13 @@ class StepPlan:
     copies: tuple[BlockCopy, ...] = ()
     swaps_out: tuple[BlockSwap, ...] = ()
     swaps_in: tuple[BlockSwap, ...] = ()
+    model: str = ""
+    """Whose step it is; need not be said while an executor has one model only."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to do for a device."""
+        return not (self.sequences or self.copies or self.swaps_out or self.swaps_in)
 
     @property
     def num_tokens(self) -> int:
@@ -96,8 +103,10 @@ class StepResult:
     token_ids: Mapping[int, int]
     """Drawn token by sequence id."""
     duration_s: float
-    """How long the step took, measured or predicted by the executor."""
+    """How long the step took on the device, measured or predicted by the executor."""
     errors: Mapping[int, str] = field(default_factory=dict)
     """By sequence id, why no token could be drawn; it ends that request and no other."""
+    idle_s: float = 0.0
+    """How long the device had nothing to do before it, since the step before; 0.0 where that is not measured."""
     logprobs: Mapping[int, TokenLogprob] = field(default_factory=dict)
     """By sequence id, of the draws that ask for them (`Draw.num_top`)."""
