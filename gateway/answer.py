@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,8 +12,8 @@ import structlog
 from aiohttp import web
 
 from gateway import errors, visit
-from gateway.generation import Delta, Failure
-from gateway.openai_responses import FinishReason, Usage
+from gateway.delta import Delta, Failure, merged
+from gateway.openai_responses import Usage
 from gateway.request import InflightRequest
 from gateway.sse import ClientGoneError, SseStream
 from gateway.timeline import Timeline
@@ -42,29 +43,23 @@ class Renderer(Protocol):
     def opening(self) -> list[msgspec.Struct]:
         """Events before the first text."""
 
-    def piece(self, text: str) -> msgspec.Struct:
-        """Some text of a stream."""
-
-    def closing(self, text: str, finish_reason: FinishReason) -> list[msgspec.Struct]:
-        """The last text of a stream, and why it ended."""
+    def events(self, delta: Delta) -> list[msgspec.Struct]:
+        """What is new of a choice of a stream; none where nothing can be shown yet."""
 
     def counts(self, usage: Usage) -> msgspec.Struct:
         """The event with the token counts."""
 
-    def whole(self, text: str, finish_reason: FinishReason, usage: Usage) -> msgspec.Struct:
-        """The answer in one piece."""
+    def whole(self, choices: Sequence[Delta], usage: Usage) -> msgspec.Struct:
+        """The answer in one piece: all choices, complete, in their order."""
 
 
 async def answer_whole(record: Visit, request: InflightRequest, renderer: Renderer, patience: Patience) -> web.Response:
     """Collect the answer, then send it."""
-    delta = await _first(record.timeline, request, patience)
-    texts = [delta.text]
-    while not delta.is_last:
-        delta = await _next(record.timeline, request, patience)
-        texts.append(delta.text)
-    finish_reason = _finish_reason(delta)
+    deltas = await _first(record.timeline, request, patience)
+    while not request.is_complete:
+        deltas += await _next(record.timeline, request, patience)
     record.outcome = visit.OK
-    body = renderer.whole("".join(texts), finish_reason, _usage(request, record.timeline))
+    body = renderer.whole(merged(deltas), _usage(request, record.timeline))
     return web.Response(body=msgspec.json.encode(body), content_type="application/json")
 
 
@@ -78,18 +73,17 @@ async def answer_stream(
     include_usage: bool,
 ) -> web.StreamResponse:
     """Send the answer as it comes. Until the first token a failure is a status; after it, an event."""
-    delta = await _first(record.timeline, request, patience)
-    if delta.is_last:
-        _finish_reason(delta)  # a failure that comes first still gets its status
+    deltas = await _first(record.timeline, request, patience)
     stream = SseStream(http)
     try:
         await stream.open()
         await stream.send(*renderer.opening())
-        while not delta.is_last:
-            if delta.text:
-                await stream.send(renderer.piece(delta.text))
-            delta = await _next(record.timeline, request, patience, stream)
-        await stream.send(*renderer.closing(delta.text, _finish_reason(delta)))
+        while True:
+            is_complete = request.is_complete  # with these deltas; more may come while they are sent
+            await stream.send(*(event for delta in deltas for event in renderer.events(delta)))
+            if is_complete:
+                break
+            deltas = await _next(record.timeline, request, patience, stream)
         if include_usage:
             await stream.send(renderer.counts(_usage(request, record.timeline)))
         record.outcome = visit.OK  # all of it is out: clients commonly leave at the sight of [DONE]
@@ -113,37 +107,38 @@ async def _tell(stream: SseStream, error: errors.ApiError) -> None:
         _log.debug("client_left_before_error")
 
 
-async def _first(timeline: Timeline, request: InflightRequest, patience: Patience) -> Delta:
-    """The first token; `ApiError` 429 when it has not come within the class's time to live in the queue."""
-    delta = await request.next_delta(patience.queue_ttl_s)
-    if delta is None:
+async def _first(timeline: Timeline, request: InflightRequest, patience: Patience) -> list[Delta]:
+    """The first tokens; `ApiError` 429 when they have not come within the class's time to live in the queue."""
+    news = await request.next_deltas(patience.queue_ttl_s)
+    if news is None:
         raise errors.ttl_expired(patience.queue_ttl_s)
-    timeline.add(delta.num_tokens, asyncio.get_running_loop().time())
-    return delta
+    return _noted(timeline, news)
 
 
 async def _next(
     timeline: Timeline, request: InflightRequest, patience: Patience, stream: SseStream | None = None
-) -> Delta:
+) -> list[Delta]:
     """The next tokens, with comments on the stream while there are none."""
     silence_s = 0.0
-    while (delta := await request.next_delta(patience.keep_alive_s)) is None:
+    while (news := await request.next_deltas(patience.keep_alive_s)) is None:
         silence_s += patience.keep_alive_s
         if silence_s >= patience.max_silence_s:
             raise errors.no_endpoints(f"no token has come for {silence_s:g} s")
         if stream is not None:
             await stream.keep_alive()
-    timeline.add(delta.num_tokens, asyncio.get_running_loop().time())
-    return delta
+    return _noted(timeline, news)
 
 
-def _finish_reason(last: Delta) -> FinishReason:
-    if last.failure is Failure.ENGINE:
+def _noted(timeline: Timeline, news: list[Delta] | Failure) -> list[Delta]:
+    """The deltas, with their time taken down; `ApiError` for a failure."""
+    if news is Failure.ENGINE:
         raise errors.ApiError(500, "generation failed on the node", code="generation_failed")
-    if last.failure is Failure.LOST:
+    if news is Failure.LOST:
         raise errors.no_endpoints("the request was lost several times while it ran")
-    assert last.finish_reason is not None
-    return last.finish_reason
+    now = asyncio.get_running_loop().time()
+    for delta in news:
+        timeline.add(delta.num_tokens, now, delta.choice)
+    return news
 
 
 def _usage(request: InflightRequest, timeline: Timeline) -> Usage:

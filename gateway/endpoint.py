@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from aiohttp import web
 
 from gateway import admission, errors, tracing, visit
-from gateway.answer import Patience, Renderer, answer_stream, answer_whole
+from gateway.answer import MAX_SILENCE_S, Patience, Renderer, answer_stream, answer_whole
 from gateway.body import read_body
 from gateway.context import CLIENT, CONTEXT, METRICS, REQUEST_ID, SLOTS
 from gateway.job import Job
@@ -38,7 +38,7 @@ class Endpoint(Protocol[Body]):
     def room(self, body: Body) -> admission.Room:
         """How long the answer may be."""
 
-    def renderer(self, body: Body, request_id: str, created: int) -> Renderer:
+    def renderer(self, body: Body, model: ServedModel, request_id: str, created: int) -> Renderer:
         """How the answer is written."""
 
 
@@ -81,7 +81,7 @@ class Handler(Generic[Body]):
         model = admission.find_model(context, body.model)
         promise = choose_promise(context.config, http[CLIENT], body.slo, http.headers.get(SLO_HEADER))
         prompt = await endpoint.prompt_token_ids(body, model)
-        limit = admission.max_tokens(model, prompt, endpoint.room(body), endpoint.prompt_param)
+        limit = admission.max_tokens(model, prompt, endpoint.room(body), endpoint.prompt_param, body.num_candidates)
         job = Job(
             request_id=record.request_id,
             model=model.name,
@@ -94,8 +94,9 @@ class Handler(Generic[Body]):
             traceparent=tracing.traceparent(record.span),
         )
         record.admit(endpoint.operation, job)
-        renderer = endpoint.renderer(body, record.request_id, int(time.time()))
-        patience = Patience(promise.queue_ttl_s)
+        renderer = endpoint.renderer(body, model, record.request_id, int(time.time()))
+        # of a ranked request there is no sign of life before it is complete
+        patience = Patience(promise.queue_ttl_s + (MAX_SILENCE_S if body.is_ranked else 0.0))
         async with context.dispatcher.run(job) as request:
             if body.stream:
                 return await answer_stream(http, record, request, renderer, patience, include_usage=body.include_usage)

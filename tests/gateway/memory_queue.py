@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from gateway.dispatcher import Dispatcher
 from gateway.queue_port import QueueUnavailableError
-from shared.messages import Attempt, Chunk, Payload, Resubmit, Submit, Tokens
+from shared.messages import Attempt, Chunk, Payload, Resubmit, Submit, TokenLogprob, Tokens
 
 Answer = Callable[[Payload], Sequence[Chunk]]
 WAIT_S = 5.0
@@ -60,9 +60,28 @@ class MemoryQueue:
     async def next_finish(self) -> str:
         return await asyncio.wait_for(self.finishes.get(), WAIT_S)
 
-    async def send(self, submit: Submit, index: int, token_ids: Sequence[int], finish_reason: str = "") -> None:
-        """One chunk for this attempt; returns when the gateway has taken it."""
-        chunk = Chunk(submit.request_id, submit.attempt, index, list(token_ids), finish_reason)
+    async def send(
+        self,
+        submit: Submit,
+        index: int,
+        token_ids: Sequence[int],
+        finish_reason: str = "",
+        *,
+        choice: int = 0,
+        is_last: bool | None = None,
+        logprobs: Sequence[TokenLogprob] = (),
+    ) -> None:
+        """One chunk for this attempt; returns when the gateway has taken it. With one choice its end is the last."""
+        chunk = Chunk(
+            submit.request_id,
+            submit.attempt,
+            index,
+            list(token_ids),
+            finish_reason,
+            choice=choice,
+            logprobs=list(logprobs),
+            is_last=bool(finish_reason) if is_last is None else is_last,
+        )
         await self._deliver(Tokens(node="node-0", chunks=[chunk]))
 
     async def lose(self, *submits: Submit) -> None:
@@ -93,6 +112,7 @@ def saying(text: str, finish_reason: str = "stop", size: int = 3) -> Answer:
                 start,
                 tokens[start : start + size],
                 reason if start + size >= len(tokens) else "",
+                is_last=start + size >= len(tokens),
             )
             for start in starts
         ]

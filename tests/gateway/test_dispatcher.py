@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
+from gateway.delta import Delta, Failure
 from gateway.dispatcher import Dispatcher
-from gateway.generation import MAX_FRUITLESS_ATTEMPTS, Delta, Failure
+from gateway.generation import MAX_FRUITLESS_ATTEMPTS
 from gateway.job import Job
 from gateway.models import ServedModel
 from gateway.queue_port import QueueUnavailableError
@@ -44,7 +45,8 @@ def job(tiny: ServedModel) -> Job:
 
 
 def tokens(index: int, text: str, finish_reason: str = "", *, attempt: int = 0, request_id: str = "r") -> Tokens:
-    return Tokens(node="node-0", chunks=[Chunk(request_id, attempt, index, ids(text), finish_reason)])
+    chunk = Chunk(request_id, attempt, index, ids(text), finish_reason, is_last=bool(finish_reason))
+    return Tokens(node="node-0", chunks=[chunk])
 
 
 def lost(attempt: int, request_id: str = "r") -> Resubmit:
@@ -78,7 +80,7 @@ async def test_what_is_complete_is_finished_and_forgotten(queue: MemoryQueue, di
     async with dispatcher.run(job) as request:
         assert dispatcher.num_inflight == 1
         await dispatcher.deliver(tokens(0, "ab", "stop"))
-        assert await request.next_delta(WAIT_S) == Delta("ab", 2, "stop")
+        assert await request.next_deltas(WAIT_S) == [Delta("ab", 2, "stop")]
     assert dispatcher.num_inflight == 0
     assert await queue.next_finish() == "r"
     assert (queue.payloads, queue.cancels.qsize()) == ({}, 0)
@@ -96,7 +98,7 @@ async def test_a_handler_that_is_cancelled_cancels_its_request(
 ) -> None:
     async def handle() -> None:
         async with dispatcher.run(job) as request:
-            await request.next_delta(WAIT_S)
+            await request.next_deltas(WAIT_S)
 
     handler = asyncio.create_task(handle())
     await queue.next_submit()
@@ -121,7 +123,7 @@ async def test_a_lost_attempt_is_submitted_again_with_what_the_client_has(
         assert payload.sampling == job.sampling
         await dispatcher.deliver(tokens(3, "OLD", attempt=0))
         await dispatcher.deliver(tokens(3, "de", "stop", attempt=1))
-        assert await request.next_delta(WAIT_S) == Delta("abcde", 5, "stop")
+        assert await request.next_deltas(WAIT_S) == [Delta("abcde", 5, "stop")]
 
 
 async def test_a_loss_is_answered_once(queue: MemoryQueue, dispatcher: Dispatcher, job: Job) -> None:
@@ -148,14 +150,14 @@ async def test_a_gap_is_a_lost_attempt(queue: MemoryQueue, dispatcher: Dispatche
         await dispatcher.deliver(tokens(2, "c"))
         assert queue.payloads["r"].outputs == [Output(ids("a"))]
         await dispatcher.deliver(tokens(1, "bc", "stop", attempt=1))
-        assert await request.next_delta(WAIT_S) == Delta("abc", 3, "stop")
+        assert await request.next_deltas(WAIT_S) == [Delta("abc", 3, "stop")]
 
 
 async def test_a_request_that_kills_its_nodes_is_given_up(queue: MemoryQueue, dispatcher: Dispatcher, job: Job) -> None:
     async with dispatcher.run(job) as request:
         for attempt in range(MAX_FRUITLESS_ATTEMPTS + 1):
             await dispatcher.deliver(lost(attempt))
-        assert await request.next_delta(WAIT_S) == Delta(failure=Failure.LOST)
+        assert await request.next_deltas(WAIT_S) is Failure.LOST
     assert queue.submits.qsize() == MAX_FRUITLESS_ATTEMPTS + 1
     assert await queue.next_cancel() == "r"
 
@@ -195,15 +197,15 @@ async def test_all_can_be_given_up_at_once(dispatcher: Dispatcher, job: Job) -> 
     async with dispatcher.run(job) as request:
         dispatcher.give_up_all()
         dispatcher.give_up_all()
-        assert await request.next_delta(WAIT_S) == Delta(failure=Failure.LOST)
+        assert await request.next_deltas(WAIT_S) is Failure.LOST
 
 
 async def test_a_slow_client_finds_everything_in_one_piece(dispatcher: Dispatcher, job: Job) -> None:
     async with dispatcher.run(job) as request:
         for index, character in enumerate("abcdefghij"):
             await dispatcher.deliver(tokens(index, character))
-        assert await request.next_delta(WAIT_S) == Delta("abcdefghij", 10, "length")
-        assert await request.next_delta(timeout_s=0) is None
+        assert await request.next_deltas(WAIT_S) == [Delta("abcdefghij", 10, "length")]
+        assert await request.next_deltas(timeout_s=0) is None
 
 
 async def test_a_client_that_leaves_during_a_resubmission_leaves_nothing(job: Job) -> None:

@@ -53,7 +53,7 @@ async def impatient(job: Job) -> AsyncIterator[tuple[MemoryQueue, str]]:
 
     async def handle(http: web.Request) -> web.StreamResponse:
         patience = Patience(queue_ttl_s=WAIT_S, keep_alive_s=0.01, max_silence_s=0.03)
-        renderer = CompletionRenderer("cmpl-r", 0, "tiny", include_usage=False)
+        renderer = CompletionRenderer("cmpl-r", 0, "tiny", [""], None, include_usage=False)
         async with dispatcher.run(job) as request:
             return await answer_stream(http, record(), request, renderer, patience, include_usage=False)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from gateway.delta import Delta, Failure
 from gateway.dispatcher import Dispatcher
-from gateway.generation import Delta, Failure
 from gateway.job import Job
 from gateway.queue_port import QueueUnavailableError
 from gateway.redis_queue import RedisQueue
@@ -128,9 +128,9 @@ async def test_tokens_reach_the_request_and_its_end_deletes_the_payload(redis: R
     await redis.xadd(TOKENS, {FIELD: encode(stale)})
     async with queue.serving(dispatcher), dispatcher.run(JOB) as request:
         assert await payload(redis) == PAYLOAD
-        fresh = Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0, 1], finish_reason="stop")])
+        fresh = Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0, 1], finish_reason="stop", is_last=True)])
         await redis.xadd(TOKENS, {FIELD: encode(fresh)})
-        assert await request.next_delta(PATIENCE_S) == Delta("ab", 2, "stop")
+        assert await request.next_deltas(PATIENCE_S) == [Delta("ab", 2, "stop")]
     assert await redis.exists(streams.payload("r-1")) == 0
     assert await requests(redis) == [SUBMIT, GatewayGone(gateway="gw-0")]
 
@@ -143,7 +143,7 @@ async def test_a_request_whose_node_was_lost_is_submitted_again(redis: Redis, qu
 
     async with queue.serving(dispatcher), dispatcher.run(JOB) as request:
         await redis.xadd(TOKENS, {FIELD: encode(Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0])]))})
-        assert await request.next_delta(PATIENCE_S) == Delta("a", 1)
+        assert await request.next_deltas(PATIENCE_S) == [Delta("a", 1)]
         await redis.xadd(TOKENS, {FIELD: encode(Resubmit(requests=[Attempt("r-1", 0)]))})
         await until(is_submitted_again)
         again = await payload(redis)
@@ -159,5 +159,5 @@ async def test_declared_dead_it_gives_up_what_was_in_flight_and_opens_again(redi
 
     async with queue.serving(dispatcher), dispatcher.run(JOB) as request:
         await redis.delete(TOKENS)
-        assert await request.next_delta(PATIENCE_S) == Delta(failure=Failure.LOST)
+        assert await request.next_deltas(PATIENCE_S) is Failure.LOST
         await until(is_open)
