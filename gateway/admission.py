@@ -40,7 +40,7 @@ def find_model(context: GatewayContext, name: str) -> ServedModel:
     return model
 
 
-async def tokenise(work: Callable[[], list[int]], num_characters: int) -> list[int]:
+async def tokenise(work: Callable[[], list[list[int]]], num_characters: int) -> list[list[int]]:
     """Run a tokenisation where it disturbs nobody."""
     return work() if num_characters <= MAX_INLINE_CHARACTERS else await asyncio.to_thread(work)
 

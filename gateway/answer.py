@@ -12,9 +12,9 @@ import structlog
 from aiohttp import web
 
 from gateway import errors, visit
+from gateway.call import InflightCall
 from gateway.delta import Delta, Failure, merged
 from gateway.openai_responses import Usage
-from gateway.request import InflightRequest
 from gateway.sse import ClientGoneError, SseStream
 from gateway.timeline import Timeline
 from gateway.visit import Visit
@@ -53,39 +53,39 @@ class Renderer(Protocol):
         """The answer in one piece: all choices, complete, in their order."""
 
 
-async def answer_whole(record: Visit, request: InflightRequest, renderer: Renderer, patience: Patience) -> web.Response:
+async def answer_whole(record: Visit, call: InflightCall, renderer: Renderer, patience: Patience) -> web.Response:
     """Collect the answer, then send it."""
-    deltas = await _first(record.timeline, request, patience)
-    while not request.is_complete:
-        deltas += await _next(record.timeline, request, patience)
+    deltas = await _first(record.timeline, call, patience)
+    while not call.is_complete:
+        deltas += await _next(record.timeline, call, patience)
     record.outcome = visit.OK
-    body = renderer.whole(merged(deltas), _usage(request, record.timeline))
+    body = renderer.whole(merged(deltas), _usage(call, record.timeline))
     return web.Response(body=msgspec.json.encode(body), content_type="application/json")
 
 
 async def answer_stream(
     http: web.Request,
     record: Visit,
-    request: InflightRequest,
+    call: InflightCall,
     renderer: Renderer,
     patience: Patience,
     *,
     include_usage: bool,
 ) -> web.StreamResponse:
     """Send the answer as it comes. Until the first token a failure is a status; after it, an event."""
-    deltas = await _first(record.timeline, request, patience)
+    deltas = await _first(record.timeline, call, patience)
     stream = SseStream(http)
     try:
         await stream.open()
         await stream.send(*renderer.opening())
         while True:
-            is_complete = request.is_complete  # with these deltas; more may come while they are sent
+            is_complete = call.is_complete  # with these deltas; more may come while they are sent
             await stream.send(*(event for delta in deltas for event in renderer.events(delta)))
             if is_complete:
                 break
-            deltas = await _next(record.timeline, request, patience, stream)
+            deltas = await _next(record.timeline, call, patience, stream)
         if include_usage:
-            await stream.send(renderer.counts(_usage(request, record.timeline)))
+            await stream.send(renderer.counts(_usage(call, record.timeline)))
         record.outcome = visit.OK  # all of it is out: clients commonly leave at the sight of [DONE]
         await stream.close()
     except ClientGoneError:
@@ -107,20 +107,20 @@ async def _tell(stream: SseStream, error: errors.ApiError) -> None:
         _log.debug("client_left_before_error")
 
 
-async def _first(timeline: Timeline, request: InflightRequest, patience: Patience) -> list[Delta]:
+async def _first(timeline: Timeline, call: InflightCall, patience: Patience) -> list[Delta]:
     """The first tokens; `ApiError` 429 when they have not come within the class's time to live in the queue."""
-    news = await request.next_deltas(patience.queue_ttl_s)
+    news = await call.next_deltas(patience.queue_ttl_s)
     if news is None:
         raise errors.ttl_expired(patience.queue_ttl_s)
     return _noted(timeline, news)
 
 
 async def _next(
-    timeline: Timeline, request: InflightRequest, patience: Patience, stream: SseStream | None = None
+    timeline: Timeline, call: InflightCall, patience: Patience, stream: SseStream | None = None
 ) -> list[Delta]:
     """The next tokens, with comments on the stream while there are none."""
     silence_s = 0.0
-    while (news := await request.next_deltas(patience.keep_alive_s)) is None:
+    while (news := await call.next_deltas(patience.keep_alive_s)) is None:
         silence_s += patience.keep_alive_s
         if silence_s >= patience.max_silence_s:
             raise errors.no_endpoints(f"no token has come for {silence_s:g} s")
@@ -141,6 +141,6 @@ def _noted(timeline: Timeline, news: list[Delta] | Failure) -> list[Delta]:
     return news
 
 
-def _usage(request: InflightRequest, timeline: Timeline) -> Usage:
-    num_prompt = len(request.job.prompt_token_ids)
+def _usage(call: InflightCall, timeline: Timeline) -> Usage:
+    num_prompt = call.num_prompt_tokens
     return Usage(num_prompt, timeline.num_tokens, num_prompt + timeline.num_tokens)

@@ -32,13 +32,13 @@ class ChatEndpoint:
     prompt_param = "messages"
     body_model = ChatCompletionRequest
 
-    async def prompt_token_ids(self, body: ChatCompletionRequest, model: ServedModel) -> list[int]:
+    async def prompts(self, body: ChatCompletionRequest, model: ServedModel) -> list[list[int]]:
         """The conversation in the model's own format; `ApiError` 400 when the model's template refuses it."""
         template = model.template
         if template is None:
             raise errors.invalid(f"the model {model.name!r} has no chat template", "model", code="no_chat_template")
         num_characters = sum(len(message.content) for message in body.messages)
-        return await admission.tokenise(lambda: _encode(body.messages, model, template), num_characters)
+        return await admission.tokenise(lambda: [_encode(body.messages, model, template)], num_characters)
 
     def room(self, body: ChatCompletionRequest) -> admission.Room:
         """As OpenAI: without a limit, what fits into the context."""

@@ -13,7 +13,7 @@ from shared.messages import Output, Sampling, TokenLogprob
 
 
 class Choice:
-    """Takes tokens in their order, each once; `Generation` sees to that."""
+    """Takes tokens in their order, each once; `Generation` sees to that. ``number`` is its place for the client."""
 
     def __init__(self, number: int, token_bytes: Sequence[bytes], stops: Sequence[str], sampling: Sampling) -> None:
         self.token_ids: list[int] = []

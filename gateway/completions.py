@@ -15,23 +15,25 @@ from gateway.openai_schema import DEFAULT_COMPLETION_TOKENS, CompletionRequest
 
 
 class CompletionEndpoint:
-    """A text or token ids in, what follows them out."""
+    """Texts or token ids in, what follows them out."""
 
     operation = "text_completion"
     prompt_param = "prompt"
     body_model = CompletionRequest
 
-    async def prompt_token_ids(self, body: CompletionRequest, model: ServedModel) -> list[int]:
-        """The prompt's tokens; ids are taken as they are, if the model has them."""
-        prompt = body.prompt
+    async def prompts(self, body: CompletionRequest, model: ServedModel) -> list[list[int]]:
+        """The prompts' tokens; ids are taken as they are, if the model has them."""
         tokenizer = model.tokenizer
-        if isinstance(prompt, str):
+        for prompt in body.prompt:
             if not prompt:
                 raise errors.invalid("the prompt is empty", "prompt")
-            return await admission.tokenise(lambda: tokenizer.encode(prompt), len(prompt))
-        if not all(0 <= token_id < tokenizer.vocab_size for token_id in prompt):
-            raise errors.invalid(f"token ids are numbers from 0 to {tokenizer.vocab_size - 1}", "prompt")
-        return prompt
+            if isinstance(prompt, list) and not all(0 <= token_id < tokenizer.vocab_size for token_id in prompt):
+                raise errors.invalid(f"token ids are numbers from 0 to {tokenizer.vocab_size - 1}", "prompt")
+
+        def encode() -> list[list[int]]:
+            return [prompt if isinstance(prompt, list) else tokenizer.encode(prompt) for prompt in body.prompt]
+
+        return await admission.tokenise(encode, sum(len(prompt) for prompt in body.prompt if isinstance(prompt, str)))
 
     def room(self, body: CompletionRequest) -> admission.Room:
         """As OpenAI: without a limit, 16 tokens."""
@@ -41,13 +43,15 @@ class CompletionEndpoint:
         self, body: CompletionRequest, model: ServedModel, request_id: str, created: int
     ) -> CompletionRenderer:
         """Completion chunks, or one completion."""
-        echo = ""
-        if body.echo:
-            echo = body.prompt if isinstance(body.prompt, str) else model.tokenizer.decode(body.prompt)
         logprobs = None if body.logprobs is None else LogprobWriter(model.tokenizer, has_top=body.logprobs > 0)
+        echoes = [_echo(prompt, model) if body.echo else "" for prompt in body.prompt for _ in range(body.n)]
         return CompletionRenderer(
-            f"cmpl-{request_id}", created, body.model, [echo] * body.n, logprobs, include_usage=body.include_usage
+            f"cmpl-{request_id}", created, body.model, echoes, logprobs, include_usage=body.include_usage
         )
+
+
+def _echo(prompt: str | list[int], model: ServedModel) -> str:
+    return prompt if isinstance(prompt, str) else model.tokenizer.decode(prompt)
 
 
 class CompletionRenderer:

@@ -38,6 +38,7 @@ class Delta:
     """New tokens, whether their text may go out yet or not."""
     finish_reason: FinishReason | None = None
     choice: int = 0
+    """Its place in the client's answer."""
     scored: tuple[ScoredToken, ...] = ()
     """Tokens whose text is out with this delta or before it; empty where no logprobs were asked for."""
 

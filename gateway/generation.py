@@ -34,14 +34,21 @@ class Verdict(enum.Enum):
 
 
 class Generation:
-    """The state of one request's answer over all its attempts."""
+    """The state of one request's answer over all its attempts.
 
-    def __init__(self, token_bytes: Sequence[bytes], stops: Sequence[str], sampling: Sampling) -> None:
+    A client that sent several prompts has several requests; its choices are numbered through, and those of this request
+    begin with ``first_choice``. On the wire each request counts from 0.
+    """
+
+    def __init__(
+        self, token_bytes: Sequence[bytes], stops: Sequence[str], sampling: Sampling, first_choice: int = 0
+    ) -> None:
         self.attempt = 0
         self.is_over = False
         self.ended_by_node = False
         """The node knows that it is over, so nobody has to tell it."""
-        self._choices = [Choice(number, token_bytes, stops, sampling) for number in range(sampling.num_choices)]
+        numbers = range(first_choice, first_choice + sampling.num_choices)
+        self._choices = [Choice(number, token_bytes, stops, sampling) for number in numbers]
         self._wants_logprobs = sampling.num_logprobs is not None
         self._num_fruitless = 0
 

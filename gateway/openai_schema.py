@@ -24,6 +24,7 @@ from gateway.openai_sampling import SamplingFields
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 256
 MAX_MESSAGES = 4096
+MAX_PROMPTS = 64
 MAX_TOP_LOGPROBS = 20
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
 
@@ -118,16 +119,17 @@ def _one_or_more(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def _single_prompt(value: Any) -> Any:
-    """``"text"``, ``["text"]``, ``[1, 2]`` and ``[[1, 2]]`` are one prompt; a list of several is refused."""
-    if isinstance(value, list) and value and isinstance(value[0], str | list):
-        if len(value) > 1:
-            raise ValueError("more than one prompt in a request is not supported yet")
-        value = value[0]
+def _prompts(value: Any) -> Any:
+    """``"text"`` and ``[1, 2]`` are one prompt; ``["a", "b"]`` and ``[[1], [2]]`` are several."""
+    prompts = value if isinstance(value, list) and value and isinstance(value[0], str | list) else [value]
     # checked here and not by the union, whose errors would name its branches and not the field
-    if not (isinstance(value, str) or (isinstance(value, list) and all(type(item) is int for item in value))):
-        raise ValueError("a prompt is a string or a list of token ids")
-    return value
+    if not (all(isinstance(prompt, str) for prompt in prompts) or all(map(_is_token_ids, prompts))):
+        raise ValueError("a prompt is a string or a list of token ids; several are all of the same kind")
+    return prompts
+
+
+def _is_token_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(type(item) is int for item in value)
 
 
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
@@ -213,9 +215,11 @@ class CompletionRequest(GenerationRequest):
     """``POST /v1/completions``."""
 
     prompt: Annotated[
-        str | list[int],
-        BeforeValidator(_single_prompt, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
+        list[str | list[int]],
+        Field(max_length=MAX_PROMPTS),
+        BeforeValidator(_prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
     ]
+    """Each gets ``n`` choices of its own."""
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     """The most likely tokens at each place, beside the one that was drawn."""
     echo: bool = False

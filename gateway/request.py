@@ -1,35 +1,23 @@
-"""A request in flight: how far its answer is, and the way of its text to the HTTP handler."""
+"""A request in flight: a job, how far its answer is, and where its news go."""
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 
-from gateway.delta import Delta, Failure, merged
+from gateway.delta import Delta, Failure
 from gateway.generation import Generation, Verdict
 from gateway.job import Job
 from shared.messages import Chunk, Payload, Submit
 
 
 class InflightRequest:
-    """A job and its answer so far.
+    """A job and its answer so far; what is new is given to ``tell``, which never waits."""
 
-    The dispatcher puts news in and never waits; the handler takes them out at its client's pace. What a slow client
-    leaves lying is bounded: a delta holds at least one token or is the last of its choice, a choice takes no more than
-    max_tokens tokens, and a failure comes once, after all deltas. So one slow client delays no other, and costs no
-    more than its own answer.
-    """
-
-    def __init__(self, job: Job, gateway: str) -> None:
+    def __init__(self, job: Job, gateway: str, first_choice: int, tell: Callable[[Delta | Failure], None]) -> None:
         self.job = job
-        self.generation = Generation(job.token_bytes, job.stops, job.sampling)
+        self.generation = Generation(job.token_bytes, job.stops, job.sampling, first_choice)
         self._gateway = gateway
-        max_deltas = job.sampling.num_choices * (job.sampling.max_tokens + 1)
-        self._news: asyncio.Queue[Delta | Failure] = asyncio.Queue(maxsize=max_deltas + 1)
-
-    @property
-    def is_complete(self) -> bool:
-        """The handler has been given all there is."""
-        return self.generation.is_over and self._news.empty()
+        self._tell = tell
 
     def messages(self, attempt: int) -> tuple[Payload, Submit]:
         """What puts this attempt into the queue, with the answer so far."""
@@ -40,22 +28,10 @@ class InflightRequest:
         found = self.generation.accept(chunk)
         if isinstance(found, Verdict):
             return found
-        self._news.put_nowait(found)
+        self._tell(found)
         return None
 
     def give_up(self) -> None:
         """Tell the handler that there will be no answer, unless it has one already."""
         if not self.generation.is_over:
-            self._news.put_nowait(self.generation.give_up())
-
-    async def next_deltas(self, timeout_s: float) -> list[Delta] | Failure | None:
-        """All that is new, one delta a choice; None if nothing comes within ``timeout_s``."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                news = [await self._news.get()]
-        except TimeoutError:
-            return None
-        while not self._news.empty():
-            news.append(self._news.get_nowait())
-        failure = next((one for one in news if isinstance(one, Failure)), None)
-        return failure or merged(one for one in news if isinstance(one, Delta))
+            self._tell(self.generation.give_up())

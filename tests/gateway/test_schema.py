@@ -49,9 +49,16 @@ def test_content_may_come_in_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "parsed"), [("a", "a"), (["a"], "a"), ([1, 2], [1, 2]), ([[1, 2]], [1, 2]), ([], [])]
+    ("prompt", "parsed"),
+    [
+        ("a", ["a"]),
+        (["a", "b"], ["a", "b"]),
+        ([1, 2], [[1, 2]]),
+        ([[1, 2], [3]], [[1, 2], [3]]),
+        ([], [[]]),
+    ],
 )
-def test_a_prompt_is_text_or_token_ids(prompt: Any, parsed: Any) -> None:
+def test_prompts_are_texts_or_token_ids(prompt: Any, parsed: Any) -> None:
     assert completion(prompt=prompt).prompt == parsed
 
 
@@ -132,7 +139,7 @@ def test_wrong_types_and_ranges_name_the_field(fields: dict[str, Any], param: st
     assert (error.param, error.code) == (param, "invalid_value")
 
 
-@pytest.mark.parametrize("prompt", [5, ["a", "b"], [[1], [2]], [1, "a"], [True], [1.0], {"a": 1}, [["a"]]])
+@pytest.mark.parametrize("prompt", [5, ["a", [1]], [[1], "a"], [1, "a"], [True], [1.0], {"a": 1}, [["a"]], ["a"] * 65])
 def test_a_wrong_prompt(prompt: Any) -> None:
     assert refusal({"prompt": prompt}, CompletionRequest).param == "prompt"
 

@@ -42,7 +42,7 @@ def job(tiny: ServedModel) -> Job:
 
 
 def record(job: Job | None = None) -> Visit:
-    return Visit("r", "acme", INVALID_SPAN, Timeline(arrival_s=0.0), job)
+    return Visit("r", "acme", INVALID_SPAN, Timeline(arrival_s=0.0), [job] if job else [])
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ async def impatient(job: Job) -> AsyncIterator[tuple[MemoryQueue, str]]:
     async def handle(http: web.Request) -> web.StreamResponse:
         patience = Patience(queue_ttl_s=WAIT_S, keep_alive_s=0.01, max_silence_s=0.03)
         renderer = CompletionRenderer("cmpl-r", 0, "tiny", [""], None, include_usage=False)
-        async with dispatcher.run(job) as request:
-            return await answer_stream(http, record(), request, renderer, patience, include_usage=False)
+        async with dispatcher.run(job) as call:
+            return await answer_stream(http, record(), call, renderer, patience, include_usage=False)
 
     app = web.Application()
     app.add_routes([web.post("/", handle)])
