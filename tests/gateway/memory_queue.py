@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from gateway.dispatcher import Dispatcher
 from gateway.queue_port import QueueUnavailableError
 from shared.messages import Attempt, Chunk, Payload, Resubmit, Submit, TokenLogprob, Tokens
@@ -116,5 +118,39 @@ def saying(text: str, finish_reason: str = "stop", size: int = 3) -> Answer:
             )
             for start in starts
         ]
+
+    return answer
+
+
+def saying_each(*texts: str, size: int = 3) -> Answer:
+    """Nodes that answer every request with these choices, side by side; each ends with an end token.
+
+    Where logprobs are asked for, a token's is its id below zero; the most likely tokens are the ids from 97 on.
+    """
+
+    def scores(payload: Payload, token_ids: Sequence[int]) -> list[TokenLogprob]:
+        num_logprobs = payload.sampling.num_logprobs
+        if num_logprobs is None:
+            return []
+        top = [(97 + place, -0.5 - place) for place in range(num_logprobs)]
+        return [TokenLogprob(-float(token_id), top) for token_id in token_ids]
+
+    def answer(payload: Payload) -> list[Chunk]:
+        choices = [[*text.encode(), *payload.sampling.stop_token_ids] for text in texts]
+        chunks = [
+            Chunk(
+                payload.request_id,
+                payload.attempt,
+                start,
+                tokens[start : start + size],
+                "stop" if start + size >= len(tokens) else "",
+                choice=choice,
+                logprobs=scores(payload, tokens[start : start + size]),
+            )
+            for start in range(0, max(map(len, choices)), size)
+            for choice, tokens in enumerate(choices)
+            if start < len(tokens)
+        ]
+        return [*chunks[:-1], msgspec.structs.replace(chunks[-1], is_last=True)]
 
     return answer
