@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -124,6 +125,27 @@ async def test_a_lost_attempt_is_submitted_again_with_what_the_client_has(
         await dispatcher.deliver(tokens(3, "OLD", attempt=0))
         await dispatcher.deliver(tokens(3, "de", "stop", attempt=1))
         assert await call.next_deltas(WAIT_S) == [Delta("abcde", 5, "stop")]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "outputs", "work"),
+    [
+        (Sampling(max_tokens=10, num_choices=3, num_candidates=3), [], (6, 30)),
+        (Sampling(max_tokens=10, num_choices=2, num_candidates=5), [], (6, 50)),
+        (Sampling(max_tokens=10, num_choices=2, num_candidates=4, is_beam=True), [], (6, 40)),
+        (
+            Sampling(max_tokens=10, num_choices=3, num_candidates=3),
+            [Output([1, 2]), Output([3, 4, 5], "stop"), Output()],
+            (8, 18),
+        ),
+    ],
+)
+def test_the_queue_is_told_of_the_work_of_all_candidates(
+    job: Job, sampling: Sampling, outputs: list[Output], work: tuple[int, int]
+) -> None:
+    payload, submit = replace(job, sampling=sampling).messages("gateway-0", 0, outputs)
+    assert (submit.prompt_tokens, submit.max_tokens) == work
+    assert payload.outputs == outputs
 
 
 async def test_a_loss_is_answered_once(queue: MemoryQueue, dispatcher: Dispatcher, job: Job) -> None:
