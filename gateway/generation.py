@@ -95,9 +95,10 @@ class Generation:
         return Failure.LOST
 
     def _is_wrong(self, chunk: Chunk) -> bool:
-        """Whether the node failed, or sent what it must not: then it cannot be trusted with this request again."""
+        """Whether the node reports an error, or sends what it must not; another attempt would bring the same."""
+        is_end = chunk.finish_reason != "" or chunk.is_last
         return (
-            (chunk.finish_reason not in _FINISH_REASONS and (chunk.finish_reason != "" or chunk.is_last))
+            (is_end and chunk.finish_reason not in _FINISH_REASONS)
             or not 0 <= chunk.choice < len(self._choices)
             or (self._wants_logprobs and len(chunk.logprobs) != len(chunk.token_ids))
         )
@@ -106,8 +107,9 @@ class Generation:
         token_ids = chunk.token_ids[num_known:]
         scores = chunk.logprobs[num_known:] if self._wants_logprobs else []
         delta = choice.take(token_ids, scores, _FINISH_REASONS.get(chunk.finish_reason))
-        self.is_over = all(one.finish_reason is not None for one in self._choices)
-        self.ended_by_node = chunk.is_last
+        if delta.finish_reason is not None:
+            self.is_over = all(one.finish_reason is not None for one in self._choices)
+            self.ended_by_node = chunk.is_last
         if delta.num_tokens:
             self._num_fruitless = 0
         return delta

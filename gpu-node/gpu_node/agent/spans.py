@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from opentelemetry import trace
-from opentelemetry.trace import Span
+from opentelemetry.trace import Span, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gpu_node.agent.actions import Publish
@@ -24,9 +23,9 @@ class _OpenSpan:
 class RunSpans:
     """Opens a span when the engine is given a request and closes it when its end is published."""
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, tracer: Tracer) -> None:
         self._node = node
-        self._tracer = trace.get_tracer("treadle.node")
+        self._tracer = tracer
         self._open: dict[str, _OpenSpan] = {}
 
     def begin(self, run: Run) -> None:
