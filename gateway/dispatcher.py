@@ -42,19 +42,19 @@ class Dispatcher:
     async def run(self, *jobs: Job) -> AsyncIterator[InflightCall]:
         """Submit the jobs of a call; on leaving, however it is left, the queue is told and nothing of them remains."""
         call = InflightCall(jobs, self._gateway_id)
-        submitted: list[InflightRequest] = []
+        begun: list[InflightRequest] = []
         try:
             for request in call.requests:
-                submitted.append(request)
+                begun.append(request)
                 # before the submit: the first token may be faster than its return
                 self._inflight[request.job.request_id] = request
                 await self._queue.submit(*request.messages(attempt=0))
             yield call
         finally:
-            for request in submitted:
+            for request in begun:
                 del self._inflight[request.job.request_id]
             # A handler is cancelled when its client leaves; telling the queue must go through all the same.
-            await asyncio.shield(self._in_background(self._release(submitted)))
+            await asyncio.shield(self._in_background(self._release_all(begun)))
 
     async def deliver(self, message: Tokens | Resubmit) -> None:
         """Take one message from the token stream. Messages are delivered one after the other, in their order.
@@ -104,11 +104,13 @@ class Dispatcher:
         task.add_done_callback(self._releases.discard)
         return task
 
-    async def _release(self, requests: list[InflightRequest]) -> None:
+    async def _release_all(self, requests: list[InflightRequest]) -> None:
+        await asyncio.gather(*map(self._release, requests))
+
+    async def _release(self, request: InflightRequest) -> None:
         """Tell the queue once; should it be away, go on trying without keeping the client."""
-        for request in requests:
-            if not await self._is_released(request):
-                self._in_background(self._release_later(request))
+        if not await self._is_released(request):
+            self._in_background(self._release_later(request))
 
     async def _release_later(self, request: InflightRequest) -> None:
         for delay_s in RELEASE_DELAYS_S:
