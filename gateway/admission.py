@@ -28,7 +28,10 @@ class Room:
 
     wanted: int | None
     default: int | None
-    """Taken when nothing is wanted; None stands for what fits into the context."""
+    """Taken when nothing is wanted; None stands for what fits into the context, shared by all candidates.
+
+    A node that has memory for one request of that length then has it for all of them.
+    """
     param: str
 
 
@@ -55,18 +58,22 @@ def max_tokens(
     fits = model.max_model_len - num_prompt
     if fits < 1:
         raise errors.context_length_exceeded(model.max_model_len, num_prompt, room.wanted or 1, prompt_param)
-    together = MAX_CANDIDATE_TOKENS // num_candidates if num_candidates > 1 else fits
     if room.wanted is None:
-        return min(fits if room.default is None else room.default, fits, together)
+        share = max(min(fits, MAX_CANDIDATE_TOKENS) // num_candidates, 1) if num_candidates > 1 else fits
+        return share if room.default is None else min(room.default, fits)
     if room.wanted > fits:
         raise errors.context_length_exceeded(model.max_model_len, num_prompt, room.wanted, room.param)
-    if room.wanted > together:
+    if num_candidates > 1 and num_candidates * room.wanted > MAX_CANDIDATE_TOKENS:
         raise errors.too_many_tokens(num_candidates, room.wanted, MAX_CANDIDATE_TOKENS, room.param)
     return room.wanted
 
 
 def sampling(context: GatewayContext, model: ServedModel, body: GenerationRequest, limit: int) -> Sampling:
-    """How a node is to draw tokens; `ApiError` 400 for biases of tokens that the model does not have."""
+    """How a node is to draw tokens; `ApiError` 400 for what no node of this cluster can do."""
+    max_candidates = context.config.engine.max_num_seqs
+    if body.num_candidates > max_candidates:
+        param = "n" if body.best_of is None else "best_of"
+        raise errors.invalid(f"a node of this cluster runs {max_candidates} candidates at a time", param)
     vocab_size = model.tokenizer.vocab_size
     if not all(token_id < vocab_size for token_id in body.logit_bias):
         raise errors.invalid(f"token ids are numbers from 0 to {vocab_size - 1}", "logit_bias")

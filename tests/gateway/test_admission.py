@@ -27,6 +27,7 @@ def model(tiny: ServedModel) -> ServedModel:
         (None, 16, 1, 16),
         (None, 16, 4, 16),
         (None, None, 4, MAX_CANDIDATE_TOKENS // 4),
+        (None, None, 16, MAX_CANDIDATE_TOKENS // 16),
         (MAX_CANDIDATE_TOKENS // 4, None, 4, MAX_CANDIDATE_TOKENS // 4),
         (CONTEXT - 10, None, 1, CONTEXT - 10),
     ],
@@ -35,6 +36,12 @@ def test_several_candidates_are_bounded_together(
     model: ServedModel, wanted: int | None, default: int | None, num_candidates: int, limit: int
 ) -> None:
     assert max_tokens(model, PROMPT, Room(wanted, default, "max_tokens"), "prompt", num_candidates) == limit
+
+
+def test_without_a_limit_candidates_share_the_context(tiny: ServedModel) -> None:
+    room = Room(None, None, "max_tokens")
+    assert [max_tokens(tiny, PROMPT, room, "prompt", number) for number in (1, 2, 5)] == [54, 27, 10]
+    assert max_tokens(tiny, [1] * 62, room, "prompt", 5) == 1
 
 
 def test_candidates_that_are_too_long_together_are_refused(model: ServedModel) -> None:

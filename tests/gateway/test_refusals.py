@@ -95,6 +95,16 @@ async def test_a_long_prompt_is_answered_with_both_numbers(start_gateway: Gatewa
         await gateway.openai.completions.create(model="tiny", prompt=ids("x" * 70))
 
 
+@pytest.mark.parametrize(("fields", "param"), [({"n": 3}, "n"), ({"n": 2, "best_of": 3}, "best_of")])
+async def test_more_candidates_than_a_node_runs_at_once_are_refused(
+    start_gateway: GatewayFactory, fields: dict[str, int], param: str
+) -> None:
+    gateway = await start_gateway(engine={"max_num_seqs": 2})
+    status, error, _ = await refused(gateway, TEXT, {"model": "tiny", "prompt": "x", **fields})
+    assert (status, error["code"], error["param"]) == (400, "invalid_value", param)
+    assert error["message"] == "a node of this cluster runs 2 candidates at a time"
+
+
 async def test_a_text_that_is_tokenised_in_a_thread_gets_the_same_answer(start_gateway: GatewayFactory) -> None:
     gateway = await start_gateway()
     with pytest.raises(openai.BadRequestError, match=r"20000 in the prompt"):
