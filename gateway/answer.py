@@ -30,11 +30,11 @@ class Patience:
     """How long an answer may wait for its next tokens."""
 
     queue_ttl_s: float
-    """For the first one; the request's class says this."""
+    """For the first one of each prompt; the request's class says this."""
     keep_alive_s: float = KEEP_ALIVE_S
     """For a later one, before a stream shows that it is alive."""
     max_silence_s: float = MAX_SILENCE_S
-    """For a later one, before the answer is given up."""
+    """For a later one of any prompt, before the answer is given up."""
 
 
 class Renderer(Protocol):
@@ -77,13 +77,10 @@ async def answer_stream(
     stream = SseStream(http)
     try:
         await stream.open()
-        await stream.send(*renderer.opening())
-        while True:
-            is_complete = call.is_complete  # with these deltas; more may come while they are sent
-            await stream.send(*(event for delta in deltas for event in renderer.events(delta)))
-            if is_complete:
-                break
+        await stream.send(*renderer.opening(), *_events(renderer, deltas))
+        while not call.is_complete:
             deltas = await _next(record.timeline, call, patience, stream)
+            await stream.send(*_events(renderer, deltas))
         if include_usage:
             await stream.send(renderer.counts(_usage(call, record.timeline)))
         record.outcome = visit.OK  # all of it is out: clients commonly leave at the sight of [DONE]
@@ -97,6 +94,10 @@ async def answer_stream(
         _log.exception("stream_failed", request_id=record.request_id)
         await _tell(stream, errors.internal())
     return stream.response
+
+
+def _events(renderer: Renderer, deltas: list[Delta]) -> list[msgspec.Struct]:
+    return [event for delta in deltas for event in renderer.events(delta)]
 
 
 async def _tell(stream: SseStream, error: errors.ApiError) -> None:
@@ -122,7 +123,8 @@ async def _next(
     silence_s = 0.0
     while (news := await call.next_deltas(patience.keep_alive_s)) is None:
         silence_s += patience.keep_alive_s
-        if silence_s >= patience.max_silence_s:
+        # of several prompts, some may still wait in the queue when others are through
+        if silence_s >= (patience.max_silence_s if call.has_begun else patience.queue_ttl_s):
             raise errors.no_endpoints(f"no token has come for {silence_s:g} s")
         if stream is not None:
             await stream.keep_alive()

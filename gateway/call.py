@@ -35,6 +35,11 @@ class InflightCall:
         return all(request.generation.is_over for request in self.requests) and self._news.empty()
 
     @property
+    def has_begun(self) -> bool:
+        """There is something of every prompt's answer: none of them waits in the queue for its first run."""
+        return all(request.generation.has_begun for request in self.requests)
+
+    @property
     def num_prompt_tokens(self) -> int:
         """Of all prompts."""
         return sum(len(request.job.prompt_token_ids) for request in self.requests)

@@ -55,8 +55,12 @@ class Generation:
     @property
     def outputs(self) -> list[Output]:
         """What the client has of each choice; empty while it has nothing."""
-        outputs = [choice.output for choice in self._choices]
-        return outputs if any(output.token_ids or output.finish_reason for output in outputs) else []
+        return [choice.output for choice in self._choices] if self.has_begun else []
+
+    @property
+    def has_begun(self) -> bool:
+        """There are tokens, or ends without any."""
+        return any(choice.token_ids or choice.finish_reason for choice in self._choices)
 
     def accept(self, chunk: Chunk) -> Delta | Failure | Verdict:
         """Take what is new in a chunk."""
