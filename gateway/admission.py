@@ -16,6 +16,9 @@ from shared.messages import Sampling
 # less than a hand-over to a busy thread pool; a longer text goes to a thread, where it runs without the GIL.
 MAX_INLINE_CHARACTERS = 2048
 
+# Several candidates together, in tokens: they share the room for KV on one node, and are held here until they are read.
+MAX_CANDIDATE_TOKENS = 1 << 17
+
 _SEED_MASK = (1 << 63) - 1  # seeds travel as non-negative 63-bit numbers; a client's negative one is wrapped
 
 
@@ -25,7 +28,10 @@ class Room:
 
     wanted: int | None
     default: int | None
-    """Taken when nothing is wanted; None stands for what fits into the context."""
+    """Taken when nothing is wanted; None stands for what fits into the context, shared by all candidates.
+
+    A node that has memory for one request of that length then has it for all of them.
+    """
     param: str
 
 
@@ -37,13 +43,15 @@ def find_model(context: GatewayContext, name: str) -> ServedModel:
     return model
 
 
-async def tokenise(work: Callable[[], list[int]], num_characters: int) -> list[int]:
+async def tokenise(work: Callable[[], list[list[int]]], num_characters: int) -> list[list[int]]:
     """Run a tokenisation where it disturbs nobody."""
     return work() if num_characters <= MAX_INLINE_CHARACTERS else await asyncio.to_thread(work)
 
 
-def max_tokens(model: ServedModel, prompt_token_ids: Sequence[int], room: Room, prompt_param: str) -> int:
-    """The limit of the answer; `ApiError` 400 when there is no prompt, or prompt and answer do not fit."""
+def max_tokens(
+    model: ServedModel, prompt_token_ids: Sequence[int], room: Room, prompt_param: str, num_candidates: int
+) -> int:
+    """The limit of each candidate; `ApiError` 400 when there is no prompt, or prompt and answer do not fit."""
     num_prompt = len(prompt_token_ids)
     if num_prompt == 0:
         raise errors.invalid("the prompt is empty", prompt_param)
@@ -51,14 +59,24 @@ def max_tokens(model: ServedModel, prompt_token_ids: Sequence[int], room: Room, 
     if fits < 1:
         raise errors.context_length_exceeded(model.max_model_len, num_prompt, room.wanted or 1, prompt_param)
     if room.wanted is None:
-        return fits if room.default is None else min(room.default, fits)
+        share = max(min(fits, MAX_CANDIDATE_TOKENS) // num_candidates, 1) if num_candidates > 1 else fits
+        return share if room.default is None else min(room.default, fits)
     if room.wanted > fits:
         raise errors.context_length_exceeded(model.max_model_len, num_prompt, room.wanted, room.param)
+    if num_candidates > 1 and num_candidates * room.wanted > MAX_CANDIDATE_TOKENS:
+        raise errors.too_many_tokens(num_candidates, room.wanted, MAX_CANDIDATE_TOKENS, room.param)
     return room.wanted
 
 
 def sampling(context: GatewayContext, model: ServedModel, body: GenerationRequest, limit: int) -> Sampling:
-    """How a node is to draw tokens."""
+    """How a node is to draw tokens; `ApiError` 400 for what no node of this cluster can do."""
+    max_candidates = context.config.engine.max_num_seqs
+    if body.num_candidates > max_candidates:
+        param = "n" if body.best_of is None else "best_of"
+        raise errors.invalid(f"a node of this cluster runs {max_candidates} candidates at a time", param)
+    vocab_size = model.tokenizer.vocab_size
+    if not all(token_id < vocab_size for token_id in body.logit_bias):
+        raise errors.invalid(f"token ids are numbers from 0 to {vocab_size - 1}", "logit_bias")
     seed = int.from_bytes(context.random_bytes(8), "big") if body.seed is None else body.seed
     return Sampling(
         max_tokens=limit,
@@ -69,4 +87,13 @@ def sampling(context: GatewayContext, model: ServedModel, body: GenerationReques
         seed=seed & _SEED_MASK,
         stop_token_ids=[] if body.ignore_eos else list(model.tokenizer.eos_ids),
         ignore_eos=body.ignore_eos,
+        presence_penalty=body.presence_penalty,
+        frequency_penalty=body.frequency_penalty,
+        repetition_penalty=body.repetition_penalty,
+        logit_bias=sorted(body.logit_bias.items()),
+        num_logprobs=body.num_logprobs,
+        num_choices=body.n,
+        num_candidates=body.num_candidates,
+        is_beam=body.use_beam_search,
+        length_penalty=body.length_penalty,
     )

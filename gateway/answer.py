@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,9 +12,9 @@ import structlog
 from aiohttp import web
 
 from gateway import errors, visit
-from gateway.generation import Delta, Failure
-from gateway.openai_responses import FinishReason, Usage
-from gateway.request import InflightRequest
+from gateway.call import InflightCall
+from gateway.delta import Delta, Failure, merged
+from gateway.openai_responses import Usage
 from gateway.sse import ClientGoneError, SseStream
 from gateway.timeline import Timeline
 from gateway.visit import Visit
@@ -29,11 +30,11 @@ class Patience:
     """How long an answer may wait for its next tokens."""
 
     queue_ttl_s: float
-    """For the first one; the request's class says this."""
+    """For the first one of each prompt; the request's class says this."""
     keep_alive_s: float = KEEP_ALIVE_S
     """For a later one, before a stream shows that it is alive."""
     max_silence_s: float = MAX_SILENCE_S
-    """For a later one, before the answer is given up."""
+    """For a later one of any prompt, before the answer is given up."""
 
 
 class Renderer(Protocol):
@@ -42,56 +43,46 @@ class Renderer(Protocol):
     def opening(self) -> list[msgspec.Struct]:
         """Events before the first text."""
 
-    def piece(self, text: str) -> msgspec.Struct:
-        """Some text of a stream."""
-
-    def closing(self, text: str, finish_reason: FinishReason) -> list[msgspec.Struct]:
-        """The last text of a stream, and why it ended."""
+    def events(self, delta: Delta) -> list[msgspec.Struct]:
+        """What is new of a choice of a stream; none where nothing can be shown yet."""
 
     def counts(self, usage: Usage) -> msgspec.Struct:
         """The event with the token counts."""
 
-    def whole(self, text: str, finish_reason: FinishReason, usage: Usage) -> msgspec.Struct:
-        """The answer in one piece."""
+    def whole(self, choices: Sequence[Delta], usage: Usage) -> msgspec.Struct:
+        """The answer in one piece: all choices, complete, in their order."""
 
 
-async def answer_whole(record: Visit, request: InflightRequest, renderer: Renderer, patience: Patience) -> web.Response:
+async def answer_whole(record: Visit, call: InflightCall, renderer: Renderer, patience: Patience) -> web.Response:
     """Collect the answer, then send it."""
-    delta = await _first(record.timeline, request, patience)
-    texts = [delta.text]
-    while not delta.is_last:
-        delta = await _next(record.timeline, request, patience)
-        texts.append(delta.text)
-    finish_reason = _finish_reason(delta)
+    deltas = await _first(record.timeline, call, patience)
+    while not call.is_complete:
+        deltas += await _next(record.timeline, call, patience)
     record.outcome = visit.OK
-    body = renderer.whole("".join(texts), finish_reason, _usage(request, record.timeline))
+    body = renderer.whole(merged(deltas), _usage(call, record.timeline))
     return web.Response(body=msgspec.json.encode(body), content_type="application/json")
 
 
 async def answer_stream(
     http: web.Request,
     record: Visit,
-    request: InflightRequest,
+    call: InflightCall,
     renderer: Renderer,
     patience: Patience,
     *,
     include_usage: bool,
 ) -> web.StreamResponse:
     """Send the answer as it comes. Until the first token a failure is a status; after it, an event."""
-    delta = await _first(record.timeline, request, patience)
-    if delta.is_last:
-        _finish_reason(delta)  # a failure that comes first still gets its status
+    deltas = await _first(record.timeline, call, patience)
     stream = SseStream(http)
     try:
         await stream.open()
-        await stream.send(*renderer.opening())
-        while not delta.is_last:
-            if delta.text:
-                await stream.send(renderer.piece(delta.text))
-            delta = await _next(record.timeline, request, patience, stream)
-        await stream.send(*renderer.closing(delta.text, _finish_reason(delta)))
+        await stream.send(*renderer.opening(), *_events(renderer, deltas))
+        while not call.is_complete:
+            deltas = await _next(record.timeline, call, patience, stream)
+            await stream.send(*_events(renderer, deltas))
         if include_usage:
-            await stream.send(renderer.counts(_usage(request, record.timeline)))
+            await stream.send(renderer.counts(_usage(call, record.timeline)))
         record.outcome = visit.OK  # all of it is out: clients commonly leave at the sight of [DONE]
         await stream.close()
     except ClientGoneError:
@@ -105,6 +96,10 @@ async def answer_stream(
     return stream.response
 
 
+def _events(renderer: Renderer, deltas: list[Delta]) -> list[msgspec.Struct]:
+    return [event for delta in deltas for event in renderer.events(delta)]
+
+
 async def _tell(stream: SseStream, error: errors.ApiError) -> None:
     """An error event and no ``[DONE]``, so that nobody takes the stream for complete."""
     try:
@@ -113,39 +108,41 @@ async def _tell(stream: SseStream, error: errors.ApiError) -> None:
         _log.debug("client_left_before_error")
 
 
-async def _first(timeline: Timeline, request: InflightRequest, patience: Patience) -> Delta:
-    """The first token; `ApiError` 429 when it has not come within the class's time to live in the queue."""
-    delta = await request.next_delta(patience.queue_ttl_s)
-    if delta is None:
+async def _first(timeline: Timeline, call: InflightCall, patience: Patience) -> list[Delta]:
+    """The first tokens; `ApiError` 429 when they have not come within the class's time to live in the queue."""
+    news = await call.next_deltas(patience.queue_ttl_s)
+    if news is None:
         raise errors.ttl_expired(patience.queue_ttl_s)
-    timeline.add(delta.num_tokens, asyncio.get_running_loop().time())
-    return delta
+    return _noted(timeline, news)
 
 
 async def _next(
-    timeline: Timeline, request: InflightRequest, patience: Patience, stream: SseStream | None = None
-) -> Delta:
+    timeline: Timeline, call: InflightCall, patience: Patience, stream: SseStream | None = None
+) -> list[Delta]:
     """The next tokens, with comments on the stream while there are none."""
     silence_s = 0.0
-    while (delta := await request.next_delta(patience.keep_alive_s)) is None:
+    while (news := await call.next_deltas(patience.keep_alive_s)) is None:
         silence_s += patience.keep_alive_s
-        if silence_s >= patience.max_silence_s:
+        # of several prompts, some may still wait in the queue when others are through
+        if silence_s >= (patience.max_silence_s if call.has_begun else patience.queue_ttl_s):
             raise errors.no_endpoints(f"no token has come for {silence_s:g} s")
         if stream is not None:
             await stream.keep_alive()
-    timeline.add(delta.num_tokens, asyncio.get_running_loop().time())
-    return delta
+    return _noted(timeline, news)
 
 
-def _finish_reason(last: Delta) -> FinishReason:
-    if last.failure is Failure.ENGINE:
+def _noted(timeline: Timeline, news: list[Delta] | Failure) -> list[Delta]:
+    """The deltas, with their time taken down; `ApiError` for a failure."""
+    if news is Failure.ENGINE:
         raise errors.ApiError(500, "generation failed on the node", code="generation_failed")
-    if last.failure is Failure.LOST:
+    if news is Failure.LOST:
         raise errors.no_endpoints("the request was lost several times while it ran")
-    assert last.finish_reason is not None
-    return last.finish_reason
+    now = asyncio.get_running_loop().time()
+    for delta in news:
+        timeline.add(delta.num_tokens, now, delta.choice)
+    return news
 
 
-def _usage(request: InflightRequest, timeline: Timeline) -> Usage:
-    num_prompt = len(request.job.prompt_token_ids)
+def _usage(call: InflightCall, timeline: Timeline) -> Usage:
+    num_prompt = call.num_prompt_tokens
     return Usage(num_prompt, timeline.num_tokens, num_prompt + timeline.num_tokens)

@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from gateway import errors
-from gateway.openai_schema import UnsupportedFieldError
+from gateway.openai_part import FieldConflictError, UnsupportedFieldError
 
 BODY_READ_TIMEOUT_S = 60.0  # a client that sends its body slower than this holds a place for nothing
 
@@ -39,6 +39,8 @@ def parse_body(data: bytes, model: type[RequestModel]) -> RequestModel:
         return model.model_validate(raw)
     except UnsupportedFieldError as error:
         raise errors.unsupported(error.field) from error
+    except FieldConflictError as error:
+        raise errors.invalid(error.message, error.field) from error
     except ValidationError as error:
         raise _invalid(error) from error
 

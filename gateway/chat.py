@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import UNSET, Struct, UnsetType
 
 from gateway import admission, errors
 from gateway.chat_template import ChatTemplate, ChatTemplateError
+from gateway.delta import Delta
+from gateway.logprobs import LogprobWriter
 from gateway.models import ServedModel
 from gateway.openai_responses import (
     ChatChoice,
@@ -13,6 +17,7 @@ from gateway.openai_responses import (
     ChatCompletion,
     ChatCompletionChunk,
     ChatDelta,
+    ChatLogprobs,
     FinishReason,
     Message,
     Usage,
@@ -27,13 +32,13 @@ class ChatEndpoint:
     prompt_param = "messages"
     body_model = ChatCompletionRequest
 
-    async def prompt_token_ids(self, body: ChatCompletionRequest, model: ServedModel) -> list[int]:
+    async def prompts(self, body: ChatCompletionRequest, model: ServedModel) -> list[list[int]]:
         """The conversation in the model's own format; `ApiError` 400 when the model's template refuses it."""
         template = model.template
         if template is None:
             raise errors.invalid(f"the model {model.name!r} has no chat template", "model", code="no_chat_template")
         num_characters = sum(len(message.content) for message in body.messages)
-        return await admission.tokenise(lambda: _encode(body.messages, model, template), num_characters)
+        return await admission.tokenise(lambda: [_encode(body.messages, model, template)], num_characters)
 
     def room(self, body: ChatCompletionRequest) -> admission.Room:
         """As OpenAI: without a limit, what fits into the context."""
@@ -41,9 +46,12 @@ class ChatEndpoint:
             return admission.Room(body.max_completion_tokens, None, "max_completion_tokens")
         return admission.Room(body.max_tokens, None, "max_tokens")
 
-    def renderer(self, body: ChatCompletionRequest, request_id: str, created: int) -> ChatRenderer:
+    def renderer(self, body: ChatCompletionRequest, model: ServedModel, request_id: str, created: int) -> ChatRenderer:
         """Chat chunks, or one chat completion."""
-        return ChatRenderer(f"chatcmpl-{request_id}", created, body.model, include_usage=body.include_usage)
+        logprobs = LogprobWriter(model.tokenizer, has_top=body.top_logprobs > 0) if body.logprobs else None
+        return ChatRenderer(
+            f"chatcmpl-{request_id}", created, body.model, body.n, logprobs, include_usage=body.include_usage
+        )
 
 
 def _encode(messages: list[ChatMessage], model: ServedModel, template: ChatTemplate) -> list[int]:
@@ -67,39 +75,73 @@ def _encode(messages: list[ChatMessage], model: ServedModel, template: ChatTempl
 class ChatRenderer:
     """Writes one answer; all its chunks share id, time and model."""
 
-    def __init__(self, completion_id: str, created: int, model: str, *, include_usage: bool) -> None:
+    def __init__(
+        self,
+        completion_id: str,
+        created: int,
+        model: str,
+        num_choices: int,
+        logprobs: LogprobWriter | None,
+        *,
+        include_usage: bool,
+    ) -> None:
         self._id = completion_id
         self._created = created
         self._model = model
+        self._num_choices = num_choices
+        self._logprobs = logprobs
         self._no_usage: UnsetType | None = None if include_usage else UNSET
 
     def opening(self) -> list[Struct]:
         """Whose turn it is."""
-        return [self._chunk(ChatDelta(role="assistant", content=""))]
+        return [self._chunk(choice, ChatDelta(role="assistant", content="")) for choice in range(self._num_choices)]
 
-    def piece(self, text: str) -> Struct:
-        """Some text."""
-        return self._chunk(ChatDelta(content=text))
-
-    def closing(self, text: str, finish_reason: FinishReason) -> list[Struct]:
-        """The last text, then an empty delta with the reason."""
-        last = self._chunk(ChatDelta(), finish_reason)
-        return [self.piece(text), last] if text else [last]
+    def events(self, delta: Delta) -> list[Struct]:
+        """New text, then an empty delta with the reason why it ended."""
+        events: list[Struct] = []
+        if delta.text or delta.scored:
+            events.append(self._chunk(delta.choice, ChatDelta(content=delta.text), logprobs=self._scores(delta)))
+        if delta.finish_reason is not None:
+            events.append(self._chunk(delta.choice, ChatDelta(), delta.finish_reason))
+        return events
 
     def counts(self, usage: Usage) -> Struct:
         """A chunk without choices."""
         return ChatCompletionChunk(id=self._id, created=self._created, model=self._model, choices=[], usage=usage)
 
-    def whole(self, text: str, finish_reason: FinishReason, usage: Usage) -> Struct:
-        """The whole turn."""
-        choice = ChatChoice(message=Message(content=text), finish_reason=finish_reason)
-        return ChatCompletion(id=self._id, created=self._created, model=self._model, choices=[choice], usage=usage)
+    def whole(self, choices: Sequence[Delta], usage: Usage) -> Struct:
+        """The whole turn, in all its versions."""
+        return ChatCompletion(
+            id=self._id,
+            created=self._created,
+            model=self._model,
+            choices=[self._choice(choice) for choice in choices],
+            usage=usage,
+        )
 
-    def _chunk(self, delta: ChatDelta, finish_reason: FinishReason | None = None) -> ChatCompletionChunk:
+    def _choice(self, choice: Delta) -> ChatChoice:
+        assert choice.finish_reason is not None, "it is whole"
+        return ChatChoice(
+            index=choice.choice,
+            message=Message(content=choice.text),
+            logprobs=self._scores(choice),
+            finish_reason=choice.finish_reason,
+        )
+
+    def _scores(self, delta: Delta) -> ChatLogprobs | None:
+        return None if self._logprobs is None else self._logprobs.chat(delta.scored)
+
+    def _chunk(
+        self,
+        choice: int,
+        delta: ChatDelta,
+        finish_reason: FinishReason | None = None,
+        logprobs: ChatLogprobs | None = None,
+    ) -> ChatCompletionChunk:
         return ChatCompletionChunk(
             id=self._id,
             created=self._created,
             model=self._model,
-            choices=[ChatChunkChoice(delta=delta, finish_reason=finish_reason)],
+            choices=[ChatChunkChoice(index=choice, delta=delta, finish_reason=finish_reason, logprobs=logprobs)],
             usage=self._no_usage,
         )

@@ -2,70 +2,104 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import UNSET, Struct, UnsetType
 
 from gateway import admission, errors
+from gateway.delta import Delta
+from gateway.logprobs import LogprobWriter
 from gateway.models import ServedModel
-from gateway.openai_responses import Completion, CompletionChoice, FinishReason, Usage
+from gateway.openai_responses import Completion, CompletionChoice, Usage
 from gateway.openai_schema import DEFAULT_COMPLETION_TOKENS, CompletionRequest
 
 
 class CompletionEndpoint:
-    """A text or token ids in, what follows them out."""
+    """Texts or token ids in, what follows them out."""
 
     operation = "text_completion"
     prompt_param = "prompt"
     body_model = CompletionRequest
 
-    async def prompt_token_ids(self, body: CompletionRequest, model: ServedModel) -> list[int]:
-        """The prompt's tokens; ids are taken as they are, if the model has them."""
-        prompt = body.prompt
+    async def prompts(self, body: CompletionRequest, model: ServedModel) -> list[list[int]]:
+        """The prompts' tokens; ids are taken as they are, if the model has them."""
         tokenizer = model.tokenizer
-        if isinstance(prompt, str):
+        for prompt in body.prompt:
             if not prompt:
                 raise errors.invalid("the prompt is empty", "prompt")
-            return await admission.tokenise(lambda: tokenizer.encode(prompt), len(prompt))
-        if not all(0 <= token_id < tokenizer.vocab_size for token_id in prompt):
-            raise errors.invalid(f"token ids are numbers from 0 to {tokenizer.vocab_size - 1}", "prompt")
-        return prompt
+            if isinstance(prompt, list) and not all(0 <= token_id < tokenizer.vocab_size for token_id in prompt):
+                raise errors.invalid(f"token ids are numbers from 0 to {tokenizer.vocab_size - 1}", "prompt")
+
+        def encode() -> list[list[int]]:
+            return [prompt if isinstance(prompt, list) else tokenizer.encode(prompt) for prompt in body.prompt]
+
+        return await admission.tokenise(encode, sum(len(prompt) for prompt in body.prompt if isinstance(prompt, str)))
 
     def room(self, body: CompletionRequest) -> admission.Room:
         """As OpenAI: without a limit, 16 tokens."""
         return admission.Room(body.max_tokens, DEFAULT_COMPLETION_TOKENS, "max_tokens")
 
-    def renderer(self, body: CompletionRequest, request_id: str, created: int) -> CompletionRenderer:
+    def renderer(
+        self, body: CompletionRequest, model: ServedModel, request_id: str, created: int
+    ) -> CompletionRenderer:
         """Completion chunks, or one completion."""
-        return CompletionRenderer(f"cmpl-{request_id}", created, body.model, include_usage=body.include_usage)
+        logprobs = None if body.logprobs is None else LogprobWriter(model.tokenizer, has_top=body.logprobs > 0)
+        echoes = [_echo(prompt, model) if body.echo else "" for prompt in body.prompt for _ in range(body.n)]
+        return CompletionRenderer(
+            f"cmpl-{request_id}", created, body.model, echoes, logprobs, include_usage=body.include_usage
+        )
+
+
+def _echo(prompt: str | list[int], model: ServedModel) -> str:
+    return prompt if isinstance(prompt, str) else model.tokenizer.decode(prompt)
 
 
 class CompletionRenderer:
-    """Writes one answer; all its chunks share id, time and model."""
+    """Writes one answer; all its chunks share id, time and model. ``echoes`` is what each choice's text begins with."""
 
-    def __init__(self, completion_id: str, created: int, model: str, *, include_usage: bool) -> None:
+    def __init__(
+        self,
+        completion_id: str,
+        created: int,
+        model: str,
+        echoes: Sequence[str],
+        logprobs: LogprobWriter | None,
+        *,
+        include_usage: bool,
+    ) -> None:
         self._id = completion_id
         self._created = created
         self._model = model
+        self._echoes = echoes
+        self._logprobs = logprobs
         self._no_usage: UnsetType | None = None if include_usage else UNSET
 
     def opening(self) -> list[Struct]:
-        """Nothing: there are no roles."""
-        return []
+        """The prompt, where it is to be repeated; there are no roles."""
+        choices = [CompletionChoice(index=choice, text=echo) for choice, echo in enumerate(self._echoes) if echo]
+        return [self._completion([choice], self._no_usage) for choice in choices]
 
-    def piece(self, text: str) -> Struct:
-        """Some text."""
-        return self._completion([CompletionChoice(text=text)], self._no_usage)
-
-    def closing(self, text: str, finish_reason: FinishReason) -> list[Struct]:
-        """The last text with the reason."""
-        return [self._completion([CompletionChoice(text=text, finish_reason=finish_reason)], self._no_usage)]
+    def events(self, delta: Delta) -> list[Struct]:
+        """New text, the last one with the reason why it ended."""
+        if not (delta.text or delta.scored or delta.finish_reason):
+            return []
+        return [self._completion([self._choice(delta, delta.text)], self._no_usage)]
 
     def counts(self, usage: Usage) -> Struct:
         """A chunk without choices."""
         return self._completion([], usage)
 
-    def whole(self, text: str, finish_reason: FinishReason, usage: Usage) -> Struct:
-        """The whole text."""
-        return self._completion([CompletionChoice(text=text, finish_reason=finish_reason)], usage)
+    def whole(self, choices: Sequence[Delta], usage: Usage) -> Struct:
+        """The whole texts."""
+        return self._completion([self._choice(one, self._echoes[one.choice] + one.text) for one in choices], usage)
+
+    def _choice(self, delta: Delta, text: str) -> CompletionChoice:
+        return CompletionChoice(
+            index=delta.choice,
+            text=text,
+            logprobs=None if self._logprobs is None else self._logprobs.completion(delta.scored),
+            finish_reason=delta.finish_reason,
+        )
 
     def _completion(self, choices: list[CompletionChoice], usage: Usage | UnsetType | None) -> Completion:
         return Completion(id=self._id, created=self._created, model=self._model, choices=choices, usage=usage)

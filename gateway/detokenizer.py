@@ -25,6 +25,11 @@ class Detokenizer:
         data = self._token_bytes[token_id] if 0 <= token_id < len(self._token_bytes) else b""
         return self._decoder.decode(data)
 
+    @property
+    def is_amid_character(self) -> bool:
+        """Whether the last token ended inside of a character."""
+        return bool(self._decoder.getstate()[0])
+
     def flush(self) -> str:
         """What is left at the end: U+FFFD for a character that was never completed."""
         return self._decoder.decode(b"", final=True)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
+from gateway.call import InflightCall
 from gateway.generation import Verdict
 from gateway.job import Job
 from gateway.queue_port import QueuePort, QueueUnavailableError
@@ -38,17 +39,22 @@ class Dispatcher:
         return len(self._inflight)
 
     @asynccontextmanager
-    async def run(self, job: Job) -> AsyncIterator[InflightRequest]:
-        """Submit a job; on leaving, however it is left, the queue is told and nothing of the job remains."""
-        request = InflightRequest(job, self._gateway_id)
-        self._inflight[job.request_id] = request  # before the submit: the first token may be faster than its return
+    async def run(self, *jobs: Job) -> AsyncIterator[InflightCall]:
+        """Submit the jobs of a call; on leaving, however it is left, the queue is told and nothing of them remains."""
+        call = InflightCall(jobs, self._gateway_id)
+        begun: list[InflightRequest] = []
         try:
-            await self._queue.submit(*request.messages(attempt=0))
-            yield request
+            for request in call.requests:
+                begun.append(request)
+                # before the submit: the first token may be faster than its return
+                self._inflight[request.job.request_id] = request
+                await self._queue.submit(*request.messages(attempt=0))
+            yield call
         finally:
-            del self._inflight[job.request_id]
+            for request in begun:
+                del self._inflight[request.job.request_id]
             # A handler is cancelled when its client leaves; telling the queue must go through all the same.
-            await asyncio.shield(self._in_background(self._release(request)))
+            await asyncio.shield(self._in_background(self._release_all(begun)))
 
     async def deliver(self, message: Tokens | Resubmit) -> None:
         """Take one message from the token stream. Messages are delivered one after the other, in their order.
@@ -97,6 +103,9 @@ class Dispatcher:
         self._releases.add(task)
         task.add_done_callback(self._releases.discard)
         return task
+
+    async def _release_all(self, requests: list[InflightRequest]) -> None:
+        await asyncio.gather(*map(self._release, requests))
 
     async def _release(self, request: InflightRequest) -> None:
         """Tell the queue once; should it be away, go on trying without keeping the client."""

@@ -9,9 +9,9 @@ from typing import Generic, Protocol, TypeVar
 from aiohttp import web
 
 from gateway import admission, errors, tracing, visit
-from gateway.answer import Patience, Renderer, answer_stream, answer_whole
+from gateway.answer import MAX_SILENCE_S, Patience, Renderer, answer_stream, answer_whole
 from gateway.body import read_body
-from gateway.context import CLIENT, CONTEXT, METRICS, REQUEST_ID, SLOTS
+from gateway.context import CLIENT, CONTEXT, METRICS, REQUEST_ID, SLOTS, GatewayContext
 from gateway.job import Job
 from gateway.models import ServedModel
 from gateway.openai_schema import GenerationRequest
@@ -19,6 +19,7 @@ from gateway.promises import SLO_HEADER, choose_promise
 from gateway.queue_port import QueueUnavailableError
 from gateway.timeline import Timeline
 from gateway.visit import Visit
+from shared.slo import Slo
 
 Body = TypeVar("Body", bound=GenerationRequest)
 
@@ -32,13 +33,13 @@ class Endpoint(Protocol[Body]):
     """The field that holds the prompt."""
     body_model: type[Body]
 
-    async def prompt_token_ids(self, body: Body, model: ServedModel) -> list[int]:
-        """The prompt as the model reads it."""
+    async def prompts(self, body: Body, model: ServedModel) -> list[list[int]]:
+        """The prompts as the model reads them; at least one."""
 
     def room(self, body: Body) -> admission.Room:
         """How long the answer may be."""
 
-    def renderer(self, body: Body, request_id: str, created: int) -> Renderer:
+    def renderer(self, body: Body, model: ServedModel, request_id: str, created: int) -> Renderer:
         """How the answer is written."""
 
 
@@ -80,23 +81,36 @@ class Handler(Generic[Body]):
         body = await read_body(http, endpoint.body_model)
         model = admission.find_model(context, body.model)
         promise = choose_promise(context.config, http[CLIENT], body.slo, http.headers.get(SLO_HEADER))
-        prompt = await endpoint.prompt_token_ids(body, model)
-        limit = admission.max_tokens(model, prompt, endpoint.room(body), endpoint.prompt_param)
-        job = Job(
-            request_id=record.request_id,
-            model=model.name,
-            prompt_token_ids=prompt,
-            sampling=admission.sampling(context, model, body, limit),
-            stops=body.stop,
-            token_bytes=model.tokenizer.token_bytes,
-            slo=promise.slo,
-            tenant=record.tenant,
-            traceparent=tracing.traceparent(record.span),
-        )
-        record.admit(endpoint.operation, job)
-        renderer = endpoint.renderer(body, record.request_id, int(time.time()))
-        patience = Patience(promise.queue_ttl_s)
-        async with context.dispatcher.run(job) as request:
-            if body.stream:
-                return await answer_stream(http, record, request, renderer, patience, include_usage=body.include_usage)
-            return await answer_whole(record, request, renderer, patience)
+        prompts = await endpoint.prompts(body, model)
+        with http.app[SLOTS].take(len(prompts) - 1):  # a call has one already
+            jobs = self._jobs(context, record, body, model, prompts, promise.slo)
+            record.admit(endpoint.operation, jobs)
+            renderer = endpoint.renderer(body, model, record.request_id, int(time.time()))
+            # of a ranked request there is no sign of life before it is complete
+            patience = Patience(promise.queue_ttl_s + (MAX_SILENCE_S if body.is_ranked else 0.0))
+            async with context.dispatcher.run(*jobs) as call:
+                if body.stream:
+                    return await answer_stream(http, record, call, renderer, patience, include_usage=body.include_usage)
+                return await answer_whole(record, call, renderer, patience)
+
+    def _jobs(
+        self, context: GatewayContext, record: Visit, body: Body, model: ServedModel, prompts: list[list[int]], slo: Slo
+    ) -> list[Job]:
+        """One a prompt; `ApiError` 400 when one of them does not fit."""
+        endpoint = self._endpoint
+        room = endpoint.room(body)
+        limits = [admission.max_tokens(model, one, room, endpoint.prompt_param, body.num_candidates) for one in prompts]
+        return [
+            Job(
+                request_id=record.request_id if len(prompts) == 1 else f"{record.request_id}-{number}",
+                model=model.name,
+                prompt_token_ids=prompt,
+                sampling=admission.sampling(context, model, body, limit),
+                stops=body.stop,
+                token_bytes=model.tokenizer.token_bytes,
+                slo=slo,
+                tenant=record.tenant,
+                traceparent=tracing.traceparent(record.span),
+            )
+            for number, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
+        ]

@@ -83,6 +83,15 @@ def context_length_exceeded(max_model_len: int, prompt_tokens: int, max_tokens: 
     )
 
 
+def too_many_tokens(num_candidates: int, max_tokens: int, limit: int, param: str) -> ApiError:
+    """Each candidate is short enough, but together they are too long."""
+    return invalid(
+        f"{num_candidates} candidates of {max_tokens} tokens are {num_candidates * max_tokens} tokens, and a request "
+        f"with several candidates may have {limit}: ask for fewer candidates or for shorter ones",
+        param,
+    )
+
+
 def wrong_key(missing: bool) -> ApiError:
     """No key, or one that is not configured."""
     message = "an API key is needed: 'Authorization: Bearer KEY'" if missing else "the API key is wrong"
@@ -107,7 +116,10 @@ def saturated(max_inflight: int) -> ApiError:
 def ttl_expired(queue_ttl_s: float) -> ApiError:
     """The request waited in the queue for as long as its class allows, and no token came."""
     return _dropped(
-        429, f"the request has not started within {queue_ttl_s:g} s and was dropped", "ttl-expired", TTL_EXPIRED_RETRY_S
+        429,
+        f"no token of an answer has come within {queue_ttl_s:g} s, and the request was dropped",
+        "ttl-expired",
+        TTL_EXPIRED_RETRY_S,
     )
 
 

@@ -1,52 +1,27 @@
-"""The decisions about one answer: which tokens are new, what text they give, when it ends. No I/O, no clock.
+"""The decisions about one request's answer: which tokens are new, when it ends, when to try again. No I/O, no clock.
 
 A token counts once, whatever the way here did to its message: `Generation.accept` drops chunks of an older attempt
 and tokens that it has, and notices when some are missing. What it has accepted is what the next attempt goes on from,
-so a client's stream has every token exactly once.
+so a client's stream has every token of every choice exactly once.
+
+The answer is over when all its choices are. A choice that a stop string ends is over here at once; the node, which
+knows nothing of stop strings, goes on with it until all are over, and what it still sends of that choice is ignored.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from gateway.detokenizer import Detokenizer
+from gateway.choice import Choice
+from gateway.delta import Delta, Failure
 from gateway.openai_responses import FinishReason
-from gateway.stop_strings import StopMatcher
-from shared.messages import Chunk
+from shared.messages import Chunk, Output, Sampling
 
 # A request whose attempts bring no new token this often in a row is the reason why its nodes die, and is given up.
 MAX_FRUITLESS_ATTEMPTS = 4
 
 _FINISH_REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}  # all else a node says is a failure
-
-
-class Failure(enum.Enum):
-    """Why an answer ended without a finish reason."""
-
-    ENGINE = "engine"
-    """The node reported an error."""
-    LOST = "lost"
-    """No node brings it forward (see `MAX_FRUITLESS_ATTEMPTS`), or the cluster has forgotten it."""
-
-
-@dataclass(frozen=True)
-class Delta:
-    """What is new: text that may go to the client, the number of tokens behind it, and how it ended if it did."""
-
-    text: str = ""
-    num_tokens: int = 0
-    finish_reason: FinishReason | None = None
-    failure: Failure | None = None
-
-    @property
-    def is_last(self) -> bool:
-        """Nothing comes after this."""
-        return self.finish_reason is not None or self.failure is not None
-
-    def __add__(self, later: Delta) -> Delta:
-        return Delta(self.text + later.text, self.num_tokens + later.num_tokens, later.finish_reason, later.failure)
 
 
 class Verdict(enum.Enum):
@@ -55,36 +30,58 @@ class Verdict(enum.Enum):
     IGNORED = "ignored"
     """Of another attempt, seen before, or after the end."""
     GAP = "gap"
-    """Tokens before it are missing: this attempt cannot be trusted any more."""
+    """Something before it is missing: this attempt cannot be trusted any more."""
 
 
 class Generation:
-    """The state of one answer over all its attempts."""
+    """The state of one request's answer over all its attempts.
 
-    def __init__(self, token_bytes: Sequence[bytes], stops: Sequence[str], max_tokens: int) -> None:
+    A client that sent several prompts has several requests; its choices are numbered through, and those of this request
+    begin with ``first_choice``. On the wire each request counts from 0.
+    """
+
+    def __init__(
+        self, token_bytes: Sequence[bytes], stops: Sequence[str], sampling: Sampling, first_choice: int = 0
+    ) -> None:
         self.attempt = 0
-        self.output_token_ids: list[int] = []
         self.is_over = False
         self.ended_by_node = False
         """The node knows that it is over, so nobody has to tell it."""
-        self._max_tokens = max_tokens
-        self._detokenizer = Detokenizer(token_bytes)
-        self._stops = StopMatcher(stops)
+        numbers = range(first_choice, first_choice + sampling.num_choices)
+        self._choices = [Choice(number, token_bytes, stops, sampling) for number in numbers]
+        self._wants_logprobs = sampling.num_logprobs is not None
         self._num_fruitless = 0
 
-    def accept(self, chunk: Chunk) -> Delta | Verdict:
+    @property
+    def outputs(self) -> list[Output]:
+        """What the client has of each choice; empty while it has nothing."""
+        return [choice.output for choice in self._choices] if self.has_begun else []
+
+    @property
+    def has_begun(self) -> bool:
+        """There are tokens, or ends without any."""
+        return any(choice.token_ids or choice.finish_reason for choice in self._choices)
+
+    def accept(self, chunk: Chunk) -> Delta | Failure | Verdict:
         """Take what is new in a chunk."""
-        expected = len(self.output_token_ids)
-        end = chunk.index + len(chunk.token_ids)
         if self.is_over or chunk.attempt != self.attempt:
             return Verdict.IGNORED
-        if chunk.finish_reason and chunk.finish_reason not in _FINISH_REASONS and not chunk.token_ids:
-            return self._take([], chunk.finish_reason)  # the end, wherever the node thinks the answer stood
+        if self._is_wrong(chunk):
+            self.is_over, self.ended_by_node = True, chunk.is_last
+            return Failure.ENGINE
+        choice = self._choices[chunk.choice]
+        if chunk.is_last and any(other.finish_reason is None for other in self._choices if other is not choice):
+            return Verdict.GAP  # the end of another choice has not come, and will not
+        if choice.finish_reason is not None:
+            return Verdict.IGNORED
+        expected = len(choice.token_ids)
+        end = chunk.index + len(chunk.token_ids)
         if chunk.index > expected:
             return Verdict.GAP
         if end < expected or (end == expected and not chunk.finish_reason):
             return Verdict.IGNORED
-        return self._take(chunk.token_ids[expected - chunk.index :], chunk.finish_reason)
+        num_known = expected - chunk.index
+        return self._take(choice, chunk, num_known)
 
     def may_try_again(self) -> bool:
         """Whether another attempt is worth it."""
@@ -96,41 +93,27 @@ class Generation:
         self.attempt = attempt
         self._num_fruitless += 1
 
-    def give_up(self) -> Delta:
+    def give_up(self) -> Failure:
         """End without an answer."""
         self.is_over = True
-        return Delta(failure=Failure.LOST)
+        return Failure.LOST
 
-    def _take(self, token_ids: Sequence[int], finish_reason: str) -> Delta:
-        pieces = []
-        num_tokens = 0
-        self.ended_by_node = bool(finish_reason)
-        for token_id in token_ids:
-            self.output_token_ids.append(token_id)
-            num_tokens += 1
-            piece, is_stopped = self._stops.feed(self._detokenizer.feed(token_id))
-            pieces.append(piece)
-            if is_stopped:
-                self.is_over = True
-                return Delta("".join(pieces), num_tokens, "stop")
-            if len(self.output_token_ids) == self._max_tokens:
-                # Also bounds what a node that does not count could make this process hold.
-                finish_reason = finish_reason if num_tokens == len(token_ids) and finish_reason else "length"
-                break
-        if num_tokens:
+    def _is_wrong(self, chunk: Chunk) -> bool:
+        """Whether the node reports an error, or sends what it must not; another attempt would bring the same."""
+        is_end = chunk.finish_reason != "" or chunk.is_last
+        return (
+            (is_end and chunk.finish_reason not in _FINISH_REASONS)
+            or not 0 <= chunk.choice < len(self._choices)
+            or (self._wants_logprobs and len(chunk.logprobs) != len(chunk.token_ids))
+        )
+
+    def _take(self, choice: Choice, chunk: Chunk, num_known: int) -> Delta:
+        token_ids = chunk.token_ids[num_known:]
+        scores = chunk.logprobs[num_known:] if self._wants_logprobs else []
+        delta = choice.take(token_ids, scores, _FINISH_REASONS.get(chunk.finish_reason))
+        if delta.finish_reason is not None:
+            self.is_over = all(one.finish_reason is not None for one in self._choices)
+            self.ended_by_node = chunk.is_last
+        if delta.num_tokens:
             self._num_fruitless = 0
-        if not finish_reason:
-            return Delta("".join(pieces), num_tokens)
-        return self._end("".join(pieces), num_tokens, finish_reason)
-
-    def _end(self, text: str, num_tokens: int, finish_reason: str) -> Delta:
-        """Add what was held back: the rest of a character, then the beginning of a stop string that did not come."""
-        self.is_over = True
-        rest, is_stopped = self._stops.feed(self._detokenizer.flush())
-        text += rest
-        if is_stopped:
-            return Delta(text, num_tokens, "stop")
-        text += self._stops.flush()
-        if finish_reason not in _FINISH_REASONS:
-            return Delta(text, num_tokens, failure=Failure.ENGINE)
-        return Delta(text, num_tokens, _FINISH_REASONS[finish_reason])
+        return delta

@@ -23,9 +23,9 @@ class Job:
     tenant: str
     traceparent: str = ""
 
-    def messages(self, gateway: str, attempt: int, output_token_ids: Sequence[int]) -> tuple[Payload, Submit]:
-        """What the queue needs for an attempt: everything the client has, and what is left to do."""
-        num_output = len(output_token_ids)
+    def messages(self, gateway: str, attempt: int, outputs: list[Output]) -> tuple[Payload, Submit]:
+        """What the queue needs for an attempt: what the client has of each choice, and how much is left to do."""
+        prompt_tokens, max_tokens = self._work(outputs)
         payload = Payload(
             request_id=self.request_id,
             attempt=attempt,
@@ -33,7 +33,7 @@ class Job:
             model=self.model,
             prompt_token_ids=self.prompt_token_ids,
             sampling=self.sampling,
-            outputs=[Output(list(output_token_ids))] if output_token_ids else [],
+            outputs=outputs,
             traceparent=self.traceparent,
         )
         submit = Submit(
@@ -41,11 +41,22 @@ class Job:
             gateway=gateway,
             model=self.model,
             slo=self.slo,
-            # the queue plans work: a resumed request has a longer prefill and fewer tokens to go
-            prompt_tokens=len(self.prompt_token_ids) + num_output,
-            max_tokens=self.sampling.max_tokens - num_output,
+            prompt_tokens=prompt_tokens,
+            max_tokens=max_tokens,
             tenant=self.tenant,
             attempt=attempt,
             traceparent=self.traceparent,
         )
         return payload, submit
+
+    def _work(self, outputs: list[Output]) -> tuple[int, int]:
+        """Tokens to compute before the first new one, and tokens that may be drawn, over all candidates.
+
+        A resumed request has a longer prefill and fewer tokens to go; a choice that has ended is no work any more.
+        """
+        sampling = self.sampling
+        choices = outputs or [Output()] * sampling.num_choices
+        num_done = [len(output.token_ids) for output in choices if not output.finish_reason]
+        num_others = sampling.num_candidates - sampling.num_choices  # candidates that the client will not see
+        num_left = sampling.max_tokens * (len(num_done) + num_others) - sum(num_done)
+        return len(self.prompt_token_ids) + sum(num_done), num_left

@@ -25,12 +25,45 @@ class Message(Struct, frozen=True, kw_only=True):
     refusal: None = None
 
 
-class ChatChoice(Struct, frozen=True, kw_only=True):
-    """The one continuation."""
+class TopLogprob(Struct, frozen=True, kw_only=True):
+    """One of the most likely tokens at a place."""
 
-    index: int = 0
+    token: str
+    logprob: float
+    bytes: list[int] | None
+    """Of the token's text; null where it has none. A character may take the bytes of several tokens."""
+
+
+class ChatTokenLogprob(TopLogprob, frozen=True, kw_only=True):
+    """A drawn token, and the most likely ones at its place."""
+
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(Struct, frozen=True, kw_only=True):
+    """Logprobs of a message's tokens, or of those that a chunk adds."""
+
+    content: list[ChatTokenLogprob]
+    refusal: None = None
+
+
+class CompletionLogprobs(Struct, frozen=True, kw_only=True):
+    """Logprobs of a text's tokens, or of those that a chunk adds; lists of the same length."""
+
+    text_offset: list[int]
+    """Characters of the choice's text before each token."""
+    token_logprobs: list[float]
+    tokens: list[str]
+    top_logprobs: list[dict[str, float]] | None
+    """The most likely tokens at each place and the drawn one; null where only the drawn ones were asked for."""
+
+
+class ChatChoice(Struct, frozen=True, kw_only=True):
+    """A continuation."""
+
+    index: int
     message: Message
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
     finish_reason: FinishReason
 
 
@@ -53,11 +86,11 @@ class ChatDelta(Struct, frozen=True, kw_only=True):
 
 
 class ChatChunkChoice(Struct, frozen=True, kw_only=True):
-    """The one continuation."""
+    """What a chunk adds to a continuation."""
 
-    index: int = 0
+    index: int
     delta: ChatDelta
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
     finish_reason: FinishReason | None = None
 
 
@@ -74,11 +107,11 @@ class ChatCompletionChunk(Struct, frozen=True, kw_only=True):
 
 
 class CompletionChoice(Struct, frozen=True, kw_only=True):
-    """The one continuation, or what a chunk adds to it."""
+    """A continuation, or what a chunk adds to it."""
 
-    index: int = 0
+    index: int
     text: str
-    logprobs: None = None
+    logprobs: CompletionLogprobs | None = None
     finish_reason: FinishReason | None = None
 
 

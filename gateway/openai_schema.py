@@ -1,8 +1,9 @@
 """Requests of OpenAI's API as far as Treadle has them, with their ranges and defaults.
 
 Rules, so that no answer differs from what was asked for without a word:
-- a field of OpenAI's API that is not supported yet is refused by name, unless its value is the one that changes
-  nothing (`INERT`);
+- a field of OpenAI's API that is not supported yet, or not at this endpoint, is refused by name, unless its value is
+  the one that changes nothing (`INERT`);
+- fields that do not go together are refused by the name of one of them;
 - a field that nobody knows is refused by name: it is a typing error, or belongs to another server;
 - ``null`` means "not given", as OpenAI's clients use it;
 - types are strict: ``"0.5"`` is no number, ``1.0`` no token limit;
@@ -12,65 +13,43 @@ Rules, so that no answer differs from what was asked for without a word:
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
+
+from gateway.openai_part import FieldConflictError, Part, UnsupportedFieldError
+from gateway.openai_sampling import SamplingFields
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 256
 MAX_MESSAGES = 4096
+MAX_PROMPTS = 64
+MAX_TOP_LOGPROBS = 20
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
 
-# Fields of OpenAI's API (and of vLLM's extension of it) that are not supported, with the values that ask for nothing.
+# Fields of OpenAI's API that are not supported, or not at this endpoint, with the values that ask for nothing.
 INERT: dict[str, list[Any]] = {
     "audio": [],
-    "best_of": [1],
     "echo": [False],
-    "frequency_penalty": [0],
     "function_call": ["none"],
     "functions": [[]],
     "guided_json": [],
-    "logit_bias": [{}],
-    "logprobs": [False],
     "modalities": [["text"]],
-    "n": [1],
     "prediction": [],
-    "presence_penalty": [0],
     "reasoning_effort": [],
-    "repetition_penalty": [1],
     "response_format": [{"type": "text"}],
     "service_tier": ["auto", "default"],
     "suffix": [""],
     "tool_choice": ["none"],
     "tools": [[]],
     "top_logprobs": [0],
-    "use_beam_search": [False],
     "verbosity": [],
     "web_search_options": [],
 }
 
 
-class UnsupportedFieldError(Exception):
-    """A field of `INERT` with a value that asks for something. No ValueError: pydantic would swallow it."""
-
-    def __init__(self, field: str) -> None:
-        super().__init__(field)
-        self.field = field
-
-
-def _drop_nulls(data: Any) -> Any:
-    return {name: value for name, value in data.items() if value is not None} if isinstance(data, dict) else data
-
-
-class _Part(BaseModel):
-    """An object in a request."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    _without_nulls = model_validator(mode="before")(_drop_nulls)
-
-
-class TextPart(_Part):
+class TextPart(Part):
     """A piece of a message's content."""
 
     type: Literal["text"]
@@ -92,7 +71,7 @@ def _joined(content: Any) -> Any:
 Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | list[TextPart])]
 
 
-class ChatMessage(_Part):
+class ChatMessage(Part):
     """One turn of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant"]
@@ -100,7 +79,7 @@ class ChatMessage(_Part):
     name: Annotated[str, Field(max_length=256)] | None = None
 
 
-class StreamOptions(_Part):
+class StreamOptions(Part):
     """How a stream is sent."""
 
     include_usage: bool = False
@@ -109,7 +88,7 @@ class StreamOptions(_Part):
     """Taken and not used: it pads chunks so that their sizes say nothing."""
 
 
-class SloNumbers(_Part):
+class SloNumbers(Part):
     """A promise in seconds from arrival; any subset."""
 
     ttft_s: Annotated[float, Field(gt=0, le=7 * 86_400, allow_inf_nan=False)] | None = None
@@ -140,42 +119,34 @@ def _one_or_more(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def _single_prompt(value: Any) -> Any:
-    """``"text"``, ``["text"]``, ``[1, 2]`` and ``[[1, 2]]`` are one prompt; a list of several is refused."""
-    if isinstance(value, list) and value and isinstance(value[0], str | list):
-        if len(value) > 1:
-            raise ValueError("more than one prompt in a request is not supported yet")
-        value = value[0]
+def _prompts(value: Any) -> Any:
+    """``"text"`` and ``[1, 2]`` are one prompt; ``["a", "b"]`` and ``[[1], [2]]`` are several."""
+    prompts = value if isinstance(value, list) and value and isinstance(value[0], str | list) else [value]
     # checked here and not by the union, whose errors would name its branches and not the field
-    if not (isinstance(value, str) or (isinstance(value, list) and all(type(item) is int for item in value))):
-        raise ValueError("a prompt is a string or a list of token ids")
-    return value
+    if not (all(isinstance(prompt, str) for prompt in prompts) or all(map(_is_token_ids, prompts))):
+        raise ValueError("a prompt is a string or a list of token ids; several are all of the same kind")
+    return prompts
+
+
+def _is_token_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(type(item) is int for item in value)
 
 
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 
 
-class GenerationRequest(_Part):
+class GenerationRequest(SamplingFields):
     """What both endpoints have in common."""
 
     model: str
     max_tokens: Annotated[int, Field(ge=1)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 1.0
-    top_k: Annotated[int, Field(ge=-1, le=1 << 20)] = 0
-    """Keep the k most likely tokens; 0 and −1 keep all."""
-    min_p: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.0
-    seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | None = None
-    """Equal seeds draw equal tokens; without one, a random one is taken."""
     stop: Annotated[
         list[StopString],
         Field(max_length=MAX_STOP_STRINGS),
         BeforeValidator(_one_or_more, json_schema_input_type=StopString | list[StopString]),
-    ] = []
+    ] = Field(default_factory=list)
     stream: bool = False
     stream_options: StreamOptions | None = None
-    ignore_eos: bool = False
-    """Go on to max_tokens, whatever the model says; for benchmarks."""
     slo: Annotated[SloChoice, BeforeValidator(_slo_choice, json_schema_input_type=str | SloNumbers)] | None = None
     """The promise asked for: a class's name, or numbers."""
     user: str | None = None
@@ -190,21 +161,32 @@ class GenerationRequest(_Part):
     def _refuse_unsupported(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        for name in data.keys() & INERT.keys():
+        unsupported = INERT.keys() - cls.model_fields.keys()
+        for name in data.keys() & unsupported:
             if data[name] is not None and not _is_inert(name, data[name]):
                 raise UnsupportedFieldError(name)
-        return {name: value for name, value in data.items() if name not in INERT}
+        return {name: value for name, value in data.items() if name not in unsupported}
 
     @model_validator(mode="after")
-    def _options_need_a_stream(self) -> GenerationRequest:
+    def _streams_and_stops(self) -> GenerationRequest:
         if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options is only allowed when stream is true")
+            raise FieldConflictError("stream_options", "stream_options is only allowed when stream is true")
+        ranking = "use_beam_search" if self.use_beam_search else "best_of above n"
+        if self.is_ranked and self.stream:
+            raise FieldConflictError("stream", f"an answer with {ranking} is known at its end only: ask without stream")
+        if self.is_ranked and self.stop:
+            raise FieldConflictError("stop", f"stop strings cannot be combined with {ranking}")
         return self
 
     @property
     def include_usage(self) -> bool:
         """Whether a stream ends with a chunk of token counts."""
         return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    @abstractmethod
+    def num_logprobs(self) -> int | None:
+        """As `Sampling.num_logprobs`."""
 
 
 class ChatCompletionRequest(GenerationRequest):
@@ -213,17 +195,48 @@ class ChatCompletionRequest(GenerationRequest):
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     """OpenAI's newer name of max_tokens; if both are given, this one counts."""
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] = 0
+    """The most likely tokens at each place, beside the one that was drawn."""
+
+    @model_validator(mode="after")
+    def _top_needs_logprobs(self) -> ChatCompletionRequest:
+        if self.top_logprobs and not self.logprobs:
+            raise FieldConflictError("top_logprobs", "top_logprobs is only allowed when logprobs is true")
+        return self
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """As `Sampling.num_logprobs`."""
+        return self.top_logprobs if self.logprobs else None
 
 
 class CompletionRequest(GenerationRequest):
     """``POST /v1/completions``."""
 
     prompt: Annotated[
-        str | list[int],
-        BeforeValidator(_single_prompt, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
+        list[str | list[int]],
+        Field(max_length=MAX_PROMPTS),
+        BeforeValidator(_prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
     ]
+    """Each gets ``n`` choices of its own."""
+    logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    """The most likely tokens at each place, beside the one that was drawn."""
+    echo: bool = False
+    """The text begins with the prompt."""
+
+    @model_validator(mode="after")
+    def _no_logprobs_of_prompts(self) -> CompletionRequest:
+        if self.echo and self.logprobs is not None:
+            raise FieldConflictError("logprobs", "logprobs of a prompt are not supported: ask without logprobs or echo")
+        return self
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """As `Sampling.num_logprobs`."""
+        return self.logprobs
 
 
 def _is_inert(name: str, value: Any) -> bool:
-    # bool and number apart: ``logprobs: 0`` asks for the chosen token's probability, ``logprobs: false`` for nothing
+    # bool and number apart: ``echo: 0`` is a mistake, ``echo: false`` asks for nothing
     return any(value == inert and isinstance(value, bool) == isinstance(inert, bool) for inert in INERT[name])

@@ -21,12 +21,12 @@ class Slots:
         return self._num_taken
 
     @contextmanager
-    def take(self) -> Iterator[None]:
-        """Hold one slot; `ApiError` 429 when there is none. Nobody waits here: the queue is behind, not before."""
-        if self._num_taken >= self._limit:
+    def take(self, num_slots: int = 1) -> Iterator[None]:
+        """Hold slots; `ApiError` 429 when there are too few. Nobody waits here: the queue is behind, not before."""
+        if self._num_taken + num_slots > self._limit:
             raise errors.saturated(self._limit)
-        self._num_taken += 1
+        self._num_taken += num_slots
         try:
             yield
         finally:
-            self._num_taken -= 1
+            self._num_taken -= num_slots

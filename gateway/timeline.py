@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shared.slo import Slo
 
@@ -14,14 +14,19 @@ class Timeline:
     arrival_s: float
     first_token_s: float | None = None
     last_token_s: float | None = None
-    num_tokens: int = 0
+    _num_tokens: dict[int, int] = field(default_factory=dict)  # by choice
 
-    def add(self, num_tokens: int, now: float) -> None:
-        """Tokens have come."""
+    def add(self, num_tokens: int, now: float, choice: int = 0) -> None:
+        """Tokens of a choice have come."""
         if num_tokens:
             self.first_token_s = now if self.first_token_s is None else self.first_token_s
             self.last_token_s = now
-            self.num_tokens += num_tokens
+            self._num_tokens[choice] = self._num_tokens.get(choice, 0) + num_tokens
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all choices."""
+        return sum(self._num_tokens.values())
 
     @property
     def ttft_s(self) -> float | None:
@@ -30,10 +35,11 @@ class Timeline:
 
     @property
     def tpot_s(self) -> float | None:
-        """Mean time of a token after the first."""
-        if self.first_token_s is None or self.last_token_s is None or self.num_tokens < 2:
+        """Mean time of a token after the first, in the longest choice: all of them come at the same time."""
+        num_steps = max(self._num_tokens.values(), default=0) - 1
+        if self.first_token_s is None or self.last_token_s is None or num_steps < 1:
             return None
-        return (self.last_token_s - self.first_token_s) / (self.num_tokens - 1)
+        return (self.last_token_s - self.first_token_s) / num_steps
 
     @property
     def e2e_s(self) -> float | None:

@@ -10,7 +10,7 @@ The prompt of ``/v1/completions`` has one author, who may write control tokens j
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tokenizers import Tokenizer
@@ -64,6 +64,7 @@ class PromptTokenizer:
         """The text of each token id, as bytes; end tokens have none."""
         self._prefix_ids = list(parts.prefix_ids)
         self._control = parts.control
+        self._control_names = {control.id: text for text, control in parts.control.items()}
         self._split = _any_of(list(parts.control))
         self._hidden = [*parts.control, _MARK]
         assert len(self._hidden) <= _MAX_HIDDEN
@@ -71,6 +72,27 @@ class PromptTokenizer:
         self._hide = _any_of(self._hidden)
         self._opening = parts.opening
         self._inner = parts.inner
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """The text of a token, as bytes; nothing for an id without text.
+
+        A weight matrix may have more rows than the vocabulary has tokens, so that a model can draw such an id.
+        """
+        return self.token_bytes[token_id] if 0 <= token_id < self.vocab_size else b""
+
+    def token_text(self, token_id: int) -> str:
+        r"""A token for people: its text, ``bytes:\xf0\x9f`` for a part of a character, a control token's name."""
+        data = self.bytes_of(token_id)
+        if not data:
+            return self._control_names.get(token_id, f"token_id:{token_id}")
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+
+    def decode(self, token_ids: Iterable[int]) -> str:
+        """The text of whole tokens one after the other; bytes that are no valid UTF-8 become U+FFFD."""
+        return b"".join(map(self.bytes_of, token_ids)).decode(errors="replace")
 
     def encode(self, text: str) -> list[int]:
         """Tokenise a prompt as a whole, control tokens included; BOS comes first if the model wants it."""

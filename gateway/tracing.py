@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
@@ -36,17 +36,19 @@ def traceparent(span: Span) -> str:
     return carrier.get("traceparent", "")
 
 
-def describe_job(span: Span, operation: str, job: Job) -> None:
+def describe_jobs(span: Span, operation: str, request_id: str, jobs: Sequence[Job]) -> None:
     """What was asked for; never the prompt."""
+    job = jobs[0]  # its jobs differ in nothing that is said here
     span.update_name(f"{operation} {job.model}")
     span.set_attributes(
         {
             "gen_ai.request.model": job.model,
             "gen_ai.request.max_tokens": job.sampling.max_tokens,
+            "gen_ai.request.choice.count": len(jobs) * job.sampling.num_choices,
             "gen_ai.request.temperature": job.sampling.temperature,
             "gen_ai.request.top_p": job.sampling.top_p,
-            "gen_ai.response.id": job.request_id,
-            "gen_ai.usage.input_tokens": len(job.prompt_token_ids),
+            "gen_ai.response.id": request_id,
+            "gen_ai.usage.input_tokens": sum(len(one.prompt_token_ids) for one in jobs),
             "treadle.slo_class": job.slo.name,
             "treadle.tenant": job.tenant,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -30,15 +31,15 @@ class Visit:
     tenant: str
     span: Span
     timeline: Timeline
-    job: Job | None = field(default=None, repr=False)
-    """None until the request is admitted."""
+    jobs: Sequence[Job] = field(default=(), repr=False)
+    """One a prompt; none until the call is admitted."""
     outcome: str = ERROR
     """What is not said otherwise has gone wrong."""
 
-    def admit(self, operation: str, job: Job) -> None:
+    def admit(self, operation: str, jobs: Sequence[Job]) -> None:
         """The request is complete and checked."""
-        self.job = job
-        tracing.describe_job(self.span, operation, job)
+        self.jobs = jobs
+        tracing.describe_jobs(self.span, operation, self.request_id, jobs)
 
     def refuse(self, error: ApiError) -> None:
         """The request is answered with an error: the reason it was dropped for, or whose fault it was."""
@@ -52,7 +53,7 @@ class Visit:
 
     def close(self, metrics: GatewayMetrics, now: float) -> None:
         """Publish metrics, span attributes and one log event. Prompts, answers and keys are in none of them."""
-        job, timeline = self.job, self.timeline
+        job, timeline = next(iter(self.jobs), None), self.timeline  # its jobs have model and promise in common
         model, slo_class = (job.model, job.slo.name) if job else (_UNKNOWN, _UNKNOWN)
         labels = (model, slo_class, self.tenant)
         metrics.count(labels, self.outcome)
@@ -70,7 +71,7 @@ class Visit:
             slo_class=slo_class,
             tenant=self.tenant,
             outcome=self.outcome,
-            prompt_tokens=len(job.prompt_token_ids) if job else 0,
+            prompt_tokens=sum(len(one.prompt_token_ids) for one in self.jobs),
             output_tokens=timeline.num_tokens,
             ttft_s=timeline.ttft_s,
             e2e_s=now - timeline.arrival_s,

@@ -40,7 +40,9 @@ class Submit(Message, frozen=True, kw_only=True):
     model: str
     slo: Slo
     prompt_tokens: int
+    """To be computed before the first new one: the prompt, and what the client has of the choices that still run."""
     max_tokens: int
+    """To be drawn at most, by all candidates together."""
     tenant: str = "default"
     attempt: int = 0
 
@@ -119,12 +121,13 @@ class Abort(Message, frozen=True, kw_only=True):
 
 
 class FinishedRequest(msgspec.Struct, frozen=True):
-    """How one attempt ended on a node; ``reason`` as in `Chunk.finish_reason`."""
+    """How one attempt ended on a node; ``reason`` as `Chunk.finish_reason` of its last chunk."""
 
     request_id: str
     attempt: int
     reason: str
     output_tokens: int
+    """Of all choices, with those of earlier attempts."""
 
 
 class Finished(Message, frozen=True, kw_only=True):

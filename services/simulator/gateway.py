@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gateway.generation import Delta, Generation, Verdict
+from gateway.delta import Delta, Failure
+from gateway.generation import Generation, Verdict
 from gateway.job import Job
 from services.simulator.memory_bus import MemoryBus
 from shared import streams
-from shared.messages import Cancel, GatewayBeat, Message, Resubmit, Sampling, Tokens
+from shared.messages import Cancel, GatewayBeat, Message, Output, Resubmit, Sampling, Tokens
 from shared.slo import Slo
 
 BEAT_S = 2.0
@@ -27,8 +28,13 @@ class Answer:
 
     @property
     def token_ids(self) -> list[int]:
-        """Output so far, every token once."""
-        return self.generation.output_token_ids
+        """Output of the first choice so far, every token once."""
+        return self.outputs[0].token_ids if self.outputs else []
+
+    @property
+    def outputs(self) -> list[Output]:
+        """Output of each choice so far; empty while there is none."""
+        return self.generation.outputs
 
 
 class SimulatedGateway:
@@ -46,7 +52,7 @@ class SimulatedGateway:
     def submit(self, request_id: str, model: str, slo: Slo, prompt: list[int], sampling: Sampling) -> None:
         """A client asks."""
         job = Job(request_id, model, prompt, sampling, (), self._token_bytes, slo, tenant="default")
-        generation = Generation(self._token_bytes, (), sampling.max_tokens)
+        generation = Generation(self._token_bytes, (), sampling)
         self.answers[request_id] = Answer(job, generation, self._bus.now)
         self._send(self.answers[request_id])
 
@@ -67,7 +73,7 @@ class SimulatedGateway:
         return [name for name, answer in self.answers.items() if answer.finished_s is None]
 
     def _send(self, answer: Answer) -> None:
-        payload, submit = answer.job.messages(self.name, answer.generation.attempt, answer.token_ids)
+        payload, submit = answer.job.messages(self.name, answer.generation.attempt, answer.outputs)
         self._bus.payloads[payload.request_id] = payload
         self._bus.send(streams.QUEUE, submit)
 
@@ -84,15 +90,20 @@ class SimulatedGateway:
                     if answer is not None and answer.generation.attempt == lost.attempt:
                         self._try_again(answer)
 
-    def _take(self, answer: Answer, news: Delta | Verdict, now: float) -> None:
+    def _take(self, answer: Answer, news: Delta | Failure | Verdict, now: float) -> None:
         if news is Verdict.GAP:
             self._try_again(answer)
         elif isinstance(news, Delta):
             answer.first_token_s = now if answer.first_token_s is None else answer.first_token_s
             answer.token_times_s += [now] * news.num_tokens
-            if news.is_last:
-                answer.finished_s = now
-                del self._bus.payloads[answer.job.request_id]
+        if answer.generation.is_over and answer.finished_s is None:
+            answer.finished_s = now
+            self._release(answer)
+
+    def _release(self, answer: Answer) -> None:
+        del self._bus.payloads[answer.job.request_id]
+        if not answer.generation.ended_by_node:
+            self._bus.send(streams.QUEUE, Cancel(request_id=answer.job.request_id))
 
     def _try_again(self, answer: Answer) -> None:
         if answer.generation.may_try_again():

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+from typing import Any
 
 import aiohttp
 import pytest
 from openai import AsyncOpenAI
+from openai.types import CompletionChoice
 from openai.types.chat import ChatCompletionUserMessageParam
 
 from tests.e2e.cluster import Cluster
-from tests.e2e.traffic import PROMPTS, Ask, complete
+from tests.e2e.traffic import MAX_TOKENS, PROMPTS, Ask, complete
 
 CAPITAL: list[ChatCompletionUserMessageParam] = [{"role": "user", "content": "What is the capital of France?"}]
 EMOJI_PROMPT = "🙂🙃🙂🙃🙂🙃 漢字かな 漢字かな 漢字かな 🙂🙃🙂🙃🙂🙃 漢字かな 漢字かな"
@@ -151,3 +154,153 @@ async def test_characters_come_whole(cluster: Cluster) -> None:
     assert "".join(pieces) == whole
     assert not any("\ufffd" in piece for piece in pieces)
     assert sum(ord(character) > 0x2000 for character in whole) >= 8
+
+
+# --- several choices ------------------------------------------------------------------------------------------------
+
+
+async def test_greedy_choices_are_all_the_same_answer(
+    client: AsyncOpenAI, cluster: Cluster, undisturbed: dict[str, str]
+) -> None:
+    answer = await client.completions.create(
+        model=cluster.models[0], prompt=PROMPTS[0], n=2, max_tokens=16, temperature=0, extra_body={"ignore_eos": True}
+    )
+    first, second = answer.choices
+    assert (first.index, second.index) == (0, 1)
+    assert first.text == second.text
+    assert undisturbed[PROMPTS[0]].startswith(first.text)
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 32
+
+
+async def test_drawn_choices_differ_and_a_seed_repeats_them_streamed_or_not(
+    client: AsyncOpenAI, cluster: Cluster
+) -> None:
+    body: dict[str, Any] = {"prompt": PROMPTS[0], "max_tokens": 24, "seed": 7, "temperature": 1.0}
+    first, second = cluster.models
+    whole = await client.completions.create(model=first, n=3, **body)
+    texts = [choice.text for choice in whole.choices]
+    assert len(set(texts)) == 3
+    alone = await client.completions.create(model=second, **body)
+    assert alone.choices[0].text == texts[0], "the first choice is what one alone would be"
+    streamed = [""] * 3
+    async for chunk in await client.completions.create(model=second, n=3, stream=True, **body):
+        for choice in chunk.choices:
+            streamed[choice.index] += choice.text
+    assert streamed == texts
+
+
+async def test_several_prompts_have_the_answers_that_each_has_alone(
+    client: AsyncOpenAI, cluster: Cluster, undisturbed: dict[str, str]
+) -> None:
+    answer = await client.completions.create(
+        model=cluster.models[0], prompt=PROMPTS, max_tokens=12, temperature=0, extra_body={"ignore_eos": True}
+    )
+    assert [choice.index for choice in answer.choices] == list(range(len(PROMPTS)))
+    for choice, prompt in zip(answer.choices, PROMPTS, strict=True):
+        assert undisturbed[prompt].startswith(choice.text)
+
+
+# --- logprobs -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_greedy_token_is_the_most_likely_one(client: AsyncOpenAI, cluster: Cluster) -> None:
+    answer = await client.chat.completions.create(
+        model=cluster.models[0], messages=CAPITAL, max_tokens=24, temperature=0, logprobs=True, top_logprobs=5
+    )
+    (choice,) = answer.choices
+    assert choice.logprobs is not None
+    scored = choice.logprobs.content
+    assert scored is not None
+    assert answer.usage is not None
+    assert len(scored) == answer.usage.completion_tokens
+    assert b"".join(bytes(one.bytes or []) for one in scored).decode() == choice.message.content
+    for one in scored:
+        assert len(one.top_logprobs) == 5
+        assert (one.token, one.logprob) == (one.top_logprobs[0].token, one.top_logprobs[0].logprob)
+        logprobs = [top.logprob for top in one.top_logprobs]
+        assert logprobs == sorted(logprobs, reverse=True)
+        assert sum(map(math.exp, logprobs)) <= 1 + 1e-3
+
+
+async def test_streamed_logprobs_of_two_choices_are_those_of_the_whole(client: AsyncOpenAI, cluster: Cluster) -> None:
+    body: dict[str, Any] = {"model": cluster.models[0], "prompt": PROMPTS[1], "n": 2, "max_tokens": 12, "seed": 3}
+    whole = await client.completions.create(logprobs=2, **body)
+    parts: list[list[Any]] = [[], []]
+    async for chunk in await client.completions.create(logprobs=2, stream=True, **body):
+        for choice in chunk.choices:
+            parts[choice.index].append(choice.logprobs)
+    for choice in whole.choices:
+        expected = choice.logprobs
+        assert expected is not None
+        assert [token for part in parts[choice.index] for token in part.tokens] == expected.tokens
+        assert [offset for part in parts[choice.index] for offset in part.text_offset] == expected.text_offset
+        found = [logprob for part in parts[choice.index] for logprob in part.token_logprobs]
+        assert found == pytest.approx(expected.token_logprobs, abs=1e-3)
+
+
+# --- ranked candidates, biases --------------------------------------------------------------------------------------
+
+
+def mean_logprob(choice: CompletionChoice) -> float:
+    assert choice.logprobs is not None
+    logprobs = choice.logprobs.token_logprobs
+    assert logprobs
+    return sum(one for one in logprobs if one is not None) / len(logprobs)
+
+
+async def test_best_of_returns_the_likeliest_of_what_is_drawn(client: AsyncOpenAI, cluster: Cluster) -> None:
+    body: dict[str, Any] = {
+        "model": cluster.models[0],
+        "prompt": PROMPTS[0],
+        "max_tokens": 12,
+        "seed": 5,
+        "logprobs": 0,
+    }
+    drawn = await client.completions.create(n=3, **body)
+    best = await client.completions.create(n=2, best_of=3, **body)
+    expected = sorted(drawn.choices, key=mean_logprob, reverse=True)[:2]
+    assert [choice.text for choice in best.choices] == [choice.text for choice in expected]
+    assert [choice.index for choice in best.choices] == [0, 1]
+
+
+async def test_beams_are_different_answers_the_likeliest_first(client: AsyncOpenAI, cluster: Cluster) -> None:
+    body: dict[str, Any] = {"model": cluster.models[0], "prompt": PROMPTS[1], "max_tokens": 12, "logprobs": 0}
+    answer = await client.completions.create(n=2, extra_body={"use_beam_search": True, "best_of": 3}, **body)
+    again = await client.completions.create(n=2, extra_body={"use_beam_search": True, "best_of": 3}, **body)
+    first, second = answer.choices
+    assert first.text != second.text
+    assert mean_logprob(first) >= mean_logprob(second)
+    assert [choice.text for choice in again.choices] == [first.text, second.text], "there is no chance in it"
+
+
+async def test_a_bias_can_force_a_token(client: AsyncOpenAI, cluster: Cluster) -> None:
+    body: dict[str, Any] = {"model": cluster.models[0], "temperature": 0}
+    token_id = 1234
+    forced = await client.completions.create(prompt="The", max_tokens=3, logit_bias={str(token_id): 100}, **body)
+    prompt = await client.completions.create(prompt=[token_id] * 3, max_tokens=1, echo=True, **body)
+    assert forced.choices[0].text
+    assert prompt.choices[0].text.startswith(forced.choices[0].text)
+
+
+@pytest.mark.parametrize(
+    "penalty", [{"frequency_penalty": 2.0}, {"presence_penalty": 2.0}, {"repetition_penalty": 1.5}]
+)
+async def test_a_penalty_makes_an_answer_repeat_itself_less(
+    client: AsyncOpenAI, cluster: Cluster, penalty: dict[str, float]
+) -> None:
+    async def num_different_tokens(**fields: float) -> int:
+        answer = await client.completions.create(
+            model=cluster.models[0],
+            prompt=PROMPTS[0],
+            max_tokens=MAX_TOKENS,
+            temperature=0,
+            logprobs=0,
+            extra_body={"ignore_eos": True, **fields},
+        )
+        assert answer.choices[0].logprobs is not None
+        tokens = answer.choices[0].logprobs.tokens or []
+        assert len(tokens) == MAX_TOKENS
+        return len(set(tokens))
+
+    assert await num_different_tokens(**penalty) > await num_different_tokens()

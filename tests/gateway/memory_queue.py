@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from gateway.dispatcher import Dispatcher
 from gateway.queue_port import QueueUnavailableError
-from shared.messages import Attempt, Chunk, Payload, Resubmit, Submit, Tokens
+from shared.messages import Attempt, Chunk, Payload, Resubmit, Submit, TokenLogprob, Tokens
 
 Answer = Callable[[Payload], Sequence[Chunk]]
 WAIT_S = 5.0
@@ -60,9 +62,28 @@ class MemoryQueue:
     async def next_finish(self) -> str:
         return await asyncio.wait_for(self.finishes.get(), WAIT_S)
 
-    async def send(self, submit: Submit, index: int, token_ids: Sequence[int], finish_reason: str = "") -> None:
-        """One chunk for this attempt; returns when the gateway has taken it."""
-        chunk = Chunk(submit.request_id, submit.attempt, index, list(token_ids), finish_reason)
+    async def send(
+        self,
+        submit: Submit,
+        index: int,
+        token_ids: Sequence[int],
+        finish_reason: str = "",
+        *,
+        choice: int = 0,
+        is_last: bool | None = None,
+        logprobs: Sequence[TokenLogprob] = (),
+    ) -> None:
+        """One chunk for this attempt; returns when the gateway has taken it. With one choice its end is the last."""
+        chunk = Chunk(
+            submit.request_id,
+            submit.attempt,
+            index,
+            list(token_ids),
+            finish_reason,
+            choice=choice,
+            logprobs=list(logprobs),
+            is_last=bool(finish_reason) if is_last is None else is_last,
+        )
         await self._deliver(Tokens(node="node-0", chunks=[chunk]))
 
     async def lose(self, *submits: Submit) -> None:
@@ -93,8 +114,43 @@ def saying(text: str, finish_reason: str = "stop", size: int = 3) -> Answer:
                 start,
                 tokens[start : start + size],
                 reason if start + size >= len(tokens) else "",
+                is_last=start + size >= len(tokens),
             )
             for start in starts
         ]
+
+    return answer
+
+
+def saying_each(*texts: str, size: int = 3) -> Answer:
+    """Nodes that answer every request with these choices, side by side; each ends with an end token.
+
+    Where logprobs are asked for, a token's is its id below zero; the most likely tokens are the ids from 97 on.
+    """
+
+    def scores(payload: Payload, token_ids: Sequence[int]) -> list[TokenLogprob]:
+        num_logprobs = payload.sampling.num_logprobs
+        if num_logprobs is None:
+            return []
+        top = [(97 + place, -0.5 - place) for place in range(num_logprobs)]
+        return [TokenLogprob(-float(token_id), top) for token_id in token_ids]
+
+    def answer(payload: Payload) -> list[Chunk]:
+        choices = [[*text.encode(), *payload.sampling.stop_token_ids] for text in texts]
+        chunks = [
+            Chunk(
+                payload.request_id,
+                payload.attempt,
+                start,
+                tokens[start : start + size],
+                "stop" if start + size >= len(tokens) else "",
+                choice=choice,
+                logprobs=scores(payload, tokens[start : start + size]),
+            )
+            for start in range(0, max(map(len, choices)), size)
+            for choice, tokens in enumerate(choices)
+            if start < len(tokens)
+        ]
+        return [*chunks[:-1], msgspec.structs.replace(chunks[-1], is_last=True)]
 
     return answer

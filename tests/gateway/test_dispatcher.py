@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
+from gateway.delta import Delta, Failure
 from gateway.dispatcher import Dispatcher
-from gateway.generation import MAX_FRUITLESS_ATTEMPTS, Delta, Failure
+from gateway.generation import MAX_FRUITLESS_ATTEMPTS
 from gateway.job import Job
 from gateway.models import ServedModel
 from gateway.queue_port import QueueUnavailableError
@@ -44,7 +46,8 @@ def job(tiny: ServedModel) -> Job:
 
 
 def tokens(index: int, text: str, finish_reason: str = "", *, attempt: int = 0, request_id: str = "r") -> Tokens:
-    return Tokens(node="node-0", chunks=[Chunk(request_id, attempt, index, ids(text), finish_reason)])
+    chunk = Chunk(request_id, attempt, index, ids(text), finish_reason, is_last=bool(finish_reason))
+    return Tokens(node="node-0", chunks=[chunk])
 
 
 def lost(attempt: int, request_id: str = "r") -> Resubmit:
@@ -75,10 +78,10 @@ async def test_a_job_becomes_a_payload_and_a_submit(queue: MemoryQueue, dispatch
 
 
 async def test_what_is_complete_is_finished_and_forgotten(queue: MemoryQueue, dispatcher: Dispatcher, job: Job) -> None:
-    async with dispatcher.run(job) as request:
+    async with dispatcher.run(job) as call:
         assert dispatcher.num_inflight == 1
         await dispatcher.deliver(tokens(0, "ab", "stop"))
-        assert await request.next_delta(WAIT_S) == Delta("ab", 2, "stop")
+        assert await call.next_deltas(WAIT_S) == [Delta("ab", 2, "stop")]
     assert dispatcher.num_inflight == 0
     assert await queue.next_finish() == "r"
     assert (queue.payloads, queue.cancels.qsize()) == ({}, 0)
@@ -95,8 +98,8 @@ async def test_a_handler_that_is_cancelled_cancels_its_request(
     queue: MemoryQueue, dispatcher: Dispatcher, job: Job
 ) -> None:
     async def handle() -> None:
-        async with dispatcher.run(job) as request:
-            await request.next_delta(WAIT_S)
+        async with dispatcher.run(job) as call:
+            await call.next_deltas(WAIT_S)
 
     handler = asyncio.create_task(handle())
     await queue.next_submit()
@@ -109,7 +112,7 @@ async def test_a_handler_that_is_cancelled_cancels_its_request(
 async def test_a_lost_attempt_is_submitted_again_with_what_the_client_has(
     queue: MemoryQueue, dispatcher: Dispatcher, job: Job
 ) -> None:
-    async with dispatcher.run(job) as request:
+    async with dispatcher.run(job) as call:
         await dispatcher.deliver(tokens(0, "abc"))
         first = await queue.next_submit()
         await dispatcher.deliver(lost(attempt=0))
@@ -121,7 +124,28 @@ async def test_a_lost_attempt_is_submitted_again_with_what_the_client_has(
         assert payload.sampling == job.sampling
         await dispatcher.deliver(tokens(3, "OLD", attempt=0))
         await dispatcher.deliver(tokens(3, "de", "stop", attempt=1))
-        assert await request.next_delta(WAIT_S) == Delta("abcde", 5, "stop")
+        assert await call.next_deltas(WAIT_S) == [Delta("abcde", 5, "stop")]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "outputs", "work"),
+    [
+        (Sampling(max_tokens=10, num_choices=3, num_candidates=3), [], (6, 30)),
+        (Sampling(max_tokens=10, num_choices=2, num_candidates=5), [], (6, 50)),
+        (Sampling(max_tokens=10, num_choices=2, num_candidates=4, is_beam=True), [], (6, 40)),
+        (
+            Sampling(max_tokens=10, num_choices=3, num_candidates=3),
+            [Output([1, 2]), Output([3, 4, 5], "stop"), Output()],
+            (8, 18),
+        ),
+    ],
+)
+def test_the_queue_is_told_of_the_work_of_all_candidates(
+    job: Job, sampling: Sampling, outputs: list[Output], work: tuple[int, int]
+) -> None:
+    payload, submit = replace(job, sampling=sampling).messages("gateway-0", 0, outputs)
+    assert (submit.prompt_tokens, submit.max_tokens) == work
+    assert payload.outputs == outputs
 
 
 async def test_a_loss_is_answered_once(queue: MemoryQueue, dispatcher: Dispatcher, job: Job) -> None:
@@ -143,19 +167,19 @@ async def test_unknown_and_complete_requests_are_not_submitted_again(
 
 
 async def test_a_gap_is_a_lost_attempt(queue: MemoryQueue, dispatcher: Dispatcher, job: Job) -> None:
-    async with dispatcher.run(job) as request:
+    async with dispatcher.run(job) as call:
         await dispatcher.deliver(tokens(0, "a"))
         await dispatcher.deliver(tokens(2, "c"))
         assert queue.payloads["r"].outputs == [Output(ids("a"))]
         await dispatcher.deliver(tokens(1, "bc", "stop", attempt=1))
-        assert await request.next_delta(WAIT_S) == Delta("abc", 3, "stop")
+        assert await call.next_deltas(WAIT_S) == [Delta("abc", 3, "stop")]
 
 
 async def test_a_request_that_kills_its_nodes_is_given_up(queue: MemoryQueue, dispatcher: Dispatcher, job: Job) -> None:
-    async with dispatcher.run(job) as request:
+    async with dispatcher.run(job) as call:
         for attempt in range(MAX_FRUITLESS_ATTEMPTS + 1):
             await dispatcher.deliver(lost(attempt))
-        assert await request.next_delta(WAIT_S) == Delta(failure=Failure.LOST)
+        assert await call.next_deltas(WAIT_S) is Failure.LOST
     assert queue.submits.qsize() == MAX_FRUITLESS_ATTEMPTS + 1
     assert await queue.next_cancel() == "r"
 
@@ -192,18 +216,18 @@ async def test_a_job_that_cannot_be_submitted_leaves_nothing(
 
 
 async def test_all_can_be_given_up_at_once(dispatcher: Dispatcher, job: Job) -> None:
-    async with dispatcher.run(job) as request:
+    async with dispatcher.run(job) as call:
         dispatcher.give_up_all()
         dispatcher.give_up_all()
-        assert await request.next_delta(WAIT_S) == Delta(failure=Failure.LOST)
+        assert await call.next_deltas(WAIT_S) is Failure.LOST
 
 
 async def test_a_slow_client_finds_everything_in_one_piece(dispatcher: Dispatcher, job: Job) -> None:
-    async with dispatcher.run(job) as request:
+    async with dispatcher.run(job) as call:
         for index, character in enumerate("abcdefghij"):
             await dispatcher.deliver(tokens(index, character))
-        assert await request.next_delta(WAIT_S) == Delta("abcdefghij", 10, "length")
-        assert await request.next_delta(timeout_s=0) is None
+        assert await call.next_deltas(WAIT_S) == [Delta("abcdefghij", 10, "length")]
+        assert await call.next_deltas(timeout_s=0) is None
 
 
 async def test_a_client_that_leaves_during_a_resubmission_leaves_nothing(job: Job) -> None:

@@ -3,19 +3,21 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.generation import MAX_FRUITLESS_ATTEMPTS, Delta, Failure, Generation, Verdict
-from shared.messages import Chunk
+from gateway.delta import Delta, Failure
+from gateway.generation import MAX_FRUITLESS_ATTEMPTS, Generation, Verdict
+from shared.messages import Chunk, Output, Sampling
 from tests.gateway.tiny import ids
 
 BYTES = [bytes([byte]) for byte in range(256)]
 
 
 def generation(max_tokens: int = 100, stops: list[str] | None = None) -> Generation:
-    return Generation(BYTES, stops or [], max_tokens)
+    return Generation(BYTES, stops or [], Sampling(max_tokens=max_tokens))
 
 
 def chunk(index: int, text: str, finish_reason: str = "", attempt: int = 0) -> Chunk:
-    return Chunk("r", attempt, index, ids(text), finish_reason)
+    """Of a request with one choice: its end is the last chunk."""
+    return Chunk("r", attempt, index, ids(text), finish_reason, is_last=bool(finish_reason))
 
 
 def test_chunks_in_order_give_their_text() -> None:
@@ -23,7 +25,7 @@ def test_chunks_in_order_give_their_text() -> None:
     assert answer.accept(chunk(0, "ab")) == Delta("ab", 2)
     assert answer.accept(chunk(2, "c", "stop")) == Delta("c", 1, "stop")
     assert answer.ended_by_node
-    assert answer.output_token_ids == ids("abc")
+    assert answer.outputs == [Output(ids("abc"), "stop")]
 
 
 def test_a_doubled_chunk_is_ignored() -> None:
@@ -50,7 +52,7 @@ def test_a_gap_is_noticed_and_nothing_of_it_taken() -> None:
     answer = generation()
     answer.accept(chunk(0, "a"))
     assert answer.accept(chunk(2, "c")) is Verdict.GAP
-    assert answer.output_token_ids == ids("a")
+    assert answer.outputs == [Output(ids("a"))]
 
 
 def test_only_the_current_attempt_counts() -> None:
@@ -87,7 +89,7 @@ def test_a_stop_string_ends_the_answer_before_it_and_drops_later_tokens() -> Non
     answer = generation(stops=["\nUser"])
     assert answer.accept(chunk(0, "yes\nUs")) == Delta("yes", 6)
     assert answer.accept(chunk(6, "er: more")) == Delta("", 2, "stop")
-    assert len(answer.output_token_ids) == 8
+    assert answer.outputs == [Output(ids("yes\nUser"), "stop")]
     assert not answer.ended_by_node
 
 
@@ -99,7 +101,7 @@ def test_what_was_held_back_comes_out_at_the_end() -> None:
 
 def test_an_incomplete_character_at_the_end_is_replaced() -> None:
     answer = generation()
-    assert answer.accept(Chunk("r", 0, 0, [0xF0], "length")) == Delta("\ufffd", 1, "length")
+    assert answer.accept(Chunk("r", 0, 0, [0xF0], "length", is_last=True)) == Delta("\ufffd", 1, "length")
 
 
 def test_a_node_that_does_not_count_is_cut_off() -> None:
@@ -113,14 +115,16 @@ def test_a_stop_on_the_last_allowed_token_stays_a_stop() -> None:
 
 
 def test_an_error_of_the_node_is_a_failure() -> None:
-    assert generation().accept(chunk(0, "a", "error")) == Delta("a", 1, failure=Failure.ENGINE)
+    answer = generation()
+    assert answer.accept(chunk(0, "a", "error")) is Failure.ENGINE
+    assert answer.ended_by_node
 
 
 def test_a_failure_ends_the_answer_wherever_the_node_thinks_it_stood() -> None:
     answer = generation()
     answer.accept(chunk(0, "abc"))
     answer.begin_attempt(1)
-    assert answer.accept(chunk(0, "", "error", attempt=1)) == Delta(failure=Failure.ENGINE)
+    assert answer.accept(chunk(0, "", "error", attempt=1)) is Failure.ENGINE
     assert answer.is_over
 
 
@@ -134,7 +138,7 @@ def test_fruitless_attempts_are_bounded_and_a_token_makes_them_good() -> None:
         assert answer.may_try_again()
         answer.begin_attempt(answer.attempt + 1)
     assert not answer.may_try_again()
-    assert answer.give_up() == Delta(failure=Failure.LOST)
+    assert answer.give_up() is Failure.LOST
 
 
 DISTURBANCES = st.lists(
@@ -153,6 +157,6 @@ def test_doubled_chunks_and_lost_nodes_change_nothing(text: str, disturbances: l
         start, end = (min(place, len(tokens)) for place in sorted((one, other)))
         finish_reason = "stop" if end == len(tokens) else ""
         attempt = answer.attempt - (kind == "stale")
-        delta = answer.accept(Chunk("r", attempt, start, tokens[start:end], finish_reason))
+        delta = answer.accept(Chunk("r", attempt, start, tokens[start:end], finish_reason, is_last=bool(finish_reason)))
         out += delta.text if isinstance(delta, Delta) else ""
-    assert (out, answer.output_token_ids, answer.is_over) == (text, tokens, True)
+    assert (out, answer.outputs, answer.is_over) == (text, [Output(tokens, "stop")], True)

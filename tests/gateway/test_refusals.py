@@ -57,7 +57,9 @@ async def refused(gateway: Gateway, path: str, body: Any, **headers: str) -> tup
         (TEXT, {"model": "tiny", "prompt": [264]}, 400, "invalid_value", "prompt"),
         (TEXT, {"model": "tiny", "prompt": [-1]}, 400, "invalid_value", "prompt"),
         (TEXT, {"model": "tiny", "prompt": "x" * 64}, 400, "context_length_exceeded", "prompt"),
-        (TEXT, {"model": "tiny", "prompt": "x", "n": 2}, 400, "unsupported_parameter", "n"),
+        (TEXT, {"model": "tiny", "prompt": "x", "suffix": "y"}, 400, "unsupported_parameter", "suffix"),
+        (TEXT, {"model": "tiny", "prompt": "x", "n": 17}, 400, "invalid_value", "n"),
+        (TEXT, {"model": "tiny", "prompt": "x", "logit_bias": {"264": 1}}, 400, "invalid_value", "logit_bias"),
         (TEXT, {"model": "tiny", "prompt": "x", "temprature": 1}, 400, "unknown_parameter", "temprature"),
         (TEXT, {"model": "tiny", "prompt": "x" * 2048}, 413, "request_entity_too_large", None),
         ("/v1/nothing", {}, 404, "not_found", None),
@@ -91,6 +93,16 @@ async def test_a_long_prompt_is_answered_with_both_numbers(start_gateway: Gatewa
     gateway = await start_gateway()
     with pytest.raises(openai.BadRequestError, match=r"context length is 64 tokens.*\(70 in the prompt, 1 for the"):
         await gateway.openai.completions.create(model="tiny", prompt=ids("x" * 70))
+
+
+@pytest.mark.parametrize(("fields", "param"), [({"n": 3}, "n"), ({"n": 2, "best_of": 3}, "best_of")])
+async def test_more_candidates_than_a_node_runs_at_once_are_refused(
+    start_gateway: GatewayFactory, fields: dict[str, int], param: str
+) -> None:
+    gateway = await start_gateway(engine={"max_num_seqs": 2})
+    status, error, _ = await refused(gateway, TEXT, {"model": "tiny", "prompt": "x", **fields})
+    assert (status, error["code"], error["param"]) == (400, "invalid_value", param)
+    assert error["message"] == "a node of this cluster runs 2 candidates at a time"
 
 
 async def test_a_text_that_is_tokenised_in_a_thread_gets_the_same_answer(start_gateway: GatewayFactory) -> None:
@@ -157,7 +169,9 @@ async def test_a_queue_that_is_away_is_a_503(start_gateway: GatewayFactory) -> N
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_error_of_the_node_before_the_first_text_is_a_500(start_gateway: GatewayFactory, stream: bool) -> None:
-    gateway = await start_gateway(lambda payload: [Chunk(payload.request_id, 0, 0, [], "error", "out of memory")])
+    gateway = await start_gateway(
+        lambda payload: [Chunk(payload.request_id, 0, 0, [], "error", "out of memory", is_last=True)]
+    )
     status, error, _ = await refused(gateway, TEXT, {"model": "tiny", "prompt": "x", "stream": stream})
     assert (status, error["code"], error["type"]) == (500, "generation_failed", "server_error")
     assert "memory" not in error["message"]

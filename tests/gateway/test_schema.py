@@ -49,9 +49,16 @@ def test_content_may_come_in_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "parsed"), [("a", "a"), (["a"], "a"), ([1, 2], [1, 2]), ([[1, 2]], [1, 2]), ([], [])]
+    ("prompt", "parsed"),
+    [
+        ("a", ["a"]),
+        (["a", "b"], ["a", "b"]),
+        ([1, 2], [[1, 2]]),
+        ([[1, 2], [3]], [[1, 2], [3]]),
+        ([], [[]]),
+    ],
 )
-def test_a_prompt_is_text_or_token_ids(prompt: Any, parsed: Any) -> None:
+def test_prompts_are_texts_or_token_ids(prompt: Any, parsed: Any) -> None:
     assert completion(prompt=prompt).prompt == parsed
 
 
@@ -78,20 +85,10 @@ def test_what_changes_nothing_is_taken() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("n", 2),
-        ("best_of", 2),
-        ("logprobs", True),
-        ("logprobs", 0),
-        ("top_logprobs", 3),
         ("tools", [{"type": "function"}]),
         ("tool_choice", "required"),
         ("response_format", {"type": "json_object"}),
-        ("logit_bias", {"1": 5}),
-        ("presence_penalty", 0.5),
-        ("frequency_penalty", -1),
-        ("echo", True),
         ("suffix", "x"),
-        ("use_beam_search", True),
         ("service_tier", "flex"),
     ],
 )
@@ -135,6 +132,22 @@ def test_what_is_not_supported_yet_is_refused_by_name(field: str, value: Any) ->
         ({"slo": {"ttft_s": "1"}}, "slo.ttft_s"),
         ({"slo": {"class_name": "x"}}, "slo"),
         ({"metadata": 5}, "metadata"),
+        ({"n": 0}, "n"),
+        ({"n": 17}, "n"),
+        ({"best_of": 17}, "best_of"),
+        ({"use_beam_search": 1}, "use_beam_search"),
+        ({"presence_penalty": 2.1}, "presence_penalty"),
+        ({"frequency_penalty": -2.1}, "frequency_penalty"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"logit_bias": []}, "logit_bias"),
+        ({"logit_bias": {"hello": 1}}, "logit_bias"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias"),
+        ({"logit_bias": {"1": 1, "01": 2}}, "logit_bias"),
+        ({"logit_bias": {"1": 100.5}}, "logit_bias[1]"),
+        ({"logit_bias": {"1": "x"}}, "logit_bias[1]"),
+        ({"logit_bias": {str(number): 1 for number in range(1025)}}, "logit_bias"),
+        ({"logprobs": 5}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
     ],
 )
 def test_wrong_types_and_ranges_name_the_field(fields: dict[str, Any], param: str) -> None:
@@ -142,7 +155,69 @@ def test_wrong_types_and_ranges_name_the_field(fields: dict[str, Any], param: st
     assert (error.param, error.code) == (param, "invalid_value")
 
 
-@pytest.mark.parametrize("prompt", [5, ["a", "b"], [[1], [2]], [1, "a"], [True], [1.0], {"a": 1}, [["a"]]])
+@pytest.mark.parametrize(
+    ("fields", "param", "text"),
+    [
+        ({"n": 3, "best_of": 2}, "best_of", "at least n, which is 3"),
+        ({"use_beam_search": True, "n": 3, "best_of": 2}, "best_of", "at least n, which is 3"),
+        ({"length_penalty": 0.5}, "length_penalty", "needs use_beam_search, or best_of above n"),
+        ({"length_penalty": 0.5, "n": 2, "best_of": 2}, "length_penalty", "needs use_beam_search, or best_of above n"),
+        ({"use_beam_search": True, "presence_penalty": 1}, "presence_penalty", "cannot be combined"),
+        ({"use_beam_search": True, "repetition_penalty": 2}, "repetition_penalty", "cannot be combined"),
+        ({"use_beam_search": True, "logit_bias": {"1": 1}}, "logit_bias", "cannot be combined"),
+        ({"use_beam_search": True, "stream": True}, "stream", "with use_beam_search is known at its end only"),
+        ({"best_of": 2, "stream": True}, "stream", "with best_of above n is known at its end only"),
+        ({"best_of": 2, "stop": "x"}, "stop", "cannot be combined with best_of above n"),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "stream is true"),
+    ],
+)
+def test_fields_that_do_not_go_together_are_refused_by_name(fields: dict[str, Any], param: str, text: str) -> None:
+    for model in (ChatCompletionRequest, CompletionRequest):
+        error = refusal(fields, model)
+        assert (error.param, error.code) == (param, "invalid_value")
+        assert text in error.message
+
+
+def test_fields_of_one_endpoint_that_do_not_go_together() -> None:
+    assert refusal({"top_logprobs": 3}).param == "top_logprobs"
+    assert refusal({"echo": True, "logprobs": 0}, CompletionRequest).param == "logprobs"
+
+
+def test_fields_of_the_other_endpoint_are_refused_unless_they_ask_for_nothing() -> None:
+    assert refusal({"echo": True}).code == "unsupported_parameter"
+    assert refusal({"top_logprobs": 3}, CompletionRequest).code == "unsupported_parameter"
+    assert chat(echo=False) == chat()
+    assert completion(top_logprobs=0) == completion()
+
+
+@pytest.mark.parametrize(
+    ("fields", "num_candidates", "is_ranked"),
+    [
+        ({}, 1, False),
+        ({"n": 3}, 3, False),
+        ({"n": 3, "best_of": 3, "stream": True, "stop": "x"}, 3, False),
+        ({"n": 2, "best_of": 5, "length_penalty": 0.5}, 5, True),
+        ({"use_beam_search": True}, 1, True),
+        ({"use_beam_search": True, "n": 4, "temperature": 0.7}, 4, True),
+        ({"use_beam_search": True, "n": 1, "best_of": 4}, 4, True),
+    ],
+)
+def test_candidates_are_n_or_best_of(fields: dict[str, Any], num_candidates: int, is_ranked: bool) -> None:
+    body = chat(**fields)
+    assert (body.num_candidates, body.is_ranked) == (num_candidates, is_ranked)
+
+
+def test_logprobs_are_asked_for_in_two_ways() -> None:
+    assert [chat().num_logprobs, chat(logprobs=False).num_logprobs, completion().num_logprobs] == [None, None, None]
+    assert [chat(logprobs=True).num_logprobs, chat(logprobs=True, top_logprobs=20).num_logprobs] == [0, 20]
+    assert [completion(logprobs=0).num_logprobs, completion(logprobs=5).num_logprobs] == [0, 5]
+
+
+def test_a_bias_is_by_token_id() -> None:
+    assert chat(logit_bias={"5": 1, "7": -100}).logit_bias == {5: 1.0, 7: -100.0}
+
+
+@pytest.mark.parametrize("prompt", [5, ["a", [1]], [[1], "a"], [1, "a"], [True], [1.0], {"a": 1}, [["a"]], ["a"] * 65])
 def test_a_wrong_prompt(prompt: Any) -> None:
     assert refusal({"prompt": prompt}, CompletionRequest).param == "prompt"
 
@@ -158,10 +233,6 @@ def test_missing_fields_are_named() -> None:
         parse_body(b"{}", CompletionRequest)
     assert (error.value.param, error.value.code) == ("model", "missing_required_parameter")
     assert refusal({"messages": [USER, {"role": "user"}]}).param == "messages[1].content"
-
-
-def test_stream_options_need_a_stream() -> None:
-    assert "stream is true" in refusal({"stream_options": {"include_usage": True}}).message
 
 
 @pytest.mark.parametrize(

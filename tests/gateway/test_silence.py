@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import aiohttp
 import pytest
@@ -42,34 +44,35 @@ def job(tiny: ServedModel) -> Job:
 
 
 def record(job: Job | None = None) -> Visit:
-    return Visit("r", "acme", INVALID_SPAN, Timeline(arrival_s=0.0), job)
+    return Visit("r", "acme", INVALID_SPAN, Timeline(arrival_s=0.0), [job] if job else [])
 
 
-@pytest.fixture
-async def impatient(job: Job) -> AsyncIterator[tuple[MemoryQueue, str]]:
-    """A server of one stream, which loses its patience soon."""
+@asynccontextmanager
+async def impatient(*jobs: Job) -> AsyncIterator[tuple[MemoryQueue, str]]:
+    """A server of one stream, which loses its patience soon, but not with what waits in the queue."""
     queue = MemoryQueue()
     dispatcher = Dispatcher(queue, "gateway-0")
 
     async def handle(http: web.Request) -> web.StreamResponse:
         patience = Patience(queue_ttl_s=WAIT_S, keep_alive_s=0.01, max_silence_s=0.03)
-        renderer = CompletionRenderer("cmpl-r", 0, "tiny", include_usage=False)
-        async with dispatcher.run(job) as request:
-            return await answer_stream(http, record(), request, renderer, patience, include_usage=False)
+        renderer = CompletionRenderer("cmpl-r", 0, "tiny", [""] * len(jobs), None, include_usage=False)
+        async with dispatcher.run(*jobs) as call:
+            return await answer_stream(http, record(), call, renderer, patience, include_usage=False)
 
     app = web.Application()
     app.add_routes([web.post("/", handle)])
     runner = await listen(app, "127.0.0.1", 0)
     reader = asyncio.create_task(queue.serve(dispatcher))
     host, port = runner.addresses[0][:2]
-    yield queue, f"http://{host}:{port}"
-    reader.cancel()
-    await runner.cleanup()
+    try:
+        yield queue, f"http://{host}:{port}"
+    finally:
+        reader.cancel()
+        await runner.cleanup()
 
 
-async def test_silence_is_filled_with_comments_and_then_given_up(impatient: tuple[MemoryQueue, str]) -> None:
-    queue, url = impatient
-    async with aiohttp.ClientSession(url) as client:
+async def test_silence_is_filled_with_comments_and_then_given_up(job: Job) -> None:
+    async with impatient(job) as (queue, url), aiohttp.ClientSession(url) as client:
 
         async def ask() -> str:
             async with client.post("/") as response:
@@ -79,10 +82,28 @@ async def test_silence_is_filled_with_comments_and_then_given_up(impatient: tupl
         submit = await queue.next_submit()
         await queue.send(submit, 0, ids("a"))
         first, *comments, last = (await asyncio.wait_for(asking, WAIT_S)).strip().split("\n\n")
-    assert '"text":"a"' in first
-    assert comments == [": keep-alive"] * 2
-    assert '"code":"no_endpoints"' in last
-    assert await queue.next_cancel() == "r"
+        assert '"text":"a"' in first
+        assert comments == [": keep-alive"] * 2
+        assert '"code":"no_endpoints"' in last
+        assert await queue.next_cancel() == "r"
+
+
+async def test_a_prompt_that_waits_in_the_queue_may_take_longer_than_one_that_has_begun(job: Job) -> None:
+    async with impatient(job, replace(job, request_id="s")) as (queue, url), aiohttp.ClientSession(url) as client:
+
+        async def ask() -> aiohttp.ClientResponse:
+            return await client.post("/")
+
+        asking = asyncio.create_task(ask())
+        first, second = await queue.next_submit(), await queue.next_submit()
+        await queue.send(first, 0, ids("a"), "stop")
+        async with await asyncio.wait_for(asking, WAIT_S) as response:
+            for _ in range(5):  # more than the silence that is allowed later
+                await asyncio.wait_for(response.content.readuntil(b": keep-alive\n\n"), WAIT_S)
+            await queue.send(second, 0, ids("b"), "stop")
+            text = await asyncio.wait_for(response.text(), WAIT_S)
+    assert '"index":1,"text":"b"' in text
+    assert text.endswith("data: [DONE]\n\n")
 
 
 @pytest.mark.parametrize(

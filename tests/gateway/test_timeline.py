@@ -20,6 +20,13 @@ def test_times_are_counted_from_arrival() -> None:
     assert (times.ttft_s, times.tpot_s, times.e2e_s, times.num_tokens) == (1.0, 0.5, 3.0, 5)
 
 
+def test_choices_come_at_the_same_time_so_the_longest_says_how_fast_each_is() -> None:
+    times = timeline((1, 11.0), (2, 13.0))
+    times.add(1, 12.0, choice=1)
+    times.add(4, 15.0, choice=1)
+    assert (times.ttft_s, times.tpot_s, times.e2e_s, times.num_tokens) == (1.0, 1.0, 5.0, 8)
+
+
 def test_one_token_has_no_time_per_token_and_none_has_no_time_at_all() -> None:
     assert timeline((1, 11.0)).tpot_s is None
     assert (timeline().ttft_s, timeline().e2e_s) == (None, None)

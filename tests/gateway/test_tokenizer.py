@@ -148,3 +148,23 @@ def test_the_real_tokenizer_agrees_on_digits(real_model: ServedModel, digit_refe
 @pytest.mark.model
 def test_the_real_end_token(real_model: ServedModel, reference: Any) -> None:
     assert real_model.tokenizer.eos_ids == (reference.eos_token_id,)
+
+
+@pytest.mark.parametrize(
+    ("token_id", "text"),
+    [
+        (HELLO, "hello"),
+        (ord(" "), " "),
+        (0xC3, "bytes:\\xc3"),
+        (END, "<|im_end|>"),
+        (TOOL, "<tool>"),
+        (-1, "token_id:-1"),
+        (len(TOKENS), f"token_id:{len(TOKENS)}"),
+    ],
+)
+def test_a_token_has_a_text_for_people(tiny: ServedModel, token_id: int, text: str) -> None:
+    assert tiny.tokenizer.token_text(token_id) == text
+
+
+def test_decoding_leaves_out_what_has_no_text(tiny: ServedModel) -> None:
+    assert tiny.tokenizer.decode([START, HELLO, *ids(" 🧵"), END, len(TOKENS), 0xF0]) == "hello 🧵\ufffd"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from gateway.delta import Delta, Failure
 from gateway.dispatcher import Dispatcher
-from gateway.generation import Delta, Failure
 from gateway.job import Job
 from gateway.queue_port import QueueUnavailableError
 from gateway.redis_queue import RedisQueue
@@ -126,11 +126,11 @@ async def test_tokens_reach_the_request_and_its_end_deletes_the_payload(redis: R
     dispatcher = Dispatcher(queue, "gw-0")
     stale = Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [2, 2], finish_reason="length")])
     await redis.xadd(TOKENS, {FIELD: encode(stale)})
-    async with queue.serving(dispatcher), dispatcher.run(JOB) as request:
+    async with queue.serving(dispatcher), dispatcher.run(JOB) as call:
         assert await payload(redis) == PAYLOAD
-        fresh = Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0, 1], finish_reason="stop")])
+        fresh = Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0, 1], finish_reason="stop", is_last=True)])
         await redis.xadd(TOKENS, {FIELD: encode(fresh)})
-        assert await request.next_delta(PATIENCE_S) == Delta("ab", 2, "stop")
+        assert await call.next_deltas(PATIENCE_S) == [Delta("ab", 2, "stop")]
     assert await redis.exists(streams.payload("r-1")) == 0
     assert await requests(redis) == [SUBMIT, GatewayGone(gateway="gw-0")]
 
@@ -141,9 +141,9 @@ async def test_a_request_whose_node_was_lost_is_submitted_again(redis: Redis, qu
     async def is_submitted_again() -> bool:
         return len(await requests(redis)) == 2
 
-    async with queue.serving(dispatcher), dispatcher.run(JOB) as request:
+    async with queue.serving(dispatcher), dispatcher.run(JOB) as call:
         await redis.xadd(TOKENS, {FIELD: encode(Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0])]))})
-        assert await request.next_delta(PATIENCE_S) == Delta("a", 1)
+        assert await call.next_deltas(PATIENCE_S) == [Delta("a", 1)]
         await redis.xadd(TOKENS, {FIELD: encode(Resubmit(requests=[Attempt("r-1", 0)]))})
         await until(is_submitted_again)
         again = await payload(redis)
@@ -157,7 +157,7 @@ async def test_declared_dead_it_gives_up_what_was_in_flight_and_opens_again(redi
     async def is_open() -> bool:
         return await redis.exists(TOKENS) == 1
 
-    async with queue.serving(dispatcher), dispatcher.run(JOB) as request:
+    async with queue.serving(dispatcher), dispatcher.run(JOB) as call:
         await redis.delete(TOKENS)
-        assert await request.next_delta(PATIENCE_S) == Delta(failure=Failure.LOST)
+        assert await call.next_deltas(PATIENCE_S) is Failure.LOST
         await until(is_open)

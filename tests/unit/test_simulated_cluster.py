@@ -34,11 +34,18 @@ def make_cluster(num_nodes: int = 2) -> SimulatedCluster:
 
 
 def submit(
-    cluster: SimulatedCluster, name: str, model: str = "a", num_tokens: int = 5, slo: str = "interactive"
+    cluster: SimulatedCluster,
+    name: str,
+    model: str = "a",
+    num_tokens: int = 5,
+    slo: str = "interactive",
+    num_choices: int = 1,
 ) -> None:
     promise = ClusterConfig().slo(slo)
-    seed = sum(name.encode())
-    cluster.gateway.submit(name, model, promise, list(range(7)), Sampling(max_tokens=num_tokens, seed=seed))
+    sampling = Sampling(
+        max_tokens=num_tokens, seed=sum(name.encode()), num_choices=num_choices, num_candidates=num_choices
+    )
+    cluster.gateway.submit(name, model, promise, list(range(7)), sampling)
 
 
 def run(cluster: SimulatedCluster, seconds: float) -> None:
@@ -117,6 +124,22 @@ def test_a_dead_nodes_requests_finish_elsewhere_with_the_same_tokens() -> None:
     assert cluster.queue_manager.core.state.requests == {}
 
 
+def test_all_choices_of_a_dead_nodes_request_finish_elsewhere_with_the_same_tokens() -> None:
+    undisturbed = make_cluster()
+    submit(undisturbed, "r", num_tokens=30, num_choices=3)
+    run(undisturbed, LONG_S)
+    cluster = make_cluster()
+    submit(cluster, "r", num_tokens=30, num_choices=3)
+    run(cluster, 0.2)
+    answer = cluster.gateway.answers["r"]
+    assert [0 < len(output.token_ids) < 30 for output in answer.outputs] == [True] * 3
+    cluster.nodes["node-0"].die()
+    run(cluster, LONG_S)
+    assert [len(output.token_ids) for output in answer.outputs] == [30] * 3
+    assert answer.outputs == undisturbed.gateway.answers["r"].outputs
+    assert cluster.queue_manager.core.state.requests == {}
+
+
 def test_a_node_that_leaves_politely_hands_its_work_back_at_once() -> None:
     cluster = make_cluster()
     submit(cluster, "r", "a", 30)
@@ -181,7 +204,11 @@ def test_a_restarted_service_goes_on_from_its_snapshot(service: str) -> None:
 
 
 REQUESTS = st.tuples(
-    st.just("submit"), st.sampled_from(MODELS), st.integers(1, 30), st.sampled_from(["interactive", "batch-2"])
+    st.just("submit"),
+    st.sampled_from(MODELS),
+    st.integers(1, 30),
+    st.sampled_from(["interactive", "batch-2"]),
+    st.integers(1, 3),
 )
 FAULTS = st.one_of(
     st.tuples(st.just("die"), st.sampled_from(["node-0", "node-1"])),
@@ -195,14 +222,14 @@ FAULTS = st.one_of(
 @given(st.lists(st.tuples(st.floats(0.01, 3.0), st.one_of(REQUESTS, REQUESTS, FAULTS)), min_size=1, max_size=25))
 def test_whatever_happens_every_request_gets_every_token_once(events: list[tuple[float, tuple[object, ...]]]) -> None:
     cluster = make_cluster()
-    asked: dict[str, int] = {}
+    asked: dict[str, list[int]] = {}
     for delay_s, event in events:
         run(cluster, delay_s)
         match event:
-            case ("submit", str(model), int(num_tokens), str(slo)):
+            case ("submit", str(model), int(num_tokens), str(slo), int(num_choices)):
                 name = f"r{len(asked)}"
-                asked[name] = num_tokens
-                submit(cluster, name, model, num_tokens, slo)
+                asked[name] = [num_tokens] * num_choices
+                submit(cluster, name, model, num_tokens, slo, num_choices)
             case ("die" | "leave" as how, str(name)):
                 getattr(cluster.nodes[name], how)()
                 cluster.bus.at(cluster.bus.now + 8, cluster.nodes[name].start)
@@ -213,4 +240,5 @@ def test_whatever_happens_every_request_gets_every_token_once(events: list[tuple
                 del asked[f"r{number}"]
     run(cluster, 300)
     assert_nothing_left(cluster)
-    assert {name: len(answer.token_ids) for name, answer in cluster.gateway.answers.items()} == asked
+    answers = cluster.gateway.answers
+    assert {name: [len(one.token_ids) for one in answers[name].outputs] for name in answers} == asked

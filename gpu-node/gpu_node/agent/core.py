@@ -21,7 +21,7 @@ from gpu_node.engine.protocol import (
     Run,
     Step,
 )
-from shared.messages import Abort, Chunk, Fence, GroupRef, Heartbeat, Load, VirtualQueue
+from shared.messages import Abort, Chunk, Fence, GroupRef, Heartbeat, Load, Payload, VirtualQueue
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
 
@@ -32,7 +32,7 @@ NO_STATS = EngineStats(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Running:
     """An attempt that the engine has."""
 
@@ -40,6 +40,8 @@ class Running:
     gateway: str
     group: str
     entry_id: bytes
+    output_tokens: int
+    """Tokens of all choices so far, those of earlier attempts included."""
 
 
 class AgentCore:
@@ -161,7 +163,9 @@ class AgentCore:
         for entry in taken.entries:
             error = self._objection(entry)
             if error:
-                outbox.add(entry.enqueued.gateway, _refusal(entry, error), Ack(taken.group, entry.entry_id))
+                refusal = _refusal(entry, error)
+                outbox.add(entry.enqueued.gateway, refusal)
+                outbox.finish(refusal, refusal.index, Ack(taken.group, entry.entry_id))
             else:
                 runs.append(self._run(taken.group, entry))
         return [*runs, *outbox.publish()]
@@ -177,7 +181,9 @@ class AgentCore:
     def _run(self, group: str, entry: Entry) -> Action:
         assert entry.payload is not None, "what has no payload is refused"
         enqueued = entry.enqueued
-        self.running[enqueued.request_id] = Running(enqueued.attempt, enqueued.gateway, group, entry.entry_id)
+        self.running[enqueued.request_id] = Running(
+            enqueued.attempt, enqueued.gateway, group, entry.entry_id, _num_done(entry.payload)
+        )
         self._num_sent += 1
         return Tell(Run(entry.payload))
 
@@ -200,15 +206,21 @@ class AgentCore:
             running = self.running.get(chunk.request_id)
             if running is None or running.attempt != chunk.attempt:
                 continue  # aborted while the step ran
-            if chunk.finish_reason:
+            running.output_tokens += len(chunk.token_ids)
+            outbox.add(running.gateway, chunk)
+            if chunk.is_last:
                 del self.running[chunk.request_id]
-            ack = Ack(running.group, running.entry_id) if chunk.finish_reason else None
-            outbox.add(running.gateway, chunk, ack)
+                outbox.finish(chunk, running.output_tokens, Ack(running.group, running.entry_id))
         return outbox.publish()
 
 
 def _refusal(entry: Entry, error: str) -> Chunk:
     """The end of an attempt that never began here."""
-    num_done = sum(len(one.token_ids) for one in entry.payload.outputs) if entry.payload else 0
     enqueued = entry.enqueued
+    num_done = _num_done(entry.payload) if entry.payload else 0
     return Chunk(enqueued.request_id, enqueued.attempt, num_done, [], finish_reason="error", error=error, is_last=True)
+
+
+def _num_done(payload: Payload) -> int:
+    """Tokens that earlier attempts brought."""
+    return sum(len(output.token_ids) for output in payload.outputs)

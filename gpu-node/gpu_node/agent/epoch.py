@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import structlog
+from opentelemetry import trace
 from prometheus_client import Counter, Gauge, Histogram
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -48,7 +49,7 @@ class Epoch:
         self._redis = redis
         self._engine = engine
         self._bus = NodeBus(redis, core.node, core.epoch)
-        self._spans = RunSpans(core.node)
+        self._spans = RunSpans(core.node, trace.get_tracer("treadle.node"))
         self._events: asyncio.Queue[Event] = asyncio.Queue(MAX_EVENTS)
 
     async def run(self, stopping: asyncio.Task[bool]) -> None:

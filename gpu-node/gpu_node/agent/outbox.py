@@ -15,13 +15,14 @@ class Outbox:
         self._acks: list[Ack] = []
         self._finished: list[FinishedRequest] = []
 
-    def add(self, gateway: str, chunk: Chunk, ack: Ack | None) -> None:
-        """New tokens of an attempt; with ``ack`` its last ones."""
+    def add(self, gateway: str, chunk: Chunk) -> None:
+        """New tokens of an attempt, or the end of one of its choices."""
         self._chunks.setdefault(gateway, []).append(chunk)
-        if ack is not None:
-            num_output = chunk.index + len(chunk.token_ids)
-            self._acks.append(ack)
-            self._finished.append(FinishedRequest(chunk.request_id, chunk.attempt, chunk.finish_reason, num_output))
+
+    def finish(self, last: Chunk, output_tokens: int, ack: Ack) -> None:
+        """An attempt is over with its ``last`` chunk, after so many tokens of all its choices."""
+        self._acks.append(ack)
+        self._finished.append(FinishedRequest(last.request_id, last.attempt, last.finish_reason, output_tokens))
 
     def publish(self) -> list[Action]:
         """One action for all of it, or none."""

@@ -69,8 +69,18 @@ def step(*chunks: Chunk, num_admittable: int = 0, num_received: int = 0) -> Step
     return Step(list(chunks), stats)
 
 
-def tokens(request_id: str, *token_ids: int, attempt: int = 0, index: int = 0, finish_reason: str = "") -> Chunk:
-    return Chunk(request_id, attempt, index, list(token_ids), finish_reason, is_last=bool(finish_reason))
+def tokens(
+    request_id: str,
+    *token_ids: int,
+    attempt: int = 0,
+    index: int = 0,
+    finish_reason: str = "",
+    choice: int = 0,
+    is_last: bool | None = None,
+) -> Chunk:
+    """A chunk of one choice; with nothing else said its end is that of the attempt."""
+    ends = bool(finish_reason) if is_last is None else is_last
+    return Chunk(request_id, attempt, index, list(token_ids), finish_reason, choice=choice, is_last=ends)
 
 
 def attempt_of(request_id: str, attempt: int = 0) -> Attempt:

@@ -11,6 +11,7 @@ from tests.unit.agent.events import (
     entry,
     loaded,
     make_agent,
+    payload_of,
     queue,
     step,
     taken,
@@ -48,6 +49,7 @@ def test_a_step_without_tokens_says_nothing() -> None:
 
 def test_the_last_tokens_acknowledge_the_entry_and_tell_the_queue_manager() -> None:
     agent = make_busy_agent()
+    agent.handle(step(tokens("r0", 2, 3, 4)))
     last, more = tokens("r0", 5, 6, index=3, finish_reason="length"), tokens("r1", 7)
     assert agent.handle(step(last, more)) == [
         Publish(
@@ -57,6 +59,30 @@ def test_the_last_tokens_acknowledge_the_entry_and_tell_the_queue_manager() -> N
         )
     ]
     assert sorted(agent.running) == ["r1", "r2"]
+
+
+def test_an_attempt_is_over_with_its_last_choice_and_the_tokens_of_all_are_counted() -> None:
+    agent = make_busy_agent()
+    chunks = [tokens("r0", 5, 6, choice=0), tokens("r0", 7, choice=1, finish_reason="stop", is_last=False)]
+    assert agent.handle(step(*chunks)) == [Publish(tokens={"gw0": Tokens(node="n0", chunks=chunks)})]
+    assert "r0" in agent.running
+    last = tokens("r0", 8, index=2, choice=0, finish_reason="length")
+    assert agent.handle(step(last)) == [
+        Publish(
+            tokens={"gw0": Tokens(node="n0", chunks=[last])},
+            acks=[Ack("g0", b"r0-0")],
+            finished=[FinishedRequest("r0", 0, "length", 4)],
+        )
+    ]
+
+
+def test_what_earlier_attempts_brought_is_counted_too() -> None:
+    agent = make_agent("a", num_admittable=1)
+    agent.handle(queue(("g0", "a", 1)))
+    agent.handle(taken("g0", 1, entry("r0", 1, payload=payload_of("r0", 1, output=[5, 6]))))
+    (published,) = agent.handle(step(tokens("r0", 7, attempt=1, index=2, finish_reason="stop")))
+    assert isinstance(published, Publish)
+    assert published.finished == [FinishedRequest("r0", 1, "stop", 3)]
 
 
 def test_tokens_of_an_attempt_that_is_not_run_any_more_are_dropped() -> None:

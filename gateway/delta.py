@@ -1,0 +1,63 @@
+"""What is new of an answer, on its way from the decisions about it to whoever writes it out."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gateway.openai_responses import FinishReason
+from shared.messages import TokenLogprob
+
+
+class Failure(enum.Enum):
+    """Why a request ended without an answer; it ends all its choices."""
+
+    ENGINE = "engine"
+    """The node reported an error, or sent what cannot be."""
+    LOST = "lost"
+    """No node brings it forward (see `MAX_FRUITLESS_ATTEMPTS`), or the cluster has forgotten it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredToken:
+    """A token with its logprob, where the client asked for logprobs."""
+
+    token_id: int
+    text_offset: int
+    """Characters of the choice's text before the token's own."""
+    score: TokenLogprob
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What is new of one choice: text that may go to the client, the tokens behind it, and how it ended if it did."""
+
+    text: str = ""
+    num_tokens: int = 0
+    """New tokens, whether their text may go out yet or not."""
+    finish_reason: FinishReason | None = None
+    choice: int = 0
+    """Its place in the client's answer."""
+    scored: tuple[ScoredToken, ...] = ()
+    """Tokens whose text is out with this delta or before it; empty where no logprobs were asked for."""
+
+
+def merged(deltas: Iterable[Delta]) -> list[Delta]:
+    """One delta for each choice that occurs, in the order of their numbers."""
+    by_choice: dict[int, list[Delta]] = {}
+    for delta in deltas:
+        by_choice.setdefault(delta.choice, []).append(delta)
+    return [_joined(by_choice[choice]) for choice in sorted(by_choice)]
+
+
+def _joined(deltas: list[Delta]) -> Delta:
+    if len(deltas) == 1:
+        return deltas[0]
+    return Delta(
+        text="".join(delta.text for delta in deltas),
+        num_tokens=sum(delta.num_tokens for delta in deltas),
+        finish_reason=deltas[-1].finish_reason,
+        choice=deltas[0].choice,
+        scored=tuple(scored for delta in deltas for scored in delta.scored),
+    )

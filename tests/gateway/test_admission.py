@@ -1,0 +1,56 @@
+"""How long an answer may be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.admission import MAX_CANDIDATE_TOKENS, Room, max_tokens
+from gateway.errors import ApiError
+from gateway.models import ServedModel
+
+CONTEXT = 1 << 20
+PROMPT = [1] * 10
+
+
+@pytest.fixture
+def model(tiny: ServedModel) -> ServedModel:
+    """A model with more context than several candidates may fill together."""
+    return replace(tiny, max_model_len=CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "default", "num_candidates", "limit"),
+    [
+        (None, None, 1, CONTEXT - 10),
+        (None, 16, 1, 16),
+        (None, 16, 4, 16),
+        (None, None, 4, MAX_CANDIDATE_TOKENS // 4),
+        (None, None, 16, MAX_CANDIDATE_TOKENS // 16),
+        (MAX_CANDIDATE_TOKENS // 4, None, 4, MAX_CANDIDATE_TOKENS // 4),
+        (CONTEXT - 10, None, 1, CONTEXT - 10),
+    ],
+)
+def test_several_candidates_are_bounded_together(
+    model: ServedModel, wanted: int | None, default: int | None, num_candidates: int, limit: int
+) -> None:
+    assert max_tokens(model, PROMPT, Room(wanted, default, "max_tokens"), "prompt", num_candidates) == limit
+
+
+def test_without_a_limit_candidates_share_the_context(tiny: ServedModel) -> None:
+    room = Room(None, None, "max_tokens")
+    assert [max_tokens(tiny, PROMPT, room, "prompt", number) for number in (1, 2, 5)] == [54, 27, 10]
+    assert max_tokens(tiny, [1] * 62, room, "prompt", 5) == 1
+
+
+def test_candidates_that_are_too_long_together_are_refused(model: ServedModel) -> None:
+    with pytest.raises(ApiError, match="4 candidates of 32769 tokens are 131076 tokens") as caught:
+        max_tokens(model, PROMPT, Room(MAX_CANDIDATE_TOKENS // 4 + 1, None, "max_tokens"), "prompt", 4)
+    assert (caught.value.status, caught.value.param) == (400, "max_tokens")
+
+
+def test_a_context_that_is_too_short_is_said_first(tiny: ServedModel) -> None:
+    with pytest.raises(ApiError) as caught:
+        max_tokens(tiny, PROMPT, Room(MAX_CANDIDATE_TOKENS, None, "max_tokens"), "prompt", 4)
+    assert caught.value.code == "context_length_exceeded"

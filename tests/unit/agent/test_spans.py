@@ -1,0 +1,73 @@
+"""What a trace shows of a request on a node."""
+
+from __future__ import annotations
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from gpu_node.agent.actions import Publish
+from gpu_node.agent.spans import RunSpans
+from gpu_node.engine.protocol import Run
+from shared.messages import Chunk, FinishedRequest, Tokens
+from tests.unit.agent.events import payload_of, tokens
+
+
+class Trace:
+    """The spans of a node, and what it has published."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.spans = RunSpans("n0", provider.get_tracer("test"))
+
+    def publish(self, *chunks: Chunk, finished: FinishedRequest | None = None) -> None:
+        self.spans.publish(Publish({"gw": Tokens(node="n0", chunks=list(chunks))}, [], [finished] if finished else []))
+
+    def ended(self) -> list[ReadableSpan]:
+        return list(self._exporter.get_finished_spans())
+
+
+@pytest.fixture
+def trace() -> Trace:
+    return Trace()
+
+
+def test_a_run_has_one_first_token_and_the_ends_of_its_choices(trace: Trace) -> None:
+    trace.spans.begin(Run(payload_of("r0")))
+    trace.publish(tokens("r0", 5, choice=1), tokens("r0", 6, choice=0))
+    trace.publish(tokens("r0", 7, index=1, choice=1, finish_reason="length", is_last=False))
+    assert trace.ended() == []
+    trace.publish(
+        tokens("r0", 8, index=1, choice=0, finish_reason="stop"), finished=FinishedRequest("r0", 0, "stop", 4)
+    )
+    (span,) = trace.ended()
+    assert [event.name for event in span.events] == ["first token"]
+    attributes = dict(span.attributes or {})
+    assert attributes["gen_ai.response.finish_reasons"] == ("stop", "length")
+    assert attributes["gen_ai.usage.output_tokens"] == 4
+
+
+def test_a_resumed_run_has_a_first_token_of_its_own(trace: Trace) -> None:
+    trace.spans.begin(Run(payload_of("r0", 1, output=[5, 6])))
+    trace.publish(
+        tokens("r0", 7, attempt=1, index=2, finish_reason="stop"), finished=FinishedRequest("r0", 1, "stop", 3)
+    )
+    assert [event.name for event in trace.ended()[0].events] == ["first token"]
+
+
+def test_a_run_that_fails_at_once_has_no_first_token(trace: Trace) -> None:
+    trace.spans.begin(Run(payload_of("r0")))
+    trace.publish(tokens("r0", finish_reason="error"), finished=FinishedRequest("r0", 0, "error", 0))
+    (span,) = trace.ended()
+    assert span.events == ()
+    assert dict(span.attributes or {})["gen_ai.response.finish_reasons"] == ("error",)
+
+
+def test_what_is_aborted_says_so(trace: Trace) -> None:
+    trace.spans.begin(Run(payload_of("r0")))
+    trace.spans.drop(["r0", "unknown"])
+    (span,) = trace.ended()
+    assert dict(span.attributes or {})["treadle.aborted"] is True
