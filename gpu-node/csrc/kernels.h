@@ -16,6 +16,7 @@ constexpr int kKeyColumns = 16;        // positions of a context whose scores ar
 constexpr int kContextTile = 64;       // positions between two updates of a running softmax
 constexpr int kMaxQueries = 48;        // query vectors (rows times heads that share a KV head) of one attention task
 constexpr int kMaxHeadDim = 512;
+constexpr int kLineBytes = 64;         // of the processor's cache; blocks of keys and values begin with one
 
 enum class Epilogue : std::int32_t {
   store,     // float32
@@ -41,11 +42,10 @@ struct RowOut {
   Bf16* narrow;
 };
 
-// The KV cache of one layer for one head. Keys [head_dim / 2][block_size][2], so that scores are a product with a
-// panel; values [block_size][head_dim].
+// The KV cache of one layer for one head: what lies there if a block begins at line 0. Keys [head_dim / 2][block_size][2],
+// so that scores are a product with a panel; values [block_size][head_dim].
 struct HeadCache {
   const Bf16* data;
-  std::ptrdiff_t block_stride;
   std::ptrdiff_t value_offset;  // of the values behind the keys of a block
   int block_size;
   int head_dim;
@@ -61,7 +61,7 @@ struct AttentionTask {
   int window;  // positions that a row sees, the last of them its own
   float scale;
   HeadCache cache;
-  const std::int32_t* block_table;
+  const std::int32_t* block_lines;  // of the sequence's blocks
   RowOut out;
   std::ptrdiff_t out_stride;
   float* scratch;

@@ -14,7 +14,9 @@ namespace treadle {
 
 class Program {
  public:
-  Program(const Kernels& kernels, const Limits& limits, const CacheShape& cache, int rows_together);
+  // The arenas outlive the program.
+  Program(const Kernels& kernels, const Limits& limits, const CacheShape& cache, const Arena& arena, const Arena& host,
+          int rows_together);
 
   int add_buffer(RowKind rows, Type type, int num_columns);
   int add_weight(const float* weight, int num_outputs, int num_inputs, bool halves);
@@ -32,7 +34,8 @@ class Program {
   }
 
   Step make_step(const StepInput& input) const {
-    return Step(input, limits_, cache_.shape(), rows_together_, cells_.as<std::int32_t>());
+    return Step(input, limits_, cache_.shape(), cache_.places(), cache_.host_places(), rows_together_,
+                cells_.as<std::int32_t>());
   }
   const std::vector<std::unique_ptr<Operator>>& operators() const { return operators_; }
 

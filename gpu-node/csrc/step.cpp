@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 namespace treadle {
 namespace {
@@ -16,10 +17,24 @@ bool all_between(const std::vector<std::int32_t>& values, std::int32_t least, st
 
 bool all_below(const std::vector<std::int32_t>& values, std::int32_t bound) { return all_between(values, 0, bound); }
 
+std::int32_t line_of(std::int32_t block, const BlockPlaces& places) {
+  require(places.has(block), "a block is outside the cache");
+  return places.line(block);
+}
+
+// `blocks`: two a move.
+std::vector<Move> moves(const std::int32_t* blocks, int num_moves, const BlockPlaces& source,
+                        const BlockPlaces& destination) {
+  std::vector<Move> made;
+  for (int i = 0; i < num_moves; ++i)
+    made.push_back({line_of(blocks[2 * i], source), line_of(blocks[2 * i + 1], destination)});
+  return made;
+}
+
 }  // namespace
 
-Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache, int rows_together,
-           std::int32_t* cells)
+Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache, const BlockPlaces& device,
+           const BlockPlaces& host, int rows_together, std::int32_t* cells)
     : draw_rows(input.draw_rows, input.draw_rows + input.num_draw_rows),
       first_cell(input.first_cell),
       cells(cells),
@@ -38,20 +53,22 @@ Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache
       groups.push_back({static_cast<std::int32_t>(num_rows) + done, std::min(rows_together, input.num_rows[i] - done),
                         input.starts[i] + done, static_cast<std::int32_t>(num_table)});
     }
+    for (int block = 0; block < input.num_blocks[i]; ++block)
+      block_lines.push_back(line_of(input.block_tables[num_table + block], device));
     for (std::int32_t position = input.starts[i]; position < end; ++position) {
       positions.push_back(position);
-      row_blocks.push_back(input.block_tables[num_table + position / cache.block_size]);
+      row_lines.push_back(block_lines[num_table + position / cache.block_size]);
     }
     num_rows += input.num_rows[i];
     num_table += input.num_blocks[i];
   }
   require(num_rows <= limits.max_rows && num_draw_rows() <= limits.max_draws, "more rows than the program was made for");
   token_ids.assign(input.token_ids, input.token_ids + num_rows);
-  block_tables.assign(input.block_tables, input.block_tables + num_table);
-  for (int i = 0; i < input.num_copies; ++i) copies.push_back({input.copies[2 * i], input.copies[2 * i + 1]});
-  const std::vector<std::int32_t> copied(input.copies, input.copies + 2 * input.num_copies);
+  swaps_out = moves(input.swaps_out, input.num_swaps_out, device, host);
+  copies = moves(input.copies, input.num_copies, device, device);
+  swaps_in = moves(input.swaps_in, input.num_swaps_in, device, host);
+  for (Move& move : swaps_in) std::swap(move.source, move.destination);
   require(all_between(token_ids, -kNumCells, limits.vocabulary), "a token id is outside the vocabulary");
-  require(all_below(block_tables, cache.num_blocks) && all_below(copied, cache.num_blocks), "a block is outside the cache");
   require(all_below(draw_rows, static_cast<std::int32_t>(num_rows)), "a row that draws is outside the batch");
   take_draws(input, limits.vocabulary);
   // the longest contexts first, so that no thread begins one when the others are at their end

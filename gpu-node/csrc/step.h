@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "arena.h"
 #include "draw_input.h"
 
 namespace treadle {
@@ -42,6 +43,10 @@ struct StepInput {
   std::int32_t first_cell;           // draw i also goes to cell `first_cell` + i
   std::int32_t num_copies;
   const std::int32_t* copies;  // source and destination, in turn
+  std::int32_t num_swaps_out;
+  const std::int32_t* swaps_out;  // block on the device and block of the host, in turn
+  std::int32_t num_swaps_in;
+  const std::int32_t* swaps_in;  // likewise
   // out, all written before the step is done
   std::int32_t* tokens;       // [draws]: the token, or -1 where logits are not finite
   double* logprobs;           // [draws]: of the token, where asked for
@@ -58,7 +63,8 @@ struct RowGroup {
   std::int32_t table;  // where the sequence's block table begins
 };
 
-struct Copy {
+// A block that moves, by the lines where it begins.
+struct Move {
   std::int32_t source;
   std::int32_t destination;
 };
@@ -75,17 +81,18 @@ struct TokenDraw {
 struct Step {
   // `cells`: of the program, [kNumCells]. Throws std::invalid_argument where a number is outside of what the program
   // was made for.
-  Step(const StepInput& input, const Limits& limits, const CacheShape& cache, int rows_together, std::int32_t* cells);
+  Step(const StepInput& input, const Limits& limits, const CacheShape& cache, const BlockPlaces& device,
+       const BlockPlaces& host, int rows_together, std::int32_t* cells);
   Step(Step&&) = default;  // the draws point into the arrays, which stay where they are
   Step& operator=(Step&&) = default;
 
   std::vector<std::int32_t> token_ids;   // [rows]
   std::vector<std::int32_t> positions;   // [rows]
-  std::vector<std::int32_t> row_blocks;  // [rows]: the block that takes the row's key and value
+  std::vector<std::int32_t> row_lines;   // [rows]: where the block begins that takes the row's key and value
   std::vector<std::int32_t> draw_rows;   // [draw rows]
-  std::vector<std::int32_t> block_tables;
+  std::vector<std::int32_t> block_lines;  // block tables, by the lines where the blocks begin
   std::vector<RowGroup> groups;
-  std::vector<Copy> copies;
+  std::vector<Move> swaps_out, copies, swaps_in;
   std::vector<Bias> biases;
   std::vector<std::int32_t> prior_tokens;
   std::vector<TokenDraw> draws;

@@ -14,9 +14,10 @@ from gpu_node.engine.plan import Draw
 from gpu_node.executors.penalties import has_penalties
 from gpu_node.executors.sampler import sample
 from gpu_node.kernels import cpu
-from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, CpuStep, Limits, Rows, Type
+from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuStep, Limits, Rows, Type
 from gpu_node.kernels.cpu_draws import NOT_DRAWN, CpuDraw, CpuDraws
 from shared.messages import Sampling, TokenLogprob
+from tests.engine.own_arena import program_with_arena
 
 MAX_ROWS = 64
 LOGPROB_ERROR = 1e-4
@@ -42,8 +43,8 @@ def level(request: pytest.FixtureRequest) -> str:
 def on_device(device: CpuDevice, level: str, cases: Sequence[Case]) -> tuple[list[int], list[TokenLogprob | None]]:
     """All cases in one step, each with a row of its own; the tokens, and the logprobs where asked for."""
     vocab_size = len(cases[0][0])
-    program = CpuProgram(Limits(MAX_ROWS, MAX_ROWS, 64, vocab_size), CacheShape(1, 8, 16, 1, 8), 1, level)
-    try:
+    limits = Limits(MAX_ROWS, MAX_ROWS, 64, vocab_size)
+    with program_with_arena(limits, CacheShape(1, 8, 16, 1, 8), 1, level) as (program, _, _):
         view = program.buffer(Rows.DRAWS, Type.FLOAT32, vocab_size)
         values = program.buffer_values(view, Rows.DRAWS)
         values.fill_(torch.nan)
@@ -51,8 +52,6 @@ def on_device(device: CpuDevice, level: str, cases: Sequence[Case]) -> tuple[lis
         program.add("draw", view)
         given = step(cases, vocab_size)
         device.wait(device.submit(program, given))
-    finally:
-        program.close()
     return given.draws.tokens.tolist(), given.draws.token_logprobs()
 
 

@@ -36,7 +36,7 @@ class Admission:
         """Whether ``candidate`` fits beside ``running`` up to the predicted peak."""
         demands = self._running_demands(running)
         demands += self._unforked_demands(candidate, self._blocks.match(candidate.sequences[0].token_ids))
-        return peak_blocks(demands, self._model.block_size) <= self._model.num_blocks
+        return peak_blocks(demands, self._model.block_size) <= self._blocks.num_usable_blocks
 
     def num_admittable(self, running: Collection[Request], waiting: Collection[Request]) -> int:
         """How many typical requests fit beside these; what the waiting ones could reuse is left out of account."""
@@ -44,7 +44,7 @@ class Admission:
         if num_places > 0:
             demands = self._running_demands(running)
             demands += [demand for request in waiting for demand in self._unforked_demands(request, ())]
-            num_left_blocks = self._model.num_blocks - peak_blocks(demands, self._model.block_size)
+            num_left_blocks = self._blocks.num_usable_blocks - peak_blocks(demands, self._model.block_size)
             num_places = min(num_places, num_left_blocks // self._typical_blocks())
         return max(num_places, 0 if running or waiting else 1)
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+LINE_BYTES = 64
+"""Blocks begin at multiples of it: a line of the processor's cache (kLineBytes in kernels.h)."""
 MIN_PAGE_BYTES = 2 << 20
 """A large page of the system's, so that memory that belongs together is mapped together."""
 MAX_PAGES = 32

@@ -39,6 +39,7 @@ class BlockManager:
         One sequence of full length always finds room on the device, whatever other models hold. Raises
         `ArenaFullError` while they hold too much for that.
         """
+        assert (device.num_pages, host.num_pages) == (model.num_pages, model.num_host_pages), "cut from these pages"
         self.num_blocks = model.num_blocks
         self.block_size = model.block_size
         self._root = root(model.name)
@@ -69,8 +70,13 @@ class BlockManager:
 
     @property
     def num_used_blocks(self) -> int:
-        """Blocks that sequences hold. With the free ones, it is what this model can have while others hold theirs."""
+        """Blocks that sequences hold."""
         return self._device.num_used
+
+    @property
+    def num_usable_blocks(self) -> int:
+        """Used and free ones: what this model can have while other models hold what they do."""
+        return self.num_used_blocks + self.num_free_blocks
 
     @property
     def free_blocks(self) -> list[int]:

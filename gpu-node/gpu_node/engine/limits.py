@@ -103,7 +103,7 @@ def _memory_refusal(num_prompt_tokens: int, sampling: Sampling, model: LoadedMod
     num_own_blocks = -(-num_slots // model.block_size) - num_shared_blocks
     num_sequences = num_places(sampling)
     num_blocks = num_shared_blocks + num_sequences * num_own_blocks
-    if num_blocks <= model.num_blocks:
+    if num_blocks <= model.max_request_blocks:
         return ""
     who = f"{num_slots} tokens" if num_sequences == 1 else f"{num_sequences} sequences of {num_slots} tokens"
-    return f"{who} need {num_blocks} KV blocks; the engine has {model.num_blocks}"
+    return f"{who} need {num_blocks} KV blocks; the engine has {model.max_request_blocks} for one request"

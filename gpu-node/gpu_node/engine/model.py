@@ -25,6 +25,8 @@ class LoadedModel:
     num_host_blocks: int = 0
     """Likewise in host memory, for what is swapped out."""
     num_host_pages: int = 1
+    max_models: int = 1
+    """That share these pages."""
 
     @property
     def blocks_per_page(self) -> int:
@@ -37,7 +39,12 @@ class LoadedModel:
         return self.num_host_blocks // self.num_host_pages
 
     @property
+    def max_request_blocks(self) -> int:
+        """The most that one request may need: an equal part of the pages, which it gets whatever others reserve."""
+        return self.num_pages // self.max_models * self.blocks_per_page
+
+    @property
     def num_reserved_pages(self) -> int:
         """What one sequence of full length needs: the pages that no other model can keep from this one."""
         num_blocks = -(-self.max_model_len // self.block_size)
-        return min(self.num_pages, -(-num_blocks // self.blocks_per_page))
+        return min(self.num_pages // self.max_models, -(-num_blocks // self.blocks_per_page))

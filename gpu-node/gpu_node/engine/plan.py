@@ -82,6 +82,8 @@ class StepPlan:
     copies: tuple[BlockCopy, ...] = ()
     swaps_out: tuple[BlockSwap, ...] = ()
     swaps_in: tuple[BlockSwap, ...] = ()
+    model: str = ""
+    """Whose step it is; need not be said while an executor has one model only."""
 
     @property
     def is_empty(self) -> bool:

@@ -81,7 +81,7 @@ class Server:
 
     def _load(self, name: str) -> None:
         started_s = self._clock()
-        was_loaded = self._engine.model is not None and self._engine.model.name == name
+        was_loaded = self._engine.is_loaded(name)
         try:
             model = self._engine.load_model(self._config.model(name))
         except KeyError:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import Draw, StepPlan, StepResult
 from gpu_node.executors.counter import uniform
-from gpu_node.executors.executor import ComputedStep, num_kv_blocks
+from gpu_node.executors.executor import ComputedStep
+from gpu_node.executors.sizing import cut
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import TokenLogprob
 
@@ -43,19 +44,16 @@ class PredictedExecutor:
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """A model of the given size with no end-of-sequence token: outputs are as long as requests ask for."""
-        block_size = self._options.block_size
-        block_bytes = block_size * self._token_kv_bytes
-        return LoadedModel(
-            name=spec.name,
-            num_blocks=num_kv_blocks(
-                self._options.kv_cache_bytes, block_bytes, block_size, spec.max_model_len, spec.name
-            ),
-            block_size=block_size,
-            block_bytes=block_bytes,
+        return cut(
+            spec.name,
+            self._options,
+            token_bytes=self._token_kv_bytes,
             max_model_len=spec.max_model_len,
             vocab_size=self._vocab_size,
-            eos_token_ids=frozenset(),
         )
+
+    def unload_model(self, name: str) -> None:
+        """Nothing is kept of a model."""
 
     def submit(self, plan: StepPlan) -> ComputedStep:
         """Predict the duration; each token follows from seed, choice and position alone, so none is fed back."""
