@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "candidates.h"
@@ -25,41 +26,42 @@ class Sampler {
       : row_(row), how_(how), kernels_(kernels), scratch_(scratch), scale_{row.most(), how.temperature, kNoBound} {}
 
   std::int32_t draw() {
-    const double least_by_min_p = how_.min_p > 0.0 ? scale_.most + how_.temperature * std::log(how_.min_p) : kNoBound;
-    const bool has_rank = how_.top_k > 0 || how_.top_p < 1.0;
-    const Candidates candidates = row_.at_least(has_rank ? bound_of_ranked() : least_by_min_p, scratch_);
-    scale_.least = has_rank ? std::max<double>(least_by_min_p, least_by_rank(candidates.logits)) : least_by_min_p;
-    return candidates.token(pick(candidates.logits));
+    if (how_.min_p > 0.0) scale_.least = scale_.most + how_.temperature * std::log(how_.min_p);
+    if (how_.top_k > 0) {
+      const Candidates top = row_.at_least(row_.bound_of_most(how_.top_k, scratch_), scratch_);
+      raise_least(least_of_top_k(top.logits));
+      return top.token(pick(top.logits));
+    }
+    if (how_.top_p < 1.0) raise_least(least_of_nucleus(row_.logits));
+    const Candidates kept = row_.at_least(scale_.least, scratch_);
+    return kept.token(pick(kept.logits));
   }
 
  private:
-  // A bound below which top-k and top-p keep nothing.
-  double bound_of_ranked() {
-    if (how_.top_k > 0) return row_.bound_of_most(static_cast<std::size_t>(how_.top_k), scratch_);
-    // if each of all tokens weighed less than a share of what top-p leaves out, they would together be left out; half
-    // of that share, so that no rounding matters
-    total_ = weigh_chunks(row_.logits, scale_, kernels_, scratch_);
-    const double share = (1.0 - how_.top_p) * total_ / static_cast<double>(row_.logits.size()) / 2.0;
-    return scale_.most + how_.temperature * std::log(share);
+  void raise_least(float least) { scale_.least = std::max<double>(scale_.least, least); }
+
+  float least_of_top_k(std::span<const float> logits) {
+    const auto num_wanted = static_cast<double>(how_.top_k);
+    const float least = cutoff(logits, range_of(logits), count, [&](double) { return num_wanted; }, scratch_);
+    if (how_.top_p >= 1.0) return least;
+    std::vector<float>& top = scratch_.top;
+    top.clear();
+    std::copy_if(logits.begin(), logits.end(), std::back_inserter(top), [&](float logit) { return logit > least; });
+    top.resize(std::min<std::size_t>(how_.top_k, logits.size()), least);  // of equals, as many as make the top k
+    return least_of_nucleus(top);
   }
 
-  float least_by_rank(std::span<const float> candidates) {
-    std::vector<float>& ranked = scratch_.ranked;
-    ranked.assign(candidates.begin(), candidates.end());
-    double whole = total_;
-    if (how_.top_k > 0) {
-      const float least = cutoff(ranked, how_.top_k, count, scratch_.bins);
-      if (how_.top_p >= 1.0) return least;
-      ranked.clear();
-      std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(ranked),
-                   [&](float logit) { return logit > least; });
-      ranked.resize(std::min<std::size_t>(how_.top_k, candidates.size()), least);  // of equals, as many as make top-k
-      whole = weigh_chunks(ranked, scale_, kernels_, scratch_);
-    }
-    const Measure weigh = [&](std::span<const float> logits, double* weights) {
-      kernels_.weigh(logits.data(), static_cast<int>(logits.size()), scale_, weights);
+  // The nucleus lies above what all tokens would have to weigh at most to be left out together. Half of that, so that no
+  // rounding matters.
+  float least_of_nucleus(std::span<const float> logits) {
+    const double share = (1.0 - how_.top_p) / static_cast<double>(logits.size()) / 2.0;
+    const double least = scale_.most + how_.temperature * std::log(share);
+    const Range range{static_cast<float>(scale_.most), static_cast<float>(least)};
+    const Scale all{scale_.most, scale_.temperature, kNoBound};
+    const Measure weigh = [&](std::span<const float> some, double* weights) {
+      kernels_.weigh(some.data(), static_cast<int>(some.size()), all, weights);
     };
-    return cutoff(ranked, how_.top_p * whole, weigh, scratch_.bins);
+    return cutoff(logits, range, weigh, [&](double whole) { return how_.top_p * whole; }, scratch_);
   }
 
   static void count(std::span<const float> logits, double* amounts) { std::fill_n(amounts, logits.size(), 1.0); }
@@ -96,7 +98,6 @@ class Sampler {
   const Kernels& kernels_;
   SamplingScratch& scratch_;
   Scale scale_;
-  double total_ = 0.0;  // weight of the row, where top-p asks for it
 };
 
 }  // namespace

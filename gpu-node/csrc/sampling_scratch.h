@@ -13,7 +13,8 @@ struct SamplingScratch {
   std::vector<float> maxima;               // [chunks]: the largest logit of each
   std::vector<float> candidates;           // logits
   std::vector<std::int32_t> candidate_ids;
-  std::vector<float> ranked;               // some of them, to be put in order
+  std::vector<float> top;                  // the k largest
+  std::vector<float> ranked;               // some logits, to be put in order
   std::vector<std::int32_t> order;
   std::vector<double> bins;
   std::vector<double> sums;                // [chunks]: of weights

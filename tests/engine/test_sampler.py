@@ -84,7 +84,7 @@ LOGITS = torch.tensor([0.1, 0.2, 0.3, 0.4]).log().tolist()
         ({"temperature": 0.5, "top_p": 0.8}, [0, 0, 9 / 25, 16 / 25]),
     ],
 )
-def test_filters_keep_the_likely_tokens(sampling: dict[str, float], expected: list[float]) -> None:
+def test_filters_keep_the_likely_tokens(sampling: dict[str, Any], expected: list[float]) -> None:
     assert shares(LOGITS, **sampling) == pytest.approx(expected, abs=0.03)
 
 
@@ -147,7 +147,7 @@ def test_negative_logits_move_away_from_zero_under_repetition() -> None:
 
 def test_bias_comes_before_penalties_and_penalties_before_temperature() -> None:
     # (1 + 3) / 2 = 2 of token 0, not 1 / 2 + 3 = 3.5; and so less than the 2.5 of token 1
-    biased = {"logit_bias": [(0, 3.0)], "repetition_penalty": 2.0}
+    biased: dict[str, Any] = {"logit_bias": [(0, 3.0)], "repetition_penalty": 2.0}
     assert token([1.0, 2.5], draw(prompt=(0,), **GREEDY, **biased)) == 1
     # (2 - 1) / 0.5 = 2 of token 0, not 2 / 0.5 - 1 = 3
     expected = torch.tensor([2.0, 2.0]).softmax(0).tolist()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,30 +17,11 @@ NOT_DRAWN = -1
 
 Int32s = np.ndarray[Any, np.dtype[np.int32]]
 Float64s = np.ndarray[Any, np.dtype[np.float64]]
-Records = np.ndarray[Any, np.dtype[np.void]]
 
-_DRAW = np.dtype(
-    [
-        ("temperature", np.float64),
-        ("top_p", np.float64),
-        ("min_p", np.float64),
-        ("presence_penalty", np.float64),
-        ("frequency_penalty", np.float64),
-        ("repetition_penalty", np.float64),
-        ("seed", np.uint64),
-        ("position", np.int32),
-        ("choice", np.int32),
-        ("row", np.int32),
-        ("top_k", np.int32),
-        ("num_top", np.int32),
-        ("num_biases", np.int32),
-        ("num_prompt_tokens", np.int32),
-        ("num_output_tokens", np.int32),
-    ],
-    align=True,
-)
-"""DrawInput in draw_input.h."""
-_BIAS = np.dtype([("token_id", np.int32), ("value", np.float64)], align=True)
+_DRAW = struct.Struct("6dQ8i")
+"""DrawInput in draw_input.h, whose fields `_packed` names."""
+_BIAS = struct.Struct("id")
+"""Bias in draw_input.h: token id and what is added to its logit."""
 _SEED_MASK = (1 << 64) - 1
 
 
@@ -67,10 +50,12 @@ class CpuDraws:
 
     first_cell: int
     """Draw i also goes to cell ``first_cell + i``."""
-    draws: Records
-    """[draws]"""
-    biases: Records
-    """Of all draws, one behind the other."""
+    nums_top: Sequence[int]
+    """[draws]: logprobs beside the drawn token's; -1 for none at all."""
+    draws: bytes
+    """[draws] of `_DRAW`."""
+    biases: bytes
+    """Of all draws, one behind the other, `_BIAS`."""
     prior_tokens: Int32s
     """Prompt and output of each draw with penalties, likewise."""
     tokens: Int32s
@@ -86,17 +71,15 @@ class CpuDraws:
     def of(cls, draws: Sequence[CpuDraw], vocab_size: int, first_cell: int = 0) -> CpuDraws:
         """Arrays for ``draws`` from logits of ``vocab_size`` tokens."""
         nums_top = [-1 if draw.num_top is None else min(draw.num_top, vocab_size) for draw in draws]
-        records = [_record(draw, num_top, vocab_size) for draw, num_top in zip(draws, nums_top, strict=True)]
-        biases = [bias for draw in draws for bias in draw.sampling.logit_bias]
-        prior = [ids for draw in draws for ids in (draw.prompt_token_ids, draw.output_token_ids) if ids]
+        priors = [ids for draw in draws for ids in (draw.prompt_token_ids, draw.output_token_ids)]
+        prior_tokens = [np.asarray(ids, dtype=np.int32) for ids in priors if ids]
         num_top_tokens = sum(num_top for num_top in nums_top if num_top > 0)
         return cls(
             first_cell=first_cell,
-            draws=np.array(records, dtype=_DRAW),
-            biases=np.array(biases, dtype=_BIAS),
-            prior_tokens=np.concatenate([np.asarray(ids, np.int32) for ids in prior])
-            if prior
-            else np.empty(0, np.int32),
+            nums_top=nums_top,
+            draws=b"".join(_packed(draw, num_top, vocab_size) for draw, num_top in zip(draws, nums_top, strict=True)),
+            biases=b"".join(_BIAS.pack(*bias) for draw in draws for bias in draw.sampling.logit_bias),
+            prior_tokens=np.concatenate([*prior_tokens, np.empty(0, dtype=np.int32)]),
             tokens=np.empty(len(draws), dtype=np.int32),
             logprobs=np.empty(len(draws), dtype=np.float64),
             top_tokens=np.empty(num_top_tokens, dtype=np.int32),
@@ -106,21 +89,17 @@ class CpuDraws:
     def token_logprobs(self) -> list[TokenLogprob | None]:
         """Of each draw, None where nobody asked or nothing was drawn; after the step."""
         found: list[TokenLogprob | None] = []
-        first = 0
-        top = list(zip(self.top_tokens.tolist(), self.top_logprobs.tolist(), strict=True))
-        for token, logprob, num_top in zip(
-            self.tokens.tolist(), self.logprobs.tolist(), self.draws["num_top"].tolist(), strict=True
-        ):
-            end = first + max(num_top, 0)
-            asked = num_top >= 0 and token != NOT_DRAWN
-            found.append(TokenLogprob(logprob, top[first:end]) if asked else None)
-            first = end
+        top = zip(self.top_tokens.tolist(), self.top_logprobs.tolist(), strict=True)
+        each_draw = zip(self.tokens.tolist(), self.logprobs.tolist(), self.nums_top, strict=True)
+        for token, logprob, num_top in each_draw:
+            own = list(islice(top, max(num_top, 0)))
+            found.append(None if num_top < 0 or token == NOT_DRAWN else TokenLogprob(logprob, own))
         return found
 
 
-def _record(draw: CpuDraw, num_top: int, vocab_size: int) -> tuple[float | int, ...]:
+def _packed(draw: CpuDraw, num_top: int, vocab_size: int) -> bytes:
     sampling = draw.sampling
-    return (
+    return _DRAW.pack(
         sampling.temperature,
         sampling.top_p,
         sampling.min_p,
