@@ -184,7 +184,7 @@ class BlockManager:
         moves: dict[int, int] = {}
         for sequence_id in sequence_ids:
             table = self._tables.pop(sequence_id)
-            blocks = _moved(table.blocks, moves, self._host)
+            blocks = self._host.take_for(table.blocks, moves)
             for block in reversed(table.blocks):
                 self._release(block)
             self._swapped_out[sequence_id] = _Table(blocks, table.prefix, table.num_known)
@@ -203,7 +203,7 @@ class BlockManager:
         moves: dict[int, int] = {}
         for sequence_id in sequence_ids:
             swapped = self._swapped_out.pop(sequence_id)
-            table = _Table(_moved(swapped.blocks, moves, self._device), self._prefixes.root, 0)
+            table = _Table(self._device.take_for(swapped.blocks, moves), self._prefixes.root, 0)
             for block in swapped.blocks:
                 self._host.release(block)
             for token_ids in token_blocks(swapped.prefix):
@@ -251,13 +251,3 @@ class BlockManager:
 
 def _distinct(tables: dict[int, _Table], sequence_ids: Collection[int]) -> set[int]:
     return {block for sequence_id in sequence_ids for block in tables[sequence_id].blocks}
-
-
-def _moved(blocks: Sequence[int], moves: dict[int, int], pool: BlockPool) -> list[int]:
-    """Blocks of ``pool`` in the place of ``blocks``: taken at the first occurrence, shared at the next."""
-    for block in blocks:
-        if block in moves:
-            pool.hold(moves[block])
-        else:
-            moves[block] = pool.take()
-    return [moves[block] for block in blocks]
