@@ -67,10 +67,12 @@ struct AttentionTask {
   float* scratch;
 };
 
+constexpr int padded_head_dim(int head_dim) { return (head_dim + 31) / 32 * 32; }
+
 // Floats of scratch that an attention task needs.
 constexpr std::size_t attention_scratch_floats(int head_dim) {
-  const std::size_t padded = (static_cast<std::size_t>(head_dim) + 15) / 16 * 16;
-  return kMaxQueries * (padded / 2 + kContextTile + padded + 2) + padded / 2 * kKeyColumns + 64;
+  const std::size_t padded = padded_head_dim(head_dim);
+  return kMaxQueries * (padded / 2 + kContextTile + kContextTile / 2 + padded + 2) + padded / 2 * kKeyColumns + 64;
 }
 
 constexpr int kChunkLogits = 128;  // logits that drawing a token looks at together

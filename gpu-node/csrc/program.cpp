@@ -26,7 +26,7 @@ int Program::add_buffer(RowKind rows, Type type, int num_columns) {
 }
 
 int Program::add_weight(const float* weight, int num_outputs, int num_inputs, bool halves) {
-  weights_.push_back(pack_weight(weight, num_outputs, num_inputs, halves, kernels_));
+  weights_.push_back(pack_weight(weight, num_outputs, num_inputs, halves, kernels_, pool_));
   return static_cast<int>(weights_.size()) - 1;
 }
 

@@ -51,6 +51,7 @@ class Program {
   Cache cache_;
   Memory cells_;  // of drawn tokens; first of all 0, as a cell is whose token could not be drawn
   std::vector<Buffer> buffers_;
+  Pool pool_;
   std::deque<PackedWeight> weights_;  // operators keep references
   std::vector<Memory> constants_;
   std::vector<std::unique_ptr<Operator>> operators_;

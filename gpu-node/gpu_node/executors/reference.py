@@ -74,7 +74,9 @@ class ReferenceExecutor:
         model = model_of(plan.model, self._models)
         with torch.inference_mode():
             _move_blocks(model, plan)
-            drawn = _draw(model.feedback, plan.sequences, self.logits(plan.sequences, plan.model))
+            drawn: dict[int, Drawn | None] = {}
+            if plan.sequences:  # else it only moves blocks
+                drawn = _draw(model.feedback, plan.sequences, self.logits(plan.sequences, plan.model))
         tokens = {sequence_id: each.token_id for sequence_id, each in drawn.items() if each is not None}
         model.feedback.remember({sequence_id: tokens.get(sequence_id, 0) for sequence_id in drawn})
         result = StepResult(
