@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 
 namespace treadle {
-
-constexpr double kNoBound = -std::numeric_limits<double>::infinity();
 
 bool survey(std::span<const float> logits, const Kernels& kernels, SamplingScratch& scratch, SurveyedRow& row) {
   scratch.maxima.resize((logits.size() + kChunkLogits - 1) / kChunkLogits);

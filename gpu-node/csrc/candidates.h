@@ -1,12 +1,15 @@
 // The few tokens of a row that a filter can leave, found without putting the row in order.
 #pragma once
 
+#include <limits>
 #include <span>
 
 #include "kernels.h"
 #include "sampling_scratch.h"
 
 namespace treadle {
+
+inline constexpr double kNoBound = -std::numeric_limits<double>::infinity();
 
 // Some logits of a row, in the order of their tokens.
 struct Candidates {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "candidates.h"
@@ -15,7 +14,7 @@ void write_logprobs(std::span<const float> logits, std::int32_t token, const Ker
                     std::span<double> top_logprobs) {
   SurveyedRow row;
   survey(logits, kernels, scratch, row);
-  const Scale scale{row.most(), 1.0, -std::numeric_limits<double>::infinity()};
+  const Scale scale{row.most(), 1.0, kNoBound};
   const double log_of_whole = scale.most + std::log(weigh_chunks(logits, scale, kernels, scratch));
   logprob = logits[token] - log_of_whole;
   if (top_tokens.empty()) return;

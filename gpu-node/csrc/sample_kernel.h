@@ -31,7 +31,6 @@ TREADLE_INLINE Doubles exponential_of_negative(Doubles x) {
   return x > kLeast ? sum * bit_cast<Doubles>(exponent << 52) : Doubles{};
 }
 
-// Weights of `Doubles` logits; `scale` is explained in kernels.h.
 TREADLE_INLINE Doubles weights_of(NarrowFloats logits, const Scale& scale) {
   const Doubles wide = __builtin_convertvector(logits, Doubles);
   const Doubles weights = exponential_of_negative((wide - scale.most) / scale.temperature);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <limits>
 
 #include "candidates.h"
 #include "counter.h"
@@ -11,8 +10,6 @@
 
 namespace treadle {
 namespace {
-
-constexpr double kNoBound = -std::numeric_limits<double>::infinity();
 
 std::span<const float> chunk_of(std::span<const float> logits, std::size_t chunk) {
   const std::size_t first = chunk * kChunkLogits;

@@ -51,7 +51,7 @@ def lower(
     *,
     fuse: bool = True,
 ) -> None:
-    """Translate ``program`` into an empty ``device_program``; the last operator draws the most likely tokens."""
+    """Translate ``program`` into an empty ``device_program``; the last operator draws the tokens."""
     lowering = _Lowering(program, weights, device_program, max_positions, fuse=fuse)
     index = 0
     while index < len(program.operators):

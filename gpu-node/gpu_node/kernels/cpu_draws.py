@@ -72,7 +72,7 @@ class CpuDraws:
         """Arrays for ``draws`` from logits of ``vocab_size`` tokens."""
         nums_top = [-1 if draw.num_top is None else min(draw.num_top, vocab_size) for draw in draws]
         priors = [ids for draw in draws for ids in (draw.prompt_token_ids, draw.output_token_ids)]
-        prior_tokens = [np.asarray(ids, dtype=np.int32) for ids in priors if ids]
+        prior_tokens = [np.asarray(ids, dtype=np.int32) for ids in priors if len(ids)]
         num_top_tokens = sum(num_top for num_top in nums_top if num_top > 0)
         return cls(
             first_cell=first_cell,
