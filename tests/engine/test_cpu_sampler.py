@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from gpu_node.engine.plan import Draw
-from gpu_node.executors.penalties import has_penalties
 from gpu_node.executors.sampler import sample
 from gpu_node.kernels import cpu
 from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuStep, Limits, Rows, Type
@@ -59,7 +58,7 @@ def step(cases: Sequence[Case], vocab_size: int) -> CpuStep:
     ones = np.ones(len(cases), dtype=np.int32)
     draws = []
     for row, (_, draw, output) in enumerate(cases):
-        prior = (draw.prompt_token_ids, output) if has_penalties(draw.sampling) else ((), ())
+        prior = (draw.prompt_token_ids, output) if draw.sampling.has_penalties else ((), ())
         draws.append(CpuDraw(row, draw.sampling, draw.position, draw.choice, draw.num_top, *prior))
     return CpuStep(
         starts=ones * 0,

@@ -100,5 +100,6 @@ def test_the_model_can_change_while_steps_of_forgotten_requests_are_in_flight(ti
     engine.reset()
     assert engine.has_work
     assert engine.load_model(ModelSpec(name="other", source=str(tiny_path), max_model_len=tiny.CONTEXT)).name == "other"
+    assert engine.step(0.0) == []
     assert not engine.has_work
     engine.check()

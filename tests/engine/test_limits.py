@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_node.engine.limits import MAX_BIASES, refusal
+from shared.config import EngineOptions
 from tests.engine.bookkeeping import model, payload
 
 
@@ -38,7 +39,7 @@ from tests.engine.bookkeeping import model, payload
     ],
 )
 def test_numbers_that_no_draw_can_have_are_refused(sampling: dict[str, Any], text: str) -> None:
-    assert refusal(payload("a", [1, 2], **sampling), model()) == text
+    assert refusal(payload("a", [1, 2], **sampling), model(), EngineOptions()) == text
 
 
 @pytest.mark.parametrize(
@@ -52,4 +53,4 @@ def test_numbers_that_no_draw_can_have_are_refused(sampling: dict[str, Any], tex
     ],
 )
 def test_the_last_numbers_inside_the_limits_are_taken(sampling: dict[str, Any]) -> None:
-    assert refusal(payload("a", [1, 2], **sampling), model()) == ""
+    assert refusal(payload("a", [1, 2], **sampling), model(), EngineOptions()) == ""

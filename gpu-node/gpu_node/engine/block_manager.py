@@ -18,7 +18,7 @@ from gpu_node.engine.arena import PageArena
 from gpu_node.engine.block_pool import BlockPool
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import BlockCopy, BlockSwap
-from gpu_node.engine.prefix import Digest, Prefix, PrefixCache, chained_digest, root, token_blocks
+from gpu_node.engine.prefix import Digest, Prefix, PrefixCache, chained_digest, token_blocks
 
 
 @dataclass(slots=True)
@@ -42,9 +42,7 @@ class BlockManager:
         assert (device.num_pages, host.num_pages) == (model.num_pages, model.num_host_pages), "cut from these pages"
         self.num_blocks = model.num_blocks
         self.block_size = model.block_size
-        self._root = root(model.name)
-        self._digest = digest
-        self._prefixes = PrefixCache()
+        self._prefixes = PrefixCache(model.name, digest)
         self._tables: dict[int, _Table] = {}
         self._swapped_out: dict[int, _Table] = {}  # their blocks are the host's
         self._device = BlockPool(device, model.blocks_per_page, model.num_reserved_pages, self._prefixes.forget)
@@ -97,15 +95,7 @@ class BlockManager:
 
         The last token is always computed, because its logits are wanted. Changes nothing.
         """
-        blocks: list[int] = []
-        prefix = self._root
-        for end in range(self.block_size, len(token_ids), self.block_size):
-            prefix = self._extend(prefix, tuple(token_ids[end - self.block_size : end]))
-            block = self._prefixes.find(prefix)
-            if block is None:
-                break
-            blocks.append(block)
-        return blocks
+        return self._prefixes.match(token_ids, self.block_size)
 
     # --- the life of a sequence ---------------------------------------------------------------------------------------
 
@@ -115,7 +105,7 @@ class BlockManager:
         blocks = self.match(token_ids)
         for block in blocks:
             self._device.hold(block)
-        prefix = self._prefixes.prefix_of(blocks[-1]) if blocks else self._root
+        prefix = self._prefixes.prefix_of(blocks[-1]) if blocks else self._prefixes.root
         assert prefix is not None
         self._tables[sequence_id] = _Table(blocks, prefix, len(blocks))
         return len(blocks) * self.block_size
@@ -194,7 +184,7 @@ class BlockManager:
         moves: dict[int, int] = {}
         for sequence_id in sequence_ids:
             table = self._tables.pop(sequence_id)
-            blocks = _moved(table.blocks, moves, self._host)
+            blocks = self._host.take_for(table.blocks, moves)
             for block in reversed(table.blocks):
                 self._release(block)
             self._swapped_out[sequence_id] = _Table(blocks, table.prefix, table.num_known)
@@ -213,7 +203,7 @@ class BlockManager:
         moves: dict[int, int] = {}
         for sequence_id in sequence_ids:
             swapped = self._swapped_out.pop(sequence_id)
-            table = _Table(_moved(swapped.blocks, moves, self._device), self._root, 0)
+            table = _Table(self._device.take_for(swapped.blocks, moves), self._prefixes.root, 0)
             for block in swapped.blocks:
                 self._host.release(block)
             for token_ids in token_blocks(swapped.prefix):
@@ -249,12 +239,9 @@ class BlockManager:
     def _num_blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
-    def _extend(self, parent: Prefix, token_ids: tuple[int, ...]) -> Prefix:
-        return Prefix(parent, token_ids, self._digest(parent.digest, token_ids))
-
     def _offer(self, table: _Table, token_ids: tuple[int, ...]) -> None:
         """One more block of a table is full and computed."""
-        prefix = self._extend(table.prefix, token_ids)
+        prefix = self._prefixes.extend(table.prefix, token_ids)
         table.prefix = self._prefixes.offer(table.blocks[table.num_known], prefix)
         table.num_known += 1
 
@@ -264,13 +251,3 @@ class BlockManager:
 
 def _distinct(tables: dict[int, _Table], sequence_ids: Collection[int]) -> set[int]:
     return {block for sequence_id in sequence_ids for block in tables[sequence_id].blocks}
-
-
-def _moved(blocks: Sequence[int], moves: dict[int, int], pool: BlockPool) -> list[int]:
-    """Blocks of ``pool`` in the place of ``blocks``: taken at the first occurrence, shared at the next."""
-    for block in blocks:
-        if block in moves:
-            pool.hold(moves[block])
-        else:
-            moves[block] = pool.take()
-    return [moves[block] for block in blocks]

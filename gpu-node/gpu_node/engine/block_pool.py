@@ -7,7 +7,7 @@ its content is cached, and is given up only when blocks without content are at t
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gpu_node.engine.arena import PageArena
 
@@ -90,6 +90,15 @@ class BlockPool:
             self._forget(block)
         self._begin(block)
         return block
+
+    def take_for(self, others: Sequence[int], moves: dict[int, int]) -> list[int]:
+        """A table of blocks in the place of others': taken at their first occurrence in ``moves``, then shared."""
+        for other in others:
+            if other in moves:
+                self.hold(moves[other])
+            else:
+                moves[other] = self.take()
+        return [moves[other] for other in others]
 
     def hold(self, block: int) -> None:
         """One more reference to a block that is held or kept."""

@@ -35,13 +35,13 @@ class _Resident:
 
 @dataclass(frozen=True, slots=True)
 class _InFlight:
-    """A step that was submitted."""
+    """A step in the executor's queue."""
 
     scheduler: Scheduler
     plan: StepPlan
     pending: PendingStep
     follows: bool
-    """The engine had work ever since the step before was submitted."""
+    """There has been work since the step before it."""
 
 
 class Engine:

@@ -7,7 +7,7 @@ A digest finds a candidate fast, and names a prefix between nodes; equality is a
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -59,9 +59,11 @@ def token_blocks(prefix: Prefix) -> list[tuple[int, ...]]:
 
 
 class PrefixCache:
-    """Which block holds which prefix, and where a prefix is found again. A prefix has one block at most."""
+    """Which block holds which prefix of a model, and where it is found again. A prefix has one block at most."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str, digest: Digest = chained_digest) -> None:
+        self.root = root(model)
+        self._digest = digest
         self._prefixes: dict[int, Prefix] = {}
         self._blocks: dict[bytes, int] = {}
 
@@ -72,10 +74,21 @@ class PrefixCache:
         """The prefix that ends in ``block``; None if it is offered to nobody."""
         return self._prefixes.get(block)
 
-    def find(self, prefix: Prefix) -> int | None:
-        """The block in which ``prefix`` ends."""
-        block = self._blocks.get(prefix.digest)
-        return block if block is not None and is_same(self._prefixes[block], prefix) else None
+    def extend(self, parent: Prefix, token_ids: tuple[int, ...]) -> Prefix:
+        """``parent`` and one more block."""
+        return Prefix(parent, token_ids, self._digest(parent.digest, token_ids))
+
+    def match(self, token_ids: Sequence[int], block_size: int) -> list[int]:
+        """Blocks that hold the longest prefix of ``token_ids`` that is there, short of its last token."""
+        blocks: list[int] = []
+        prefix = self.root
+        for end in range(block_size, len(token_ids), block_size):
+            prefix = self.extend(prefix, tuple(token_ids[end - block_size : end]))
+            block = self._blocks.get(prefix.digest)
+            if block is None or not is_same(self._prefixes[block], prefix):
+                break
+            blocks.append(block)
+        return blocks
 
     def offer(self, block: int, prefix: Prefix) -> Prefix:
         """Let ``prefix`` be found in ``block``; the prefix to go on from.

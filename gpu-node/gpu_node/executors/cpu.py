@@ -16,7 +16,6 @@ from gpu_node.executors.cells import Cells
 from gpu_node.executors.cpu_lowering import UnsupportedOperatorError, lower
 from gpu_node.executors.executor import model_of
 from gpu_node.executors.feedback import Feedback
-from gpu_node.executors.penalties import has_penalties
 from gpu_node.executors.sampler import NOT_FINITE
 from gpu_node.executors.sizing import device_paging, host_paging, loaded_model
 from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, CpuStep, Float32s, Int32s, Limits
@@ -157,7 +156,7 @@ def _draws(feedback: Feedback, sequences: Sequence[ScheduledSequence]) -> list[C
         for draw in part.draws:
             prompt: Sequence[int] = ()
             output: Sequence[int] = ()
-            if has_penalties(draw.sampling):
+            if draw.sampling.has_penalties:
                 prompt, output = draw.prompt_token_ids, feedback.output(part, draw)
             draws.append(CpuDraw(row, draw.sampling, draw.position, draw.choice, draw.num_top, prompt, output))
     return draws

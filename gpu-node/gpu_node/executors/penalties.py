@@ -8,12 +8,6 @@ from collections.abc import Sequence
 import torch
 
 from gpu_node.engine.plan import Draw
-from shared.messages import Sampling
-
-
-def has_penalties(sampling: Sampling) -> bool:
-    """Whether the tokens so far change the logits."""
-    return sampling.presence_penalty != 0.0 or sampling.frequency_penalty != 0.0 or sampling.repetition_penalty != 1.0
 
 
 def adjusted_logits(logits: torch.Tensor, draw: Draw, output_token_ids: Sequence[int]) -> torch.Tensor:
@@ -24,12 +18,12 @@ def adjusted_logits(logits: torch.Tensor, draw: Draw, output_token_ids: Sequence
     output has; frequency (times the token's occurrences) and presence are taken off, of tokens that the output has.
     """
     sampling = draw.sampling
-    if not sampling.logit_bias and not has_penalties(sampling):
+    if not sampling.logit_bias and not sampling.has_penalties:
         return logits
     adjusted = logits.clone()
     for token, bias in sampling.logit_bias:
         adjusted[token] = float(adjusted[token]) + bias
-    if has_penalties(sampling):
+    if sampling.has_penalties:
         counts = Counter(output_token_ids)
         for token in counts.keys() | set(draw.prompt_token_ids):
             logit = float(adjusted[token])

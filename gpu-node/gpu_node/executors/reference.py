@@ -15,7 +15,6 @@ from gpu_node.engine.plan import ScheduledSequence, StepPlan, StepResult
 from gpu_node.executors.executor import ComputedStep, model_of
 from gpu_node.executors.feedback import Feedback
 from gpu_node.executors.interpreter import Device, StepInputs, run_program
-from gpu_node.executors.penalties import has_penalties
 from gpu_node.executors.sampler import NOT_FINITE, Drawn, sample
 from gpu_node.executors.sizing import loaded_model
 from gpu_node.graph.program import Program
@@ -108,7 +107,7 @@ def _draw(feedback: Feedback, sequences: Sequence[ScheduledSequence], logits: to
     drawn = {}
     for part, row in zip((part for part in sequences if part.draws), logits, strict=True):
         for draw in part.draws:
-            output = feedback.output(part, draw) if has_penalties(draw.sampling) else ()
+            output = feedback.output(part, draw) if draw.sampling.has_penalties else ()
             drawn[draw.sequence_id] = sample(row, draw, output)
     return drawn
 
