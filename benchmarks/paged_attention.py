@@ -84,8 +84,7 @@ class Case:
 
 
 class Numbers:
-    """Queries [batch, rows, heads, head_dim], keys and values [batch, context, kv_heads, head_dim], float32 that
-    bfloat16 holds."""
+    """Queries [batch, rows, heads, head_dim], keys and values [batch, context, kv_heads, head_dim], bfloat16."""
 
     def __init__(self, case: Case) -> None:
         heads = case.heads
@@ -95,14 +94,15 @@ class Numbers:
 
 
 def _random(*shape: int) -> torch.Tensor:
-    return torch.randn(shape).bfloat16().float()
+    return torch.empty(shape, dtype=torch.bfloat16).normal_()
 
 
 class Ours:
     """A program of one attention a layer behind the write of the step's keys and values, as in a model."""
 
     def __init__(self, device: CpuDevice, case: Case, numbers: Numbers) -> None:
-        heads, num_blocks = case.heads, case.batch * -(-case.context // BLOCK_SIZE)
+        assert case.context % BLOCK_SIZE == 0, "every block is full"
+        heads, num_blocks = case.heads, case.batch * case.context // BLOCK_SIZE
         self._device, self._case = device, case
         max_rows = max(case.batch * case.num_rows, FILL_BLOCKS * BLOCK_SIZE)
         self.program = CpuProgram(
@@ -134,10 +134,8 @@ class Ours:
 
     def _fill(self, numbers: Numbers) -> None:
         """Write all keys and values, each block as a sequence of its own: so its rows attend to next to nothing."""
-        num_padded = self._tables.shape[1] * BLOCK_SIZE
         shape = (-1, BLOCK_SIZE, *numbers.k.shape[2:])
-        padding = (0, 0, 0, 0, 0, num_padded - self._case.context)
-        k, v = (torch.nn.functional.pad(values, padding).reshape(shape) for values in (numbers.k, numbers.v))
+        k, v = numbers.k.reshape(shape), numbers.v.reshape(shape)
         blocks = self._tables.reshape(-1, 1)
         for start in range(0, len(blocks), FILL_BLOCKS):
             some = slice(start, start + FILL_BLOCKS)
@@ -178,14 +176,12 @@ def _step(starts: Sequence[int], num_rows: Sequence[int], tables: Int32s) -> Cpu
 
 def torch_ways(case: Case, numbers: Numbers) -> dict[str, Callable[[], torch.Tensor]]:
     """All layers once, result [batch, rows, heads, head_dim] of the last: each way to share KV heads."""
-    q = numbers.q.transpose(1, 2).bfloat16().contiguous()
-    k, v = (values.transpose(1, 2).bfloat16().contiguous() for values in (numbers.k, numbers.v))
-    layers = [(k.clone(), v.clone()) for _ in range(case.num_copies)]
-    is_decode = case.num_rows == 1
+    q, k, v = (values.transpose(1, 2).contiguous() for values in (numbers.q, numbers.k, numbers.v))
+    layers = [(k, v), *((k.clone(), v.clone()) for _ in range(case.num_copies - 1))]
 
     def grouped() -> torch.Tensor:
         for keys, values in layers:
-            out = scaled_dot_product_attention(q, keys, values, is_causal=not is_decode, enable_gqa=True)
+            out = scaled_dot_product_attention(q, keys, values, is_causal=case.num_rows > 1, enable_gqa=True)
         return out.transpose(1, 2)
 
     def as_rows() -> torch.Tensor:
@@ -195,7 +191,17 @@ def torch_ways(case: Case, numbers: Numbers) -> dict[str, Callable[[], torch.Ten
             out = scaled_dot_product_attention(q.view(shape), keys, values)
         return out.reshape(q.shape).transpose(1, 2)
 
-    return {"grouped": grouped, "as_rows": as_rows} if is_decode else {"grouped": grouped}
+    def repeated() -> torch.Tensor:
+        """A copy of its KV head for each query head, made before the time is taken."""
+        for keys, values in wide:
+            out = scaled_dot_product_attention(q, keys, values, is_causal=True)
+        return out.transpose(1, 2)
+
+    if case.num_rows == 1:
+        return {"grouped": grouped, "as_rows": as_rows}
+    num_shared = case.heads.num_heads // case.heads.num_kv_heads
+    wide = [tuple(kv.repeat_interleave(num_shared, dim=1) for kv in layer) for layer in layers]
+    return {"grouped": grouped, "repeated": repeated}
 
 
 def seconds(work: Callable[[], object]) -> float:
