@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from engine_vs_vllm_plot import plot
+from engine_vs_vllm_plot import check_installed, plot
 from hf_export import export_model
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -44,7 +44,7 @@ _TREADLE = (sys.executable, "-c", "from cli.main import main; main()")
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """How an engine is started on a point: ``command`` with the point behind it."""
+    """How an engine is started: its command, to which the point is added, and its whole environment."""
 
     engine: str
     command: tuple[str, ...]
@@ -90,7 +90,6 @@ def preloads(peer: Path) -> dict[str, str | None]:
 
 def run(starter: Starter, point: str, timeout_s: float) -> Run:
     """Start an engine, wait for it, and leave none of its processes behind."""
-    # point last: both commands take it there
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             [*starter.command, point],
@@ -113,6 +112,11 @@ def run(starter: Starter, point: str, timeout_s: float) -> Run:
             return Run(starter.engine, point, lines[-1]["output_tokens_per_s"], lines)
         last = "".join(errors.readlines()[-20:])
         return Run(starter.engine, point, error=f"{failure or 'nothing was printed'}\n{last}")
+
+
+def outcome(done: Run) -> str:
+    """In words."""
+    return done.error if done.output_tokens_per_s is None else f"{done.output_tokens_per_s:.1f} output tokens/s"
 
 
 def end_session(process: subprocess.Popen[bytes]) -> None:
@@ -167,7 +171,7 @@ def compare(arguments: argparse.Namespace, points: list[str], model: Path) -> di
                 for starter in engines:
                     progress.update(task, description=f"round {number + 1}, {point}: {starter.engine}")
                     done = run(starter, point, arguments.timeout_s)
-                    progress.console.print(f"{point} {done.engine}: {done.output_tokens_per_s or done.error}")
+                    progress.console.print(f"{point} {done.engine}: {outcome(done)}", markup=False, highlight=False)
                     runs.append(done)
                     results["points"], results["runs"] = medians(points, runs), [asdict(one) for one in runs]
                     if arguments.json:
@@ -191,8 +195,14 @@ def main() -> int:
         parser.error(f"{arguments.peer} is no virtual environment; benchmarks/peer.sh makes one")
     try:
         points = [str(point) for point in parse_points(arguments.points)]
+        if arguments.json:
+            save({}, arguments.json)
+        if arguments.plot:
+            check_installed()
     except PointError as error:
         parser.error(str(error))
+    except OSError as error:
+        parser.error(f"{arguments.json} cannot be written: {error.strerror}")
     with tempfile.TemporaryDirectory(prefix="treadle-peer-") as folder:
         export_model(checked_path(load_config().models[0]), Path(folder))
         results = compare(arguments, points, Path(folder))

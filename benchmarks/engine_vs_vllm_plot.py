@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 LABELS = {"treadle": "Treadle", "vllm": "vLLM, as it comes", "vllm-tuned": "vLLM, at its best"}
 COLOURS = {"treadle": "#3a7d5c", "vllm": "#c9c9c9", "vllm-tuned": "#8d8d8d"}
-INSTALL = "drawing needs matplotlib: python -m pip install --group bench"
+
+
+def check_installed() -> None:
+    """`SystemExit` with what to install where matplotlib is not there."""
+    if find_spec("matplotlib") is None:
+        raise SystemExit("drawing needs matplotlib: python -m pip install --group bench")
 
 
 def plot(results: dict[str, Any], file: Path) -> None:
-    """A group of bars a point, output tokens a second; above ours, its ratio to the better of the peer's two.
+    """A group of bars a point, output tokens a second; above ours, its ratio to the better of the peer's two."""
+    check_installed()
+    from matplotlib.figure import Figure
 
-    `SystemExit` with what to install where matplotlib is not there.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise SystemExit(INSTALL) from error
     points = results["points"]
-    figure = Figure(figsize=(1.5 + 2 * len(points), 4.2), layout="constrained")
+    figure = Figure(figsize=(max(6.0, 1.5 + 2 * len(points)), 4.2), layout="constrained")
     axes = figure.add_subplot()
     width = 0.8 / len(LABELS)
     for number, (engine, label) in enumerate(LABELS.items()):
@@ -37,7 +39,9 @@ def plot(results: dict[str, Any], file: Path) -> None:
     axes.set_xticks(range(len(points)), [point["point"].replace("x", " × ") for point in points])
     axes.set_xlabel("requests × prompt tokens × output tokens")
     axes.set_ylabel("output tokens a second")
-    axes.set_title(f"{results['model']}, bfloat16, {results['num_threads']} cores; medians of {results['num_rounds']}")
+    rounds = results["num_rounds"]
+    turns = f"medians of {rounds} rounds in turn" if rounds > 1 else "one round"
+    axes.set_title(f"{results['model']}, bfloat16, {results['num_threads']} cores; {turns}", fontsize=10)
     axes.margins(y=0.15)
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)

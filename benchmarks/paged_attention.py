@@ -19,82 +19,22 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
+from attention_case import SHAPES, Case, Numbers
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_node.bench.rates import kernels_flops_per_s, onednn_flops_per_s, read_bytes_per_s
 from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, CpuStep, Int32s, Limits, Rows, Type, View
 
 BLOCK_SIZE = 16
-COLD_BYTES = 128 << 20  # more than any cache holds
 FILL_BLOCKS = 64  # blocks that one step writes
 TOLERANCE = 2e-2  # both round to bfloat16 on the way
-BFLOAT16_BYTES = 2
 
 DECODE_CONTEXTS = (256, 1024, 4096)
 DECODE_BATCHES = (1, 8, 64)
 PREFILL_TOKENS = (128, 512, 1024, 2048)
-
-
-@dataclass(frozen=True, slots=True)
-class Heads:
-    """The attention of a model."""
-
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-
-    @property
-    def token_bytes(self) -> int:
-        """Keys and values of a token in one layer."""
-        return 2 * self.num_kv_heads * self.head_dim * BFLOAT16_BYTES
-
-
-SHAPES: Mapping[str, Heads] = {"smollm2": Heads(9, 3, 64), "llama3": Heads(32, 8, 128)}
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """Sequences of equal length; of each, the last ``num_rows`` tokens attend to all before them and themselves."""
-
-    heads: Heads
-    batch: int
-    context: int
-    num_rows: int
-
-    @property
-    def num_copies(self) -> int:
-        """Layers, each with keys and values of its own."""
-        return max(1, -(-COLD_BYTES // self.kv_bytes))
-
-    @property
-    def kv_bytes(self) -> int:
-        """Of one layer."""
-        return self.batch * self.context * self.heads.token_bytes
-
-    @property
-    def flops(self) -> int:
-        """Of one layer: a product with a key and one with a value for each head, row and token that it sees."""
-        start = self.context - self.num_rows
-        attended = (start + 1 + self.context) * self.num_rows // 2
-        return 4 * self.batch * attended * self.heads.num_heads * self.heads.head_dim
-
-
-class Numbers:
-    """Queries [batch, rows, heads, head_dim], keys and values [batch, context, kv_heads, head_dim], bfloat16."""
-
-    def __init__(self, case: Case) -> None:
-        heads = case.heads
-        self.q = _random(case.batch, case.num_rows, heads.num_heads, heads.head_dim)
-        self.k = _random(case.batch, case.context, heads.num_kv_heads, heads.head_dim)
-        self.v = _random(case.batch, case.context, heads.num_kv_heads, heads.head_dim)
-
-
-def _random(*shape: int) -> torch.Tensor:
-    return torch.empty(shape, dtype=torch.bfloat16).normal_()
 
 
 class Ours:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +111,8 @@ def _results(config: ClusterConfig, arguments: Sequence[str], num_rows: int, *, 
         disable=not console.is_terminal,
     )
     task = progress.add_task("starting", total=num_rows)
-    with progress:
-        for line in lines_of(config, arguments):
+    with progress, closing(lines_of(config, arguments)) as lines:
+        for line in lines:
             if isinstance(line, Doing):
                 progress.update(task, description=line.doing, advance=line.num_rows)
                 continue

@@ -1,12 +1,11 @@
-"""The benchmark process of `treadle bench engine`, which keeps tensors out of the command line: what it says, line by
-line."""
+"""The benchmark process of `treadle bench engine`, line by line. It keeps tensors out of the command line."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from cli.config_yaml import process_yaml
@@ -19,10 +18,10 @@ END_TIMEOUT_S = 30.0  # after its last line, or when it is told to end: a step o
 _LAST_LINES = 5
 
 
-def lines_of(config: ClusterConfig, arguments: Sequence[str]) -> Iterator[Machine | Progress | PointResult]:
+def lines_of(config: ClusterConfig, arguments: Sequence[str]) -> Generator[Machine | Progress | PointResult]:
     """Run ``python -m gpu_node.bench`` on the first node and model of ``config``.
 
-    `CliError` for what the user can put right, `ClusterError` when the process dies. It ends with the iterator.
+    `CliError` for what the user can put right, `ClusterError` when the process dies. Close the generator to end it.
     """
     with tempfile.TemporaryDirectory(prefix="treadle-bench-") as folder:
         file, errors = Path(folder, "cluster.yaml"), Path(folder, "stderr")

@@ -77,3 +77,11 @@ def test_what_is_wrong_is_said(model: str) -> None:
         assert result.exit_code == 2, result.output
         assert words in result.stderr, result.output
         assert result.stdout == ""
+
+
+def test_a_process_that_dies_is_told_with_its_last_words(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TREADLE_CPU_LIBRARY", "/nowhere/kernels.so")
+    result = run("--model", model, "--points", "1x2x3", "--threads", "1", "--kv-gib", "1")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: the benchmark process ended with status 1:\n")
+    assert "OSError: /nowhere/kernels.so" in result.stderr
