@@ -26,7 +26,7 @@ from attention_case import SHAPES, Case, Numbers
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_node.bench.rates import kernels_flops_per_s, onednn_flops_per_s, read_bytes_per_s
-from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, CpuStep, Int32s, Limits, Rows, Type, View
+from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, CpuStep, Int32s, Limits, Rows, Type, View
 
 BLOCK_SIZE = 16
 FILL_BLOCKS = 64  # blocks that one step writes
@@ -45,10 +45,14 @@ class Ours:
         heads, num_blocks = case.heads, case.batch * case.context // BLOCK_SIZE
         self._device, self._case = device, case
         max_rows = max(case.batch * case.num_rows, FILL_BLOCKS * BLOCK_SIZE)
+        cache = CacheShape(case.num_copies, num_blocks, BLOCK_SIZE, heads.num_kv_heads, heads.head_dim)
+        self._arena = CpuArena(1, num_blocks * cache.block_bytes)
         self.program = CpuProgram(
             Limits(max_rows, max_rows, case.context, 1),
-            CacheShape(case.num_copies, num_blocks, BLOCK_SIZE, heads.num_kv_heads, heads.head_dim),
+            cache,
             heads.num_heads // heads.num_kv_heads,
+            arena=self._arena,
+            host=self._arena,  # nothing is swapped
         )
         columns = [heads.num_heads * heads.head_dim, *[heads.num_kv_heads * heads.head_dim] * 2]
         self._q, self._k, self._v = (self.program.buffer(Rows.TOKENS, Type.FLOAT32, number) for number in columns)
@@ -91,6 +95,11 @@ class Ours:
         """All layers once."""
         self._run(self._step)
 
+    def close(self) -> None:
+        """Free its memory."""
+        self.program.close()
+        self._arena.close()
+
     def result(self) -> torch.Tensor:
         """[batch, rows, heads, head_dim], of the last layer."""
         case = self._case
@@ -109,7 +118,6 @@ def _step(starts: Sequence[int], num_rows: Sequence[int], tables: Int32s) -> Cpu
         token_ids=np.zeros(sum(num_rows), dtype=np.int32),
         draw_rows=none,
         copies=none.reshape(0, 2),
-        tokens=none,
         logits=None,
     )
 
@@ -166,7 +174,7 @@ def measure(device: CpuDevice, case: Case, num_tries: int) -> dict[str, float | 
             for name, call in calls.items():
                 tries[name].append(seconds(call) / case.num_copies)
     finally:
-        ours.program.close()
+        ours.close()
     found = {name: statistics.median(times) for name, times in tries.items()}
     best = min(ways, key=lambda name: found[name])
     return {"ours_s": found["ours"], "torch_s": found[best], "torch_way": best}

@@ -13,7 +13,7 @@ namespace treadle::TREADLE_LEVEL {
 constexpr int kKeyVectors = kKeyColumns / kLanes;
 constexpr int kTilePanels = kContextTile / kKeyColumns;
 constexpr int kFewQueries = TREADLE_DOT ? 6 : 1;  // whose products with all panels of a tile fit into the registers
-constexpr int kLineNumbers = 64 / sizeof(Bf16);  // in a line of the processor's cache
+constexpr int kLineNumbers = kLineBytes / sizeof(Bf16);
 constexpr int kMaxFetchNumbers = 64 * kLineNumbers;
 constexpr int kValueVectors = TREADLE_DOT ? 4 : 2;
 constexpr int kValueRows = TREADLE_DOT ? 5 : 4;
@@ -42,7 +42,7 @@ struct Attention {
   }
 
   const Bf16* block(int position) const {
-    return task.cache.data + task.block_table[position / task.cache.block_size] * task.cache.block_stride;
+    return task.cache.data + std::ptrdiff_t{task.block_lines[position / task.cache.block_size]} * kLineNumbers;
   }
 
   void begin() {
@@ -181,8 +181,12 @@ struct Attention {
   void add_values(int tile, int end) {
     const int head_dim = task.cache.head_dim, block_size = task.cache.block_size;
     const int num_positions = end - tile < kContextTile ? end - tile : kContextTile;
-    for (int t = 0; t < num_positions; ++t)
-      values[t] = block(tile + t) + task.cache.value_offset + (tile + t) % block_size * head_dim;
+    for (int t = 0; t < num_positions;) {
+      const int slot = (tile + t) % block_size;
+      const Bf16* value = block(tile + t) + task.cache.value_offset + slot * head_dim;
+      const int block_end = t + block_size - slot < num_positions ? t + block_size - slot : num_positions;
+      for (; t < block_end; ++t, value += head_dim) values[t] = value;
+    }
     int column = 0;
     for (; column + kValueVectors * kLanes <= padded_dim; column += kValueVectors * kLanes)
       for_row_groups<kValueRows>(ValueRows<kValueVectors>{*this, num_positions, column}, num_queries);

@@ -15,7 +15,8 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.plan import BlockCopy, Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.executor import Executor, ModelTooLargeError
-from gpu_node.executors.reference import NOT_FINITE, ReferenceExecutor
+from gpu_node.executors.reference import ReferenceExecutor
+from gpu_node.executors.sampler import NOT_FINITE
 from gpu_node.kernels import cpu
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import Sampling
@@ -56,7 +57,7 @@ def make(rounded_path: Path) -> Iterator[Make]:
         executor.close()
 
 
-OPTIONS = {"kv_cache_bytes": 1 << 20}
+OPTIONS: dict[str, Any] = {"kv_cache_bytes": 1 << 20}
 
 
 def spec(path: Path) -> ModelSpec:

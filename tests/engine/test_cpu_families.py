@@ -10,10 +10,11 @@ from gpu_node.executors.cpu_lowering import UnsupportedOperatorError, lower
 from gpu_node.executors.interpreter import Device, StepInputs, run_program
 from gpu_node.graph.program import Program
 from gpu_node.kernels import cpu
-from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, CpuStep, Limits
+from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuStep, Limits
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.models.config import Family, ModelConfig, Rope
 from gpu_node.models.families import build_program
+from tests.engine.own_arena import program_with_arena
 
 HEADS, KV_HEADS, HEAD_DIM, LAYERS, VOCAB, LENGTH = 4, 2, 24, 2, 90, 80
 BLOCK_SIZE, NUM_BLOCKS = 16, 20
@@ -82,9 +83,9 @@ def on_device(
     device: CpuDevice, model: ModelConfig, program: Program, weights: dict[str, torch.Tensor], fuse: bool
 ) -> list[torch.Tensor]:
     cache = CacheShape(LAYERS, NUM_BLOCKS, BLOCK_SIZE, model.num_kv_heads, HEAD_DIM)
-    lowered = CpuProgram(Limits(128, 128, LENGTH, VOCAB), cache, HEADS // model.num_kv_heads)
+    limits = Limits(128, 128, LENGTH, VOCAB)
     outputs = []
-    try:
+    with program_with_arena(limits, cache, HEADS // model.num_kv_heads) as (lowered, _, _):
         lower(program, weights, lowered, LENGTH, fuse=fuse)
         for sequences, token_ids in steps():
             rows = int32([sequence.num_rows for sequence in sequences])
@@ -97,13 +98,10 @@ def on_device(
                 token_ids=int32(token_ids),
                 draw_rows=np.cumsum(rows, dtype=np.int32) - 1,
                 copies=int32([]),
-                tokens=np.empty(len(rows), dtype=np.int32),
                 logits=logits,
             )
             device.wait(device.submit(lowered, step))
             outputs.append(torch.from_numpy(logits))
-    finally:
-        lowered.close()
     return outputs
 
 

@@ -162,7 +162,7 @@ def run(engine: Engine, payloads: Sequence[Payload]) -> list[list[int]]:
     """New tokens of each request, all started together."""
     outputs: dict[str, list[int]] = {payload.request_id: [] for payload in payloads}
     for payload in payloads:
-        assert engine.add(payload) is None
+        assert engine.add(payload) == []
     for chunks in steps(engine):
         for chunk in chunks:
             assert not chunk.error

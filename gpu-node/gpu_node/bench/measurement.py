@@ -62,9 +62,7 @@ class Bench:
         first_tokens_s, num_tokens, num_rows = 0.0, 0, self._log.num_rows
         started_s = time.perf_counter()
         for payload in payloads:
-            refused = self._engine.add(payload)
-            if refused is not None:
-                raise MeasurementError(f"{point}: {refused.error}")
+            _num_tokens(point, self._engine.add(payload))  # which raises if it is refused
         while self._engine.has_work:
             chunks = self._engine.step(time.monotonic())
             num_tokens += _num_tokens(point, chunks)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, CpuStep, Epilogue, Limits, Rows, Type
+from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, CpuStep, Epilogue, Limits, Rows, Type
 
 READ_BYTES = 512 << 20  # far more than any cache holds
 NUM_READS = 20
@@ -95,7 +95,9 @@ def _onednn_product(shape: tuple[int, int, int]) -> Callable[[], object]:
 
 def _kernels_rate(device: CpuDevice, shape: tuple[int, int, int]) -> float:
     num_rows, num_inputs, num_outputs = shape
-    program = CpuProgram(Limits(num_rows, num_rows, num_rows, 1), CacheShape(1, 1, 16, 1, 16), 1)
+    cache = CacheShape(1, 1, 16, 1, 16)
+    arena = CpuArena(1, cache.block_bytes)
+    program = CpuProgram(Limits(num_rows, num_rows, num_rows, 1), cache, 1, arena=arena, host=arena)
     try:
         x = program.buffer(Rows.TOKENS, Type.BFLOAT16, num_inputs)
         out = program.buffer(Rows.TOKENS, Type.FLOAT32, num_outputs)
@@ -105,6 +107,7 @@ def _kernels_rate(device: CpuDevice, shape: tuple[int, int, int]) -> float:
     finally:
         device.drain()
         program.close()
+        arena.close()
 
 
 def _rows_only(num_rows: int) -> CpuStep:
@@ -119,6 +122,5 @@ def _rows_only(num_rows: int) -> CpuStep:
         token_ids=zeros,
         draw_rows=none,
         copies=none.reshape(0, 2),
-        tokens=none,
         logits=None,
     )

@@ -54,6 +54,10 @@ class LoggingExecutor:
         """Load into the inner executor."""
         return self._executor.load_model(spec)
 
+    def unload_model(self, name: str) -> None:
+        """Free it there."""
+        self._executor.unload_model(name)
+
     def submit(self, plan: StepPlan) -> PendingStep:
         """Queue a step there."""
         submitted_s = time.perf_counter()
