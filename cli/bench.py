@@ -1,4 +1,4 @@
-"""`treadle bench serve`."""
+"""`treadle bench`, and its command `serve`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from cli.bench_engine import engine
 from cli.bench_paging import paging
 from cli.bench_serve import LoadResult, LoadSpec, run_load, served_models
 from cli.percentiles import PERCENTS
@@ -21,9 +22,10 @@ _AT_LEAST_ONE = click.IntRange(min=1)
 
 @click.group("bench")
 def command() -> None:
-    """Measure a running cluster, or the bookkeeping on a trace."""
+    """Measure a running cluster, one engine alone, or the bookkeeping on a trace."""
 
 
+command.add_command(engine)
 command.add_command(paging)
 
 

@@ -13,7 +13,7 @@ COMMANDS = {
     "status": ("cli.status", "Show the processes of the cluster."),
     "models": ("cli.models", "Fetch and list model files."),
     "program": ("cli.program", "Show what one step of a model computes, and what it costs."),
-    "bench": ("cli.bench", "Measure a running cluster, or the bookkeeping on a trace."),
+    "bench": ("cli.bench", "Measure a running cluster, one engine, or the bookkeeping on a trace."),
     "config": ("cli.config_commands", "Check and show configurations."),
 }
 

@@ -8,6 +8,7 @@ import click
 
 from cli.config_option import config_option
 from cli.errors import CliError
+from cli.model_argument import find_model
 from cli.program_report import report
 from cli.program_svg import program_svg
 from cli.program_table import bound_lines, model_line, program_table, step_line
@@ -49,7 +50,7 @@ def command(
         raise CliError("--gb-per-s and --tflops say together how quick a device is; give both or none")
     step = _step(rows, rows if draws is None else draws, context)
     try:
-        config = open_checkpoint(_path(model, config_file)).config
+        config = open_checkpoint(model_path(find_model(model, load_config(config_file)))).config
     except ModelFileError as error:
         raise CliError(str(error)) from error
     if context > config.context_length:
@@ -69,17 +70,6 @@ def _step(rows: int, draws: int, context: int) -> StepShape:
         return even_step(rows, draws, context)
     except ValueError as error:
         raise CliError(f"--rows {rows}, --draws {draws}, --context {context}: {error}") from error
-
-
-def _path(model: str, config_file: Path | None) -> Path:
-    """A configured name goes first; anything else is a path."""
-    specs = {spec.name: spec for spec in load_config(config_file).models}
-    path = model_path(specs[model]) if model in specs else Path(model).expanduser()
-    if path.exists():
-        return path
-    if model in specs:
-        raise CliError(f"model {model!r}: {path} does not exist; run `treadle models pull`")
-    raise CliError(f"{model!r} is no configured model ({', '.join(specs)}), and no file or directory")
 
 
 def _write(path: Path, text: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from shared.errors import OperatorError
 from shared.slo import Slo
@@ -22,6 +22,8 @@ SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db
 
 ADMIN_SERVICES = ("queue-manager", "scheduler", "kv-manager")  # in the order of their admin ports
 SERVICES = ("redis", "gateway", *ADMIN_SERVICES)
+
+MAX_CPU = 1023  # the highest number that a set of CPUs holds in the C library (CPU_SETSIZE)
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
 PositiveSeconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
@@ -64,8 +66,32 @@ class NodeSpec(Section):
     name: Name
     device: Literal["cpu"] = "cpu"
     num_threads: Annotated[int, Field(ge=1, le=256)] = 1
+    """Threads that compute; more than the machine has free cores for make every step wait for the last of them."""
+    cpus: list[Annotated[int, Field(ge=0, le=MAX_CPU)]] = []
+    """The CPUs that the threads stay on, one each, as the system numbers them; empty leaves it to the system.
+
+    ``executor: reference`` stays on them as a whole. Of use where several nodes share a machine: the system moves
+    threads between CPUs, and two that meet on one make a step take twice as long.
+    """
     executor: Literal["cpu", "reference"] = "cpu"
     """``cpu``: our kernels, bfloat16. ``reference``: plain torch, float32, slow; the truth to compare with."""
+
+    @field_validator("cpus")
+    @classmethod
+    def _each_once(cls, cpus: list[int]) -> list[int]:
+        doubles = sorted({cpu for cpu in cpus if cpus.count(cpu) > 1})
+        if doubles:
+            raise ValueError(f"CPU {doubles[0]} is there twice; two threads on one CPU wait for each other")
+        return cpus
+
+    @model_validator(mode="after")
+    def _one_cpu_a_thread(self) -> NodeSpec:
+        if self.cpus and len(self.cpus) != self.num_threads:
+            raise ValueError(
+                f"cpus has {len(self.cpus)} entries, num_threads is {self.num_threads}: "
+                "name one CPU a thread, or none to leave the choice to the system"
+            )
+        return self
 
 
 class EngineOptions(Section):
@@ -161,6 +187,7 @@ class ClusterConfig(Section):
                 for number, node in enumerate(self.nodes)
                 if node.name in SERVICES
             ),
+            *_shared_cpus(self.nodes),
             *_doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),
         ]
         known = ", ".join(self.slo_classes)
@@ -202,6 +229,17 @@ def _doubles(section: str, names: list[str], *, secret: bool = False) -> list[st
         if name in seen:
             problems.append(f"{section}.{number}: {'this key' if secret else repr(name)} is there twice")
         seen.add(name)
+    return problems
+
+
+def _shared_cpus(nodes: list[NodeSpec]) -> list[str]:
+    """All nodes of one file run on one machine."""
+    owners: dict[int, str] = {}
+    problems = []
+    for number, node in enumerate(nodes):
+        taken = [f"CPU {cpu} belongs to {owners[cpu]!r}" for cpu in node.cpus if cpu in owners]
+        problems += [f"nodes.{number}.cpus: {problem} already" for problem in taken]
+        owners |= {cpu: node.name for cpu in node.cpus if cpu not in owners}
     return problems
 
 

@@ -9,26 +9,14 @@ import sys
 import time
 
 import structlog
-import torch
 
 from gpu_node.engine.connection import Connection
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.server import Server
-from gpu_node.executors.cpu import CpuExecutor
-from gpu_node.executors.executor import Executor
-from gpu_node.executors.reference import ReferenceExecutor
-from shared.config import ClusterConfig, load_config
+from gpu_node.executors.node_executor import make_executor
+from shared.config import load_config
 from shared.errors import OperatorError
 from shared.telemetry import configure_logging
-
-
-def make_executor(config: ClusterConfig, name: str) -> Executor:
-    """What the node's configuration asks for."""
-    node = config.node(name)
-    torch.set_num_threads(node.num_threads)
-    if node.executor == "cpu":
-        return CpuExecutor(config.engine, node.num_threads)
-    return ReferenceExecutor(config.engine)
 
 
 def main() -> int:
@@ -42,7 +30,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         config = load_config()
-        executor = make_executor(config, arguments.node)
+        executor = make_executor(config.node(arguments.node), config.engine)
     except OperatorError as error:  # no traceback: the text says all, and pydantic's own may hold a secret
         structlog.get_logger().error("engine not started", error=str(error))
         return 1

@@ -108,6 +108,32 @@ def test_what_does_not_fit_together_is_reported_at_once() -> None:
     ]
 
 
+def test_each_thread_has_a_cpu_of_its_own_or_none_is_pinned() -> None:
+    text = """
+        nodes:
+          - {name: a, num_threads: 2, cpus: [0]}
+          - {name: b, num_threads: 2, cpus: [0, 0]}
+          - {name: c, cpus: [-1]}
+          - {name: d, num_threads: 2, cpus: [0, 1024]}
+    """
+    advice = "name one CPU a thread, or none to leave the choice to the system"
+    assert problems(text) == [
+        f"nodes.0: cpus has 1 entries, num_threads is 2: {advice}",
+        "nodes.1.cpus: CPU 0 is there twice; two threads on one CPU wait for each other",
+        "nodes.2.cpus.0: Input should be greater than or equal to 0",
+        "nodes.3.cpus.1: Input should be less than or equal to 1023",
+    ]
+    assert parse_config("nodes: [{name: a, num_threads: 2, cpus: [3, 1]}]", "ok").nodes[0].cpus == [3, 1]
+
+
+def test_two_nodes_cannot_have_the_same_cpu() -> None:
+    text = "nodes: [{name: a, cpus: [1]}, {name: b, num_threads: 2, cpus: [0, 1]}, {name: c}, {name: d, cpus: [0]}]"
+    assert problems(text) == [
+        "nodes.1.cpus: CPU 1 belongs to 'a' already",
+        "nodes.3.cpus: CPU 0 belongs to 'b' already",
+    ]
+
+
 @pytest.mark.parametrize("section", ["models", "nodes"])
 def test_a_cluster_has_at_least_one(section: str) -> None:
     [problem] = problems(f"{section}: []")

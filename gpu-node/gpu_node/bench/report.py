@@ -1,0 +1,80 @@
+"""What the benchmark process says on its stdout: one JSON object a line."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Line(msgspec.Struct, frozen=True, tag_field="kind", tag=str.lower):
+    """Anything that it says."""
+
+
+class Machine(Line, frozen=True):
+    """What the machine does at best with these threads; comes first."""
+
+    num_threads: int
+    cpus: list[int]
+    """That the threads were pinned to; empty where they were not."""
+    read_bytes_per_s: float
+    onednn_flops_per_s: float
+    """Of bfloat16 matrix products; a multiplication with its addition counts two."""
+    kernels_flops_per_s: float
+    """Likewise, by our own kernels."""
+    load: float
+    """Processes that wanted to run, a minute's average: on a busy machine every figure is too low."""
+
+    @property
+    def flops_per_s(self) -> float:
+        """The better of the two."""
+        return max(self.onednn_flops_per_s, self.kernels_flops_per_s)
+
+
+class Progress(Line, frozen=True):
+    """What runs now, and tokens computed since the last time this was said."""
+
+    doing: str
+    num_rows: int = 0
+
+
+class PointResult(Line, frozen=True):
+    """One point: the repetition of median length."""
+
+    point: str
+    seconds: float
+    """From the first request's arrival to the last token."""
+    all_seconds: list[float]
+    """Of each repetition."""
+    output_tokens_per_s: float
+    first_tokens_s: float
+    """Until every request has its first token."""
+    decode_step_s: float | None
+    """Mean, from one step's tokens to the next's, of steps in which every row is a sequence's newest token; None if no
+    step was one."""
+    num_steps: int
+    num_decode_steps: int
+    roofline_s: float
+    """Least time, by `gpu_node.bench.roofline`."""
+    roofline_share: float
+    decode_bytes_per_s: float | None
+    """Weights, keys and values that decode steps read a second; None if there was no decode step."""
+    decode_read_share: float | None
+    """The same of what the machine reads a second."""
+    device_idle_s: float
+    """How long the device had nothing in its queue, as far as the host saw it."""
+    num_preemptions: int
+    load: float
+
+
+def encode(line: Line) -> str:
+    """One line of text."""
+    return msgspec.json.encode(line).decode()
+
+
+_DECODER: msgspec.json.Decoder[Machine | Progress | PointResult] = msgspec.json.Decoder(
+    Machine | Progress | PointResult
+)
+
+
+def decode(text: str | bytes) -> Machine | Progress | PointResult:
+    """The line again; `msgspec.DecodeError` for anything else."""
+    return _DECODER.decode(text)
