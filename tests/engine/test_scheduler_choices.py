@@ -193,7 +193,8 @@ def test_a_preempted_request_gives_up_all_its_sequences_and_comes_back_with_what
         ({"num_choices": 3, "num_candidates": 2, "is_beam": True}, "3 choices cannot be the best of 2 candidates"),
         ({"num_choices": 4, "max_tokens": 9}, "4 sequences of 18 tokens need 14 KV blocks; the engine has 10"),
         ({"num_candidates": 3, "is_beam": True, "stop_token_ids": list(range(97))}, "the 101 most likely tokens"),
-        ({"length_penalty": float("inf")}, "length_penalty is inf"),
+        ({"length_penalty": float("nan")}, "length_penalty is nan"),
+        ({"length_penalty": 10.5}, "length_penalty is 10.5; it must be between -10.0 and 10.0"),
     ],
 )
 def test_what_can_never_run_is_refused(refused: dict[str, object], words: str) -> None:

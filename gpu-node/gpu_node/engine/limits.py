@@ -15,6 +15,8 @@ MAX_LOGPROBS = 20
 """As OpenAI has it, like the next two."""
 MAX_PENALTY = 2.0
 MAX_BIAS = 100.0
+MAX_LENGTH_PENALTY = 10.0
+"""Any length to this power is a float."""
 MAX_BIASES = 1024
 """Entries of a request's ``logit_bias``; each is added in every step."""
 
@@ -81,8 +83,9 @@ def _choices_refusal(payload: Payload, model: LoadedModel, options: EngineOption
         return f"{sampling.num_choices} choices cannot be the best of {sampling.num_candidates} candidates"
     if len(payload.outputs) > num_sequences:
         return f"the payload has the output of {len(payload.outputs)} choices; {num_sequences} are asked for"
-    if not math.isfinite(sampling.length_penalty):
-        return f"length_penalty is {sampling.length_penalty}; it must be a finite number"
+    if not -MAX_LENGTH_PENALTY <= sampling.length_penalty <= MAX_LENGTH_PENALTY:
+        bound = MAX_LENGTH_PENALTY
+        return f"length_penalty is {sampling.length_penalty}; it must be between {-bound} and {bound}"
     if num_sequences > options.max_num_seqs:
         return f"{num_sequences} sequences can never run at once: max_num_seqs is {options.max_num_seqs}"
     if num_sequences > options.step_tokens:
