@@ -40,6 +40,12 @@ void Device::drain() const {
   changed_.wait(lock, [&] { return num_done_ == num_submitted_; });
 }
 
+void Device::set_poll(Poll poll) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return num_done_ == num_submitted_; });
+  team_.set_poll(poll);
+}
+
 void Device::serve() {
   team_.pin(0);
   for (std::unique_lock lock(mutex_);;) {

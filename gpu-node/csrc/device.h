@@ -25,6 +25,7 @@ class Device {
   bool is_done(std::uint64_t event) const;
   void wait(std::uint64_t event) const;
   void drain() const;
+  void set_poll(Poll poll);  // waits until the queue is empty
 
  private:
   struct Job {

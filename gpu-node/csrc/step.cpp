@@ -32,10 +32,12 @@ Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache
       positions.push_back(position);
       row_blocks.push_back(input.block_tables[num_table + position / cache.block_size]);
     }
+    sequence_rows.push_back(static_cast<std::int32_t>(num_rows));
     num_rows += input.num_rows[i];
     num_table += input.num_blocks[i];
   }
   require(num_rows <= limits.max_rows && input.num_draws <= limits.max_draws, "more rows than the program was made for");
+  sequence_rows.push_back(static_cast<std::int32_t>(num_rows));
   token_ids.assign(input.token_ids, input.token_ids + num_rows);
   block_tables.assign(input.block_tables, input.block_tables + num_table);
   for (int i = 0; i < input.num_copies; ++i) copies.push_back({input.copies[2 * i], input.copies[2 * i + 1]});
@@ -47,6 +49,14 @@ Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache
   std::stable_sort(groups.begin(), groups.end(), [](const RowGroup& a, const RowGroup& b) {
     return (a.first_position + a.num_rows) * a.num_rows > (b.first_position + b.num_rows) * b.num_rows;
   });
+}
+
+std::pair<int, int> Step::rows_of(Share share) const {
+  const auto cut = [&](std::int64_t number) {
+    return *std::find_if(sequence_rows.begin(), sequence_rows.end(),
+                         [&](std::int64_t rows) { return rows * share.count >= num_rows() * number; });
+  };
+  return {cut(share.index), cut(share.index + 1)};
 }
 
 }  // namespace treadle

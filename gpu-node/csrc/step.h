@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace treadle {
@@ -51,6 +52,12 @@ struct Copy {
   std::int32_t destination;
 };
 
+// Part `index` of `count` of a batch; see `Step::rows_of`.
+struct Share {
+  std::int32_t index = 0;
+  std::int32_t count = 1;
+};
+
 struct Step {
   // Throws std::invalid_argument where a number is outside of what the program was made for.
   Step(const StepInput& input, const Limits& limits, const CacheShape& cache, int rows_together);
@@ -61,9 +68,14 @@ struct Step {
   std::vector<std::int32_t> draw_rows;   // [draws]
   std::vector<std::int32_t> block_tables;
   std::vector<RowGroup> groups;
+  std::vector<std::int32_t> sequence_rows;  // the first row of each sequence, and behind the last one its end
   std::vector<Copy> copies;
   std::int32_t* tokens;
   float* logits;
+
+  // First row and end of a share. A batch is cut between sequences, so that no part attends to what another writes: cut
+  // i of n is the first sequence with at least i / n of all rows before it.
+  std::pair<int, int> rows_of(Share share) const;
 
   int num_rows() const { return static_cast<int>(token_ids.size()); }
   int num_draws() const { return static_cast<int>(draw_rows.size()); }

@@ -17,6 +17,8 @@ from gpu_node.executors.cpu_lowering import UnsupportedOperatorError, lower
 from gpu_node.executors.reference import NOT_FINITE
 from gpu_node.executors.sampler import sample
 from gpu_node.executors.sizing import loaded_model
+from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.fuse import fuse as fuse_operators
 from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, CpuStep, Int32s, Limits
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
@@ -76,11 +78,16 @@ class CpuExecutor:
         *,
         level: str = "",
         fuse: bool = True,
+        passes: Sequence[Pass] = (),
     ) -> None:
-        """``cpus`` pins threads; ``level`` and ``fuse`` choose plainer kernels and the plain path, for comparison."""
+        """``cpus`` pins threads; ``level`` and ``fuse`` choose plainer kernels and the plain path, for comparison.
+
+        ``passes`` change each model's program, behind `fuse`.
+        """
         self._options = options
         self._level = level
         self._fuse = fuse
+        self._passes = ((fuse_operators,) if fuse else ()) + tuple(passes)
         self._program: CpuProgram | None = None
         self._vocab_size = 0
         self._device = CpuDevice(num_threads, cpus)
@@ -100,12 +107,14 @@ class CpuExecutor:
         config = checkpoint.config
         model = loaded_model(spec, config, self._options, _BFLOAT16_BYTES)
         program = build_program(config)
+        for change in self._passes:
+            program = change(program)
         weights = load_weights(checkpoint, program)
         limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
         cache = CacheShape(config.num_layers, model.num_blocks, model.block_size, config.num_kv_heads, config.head_dim)
         fresh = CpuProgram(limits, cache, config.num_heads // config.num_kv_heads, self._level)
         try:
-            lower(program, weights, fresh, model.max_model_len, fuse=self._fuse)
+            lower(program, weights, fresh, model.max_model_len, round_early=self._fuse)
         except BaseException as error:
             fresh.close()
             if isinstance(error, UnsupportedOperatorError):
