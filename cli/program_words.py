@@ -28,6 +28,7 @@ WHAT_IT_DOES: Mapping[Kind, str] = {
     Kind.ROUTE: "choose experts for each row",
     Kind.EXPERTS: "run each row through its experts",
     Kind.ADD: "add to what the row was before",
+    Kind.ADD_BIAS: "add the same to each row",
     Kind.SELECT_DRAWS: "go on with the rows that draw a token",
     Kind.ALL_REDUCE: "sum what the devices of the group have",
     Kind.ALL_GATHER: "put side by side what the devices of the group have",

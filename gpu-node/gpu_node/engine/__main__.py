@@ -17,6 +17,7 @@ from gpu_node.engine.server import Server
 from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.executor import Executor
 from gpu_node.executors.reference import ReferenceExecutor
+from gpu_node.executors.tensor_parallel import TensorParallelExecutor
 from shared.config import ClusterConfig, load_config
 from shared.errors import OperatorError
 from shared.telemetry import configure_logging
@@ -28,6 +29,8 @@ def make_executor(config: ClusterConfig, name: str) -> Executor:
     torch.set_num_threads(node.num_threads)
     if node.executor == "cpu":
         return CpuExecutor(config.engine, node.num_threads)
+    if node.tensor_parallel > 1:
+        return TensorParallelExecutor(config.engine, node.tensor_parallel, node.num_threads)
     return ReferenceExecutor(config.engine)
 
 

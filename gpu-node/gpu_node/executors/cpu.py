@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from ctypes import c_uint64
 from dataclasses import dataclass
 from itertools import chain
 from time import perf_counter
@@ -97,6 +98,10 @@ class CpuExecutor:
     def close(self) -> None:
         """Finish the queue, end the threads and free the memory."""
         self._close()
+
+    def set_poll(self, serve: Callable[[], None], num_asked: c_uint64) -> None:
+        """What the polls of programs look for, once the queue is empty; see `CpuDevice.set_poll`."""
+        self._device.set_poll(serve, num_asked)
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Read a model, pack its weights and make an empty KV cache. Both models are in memory for a moment.

@@ -158,6 +158,11 @@ class _Lowering:
         x, out = self.view(operator.inputs[0]), self.view(operator.outputs[0])
         self._target.add(operator.kind.value, x, *parameters, operator.attributes["epsilon"], out)
 
+    def add_bias(self, operator: Operator) -> None:
+        """A row added to all rows, in place."""
+        assert operator.outputs == operator.inputs, "added in place"
+        self._target.add("add_bias", self.view(operator.inputs[0]), self._constant(operator.weights[0]))
+
     def head_norm(self, operator: Operator) -> None:
         """A norm of each head, in place."""
         assert operator.outputs == operator.inputs, "normalised in place"
@@ -229,6 +234,7 @@ _APPEND: Mapping[Kind, Callable[[_Lowering, Operator], None]] = {
     **dict.fromkeys((Kind.ROPE, Kind.WRITE_KV, Kind.ROPE_WRITE_KV), _Lowering.rope_and_write),
     **dict.fromkeys((Kind.ROPE_ANGLES, Kind.SCALED_ROPE_ANGLES), _Lowering.make_angles),
     Kind.EMBEDDING: _Lowering.embedding,
+    Kind.ADD_BIAS: _Lowering.add_bias,
     Kind.HEAD_NORM: _Lowering.head_norm,
     Kind.ROUTE: _Lowering.route,
     Kind.EXPERTS: _Lowering.experts,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
 from gpu_node import kernels
+from gpu_node.executors.collectives import ALONE, Group
 from gpu_node.executors.step_memory import StepMemory
 from gpu_node.graph.program import Kind, Operator, Program
 from gpu_node.graph.share import WHOLE
@@ -26,34 +26,7 @@ class StepInputs:
     """int64 [draws]: the rows whose logits are wanted, in ascending order."""
 
 
-class Collectives(Protocol):
-    """What the devices of a group do together; all of them call the same in the same order."""
-
-    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        """The sum of all devices' ``x``, the same bits on each."""
-        ...
-
-    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
-        """The columns of all devices' ``x`` side by side, in the order of ranks."""
-        ...
-
-
-class Alone:
-    """A group of one device."""
-
-    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        """Its own."""
-        return x
-
-    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
-        """Its own."""
-        return x
-
-
-ALONE = Alone()
-
-
-def _nobody_waits() -> None:
+def nobody_waits() -> None:
     """A poll that finds nothing to do."""
 
 
@@ -63,8 +36,8 @@ class Device:
 
     weights: Mapping[str, torch.Tensor]
     kv_caches: Sequence[torch.Tensor]
-    collectives: Collectives = ALONE
-    poll: Callable[[], None] = _nobody_waits
+    group: Group = ALONE
+    poll: Callable[[], None] = nobody_waits
     """Called by each poll of the program."""
 
 
@@ -150,8 +123,9 @@ _RUN: Mapping[Kind, _Run] = {
     Kind.ROUTE: lambda call, x: kernels.route(x, call.number("num_chosen")),
     Kind.EXPERTS: _plain(kernels.experts),
     Kind.ADD: _plain(torch.add),
+    Kind.ADD_BIAS: _plain(kernels.add_bias),
     Kind.SELECT_DRAWS: lambda call, x: x[call.memory.draw_rows(call.operator.share)],
-    Kind.ALL_REDUCE: lambda call, x: call.device.collectives.all_reduce(x),
-    Kind.ALL_GATHER: lambda call, x: call.device.collectives.all_gather(x),
+    Kind.ALL_REDUCE: lambda call, x: call.device.group.all_reduce(x),
+    Kind.ALL_GATHER: lambda call, x: call.device.group.all_gather(x),
     Kind.POLL: lambda call: call.device.poll(),
 }

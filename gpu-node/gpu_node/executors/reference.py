@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -11,10 +12,13 @@ import torch
 from gpu_node import kernels
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import BlockCopy, ScheduledSequence, StepPlan, StepResult
+from gpu_node.executors.collectives import ALONE, Group
 from gpu_node.executors.executor import ComputedStep
-from gpu_node.executors.interpreter import Device, StepInputs, run_program
+from gpu_node.executors.interpreter import Device, StepInputs, nobody_waits, run_program
 from gpu_node.executors.sampler import sample
 from gpu_node.executors.sizing import loaded_model
+from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.graph.program import Program
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.models.checkpoint import open_checkpoint
@@ -22,7 +26,7 @@ from gpu_node.models.config import ModelConfig
 from gpu_node.models.families import build_program
 from gpu_node.models.weights import load_weights
 from shared.config import EngineOptions, ModelSpec
-from shared.model_file import checked_path
+from shared.model_file import ModelFileError, checked_path
 
 _FLOAT_BYTES = 4
 NOT_FINITE = "the model's logits are not finite numbers"
@@ -33,8 +37,22 @@ class ReferenceExecutor:
 
     device = "cpu"
 
-    def __init__(self, options: EngineOptions) -> None:
+    def __init__(
+        self,
+        options: EngineOptions,
+        *,
+        group: Group = ALONE,
+        passes: Sequence[Pass] = (),
+        poll: Callable[[], None] = nobody_waits,
+    ) -> None:
+        """``group``: the devices that share each model's heads. ``passes`` change each model's program after that.
+
+        ``poll`` is called by each poll that they insert.
+        """
         self._options = options
+        self._group = group
+        self._passes = passes
+        self._poll = poll
         self._program: Program | None = None
         self._memory = Device({}, ())
 
@@ -45,11 +63,17 @@ class ReferenceExecutor:
         """
         checkpoint = open_checkpoint(checked_path(spec))
         config = checkpoint.config
-        model = loaded_model(spec, config, self._options, _FLOAT_BYTES)
-        program = build_program(config)
+        try:
+            program = tensor_parallel(build_program(config), self._group.rank, self._group.world)
+        except IndivisibleError as error:
+            raise ModelFileError(f"{checkpoint.path}: {error}") from error
+        for change in self._passes:
+            program = change(program)
+        own = replace(config, num_kv_heads=config.num_kv_heads // self._group.world)
+        model = loaded_model(spec, own, self._options, _FLOAT_BYTES)
         weights = load_weights(checkpoint, program)
         self._memory = Device(weights, ())  # the old KV cache goes before the new one comes
-        self._memory = Device(weights, _empty_caches(model, config))
+        self._memory = Device(weights, _empty_caches(model, own), self._group, self._poll)
         self._program = program
         return model
 

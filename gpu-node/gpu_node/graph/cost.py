@@ -28,6 +28,7 @@ _FLOPS_PER_NUMBER: Mapping[Kind, float] = {
     Kind.GELU: 9,
     Kind.ROUTE: 5,  # compare, and a softmax
     Kind.ADD: 1,
+    Kind.ADD_BIAS: 1,
 }
 """Operations for each number that is written; kinds that only move numbers have none."""
 

@@ -63,6 +63,7 @@ class Kind(StrEnum):
     ROUTE = "route"
     EXPERTS = "experts"
     ADD = "add"
+    ADD_BIAS = "add_bias"
     SELECT_DRAWS = "select_draws"
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"

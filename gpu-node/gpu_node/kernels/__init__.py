@@ -38,6 +38,14 @@ def linear_bias(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> to
     return reference.linear_bias(x, weight, bias)
 
 
+def add_bias(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """``bias`` [columns] added to every row of ``x`` [rows, columns] → the same shape as x."""
+    _require_float(x, 2)
+    _require_float(bias, 1)
+    _require(x.shape[1:] == bias.shape, "add_bias: one bias for each column")
+    return x + bias
+
+
 def linear_add(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """`linear` plus ``residual`` [rows, outputs] → [rows, outputs]."""
     _require_float(residual, 2)

@@ -1,0 +1,109 @@
+"""Two processes that share each model's heads give the tokens that one gives, and end together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import LlamaForCausalLM
+
+from gpu_node.engine.engine import Engine
+from gpu_node.executors.executor import Executor
+from gpu_node.executors.reference import ReferenceExecutor
+from gpu_node.executors.tensor_parallel import RankError, TensorParallelExecutor
+from shared.config import ConfigError, EngineOptions, ModelSpec, parse_config
+from shared.model_file import ModelFileError
+from tests.engine import tiny
+from tests.engine.test_families_models import save
+
+OPTIONS: dict[str, int] = {"kv_cache_bytes": 1 << 20, "block_size": 4, "max_num_seqs": 96, "step_tokens": 256}
+NUM_TOKENS = 12
+
+
+@pytest.fixture(scope="module")
+def group() -> Iterator[TensorParallelExecutor]:
+    """Two devices for all tests that leave them alive."""
+    executor = TensorParallelExecutor(EngineOptions(**OPTIONS), world=2, num_threads=1)
+    yield executor
+    executor.close()
+
+
+def engine_of(executor: Executor, path: Path) -> Engine:
+    engine = Engine(executor, EngineOptions(**OPTIONS))
+    engine.load_model(ModelSpec(name="tiny", source=str(path), max_model_len=tiny.CONTEXT))
+    return engine
+
+
+def prompts(num_prompts: int, longest: int = 24) -> list[list[int]]:
+    numbers = random.Random(5)
+    return [[numbers.randrange(3, tiny.VOCAB) for _ in range(numbers.randint(1, longest))] for _ in range(num_prompts)]
+
+
+def run(engine: Engine, texts: list[list[int]], num_tokens: int = NUM_TOKENS, **sampling: Any) -> list[list[int]]:
+    return tiny.run(engine, [tiny.request(str(i), text, num_tokens, **sampling) for i, text in enumerate(texts)])
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gpt2", "mixtral", "opt"])
+def test_tokens_are_those_of_one_device(group: TensorParallelExecutor, name: str, tmp_path: Path) -> None:
+    save(name, tmp_path)
+    alone = engine_of(ReferenceExecutor(EngineOptions(**OPTIONS)), tmp_path)
+    expected = [run(alone, prompts(6)), run(alone, prompts(6), temperature=0.8, seed=3)]
+    together = engine_of(group, tmp_path)
+    assert [run(together, prompts(6)), run(together, prompts(6), temperature=0.8, seed=3)] == expected
+
+
+def test_tokens_do_not_depend_on_preemption_and_prefix_hits(
+    group: TensorParallelExecutor, tiny_path: Path, tiny_model: LlamaForCausalLM
+) -> None:
+    engine = engine_of(group, tiny_path)
+    # 1 MiB holds 8,192 tokens of half the heads: they do not all fit, but the engine has seen only short requests
+    run(engine, [[number] for number in range(64)], 1)
+    common = list(range(20, 40))
+    texts = [[*common, *text] for text in prompts(96, 4)]
+    outputs = run(engine, texts, 100)
+    assert engine.num_preemptions > 0
+    for text, output in list(zip(texts, outputs, strict=True))[-4:]:  # the newest were preempted
+        assert output == tiny.greedy(tiny_model, text, 100)[0]
+
+
+def test_each_device_loads_its_own_part_and_the_error_of_a_bad_model_changes_nothing(
+    group: TensorParallelExecutor, tiny_path: Path, tmp_path: Path
+) -> None:
+    engine = engine_of(group, tiny_path)
+    assert engine.model is not None
+    assert engine.model.block_bytes == OPTIONS["block_size"] * tiny.BLOCK_TOKEN_BYTES // 2
+    before = run(engine, prompts(2))
+    save("llama", tmp_path, num_key_value_heads=1)
+    with pytest.raises(ModelFileError, match=r"1 heads of keys and values do not divide among 2 devices; .*: 1$"):
+        engine.load_model(ModelSpec(name="odd", source=str(tmp_path), max_model_len=tiny.CONTEXT))
+    assert run(engine, prompts(2)) == before
+
+
+def test_the_end_of_a_device_ends_the_group_with_a_clear_error(tiny_path: Path) -> None:
+    executor = TensorParallelExecutor(EngineOptions(**OPTIONS), world=2, num_threads=1)
+    try:
+        engine = engine_of(executor, tiny_path)
+        (process,) = executor.processes
+        process.kill()
+        with pytest.raises(RankError, match=rf"rank 1 \(pid {process.pid}\) ended with status -9"):
+            run(engine, prompts(2))
+    finally:
+        executor.close()
+
+
+def test_closing_ends_the_other_devices() -> None:
+    executor = TensorParallelExecutor(EngineOptions(**OPTIONS), world=2, num_threads=1)
+    (process,) = executor.processes
+    executor.close()
+    assert process.poll() == 0
+    executor.close()
+
+
+def test_a_node_says_what_it_needs_to_be_parallel() -> None:
+    nodes = "nodes: [{name: a, executor: reference, tensor_parallel: 2}, {name: b}]"
+    assert [node.tensor_parallel for node in parse_config(nodes, "test").nodes] == [2, 1]
+    with pytest.raises(ConfigError, match=r"nodes\.0: tensor_parallel: 2 needs executor: reference"):
+        parse_config("nodes: [{name: a, tensor_parallel: 2}]", "test")
