@@ -1,11 +1,13 @@
 """What polls cost a decode step on the CPU device when nothing waits (Weaver, ATC'25, §4.1).
 
-Three executors with the same model take turns at the same step, one of them with a poll behind each operator and a
-counter that never moves. Prints one JSON line: processor time of a step (medians), the median of what the polled step
-takes more than the plain one beside it, and the same of two plain ones: what the measurement itself is worth.
+One executor, whose program has a poll behind each operator, does the same step over and over: by turns its polls look
+at a counter that never moves, and at nothing. Prints one JSON line: processor time of a step (medians), the median of
+what a step takes more than the plain one of the same round, and the same of a second plain one: what the measurement
+itself is worth.
 
-On a machine with other work that is far more than the polls. So a poll is also measured where it is a larger part: in
-programs of many tiny operators, the least of many tries; ``poll_ns``, and what all polls of a step come to by it.
+Where other work runs beside it, that is far more than the polls. So a poll is also measured where it is a larger part:
+in programs of many tiny operators, with polls and without, the least of many tries; ``poll_ns``, and what all polls of
+a step come to by it.
 
     python benchmarks/polls.py --rows 1 --context 128 --steps 400 --threads 1
 """
@@ -112,22 +114,13 @@ def tiny_program(*, polled: bool) -> CpuProgram:
     return program
 
 
-def load(spec: ModelSpec, options: EngineOptions, num_threads: int, *, polled: bool) -> CpuExecutor:
-    """An executor with the model, with polls or without."""
-    executor = CpuExecutor(options, num_threads, passes=(insert_polls,) if polled else ())
-    executor.load_model(spec)
-    if polled:
-        executor.set_poll(never, c_uint64(0))
-    return executor
-
-
 def num_operators(spec: ModelSpec) -> int:
     """Of the fused program: so many polls stand in a step."""
     return len(fuse(build_program(open_checkpoint(checked_path(spec)).config)).operators)
 
 
 def main() -> None:
-    """Interleave the three, so that what else the machine does meets all of them alike."""
+    """Interleave the turns, so that what else the machine does meets all of them alike."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1)
     parser.add_argument("--context", type=int, default=128)
@@ -136,16 +129,18 @@ def main() -> None:
     arguments = parser.parse_args()
     options = EngineOptions(kv_cache_bytes=256 << 20)
     spec = ClusterConfig().models[0]
-    executors = {
-        name: load(spec, options, arguments.threads, polled=name == "polled") for name in ("plain", "polled", "again")
-    }
+    executor = CpuExecutor(options, arguments.threads, passes=(insert_polls,))
+    executor.load_model(spec)
     plan = decode_step(arguments.rows, arguments.context, options.block_size)
-    times: dict[str, list[float]] = {name: [] for name in executors}
+    times: dict[str, list[float]] = {name: [] for name in ("plain", "polled", "again")}
     for number in range(WARM_UP_STEPS + arguments.steps):
-        order = list(executors)
-        order = order[number % len(order) :] + order[: number % len(order)]  # who comes first has another's cache
-        for name in order:
-            seconds = step_s(executors[name], plan)
+        order = list(times)
+        for name in order[number % len(order) :] + order[: number % len(order)]:
+            if name == "polled":
+                executor.set_poll(never, c_uint64(0))
+            else:
+                executor.clear_poll()
+            seconds = step_s(executor, plan)
             if number >= WARM_UP_STEPS:
                 times[name].append(seconds)
     medians = {name: statistics.median(seconds) for name, seconds in times.items()}

@@ -114,6 +114,10 @@ def test_nothing_is_called_when_nothing_waits_and_once_for_all_that_was_asked(ma
     num_asked.value += 3
     adding.run()
     assert served == [1]
+    num_asked.value += 1
+    adding.device.clear_poll()
+    adding.run()
+    assert served == [1]
 
 
 def test_only_polled_operators_are_looked_behind(make: Make) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from transformers import LlamaForCausalLM
 
 from gpu_node.engine.engine import Engine
+from gpu_node.engine.protocol import ModelLoaded, Run
 from gpu_node.executors.executor import Executor
 from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.executors.tensor_parallel import RankError, TensorParallelExecutor
@@ -18,6 +20,7 @@ from shared.config import ConfigError, EngineOptions, ModelSpec, parse_config
 from shared.model_file import ModelFileError
 from tests.engine import tiny
 from tests.engine.test_families_models import save
+from tests.engine.test_process import started
 
 OPTIONS: dict[str, int] = {"kv_cache_bytes": 1 << 20, "block_size": 4, "max_num_seqs": 96, "step_tokens": 256}
 NUM_TOKENS = 12
@@ -107,3 +110,24 @@ def test_a_node_says_what_it_needs_to_be_parallel() -> None:
     assert [node.tensor_parallel for node in parse_config(nodes, "test").nodes] == [2, 1]
     with pytest.raises(ConfigError, match=r"nodes\.0: tensor_parallel: 2 needs executor: reference"):
         parse_config("nodes: [{name: a, tensor_parallel: 2}]", "test")
+
+
+CONFIG = """
+models: [{{name: tiny, source: {path}, max_model_len: 64}}]
+nodes: [{{name: node-0, executor: reference, tensor_parallel: 2}}]
+engine: {{kv_cache_bytes: 1048576, step_tokens: 16, max_num_seqs: 4}}
+"""
+
+
+def test_an_engine_of_two_devices_serves_and_ends_with_them(tiny_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "treadle.yaml"
+    path.write_text(CONFIG.format(path=tiny_path))
+    with started(path) as agent:
+        assert isinstance(agent.load("tiny"), ModelLoaded)
+        agent.send(Run(tiny.request("a", [5, 6], 3)))
+        assert sum(len(chunk.token_ids) for step in agent.steps_until_end("a") for chunk in step.chunks) == 3
+        (rank,) = psutil.Process(agent.process.pid).children()
+        rank.kill()
+        agent.send(Run(tiny.request("b", [5, 6], 3)))
+        assert agent.exit_status() == 1
+    assert f"rank 1 (pid {rank.pid}) ended with status -9" in (tmp_path / "log").read_text()

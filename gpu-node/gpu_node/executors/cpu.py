@@ -103,6 +103,10 @@ class CpuExecutor:
         """What the polls of programs look for, once the queue is empty; see `CpuDevice.set_poll`."""
         self._device.set_poll(serve, num_asked)
 
+    def clear_poll(self) -> None:
+        """Polls look for nothing any more."""
+        self._device.clear_poll()
+
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Read a model, pack its weights and make an empty KV cache. Both models are in memory for a moment.
 

@@ -317,6 +317,11 @@ class CpuDevice:
         self._library.treadle_set_poll(self._handle, hook, None, ctypes.addressof(num_asked))
         self._poll = (hook, num_asked)  # the device keeps their addresses
 
+    def clear_poll(self) -> None:
+        """Nothing is looked for any more. Waits until the queue is empty."""
+        self._library.treadle_set_poll(self._handle, _Serve(), None, None)
+        self._poll = None
+
     def drain(self) -> None:
         """Sleep until everything submitted is done."""
         self._library.treadle_drain(self._handle)
