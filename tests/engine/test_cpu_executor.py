@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,11 @@ from gpu_node.engine.plan import BlockCopy, Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.executor import Executor, ModelTooLargeError
 from gpu_node.executors.reference import NOT_FINITE, ReferenceExecutor
+from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.fuse import fuse as fuse_operators
+from gpu_node.graph.passes.polls import insert_polls
+from gpu_node.graph.passes.split import even_plan, split_operators
+from gpu_node.graph.program import Program
 from gpu_node.kernels import cpu
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import Sampling
@@ -45,9 +50,14 @@ def make(rounded_path: Path) -> Iterator[Make]:
     made: list[CpuExecutor] = []
 
     def make(
-        num_threads: int = 1, path: Path = rounded_path, level: str = "", fuse: bool = True, **options: Any
+        num_threads: int = 1,
+        path: Path = rounded_path,
+        level: str = "",
+        fuse: bool = True,
+        passes: Sequence[Pass] = (),
+        **options: Any,
     ) -> Any:
-        made.append(CpuExecutor(EngineOptions(**OPTIONS | options), num_threads, level=level, fuse=fuse))
+        made.append(CpuExecutor(EngineOptions(**OPTIONS | options), num_threads, level=level, fuse=fuse, passes=passes))
         made[-1].load_model(spec(path))
         return made[-1]
 
@@ -155,6 +165,21 @@ def test_greedy_tokens_do_not_depend_on_blocks_chunks_and_batch(
 ) -> None:
     expected = run(make(), {}, requests(6, 12), rounded_path)
     assert run(make(2, **options), options, requests(6, 12), rounded_path) == expected
+
+
+@pytest.mark.parametrize("num_parts", [2, 3])
+def test_greedy_tokens_do_not_depend_on_split_operators_and_polls(
+    make: Make, rounded_path: Path, num_parts: int
+) -> None:
+    def split(program: Program) -> Program:
+        return split_operators(program, even_plan(program, num_parts))
+
+    options = {"block_size": 4, "step_tokens": 17}
+    parts = make(2, passes=(split, insert_polls), **options)
+    assert run(parts, options, requests(6, 12), rounded_path) == run(make(), {}, requests(6, 12), rounded_path)
+    reference = ReferenceExecutor(EngineOptions(**OPTIONS | options), passes=(fuse_operators, split))
+    plain = ReferenceExecutor(EngineOptions(**OPTIONS))
+    assert run(reference, options, requests(6, 12), rounded_path) == run(plain, {}, requests(6, 12), rounded_path)
 
 
 def test_greedy_tokens_are_those_of_the_reference(make: Make, rounded_path: Path) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from gpu_node.executors.cpu_lowering import lower
+from gpu_node.executors.cpu_lowering import UnsupportedOperatorError, lower
 from gpu_node.executors.interpreter import Device, StepInputs, run_program
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
+from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import Program
+from gpu_node.graph.share import Share
 from gpu_node.kernels import cpu
 from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, CpuStep, Limits
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
@@ -156,6 +160,22 @@ def test_a_program_computes_the_same_on_the_device(name: str) -> None:
         assert all(ours.equal(plainly) for ours, plainly in zip(outputs, plain, strict=True))
 
 
+def test_what_the_device_has_no_kernel_for_is_refused_by_name() -> None:
+    model = config(family=Family.LLAMA)
+    program = build_program(model)
+    stored = random_weights(model, program)
+    divided = tensor_parallel(program, 0, 2)
+    halves = [replace(one, share=Share(half, 2)) for one in program.operators[:1] for half in range(2)]
+    parts = replace(program, operators=(*halves, *program.operators[1:]))
+    with CpuDevice(1) as device:
+        with pytest.raises(UnsupportedOperatorError, match="no kernel for 'all_reduce'; the reference executor has"):
+            on_device(device, model, divided, of_program(divided, stored))
+        with pytest.raises(UnsupportedOperatorError, match="no kernel for 'embedding' on a share of the batch"):
+            on_device(device, model, parts, stored)
+    for ours, theirs in zip(expected(model, parts, stored), expected(model, program, stored), strict=True):
+        assert ours.equal(theirs)
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_changed_program_computes_the_same_on_the_reference(name: str) -> None:
     model = config(**CONFIGS[name])
@@ -168,5 +188,21 @@ def test_a_changed_program_computes_the_same_on_the_reference(name: str) -> None
         split_operators(fused, even_plan(fused, 5)),
     ):
         outputs = expected(model, changed, of_program(changed, stored))
+        for ours, theirs in zip(outputs, expected(model, program, stored), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_batch_in_parts_gives_the_same_on_the_reference(name: str) -> None:
+    """Every operator twice or thrice, each over its share of the sequences: what nano-batches will be made of."""
+    model = config(**CONFIGS[name])
+    program = build_program(model)
+    stored = random_weights(model, program)
+    fused = fuse(program)
+    for count in (2, 3):
+        pieces = [replace(one, share=Share(index, count)) for one in fused.operators for index in range(count)]
+        parts = replace(fused, operators=tuple(pieces))
+        parts.check()
+        outputs = expected(model, parts, of_program(parts, stored))
         for ours, theirs in zip(outputs, expected(model, program, stored), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)

@@ -129,9 +129,10 @@ class Program:
     result: str
 
     def check(self) -> None:
-        """Assert that names are unique, known and used, that views and pieces lie inside of what they are cut from,
+        """Assert that the program can be run.
 
-        and that every column of every share is written before it is read, KV blocks included.
+        Names are unique, known and used; views and pieces lie inside of what they are cut from; every column of every
+        share of the batch is written before it is read, KV blocks included.
         """
         self._check_names()
         self._check_views()

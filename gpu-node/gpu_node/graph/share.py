@@ -2,7 +2,7 @@
 
 Thus operators on rows and attention on sequences agree on what a part is: what one writes for part i of n, the other
 finds there, and no part reads keys that another part writes. Parts are as even in rows as the sequences allow; with
-fewer sequences than parts, some are empty. The CPU device cuts by the same rule (``csrc/share.h``).
+fewer sequences than parts, some are empty. The CPU device cuts by the same rule (``Step::rows_of`` in csrc/step.h).
 """
 
 from __future__ import annotations

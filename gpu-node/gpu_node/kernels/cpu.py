@@ -311,7 +311,8 @@ class CpuDevice:
     def set_poll(self, serve: Callable[[], None], num_asked: c_uint64) -> None:
         """Call ``serve`` between two operators, the first of them polled, when ``num_asked`` has changed.
 
-        Whoever wants something done adds to ``num_asked``. Waits until the queue is empty.
+        Whoever wants something done adds to ``num_asked``. ``serve`` runs in a thread of the device, which all others
+        wait for, and must not raise. Waits until the queue is empty.
         """
         hook = _Serve(lambda _context: serve())
         self._library.treadle_set_poll(self._handle, hook, None, ctypes.addressof(num_asked))
