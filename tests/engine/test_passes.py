@@ -206,6 +206,20 @@ def test_fuse_joins_biases_and_leaves_what_it_cannot_join() -> None:
     assert heads[3:8] == ["linear", "head_norm", "rope", "head_norm", "rope"]
 
 
+def test_fuse_leaves_what_is_named_by_its_parts() -> None:
+    program = build_program(replace(config(num_layers=2), intermediate_size=64, head_dim=32))
+    halved = {index: 2 for index, one in enumerate(program.operators[:18]) if one.kind is Kind.LINEAR}
+    split = split_operators(program, halved)
+    fused = fuse(split)  # of two layers the first is cut
+    assert [one.kind for one in fused.operators].count(Kind.GATED_LINEAR) == 0
+    assert [one.kind for one in fused.operators].count(Kind.ROPE_WRITE_KV) == 2
+    queries = [one.outputs for one in fused.operators if one.outputs and one.outputs[0][0] in "qk"]
+    assert queries == [
+        *(("q[0:32]",), ("q[32:64]",), ("k_v",), ("q", "k")),
+        *(("q",), ("k_v",), ("q", "k")),
+    ]
+
+
 # --- split ------------------------------------------------------------------------------------------------------------
 
 

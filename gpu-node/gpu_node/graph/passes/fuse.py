@@ -33,6 +33,8 @@ class _Fusion:
         self.draft = Draft(program)
         self._operators = program.operators
         self._result = program.result
+        # these share memory under several names
+        self._entangled = {name for one in program.buffers if one.view_of for name in (one.name, one.view_of)}
 
     def take(self, index: int) -> int:
         """Add the operator at ``index``, with those behind it that join it; how many that were."""
@@ -115,7 +117,7 @@ class _Fusion:
         """Make ``names`` views of one new buffer; whether they are. Layers share buffers: it may be so already."""
         whole = "_".join(names)
         buffers = [self.draft.buffer(name) for name in names]
-        if any(buffer.view_of not in (None, whole) for buffer in buffers):
+        if self._entangled.intersection(names) or any(buffer.view_of not in (None, whole) for buffer in buffers):
             return False
         self.draft.declare_buffer(Buffer(whole, sum(buffer.num_columns for buffer in buffers), buffers[0].rows))
         first_column = 0
@@ -131,7 +133,9 @@ class _Fusion:
         return self.draft.declare_weight(joined(name, [self.draft.weight(other) for other in names]))
 
     def _are_read(self, names: tuple[str, ...], start: int) -> bool:
-        """Whether any of ``names``, as written before operator ``start``, is read from there on."""
+        """Whether any of ``names``, as written before operator ``start``, may be read from there on."""
+        if self._entangled.intersection(names):
+            return True
         alive = set(names)
         for operator in self._operators[start:]:
             if alive.intersection(operator.inputs):
