@@ -27,7 +27,7 @@ from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.polls import insert_polls
-from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, CpuStep, Limits, Rows, Type
+from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, CpuStep, Limits, Rows, Type
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
 from shared.config import ClusterConfig, EngineOptions, ModelSpec
@@ -85,27 +85,30 @@ def tiny_operators_s(num_threads: int, num_tries: int) -> tuple[float, float]:
         block_tables=zero,
         token_ids=one,
         draw_rows=none,
-        copies=none,
-        tokens=none,
+        copies=none.reshape(-1, 2),
         logits=None,
     )
     with CpuDevice(num_threads) as device:
         device.set_poll(never, c_uint64(0))
-        programs = [tiny_program(polled=polled) for polled in (False, True)]
+        shape = CacheShape(1, 1, 16, 1, 2)
+        arena, host = CpuArena(1, shape.block_bytes), CpuArena(1, 0)
+        programs = [tiny_program(shape, arena, host, polled=polled) for polled in (False, True)]
         least = [float("inf")] * 2
         for _ in range(num_tries):
             for number, program in enumerate(programs):
                 started = time.perf_counter()
                 device.wait(device.submit(program, step))
                 least[number] = min(least[number], time.perf_counter() - started)
-    for program in programs:
-        program.close()
+        for program in programs:
+            program.close()
+    for memory in (arena, host):
+        memory.close()
     return least[0], least[1]
 
 
-def tiny_program(*, polled: bool) -> CpuProgram:
+def tiny_program(shape: CacheShape, arena: CpuArena, host: CpuArena, *, polled: bool) -> CpuProgram:
     """Additions of one row to another, over and over."""
-    program = CpuProgram(Limits(1, 1, 16, 16), CacheShape(1, 1, 16, 1, 2), 1)
+    program = CpuProgram(Limits(1, 1, 16, 16), shape, 1, arena=arena, host=host)
     one, other = (program.buffer(Rows.TOKENS, Type.FLOAT32, 16) for _ in range(2))
     for _ in range(NUM_TINY):
         program.add("add", one, other, other)

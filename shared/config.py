@@ -87,6 +87,20 @@ class EngineOptions(Section):
     max_num_seqs: Annotated[int, Field(ge=1, le=4096)] = 32
     step_tokens: Annotated[int, Field(ge=1, le=65_536)] = 256
     """Token budget of a step: decode first, the rest is filled with prefill chunks."""
+    async_scheduling: bool = True
+    """Plan and queue the next step while one runs, so that the device does not wait for the host."""
+    max_models: Annotated[int, Field(ge=1, le=8)] = 1
+    """Models that an engine holds at a time; they share its KV memory."""
+    preemption: Literal["recompute", "swap"] = "recompute"
+    """What becomes of the KV of a request that has to give way."""
+    host_kv_bytes: Annotated[int, Field(ge=0)] = 0
+    """Host memory for KV that is swapped out."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> EngineOptions:
+        if self.preemption == "swap" and self.host_kv_bytes == 0:
+            raise ValueError("preemption: 'swap' needs host_kv_bytes, the host memory to swap to")
+        return self
 
 
 class QueueOptions(Section):

@@ -328,6 +328,11 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     """Candidates are ranked by their summed logprobs over their length to this power."""
 
     @property
+    def has_penalties(self) -> bool:
+        """The tokens so far change how likely the next ones are."""
+        return bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0)
+
+    @property
     def is_ranked(self) -> bool:
         """Which candidates are returned is known at the end only: nothing is streamed before."""
         return self.is_beam or self.num_candidates > self.num_choices

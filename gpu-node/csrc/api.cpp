@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "device.h"
+#include "draw.h"
 #include "experts.h"
 #include "program.h"
 
+using treadle::Arena;
 using treadle::Columns;
 using treadle::Device;
 using treadle::Program;
@@ -54,12 +56,22 @@ TREADLE_API Device* treadle_device_new(std::int32_t num_threads, const std::int3
 
 TREADLE_API void treadle_device_free(Device* device) { delete device; }
 
+TREADLE_API Arena* treadle_arena_new(std::int64_t num_pages, std::int64_t page_bytes) {
+  return guarded<Arena*>(nullptr, [&] { return new Arena(num_pages, page_bytes); });
+}
+
+// No program may be left that lies in it.
+TREADLE_API void treadle_arena_free(Arena* arena) { delete arena; }
+
+TREADLE_API void* treadle_arena_data(const Arena* arena) { return arena->data(); }
+
 TREADLE_API Program* treadle_program_new(const char* level, const treadle::Limits* limits,
-                                         const treadle::CacheShape* cache, std::int32_t rows_together) {
+                                         const treadle::CacheShape* cache, const Arena* arena, const Arena* host,
+                                         std::int32_t rows_together) {
   return guarded<Program*>(nullptr, [&] {
     const treadle::Kernels* kernels = treadle::find_kernels(level);
     if (kernels == nullptr) throw std::invalid_argument("this machine lacks the level that was asked for");
-    return new Program(*kernels, *limits, *cache, rows_together);
+    return new Program(*kernels, *limits, *cache, *arena, *host, rows_together);
   });
 }
 
@@ -87,10 +99,6 @@ TREADLE_API void* treadle_buffer_data(const Program* program, std::int32_t buffe
     *stride = all.stride;
     return static_cast<void*>(all.data);
   });
-}
-
-TREADLE_API void* treadle_cache_data(const Program* program, std::int32_t layer) {
-  return program->cache().block(layer, 0);
 }
 
 // --- operators: 0, or -1 and an error -------------------------------------------------------------------------------
@@ -273,6 +281,16 @@ TREADLE_API std::uint64_t treadle_submit(Device* device, const Program* program,
 TREADLE_API std::int32_t treadle_is_done(const Device* device, std::uint64_t event) { return device->is_done(event); }
 
 TREADLE_API void treadle_wait(const Device* device, std::uint64_t event) { device->wait(event); }
+
+// Writes `StepTimes`, in seconds; 0 when they are not known.
+TREADLE_API std::int32_t treadle_step_times(const Device* device, std::uint64_t event, double* times) {
+  return guarded<std::int32_t>(0, [&] {
+    const treadle::StepTimes known = device->times(event);
+    times[0] = known.run_s;
+    times[1] = known.idle_s;
+    return 1;
+  });
+}
 
 // `serve` is called by a thread of the device, with `context`, between two operators of which the first is polled, when
 // `*num_asked` is not what it was at the last call. Waits until the queue is empty. A null `serve` ends it.

@@ -7,11 +7,26 @@
 
 namespace treadle {
 
-Cache::Cache(const CacheShape& shape) : shape_(shape) {
-  if (shape.head_dim % kPair != 0 || shape.head_dim > kMaxHeadDim)
+namespace {
+
+const CacheShape& checked(const CacheShape& shape) {
+  if (shape.num_layers < 1 || shape.block_size < 1 || shape.num_kv_heads < 1)
+    throw std::invalid_argument("a cache has layers, heads and blocks of at least one token");
+  if (shape.head_dim < kPair || shape.head_dim % kPair != 0 || shape.head_dim > kMaxHeadDim)
     throw std::invalid_argument("a head has an even dimension of at most 512");
-  const std::size_t layer_bytes = static_cast<std::size_t>(shape.num_blocks) * block_stride() * sizeof(Bf16);
-  for (int layer = 0; layer < shape.num_layers; ++layer) layers_.emplace_back(layer_bytes);
+  return shape;
+}
+
+}  // namespace
+
+Cache::Cache(const CacheShape& shape, const Arena& arena, const Arena& host)
+    : shape_(checked(shape)),
+      arena_(arena),
+      host_(host),
+      places_(arena, block_bytes()),
+      host_places_(host, block_bytes()) {
+  if (shape.num_blocks > 0 && !places_.has(shape.num_blocks - 1))
+    throw std::invalid_argument("the blocks of the cache do not fit into its arena");
 }
 
 void Rope::run_row(int row, const Step& step) const {
@@ -32,7 +47,7 @@ void WriteKv::run_row(int row, const Step& step) const {
   // reads there is rounded and thrown away. ThreadSanitizer reports it for tiny models, rightly and without harm.
   Bf16 rounded[kMaxHeadDim + kPanelColumns];
   for (int head = 0; head < shape.num_kv_heads; ++head) {
-    Bf16* slot = cache_.block(layer_, step.row_blocks[row]) + head * cache_.head_stride();
+    Bf16* slot = cache_.layer(layer_, step.row_lines[row]) + head * cache_.head_stride();
     kernels_.round(k + head * shape.head_dim, shape.head_dim, rounded);
     for (int i = 0; i < shape.head_dim; i += kPair)
       std::memcpy(slot + i * shape.block_size + kPair * offset, rounded + i, kPair * sizeof(Bf16));
@@ -84,27 +99,34 @@ void Attention::run(int task, const Step& step, Scratch& scratch) const {
   if (out.narrow != nullptr) out.narrow += column;
   kernels_.attention({q_.wide(group.first_row) + column, q_.stride, group.num_rows, num_shared_, group.first_position, window_,
                       1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
-                      HeadCache{cache_.block(layer_, 0) + kv_head * cache_.head_stride(), cache_.block_stride(),
-                                cache_.value_offset(), shape.block_size, shape.head_dim},
-                      step.block_tables.data() + group.table, out, out_.stride, scratch.attention.as<float>()});
+                      HeadCache{cache_.layer(layer_, 0) + kv_head * cache_.head_stride(), cache_.value_offset(),
+                                shape.block_size, shape.head_dim},
+                      step.block_lines.data() + group.table, out, out_.stride, scratch.attention.as<float>()});
 }
 
-int CopyBlocks::num_tasks(const Step& step) const { return step.copies.empty() ? 0 : cache_.shape().num_layers; }
+int MoveBlocks::num_tasks(const Step& step) const {
+  const bool has_moves = !step.swaps_out.empty() || !step.copies.empty() || !step.swaps_in.empty();
+  return has_moves ? cache_.shape().num_layers : 0;
+}
 
-void CopyBlocks::run(int layer, const Step& step, Scratch& scratch) const {
+void MoveBlocks::run(int layer, const Step& step, Scratch& scratch) const {
+  const std::size_t num_bytes = static_cast<std::size_t>(cache_.layer_stride()) * sizeof(Bf16);
+  const auto here = [&](std::int32_t line) { return cache_.arena().line(line) + layer * num_bytes; };
+  const auto there = [&](std::int32_t line) { return cache_.host().line(line) + layer * num_bytes; };
+  for (const Move& move : step.swaps_out) std::memcpy(there(move.destination), here(move.source), num_bytes);
   // all sources are read before any destination is written: one copy's destination may be another's source
-  const std::size_t block_bytes = static_cast<std::size_t>(cache_.block_stride()) * sizeof(Bf16);
-  scratch.staging.resize(step.copies.size() * block_bytes);
+  scratch.staging.resize(step.copies.size() * num_bytes);
   std::byte* staged = scratch.staging.data();
-  for (const Copy& copy : step.copies) {
-    std::memcpy(staged, cache_.block(layer, copy.source), block_bytes);
-    staged += block_bytes;
+  for (const Move& move : step.copies) {
+    std::memcpy(staged, here(move.source), num_bytes);
+    staged += num_bytes;
   }
   staged = scratch.staging.data();
-  for (const Copy& copy : step.copies) {
-    std::memcpy(cache_.block(layer, copy.destination), staged, block_bytes);
-    staged += block_bytes;
+  for (const Move& move : step.copies) {
+    std::memcpy(here(move.destination), staged, num_bytes);
+    staged += num_bytes;
   }
+  for (const Move& move : step.swaps_in) std::memcpy(here(move.destination), there(move.source), num_bytes);
 }
 
 }  // namespace treadle

@@ -1,28 +1,39 @@
 // The KV cache and the operators that write and read it.
 #pragma once
 
-#include <vector>
-
+#include "arena.h"
 #include "buffer.h"
 #include "row_operators.h"
 
 namespace treadle {
 
-// A layer is [blocks][kv_heads][keys of the block, then values]: what attention reads for a head lies together, and a
-// block is one piece to copy.
+// A model's part of an arena, and of the host's for what is swapped out. A block is [layers][kv_heads][keys, then
+// values]: what attention reads for a head lies together, and a block is one piece to move and to give to another model.
 class Cache {
  public:
-  explicit Cache(const CacheShape& shape);
+  // The arenas outlive the cache. The blocks of the shape must fit into `arena`.
+  Cache(const CacheShape& shape, const Arena& arena, const Arena& host);
 
   const CacheShape& shape() const { return shape_; }
-  Bf16* block(int layer, int index) const { return layers_[layer].as<Bf16>() + index * block_stride(); }
+  const Arena& arena() const { return arena_; }
+  const Arena& host() const { return host_; }
+  const BlockPlaces& places() const { return places_; }
+  const BlockPlaces& host_places() const { return host_places_; }
+  // A layer of the block that begins at `line`.
+  Bf16* layer(int index, std::int32_t line) const {
+    return reinterpret_cast<Bf16*>(arena_.line(line)) + index * layer_stride();
+  }
   std::ptrdiff_t value_offset() const { return std::ptrdiff_t{shape_.head_dim} * shape_.block_size; }
   std::ptrdiff_t head_stride() const { return 2 * value_offset(); }
-  std::ptrdiff_t block_stride() const { return head_stride() * shape_.num_kv_heads; }
+  std::ptrdiff_t layer_stride() const { return head_stride() * shape_.num_kv_heads; }
 
  private:
+  std::int64_t block_bytes() const { return layer_stride() * shape_.num_layers * std::int64_t{sizeof(Bf16)}; }
+
   CacheShape shape_;
-  std::vector<Memory> layers_;
+  const Arena& arena_;
+  const Arena& host_;
+  BlockPlaces places_, host_places_;
 };
 
 class Rope final : public RowOperator {
@@ -80,9 +91,11 @@ class Attention final : public Operator {
   Columns q_, out_;
 };
 
-class CopyBlocks final : public Operator {
+// Swaps out, then copies as if at the same time, then swaps in. A task does one layer of all of them: tasks share no
+// byte, so their order needs no meeting of threads.
+class MoveBlocks final : public Operator {
  public:
-  explicit CopyBlocks(const Cache& cache) : cache_(cache) {}
+  explicit MoveBlocks(const Cache& cache) : cache_(cache) {}
 
   int num_tasks(const Step& step) const override;
   void run(int layer, const Step& step, Scratch& scratch) const override;

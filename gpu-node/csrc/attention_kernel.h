@@ -12,47 +12,49 @@ namespace treadle::TREADLE_LEVEL {
 
 constexpr int kKeyVectors = kKeyColumns / kLanes;
 constexpr int kTilePanels = kContextTile / kKeyColumns;
-constexpr int kFewQueries = TREADLE_DOT ? 6 : 1;  // whose products with all panels of a tile fit into the registers
-constexpr int kLineNumbers = 64 / sizeof(Bf16);  // in a line of the processor's cache
-constexpr int kMaxFetchNumbers = 64 * kLineNumbers;
-constexpr int kValueVectors = TREADLE_DOT ? 4 : 2;
-constexpr int kValueRows = TREADLE_DOT ? 5 : 4;
+constexpr int kScoreRows = TREADLE_DOT ? 6 : 1;  // whose products with all panels of a tile fit into the registers
+constexpr int kTileVectors = kContextTile / kLanes;
+constexpr int kValueVectors = 2;
 
 // One task's running state, laid out in its scratch.
 struct Attention {
   const AttentionTask& task;
   int num_queries, padded_dim;
-  Bf16* queries;    // [queries][padded_dim]
-  float* scores;    // [queries][kContextTile]
-  float* sums;      // [queries][padded_dim]: values weighted so far
-  float* most;      // [queries]: largest score so far
-  float* weights;   // [queries]: sum of weights so far
-  Bf16* gathered;   // [padded_dim / 2][kKeyColumns][2]: keys that do not lie together in the cache
+  Bf16* queries;      // [queries][padded_dim]
+  float* scores;      // [queries][kContextTile], in powers of 2
+  Bf16* weights;      // [queries][kContextTile]
+  float* sums;        // [queries][padded_dim]: values weighted so far
+  float* most;        // [queries]: largest score so far
+  float* weight_sums; // [queries]: so far
+  Bf16* gathered;     // [padded_dim / 2][kKeyColumns][2]: keys that do not lie together in the cache
   const Bf16* values[kContextTile];  // row of each position of the tile
 
   explicit Attention(const AttentionTask& of)
-      : task(of), num_queries(of.num_rows * of.num_heads), padded_dim((of.cache.head_dim + 15) / 16 * 16) {
+      : task(of), num_queries(of.num_rows * of.num_heads), padded_dim(padded_head_dim(of.cache.head_dim)) {
     float* next = task.scratch;
     sums = next, next += num_queries * padded_dim;
     scores = next, next += num_queries * kContextTile;
     queries = reinterpret_cast<Bf16*>(next), next += num_queries * padded_dim / 2;
+    weights = reinterpret_cast<Bf16*>(next), next += num_queries * kContextTile / 2;
     gathered = reinterpret_cast<Bf16*>(next), next += padded_dim / 2 * kKeyColumns;
     most = next, next += num_queries;
-    weights = next;
+    weight_sums = next;
   }
 
   const Bf16* block(int position) const {
-    return task.cache.data + task.block_table[position / task.cache.block_size] * task.cache.block_stride;
+    return task.cache.data + std::ptrdiff_t{task.block_lines[position / task.cache.block_size]} * kLineNumbers;
   }
 
   void begin() {
+    constexpr float kLog2E = 1.44269504F;
     const int head_dim = task.cache.head_dim;
     for (int query = 0; query < num_queries; ++query) {
       const float* q = task.q + query / task.num_heads * task.q_stride + query % task.num_heads * head_dim;
-      for (int i = 0; i < head_dim; ++i) queries[query * padded_dim + i] = to_bf16(q[i] * task.scale);
-      for (int i = 0; i < padded_dim; ++i) sums[query * padded_dim + i] = 0.0F;
+      for (int i = 0; i < head_dim; i += kLanes)
+        store_bf16(queries + query * padded_dim + i, load<Floats>(q + i) * (task.scale * kLog2E));
+      for (int i = 0; i < padded_dim; i += kLanes) store(sums + query * padded_dim + i, Floats{});
       most[query] = -__builtin_inff();
-      weights[query] = 0.0F;
+      weight_sums[query] = 0.0F;
     }
   }
 
@@ -73,39 +75,63 @@ struct Attention {
     return gathered;
   }
 
-  // Scores of some queries with P panels of keys. For few queries the panels of a whole tile are taken together: sums
-  // of one panel alone would wait for each other.
+  // Scores of some queries with P panels of keys.
   template <int P>
   struct ScoreRows {
     Attention& attention;
     const Bf16* const* panels;
     std::ptrdiff_t stride;
     int column;
+    const Bf16* const* next;  // panels of the next tile, or null
 
     template <int R>
     TREADLE_INLINE_MEMBER void run(int first) const {
-      const std::ptrdiff_t padded_dim = attention.padded_dim;
       Floats products[R][P * kKeyVectors];
-      multiply_panels<R, P, kKeyVectors>(attention.queries + first * padded_dim, padded_dim, panels, stride,
-                                         attention.task.cache.head_dim / kPair, products);
+      if (P == kTilePanels && next != nullptr) {
+        // Blocks lie anywhere, so the processor does not see what is read next. A line of keys or values for each pair
+        // and panel is half of what the next tile needs; lines come in twos. Inlined by force, as in LinearRows.
+        const auto fetch = [&](std::ptrdiff_t pair) __attribute__((always_inline)) {
+          const std::ptrdiff_t values = attention.task.cache.value_offset + (pair - 1) * kLineNumbers;
+          const std::ptrdiff_t line = pair % 2 == 0 ? pair * stride : values;
+#pragma GCC unroll 4
+          for (int panel = 0; panel < P; ++panel) __builtin_prefetch(next[panel] + line, 0, 2);
+        };
+        multiply<R>(first, products, fetch);
+      } else {
+        multiply<R>(first, products, NoFetch{});
+      }
       for (int r = 0; r < R; ++r)
         for (int v = 0; v < P * kKeyVectors; ++v)
           store(attention.scores + (first + r) * kContextTile + column + v * kLanes, products[r][v]);
     }
+
+    template <int R, typename Fetch>
+    TREADLE_INLINE_MEMBER void multiply(int first, Floats (&products)[R][P * kKeyVectors], const Fetch& fetch) const {
+      const std::ptrdiff_t padded_dim = attention.padded_dim;
+      multiply_panels<R, P, kKeyVectors>(attention.queries + first * padded_dim, padded_dim, panels, stride,
+                                         attention.task.cache.head_dim / kPair, products, fetch);
+    }
   };
 
+  // The panels of a whole tile together share the loads of the queries; elsewhere, panel by panel.
   void score(int tile, int end) {
     const bool in_place = task.cache.block_size % kKeyColumns == 0;
     const Bf16* panels[kTilePanels];
     std::ptrdiff_t stride = 0;
-    if (in_place && num_queries <= kFewQueries && tile + kContextTile <= end) {
+    if (kScoreRows > 1 && in_place && tile + kContextTile <= end) {
       for (int panel = 0; panel < kTilePanels; ++panel) panels[panel] = keys(tile + panel * kKeyColumns, end, stride);
-      for_row_groups<kFewQueries>(ScoreRows<kTilePanels>{*this, panels, stride, 0}, num_queries);
+      const Bf16* next[kTilePanels];
+      const bool fetches = num_queries <= kScoreRows && tile + kContextTile < end;
+      for (int panel = 0; fetches && panel < kTilePanels; ++panel) {
+        const int first = tile + kContextTile + panel * kKeyColumns;
+        next[panel] = keys(first < end ? first : end - 1, end, stride);
+      }
+      for_row_groups<kScoreRows>(ScoreRows<kTilePanels>{*this, panels, stride, 0, fetches ? next : nullptr}, num_queries);
       return;
     }
     for (int column = 0; column < kContextTile && tile + column < end; column += kKeyColumns) {
       panels[0] = keys(tile + column, end, stride);
-      for_row_groups<kMaxRows>(ScoreRows<1>{*this, panels, stride, column}, num_queries);
+      for_row_groups<kMaxRows>(ScoreRows<1>{*this, panels, stride, column, nullptr}, num_queries);
     }
   }
 
@@ -114,87 +140,86 @@ struct Attention {
     const int position = task.first_position + query / task.num_heads;
     const int num_visible = position + 1 - tile;  // of the tile's positions: these, without the first few
     const int num_passed = num_visible - task.window;
-    float* row = scores + query * kContextTile;
-    Floats top = broadcast(most[query]);
-    const Floats hidden = broadcast(-__builtin_inff());
-    for (int column = 0; column < kContextTile; column += kLanes) {
-      const Ints lane = lane_numbers() + column;
-      const Floats score = (lane < num_visible) & (lane >= num_passed) ? load<Floats>(row + column) : hidden;
-      store(row + column, score);
-      top = larger(score, top);
+    Bf16* row = weights + query * kContextTile;
+    Floats tile_scores[kTileVectors];
+    for (int v = 0; v < kTileVectors; ++v) tile_scores[v] = load<Floats>(scores + query * kContextTile + v * kLanes);
+    if (num_visible < kContextTile || num_passed > 0) {
+      if (num_visible <= 0 || num_passed >= kContextTile) {  // the row sees nothing of this tile
+        for (int v = 0; v < kTileVectors; ++v) store_bf16(row + v * kLanes, Floats{});
+        return;
+      }
+      const Floats hidden = broadcast(-__builtin_inff());
+      for (int v = 0; v < kTileVectors; ++v) {
+        const Ints lane = lane_numbers() + v * kLanes;
+        tile_scores[v] = (lane < num_visible) & (lane >= num_passed) ? tile_scores[v] : hidden;
+      }
     }
-    const float now = largest(top);
-    if (num_visible <= 0 || num_passed >= kContextTile) {  // the row sees nothing of this tile
-      for (int column = 0; column < kContextTile; column += kLanes) store(row + column, Floats{});
-      return;
-    }
+    Floats top = tile_scores[0];
+    for (int v = 1; v < kTileVectors; ++v) top = larger(tile_scores[v], top);
+    const float before = most[query], here = largest(top), now = here > before ? here : before;
     Floats sum{};
-    for (int column = 0; column < kContextTile; column += kLanes) {
-      const Floats weight = exponential(load<Floats>(row + column) - now);
-      store(row + column, weight);
+    for (int v = 0; v < kTileVectors; ++v) {
+      const Floats weight = power_of_two(tile_scores[v] - now);
+      store_bf16(row + v * kLanes, weight);
       sum += weight;
     }
-    if (now != most[query]) {
-      const float shrink = exponential(broadcast(most[query] - now))[0];
-      weights[query] *= shrink;
+    if (now != before) {
+      const float shrink = power_of_two(broadcast(before - now))[0];
+      weight_sums[query] *= shrink;
       float* summed = sums + query * padded_dim;
       for (int i = 0; i < padded_dim; i += kLanes) store(summed + i, load<Floats>(summed + i) * shrink);
       most[query] = now;
     }
-    weights[query] += total(sum);
+    weight_sums[query] += total(sum);
   }
 
-  template <int V>
+  // Adds the values of pairs of positions, weighted.
   struct ValueRows {
     Attention& attention;
-    int num_positions, column;
+    int num_pairs, column;
 
     template <int R>
     TREADLE_INLINE_MEMBER void run(int first) const {
       float* to = attention.sums + first * attention.padded_dim + column;
-      const float* weights = attention.scores + first * kContextTile;
-      Floats sums[R][V];
+      const Bf16* weights = attention.weights + first * kContextTile;
+      Floats sums[R][kValueVectors];
       for (int r = 0; r < R; ++r)
-        for (int v = 0; v < V; ++v) sums[r][v] = load<Floats>(to + r * attention.padded_dim + v * kLanes);
-      for (int t = 0; t < num_positions; ++t) {
-        Floats value[V];
+        for (int v = 0; v < kValueVectors; ++v) sums[r][v] = load<Floats>(to + r * attention.padded_dim + v * kLanes);
+      for (int pair = 0; pair < num_pairs; ++pair) {
+        Bits value[kValueVectors];
+        load_pairs(attention.values[kPair * pair] + column, attention.values[kPair * pair + 1] + column, value);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) {
+          const Bits weight = Bits{} + load<std::uint32_t>(weights + r * kContextTile + kPair * pair);
 #pragma GCC unroll 8
-        for (int v = 0; v < V; ++v) value[v] = load_bf16(attention.values[t] + column + v * kLanes);
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r)
-#pragma GCC unroll 8
-          for (int v = 0; v < V; ++v) sums[r][v] += weights[r * kContextTile + t] * value[v];
+          for (int v = 0; v < kValueVectors; ++v) sums[r][v] = add_pair(sums[r][v], weight, value[v]);
+        }
       }
       for (int r = 0; r < R; ++r)
-        for (int v = 0; v < V; ++v) store(to + r * attention.padded_dim + v * kLanes, sums[r][v]);
+        for (int v = 0; v < kValueVectors; ++v) store(to + r * attention.padded_dim + v * kLanes, sums[r][v]);
     }
   };
-
-  // Asks for the keys and values that the next tile needs: blocks lie anywhere, no prefetcher guesses the next one.
-  void fetch(int tile, int end) const {
-    const std::ptrdiff_t head_numbers = 2 * task.cache.value_offset;
-    if (num_queries > kFewQueries || head_numbers > kMaxFetchNumbers) return;
-    for (int first = tile; first < end && first < tile + kContextTile; first += task.cache.block_size)
-      for (std::ptrdiff_t i = 0; i < head_numbers; i += kLineNumbers) __builtin_prefetch(block(first) + i);
-  }
 
   void add_values(int tile, int end) {
     const int head_dim = task.cache.head_dim, block_size = task.cache.block_size;
     const int num_positions = end - tile < kContextTile ? end - tile : kContextTile;
-    for (int t = 0; t < num_positions; ++t)
-      values[t] = block(tile + t) + task.cache.value_offset + (tile + t) % block_size * head_dim;
-    int column = 0;
-    for (; column + kValueVectors * kLanes <= padded_dim; column += kValueVectors * kLanes)
-      for_row_groups<kValueRows>(ValueRows<kValueVectors>{*this, num_positions, column}, num_queries);
-    for (; column < padded_dim; column += kLanes)
-      for_row_groups<kValueRows>(ValueRows<1>{*this, num_positions, column}, num_queries);
+    const int num_pairs = (num_positions + 1) / kPair;
+    for (int t = 0; t < num_positions;) {
+      const int slot = (tile + t) % block_size;
+      const Bf16* value = block(tile + t) + task.cache.value_offset + slot * head_dim;
+      const int block_end = t + block_size - slot < num_positions ? t + block_size - slot : num_positions;
+      for (; t < block_end; ++t, value += head_dim) values[t] = value;
+    }
+    if (num_positions % kPair != 0) values[num_positions] = values[num_positions - 1];  // anything, it weighs nothing
+    for (int column = 0; column < padded_dim; column += kValueVectors * kLanes)
+      for_row_groups<kMaxRows>(ValueRows{*this, num_pairs, column}, num_queries);
   }
 
   void finish() const {
     const int head_dim = task.cache.head_dim;
     for (int query = 0; query < num_queries; ++query) {
       const float* from = sums + query * padded_dim;
-      const float inverse = 1.0F / weights[query];
+      const float inverse = 1.0F / weight_sums[query];
       const std::ptrdiff_t at = query / task.num_heads * task.out_stride + query % task.num_heads * head_dim;
       const RowOut out{task.out.wide == nullptr ? nullptr : task.out.wide + at,
                        task.out.narrow == nullptr ? nullptr : task.out.narrow + at};
@@ -211,7 +236,6 @@ static void attention(const AttentionTask& task) {
   const int end = task.first_position + task.num_rows;  // positions that the last row sees
   const int begin = task.first_position + 1 > task.window ? task.first_position + 1 - task.window : 0;
   for (int tile = begin / kContextTile * kContextTile; tile < end; tile += kContextTile) {
-    state.fetch(tile + kContextTile, end);
     state.score(tile, end);
     for (int query = 0; query < state.num_queries; ++query) state.weigh(query, tile);
     state.add_values(tile, end);

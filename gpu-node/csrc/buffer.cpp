@@ -5,7 +5,8 @@
 
 namespace treadle {
 
-PackedWeight pack_weight(const float* weight, int num_outputs, int num_inputs, bool halves, const Kernels& kernels) {
+PackedWeight pack_weight(const float* weight, int num_outputs, int num_inputs, bool halves, const Kernels& kernels,
+                         Pool& pool) {
   if (num_inputs % kPair != 0) throw std::invalid_argument("a linear weight has an even number of inputs");
   constexpr int kHalf = kPanelColumns / 2;
   const int num_gates = num_outputs / 2;
@@ -13,7 +14,7 @@ PackedWeight pack_weight(const float* weight, int num_outputs, int num_inputs, b
   packed.num_outputs = num_outputs;
   packed.num_inputs = num_inputs;
   packed.num_panels = halves ? (num_gates + kHalf - 1) / kHalf : (num_outputs + kPanelColumns - 1) / kPanelColumns;
-  packed.memory = Memory(static_cast<std::size_t>(packed.num_panels) * packed.panel_stride() * sizeof(Bf16));
+  packed.data = reinterpret_cast<Bf16*>(pool.take(packed.num_panels * packed.panel_stride() * sizeof(Bf16)));
   // rounded in a place of its own, which a vector may overrun
   std::vector<Bf16> row(num_inputs + kPanelColumns);
   std::vector<float> wide(num_inputs + kPanelColumns);
@@ -23,7 +24,7 @@ PackedWeight pack_weight(const float* weight, int num_outputs, int num_inputs, b
     const int within = halves ? output % num_gates : output;
     const int width = halves ? kHalf : kPanelColumns;
     const int column = within % width + (halves && output >= num_gates ? kHalf : 0);
-    Bf16* panel = packed.memory.as<Bf16>() + within / width * packed.panel_stride();
+    Bf16* panel = packed.data + within / width * packed.panel_stride();
     for (int input = 0; input < num_inputs; input += kPair)
       std::memcpy(panel + input * kPanelColumns + kPair * column, row.data() + input, kPair * sizeof(Bf16));
   }

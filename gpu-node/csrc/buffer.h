@@ -14,7 +14,7 @@ enum class RowKind : std::int32_t { tokens, draws };
 enum class Type : std::int32_t { float32, bfloat16 };
 
 inline int num_rows_of(RowKind kind, const Step& step) {
-  return kind == RowKind::tokens ? step.num_rows() : step.num_draws();
+  return kind == RowKind::tokens ? step.num_rows() : step.num_draw_rows();
 }
 
 // Some columns of a buffer. Rows are padded to whole panels, so that kernels need no masks.
@@ -35,17 +35,18 @@ struct Columns {
 // A linear weight as panels of 32 outputs: [panels][inputs / 2][32][2], bfloat16. Where `halves` is set, a panel is 16
 // outputs of the first half of the weight and the 16 of the second half that they gate.
 struct PackedWeight {
-  Memory memory;
+  Bf16* data = nullptr;
   int num_outputs = 0;
   int num_inputs = 0;
   int num_panels = 0;
 
   std::ptrdiff_t panel_stride() const { return std::ptrdiff_t{num_inputs} * kPanelColumns; }
-  const Bf16* panel(int index) const { return memory.as<Bf16>() + index * panel_stride(); }
+  const Bf16* panel(int index) const { return data + index * panel_stride(); }
 };
 
 // `weight`: float32 [outputs, inputs].
-PackedWeight pack_weight(const float* weight, int num_outputs, int num_inputs, bool halves, const Kernels& kernels);
+PackedWeight pack_weight(const float* weight, int num_outputs, int num_inputs, bool halves, const Kernels& kernels,
+                         Pool& pool);
 
 // Row `output` of the weight, as float32.
 void unpack_row(const PackedWeight& weight, int output, float* to);

@@ -1,5 +1,8 @@
 #include "device.h"
 
+#include <stdexcept>
+#include <string>
+
 namespace treadle {
 
 Device::Device(int num_threads, std::vector<int> cpus)
@@ -46,6 +49,28 @@ void Device::set_poll(Poll poll) {
   team_.set_poll(poll);
 }
 
+StepTimes Device::times(std::uint64_t event) const {
+  const std::lock_guard lock(mutex_);
+  if (event == 0 || event > num_done_ || event + kNumTimes <= num_done_) {
+    throw std::invalid_argument("the times of step " + std::to_string(event) + " are not known (any more)");
+  }
+  return times_[event % kNumTimes];
+}
+
+// The lock is not held; only this thread counts steps done.
+void Device::run(const Job& job) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  team_.run(*job.program, job.step);
+  const auto end = Clock::now();
+  const std::chrono::duration<double> run = end - begin;
+  const std::chrono::duration<double> idle = begin - last_end_;
+  last_end_ = end;
+  const std::lock_guard lock(mutex_);
+  times_[(num_done_ + 1) % kNumTimes] = {run.count(), num_done_ == 0 ? 0.0 : idle.count()};
+  ++num_done_;
+}
+
 void Device::serve() {
   team_.pin(0);
   for (std::unique_lock lock(mutex_);;) {
@@ -54,9 +79,8 @@ void Device::serve() {
     Job job = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    team_.run(*job.program, job.step);
+    run(job);
     lock.lock();
-    ++num_done_;
     changed_.notify_all();
   }
 }

@@ -1,6 +1,8 @@
 // A device: a queue of steps, and the threads that run them one after another. Submitting never waits for a step.
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -12,6 +14,12 @@
 #include "team.h"
 
 namespace treadle {
+
+// When a step ran.
+struct StepTimes {
+  double run_s;   // from its first operator to its last
+  double idle_s;  // from the end of the step before it to its beginning; 0 for the first
+};
 
 class Device {
  public:
@@ -25,6 +33,10 @@ class Device {
   bool is_done(std::uint64_t event) const;
   void wait(std::uint64_t event) const;
   void drain() const;
+  // Of a step that is done and not `kNumTimes` steps old.
+  StepTimes times(std::uint64_t event) const;
+
+  static constexpr std::uint64_t kNumTimes = 64;
   void set_poll(Poll poll);  // waits until the queue is empty
 
  private:
@@ -34,6 +46,7 @@ class Device {
   };
 
   void serve();
+  void run(const Job& job);
 
   Team team_;
   mutable std::mutex mutex_;
@@ -42,6 +55,8 @@ class Device {
   std::uint64_t num_submitted_ = 0;
   std::uint64_t num_done_ = 0;
   bool ends_ = false;
+  std::array<StepTimes, kNumTimes> times_{};
+  std::chrono::steady_clock::time_point last_end_;
   std::thread thread_;  // last: it uses all of the above
 };
 

@@ -16,6 +16,7 @@ constexpr int kKeyColumns = 16;        // positions of a context whose scores ar
 constexpr int kContextTile = 64;       // positions between two updates of a running softmax
 constexpr int kMaxQueries = 48;        // query vectors (rows times heads that share a KV head) of one attention task
 constexpr int kMaxHeadDim = 512;
+constexpr int kLineBytes = 64;         // of the processor's cache; blocks of keys and values begin with one
 
 enum class Epilogue : std::int32_t {
   store,     // float32
@@ -41,11 +42,10 @@ struct RowOut {
   Bf16* narrow;
 };
 
-// The KV cache of one layer for one head. Keys [head_dim / 2][block_size][2], so that scores are a product with a
-// panel; values [block_size][head_dim].
+// The KV cache of one layer for one head: what lies there if a block begins at line 0. Keys [head_dim / 2][block_size][2],
+// so that scores are a product with a panel; values [block_size][head_dim].
 struct HeadCache {
   const Bf16* data;
-  std::ptrdiff_t block_stride;
   std::ptrdiff_t value_offset;  // of the values behind the keys of a block
   int block_size;
   int head_dim;
@@ -61,17 +61,28 @@ struct AttentionTask {
   int window;  // positions that a row sees, the last of them its own
   float scale;
   HeadCache cache;
-  const std::int32_t* block_table;
+  const std::int32_t* block_lines;  // of the sequence's blocks
   RowOut out;
   std::ptrdiff_t out_stride;
   float* scratch;
 };
 
+constexpr int padded_head_dim(int head_dim) { return (head_dim + 31) / 32 * 32; }
+
 // Floats of scratch that an attention task needs.
 constexpr std::size_t attention_scratch_floats(int head_dim) {
-  const std::size_t padded = (static_cast<std::size_t>(head_dim) + 15) / 16 * 16;
-  return kMaxQueries * (padded / 2 + kContextTile + padded + 2) + padded / 2 * kKeyColumns + 64;
+  const std::size_t padded = padded_head_dim(head_dim);
+  return kMaxQueries * (padded / 2 + kContextTile + kContextTile / 2 + padded + 2) + padded / 2 * kKeyColumns + 64;
 }
+
+constexpr int kChunkLogits = 128;  // logits that drawing a token looks at together
+
+// Which weight a logit x has in a draw: e ** ((x - most) / temperature), 0 where x is below `least`.
+struct Scale {
+  double most;
+  double temperature;
+  double least;
+};
 
 struct Kernels {
   const char* name;
@@ -88,6 +99,10 @@ struct Kernels {
   void (*round)(const float* x, int num_columns, Bf16* out);
   // The first of the largest numbers, or -1 where one of them is not finite.
   int (*argmax)(const float* x, int num_columns);
+  // The largest of each chunk of `kChunkLogits`; false where a number is not finite.
+  bool (*find_maxima)(const float* logits, int num_logits, float* maxima);
+  // The weight of each logit, and their sum. `scale.most` is the largest logit or more.
+  double (*weigh)(const float* logits, int num_logits, const Scale& scale, double* weights);
 };
 
 // The table called `name` (plain, avx2, avx512, amx), or the best one for an empty name; null if this machine lacks it.

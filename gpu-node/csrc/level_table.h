@@ -4,6 +4,7 @@
 #include "attention_kernel.h"
 #include "linear_kernel.h"
 #include "row_kernels.h"
+#include "sample_kernel.h"
 
 #ifndef TREADLE_LINEAR
 #define TREADLE_LINEAR linear
@@ -13,6 +14,6 @@ namespace treadle::TREADLE_LEVEL {
 
 extern const Kernels kTable;
 const Kernels kTable{TREADLE_NAME, TREADLE_LINEAR, attention, rms_norm, layer_norm, relu, gelu,
-                     silu_mul, add, rope, round, argmax};
+                     silu_mul, add, rope, round, argmax, find_maxima, weigh};
 
 }  // namespace treadle::TREADLE_LEVEL

@@ -11,7 +11,7 @@ int Linear::num_row_parts(const Step& step) const {
 int Linear::panels_together(const Step& step) const {
   if (num_rows_of(out_.rows, step) > kFewRows) return 1;
   const std::ptrdiff_t panel_bytes = weight_.panel_stride() * static_cast<std::ptrdiff_t>(sizeof(Bf16));
-  return static_cast<int>(std::max<std::ptrdiff_t>(1, kMinTaskBytes / panel_bytes));
+  return static_cast<int>((kMinTaskBytes + panel_bytes - 1) / panel_bytes);
 }
 
 int Linear::num_tasks(const Step& step) const {

@@ -8,6 +8,13 @@ namespace treadle::TREADLE_LEVEL {
 
 constexpr int kPanelVectors = kPanelColumns / kLanes;
 constexpr int kMaxRows = TREADLE_ROWS;
+constexpr int kLineNumbers = kLineBytes / sizeof(Bf16);
+
+// Few rows run so far ahead of their products that the processor sees by itself what is read next. More rows fill its
+// window with products: then weights are asked for into the second cache, from where they come in time (measured:
+// 10 rows at 95 then 113 of 117 billion products a second, on Zen 4).
+constexpr int kLeastRowsToFetch = 7;
+constexpr std::ptrdiff_t kFetchNumbers = 4096;
 
 struct LinearRows {
   const LinearTask& task;
@@ -15,9 +22,23 @@ struct LinearRows {
   template <int R>
   TREADLE_INLINE_MEMBER void run(int first_row) const {
     Floats sums[R][kPanelVectors];
-    multiply_panels<R, 1, kPanelVectors>(task.x + first_row * task.x_stride, task.x_stride, &task.panel,
-                                         kPair * kPanelColumns, task.num_pairs, sums);
+    if (R >= kLeastRowsToFetch && first_row == 0) {
+      // inlined by force: a call that only prefetches counts as one without effect, and is left out
+      const auto fetch = [&](std::ptrdiff_t pair) __attribute__((always_inline)) {
+        const Bf16* ahead = task.panel + kFetchNumbers + pair * kPair * kPanelColumns;
+        for (int line = 0; line < kPair * kPanelColumns; line += kLineNumbers) __builtin_prefetch(ahead + line, 0, 2);
+      };
+      multiply<R>(first_row, sums, fetch);
+    } else {
+      multiply<R>(first_row, sums, NoFetch{});
+    }
     for (int r = 0; r < R; ++r) finish(first_row + r, sums[r]);
+  }
+
+  template <int R, typename Fetch>
+  TREADLE_INLINE_MEMBER void multiply(int first_row, Floats (&sums)[R][kPanelVectors], const Fetch& fetch) const {
+    multiply_panels<R, 1, kPanelVectors>(task.x + first_row * task.x_stride, task.x_stride, &task.panel,
+                                         kPair * kPanelColumns, task.num_pairs, sums, fetch);
   }
 
   TREADLE_INLINE_MEMBER void finish(int row, const Floats (&sums)[kPanelVectors]) const {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "memory.h"
+#include "sampling_scratch.h"
 #include "step.h"
 
 namespace treadle {
@@ -12,6 +13,7 @@ namespace treadle {
 struct Scratch {
   Memory attention;
   std::vector<std::byte> staging;
+  SamplingScratch sampling;
 };
 
 // The tasks of an operator may run in any order and on any thread; all of them end before the next operator begins.

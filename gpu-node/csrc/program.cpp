@@ -5,9 +5,14 @@
 
 namespace treadle {
 
-Program::Program(const Kernels& kernels, const Limits& limits, const CacheShape& cache, int rows_together)
-    : kernels_(kernels), limits_(limits), rows_together_(rows_together), cache_(cache) {
-  add_operator<CopyBlocks>(cache_);
+Program::Program(const Kernels& kernels, const Limits& limits, const CacheShape& cache, const Arena& arena,
+                 const Arena& host, int rows_together)
+    : kernels_(kernels),
+      limits_(limits),
+      rows_together_(rows_together),
+      cache_(cache, arena, host),
+      cells_(kNumCells * sizeof(std::int32_t)) {
+  add_operator<MoveBlocks>(cache_);
 }
 
 int Program::add_buffer(RowKind rows, Type type, int num_columns) {
@@ -21,7 +26,7 @@ int Program::add_buffer(RowKind rows, Type type, int num_columns) {
 }
 
 int Program::add_weight(const float* weight, int num_outputs, int num_inputs, bool halves) {
-  weights_.push_back(pack_weight(weight, num_outputs, num_inputs, halves, kernels_));
+  weights_.push_back(pack_weight(weight, num_outputs, num_inputs, halves, kernels_, pool_));
   return static_cast<int>(weights_.size()) - 1;
 }
 

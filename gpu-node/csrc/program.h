@@ -14,7 +14,9 @@ namespace treadle {
 
 class Program {
  public:
-  Program(const Kernels& kernels, const Limits& limits, const CacheShape& cache, int rows_together);
+  // The arenas outlive the program.
+  Program(const Kernels& kernels, const Limits& limits, const CacheShape& cache, const Arena& arena, const Arena& host,
+          int rows_together);
 
   int add_buffer(RowKind rows, Type type, int num_columns);
   int add_weight(const float* weight, int num_outputs, int num_inputs, bool halves);
@@ -34,7 +36,10 @@ class Program {
 
   void poll_behind_last() { operators_.back()->poll_behind(); }
 
-  Step make_step(const StepInput& input) const { return Step(input, limits_, cache_.shape(), rows_together_); }
+  Step make_step(const StepInput& input) const {
+    return Step(input, limits_, cache_.shape(), cache_.places(), cache_.host_places(), rows_together_,
+                cells_.as<std::int32_t>());
+  }
   const std::vector<std::unique_ptr<Operator>>& operators() const { return operators_; }
 
  private:
@@ -47,7 +52,9 @@ class Program {
   Limits limits_;
   int rows_together_;  // of one sequence, in an attention task
   Cache cache_;
+  Memory cells_;  // of drawn tokens; first of all 0, as a cell is whose token could not be drawn
   std::vector<Buffer> buffers_;
+  Pool pool_;
   std::deque<PackedWeight> weights_;  // operators keep references
   std::vector<Memory> constants_;
   std::vector<std::unique_ptr<Operator>> operators_;

@@ -14,8 +14,8 @@ void RowOperator::run(int task, const Step& step, Scratch&) const {
 }
 
 void Embedding::run_row(int row, const Step& step) const {
-  const auto& indices = index_ == Index::token_ids ? step.token_ids : step.positions;
-  unpack_row(table_, indices[row], out_.wide(row));
+  const int index = index_ == Index::token_ids ? step.token(step.token_ids[row]) : step.positions[row];
+  unpack_row(table_, index, out_.wide(row));
 }
 
 void RmsNorm::run_row(int row, const Step&) const {
@@ -53,13 +53,6 @@ void Round::run_row(int row, const Step&) const { kernels_.round(x_.wide(row), x
 void SelectDraws::run_row(int row, const Step& step) const {
   const float* from = x_.wide(step.draw_rows[row]);
   std::copy(from, from + x_.num_columns, out_.wide(row));
-}
-
-void Draw::run_row(int row, const Step& step) const {
-  const float* logits = logits_.wide(row);
-  step.tokens[row] = kernels_.argmax(logits, logits_.num_columns);
-  if (step.logits != nullptr)
-    std::copy(logits, logits + logits_.num_columns, step.logits + std::ptrdiff_t{row} * logits_.num_columns);
 }
 
 }  // namespace treadle

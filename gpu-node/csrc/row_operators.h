@@ -156,16 +156,4 @@ class SelectDraws final : public RowOperator {
   Columns x_, out_;
 };
 
-// The last operator: the most likely token of each row, and the logits themselves for who wants to sample.
-class Draw final : public RowOperator {
- public:
-  Draw(const Kernels& kernels, Columns logits) : RowOperator(RowKind::draws), kernels_(kernels), logits_(logits) {}
-
- private:
-  void run_row(int row, const Step& step) const override;
-
-  const Kernels& kernels_;
-  Columns logits_;
-};
-
 }  // namespace treadle

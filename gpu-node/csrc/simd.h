@@ -78,6 +78,25 @@ TREADLE_INLINE Floats add_pair(Floats sum, Bits x, Bits w) {
 #endif
 }
 
+// Lane after lane of two rows of values as pairs (even, odd).
+TREADLE_INLINE void load_pairs(const Bf16* even, const Bf16* odd, Bits (&pairs)[2]) {
+#if TREADLE_DOT
+  typedef Bf16 Both __attribute__((vector_size(64)));
+  constexpr auto kOrder = [](int first) {
+    Both order{};
+    for (int i = 0; i < 32; ++i) order[i] = static_cast<Bf16>(i % 2 * 32 + first + i / 2);
+    return order;
+  };
+  const auto a = load<__m512i>(even), b = load<__m512i>(odd);
+  pairs[0] = bit_cast<Bits>(_mm512_permutex2var_epi16(a, bit_cast<__m512i>(kOrder(0)), b));
+  pairs[1] = bit_cast<Bits>(_mm512_permutex2var_epi16(a, bit_cast<__m512i>(kOrder(16)), b));
+#else
+  for (int v = 0; v < 2; ++v)
+    pairs[v] = __builtin_convertvector(load<Halves>(even + v * kLanes), Bits) |
+               __builtin_convertvector(load<Halves>(odd + v * kLanes), Bits) << 16;
+#endif
+}
+
 TREADLE_INLINE Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
 template <int Lanes>
@@ -137,15 +156,37 @@ TREADLE_INLINE Floats exponential(Floats x) {
   return x < kLeast ? broadcast(0.0F) : x > kMost ? broadcast(__builtin_inff()) : p * power;
 }
 
+// 2 ** x for x <= 0, within 3e-6 of its value: 2 ** n times a polynomial on [-1/2, 1/2]. 0 below the normal numbers.
+TREADLE_INLINE Floats power_of_two(Floats x) {
+  constexpr float kLeast = -126.0F, kRound = 12582912.0F;
+  const Floats clamped = larger(x, broadcast(kLeast));
+  const Floats shifted = clamped + kRound;
+  const Floats f = clamped - (shifted - kRound);
+  Floats p = f * 1.33335581e-3F + 9.61812911e-3F;
+  p = p * f + 5.55041087e-2F;
+  p = p * f + 2.40226507e-1F;
+  p = p * f + 6.93147181e-1F;
+  p = p * f + 1.0F;
+  const Floats scaled = bit_cast<Floats>(bit_cast<Ints>(p) + (bit_cast<Ints>(shifted) << 23));
+  return x < kLeast ? Floats{} : scaled;
+}
+
 TREADLE_INLINE Floats silu(Floats x) { return x / (1.0F + exponential(-x)); }
 
+struct NoFetch {
+  TREADLE_INLINE_MEMBER void operator()(std::ptrdiff_t) const {}
+};
+
 // sums[r][p * V + v] = products of row r of `a` with columns v * kLanes... of panel p, pair after pair in their order.
-template <int R, int P, int V>
+// `fetch` is called with the number of each pair, to ask for memory that is wanted later.
+template <int R, int P, int V, typename Fetch = NoFetch>
 TREADLE_INLINE void multiply_panels(const Bf16* a, std::ptrdiff_t a_stride, const Bf16* const* panels,
-                                    std::ptrdiff_t stride, std::ptrdiff_t num_pairs, Floats (&sums)[R][P * V]) {
+                                    std::ptrdiff_t stride, std::ptrdiff_t num_pairs, Floats (&sums)[R][P * V],
+                                    const Fetch& fetch = {}) {
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < P * V; ++v) sums[r][v] = Floats{};
   for (std::ptrdiff_t pair = 0; pair < num_pairs; ++pair) {
+    fetch(pair);
     Bits w[P * V];
 #pragma GCC unroll 8
     for (int v = 0; v < P * V; ++v) w[v] = load<Bits>(panels[v / V] + pair * stride + v % V * kPair * kLanes);

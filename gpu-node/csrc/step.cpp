@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 namespace treadle {
 namespace {
@@ -10,14 +11,38 @@ void require(bool condition, const char* text) {
   if (!condition) throw std::invalid_argument(text);
 }
 
-bool all_below(const std::vector<std::int32_t>& values, std::int32_t bound) {
-  return std::all_of(values.begin(), values.end(), [&](std::int32_t value) { return 0 <= value && value < bound; });
+bool all_between(const std::vector<std::int32_t>& values, std::int32_t least, std::int32_t bound) {
+  return std::all_of(values.begin(), values.end(), [&](std::int32_t value) { return least <= value && value < bound; });
+}
+
+bool all_below(const std::vector<std::int32_t>& values, std::int32_t bound) { return all_between(values, 0, bound); }
+
+std::int32_t line_of(std::int32_t block, const BlockPlaces& places) {
+  require(places.has(block), "a block is outside the cache");
+  return places.line(block);
+}
+
+// `blocks`: two a move.
+std::vector<Move> moves(const std::int32_t* blocks, int num_moves, const BlockPlaces& source,
+                        const BlockPlaces& destination) {
+  std::vector<Move> made;
+  for (int i = 0; i < num_moves; ++i)
+    made.push_back({line_of(blocks[2 * i], source), line_of(blocks[2 * i + 1], destination)});
+  return made;
 }
 
 }  // namespace
 
-Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache, int rows_together)
-    : draw_rows(input.draw_rows, input.draw_rows + input.num_draws), tokens(input.tokens), logits(input.logits) {
+Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache, const BlockPlaces& device,
+           const BlockPlaces& host, int rows_together, std::int32_t* cells)
+    : draw_rows(input.draw_rows, input.draw_rows + input.num_draw_rows),
+      first_cell(input.first_cell),
+      cells(cells),
+      tokens(input.tokens),
+      logprobs(input.logprobs),
+      top_tokens(input.top_tokens),
+      top_logprobs(input.top_logprobs),
+      logits(input.logits) {
   std::int64_t num_rows = 0, num_table = 0;
   for (int i = 0; i < input.num_sequences; ++i) {
     require(input.starts[i] >= 0 && input.num_rows[i] > 0, "a sequence has at least one row, after no fewer than 0");
@@ -28,27 +53,60 @@ Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache
       groups.push_back({static_cast<std::int32_t>(num_rows) + done, std::min(rows_together, input.num_rows[i] - done),
                         input.starts[i] + done, static_cast<std::int32_t>(num_table)});
     }
+    for (int block = 0; block < input.num_blocks[i]; ++block)
+      block_lines.push_back(line_of(input.block_tables[num_table + block], device));
     for (std::int32_t position = input.starts[i]; position < end; ++position) {
       positions.push_back(position);
-      row_blocks.push_back(input.block_tables[num_table + position / cache.block_size]);
+      row_lines.push_back(block_lines[num_table + position / cache.block_size]);
     }
     sequence_rows.push_back(static_cast<std::int32_t>(num_rows));
     num_rows += input.num_rows[i];
     num_table += input.num_blocks[i];
   }
-  require(num_rows <= limits.max_rows && input.num_draws <= limits.max_draws, "more rows than the program was made for");
   sequence_rows.push_back(static_cast<std::int32_t>(num_rows));
+  require(num_rows <= limits.max_rows && num_draw_rows() <= limits.max_draws, "more rows than the program was made for");
   token_ids.assign(input.token_ids, input.token_ids + num_rows);
-  block_tables.assign(input.block_tables, input.block_tables + num_table);
-  for (int i = 0; i < input.num_copies; ++i) copies.push_back({input.copies[2 * i], input.copies[2 * i + 1]});
-  const std::vector<std::int32_t> copied(input.copies, input.copies + 2 * input.num_copies);
-  require(all_below(token_ids, limits.vocabulary), "a token id is outside the vocabulary");
-  require(all_below(block_tables, cache.num_blocks) && all_below(copied, cache.num_blocks), "a block is outside the cache");
+  swaps_out = moves(input.swaps_out, input.num_swaps_out, device, host);
+  copies = moves(input.copies, input.num_copies, device, device);
+  swaps_in = moves(input.swaps_in, input.num_swaps_in, device, host);
+  for (Move& move : swaps_in) std::swap(move.source, move.destination);
+  require(all_between(token_ids, -kNumCells, limits.vocabulary), "a token id is outside the vocabulary");
   require(all_below(draw_rows, static_cast<std::int32_t>(num_rows)), "a row that draws is outside the batch");
+  take_draws(input, limits.vocabulary);
   // the longest contexts first, so that no thread begins one when the others are at their end
   std::stable_sort(groups.begin(), groups.end(), [](const RowGroup& a, const RowGroup& b) {
     return (a.first_position + a.num_rows) * a.num_rows > (b.first_position + b.num_rows) * b.num_rows;
   });
+}
+
+void Step::take_draws(const StepInput& input, std::int32_t vocabulary) {
+  require(0 <= first_cell && first_cell + std::int64_t{input.num_draws} <= kNumCells, "more draws than there are cells");
+  std::int64_t num_biases = 0, num_prior = 0, num_top = 0;
+  for (const DrawInput& how : std::span(input.draws, input.num_draws)) {
+    require(0 <= how.row && how.row < num_draw_rows(), "a draw from a row that has no logits");
+    require(how.temperature >= 0.0 && how.top_p > 0.0 && how.min_p >= 0.0 && how.repetition_penalty > 0.0,
+            "a draw with a number that it cannot have");
+    require(how.top_k >= 0 && -1 <= how.num_top && how.num_top <= vocabulary, "more logprobs than there are tokens");
+    require(how.num_biases >= 0 && how.num_prompt_tokens >= 0 && how.num_output_tokens >= 0, "a count below 0");
+    num_biases += how.num_biases;
+    num_prior += how.num_prompt_tokens + how.num_output_tokens;
+  }
+  biases.assign(input.biases, input.biases + num_biases);
+  prior_tokens.assign(input.prior_tokens, input.prior_tokens + num_prior);
+  require(all_between(prior_tokens, -kNumCells, vocabulary), "a token of a prompt or output is outside the vocabulary");
+  require(std::all_of(biases.begin(), biases.end(), [&](const Bias& bias) {
+            return 0 <= bias.token_id && bias.token_id < vocabulary;
+          }), "a bias is for a token outside the vocabulary");
+  const Bias* bias = biases.data();
+  const std::int32_t* prior = prior_tokens.data();
+  for (const DrawInput& how : std::span(input.draws, input.num_draws)) {
+    const std::int32_t* output = prior + how.num_prompt_tokens;
+    draws.push_back({how, std::span(bias, how.num_biases), std::span(prior, output),
+                     std::span(output, how.num_output_tokens), num_top});
+    bias += how.num_biases;
+    prior = output + how.num_output_tokens;
+    num_top += std::max(how.num_top, 0);
+  }
 }
 
 std::pair<int, int> Step::rows_of(Share share) const {

@@ -1,9 +1,13 @@
-// What changes from step to step: the rows of a batch, where their keys and values lie, and which of them draw a token.
+// What changes from step to step: the rows of a batch, where their keys and values lie, and what is drawn from them.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
+
+#include "arena.h"
+#include "draw_input.h"
 
 namespace treadle {
 
@@ -17,7 +21,7 @@ struct CacheShape {
 
 struct Limits {
   std::int32_t max_rows;
-  std::int32_t max_draws;
+  std::int32_t max_draws;       // rows that are drawn from
   std::int32_t max_positions;   // length of a sequence
   std::int32_t vocabulary;
 };
@@ -31,12 +35,25 @@ struct StepInput {
   const std::int32_t* num_blocks;
   const std::int32_t* block_tables;
   const std::int32_t* token_ids;
-  std::int32_t num_draws;
+  std::int32_t num_draw_rows;
   const std::int32_t* draw_rows;
+  std::int32_t num_draws;
+  const DrawInput* draws;
+  const Bias* biases;                // of all draws that have any, one after another
+  const std::int32_t* prior_tokens;  // of all draws with penalties, each prompt and output: ids, or cells as above
+  std::int32_t first_cell;           // draw i also goes to cell `first_cell` + i
   std::int32_t num_copies;
   const std::int32_t* copies;  // source and destination, in turn
-  std::int32_t* tokens;        // out, one for each draw: the most likely, or -1 where logits are not finite
-  float* logits;               // out, [draws][vocabulary], or null; both are written before the step is done
+  std::int32_t num_swaps_out;
+  const std::int32_t* swaps_out;  // block on the device and block of the host, in turn
+  std::int32_t num_swaps_in;
+  const std::int32_t* swaps_in;  // likewise
+  // out, all written before the step is done
+  std::int32_t* tokens;       // [draws]: the token, or -1 where logits are not finite
+  double* logprobs;           // [draws]: of the token, where asked for
+  std::int32_t* top_tokens;   // of all draws, `num_top` each
+  double* top_logprobs;
+  float* logits;              // [draw rows][vocabulary], or null
 };
 
 // Rows of one sequence that attention takes together.
@@ -47,7 +64,8 @@ struct RowGroup {
   std::int32_t table;  // where the sequence's block table begins
 };
 
-struct Copy {
+// A block that moves, by the lines where it begins.
+struct Move {
   std::int32_t source;
   std::int32_t destination;
 };
@@ -58,19 +76,40 @@ struct Share {
   std::int32_t count = 1;
 };
 
+// One draw with what it has of the step's arrays.
+struct TokenDraw {
+  DrawInput how;
+  std::span<const Bias> biases;
+  std::span<const std::int32_t> prompt;
+  std::span<const std::int32_t> output;
+  std::ptrdiff_t first_top;
+};
+
 struct Step {
-  // Throws std::invalid_argument where a number is outside of what the program was made for.
-  Step(const StepInput& input, const Limits& limits, const CacheShape& cache, int rows_together);
+  // `cells`: of the program, [kNumCells]. Throws std::invalid_argument where a number is outside of what the program
+  // was made for.
+  Step(const StepInput& input, const Limits& limits, const CacheShape& cache, const BlockPlaces& device,
+       const BlockPlaces& host, int rows_together, std::int32_t* cells);
+  Step(Step&&) = default;  // the draws point into the arrays, which stay where they are
+  Step& operator=(Step&&) = default;
 
   std::vector<std::int32_t> token_ids;   // [rows]
   std::vector<std::int32_t> positions;   // [rows]
-  std::vector<std::int32_t> row_blocks;  // [rows]: the block that takes the row's key and value
-  std::vector<std::int32_t> draw_rows;   // [draws]
-  std::vector<std::int32_t> block_tables;
+  std::vector<std::int32_t> row_lines;   // [rows]: where the block begins that takes the row's key and value
+  std::vector<std::int32_t> draw_rows;   // [draw rows]
+  std::vector<std::int32_t> block_lines;  // block tables, by the lines where the blocks begin
   std::vector<RowGroup> groups;
   std::vector<std::int32_t> sequence_rows;  // the first row of each sequence, and behind the last one its end
-  std::vector<Copy> copies;
+  std::vector<Move> swaps_out, copies, swaps_in;
+  std::vector<Bias> biases;
+  std::vector<std::int32_t> prior_tokens;
+  std::vector<TokenDraw> draws;
+  std::int32_t first_cell;
+  std::int32_t* cells;
   std::int32_t* tokens;
+  double* logprobs;
+  std::int32_t* top_tokens;
+  double* top_logprobs;
   float* logits;
 
   // First row and end of a share. A batch is cut between sequences, so that no part attends to what another writes: cut
@@ -78,7 +117,13 @@ struct Step {
   std::pair<int, int> rows_of(Share share) const;
 
   int num_rows() const { return static_cast<int>(token_ids.size()); }
-  int num_draws() const { return static_cast<int>(draw_rows.size()); }
+  int num_draw_rows() const { return static_cast<int>(draw_rows.size()); }
+  int num_draws() const { return static_cast<int>(draws.size()); }
+  // The token that `id` stands for; those in cells are there once the steps before have run.
+  std::int32_t token(std::int32_t id) const { return id >= 0 ? id : cells[-1 - id]; }
+
+ private:
+  void take_draws(const StepInput& input, std::int32_t vocabulary);
 };
 
 }  // namespace treadle

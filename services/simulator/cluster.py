@@ -34,9 +34,11 @@ class SimulatedCluster:
         self.kv_manager = SimulatedService(self.bus, streams.KV, KvManagerCore)
         self.gateway = SimulatedGateway(self.bus, "gateway", DEFAULT_VOCAB_SIZE)
 
+        # steps take their predicted time one after another: there is no host time to hide behind them
+        options = config.engine.model_copy(update={"async_scheduling": False})
+
         def make_engine() -> Engine:
-            executor = PredictedExecutor(cost, config.engine, DEFAULT_TOKEN_KV_BYTES, DEFAULT_VOCAB_SIZE)
-            return Engine(executor, config.engine)
+            return Engine(PredictedExecutor(cost, options, DEFAULT_TOKEN_KV_BYTES, DEFAULT_VOCAB_SIZE), options)
 
         models = {model.name: model for model in config.models}
         self.nodes = {

@@ -12,7 +12,7 @@ from gpu_node.engine.protocol import AbortRequests, Command, LoadModel, ModelLoa
 from services.simulator.memory_bus import MemoryBus
 from shared import streams
 from shared.config import ModelSpec
-from shared.messages import Finished, Message, NodeGone
+from shared.messages import Chunk, Finished, Message, NodeGone
 
 HEARTBEAT_S = 1.0
 
@@ -109,15 +109,14 @@ class SimulatedNode:
     def _run(self) -> None:
         """Between two steps: carry out commands, then start the next step; its outcome is known when it ends."""
         commands, self._commands = self._commands, []
-        chunks = []
+        chunks: list[Chunk] = []
         for command in commands:
             match command:
                 case LoadModel(model):
                     self._is_busy = True
                     return self._later(self._swap_s, lambda: self._loaded(model))
                 case Run(payload):
-                    chunk = self.engine.add(payload)
-                    chunks += [chunk] if chunk is not None else []
+                    chunks += self.engine.add(payload)
                 case AbortRequests(request_ids):
                     self.engine.abort(request_ids)
                 case Reset():

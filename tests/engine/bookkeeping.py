@@ -7,7 +7,7 @@ from collections.abc import Collection
 from gpu_node.engine.forecast import WINDOW_REQUESTS
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan, StepResult
-from gpu_node.engine.preemption import PreemptionPolicy
+from gpu_node.engine.preemption import AlwaysRecompute, PreemptionPolicy
 from gpu_node.engine.scheduler import Scheduler
 from gpu_node.engine.sequence import Request
 from shared.config import EngineOptions
@@ -17,8 +17,17 @@ EOS = 99
 STEP_S = 0.01
 
 
-def model(num_blocks: int = 100, block_size: int = 4, max_model_len: int = 64) -> LoadedModel:
-    return LoadedModel("m", num_blocks, block_size, 1024, max_model_len, vocab_size=100, eos_token_ids=frozenset({EOS}))
+def model(num_blocks: int = 100, block_size: int = 4, max_model_len: int = 64, num_host_blocks: int = 0) -> LoadedModel:
+    return LoadedModel(
+        name="m",
+        num_blocks=num_blocks,
+        block_size=block_size,
+        block_bytes=1024,
+        max_model_len=max_model_len,
+        vocab_size=100,
+        eos_token_ids=frozenset({EOS}),
+        num_host_blocks=num_host_blocks,
+    )
 
 
 def scheduler(
@@ -28,9 +37,10 @@ def scheduler(
     step_tokens: int = 8,
     max_num_seqs: int = 4,
     policy: PreemptionPolicy | None = None,
+    num_host_blocks: int = 0,
 ) -> Scheduler:
     options = EngineOptions(block_size=block_size, step_tokens=step_tokens, max_num_seqs=max_num_seqs)
-    return Scheduler(model(num_blocks, block_size, max_model_len), options, policy)
+    return Scheduler(model(num_blocks, block_size, max_model_len, num_host_blocks), options, policy)
 
 
 def payload(
@@ -71,7 +81,7 @@ def step(one: Scheduler, token: int = 7) -> tuple[list[tuple[int, int, int, bool
     return shape(plan), chunks
 
 
-class OldestFirst:
+class OldestFirst(AlwaysRecompute):
     """The opposite of the default policy: whoever asks for room may have to give way itself."""
 
     def victim(self, running: Collection[Request], now: float) -> Request:
@@ -81,6 +91,6 @@ class OldestFirst:
 def teach_short_outputs(one: Scheduler) -> None:
     """Let the scheduler see only outputs of one token: from then on it admits too much, and has to preempt."""
     for number in range(WINDOW_REQUESTS):
-        assert one.add(payload(f"short-{number}", [number % EOS], max_tokens=1)) is None
+        assert one.add(payload(f"short-{number}", [number % EOS], max_tokens=1)) == []
     while one.has_work:
         step(one)

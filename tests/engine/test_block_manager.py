@@ -9,7 +9,7 @@ A, B, C = [1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]
 
 
 def manager(num_blocks: int, model: str = "m") -> BlockManager:
-    return BlockManager(num_blocks, block_size=4, model=model)
+    return BlockManager.alone(num_blocks, block_size=4, model=model)
 
 
 def compute(blocks: BlockManager, sequence_id: int, token_ids: list[int]) -> list[int]:
@@ -130,7 +130,7 @@ def test_a_prefix_computed_twice_at_the_same_time_is_offered_once() -> None:
 
 
 def test_a_digest_is_never_trusted_without_the_tokens() -> None:
-    blocks = BlockManager(8, block_size=4, model="m", digest=lambda _parent, _token_ids: b"all alike")
+    blocks = BlockManager.alone(8, block_size=4, model="m", digest=lambda _parent, _token_ids: b"all alike")
     assert compute(blocks, 0, [*A, 20]) == [0, 1]
     assert blocks.match([*B, 20]) == []
     assert compute(blocks, 1, [*B, 20]) == [2, 3]
@@ -142,7 +142,7 @@ def test_an_orphan_is_not_taken_for_the_child_of_a_prefix_with_the_same_digest()
     def digest(parent: bytes, token_ids: tuple[int, ...]) -> bytes:
         return b"head" if list(token_ids) in (A, B) else parent + bytes(token_ids)
 
-    blocks = BlockManager(8, block_size=4, model="m", digest=digest)
+    blocks = BlockManager.alone(8, block_size=4, model="m", digest=digest)
     compute(blocks, 0, [*A, 20])  # A has the digest
     compute(blocks, 1, [*B, *C])  # C after B is offered, B itself is not
     assert blocks.match([*A, *C, 20]) == [0]

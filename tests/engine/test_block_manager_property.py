@@ -1,4 +1,7 @@
-"""Whatever happens in whatever order, the books balance, and a shared block holds just the tokens its sharers have."""
+"""Whatever two models do in whatever order, the books balance, and a sequence reads what it wrote.
+
+The models share an arena; their blocks differ in tokens and in bytes. Beside it stand the bytes of device and host.
+"""
 
 from __future__ import annotations
 
@@ -6,92 +9,194 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from gpu_node.engine.arena import ArenaFullError, PageArena
 from gpu_node.engine.block_manager import BlockManager
+from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.prefix import chained_digest
 
-NUM_BLOCKS = 10
-BLOCK_SIZE = 3
+PAGE_BYTES = 12
+NUM_PAGES, NUM_HOST_PAGES = 5, 2
+MAX_MODEL_LEN = 7
+
+
+def model(name: str, block_size: int, block_bytes: int) -> LoadedModel:
+    blocks_per_page = PAGE_BYTES // block_bytes
+    return LoadedModel(
+        name=name,
+        num_blocks=NUM_PAGES * blocks_per_page,
+        block_size=block_size,
+        block_bytes=block_bytes,
+        max_model_len=MAX_MODEL_LEN,
+        vocab_size=2,
+        eos_token_ids=frozenset(),
+        num_pages=NUM_PAGES,
+        num_host_blocks=NUM_HOST_PAGES * blocks_per_page,
+        num_host_pages=NUM_HOST_PAGES,
+    )
+
+
+MODELS = (model("wide", block_size=3, block_bytes=4), model("tall", block_size=2, block_bytes=5))
 
 # two tokens only, so that common prefixes are the rule; a digest of one byte, so that collisions are
 tokens = st.lists(st.integers(0, 1), min_size=1, max_size=14)
+which = st.integers(0, 1)
+number = st.integers(0, 99)
 
 
-class BlockManagerMachine(RuleBasedStateMachine):
-    """Drives a block manager beside a model of memory: what each block's slots hold."""
+class Tenant:
+    """A loaded model: its block manager, what its sequences wrote, and where its bytes lie."""
+
+    def __init__(self, loaded: LoadedModel, device: PageArena, host: PageArena) -> None:
+        self.model = loaded
+        self.blocks = BlockManager(loaded, device, host, lambda parent, ids: chained_digest(parent, ids)[:1])
+        self.sequences: dict[int, list[int]] = {}
+
+    def place(self, block: int) -> int:
+        """First byte of a block, on the device or in host memory."""
+        page, slot = divmod(block, self.model.blocks_per_page)
+        return page * PAGE_BYTES + slot * self.model.block_bytes
+
+    def key(self, token_ids: list[int]) -> int:
+        """Stands for the key of the last token: it depends on model and prefix."""
+        return hash((self.model.name, tuple(token_ids)))
+
+    @property
+    def here(self) -> list[int]:
+        return [one for one in self.sequences if not self.blocks.is_swapped_out(one)]
+
+    @property
+    def out(self) -> list[int]:
+        return [one for one in self.sequences if self.blocks.is_swapped_out(one)]
+
+
+class TwoModels(RuleBasedStateMachine):
+    """Drives two block managers over one arena."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.blocks = BlockManager(
-            NUM_BLOCKS, BLOCK_SIZE, "m", digest=lambda parent, token_ids: chained_digest(parent, token_ids)[:1]
-        )
-        self.memory = [[-1] * BLOCK_SIZE for _ in range(NUM_BLOCKS)]
-        self.history: list[tuple[int, ...]] = [()] * NUM_BLOCKS
-        self.sequences: dict[int, list[int]] = {}
+        self.arena, self.host_arena = PageArena(NUM_PAGES), PageArena(NUM_HOST_PAGES)
+        self.device, self.host = [-1] * (NUM_PAGES * PAGE_BYTES), [-1] * (NUM_HOST_PAGES * PAGE_BYTES)
+        self.tenants = [Tenant(loaded, self.arena, self.host_arena) for loaded in MODELS]
         self.num_sequences = 0
 
-    def write(self, sequence_id: int, start: int) -> None:
-        token_ids = self.sequences[sequence_id]
-        for copy in self.blocks.append(sequence_id, start, len(token_ids)):
-            self.memory[copy.destination] = list(self.memory[copy.source])
-        table = self.blocks.table(sequence_id)
+    def move(self, tenant: Tenant, source: list[int], first: int, target: list[int], to: int) -> None:
+        size = tenant.model.block_bytes
+        target[to : to + size] = source[first : first + size]
+
+    def write(self, tenant: Tenant, sequence_id: int, start: int) -> None:
+        token_ids = tenant.sequences[sequence_id]
+        for copy in tenant.blocks.append(sequence_id, start, len(token_ids)):
+            self.move(tenant, self.device, tenant.place(copy.source), self.device, tenant.place(copy.destination))
+        table = tenant.blocks.table(sequence_id)
         for position in range(start, len(token_ids)):
-            # a slot stands for a key: it depends on the whole prefix
-            key = hash(tuple(token_ids[: position + 1]))
-            self.memory[table[position // BLOCK_SIZE]][position % BLOCK_SIZE] = key
-        self.blocks.publish(sequence_id, token_ids, len(token_ids))
+            block, slot = divmod(position, tenant.model.block_size)
+            self.device[tenant.place(table[block]) + slot] = tenant.key(token_ids[: position + 1])
+        tenant.blocks.publish(sequence_id, token_ids, len(token_ids))
 
-    def pick(self, number: int) -> int:
-        return list(self.sequences)[number % len(self.sequences)]
-
-    @rule(token_ids=tokens)
-    def open(self, token_ids: list[int]) -> None:
-        start = self.blocks.open(self.num_sequences, token_ids)
-        if self.blocks.num_new_blocks(self.num_sequences, start, len(token_ids)) > self.blocks.num_free_blocks:
-            self.blocks.free(self.num_sequences)
+    @rule(which=which, token_ids=tokens)
+    def open(self, which: int, token_ids: list[int]) -> None:
+        tenant = self.tenants[which]
+        start = tenant.blocks.open(self.num_sequences, token_ids)
+        if tenant.blocks.num_new_blocks(self.num_sequences, start, len(token_ids)) > tenant.blocks.num_free_blocks:
+            tenant.blocks.free(self.num_sequences)
+            alone = tenant.blocks.num_used_blocks == 0
+            assert not (alone and len(token_ids) <= MAX_MODEL_LEN), "one sequence always finds room"
         else:
-            self.sequences[self.num_sequences] = token_ids
-            self.write(self.num_sequences, start)
+            tenant.sequences[self.num_sequences] = token_ids
+            self.write(tenant, self.num_sequences, start)
         self.num_sequences += 1
 
-    @precondition(lambda self: self.sequences)
-    @rule(number=st.integers(0, 99), token_ids=tokens)
-    def append(self, number: int, token_ids: list[int]) -> None:
-        sequence_id = self.pick(number)
-        start = len(self.sequences[sequence_id])
-        num_new = self.blocks.num_new_blocks(sequence_id, start, start + len(token_ids))
-        if num_new <= self.blocks.num_free_blocks:
-            self.sequences[sequence_id] = self.sequences[sequence_id] + token_ids
-            num_free = self.blocks.num_free_blocks
-            self.write(sequence_id, start)
-            assert self.blocks.num_free_blocks == num_free - num_new
+    @rule(which=which, number=number, token_ids=tokens)
+    def append(self, which: int, number: int, token_ids: list[int]) -> None:
+        tenant = self.tenants[which]
+        for sequence_id in _pick(tenant.here, number):
+            start = len(tenant.sequences[sequence_id])
+            num_new = tenant.blocks.num_new_blocks(sequence_id, start, start + len(token_ids))
+            num_free = tenant.blocks.num_free_blocks
+            if num_new <= num_free:
+                tenant.sequences[sequence_id] = tenant.sequences[sequence_id] + token_ids
+                self.write(tenant, sequence_id, start)
+                assert tenant.blocks.num_free_blocks == num_free - num_new
 
-    @precondition(lambda self: self.sequences)
-    @rule(number=st.integers(0, 99))
-    def fork(self, number: int) -> None:
-        sequence_id = self.pick(number)
-        self.blocks.fork(sequence_id, self.num_sequences)
-        self.sequences[self.num_sequences] = list(self.sequences[sequence_id])
-        self.num_sequences += 1
+    @rule(which=which, number=number)
+    def fork(self, which: int, number: int) -> None:
+        tenant = self.tenants[which]
+        for sequence_id in _pick(tenant.here, number):
+            tenant.blocks.fork(sequence_id, self.num_sequences)
+            tenant.sequences[self.num_sequences] = list(tenant.sequences[sequence_id])
+            self.num_sequences += 1
 
-    @precondition(lambda self: self.sequences)
-    @rule(number=st.integers(0, 99))
-    def free(self, number: int) -> None:
-        sequence_id = self.pick(number)
-        self.blocks.free(sequence_id)
-        del self.sequences[sequence_id]
+    @rule(which=which, number=number)
+    def free(self, which: int, number: int) -> None:
+        tenant = self.tenants[which]
+        for sequence_id in _pick(list(tenant.sequences), number):
+            tenant.blocks.free(sequence_id)
+            del tenant.sequences[sequence_id]
+
+    @rule(which=which, number=number, size=st.integers(1, 3))
+    def swap_out(self, which: int, number: int, size: int) -> None:
+        tenant = self.tenants[which]
+        group = tenant.here[number % 3 :][:size]
+        if tenant.blocks.can_swap_out(group):
+            for swap in tenant.blocks.swap_out(group):
+                first, to = tenant.place(swap.device_block), tenant.place(swap.host_block)
+                self.move(tenant, self.device, first, self.host, to)
+
+    @rule(which=which, number=number, size=st.integers(1, 3))
+    def swap_in(self, which: int, number: int, size: int) -> None:
+        tenant = self.tenants[which]
+        group = tenant.out[number % 3 :][:size]
+        num_new, num_free = tenant.blocks.num_swap_in_blocks(group), tenant.blocks.num_free_blocks
+        if num_new <= num_free:
+            for swap in tenant.blocks.swap_in(group):
+                first, to = tenant.place(swap.host_block), tenant.place(swap.device_block)
+                self.move(tenant, self.host, first, self.device, to)
+            assert tenant.blocks.num_free_blocks == num_free - num_new
+
+    @precondition(lambda self: any(not tenant.sequences for tenant in self.tenants))
+    @rule(which=which)
+    def load_again(self, which: int) -> None:
+        tenant, other = self.tenants[which], self.tenants[1 - which]
+        if not tenant.sequences:
+            tenant.blocks.close()
+            if not other.sequences:
+                assert other.blocks.num_free_blocks == other.model.num_blocks, "all pages came back"
+            try:
+                self.tenants[which] = Tenant(tenant.model, self.arena, self.host_arena)
+            except ArenaFullError:  # the other model has taken what was given back: it goes
+                for sequence_id in other.sequences:
+                    other.blocks.free(sequence_id)
+                other.sequences.clear()
+                self.tenants[which] = Tenant(tenant.model, self.arena, self.host_arena)
 
     @invariant()
     def balances(self) -> None:
-        self.blocks.check()
+        for tenant in self.tenants:
+            tenant.blocks.check()
+
+    @invariant()
+    def no_two_blocks_overlap(self) -> None:
+        taken: list[int] = []
+        for tenant in self.tenants:
+            held = {block for one in tenant.here for block in tenant.blocks.table(one)}
+            for block in {*held, *tenant.blocks.free_blocks}:
+                taken += range(tenant.place(block), tenant.place(block) + tenant.model.block_bytes)
+        assert len(set(taken)) == len(taken)
 
     @invariant()
     def every_sequence_reads_what_it_wrote(self) -> None:
-        for sequence_id, token_ids in self.sequences.items():
-            table = self.blocks.table(sequence_id)
-            for position in range(len(token_ids)):
-                key = hash(tuple(token_ids[: position + 1]))
-                assert self.memory[table[position // BLOCK_SIZE]][position % BLOCK_SIZE] == key
+        for tenant in self.tenants:
+            for sequence_id in tenant.here:
+                token_ids, table = tenant.sequences[sequence_id], tenant.blocks.table(sequence_id)
+                for position in range(len(token_ids)):
+                    block, slot = divmod(position, tenant.model.block_size)
+                    assert self.device[tenant.place(table[block]) + slot] == tenant.key(token_ids[: position + 1])
 
 
-TestBlockManager = BlockManagerMachine.TestCase
-TestBlockManager.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+def _pick(sequence_ids: list[int], number: int) -> list[int]:
+    """One of them, or none where there is none."""
+    return [sequence_ids[number % len(sequence_ids)]] if sequence_ids else []
+
+
+TestTwoModels = TwoModels.TestCase
+TestTwoModels.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -14,8 +14,9 @@ import torch
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.plan import BlockCopy, Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cpu import CpuExecutor
-from gpu_node.executors.executor import Executor, ModelTooLargeError
-from gpu_node.executors.reference import NOT_FINITE, ReferenceExecutor
+from gpu_node.executors.executor import Executor
+from gpu_node.executors.reference import ReferenceExecutor
+from gpu_node.executors.sampler import NOT_FINITE
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.fuse import fuse as fuse_operators
 from gpu_node.graph.passes.polls import insert_polls
@@ -24,6 +25,7 @@ from gpu_node.graph.program import Program
 from gpu_node.kernels import cpu
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import Sampling
+from shared.model_file import ModelFileError
 from tests.engine import tiny
 
 GREEDY = Sampling(max_tokens=8, temperature=0.0)
@@ -45,28 +47,34 @@ def rounded_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def make(rounded_path: Path) -> Iterator[Make]:
-    """Executors with the model loaded, closed at the end."""
+def make_empty() -> Iterator[Make]:
+    """Executors without a model, closed at the end."""
     made: list[CpuExecutor] = []
 
-    def make(
-        num_threads: int = 1,
-        path: Path = rounded_path,
-        level: str = "",
-        fuse: bool = True,
-        passes: Sequence[Pass] = (),
-        **options: Any,
-    ) -> Any:
+    def make_empty(
+        num_threads: int = 1, level: str = "", fuse: bool = True, passes: Sequence[Pass] = (), **options: Any
+    ) -> CpuExecutor:
         made.append(CpuExecutor(EngineOptions(**OPTIONS | options), num_threads, level=level, fuse=fuse, passes=passes))
-        made[-1].load_model(spec(path))
         return made[-1]
 
-    yield make
+    yield make_empty
     for executor in made:
         executor.close()
 
 
-OPTIONS = {"kv_cache_bytes": 1 << 20}
+@pytest.fixture
+def make(make_empty: Make, rounded_path: Path) -> Make:
+    """Executors with the model loaded."""
+
+    def make(num_threads: int = 1, path: Path = rounded_path, **options: Any) -> CpuExecutor:
+        executor = make_empty(num_threads, **options)
+        executor.load_model(spec(path))
+        return executor
+
+    return make
+
+
+OPTIONS: dict[str, Any] = {"kv_cache_bytes": 1 << 20}
 
 
 def spec(path: Path) -> ModelSpec:
@@ -161,30 +169,30 @@ def test_logits_are_the_same_bits_alone_in_a_batch_and_in_chunks(make: Make) -> 
     ids=str,
 )
 def test_greedy_tokens_do_not_depend_on_blocks_chunks_and_batch(
-    make: Make, rounded_path: Path, options: dict[str, int]
+    make_empty: Make, rounded_path: Path, options: dict[str, int]
 ) -> None:
-    expected = run(make(), {}, requests(6, 12), rounded_path)
-    assert run(make(2, **options), options, requests(6, 12), rounded_path) == expected
+    expected = run(make_empty(), {}, requests(6, 12), rounded_path)
+    assert run(make_empty(2, **options), options, requests(6, 12), rounded_path) == expected
 
 
 @pytest.mark.parametrize("num_parts", [2, 3])
 def test_greedy_tokens_do_not_depend_on_split_operators_and_polls(
-    make: Make, rounded_path: Path, num_parts: int
+    make_empty: Make, rounded_path: Path, num_parts: int
 ) -> None:
     def split(program: Program) -> Program:
         return split_operators(program, even_plan(program, num_parts))
 
     options = {"block_size": 4, "step_tokens": 17}
-    parts = make(2, passes=(split, insert_polls), **options)
-    assert run(parts, options, requests(6, 12), rounded_path) == run(make(), {}, requests(6, 12), rounded_path)
+    parts = make_empty(2, passes=(split, insert_polls), **options)
+    assert run(parts, options, requests(6, 12), rounded_path) == run(make_empty(), {}, requests(6, 12), rounded_path)
     reference = ReferenceExecutor(EngineOptions(**OPTIONS | options), passes=(fuse_operators, split))
     plain = ReferenceExecutor(EngineOptions(**OPTIONS))
     assert run(reference, options, requests(6, 12), rounded_path) == run(plain, {}, requests(6, 12), rounded_path)
 
 
-def test_greedy_tokens_are_those_of_the_reference(make: Make, rounded_path: Path) -> None:
+def test_greedy_tokens_are_those_of_the_reference(make_empty: Make, rounded_path: Path) -> None:
     """Until the first near-tie; from there on, the texts differ and so does all that follows."""
-    ours = run(make(2), {}, requests(8, 16), rounded_path)
+    ours = run(make_empty(2), {}, requests(8, 16), rounded_path)
     expected = run(ReferenceExecutor(EngineOptions(**OPTIONS)), {}, requests(8, 16), rounded_path)
     reference = ReferenceExecutor(EngineOptions(**OPTIONS))
     reference.load_model(spec(rounded_path))
@@ -201,9 +209,12 @@ def test_greedy_tokens_are_those_of_the_reference(make: Make, rounded_path: Path
     assert num_equal >= 5
 
 
-def test_greedy_tokens_do_not_depend_on_preemption_and_prefix_hits(make: Make, rounded_path: Path) -> None:
-    options = {"block_size": 4, "max_num_seqs": 96}
-    executor = make(2, **options)
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+def test_greedy_tokens_do_not_depend_on_preemption_and_prefix_hits(
+    make_empty: Make, rounded_path: Path, preemption: str
+) -> None:
+    options = {"block_size": 4, "max_num_seqs": 96, "preemption": preemption, "host_kv_bytes": 1 << 20}
+    executor = make_empty(2, **options)
     engine = Engine(executor, EngineOptions(**OPTIONS | options))
     engine.load_model(spec(rounded_path))
     tiny.run(engine, [tiny.request(f"short-{number}", [number], 1) for number in range(64)])
@@ -213,7 +224,7 @@ def test_greedy_tokens_do_not_depend_on_preemption_and_prefix_hits(make: Make, r
     outputs = tiny.run(engine, [tiny.request(str(number), text, 100) for number, text in enumerate(prompts)])
     assert engine.num_preemptions > 0
     alone = [tiny.request(str(n), text, 100) for n, text in enumerate(prompts[-4:])]
-    assert outputs[-4:] == run(make(), {}, alone, rounded_path)
+    assert outputs[-4:] == run(make_empty(), {}, alone, rounded_path)
 
 
 def test_a_forked_sequence_goes_on_in_a_copy_of_its_block(make: Make) -> None:
@@ -225,14 +236,14 @@ def test_a_forked_sequence_goes_on_in_a_copy_of_its_block(make: Make) -> None:
     assert outcome.token_ids == whole.token_ids
 
 
-def test_a_sampled_request_draws_the_same_alone_and_in_a_batch(make: Make, rounded_path: Path) -> None:
+def test_a_sampled_request_draws_the_same_alone_and_in_a_batch(make_empty: Make, rounded_path: Path) -> None:
     payloads = [
         tiny.request(str(number), text, 10, temperature=0.9 * (number % 2), seed=number, top_k=40)
         for number, text in enumerate(texts(5))
     ]
     options = {"block_size": 3, "step_tokens": 9}
-    together = run(make(2, **options), options, payloads, rounded_path)
-    assert together == [run(make(), {}, [payload], rounded_path)[0] for payload in payloads]
+    together = run(make_empty(2, **options), options, payloads, rounded_path)
+    assert together == [run(make_empty(), {}, [payload], rounded_path)[0] for payload in payloads]
 
 
 def test_an_embedding_that_is_not_tied_has_a_head_of_its_own(make: Make, tmp_path: Path) -> None:
@@ -265,20 +276,25 @@ def test_logits_that_are_not_finite_end_that_sequence_only(make: Make, tmp_path:
     assert (outcome.token_ids, outcome.errors) == ({}, {3: NOT_FINITE})
 
 
-def test_a_model_is_replaced_and_a_failed_load_changes_nothing(make: Make, rounded_path: Path, tmp_path: Path) -> None:
+def test_a_failed_load_changes_nothing(make: Make, tmp_path: Path) -> None:
+    executor = make()
+    plan = StepPlan((part([5, 6, 7], 0, [0]),))
+    before = executor.logits(plan.sequences)
+    with pytest.raises(ModelFileError, match="none"):
+        executor.load_model(ModelSpec(name="other", source=str(tmp_path / "none.gguf"), max_model_len=64))
+    assert executor.logits(plan.sequences).equal(before)
+
+
+def test_a_model_that_goes_leaves_its_place_to_another(make: Make, rounded_path: Path, tmp_path: Path) -> None:
     other = tiny.write_gguf(tmp_path / "other.gguf", tiny.tensors_of(tiny.make_model(seed=9)))
     executor = make()
     plan = StepPlan((part([5, 6, 7], 0, [0]),))
     before = executor.logits(plan.sequences)
-    too_long = EngineOptions.model_construct(block_size=16, kv_cache_bytes=1)
-    object.__setattr__(executor, "_options", too_long)
-    with pytest.raises(ModelTooLargeError, match="kv_cache_bytes is 1"):
-        executor.load_model(spec(other))
-    object.__setattr__(executor, "_options", EngineOptions(**OPTIONS))
-    assert executor.logits(plan.sequences).equal(before)
+    executor.unload_model("tiny")
     model = executor.load_model(spec(other))
     assert model.block_bytes == 16 * tiny.BLOCK_TOKEN_BYTES // 2
     assert model.num_blocks == (1 << 20) // model.block_bytes
     assert executor.logits(plan.sequences).equal(make(path=other).logits(plan.sequences))
+    executor.unload_model("tiny")
     executor.load_model(spec(rounded_path))
     assert executor.logits(plan.sequences).equal(before)

@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from gpu_node.kernels import cpu, reference
-from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, Limits
-from tests.engine.test_cpu_kernels import BFLOAT16_ERROR, FLOAT32_ERROR, Case, error, rows
-
-MAX_ROWS = 80
+from gpu_node.kernels.cpu import CacheShape, CpuDevice
+from tests.engine.test_cpu_kernels import BFLOAT16_ERROR, FLOAT32_ERROR, Case, cases, error, rows
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +22,7 @@ def device() -> Iterator[CpuDevice]:
 def case(request: pytest.FixtureRequest, device: CpuDevice) -> Iterator[Case]:
     if cpu.level(request.param) is None:
         pytest.skip(f"this machine has no {request.param}")
-    torch.manual_seed(1)
-    program = CpuProgram(Limits(MAX_ROWS, MAX_ROWS, 4096, 1000), CacheShape(1, 8, 16, 1, 8), 1, request.param)
-    yield Case(device, program)
-    program.close()
+    yield from cases(device, request.param, CacheShape(1, 8, 16, 1, 8), 1)
 
 
 @pytest.mark.parametrize(("num_experts", "num_chosen"), [(4, 2), (8, 1), (5, 5), (60, 8)])

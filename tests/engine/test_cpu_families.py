@@ -17,10 +17,11 @@ from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import Program
 from gpu_node.graph.share import Share
 from gpu_node.kernels import cpu
-from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, CpuStep, Limits
+from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuStep, Limits
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.models.config import Family, ModelConfig, Rope
 from gpu_node.models.families import build_program
+from tests.engine.own_arena import program_with_arena
 
 HEADS, KV_HEADS, HEAD_DIM, LAYERS, VOCAB, LENGTH = 4, 2, 24, 2, 90, 80
 BLOCK_SIZE, NUM_BLOCKS = 16, 20
@@ -94,9 +95,9 @@ def on_device(
     round_early: bool = True,
 ) -> list[torch.Tensor]:
     cache = CacheShape(LAYERS, NUM_BLOCKS, BLOCK_SIZE, model.num_kv_heads, HEAD_DIM)
-    lowered = CpuProgram(Limits(128, 128, LENGTH, VOCAB), cache, HEADS // model.num_kv_heads)
+    limits = Limits(128, 128, LENGTH, VOCAB)
     outputs = []
-    try:
+    with program_with_arena(limits, cache, HEADS // model.num_kv_heads) as (lowered, _, _):
         lower(program, weights, lowered, LENGTH, round_early=round_early)
         for sequences, token_ids in steps():
             rows = int32([sequence.num_rows for sequence in sequences])
@@ -109,13 +110,10 @@ def on_device(
                 token_ids=int32(token_ids),
                 draw_rows=np.cumsum(rows, dtype=np.int32) - 1,
                 copies=int32([]),
-                tokens=np.empty(len(rows), dtype=np.int32),
                 logits=logits,
             )
             device.wait(device.submit(lowered, step))
             outputs.append(torch.from_numpy(logits))
-    finally:
-        lowered.close()
     return outputs
 
 

@@ -17,8 +17,20 @@ import pytest
 import torch
 
 from gpu_node.kernels import cpu, reference
-from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, CpuStep, Epilogue, Limits, Rows, Type, View
+from gpu_node.kernels.cpu import (
+    CacheShape,
+    CpuArena,
+    CpuDevice,
+    CpuProgram,
+    CpuStep,
+    Epilogue,
+    Limits,
+    Rows,
+    Type,
+    View,
+)
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
+from tests.engine.own_arena import program_with_arena
 
 FLOAT32_ERROR = 1e-5
 """Sums of some hundred float32 products, each rounded to 2 ** -24."""
@@ -47,6 +59,8 @@ class Case:
 
     device: CpuDevice
     program: CpuProgram
+    arena: CpuArena
+    host: CpuArena
 
     def filled(self, values: torch.Tensor, rows: Rows = Rows.TOKENS) -> View:
         view = self.poisoned(values.shape[1], rows)
@@ -75,6 +89,8 @@ def step(
     token_ids: Sequence[int] = (),
     draw_rows: Sequence[int] = (),
     copies: Sequence[int] = (),
+    swaps_out: Sequence[int] = (),
+    swaps_in: Sequence[int] = (),
 ) -> CpuStep:
     def int32(values: Sequence[int]) -> cpu.Int32s:
         return np.array(values, dtype=np.int32)
@@ -88,8 +104,9 @@ def step(
         token_ids=int32(token_ids or [0] * num_rows),
         draw_rows=int32(draw_rows),
         copies=int32(copies).reshape(-1, 2),
-        tokens=np.full(len(draw_rows), -7, dtype=np.int32),
         logits=None,
+        swaps_out=int32(swaps_out).reshape(-1, 2),
+        swaps_in=int32(swaps_in).reshape(-1, 2),
     )
 
 
@@ -100,9 +117,9 @@ def case(device: CpuDevice, level: str) -> Iterator[Case]:
 
 def cases(device: CpuDevice, level: str, cache: CacheShape, num_shared_heads: int) -> Iterator[Case]:
     torch.manual_seed(1)
-    program = CpuProgram(Limits(MAX_ROWS, MAX_ROWS, 4096, 1000), cache, num_shared_heads, level)
-    yield Case(device, program)
-    program.close()
+    limits = Limits(MAX_ROWS, MAX_ROWS, 4096, 1000)
+    with program_with_arena(limits, cache, num_shared_heads, level, num_host_blocks=2) as (program, arena, host):
+        yield Case(device, program, arena, host)
 
 
 def rows(num_rows: int) -> list[PagedSequence]:
@@ -254,18 +271,6 @@ def test_embedding_and_selected_rows(case: Case) -> None:
     assert case.values(drawn, 2, Rows.DRAWS).equal(case.values(out, 11)[[3, 10]])
 
 
-@pytest.mark.parametrize("columns", [1, 15, 16, 1000])
-def test_the_first_of_the_largest_is_drawn(case: Case, columns: int) -> None:
-    logits = torch.randn(6, columns)
-    logits[1] = -3.0
-    logits[2, columns // 2 :] = 9.0
-    logits[3, -1], logits[4, 0], logits[5, 0] = torch.nan, torch.inf, -torch.inf
-    case.program.add("draw", case.filled(logits, Rows.DRAWS))
-    given = step(rows(6), draw_rows=list(range(6)))
-    case.device.wait(case.device.submit(case.program, given))
-    assert given.tokens.tolist() == [int(logits[0].argmax()), 0, columns // 2, -1, -1, -1]
-
-
 Write = Callable[[Case, View, View, View, int], None]
 LENGTHS: list[list[tuple[int, int]]] = [
     [],
@@ -331,7 +336,7 @@ def check_attention(
     bits: np.ndarray[tuple[int], np.dtype[np.int32]] | None = None
     for parts, write in ((before, joined), (sequences, plainly)):
         for case in cases(device, level, shape, num_shared):
-            lay = case.program.cache_bits(0)
+            lay = case.arena.bits()
             lay[:] = -1 if bits is None else bits  # -1 is two NaN: nothing unwritten may count
             if sum(part.num_rows for part in parts) <= MAX_ROWS:
                 whole(write, case, parts)
@@ -341,14 +346,36 @@ def check_attention(
             bits = lay.copy()
 
 
-def test_blocks_are_copied_all_at_once(device: CpuDevice, level: str) -> None:
+def test_blocks_are_swapped_out_then_copied_all_at_once_then_swapped_in(device: CpuDevice, level: str) -> None:
     for case in cases(device, level, CacheShape(2, 4, 3, 2, 4), 1):
-        layers = [case.program.cache_bits(layer).reshape(4, -1) for layer in range(2)]
-        for number, layer in enumerate(layers):
-            layer[:] = np.arange(4)[:, None] + 10 * number
+        blocks, host = case.arena.bits().reshape(4, -1), case.host.bits().reshape(2, -1)
+        # different numbers in each place of a block, so that a piece in a wrong place is seen
+        places = 100 * np.arange(blocks.shape[1])
+        blocks[:], host[:] = np.arange(4)[:, None] + places, np.arange(10, 12)[:, None] + places
         case.run([], copies=[0, 1, 1, 2, 2, 0])
-        for number, layer in enumerate(layers):
-            assert (layer == np.array([2, 0, 1, 3])[:, None] + 10 * number).all()
+        assert (blocks == np.array([2, 0, 1, 3])[:, None] + places).all()
+        case.run([], swaps_out=[0, 1], copies=[0, 1, 1, 2], swaps_in=[0, 0, 3, 1])
+        assert (blocks == np.array([10, 2, 0, 2])[:, None] + places).all()
+        assert (host == np.array([10, 2])[:, None] + places).all()
+
+
+def test_blocks_of_one_program_lie_in_pages_with_the_rest_of_each_left_over(device: CpuDevice, level: str) -> None:
+    shape = CacheShape(1, 4, 2, 1, 8)
+    assert shape.block_bytes == 64
+    arena, host = CpuArena(2, 64 * 2 + 63), CpuArena(1, 64)
+    with pytest.raises(RuntimeError, match="do not fit into its arena"):
+        CpuProgram(Limits(1, 1, 8, 10), CacheShape(1, 5, 2, 1, 8), 1, level, arena=arena, host=host)
+    wide = CacheShape(1, 2, 4, 1, 8)  # one block a page
+    programs = [CpuProgram(Limits(1, 1, 8, 10), one, 1, level, arena=arena, host=host) for one in (shape, wide)]
+    arena.bits().reshape(4, -1)[:] = np.arange(4)[:, None]
+    device.wait(device.submit(programs[0], step([], copies=[2, 1])))
+    assert arena.bits().reshape(4, -1)[:, 0].tolist() == [0, 2, 2, 3]
+    device.wait(device.submit(programs[1], step([], copies=[1, 0])))
+    assert arena.bits().reshape(4, -1)[:, 0].tolist() == [2, 3, 2, 3]
+    for program in programs:
+        program.close()
+    arena.close()
+    host.close()
 
 
 def test_what_cannot_be_run_is_refused(device: CpuDevice, level: str, case: Case) -> None:
@@ -357,6 +384,9 @@ def test_what_cannot_be_run_is_refused(device: CpuDevice, level: str, case: Case
         ([PagedSequence(4096, 1, [0] * 300)], {}, "longer"),
         ([PagedSequence(16, 1, [0])], {}, "table is too short"),
         ([PagedSequence(0, 1, [8])], {}, "block is outside"),
+        ([], {"copies": [0, 8]}, "block is outside"),
+        ([], {"swaps_out": [0, 2]}, "block is outside"),
+        ([], {"swaps_in": [-1, 0]}, "block is outside"),
         ([PagedSequence(0, 1, [0])], {"token_ids": [1000]}, "token id"),
         ([PagedSequence(0, 1, [0])], {"draw_rows": [1]}, "row that draws"),
     ]:

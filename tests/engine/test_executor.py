@@ -80,9 +80,12 @@ def test_greedy_tokens_do_not_depend_on_blocks_chunks_and_batch(
     assert outputs == [tiny.greedy(tiny_model, text, 8)[0] for text in texts]
 
 
-def test_greedy_tokens_do_not_depend_on_preemption(tiny_model: LlamaForCausalLM, tiny_path: Path) -> None:
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+def test_greedy_tokens_do_not_depend_on_preemption(
+    tiny_model: LlamaForCausalLM, tiny_path: Path, preemption: str
+) -> None:
     # 1 MiB is 4,096 tokens: 48 requests of 101 to 124 tokens do not fit, but the engine has seen only short ones
-    engine = tiny.make_engine(tiny_path, block_size=4, max_num_seqs=48)
+    engine = tiny.make_engine(tiny_path, block_size=4, max_num_seqs=48, preemption=preemption, host_kv_bytes=1 << 20)
     tiny.run(engine, [tiny.request(f"short-{number}", [number], 1) for number in range(64)])
     texts = prompts(48, longest=24)
     outputs = tiny.run(engine, [tiny.request(str(number), text, 100) for number, text in enumerate(texts)])

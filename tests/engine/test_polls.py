@@ -13,10 +13,11 @@ import torch
 from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.graph.passes.polls import insert_polls
-from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, CpuStep, Int32s, Limits, Rows, Type, View
+from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuStep, Int32s, Limits, Rows, Type, View
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import Sampling
 from tests.engine import tiny
+from tests.engine.own_arena import program_with_arena
 
 NUM_OPERATORS, NUM_ROWS, NUM_COLUMNS = 6, 8, 16
 
@@ -26,7 +27,8 @@ class Adding:
 
     def __init__(self, num_threads: int, polled: Sequence[int]) -> None:
         self.device = CpuDevice(num_threads)
-        self.program = CpuProgram(Limits(NUM_ROWS, 1, 16, 16), CacheShape(1, 1, 16, 1, 2), 1)
+        self._opened = program_with_arena(Limits(NUM_ROWS, 1, 16, 16), CacheShape(1, 1, 16, 1, 2), 1)
+        self.program, _, _ = self._opened.__enter__()
         self.views = [self._filled(0.0)]
         one = self._filled(1.0)
         for number in range(NUM_OPERATORS):
@@ -53,7 +55,7 @@ class Adding:
 
     def close(self) -> None:
         self.device.close()
-        self.program.close()
+        self._opened.__exit__(None, None, None)
 
 
 def int32(*values: int) -> Int32s:
@@ -67,8 +69,7 @@ STEP = CpuStep(
     block_tables=int32(0),
     token_ids=int32(*[1] * NUM_ROWS),
     draw_rows=int32(),
-    copies=int32(),
-    tokens=int32(),
+    copies=int32().reshape(-1, 2),
     logits=None,
 )
 

@@ -13,7 +13,7 @@ from gpu_node.executors.predicted import PredictedExecutor, StepCost
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import Chunk, Output, Payload, Sampling
 
-OPTIONS = EngineOptions(kv_cache_bytes=1 << 20, step_tokens=8, max_num_seqs=2)
+OPTIONS = EngineOptions(kv_cache_bytes=1 << 20, step_tokens=8, max_num_seqs=2, async_scheduling=False)
 COST = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0001)
 
 
@@ -37,7 +37,7 @@ def test_a_step_costs_a_base_and_something_for_each_row_and_each_token_that_a_ro
 
 def test_the_engine_runs_and_measures_on_predictions() -> None:
     one = engine()
-    assert one.add(payload("a")) is None
+    assert one.add(payload("a")) == []
     chunks = [chunk for _ in range(3) for chunk in one.step(now=0.0)]
     assert [chunk.index for chunk in chunks] == [0, 1, 2]
     assert chunks[-1].finish_reason == "length"
@@ -55,8 +55,8 @@ def test_the_engine_runs_and_measures_on_predictions() -> None:
 def test_a_newer_attempt_replaces_an_older_one() -> None:
     one = engine()
     one.add(payload("a", attempt=1))
-    assert one.add(payload("a", attempt=1)) is None
-    assert one.add(payload("a", attempt=0)) is None
+    assert one.add(payload("a", attempt=1)) == []
+    assert one.add(payload("a", attempt=0)) == []
     assert one.step(0.0)[0].attempt == 1
     one.add(payload("a", attempt=2))
     assert one.step(0.0) == [Chunk("a", 2, 0, one_token())]
@@ -80,7 +80,7 @@ def test_the_model_cannot_change_under_sequences() -> None:
 
 def test_without_a_model_requests_are_refused() -> None:
     one = Engine(PredictedExecutor(COST, OPTIONS, token_kv_bytes=1024, vocab_size=50), OPTIONS)
-    assert one.add(payload("a")) == Chunk("a", 0, 0, [], "error", "no model is loaded", is_last=True)
+    assert one.add(payload("a")) == [Chunk("a", 0, 0, [], "error", "no model is loaded", is_last=True)]
     assert one.stats().num_admittable == 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpu_node.engine.plan import StepResult
-from shared.messages import Chunk
+from shared.messages import Chunk, Payload
 from tests.engine.bookkeeping import (
     EOS,
     STEP_S,
@@ -22,7 +22,7 @@ from tests.engine.bookkeeping import (
 
 def test_prefill_then_decode_until_max_tokens() -> None:
     one = scheduler()
-    assert one.add(payload("a", prompt(5), max_tokens=2)) is None
+    assert one.add(payload("a", prompt(5), max_tokens=2)) == []
     assert step(one) == ([(0, 0, 5, True)], [Chunk("a", 0, 0, [7])])
     assert step(one) == ([(0, 5, 1, True)], [Chunk("a", 0, 1, [7], "length", is_last=True)])
     assert not one.has_work
@@ -95,7 +95,7 @@ def test_a_resumed_request_goes_on_at_the_next_index() -> None:
 def test_a_request_that_was_complete_already_ends_at_once(output: list[int], max_tokens: int, reason: str) -> None:
     one = scheduler()
     ended = one.add(payload("a", prompt(3), max_tokens, output, stop_token_ids=[5]))
-    assert ended == Chunk("a", 0, 2, [], reason, is_last=True)
+    assert ended == [Chunk("a", 0, 2, [], reason, is_last=True)]
     assert not one.has_work
 
 
@@ -228,10 +228,9 @@ def test_a_failed_draw_ends_only_its_own_request() -> None:
         (payload("a", prompt(3), min_p=1.5), "min_p is 1.5"),
     ],
 )
-def test_what_can_never_run_is_refused_at_once(refused: object, words: str) -> None:
+def test_what_can_never_run_is_refused_at_once(refused: Payload, words: str) -> None:
     one = scheduler(num_blocks=10)
-    ended = one.add(refused)  # type: ignore[arg-type]
-    assert ended is not None
+    (ended,) = one.add(refused)
     assert ended.finish_reason == "error"
     assert words in ended.error
     assert not one.has_work

@@ -1,87 +1,181 @@
-"""Random arrivals and aborts: everything ends, in order, with the tokens it would have had alone; nothing leaks."""
+"""Random arrivals of all kinds of requests, cancels, resumes, preemptions, one step in flight or two.
+
+Everything ends, in order, with the tokens that it would have had alone; nothing leaks. The device's memory holds token
+ids (`integer_device`), so blocks that are shared wrongly would show as wrong tokens.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
 
+import msgspec
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from gpu_node.engine.plan import StepPlan, StepResult
-from gpu_node.engine.preemption import NewestFirst, PreemptionPolicy
+from gpu_node.engine.preemption import AlwaysRecompute, PreemptionPolicy, SwapIfRoom
+from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT
+from gpu_node.engine.scheduler import Scheduler
+from gpu_node.engine.sequence import Request
+from shared.messages import Chunk, Output, Payload
+from tests.engine import alone
 from tests.engine.bookkeeping import OldestFirst, payload, scheduler, teach_short_outputs
+from tests.engine.integer_device import IntegerDevice
 
 BLOCK_SIZE = 2
 MAX_MODEL_LEN = 16
+MAX_STEPS = 2000
+LAST_ARRIVAL = 9
 
 
-@dataclass(frozen=True)
-class Arrival:
-    step: int
-    prompt: list[int]
-    output: list[int]
-    max_tokens: int
-    aborted_at: int | None
+@dataclass
+class Client:
+    """One request, and what has come of it."""
+
+    arrives_at: int
+    payload: Payload
+    cancelled_at: int | None
+    resumed_at: int | None
+    outputs: dict[int, Output] = field(default_factory=dict)
+    is_over: bool = False
+
+    def take(self, chunk: Chunk) -> None:
+        assert not self.is_over, "nothing comes after the last chunk"
+        assert chunk.attempt == self.payload.attempt
+        assert not chunk.error
+        before = self.outputs.get(chunk.choice, Output())
+        if before.finish_reason:  # the last choice had ended in the attempt before: only the attempt's end is new
+            assert (chunk.token_ids, chunk.is_last) == ([], True)
+        else:
+            assert chunk.index == len(before.token_ids), "no token is lost or doubled"
+            self.outputs[chunk.choice] = Output([*before.token_ids, *chunk.token_ids], chunk.finish_reason)
+        self.is_over = chunk.is_last
+
+    def next_attempt(self) -> Payload:
+        """As a gateway submits it to the next node: with what the client has."""
+        outputs = [self.outputs.get(choice, Output()) for choice in range(self.payload.sampling.num_choices)]
+        self.payload = msgspec.structs.replace(self.payload, attempt=self.payload.attempt + 1, outputs=outputs)
+        return self.payload
 
 
-arrivals = st.builds(
-    Arrival,
-    step=st.integers(0, 4),
-    prompt=st.lists(st.integers(0, 3), min_size=1, max_size=8),
-    output=st.lists(st.integers(0, 1), max_size=3),
-    max_tokens=st.integers(1, 15),
-    aborted_at=st.sampled_from([None, None, None, 1, 2, 3, 5, 8, 13]),
-)
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.0},
+    {"num_choices": 2},
+    {"num_choices": 3},
+    {"num_candidates": 3, "num_choices": 2},
+    {"num_candidates": 2},
+    {"is_beam": True, "num_candidates": 2, "num_choices": 2},
+    {"is_beam": True, "num_candidates": 3, "length_penalty": 0.0},
+    {"is_beam": True, "num_candidates": 2, "length_penalty": -1.0},
+]
+ENDS: list[dict[str, Any]] = [{}, {"ignore_eos": True}, {"ignore_eos": True}, {"stop_token_ids": [3, 4]}]
 
 
-def draw_all(plan: StepPlan) -> StepResult:
-    """A token that depends on the position only, as from a real executor."""
-    drawn = {draw.sequence_id: draw.position % 2 for part in plan.sequences for draw in part.draws}
-    return StepResult(drawn, 0.01)
+@st.composite
+def client(draw: st.DrawFn, number: int) -> Client:
+    prompt = draw(st.lists(st.integers(0, 2), min_size=1, max_size=8))
+    sampling = draw(st.sampled_from(KINDS)) | draw(st.sampled_from(ENDS)) | {"seed": draw(st.integers(0, 3))}
+    return Client(
+        arrives_at=draw(st.integers(0, 2)),
+        payload=payload(str(number), prompt, draw(st.sampled_from([1, 4, 8, 9, 10])), **sampling),
+        cancelled_at=draw(st.sampled_from([*[None] * 12, 2, 4, 6, 8])),
+        resumed_at=draw(st.sampled_from([None, None, None, 2, 4, 6, 9])),
+    )
 
 
-@settings(max_examples=200, deadline=None)
+class SwapOldest(SwapIfRoom):
+    """Whoever asks for room may have to give way itself."""
+
+    def victim(self, running: Collection[Request], now: float) -> Request:
+        return min(running, key=lambda request: request.order)
+
+
+class Run:
+    """A scheduler before a device of integers, with up to ``max_in_flight`` steps between them."""
+
+    def __init__(self, one: Scheduler, clients: list[Client], max_in_flight: int) -> None:
+        self.one = one
+        self._clients = {client.payload.request_id: client for client in clients}
+        self._device = IntegerDevice(one.blocks.num_blocks, BLOCK_SIZE)
+        self._max_in_flight = max_in_flight
+        self.num_swaps = 0
+        self._in_flight: deque[tuple[StepPlan, StepResult]] = deque()
+
+    def arrivals(self, step: int) -> None:
+        """Who comes, leaves, or goes on after the loss of a node."""
+        for client in self._clients.values():
+            request_id = client.payload.request_id
+            if client.arrives_at == step:
+                self._take(self.one.add(client.payload))
+            elif client.resumed_at == step and self.one.abort(request_id):
+                self._take(self.one.add(client.next_attempt()))
+            if client.cancelled_at == step and self.one.abort(request_id):
+                client.is_over = True
+            self.one.check()
+
+    def step(self, now: float, step_tokens: int) -> None:
+        plan = self.one.schedule(now)
+        self.one.check()
+        if not plan.is_empty:
+            assert plan.num_tokens <= step_tokens
+            self.num_swaps += len(plan.swaps_out)
+            self._in_flight.append((plan, self._device.run(plan)))
+        elif not self._in_flight:
+            assert not self.one.has_work, "with requests, something can always be planned or waited for"
+        if self._in_flight and (plan.is_empty or len(self._in_flight) == self._max_in_flight):
+            self._take(self.one.commit(*self._in_flight.popleft()))
+            self.one.check()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._in_flight and not self.one.has_work
+
+    def _take(self, chunks: list[Chunk]) -> None:
+        for chunk in chunks:
+            self._clients[chunk.request_id].take(chunk)
+
+
+@settings(max_examples=300, deadline=None)
 @given(
-    requests=st.lists(arrivals, min_size=3, max_size=8),
-    num_blocks=st.integers(8, 10),
-    step_tokens=st.integers(1, 12),
-    max_num_seqs=st.integers(1, 4),
-    policy=st.sampled_from([NewestFirst(), OldestFirst()]),
+    clients=st.integers(5, 10).flatmap(lambda number: st.tuples(*(client(each) for each in range(number)))),
+    num_blocks=st.integers(18, 22),
+    step_tokens=st.integers(5, 20),
+    max_num_seqs=st.integers(5, 12),
+    max_in_flight=st.integers(1, MAX_STEPS_IN_FLIGHT),
+    policy=st.sampled_from([AlwaysRecompute(), OldestFirst(), SwapIfRoom(), SwapOldest()]),
+    num_host_blocks=st.integers(0, 16),
 )
-def test_everything_ends_and_nothing_leaks(
-    requests: list[Arrival], num_blocks: int, step_tokens: int, max_num_seqs: int, policy: PreemptionPolicy
+def test_everything_ends_as_if_alone_and_nothing_leaks(
+    clients: tuple[Client, ...],
+    num_blocks: int,
+    step_tokens: int,
+    max_num_seqs: int,
+    max_in_flight: int,
+    policy: PreemptionPolicy,
+    num_host_blocks: int,
 ) -> None:
-    one = scheduler(num_blocks, BLOCK_SIZE, MAX_MODEL_LEN, step_tokens, max_num_seqs, policy)
+    one = scheduler(num_blocks, BLOCK_SIZE, MAX_MODEL_LEN, step_tokens, max_num_seqs, policy, num_host_blocks)
     teach_short_outputs(one)
-    outputs = {number: list(request.output) for number, request in enumerate(requests)}
-    ends: dict[int, str] = {}
-    for step in range(600):
-        for number, request in enumerate(requests):
-            if request.step == step:
-                ended = one.add(payload(str(number), request.prompt, request.max_tokens, request.output))
-                if ended is not None:
-                    ends[number] = ended.finish_reason
-            if request.aborted_at == step and one.abort(str(number)):
-                ends[number] = "aborted"
-        one.check()
-        if one.has_work:
-            plan = one.schedule(now=float(step))
-            one.check()
-            assert 0 < plan.num_tokens <= step_tokens, "every step moves something, within its budget"
-            for chunk in one.commit(plan, draw_all(plan)):
-                number = int(chunk.request_id)
-                assert chunk.index == len(outputs[number]), "no token is lost or doubled"
-                outputs[number] += chunk.token_ids
-                if chunk.finish_reason:
-                    ends[number] = chunk.finish_reason
-            one.check()
-        elif step > 13:
+    run = Run(one, list(clients), max_in_flight)
+    for step in range(MAX_STEPS):
+        run.arrivals(step)
+        run.step(float(step), step_tokens)
+        if run.is_idle and step >= LAST_ARRIVAL:
             break
-    assert ends.keys() == outputs.keys(), "every request ends"
-    event("preempted" if one.num_preemptions else "never preempted")
+    event("swapped" if run.num_swaps else "recomputed" if one.num_preemptions else "never preempted")
     assert one.blocks.num_free_blocks == num_blocks
-    for number, request in enumerate(requests):
-        expected = [*request.output, *(position % 2 for position in range(len(request.output), request.max_tokens))]
-        limit = min(len(expected), MAX_MODEL_LEN - len(request.prompt))
-        if ends[number] == "length" and len(request.output) <= limit:
-            assert outputs[number] == expected[:limit]
+    for client in clients:
+        assert client.is_over, "every request ends"
+        expected = alone.answer(client.payload, MAX_MODEL_LEN)
+        for choice, output in client.outputs.items():
+            tokens, reason = expected[choice]
+            if output.finish_reason:
+                assert (output.token_ids, output.finish_reason) == (tokens, reason)
+            else:
+                assert client.cancelled_at is not None
+                assert output.token_ids == tokens[: len(output.token_ids)]
+        assert client.cancelled_at is not None or client.outputs.keys() == expected.keys()

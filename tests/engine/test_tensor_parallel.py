@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tests.engine import tiny
 from tests.engine.test_families_models import save
 from tests.engine.test_process import started
 
-OPTIONS: dict[str, int] = {"kv_cache_bytes": 1 << 20, "block_size": 4, "max_num_seqs": 96, "step_tokens": 256}
+OPTIONS: dict[str, Any] = {"kv_cache_bytes": 1 << 20, "block_size": 4, "max_num_seqs": 96, "step_tokens": 256}
 NUM_TOKENS = 12
 
 
@@ -36,8 +36,29 @@ def group() -> Iterator[TensorParallelExecutor]:
 
 def engine_of(executor: Executor, path: Path) -> Engine:
     engine = Engine(executor, EngineOptions(**OPTIONS))
-    engine.load_model(ModelSpec(name="tiny", source=str(path), max_model_len=tiny.CONTEXT))
+    engine.load_model(spec(path))
     return engine
+
+
+def spec(path: Path, name: str = "tiny") -> ModelSpec:
+    return ModelSpec(name=name, source=str(path), max_model_len=tiny.CONTEXT)
+
+
+Load = Callable[[Path], Engine]
+
+
+@pytest.fixture
+def load(group: TensorParallelExecutor) -> Iterator[Load]:
+    """An engine with a model in the group, which is gone afterwards."""
+    engines: list[Engine] = []
+
+    def load(path: Path) -> Engine:
+        engines.append(engine_of(group, path))
+        return engines[-1]
+
+    yield load
+    for _ in engines:
+        group.unload_model("tiny")
 
 
 def prompts(num_prompts: int, longest: int = 24) -> list[list[int]]:
@@ -50,18 +71,18 @@ def run(engine: Engine, texts: list[list[int]], num_tokens: int = NUM_TOKENS, **
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gpt2", "mixtral", "opt"])
-def test_tokens_are_those_of_one_device(group: TensorParallelExecutor, name: str, tmp_path: Path) -> None:
+def test_tokens_are_those_of_one_device(load: Load, name: str, tmp_path: Path) -> None:
     save(name, tmp_path)
     alone = engine_of(ReferenceExecutor(EngineOptions(**OPTIONS)), tmp_path)
     expected = [run(alone, prompts(6)), run(alone, prompts(6), temperature=0.8, seed=3)]
-    together = engine_of(group, tmp_path)
+    together = load(tmp_path)
     assert [run(together, prompts(6)), run(together, prompts(6), temperature=0.8, seed=3)] == expected
 
 
 def test_tokens_do_not_depend_on_preemption_and_prefix_hits(
-    group: TensorParallelExecutor, tiny_path: Path, tiny_model: LlamaForCausalLM
+    load: Load, tiny_path: Path, tiny_model: LlamaForCausalLM
 ) -> None:
-    engine = engine_of(group, tiny_path)
+    engine = load(tiny_path)
     # 1 MiB holds 8,192 tokens of half the heads: they do not all fit, but the engine has seen only short requests
     run(engine, [[number] for number in range(64)], 1)
     common = list(range(20, 40))
@@ -73,15 +94,14 @@ def test_tokens_do_not_depend_on_preemption_and_prefix_hits(
 
 
 def test_each_device_loads_its_own_part_and_the_error_of_a_bad_model_changes_nothing(
-    group: TensorParallelExecutor, tiny_path: Path, tmp_path: Path
+    load: Load, tiny_path: Path, tmp_path: Path
 ) -> None:
-    engine = engine_of(group, tiny_path)
-    assert engine.model is not None
-    assert engine.model.block_bytes == OPTIONS["block_size"] * tiny.BLOCK_TOKEN_BYTES // 2
+    engine = load(tiny_path)
+    assert engine.load_model(spec(tiny_path)).block_bytes == OPTIONS["block_size"] * tiny.BLOCK_TOKEN_BYTES // 2
     before = run(engine, prompts(2))
     save("llama", tmp_path, num_key_value_heads=1)
     with pytest.raises(ModelFileError, match=r"1 heads of keys and values do not divide among 2 devices; .*: 1$"):
-        engine.load_model(ModelSpec(name="odd", source=str(tmp_path), max_model_len=tiny.CONTEXT))
+        engine.load_model(spec(tmp_path, "odd"))
     assert run(engine, prompts(2)) == before
 
 

@@ -132,12 +132,17 @@ def make_engine(
     max_num_seqs: int = 16,
     kv_cache_bytes: int = 1 << 20,
     max_model_len: int = CONTEXT,
+    **options: Any,
 ) -> Engine:
     """An engine with the model of ``path`` loaded."""
-    options = EngineOptions(
-        block_size=block_size, step_tokens=step_tokens, max_num_seqs=max_num_seqs, kv_cache_bytes=kv_cache_bytes
+    chosen = EngineOptions(
+        block_size=block_size,
+        step_tokens=step_tokens,
+        max_num_seqs=max_num_seqs,
+        kv_cache_bytes=kv_cache_bytes,
+        **options,
     )
-    engine = Engine(ReferenceExecutor(options), options)
+    engine = Engine(ReferenceExecutor(chosen), chosen)
     engine.load_model(ModelSpec(name="tiny", source=str(path), max_model_len=max_model_len))
     return engine
 
@@ -162,7 +167,7 @@ def run(engine: Engine, payloads: Sequence[Payload]) -> list[list[int]]:
     """New tokens of each request, all started together."""
     outputs: dict[str, list[int]] = {payload.request_id: [] for payload in payloads}
     for payload in payloads:
-        assert engine.add(payload) is None
+        assert engine.add(payload) == []
     for chunks in steps(engine):
         for chunk in chunks:
             assert not chunk.error

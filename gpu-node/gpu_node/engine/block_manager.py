@@ -3,18 +3,22 @@
 A sequence has a table of blocks; position p lies in ``table[p // block_size]``. Blocks are shared by reference count
 (common prefixes, forks) and copied before a write to a shared one. A block that nobody holds stays in the free list
 with its content until it is taken, least recently used first; a sequence with the same beginning takes it back.
+Sequences that have to wait may move to blocks in host memory and come back to other ones on the device.
 
-Integers only: the same object plans for a GPU, a CPU and the simulator. (PagedAttention, SOSP'23, §4.2-4.4.)
+Integers only: the same object plans for a GPU, a CPU and the simulator. (PagedAttention, SOSP'23, §4.2-4.5.)
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from gpu_node.engine.plan import BlockCopy
-from gpu_node.engine.prefix import Digest, Prefix, chained_digest, is_same, root
+from gpu_node.engine.arena import PageArena
+from gpu_node.engine.block_pool import BlockPool
+from gpu_node.engine.model import LoadedModel
+from gpu_node.engine.plan import BlockCopy, BlockSwap
+from gpu_node.engine.prefix import Digest, Prefix, PrefixCache, chained_digest, token_blocks
 
 
 @dataclass(slots=True)
@@ -27,32 +31,55 @@ class _Table:
 
 
 class BlockManager:
-    """All blocks of one model on one device. A model swap makes a new one: nothing of the old content is reachable."""
+    """All blocks of one model on one device. A model loaded anew has a new one: no old content is reachable."""
 
-    def __init__(self, num_blocks: int, block_size: int, model: str, digest: Digest = chained_digest) -> None:
-        assert num_blocks > 0
-        assert block_size > 0
-        self.num_blocks = num_blocks
-        self.block_size = block_size
-        self._root = root(model)
-        self._digest = digest
+    def __init__(self, model: LoadedModel, device: PageArena, host: PageArena, digest: Digest = chained_digest) -> None:
+        """Blocks are cut from pages of ``device`` and, for what is swapped out, of ``host``.
+
+        One sequence of full length always finds room on the device, whatever other models hold. Raises
+        `ArenaFullError` while they hold too much for that.
+        """
+        assert (device.num_pages, host.num_pages) == (model.num_pages, model.num_host_pages), "cut from these pages"
+        self.num_blocks = model.num_blocks
+        self.block_size = model.block_size
+        self._prefixes = PrefixCache(model.name, digest)
         self._tables: dict[int, _Table] = {}
-        self._references = [0] * num_blocks
-        # what a block holds for reuse; exactly these blocks are in _cached, by the digest of their content
-        self._content: list[Prefix | None] = [None] * num_blocks
-        self._cached: dict[bytes, int] = {}
-        # doubly linked list and index in one: taking from the front and from the middle are both O(1)
-        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
+        self._swapped_out: dict[int, _Table] = {}  # their blocks are the host's
+        self._device = BlockPool(device, model.blocks_per_page, model.num_reserved_pages, self._prefixes.forget)
+        self._host = BlockPool(host, model.host_blocks_per_page)
+
+    @classmethod
+    def alone(
+        cls, num_blocks: int, block_size: int, model: str, num_host_blocks: int = 0, digest: Digest = chained_digest
+    ) -> BlockManager:
+        """For a model that shares its memory with no other."""
+        assert num_blocks > 0
+        alone = LoadedModel(
+            model, num_blocks, block_size, 0, block_size, 0, frozenset(), num_host_blocks=num_host_blocks
+        )
+        return cls(alone, PageArena(1), PageArena(1), digest)
+
+    # --- what there is ------------------------------------------------------------------------------------------------
 
     @property
     def num_free_blocks(self) -> int:
-        """Blocks that no sequence holds."""
-        return len(self._free)
+        """Blocks that could be taken now, those of pages that other models lend included."""
+        return self._device.num_free
+
+    @property
+    def num_used_blocks(self) -> int:
+        """Blocks that sequences hold."""
+        return self._device.num_used
+
+    @property
+    def num_usable_blocks(self) -> int:
+        """Used and free ones: what this model can have while other models hold what they do."""
+        return self.num_used_blocks + self.num_free_blocks
 
     @property
     def free_blocks(self) -> list[int]:
-        """Free blocks in the order in which they will be taken."""
-        return list(self._free)
+        """Free blocks of the pages that this model has, in the order in which they will be taken."""
+        return self._device.free_blocks
 
     def table(self, sequence_id: int) -> Sequence[int]:
         """Blocks of a sequence, in the order of its positions. A view: not to be changed or kept."""
@@ -60,31 +87,25 @@ class BlockManager:
 
     def digest_of(self, block: int) -> bytes | None:
         """Digest of the prefix that ends in ``block``, the name by which other nodes know it; None if it has none."""
-        content = self._content[block]
-        return None if content is None else content.digest
+        prefix = self._prefixes.prefix_of(block)
+        return None if prefix is None else prefix.digest
 
     def match(self, token_ids: Sequence[int]) -> list[int]:
         """Blocks that hold the longest cached prefix of ``token_ids``, short of its last token.
 
         The last token is always computed, because its logits are wanted. Changes nothing.
         """
-        blocks: list[int] = []
-        prefix = self._root
-        for end in range(self.block_size, len(token_ids), self.block_size):
-            prefix = self._extend(prefix, token_ids, end)
-            block = self._cached.get(prefix.digest)
-            if block is None or not is_same(self._content[block], prefix):
-                break
-            blocks.append(block)
-        return blocks
+        return self._prefixes.match(token_ids, self.block_size)
+
+    # --- the life of a sequence ---------------------------------------------------------------------------------------
 
     def open(self, sequence_id: int, token_ids: Sequence[int]) -> int:
         """Begin a table with the cached prefix of ``token_ids``; returns the number of tokens that it covers."""
-        assert sequence_id not in self._tables
+        assert not self._is_known(sequence_id)
         blocks = self.match(token_ids)
         for block in blocks:
-            self._hold(block)
-        prefix = self._content[blocks[-1]] if blocks else self._root
+            self._device.hold(block)
+        prefix = self._prefixes.prefix_of(blocks[-1]) if blocks else self._prefixes.root
         assert prefix is not None
         self._tables[sequence_id] = _Table(blocks, prefix, len(blocks))
         return len(blocks) * self.block_size
@@ -92,7 +113,7 @@ class BlockManager:
     def num_new_blocks(self, sequence_id: int, start: int, end: int) -> int:
         """Free blocks that `append` will take to write positions ``start`` to ``end`` (exclusive)."""
         blocks = self._tables[sequence_id].blocks
-        num_copied = sum(self._references[block] > 1 for block in blocks[start // self.block_size :])
+        num_copied = sum(self._device.num_references(block) > 1 for block in blocks[start // self.block_size :])
         return num_copied + max(0, self._num_blocks_for(end) - len(blocks))
 
     def append(self, sequence_id: int, start: int, end: int) -> tuple[BlockCopy, ...]:
@@ -104,81 +125,129 @@ class BlockManager:
         copies = []
         for index in range(start // self.block_size, len(blocks)):
             block = blocks[index]
-            if self._references[block] > 1:
-                blocks[index] = self._take()
+            if self._device.num_references(block) > 1:
+                blocks[index] = self._device.take()
                 self._release(block)
                 if index * self.block_size < start:  # else nothing in it is this sequence's yet
                     copies.append(BlockCopy(block, blocks[index]))
-            assert self._content[blocks[index]] is None, "a block offered for reuse is never written again"
+            assert blocks[index] not in self._prefixes, "a block offered for reuse is never written again"
         while len(blocks) < self._num_blocks_for(end):
-            blocks.append(self._take())
+            blocks.append(self._device.take())
         return tuple(copies)
 
     def publish(self, sequence_id: int, token_ids: Sequence[int], num_computed_tokens: int) -> None:
-        """Offer the sequence's full blocks for reuse, now that their keys and values are computed."""
+        """Offer the sequence's full blocks for reuse, now that their keys and values are computed.
+
+        Of a sequence that was swapped out meanwhile, they are offered by the next call after it is back.
+        """
+        if sequence_id in self._swapped_out:
+            return
         table = self._tables[sequence_id]
         while (end := (table.num_known + 1) * self.block_size) <= num_computed_tokens:
-            prefix = self._extend(table.prefix, token_ids, end)
-            other = self._cached.get(prefix.digest)
-            if other is None:
-                block = table.blocks[table.num_known]
-                self._content[block] = prefix
-                self._cached[prefix.digest] = block
-            elif is_same(content := self._content[other], prefix):
-                assert content is not None
-                prefix = content  # computed twice: go on from the one chain, so that `is_same` stays O(1)
-            # else two prefixes have one digest: the first keeps it, this block is just not offered
-            table.prefix = prefix
-            table.num_known += 1
+            self._offer(table, tuple(token_ids[end - self.block_size : end]))
 
     def fork(self, parent_id: int, child_id: int) -> None:
         """Begin a table that shares all blocks of another sequence; whoever writes first copies."""
-        assert child_id not in self._tables
+        assert not self._is_known(child_id)
         parent = self._tables[parent_id]
         for block in parent.blocks:
-            self._hold(block)
+            self._device.hold(block)
         self._tables[child_id] = _Table(list(parent.blocks), parent.prefix, parent.num_known)
 
     def free(self, sequence_id: int) -> None:
-        """End a table. Last block first, so that the tail of a prefix is given up before its head."""
+        """End a table, here or in host memory. Last block first, so that a prefix is given up from its tail on."""
+        swapped = self._swapped_out.pop(sequence_id, None)
+        if swapped is not None:
+            for block in swapped.blocks:
+                self._host.release(block)
+            return
         for block in reversed(self._tables.pop(sequence_id).blocks):
             self._release(block)
 
+    # --- to host memory and back --------------------------------------------------------------------------------------
+
+    def is_swapped_out(self, sequence_id: int) -> bool:
+        """Whether the sequence's blocks are in host memory."""
+        return sequence_id in self._swapped_out
+
+    def can_swap_out(self, sequence_ids: Collection[int]) -> bool:
+        """Whether host memory has room for all blocks of these sequences together."""
+        return len(_distinct(self._tables, sequence_ids)) <= self._host.num_free
+
+    def swap_out(self, sequence_ids: Collection[int]) -> tuple[BlockSwap, ...]:
+        """Move the sequences of a request to host memory; the moves to make before the step, one for each block.
+
+        Blocks that they share stay shared. Content offered for reuse stays cached on the device until it is taken.
+        Not after `append` for the same step: its copies would not be made yet. Not after `swap_in` for the same step:
+        a plan's moves out are made first.
+        """
+        moves: dict[int, int] = {}
+        for sequence_id in sequence_ids:
+            table = self._tables.pop(sequence_id)
+            blocks = self._host.take_for(table.blocks, moves)
+            for block in reversed(table.blocks):
+                self._release(block)
+            self._swapped_out[sequence_id] = _Table(blocks, table.prefix, table.num_known)
+        return tuple(BlockSwap(device_block, host_block) for device_block, host_block in moves.items())
+
+    def num_swap_in_blocks(self, sequence_ids: Collection[int]) -> int:
+        """Free blocks that `swap_in` will take."""
+        return len(_distinct(self._swapped_out, sequence_ids))
+
+    def swap_in(self, sequence_ids: Collection[int]) -> tuple[BlockSwap, ...]:
+        """Move the sequences of a request back, sharing what they shared; the moves to make before the step.
+
+        What is full and computed is offered for reuse at once: it is there before anything reads it. The caller has
+        seen to it that enough blocks are free.
+        """
+        moves: dict[int, int] = {}
+        for sequence_id in sequence_ids:
+            swapped = self._swapped_out.pop(sequence_id)
+            table = _Table(self._device.take_for(swapped.blocks, moves), self._prefixes.root, 0)
+            for block in swapped.blocks:
+                self._host.release(block)
+            for token_ids in token_blocks(swapped.prefix):
+                self._offer(table, token_ids)
+            self._tables[sequence_id] = table
+        return tuple(BlockSwap(device_block, host_block) for host_block, device_block in moves.items())
+
+    # --- the end, and the books ---------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give all pages back. No sequence may be left."""
+        assert not self._tables, "sequences hold blocks"
+        assert not self._swapped_out, "sequences are swapped out"
+        self._device.close()
+        self._host.close()
+
     def check(self) -> None:
         """Assert that the books balance. O(blocks)."""
-        held = Counter(block for table in self._tables.values() for block in table.blocks)
-        assert all(self._references[block] == held[block] for block in range(self.num_blocks)), "counts are references"
-        assert set(self._free) == {block for block in range(self.num_blocks) if not held[block]}, "free is not held"
-        assert len(self._free) + len(held) == self.num_blocks, "free + used = total"
-        assert all(len(set(table.blocks)) == len(table.blocks) for table in self._tables.values()), "owned twice"
-        offered = {content.digest: block for block, content in enumerate(self._content) if content is not None}
-        assert offered == self._cached, "a digest leads to the block with that content"
+        for pool, tables in ((self._device, self._tables), (self._host, self._swapped_out)):
+            pool.check()
+            held = Counter(block for table in tables.values() for block in table.blocks)
+            assert pool.num_used == len(held), "used blocks are in tables"
+            assert all(pool.num_references(block) == count for block, count in held.items()), "counts are references"
+            assert all(len(set(table.blocks)) == len(table.blocks) for table in tables.values()), "owned twice"
+        assert not self._tables.keys() & self._swapped_out.keys(), "here or there"
+        self._prefixes.check()
+        offered = [block for block in self._device.free_blocks if block in self._prefixes]
+        assert offered == self._device.kept_blocks, "a free block is kept for what it holds"
+
+    def _is_known(self, sequence_id: int) -> bool:
+        return sequence_id in self._tables or sequence_id in self._swapped_out
 
     def _num_blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
-    def _extend(self, parent: Prefix, token_ids: Sequence[int], end: int) -> Prefix:
-        block_token_ids = tuple(token_ids[end - self.block_size : end])
-        return Prefix(parent, block_token_ids, self._digest(parent.digest, block_token_ids))
-
-    def _hold(self, block: int) -> None:
-        if self._references[block] == 0:
-            del self._free[block]
-        self._references[block] += 1
-
-    def _take(self) -> int:
-        """The free block that was used least recently; its content is lost."""
-        block, _ = self._free.popitem(last=False)
-        content = self._content[block]
-        if content is not None:
-            del self._cached[content.digest]
-            self._content[block] = None
-        self._references[block] = 1
-        return block
+    def _offer(self, table: _Table, token_ids: tuple[int, ...]) -> None:
+        """One more block of a table is full and computed."""
+        prefix = self._prefixes.extend(table.prefix, token_ids)
+        table.prefix = self._prefixes.offer(table.blocks[table.num_known], prefix)
+        table.num_known += 1
 
     def _release(self, block: int) -> None:
-        self._references[block] -= 1
-        if self._references[block] == 0:
-            self._free[block] = None
-            if self._content[block] is None:  # nothing is lost with it, so it goes first
-                self._free.move_to_end(block, last=False)
+        self._device.release(block, keep=block in self._prefixes)
+
+
+def _distinct(tables: dict[int, _Table], sequence_ids: Collection[int]) -> set[int]:
+    return {block for sequence_id in sequence_ids for block in tables[sequence_id].blocks}

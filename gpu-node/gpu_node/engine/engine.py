@@ -1,20 +1,47 @@
-"""The engine: one device, one loaded model, and the requests that run on it, one step at a time."""
+"""The engine: one device, the models loaded on it, and the requests that run there, one step at a time."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
+from gpu_node.engine.arena import ArenaFullError, PageArena, paging
+from gpu_node.engine.block_manager import BlockManager
+from gpu_node.engine.choices import error_chunk
+from gpu_node.engine.device_time import DeviceTime
 from gpu_node.engine.model import LoadedModel
+from gpu_node.engine.plan import StepPlan
 from gpu_node.engine.protocol import EngineStats
+from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.scheduler import Scheduler
 from gpu_node.engine.throughput import Throughput
-from gpu_node.executors.executor import Executor
+from gpu_node.executors.executor import Executor, PendingStep
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import Chunk, Payload
 
 
 class EngineBusyError(RuntimeError):
-    """The model cannot be changed while there are sequences of the one that is loaded."""
+    """A model cannot be loaded while those that would have to go for it have sequences."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Resident:
+    """A loaded model and its requests."""
+
+    model: LoadedModel
+    scheduler: Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    """A step in the executor's queue."""
+
+    scheduler: Scheduler
+    plan: StepPlan
+    pending: PendingStep
+    follows: bool
+    """There has been work since the step before it."""
 
 
 class Engine:
@@ -23,82 +50,166 @@ class Engine:
     def __init__(self, executor: Executor, options: EngineOptions) -> None:
         self._executor = executor
         self._options = options
-        self._scheduler: Scheduler | None = None
+        self._device_pages = PageArena(paging(options.kv_cache_bytes, options.max_models).num_pages)
+        self._host_pages = PageArena(paging(options.host_kv_bytes, options.max_models).num_pages)
+        self._residents: dict[str, _Resident] = {}  # the model that was asked for last is the last
+        self._last_served = ""
         self._throughput = Throughput()
         self._step_s = 0.0
+        self._in_flight: deque[_InFlight] = deque()
+        self._is_busy = False  # ever since the last step was submitted
+        self._num_ahead = MAX_STEPS_IN_FLIGHT - 1 if options.async_scheduling else 0
         self._num_received = 0
-        self.model: LoadedModel | None = None
+        self.device_time = DeviceTime()
+
+    @property
+    def model(self) -> LoadedModel | None:
+        """The model that was asked for last; None before the first."""
+        return next((resident.model for resident in reversed(self._residents.values())), None)
 
     @property
     def has_work(self) -> bool:
-        """Whether `step` has anything to do."""
-        return self._scheduler is not None and self._scheduler.has_work
+        """Whether `step` has anything to do: requests, or steps whose outcome is not taken in yet."""
+        return bool(self._in_flight) or any(scheduler.has_work for scheduler in self._schedulers)
 
     @property
     def num_preemptions(self) -> int:
-        """Preemptions since the model was loaded."""
-        return self._scheduler.num_preemptions if self._scheduler else 0
+        """Preemptions of the loaded models, since each was loaded."""
+        return sum(scheduler.num_preemptions for scheduler in self._schedulers)
+
+    @property
+    def _schedulers(self) -> list[Scheduler]:
+        return [resident.scheduler for resident in self._residents.values()]
+
+    # --- models come and go -------------------------------------------------------------------------------------------
+
+    def is_loaded(self, name: str) -> bool:
+        """Whether `load_model` would have nothing to load."""
+        return name in self._residents
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
-        """Replace the loaded model; its blocks and cached prefixes are gone. The one that is loaded stays as it is.
+        """Make a model the current one. Others stay while there are places and memory for all.
 
-        Raises `EngineBusyError` while there are sequences, `ModelFileError` or `ModelTooLargeError` when the model
+        Whoever was asked for longest ago goes first, with its cached prefixes; a model with sequences never goes:
+        `EngineBusyError` when only such are left. Raises `ModelFileError` or `ModelTooLargeError` when the model
         cannot be used; then nothing has changed.
         """
-        if self.model is not None and self.model.name == spec.name:
-            return self.model
-        if self.has_work:
-            assert self.model is not None
-            raise EngineBusyError(f"cannot load {spec.name!r}: {self.model.name!r} has sequences; drain or reset first")
-        model = self._executor.load_model(spec)
-        self.model = model
-        self._scheduler = Scheduler(model, self._options)
-        self._throughput = Throughput()
-        return model
+        resident = self._residents.pop(spec.name, None) or self._load(spec)
+        self._residents[spec.name] = resident
+        return resident.model
 
-    def add(self, payload: Payload) -> Chunk | None:
-        """Queue a request; a chunk that ends it comes back at once if it can never run, or was complete already.
+    def _load(self, spec: ModelSpec) -> _Resident:
+        if len(self._residents) == self._options.max_models:
+            self._first_idle(spec.name)  # says so before anything is read
+        model = self._executor.load_model(spec)  # the one that goes for it is there until it is sure to come
+        try:
+            blocks = self._blocks_for(model)
+        except EngineBusyError:
+            self._executor.unload_model(spec.name)
+            raise
+        self._throughput = Throughput()
+        return _Resident(model, Scheduler(model, self._options, blocks=blocks))
+
+    def _blocks_for(self, model: LoadedModel) -> BlockManager:
+        """Room for a new model, at the cost of idle ones."""
+        while True:
+            if len(self._residents) < self._options.max_models:
+                try:
+                    return BlockManager(model, self._device_pages, self._host_pages)
+                except ArenaFullError:
+                    pass  # what idle models have a right to may be enough
+            self._unload(self._first_idle(model.name))
+
+    def _first_idle(self, wanted: str) -> str:
+        """The idle model that was asked for longest ago."""
+        for name, resident in self._residents.items():
+            if not resident.scheduler.has_work:
+                return name
+        busy = ", ".join(map(repr, self._residents))
+        have = "has" if len(self._residents) == 1 else "have"
+        raise EngineBusyError(f"cannot load {wanted!r}: {busy} {have} sequences; drain or reset first")
+
+    def _unload(self, name: str) -> None:
+        """Steps of aborted requests may still be in flight: nothing comes of them any more."""
+        self._residents.pop(name).scheduler.blocks.close()
+        self._executor.unload_model(name)
+
+    # --- requests come and go -----------------------------------------------------------------------------------------
+
+    def add(self, payload: Payload) -> list[Chunk]:
+        """Queue a request. What ends at once is told: a request that can never run, choices that were complete already.
 
         A newer attempt replaces an older one. The same attempt again, or an older one, changes nothing.
         """
         self._num_received += 1
-        if self._scheduler is None:
-            return Chunk(payload.request_id, payload.attempt, 0, [], "error", "no model is loaded", is_last=True)
-        present = self._scheduler.attempt_of(payload.request_id)
+        self._is_busy = self._is_busy and self.has_work
+        if not self._residents:
+            return [error_chunk(payload, "no model is loaded")]
+        resident = self._residents.get(payload.model) or self._current()  # which refuses what is not its own
+        present = resident.scheduler.attempt_of(payload.request_id)
         if present is not None and present >= payload.attempt:
-            return None
-        self._scheduler.abort(payload.request_id)
-        return self._scheduler.add(payload)
+            return []
+        resident.scheduler.abort(payload.request_id)
+        return resident.scheduler.add(payload)
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Forget requests and free what they hold; unknown ones are ignored."""
-        if self._scheduler is not None:
-            for request_id in request_ids:
-                self._scheduler.abort(request_id)
+        for request_id in request_ids:
+            for scheduler in self._schedulers:
+                scheduler.abort(request_id)
 
     def reset(self) -> None:
-        """Forget all requests; the model stays."""
-        if self._scheduler is not None:
-            self._scheduler.reset()
+        """Forget all requests; the models stay."""
+        for scheduler in self._schedulers:
+            scheduler.reset()
+
+    # --- steps --------------------------------------------------------------------------------------------------------
 
     def step(self, now: float) -> list[Chunk]:
-        """Run one step; returns new tokens and ends. ``now`` in seconds, for the policies."""
-        assert self._scheduler is not None
-        plan = self._scheduler.schedule(now)
-        result = self._executor.submit(plan).result()
-        chunks = self._scheduler.commit(plan, result)
+        """Plan and submit a step, then take in the oldest that is due; returns new tokens and ends.
+
+        ``now`` in seconds, for the policies. With asynchronous scheduling the step just submitted is due only at the
+        next call, or when nothing could be planned behind it: the device computes it while the host takes in the one
+        before, tells the agent and plans the next.
+        """
+        num_ahead = self._num_ahead if self._submit(now) else 0
+        return self._collect() if len(self._in_flight) > num_ahead else []
+
+    def _submit(self, now: float) -> bool:
+        """A step of the next model in turn that has one to plan; False if none has."""
+        names = list(self._residents)
+        first = names.index(self._last_served) + 1 if self._last_served in names else 0
+        for name in names[first:] + names[:first]:
+            scheduler = self._residents[name].scheduler
+            plan = scheduler.schedule(now)
+            if not plan.is_empty:
+                pending = self._executor.submit(replace(plan, model=name))
+                self._in_flight.append(_InFlight(scheduler, plan, pending, self._is_busy))
+                self._is_busy = True
+                self._last_served = name
+                return True
+        return False
+
+    def _collect(self) -> list[Chunk]:
+        """Wait for the oldest step in flight and take in what it computed."""
+        step = self._in_flight.popleft()
+        result = step.pending.result()
+        self.device_time.observe(result, follows=step.follows)
         self._step_s = result.duration_s
-        self._throughput.observe(sum(len(chunk.token_ids) for chunk in chunks), result.duration_s)
-        return chunks
+        self._throughput.observe(len(result.token_ids), result.duration_s)
+        return step.scheduler.commit(step.plan, result)
+
+    def _current(self) -> _Resident:
+        return next(reversed(self._residents.values()))
 
     def stats(self) -> EngineStats:
-        """The state between two steps."""
-        scheduler = self._scheduler
+        """The state between two steps; blocks, and what can be admitted, are the current model's."""
+        current = self._current().scheduler if self._residents else None
         return EngineStats(
-            num_running=scheduler.num_running if scheduler else 0,
-            num_waiting=scheduler.num_waiting if scheduler else 0,
-            num_free_blocks=scheduler.blocks.num_free_blocks if scheduler else 0,
-            num_admittable=scheduler.num_admittable if scheduler else 0,
+            num_running=sum(scheduler.num_running for scheduler in self._schedulers),
+            num_waiting=sum(scheduler.num_waiting for scheduler in self._schedulers),
+            num_free_blocks=current.blocks.num_free_blocks if current else 0,
+            num_admittable=current.num_admittable if current else 0,
             tokens_per_s=self._throughput.tokens_per_s,
             step_s=self._step_s,
             num_received=self._num_received,
@@ -106,5 +217,5 @@ class Engine:
 
     def check(self) -> None:
         """Assert that the books balance."""
-        if self._scheduler is not None:
-            self._scheduler.check()
+        for scheduler in self._schedulers:
+            scheduler.check()

@@ -48,8 +48,9 @@ def peak_blocks(demands: Iterable[Demand], block_size: int) -> int:
     longest_first = sorted(demands, key=lambda demand: -demand.num_growth_tokens)
     for num_alive, demand in enumerate(longest_first, start=1):
         num_tokens += demand.num_tokens
-        num_shared_blocks += sum(block in seen for block in demand.blocks)
+        num_seen = len(seen)
         seen.update(demand.blocks)
+        num_shared_blocks += len(demand.blocks) - (len(seen) - num_seen)
         # each sequence's last block may be filled by one token only: block_size - 1 slots of it are waste
         num_slots = num_tokens + num_alive * (demand.num_growth_tokens + block_size - 1)
         peak = max(peak, num_slots // block_size - num_shared_blocks)

@@ -1,4 +1,4 @@
-"""What bookkeeping knows of the model that an executor has loaded."""
+"""What bookkeeping knows of a model that an executor has loaded."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model in an executor, with the KV blocks that it has there."""
+    """A model in an executor, and how it cuts the pages of KV memory into its blocks."""
 
     name: str
     num_blocks: int
+    """The most that it can come to have on the device: all pages."""
     block_size: int
     """Tokens a block."""
     block_bytes: int
@@ -19,3 +20,31 @@ class LoadedModel:
     """Most tokens of a sequence, prompt and output together."""
     vocab_size: int
     eos_token_ids: frozenset[int]
+    num_pages: int = 1
+    """Of the device's KV memory. Block ``page * blocks_per_page + slot`` lies in that page."""
+    num_host_blocks: int = 0
+    """Likewise in host memory, for what is swapped out."""
+    num_host_pages: int = 1
+    max_models: int = 1
+    """That share these pages."""
+
+    @property
+    def blocks_per_page(self) -> int:
+        """Of the device."""
+        return self.num_blocks // self.num_pages
+
+    @property
+    def host_blocks_per_page(self) -> int:
+        """Of host memory."""
+        return self.num_host_blocks // self.num_host_pages
+
+    @property
+    def max_request_blocks(self) -> int:
+        """The most that one request may need: an equal part of the pages, which it gets whatever others reserve."""
+        return self.num_pages // self.max_models * self.blocks_per_page
+
+    @property
+    def num_reserved_pages(self) -> int:
+        """What one sequence of full length needs: the pages that no other model can keep from this one."""
+        num_blocks = -(-self.max_model_len // self.block_size)
+        return min(self.num_pages // self.max_models, -(-num_blocks // self.blocks_per_page))

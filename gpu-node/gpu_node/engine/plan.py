@@ -11,7 +11,11 @@ from dataclasses import dataclass, field
 from shared.messages import Sampling, TokenLogprob
 
 DRAWN = -1
-"""In place of a token id: the token that an earlier step drew for this sequence, which bookkeeping has not seen yet."""
+"""As the last token of a part: what an earlier step drew last for this sequence, and bookkeeping has not seen yet."""
+MAX_STEPS_AHEAD = 15
+"""A step knows the tokens of this many steps before it. So more than these may not be without a result."""
+MAX_STEP_DRAWS = 4096
+"""Draws of one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +26,19 @@ class Draw:
     """Who gets the token; several draws of one row are the beginnings of several sequences."""
     sampling: Sampling
     position: int
-    """Place of the drawn token in the output."""
+    """Place of the drawn token in the output: the number of tokens that the output has before it."""
     choice: int = 0
     """Number of the sequence in its request. With seed and position, all that chance may depend on."""
+    num_top: int | None = None
+    """None asks for no logprobs; 0 for that of the drawn token, k for those of the k most likely beside it."""
     prompt_token_ids: Sequence[int] = ()
     """For penalties, empty where none is asked for. A view: read when the step is submitted, not kept."""
     output_token_ids: Sequence[int] = ()
-    """The output before the row's own token, likewise; `DRAWN` does not occur in it."""
+    """The output as far as bookkeeping knows it, likewise, with or without the row's own token.
+
+    What is missing of ``position`` tokens the executor adds at the end: the tokens that were drawn last for the row's
+    sequence, the last of them the row's own. `DRAWN` does not occur here.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +63,7 @@ class ScheduledSequence:
 
     sequence_id: int
     token_ids: tuple[int, ...]
-    """Tokens to compute, at positions ``start, start + 1, …`` of the sequence; at least one."""
+    """Tokens to compute, at positions ``start, start + 1, …`` of the sequence; one at least, the last maybe `DRAWN`."""
     start: int
     """Tokens before them whose keys and values lie in the blocks already."""
     block_table: tuple[int, ...]
@@ -72,6 +82,13 @@ class StepPlan:
     copies: tuple[BlockCopy, ...] = ()
     swaps_out: tuple[BlockSwap, ...] = ()
     swaps_in: tuple[BlockSwap, ...] = ()
+    model: str = ""
+    """Whose step it is; need not be said while an executor has one model only."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to do for a device."""
+        return not (self.sequences or self.copies or self.swaps_out or self.swaps_in)
 
     @property
     def num_tokens(self) -> int:
@@ -86,8 +103,10 @@ class StepResult:
     token_ids: Mapping[int, int]
     """Drawn token by sequence id."""
     duration_s: float
-    """How long the step took, measured or predicted by the executor."""
+    """How long the step took on the device, measured or predicted by the executor."""
     errors: Mapping[int, str] = field(default_factory=dict)
     """By sequence id, why no token could be drawn; it ends that request and no other."""
+    idle_s: float = 0.0
+    """How long the device had nothing to do before it, since the step before; 0.0 where that is not measured."""
     logprobs: Mapping[int, TokenLogprob] = field(default_factory=dict)
-    """By sequence id, of the draws whose request asks for them or is ranked by them."""
+    """By sequence id, of the draws that ask for them (`Draw.num_top`)."""

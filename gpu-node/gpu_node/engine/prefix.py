@@ -7,7 +7,7 @@ A digest finds a candidate fast, and names a prefix between nodes; equality is a
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -47,3 +47,68 @@ def is_same(one: Prefix | None, other: Prefix | None) -> bool:
             return False
         one, other = one.parent, other.parent
     return True
+
+
+def token_blocks(prefix: Prefix) -> list[tuple[int, ...]]:
+    """The token ids of each of its blocks, first to last."""
+    blocks = []
+    while prefix.parent is not None:
+        blocks.append(prefix.token_ids)
+        prefix = prefix.parent
+    return blocks[::-1]
+
+
+class PrefixCache:
+    """Which block holds which prefix of a model, and where it is found again. A prefix has one block at most."""
+
+    def __init__(self, model: str, digest: Digest = chained_digest) -> None:
+        self.root = root(model)
+        self._digest = digest
+        self._prefixes: dict[int, Prefix] = {}
+        self._blocks: dict[bytes, int] = {}
+
+    def __contains__(self, block: int) -> bool:
+        return block in self._prefixes
+
+    def prefix_of(self, block: int) -> Prefix | None:
+        """The prefix that ends in ``block``; None if it is offered to nobody."""
+        return self._prefixes.get(block)
+
+    def extend(self, parent: Prefix, token_ids: tuple[int, ...]) -> Prefix:
+        """``parent`` and one more block."""
+        return Prefix(parent, token_ids, self._digest(parent.digest, token_ids))
+
+    def match(self, token_ids: Sequence[int], block_size: int) -> list[int]:
+        """Blocks that hold the longest prefix of ``token_ids`` that is there, short of its last token."""
+        blocks: list[int] = []
+        prefix = self.root
+        for end in range(block_size, len(token_ids), block_size):
+            prefix = self.extend(prefix, tuple(token_ids[end - block_size : end]))
+            block = self._blocks.get(prefix.digest)
+            if block is None or not is_same(self._prefixes[block], prefix):
+                break
+            blocks.append(block)
+        return blocks
+
+    def offer(self, block: int, prefix: Prefix) -> Prefix:
+        """Let ``prefix`` be found in ``block``; the prefix to go on from.
+
+        Computed twice, it stays where it is and the chain that is there goes on, so that `is_same` stays O(1). When two
+        prefixes have one digest, the first keeps it and the other is just not offered.
+        """
+        other = self._blocks.get(prefix.digest)
+        if other is None:
+            self._prefixes[block] = prefix
+            self._blocks[prefix.digest] = block
+            return prefix
+        content = self._prefixes[other]
+        return content if is_same(content, prefix) else prefix
+
+    def forget(self, block: int) -> None:
+        """What ``block`` holds is lost."""
+        del self._blocks[self._prefixes.pop(block).digest]
+
+    def check(self) -> None:
+        """Assert that each digest leads to the block with that content."""
+        offered = {prefix.digest: block for block, prefix in self._prefixes.items()}
+        assert offered == self._blocks, "a digest leads to the block with that content"

@@ -37,7 +37,7 @@ class _Frame(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
 class LoadModel(_Frame, frozen=True):
     """Load the model configured under this name. Answered by `ModelLoaded` or `ModelFailed`.
 
-    Refused while sequences of another model exist: drain, abort or `Reset` first.
+    Refused while all models that could go for it have sequences: drain, abort or `Reset` first.
     """
 
     model: str
@@ -93,7 +93,7 @@ class EngineReady(_Frame, frozen=True):
 
 
 class ModelLoaded(_Frame, frozen=True):
-    """The model is ready; blocks of the model before it are gone."""
+    """The model is ready and the current one; the cached prefixes of a model that had to go for it are gone."""
 
     model: str
     num_blocks: int
@@ -112,7 +112,7 @@ class ModelFailed(_Frame, frozen=True):
 
 
 class Step(_Frame, frozen=True):
-    """New tokens and ends of requests, one chunk a request; no chunks when only the stats have changed."""
+    """New tokens and ends, one chunk a choice; no chunks when only the stats have changed."""
 
     chunks: list[Chunk]
     stats: EngineStats

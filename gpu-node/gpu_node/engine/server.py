@@ -67,10 +67,10 @@ class Server:
                 case LoadModel(model):
                     self._load(model)
                 case Run(payload):
-                    chunk = self._engine.add(payload)
-                    if chunk is not None:
-                        log.info("request ends at once", request_id=chunk.request_id, error=chunk.error)
-                        chunks.append(chunk)
+                    ended = self._engine.add(payload)
+                    if ended and ended[-1].is_last:
+                        log.info("request ends at once", request_id=payload.request_id, error=ended[-1].error)
+                    chunks += ended
                 case AbortRequests(request_ids):
                     self._engine.abort(request_ids)
                 case Reset():
@@ -81,7 +81,7 @@ class Server:
 
     def _load(self, name: str) -> None:
         started_s = self._clock()
-        was_loaded = self._engine.model is not None and self._engine.model.name == name
+        was_loaded = self._engine.is_loaded(name)
         try:
             model = self._engine.load_model(self._config.model(name))
         except KeyError:

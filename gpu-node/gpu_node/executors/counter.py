@@ -1,8 +1,8 @@
-"""Random numbers without a state: a pure function of (seed, position).
+"""Random numbers without a state: a pure function of (seed, choice, position).
 
 A generator with a state would make a token depend on what was drawn before it, for whom and on which node. Here token
-number ``position`` of a request has its own number, whatever else is in the batch, after a preemption as before it, and
-on another node as on this one.
+number ``position`` of each choice of a request has its own number, whatever else is in the batch, after a preemption as
+before it, and on another node as on this one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,13 @@ def mix(value: int) -> int:
     return value ^ (value >> 31)
 
 
-def uniform(seed: int, position: int) -> float:
-    """Uniform in [0, 1) with 53 bits. The seed is mixed first, so that neighbouring seeds give unrelated streams."""
-    return (mix(mix(seed + _GOLDEN) + (position + 1) * _GOLDEN) >> 11) * 2.0**-53
+def uniform(seed: int, position: int, choice: int = 0) -> float:
+    """Uniform in [0, 1) with 53 bits. The seed is mixed first, so that neighbouring seeds give unrelated streams.
+
+    Choice 0 draws from the seed's own stream, each other choice from one that is split off it: its seed is a number of
+    that stream, as in the paper.
+    """
+    stream = mix(seed + _GOLDEN)
+    if choice:
+        stream = mix(stream + choice * _GOLDEN)
+    return (mix(stream + (position + 1) * _GOLDEN) >> 11) * 2.0**-53

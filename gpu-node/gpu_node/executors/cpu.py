@@ -7,20 +7,22 @@ from collections.abc import Callable, Sequence
 from ctypes import c_uint64
 from dataclasses import dataclass
 from itertools import chain
-from time import perf_counter
 
 import numpy as np
 import torch
 
 from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.plan import BlockCopy, Draw, ScheduledSequence, StepPlan, StepResult
+from gpu_node.engine.plan import ScheduledSequence, StepPlan, StepResult
+from gpu_node.executors.cells import Cells
 from gpu_node.executors.cpu_lowering import UnsupportedOperatorError, lower
-from gpu_node.executors.reference import NOT_FINITE
-from gpu_node.executors.sampler import sample
-from gpu_node.executors.sizing import loaded_model
+from gpu_node.executors.executor import model_of
+from gpu_node.executors.feedback import Feedback
+from gpu_node.executors.sampler import NOT_FINITE
+from gpu_node.executors.sizing import device_paging, host_paging, loaded_model
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.fuse import fuse as fuse_operators
-from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuProgram, CpuStep, Int32s, Limits
+from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, CpuStep, Float32s, Int32s, Limits
+from gpu_node.kernels.cpu_draws import NO_DRAWS, NOT_DRAWN, CpuDraw, CpuDraws, cell_mark
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
 from gpu_node.models.weights import load_weights
@@ -38,36 +40,41 @@ class RunningStep:
     event: int
     step: CpuStep
     """Keeps the memory alive that the device writes to."""
-    draws: tuple[Draw, ...]
-    """Of each row of the logits."""
-    submitted_s: float
+    sequence_ids: tuple[int, ...]
+    """Of each draw: who gets the token."""
 
     def is_done(self) -> bool:
         """Whether `result` would return at once."""
         return self.device.is_done(self.event)
 
     def result(self) -> StepResult:
-        """Wait for the step and draw its tokens; greedy ones were drawn on the device."""
+        """Wait for the step; its tokens were drawn on the device."""
         self.device.wait(self.event)
-        tokens: list[int | None] = [None if token < 0 else token for token in self.step.tokens.tolist()]
-        sampled = [row for row, draw in enumerate(self.draws) if draw.sampling.temperature != 0]
-        if sampled:
-            assert self.step.logits is not None
-            logits = torch.from_numpy(self.step.logits)[sampled]
-            with torch.inference_mode():
-                drawn = sample(logits, [self.draws[row] for row in sampled])
-            for row, token in zip(sampled, drawn, strict=True):
-                tokens[row] = token
-        outcome = [(draw.sequence_id, token) for draw, token in zip(self.draws, tokens, strict=True)]
+        duration_s, idle_s = self.device.times(self.event)
+        draws = self.step.draws
+        tokens = list(zip(self.sequence_ids, draws.tokens.tolist(), strict=True))
+        logprobs = zip(self.sequence_ids, draws.token_logprobs(), strict=True)
         return StepResult(
-            token_ids={sequence_id: token for sequence_id, token in outcome if token is not None},
-            duration_s=perf_counter() - self.submitted_s,
-            errors={sequence_id: NOT_FINITE for sequence_id, token in outcome if token is None},
+            token_ids={sequence_id: token for sequence_id, token in tokens if token != NOT_DRAWN},
+            duration_s=duration_s,
+            idle_s=idle_s,
+            errors={sequence_id: NOT_FINITE for sequence_id, token in tokens if token == NOT_DRAWN},
+            logprobs={sequence_id: logprob for sequence_id, logprob in logprobs if logprob is not None},
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """A loaded model."""
+
+    program: CpuProgram
+    vocab_size: int
+    feedback: Feedback
+    cells: Cells
+
+
 class CpuExecutor:
-    """Weights and KV blocks of one model on a CPU device. `submit` and `collect` let several steps be in the queue."""
+    """Models on a CPU device, their KV blocks in the pages of one arena. Several steps may be in the queue."""
 
     device = "cpu"
 
@@ -89,11 +96,12 @@ class CpuExecutor:
         self._level = level
         self._fuse = fuse
         self._passes = ((fuse_operators,) if fuse else ()) + tuple(passes)
-        self._program: CpuProgram | None = None
-        self._vocab_size = 0
+        device, host = device_paging(options), host_paging(options)
+        self._arena = CpuArena(device.num_pages, device.page_bytes)
+        self._host = CpuArena(host.num_pages, host.page_bytes)
         self._device = CpuDevice(num_threads, cpus)
-        self._programs: list[CpuProgram] = []  # the loaded one; a list, so that `_close` sees what is in it then
-        self._close = weakref.finalize(self, _close, self._device, self._programs)
+        self._models: dict[str, _Model] = {}
+        self._close = weakref.finalize(self, _close, self._device, self._models, self._arena, self._host)
 
     def close(self) -> None:
         """Finish the queue, end the threads and free the memory."""
@@ -108,10 +116,11 @@ class CpuExecutor:
         self._device.clear_poll()
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
-        """Read a model, pack its weights and make an empty KV cache. Both models are in memory for a moment.
+        """Read a model and pack its weights.
 
-        Raises `ModelFileError` or `ModelTooLargeError`; then what was loaded before is still there.
+        Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
         """
+        assert spec.name not in self._models
         checkpoint = open_checkpoint(checked_path(spec))
         config = checkpoint.config
         model = loaded_model(spec, config, self._options, _BFLOAT16_BYTES)
@@ -121,7 +130,8 @@ class CpuExecutor:
         weights = load_weights(checkpoint, program)
         limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
         cache = CacheShape(config.num_layers, model.num_blocks, model.block_size, config.num_kv_heads, config.head_dim)
-        fresh = CpuProgram(limits, cache, config.num_heads // config.num_kv_heads, self._level)
+        num_shared_heads = config.num_heads // config.num_kv_heads
+        fresh = CpuProgram(limits, cache, num_shared_heads, self._level, arena=self._arena, host=self._host)
         try:
             lower(program, weights, fresh, model.max_model_len, round_early=self._fuse)
         except BaseException as error:
@@ -129,57 +139,84 @@ class CpuExecutor:
             if isinstance(error, UnsupportedOperatorError):
                 raise ModelFileError(f"{checkpoint.path}: {error}") from error
             raise
-        self._device.drain()
-        for old in self._programs:
-            old.close()
-        self._programs[:] = [fresh]
-        self._program, self._vocab_size = fresh, config.vocab_size
+        self._models[spec.name] = _Model(fresh, config.vocab_size, Feedback(), Cells())
         return model
+
+    def unload_model(self, name: str) -> None:
+        """Free a model's weights when the queue is empty."""
+        self._device.drain()
+        self._models.pop(name).program.close()
 
     def submit(self, plan: StepPlan) -> RunningStep:
         """Queue a step behind those before it; returns at once."""
-        submitted_s = perf_counter()
-        draws = tuple(draw for part in plan.sequences for draw in part.draws)
-        needs_logits = any(draw.sampling.temperature != 0 for draw in draws)
-        step = self._step(plan.sequences, plan.copies, needs_logits=needs_logits)
-        assert self._program is not None
-        event = self._device.submit(self._program, step)
-        return RunningStep(self._device, event, step, draws, submitted_s)
+        model = model_of(plan.model, self._models)
+        sequence_ids = tuple(draw.sequence_id for part in plan.sequences for draw in part.draws)
+        first_cell = model.cells.take(len(sequence_ids))
+        draws = CpuDraws.of(_draws(model.feedback, plan.sequences), model.vocab_size, first_cell)
+        step = _step(model.feedback, plan, draws=draws)
+        event = self._device.submit(model.program, step)
+        model.feedback.remember({draw: cell_mark(first_cell + i) for i, draw in enumerate(sequence_ids)})
+        return RunningStep(self._device, event, step, sequence_ids)
 
-    def logits(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
+    def logits(self, sequences: Sequence[ScheduledSequence], model: str = "") -> torch.Tensor:
         """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""
-        step = self._step(sequences, (), needs_logits=True)
-        assert self._program is not None
-        assert step.logits is not None
-        self._device.wait(self._device.submit(self._program, step))
-        return torch.from_numpy(step.logits)
-
-    def _step(
-        self, sequences: Sequence[ScheduledSequence], copies: Sequence[BlockCopy], *, needs_logits: bool
-    ) -> CpuStep:
-        num_rows = _int32([len(part.token_ids) for part in sequences])
-        ends = np.cumsum(num_rows, dtype=np.int32)
-        draw_rows = np.repeat(ends - 1, [len(part.draws) for part in sequences])
-        num_draws = len(draw_rows)
-        return CpuStep(
-            starts=_int32([part.start for part in sequences]),
-            num_rows=num_rows,
-            num_blocks=_int32([len(part.block_table) for part in sequences]),
-            block_tables=_int32(list(chain.from_iterable(part.block_table for part in sequences))),
-            token_ids=_int32(list(chain.from_iterable(part.token_ids for part in sequences))),
-            draw_rows=draw_rows,
-            copies=_int32([(copy.source, copy.destination) for copy in copies]),
-            tokens=np.empty(num_draws, dtype=np.int32),
-            logits=np.empty((num_draws, self._vocab_size), dtype=np.float32) if needs_logits else None,
-        )
+        loaded = model_of(model, self._models)
+        num_rows = sum(bool(part.draws) for part in sequences)
+        logits = np.empty((num_rows, loaded.vocab_size), dtype=np.float32)
+        step = _step(loaded.feedback, StepPlan(tuple(sequences)), logits=logits)
+        self._device.wait(self._device.submit(loaded.program, step))
+        return torch.from_numpy(logits)
 
 
-def _int32(values: list[int] | list[tuple[int, int]]) -> Int32s:
+def _draws(feedback: Feedback, sequences: Sequence[ScheduledSequence]) -> list[CpuDraw]:
+    draws = []
+    for row, part in enumerate(part for part in sequences if part.draws):
+        for draw in part.draws:
+            prompt: Sequence[int] = ()
+            output: Sequence[int] = ()
+            if draw.sampling.has_penalties:
+                prompt, output = draw.prompt_token_ids, feedback.output(part, draw)
+            draws.append(CpuDraw(row, draw.sampling, draw.position, draw.choice, draw.num_top, prompt, output))
+    return draws
+
+
+def _step(
+    feedback: Feedback,
+    plan: StepPlan,
+    *,
+    draws: CpuDraws = NO_DRAWS,
+    logits: Float32s | None = None,
+) -> CpuStep:
+    sequences = plan.sequences
+    num_rows = _int32([len(part.token_ids) for part in sequences])
+    ends = np.cumsum(num_rows, dtype=np.int32)
+    return CpuStep(
+        starts=_int32([part.start for part in sequences]),
+        num_rows=num_rows,
+        num_blocks=_int32([len(part.block_table) for part in sequences]),
+        block_tables=_int32(list(chain.from_iterable(part.block_table for part in sequences))),
+        token_ids=_int32(list(chain.from_iterable(map(feedback.token_ids, sequences)))),
+        draw_rows=(ends - 1)[[bool(part.draws) for part in sequences]],
+        copies=_pairs([(copy.source, copy.destination) for copy in plan.copies]),
+        swaps_out=_pairs([(swap.device_block, swap.host_block) for swap in plan.swaps_out]),
+        swaps_in=_pairs([(swap.device_block, swap.host_block) for swap in plan.swaps_in]),
+        logits=logits,
+        draws=draws,
+    )
+
+
+def _int32(values: list[int]) -> Int32s:
     return np.array(values, dtype=np.int32)
 
 
-def _close(device: CpuDevice, programs: list[CpuProgram]) -> None:
+def _pairs(values: list[tuple[int, int]]) -> Int32s:
+    return np.array(values, dtype=np.int32).reshape(-1, 2)
+
+
+def _close(device: CpuDevice, models: dict[str, _Model], arena: CpuArena, host: CpuArena) -> None:
     device.close()
-    for program in programs:
-        program.close()
-    programs.clear()
+    for model in models.values():
+        model.program.close()
+    models.clear()
+    arena.close()
+    host.close()

@@ -56,7 +56,7 @@ def lower(
     *,
     round_early: bool = True,
 ) -> None:
-    """Translate ``program`` into an empty ``device_program``; the last operator draws the most likely tokens."""
+    """Translate ``program`` into an empty ``device_program``; the last operator draws the tokens."""
     lowering = _Lowering(program, weights, device_program, max_positions, round_early=round_early)
     for operator in program.operators:
         lowering.add(operator)

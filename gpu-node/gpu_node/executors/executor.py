@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan, StepResult
@@ -34,7 +35,7 @@ class ComputedStep:
 
 
 class Executor(Protocol):
-    """Owns a device: the weights and KV blocks on it, and the computation of steps."""
+    """Owns a device: the weights of its models, the KV memory that they share, and the computation of steps."""
 
     @property
     def device(self) -> str:
@@ -42,10 +43,14 @@ class Executor(Protocol):
         ...
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
-        """Replace the loaded model and empty the KV cache.
+        """Make one more model ready to run. Its blocks hold nothing yet, and who has which page is not looked at.
 
-        Raises `ModelFileError` or `ModelTooLargeError`; then what was loaded before is still there.
+        Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
         """
+        ...
+
+    def unload_model(self, name: str) -> None:
+        """Free the weights of a loaded model, behind the steps that were submitted; none of its steps may follow."""
         ...
 
     def submit(self, plan: StepPlan) -> PendingStep:
@@ -56,13 +61,12 @@ class Executor(Protocol):
         ...
 
 
-def num_kv_blocks(kv_cache_bytes: int, block_bytes: int, block_size: int, max_model_len: int, model: str) -> int:
-    """Blocks that fit into ``kv_cache_bytes``; `ModelTooLargeError` if one sequence of full length would not."""
-    num_blocks = kv_cache_bytes // block_bytes
-    num_needed = -(-max_model_len // block_size)
-    if num_blocks < num_needed:
-        raise ModelTooLargeError(
-            f"model {model!r}: one sequence of {max_model_len} tokens needs {num_needed * block_bytes} bytes of KV "
-            f"cache ({num_needed} blocks of {block_bytes}); kv_cache_bytes is {kv_cache_bytes} ({num_blocks} blocks)"
-        )
-    return num_blocks
+Loaded = TypeVar("Loaded")
+
+
+def model_of(name: str, models: Mapping[str, Loaded]) -> Loaded:
+    """The loaded model called ``name``; the only one there is where no name is said (`StepPlan.model`)."""
+    if name:
+        return models[name]
+    (only,) = models.values()
+    return only

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.plan import StepPlan, StepResult
+from gpu_node.engine.plan import Draw, StepPlan, StepResult
 from gpu_node.executors.counter import uniform
-from gpu_node.executors.executor import ComputedStep, num_kv_blocks
+from gpu_node.executors.executor import ComputedStep
+from gpu_node.executors.sizing import cut
 from shared.config import EngineOptions, ModelSpec
+from shared.messages import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +44,32 @@ class PredictedExecutor:
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """A model of the given size with no end-of-sequence token: outputs are as long as requests ask for."""
-        block_size = self._options.block_size
-        block_bytes = block_size * self._token_kv_bytes
-        return LoadedModel(
-            name=spec.name,
-            num_blocks=num_kv_blocks(
-                self._options.kv_cache_bytes, block_bytes, block_size, spec.max_model_len, spec.name
-            ),
-            block_size=block_size,
-            block_bytes=block_bytes,
+        return cut(
+            spec.name,
+            self._options,
+            token_bytes=self._token_kv_bytes,
             max_model_len=spec.max_model_len,
             vocab_size=self._vocab_size,
-            eos_token_ids=frozenset(),
         )
 
+    def unload_model(self, name: str) -> None:
+        """Nothing is kept of a model."""
+
     def submit(self, plan: StepPlan) -> ComputedStep:
-        """Predict the duration; each token follows from the request's seed and the token's position alone."""
-        token_ids = {
-            draw.sequence_id: int(uniform(draw.sampling.seed, draw.position) * self._vocab_size)
-            for part in plan.sequences
-            for draw in part.draws
-        }
-        return ComputedStep(StepResult(token_ids, self._cost.predict_s(plan)))
+        """Predict the duration; each token follows from seed, choice and position alone, so none is fed back."""
+        draws = [draw for part in plan.sequences for draw in part.draws]
+        return ComputedStep(
+            StepResult(
+                token_ids={draw.sequence_id: self._token(draw) for draw in draws},
+                duration_s=self._cost.predict_s(plan),
+                logprobs={draw.sequence_id: self._logprob(draw.num_top) for draw in draws if draw.num_top is not None},
+            )
+        )
+
+    def _token(self, draw: Draw) -> int:
+        return int(uniform(draw.sampling.seed, draw.position, draw.choice) * self._vocab_size)
+
+    def _logprob(self, num_top: int) -> TokenLogprob:
+        """Of a model that finds all tokens equally likely: equals come in the order of their ids."""
+        logprob = -math.log(self._vocab_size)
+        return TokenLogprob(logprob, [(token, logprob) for token in range(min(num_top, self._vocab_size))])

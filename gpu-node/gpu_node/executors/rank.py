@@ -18,7 +18,16 @@ import torch
 from gpu_node.executors.collectives import CollectiveError
 from gpu_node.executors.executor import ModelTooLargeError
 from gpu_node.executors.gloo import GlooGroup
-from gpu_node.executors.rank_protocol import ComputeStep, LoadShard, RankGoneError, ShardAnswer, ToRank, receive, send
+from gpu_node.executors.rank_protocol import (
+    ComputeStep,
+    LoadShard,
+    RankGoneError,
+    ShardAnswer,
+    ToRank,
+    UnloadShard,
+    receive,
+    send,
+)
 from gpu_node.executors.reference import ReferenceExecutor
 from shared.config import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError
@@ -37,6 +46,8 @@ def serve(sock: socket.socket, executor: ReferenceExecutor) -> NoReturn:
                     send(sock, ShardAnswer(str(error)))
                 else:
                     send(sock, ShardAnswer())
+            case UnloadShard(name):
+                executor.unload_model(name)
             case ComputeStep(plan):
                 # every device draws: chance depends on seed and position, so all of them draw the same tokens
                 executor.submit(plan).result()

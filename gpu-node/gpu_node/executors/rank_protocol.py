@@ -28,6 +28,12 @@ class LoadShard(msgspec.Struct, frozen=True, tag=True):
     """`ModelSpec` as JSON."""
 
 
+class UnloadShard(msgspec.Struct, frozen=True, tag=True):
+    """Free this device's part of a model. Not answered."""
+
+    name: str
+
+
 class ComputeStep(msgspec.Struct, frozen=True, tag=True):
     """Compute a step together with the others. Not answered: the all-reduces tell."""
 
@@ -40,7 +46,7 @@ class ShardAnswer(msgspec.Struct, frozen=True, tag=True):
     error: str = ""
 
 
-ToRank = LoadShard | ComputeStep
+ToRank = LoadShard | UnloadShard | ComputeStep
 
 T = TypeVar("T")
 

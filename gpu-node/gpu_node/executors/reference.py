@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
@@ -11,11 +11,12 @@ import torch
 
 from gpu_node import kernels
 from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.plan import BlockCopy, ScheduledSequence, StepPlan, StepResult
+from gpu_node.engine.plan import ScheduledSequence, StepPlan, StepResult
 from gpu_node.executors.collectives import ALONE, Group
-from gpu_node.executors.executor import ComputedStep
+from gpu_node.executors.executor import ComputedStep, model_of
+from gpu_node.executors.feedback import Feedback
 from gpu_node.executors.interpreter import Device, StepInputs, nobody_waits, run_program
-from gpu_node.executors.sampler import sample
+from gpu_node.executors.sampler import NOT_FINITE, Drawn, sample
 from gpu_node.executors.sizing import loaded_model
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
@@ -29,11 +30,20 @@ from shared.config import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError, checked_path
 
 _FLOAT_BYTES = 4
-NOT_FINITE = "the model's logits are not finite numbers"
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """A loaded model. It has tensors of its own for all blocks that it could come to have, on device and host."""
+
+    program: Program
+    memory: Device
+    host: Sequence[torch.Tensor]
+    feedback: Feedback
 
 
 class ReferenceExecutor:
-    """Weights and KV blocks of one model in main memory."""
+    """Models in main memory. Pages are lent in the books only: what is never written takes no memory."""
 
     device = "cpu"
 
@@ -53,14 +63,14 @@ class ReferenceExecutor:
         self._group = group
         self._passes = passes
         self._poll = poll
-        self._program: Program | None = None
-        self._memory = Device({}, ())
+        self._models: dict[str, _Model] = {}
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
-        """Read a GGUF file or a safetensors directory, make an empty KV cache. Both models are in memory for a moment.
+        """Read a GGUF file or a safetensors directory, make an empty KV cache.
 
-        Raises `ModelFileError` or `ModelTooLargeError`; then what was loaded before is still there.
+        Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
         """
+        assert spec.name not in self._models
         checkpoint = open_checkpoint(checked_path(spec))
         config = checkpoint.config
         try:
@@ -72,50 +82,73 @@ class ReferenceExecutor:
         own = replace(config, num_kv_heads=config.num_kv_heads // self._group.world)
         model = loaded_model(spec, own, self._options, _FLOAT_BYTES)
         weights = load_weights(checkpoint, program)
-        self._memory = Device(weights, ())  # the old KV cache goes before the new one comes
-        self._memory = Device(weights, _empty_caches(model, own), self._group, self._poll)
-        self._program = program
+        memory = Device(weights, _empty_caches(model.num_blocks, model, own), self._group, self._poll)
+        host = _empty_caches(model.num_host_blocks, model, own)
+        self._models[spec.name] = _Model(program, memory, host, Feedback())
         return model
+
+    def unload_model(self, name: str) -> None:
+        """Free a model's weights and blocks."""
+        del self._models[name]
 
     def submit(self, plan: StepPlan) -> ComputedStep:
         """Compute one step; logits are made only for the rows that draw a token."""
         started_s = perf_counter()
-        draws = [draw for part in plan.sequences for draw in part.draws]
+        model = model_of(plan.model, self._models)
         with torch.inference_mode():
-            self._copy_blocks(plan.copies)
-            logits = self.logits(plan.sequences)
-            tokens = sample(logits, draws)
-        outcome = list(zip(draws, tokens, strict=True))
+            _move_blocks(model, plan)
+            drawn: dict[int, Drawn | None] = {}
+            if plan.sequences:  # else it only moves blocks
+                drawn = _draw(model.feedback, plan.sequences, self.logits(plan.sequences, plan.model))
+        tokens = {sequence_id: each.token_id for sequence_id, each in drawn.items() if each is not None}
+        model.feedback.remember({sequence_id: tokens.get(sequence_id, 0) for sequence_id in drawn})
         result = StepResult(
-            token_ids={draw.sequence_id: token for draw, token in outcome if token is not None},
+            token_ids=tokens,
             duration_s=perf_counter() - started_s,
-            errors={draw.sequence_id: NOT_FINITE for draw, token in outcome if token is None},
+            errors={sequence_id: NOT_FINITE for sequence_id, each in drawn.items() if each is None},
+            logprobs={sequence_id: each.logprob for sequence_id, each in drawn.items() if each and each.logprob},
         )
         return ComputedStep(result)
 
-    def logits(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
+    def logits(self, sequences: Sequence[ScheduledSequence], model: str = "") -> torch.Tensor:
         """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""
-        assert self._program is not None
+        loaded = model_of(model, self._models)
         paged = [PagedSequence(part.start, len(part.token_ids), part.block_table) for part in sequences]
-        token_ids = [token for part in sequences for token in part.token_ids]
+        token_ids = [token for part in sequences for token in loaded.feedback.token_ids(part)]
         ends = np.cumsum([len(part.token_ids) for part in sequences])
-        draw_rows = [int(end) - 1 for part, end in zip(sequences, ends, strict=True) for _ in part.draws]
+        draw_rows = [int(end) - 1 for part, end in zip(sequences, ends, strict=True) if part.draws]
         inputs = StepInputs(
             token_ids=torch.tensor(token_ids, dtype=torch.int64),
             batch=paged_batch(paged, self._options.block_size),
             draw_rows=torch.tensor(draw_rows, dtype=torch.int64),
         )
-        return run_program(self._program, self._memory, inputs)
-
-    def _copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
-        if copies:
-            sources = torch.tensor([copy.source for copy in copies])
-            destinations = torch.tensor([copy.destination for copy in copies])
-            for cache in self._memory.kv_caches:
-                kernels.copy_blocks(cache, sources, destinations)
+        return run_program(loaded.program, loaded.memory, inputs)
 
 
-def _empty_caches(model: LoadedModel, config: ModelConfig) -> list[torch.Tensor]:
+def _draw(feedback: Feedback, sequences: Sequence[ScheduledSequence], logits: torch.Tensor) -> dict[int, Drawn | None]:
+    """By sequence id, what each draw of ``sequences`` gives from its row of ``logits``."""
+    drawn = {}
+    for part, row in zip((part for part in sequences if part.draws), logits, strict=True):
+        for draw in part.draws:
+            output = feedback.output(part, draw) if draw.sampling.has_penalties else ()
+            drawn[draw.sequence_id] = sample(row, draw, output)
+    return drawn
+
+
+def _move_blocks(model: _Model, plan: StepPlan) -> None:
+    """Swaps out, then copies as if at the same time, then swaps in."""
+    sources = torch.tensor([copy.source for copy in plan.copies], dtype=torch.int64)
+    destinations = torch.tensor([copy.destination for copy in plan.copies], dtype=torch.int64)
+    for device, host in zip(model.memory.kv_caches, model.host, strict=True):
+        for swap in plan.swaps_out:
+            host[swap.host_block] = device[swap.device_block]
+        if plan.copies:
+            kernels.copy_blocks(device, sources, destinations)
+        for swap in plan.swaps_in:
+            device[swap.device_block] = host[swap.host_block]
+
+
+def _empty_caches(num_blocks: int, model: LoadedModel, config: ModelConfig) -> list[torch.Tensor]:
     """Zeros from numpy: the system gives their pages when they are first written, torch would touch them all now."""
-    shape = (model.num_blocks, 2, model.block_size, config.num_kv_heads, config.head_dim)
+    shape = (num_blocks, 2, model.block_size, config.num_kv_heads, config.head_dim)
     return [torch.from_numpy(np.zeros(shape, dtype=np.float32)) for _ in range(config.num_layers)]

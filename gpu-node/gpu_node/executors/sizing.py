@@ -1,27 +1,80 @@
-"""How a model divides the KV memory that the configuration gives it."""
+"""How a model divides the KV memory that the configuration gives an engine."""
 
 from __future__ import annotations
 
+from gpu_node.engine.arena import LINE_BYTES, MAX_WASTE, Paging, paging
 from gpu_node.engine.model import LoadedModel
-from gpu_node.executors.executor import num_kv_blocks
+from gpu_node.executors.executor import ModelTooLargeError
 from gpu_node.models.config import ModelConfig
 from shared.config import EngineOptions, ModelSpec
+
+
+def device_paging(options: EngineOptions) -> Paging:
+    """How the device's KV memory is cut."""
+    return paging(options.kv_cache_bytes, options.max_models)
+
+
+def host_paging(options: EngineOptions) -> Paging:
+    """How the host's memory for swapped-out KV is cut."""
+    return paging(options.host_kv_bytes, options.max_models)
 
 
 def loaded_model(spec: ModelSpec, config: ModelConfig, options: EngineOptions, number_bytes: int) -> LoadedModel:
     """What bookkeeping is told of a model whose KV cache holds numbers of ``number_bytes``.
 
-    Raises `ModelTooLargeError` when one sequence of full length would not fit.
+    Raises `ModelTooLargeError` as `cut` does.
     """
-    block_size = options.block_size
-    block_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * block_size * number_bytes
-    max_model_len = min(spec.max_model_len, config.context_length)
-    return LoadedModel(
-        name=spec.name,
-        num_blocks=num_kv_blocks(options.kv_cache_bytes, block_bytes, block_size, max_model_len, spec.name),
-        block_size=block_size,
-        block_bytes=block_bytes,
-        max_model_len=max_model_len,
+    return cut(
+        spec.name,
+        options,
+        token_bytes=2 * config.num_layers * config.num_kv_heads * config.head_dim * number_bytes,
+        max_model_len=min(spec.max_model_len, config.context_length),
         vocab_size=config.vocab_size,
         eos_token_ids=config.eos_token_ids,
     )
+
+
+def cut(
+    name: str,
+    options: EngineOptions,
+    *,
+    token_bytes: int,
+    max_model_len: int,
+    vocab_size: int,
+    eos_token_ids: frozenset[int] = frozenset(),
+) -> LoadedModel:
+    """Cut pages into the blocks of a model with ``token_bytes`` of keys and values a token.
+
+    Raises `ModelTooLargeError` when one sequence of full length would not fit into the model's equal part, or when
+    blocks are so large that too much of each page would be left over.
+    """
+    device, host = device_paging(options), host_paging(options)
+    block_bytes = -(-options.block_size * token_bytes // LINE_BYTES) * LINE_BYTES
+    if device.num_pages > 1 and device.waste(block_bytes) >= MAX_WASTE:
+        raise ModelTooLargeError(
+            f"model {name!r}: blocks of {block_bytes} bytes leave {device.waste(block_bytes):.0%} of a page of "
+            f"{device.page_bytes} bytes unused; give more kv_cache_bytes, which makes larger pages, or set another "
+            f"block_size"
+        )
+    model = LoadedModel(
+        name=name,
+        num_blocks=device.num_pages * device.blocks_per_page(block_bytes),
+        block_size=options.block_size,
+        block_bytes=block_bytes,
+        max_model_len=max_model_len,
+        vocab_size=vocab_size,
+        eos_token_ids=eos_token_ids,
+        num_pages=device.num_pages,
+        num_host_blocks=host.num_pages * host.blocks_per_page(block_bytes),
+        num_host_pages=host.num_pages,
+        max_models=options.max_models,
+    )
+    num_needed = -(-max_model_len // options.block_size)
+    if model.max_request_blocks < num_needed:
+        part = f" for {options.max_models} models" if options.max_models > 1 else ""
+        raise ModelTooLargeError(
+            f"model {name!r}: one sequence of {max_model_len} tokens needs {num_needed * block_bytes} bytes of KV "
+            f"cache ({num_needed} blocks of {block_bytes}); kv_cache_bytes is {options.kv_cache_bytes}{part} "
+            f"({model.max_request_blocks} blocks)"
+        )
+    return model

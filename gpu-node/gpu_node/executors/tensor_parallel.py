@@ -20,7 +20,16 @@ from gpu_node.engine.plan import StepPlan
 from gpu_node.executors.collectives import CollectiveError
 from gpu_node.executors.executor import ComputedStep
 from gpu_node.executors.gloo import GlooGroup
-from gpu_node.executors.rank_protocol import ComputeStep, LoadShard, RankGoneError, ShardAnswer, ToRank, receive, send
+from gpu_node.executors.rank_protocol import (
+    ComputeStep,
+    LoadShard,
+    RankGoneError,
+    ShardAnswer,
+    ToRank,
+    UnloadShard,
+    receive,
+    send,
+)
 from gpu_node.executors.reference import ReferenceExecutor
 from shared.config import EngineOptions, ModelSpec
 
@@ -100,6 +109,11 @@ class TensorParallelExecutor:
             if answer.error:
                 raise RankError(f"rank {rank.number} cannot load its part of {spec.name!r}: {answer.error}")
         return model
+
+    def unload_model(self, name: str) -> None:
+        """Free all devices' parts of a model."""
+        self._tell(UnloadShard(name))
+        self._own.unload_model(name)
 
     def submit(self, plan: StepPlan) -> ComputedStep:
         """Compute one step together. `RankError` when another device is gone."""

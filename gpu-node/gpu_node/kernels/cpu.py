@@ -9,7 +9,7 @@ import ctypes
 import functools
 from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_uint64, c_void_p
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from types import TracebackType
 from typing import Any
@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from gpu_node.engine.arena import LINE_BYTES
 from gpu_node.kernels.cpu_build import library_path
+from gpu_node.kernels.cpu_draws import NO_DRAWS, CpuDraws
 
 LEVELS = ("plain", "avx2", "avx512", "amx")
 MAX_QUERIES = 48
@@ -88,6 +90,21 @@ class CacheShape(Structure):
         ("num_kv_heads", c_int32),
         ("head_dim", c_int32),
     )
+    num_layers: int
+    num_blocks: int
+    block_size: int
+    num_kv_heads: int
+    head_dim: int
+
+    @property
+    def layer_bytes(self) -> int:
+        """Keys and values of one block in one layer."""
+        return 2 * self.num_kv_heads * self.head_dim * self.block_size * 2
+
+    @property
+    def block_bytes(self) -> int:
+        """Those of all layers, in whole lines."""
+        return -(-self.num_layers * self.layer_bytes // LINE_BYTES) * LINE_BYTES
 
 
 class _StepInput(Structure):
@@ -98,13 +115,29 @@ class _StepInput(Structure):
         ("num_blocks", c_void_p),
         ("block_tables", c_void_p),
         ("token_ids", c_void_p),
-        ("num_draws", c_int32),
+        ("num_draw_rows", c_int32),
         ("draw_rows", c_void_p),
+        ("num_draws", c_int32),
+        ("draws", c_char_p),
+        ("biases", c_char_p),
+        ("prior_tokens", c_void_p),
+        ("first_cell", c_int32),
         ("num_copies", c_int32),
         ("copies", c_void_p),
+        ("num_swaps_out", c_int32),
+        ("swaps_out", c_void_p),
+        ("num_swaps_in", c_int32),
+        ("swaps_in", c_void_p),
         ("tokens", c_void_p),
+        ("logprobs", c_void_p),
+        ("top_tokens", c_void_p),
+        ("top_logprobs", c_void_p),
         ("logits", c_void_p),
     )
+
+
+def _no_moves() -> Int32s:
+    return np.empty((0, 2), dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +153,19 @@ class CpuStep:
     block_tables: Int32s
     """Those of all sequences, one behind the other."""
     token_ids: Int32s
-    """[rows]"""
+    """[rows]: ids, or the marks of cells (`cell_mark`)."""
     draw_rows: Int32s
-    """[draws]"""
+    """[draw rows]: the rows that logits are made of."""
     copies: Int32s
     """[copies, 2]: source and destination blocks."""
-    tokens: Int32s
-    """Out, [draws]: the most likely token, or -1 where logits are not finite."""
     logits: Float32s | None
-    """Out, [draws, vocabulary]; None where nobody asks for them."""
+    """Out, [draw rows, vocabulary]; None where nobody asks for them."""
+    draws: CpuDraws = NO_DRAWS
+    """What is drawn from the logits; what comes out lies there too."""
+    swaps_out: Int32s = field(default_factory=_no_moves)
+    """[swaps, 2]: block of the device and block of the host. Made before the copies."""
+    swaps_in: Int32s = field(default_factory=_no_moves)
+    """[swaps, 2]: block of the device and block of the host. Made after the copies."""
 
 
 @functools.cache
@@ -146,13 +183,15 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "level": (c_char_p, [c_char_p]),
     "device_new": (c_void_p, [c_int32, c_void_p, c_int32]),
     "device_free": (None, [c_void_p]),
-    "program_new": (c_void_p, [c_char_p, POINTER(Limits), POINTER(CacheShape), c_int32]),
+    "arena_new": (c_void_p, [c_int64, c_int64]),
+    "arena_free": (None, [c_void_p]),
+    "arena_data": (c_void_p, [c_void_p]),
+    "program_new": (c_void_p, [c_char_p, POINTER(Limits), POINTER(CacheShape), c_void_p, c_void_p, c_int32]),
     "program_free": (None, [c_void_p]),
     "add_buffer": (c_int32, [c_void_p, c_int32, c_int32, c_int32]),
     "add_weight": (c_int32, [c_void_p, c_void_p, c_int32, c_int32, c_int32]),
     "add_constant": (c_int32, [c_void_p, c_void_p, c_int64]),
     "buffer_data": (c_void_p, [c_void_p, c_int32, POINTER(c_int64)]),
-    "cache_data": (c_void_p, [c_void_p, c_int32]),
     "embedding": (c_int32, [c_void_p, c_int32, c_int32, View]),
     "rms_norm": (c_int32, [c_void_p, View, c_int32, c_float, View]),
     "linear": (c_int32, [c_void_p, View, c_int32, c_int32, View]),
@@ -176,6 +215,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "submit": (c_uint64, [c_void_p, c_void_p, POINTER(_StepInput)]),
     "is_done": (c_int32, [c_void_p, c_uint64]),
     "wait": (None, [c_void_p, c_uint64]),
+    "step_times": (c_int32, [c_void_p, c_uint64, c_void_p]),
     "drain": (None, [c_void_p]),
     "set_poll": (None, [c_void_p, _Serve, c_void_p, c_void_p]),
 }
@@ -191,15 +231,51 @@ def _failed() -> RuntimeError:
     return RuntimeError(f"CPU device: {library().treadle_error().decode()}")
 
 
+class CpuArena:
+    """Memory for KV blocks, in pages. The system gives it when it is first written."""
+
+    def __init__(self, num_pages: int, page_bytes: int) -> None:
+        """Of a page, whole lines are used. `RuntimeError` for more than the system has, or than 128 GiB."""
+        self._library = library()
+        self.num_bytes = num_pages * (page_bytes // LINE_BYTES * LINE_BYTES)
+        self.handle = self._library.treadle_arena_new(num_pages, page_bytes)
+        if not self.handle:
+            raise _failed()
+
+    def close(self) -> None:
+        """Free the memory. No program that lies in it may be left."""
+        handle, self.handle = self.handle, None
+        self._library.treadle_arena_free(handle)
+
+    def bits(self) -> Int32s:
+        """All of it as it lies in memory, two numbers in each int32; for tests."""
+        data = ctypes.cast(self._library.treadle_arena_data(self.handle), POINTER(c_int32))
+        return np.ctypeslib.as_array(data, shape=(self.num_bytes // 4,))
+
+
 class CpuProgram:
     """Operators over buffers, weights and a KV cache; made once, then replayed by a device."""
 
-    def __init__(self, limits: Limits, cache: CacheShape, num_shared_heads: int, wanted_level: str = "") -> None:
-        """``num_shared_heads``: query heads that share one KV head."""
+    def __init__(
+        self,
+        limits: Limits,
+        cache: CacheShape,
+        num_shared_heads: int,
+        wanted_level: str = "",
+        *,
+        arena: CpuArena,
+        host: CpuArena,
+    ) -> None:
+        """``num_shared_heads``: query heads that share one KV head. Blocks lie in ``arena``, swapped out in ``host``.
+
+        The arenas may hold other programs' blocks too; who has which page is not the program's business.
+        """
         rows_together = max(1, MAX_QUERIES // num_shared_heads)
         self._library = library()
-        self.handle = self._library.treadle_program_new(wanted_level.encode(), limits, cache, rows_together)
-        self._limits, self._cache = limits, cache
+        self.handle = self._library.treadle_program_new(
+            wanted_level.encode(), limits, cache, arena.handle, host.handle, rows_together
+        )
+        self._limits = limits
         if not self.handle:
             raise _failed()
 
@@ -243,13 +319,6 @@ class CpuProgram:
         whole = torch.frombuffer(memory, dtype=torch.float32).view(num_rows, stride.value)
         return whole[:, view.first_column : view.first_column + view.num_columns]
 
-    def cache_bits(self, layer: int) -> Int32s:
-        """A layer of the KV cache as it lies in memory, two numbers in each int32; for tests."""
-        shape = self._cache
-        num_pairs = shape.num_blocks * shape.num_kv_heads * shape.block_size * shape.head_dim
-        memory = (c_int32 * num_pairs).from_address(self._library.treadle_cache_data(self.handle, layer))
-        return np.frombuffer(memory, dtype=np.int32)
-
     def _made(self, index: int) -> int:
         if index < 0:
             raise _failed()
@@ -284,15 +353,25 @@ class CpuDevice:
 
     def submit(self, program: CpuProgram, step: CpuStep) -> int:
         """Queue a step and return at once; the number of its event. `RuntimeError` for a step that cannot be."""
+        draws = step.draws
         given = _StepInput(
             len(step.starts),
             *(array.ctypes.data for array in (step.starts, step.num_rows, step.num_blocks, step.block_tables)),
             step.token_ids.ctypes.data,
             len(step.draw_rows),
             step.draw_rows.ctypes.data,
+            len(draws.tokens),
+            draws.draws,
+            draws.biases,
+            draws.prior_tokens.ctypes.data,
+            draws.first_cell,
             len(step.copies),
             step.copies.ctypes.data,
-            step.tokens.ctypes.data,
+            len(step.swaps_out),
+            step.swaps_out.ctypes.data,
+            len(step.swaps_in),
+            step.swaps_in.ctypes.data,
+            *(array.ctypes.data for array in (draws.tokens, draws.logprobs, draws.top_tokens, draws.top_logprobs)),
             None if step.logits is None else step.logits.ctypes.data,
         )
         event = int(self._library.treadle_submit(self._handle, program.handle, given))
@@ -307,6 +386,16 @@ class CpuDevice:
     def wait(self, event: int) -> None:
         """Sleep until a step is done."""
         self._library.treadle_wait(self._handle, event)
+
+    def times(self, event: int) -> tuple[float, float]:
+        """Seconds that a step took, and that the device had nothing to do before it since the one before (0.0: none).
+
+        `RuntimeError` unless the step is done, and one of the last 64.
+        """
+        times = np.empty(2, dtype=np.float64)
+        if not self._library.treadle_step_times(self._handle, event, times.ctypes.data):
+            raise _failed()
+        return float(times[0]), float(times[1])
 
     def set_poll(self, serve: Callable[[], None], num_asked: c_uint64) -> None:
         """Call ``serve`` between two operators, the first of them polled, when ``num_asked`` has changed.

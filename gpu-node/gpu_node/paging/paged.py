@@ -59,7 +59,7 @@ class PagedServer:
         )
         prompt = [number] * request.input_tokens
         refused = self._scheduler.add(Payload(str(number), 0, "", _MODEL, prompt, sampling))
-        assert refused is None, refused
+        assert not refused, refused
 
     def step(self, now_s: float) -> Step:
         """One step of the scheduler."""

@@ -86,11 +86,11 @@ def measure(
 ) -> Saving:
     """Grow ``num_sequences`` of each request; ``branching`` gives the rule for request number i."""
     longest = max(request.num_slots for request in requests)
-    blocks = BlockManager(num_sequences * -(-longest // block_size), block_size, _MODEL)
+    blocks = BlockManager.alone(num_sequences * -(-longest // block_size), block_size, _MODEL)
     books = _Books(blocks, num_sequences)
     for number, request in enumerate(requests):
         books.grow(request, branching(number))
-        assert blocks.num_free_blocks == blocks.num_blocks, "no block is lost"
+        assert blocks.num_used_blocks == 0, "no block is lost"
         advance(1)
     return Saving(
         method=method,
@@ -148,5 +148,5 @@ class _Books:
 
     def _count(self, num_tokens: int) -> None:
         """Add up one step, in which every sequence has ``num_tokens``."""
-        self.num_shared_blocks += self._blocks.num_blocks - self._blocks.num_free_blocks
+        self.num_shared_blocks += self._blocks.num_used_blocks
         self.num_own_blocks += self._num_sequences * -(-num_tokens // self._blocks.block_size)

@@ -73,6 +73,13 @@ def test_every_problem_is_reported_at_its_place() -> None:
     ]
 
 
+def test_who_swaps_needs_memory_to_swap_to() -> None:
+    assert problems("engine: {preemption: swap}") == [
+        "engine: preemption: 'swap' needs host_kv_bytes, the host memory to swap to"
+    ]
+    assert parse_config("engine: {preemption: swap, host_kv_bytes: 1}", "text").engine.preemption == "swap"
+
+
 def test_unknown_keys_are_errors_wherever_they_stand() -> None:
     assert problems("modles: []\ngateway: {prot: 1}\nnodes: [{name: n, gpu: 1}]") == [
         "nodes.0.gpu: Extra inputs are not permitted",

@@ -1,0 +1,121 @@
+"""The draws of a step as the CPU device takes them, and what it answers."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shared.messages import Sampling, TokenLogprob
+
+NOT_DRAWN = -1
+"""In place of a drawn token: the logits are not finite."""
+
+Int32s = np.ndarray[Any, np.dtype[np.int32]]
+Float64s = np.ndarray[Any, np.dtype[np.float64]]
+
+_DRAW = struct.Struct("6dQ8i")
+"""DrawInput in draw_input.h, whose fields `_packed` names."""
+_BIAS = struct.Struct("id")
+"""Bias in draw_input.h: token id and what is added to its logit."""
+_SEED_MASK = (1 << 64) - 1
+
+
+def cell_mark(cell: int) -> int:
+    """What stands for the token in a cell, where the device expects a token id."""
+    return -1 - cell
+
+
+class CpuDraw(NamedTuple):
+    """One draw of a step."""
+
+    row: int
+    """Of the step's logits."""
+    sampling: Sampling
+    position: int
+    choice: int
+    num_top: int | None
+    prompt_token_ids: Sequence[int]
+    output_token_ids: Sequence[int]
+    """Token ids or cell marks. Both are empty where no penalty asks for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuDraws:
+    """All draws of a step: arrays that the device reads when the step is submitted, and arrays that it fills."""
+
+    first_cell: int
+    """Draw i also goes to cell ``first_cell + i``."""
+    nums_top: Sequence[int]
+    """[draws]: logprobs beside the drawn token's; -1 for none at all."""
+    draws: bytes
+    """[draws] of `_DRAW`."""
+    biases: bytes
+    """Of all draws, one behind the other, `_BIAS`."""
+    prior_tokens: Int32s
+    """Prompt and output of each draw with penalties, likewise."""
+    tokens: Int32s
+    """Out, [draws]: the drawn token or `NOT_DRAWN`."""
+    logprobs: Float64s
+    """Out, [draws], of those that ask for them."""
+    top_tokens: Int32s
+    """Out: the most likely tokens of all draws, one behind the other."""
+    top_logprobs: Float64s
+    """Out, likewise."""
+
+    @classmethod
+    def of(cls, draws: Sequence[CpuDraw], vocab_size: int, first_cell: int = 0) -> CpuDraws:
+        """Arrays for ``draws`` from logits of ``vocab_size`` tokens."""
+        nums_top = [-1 if draw.num_top is None else min(draw.num_top, vocab_size) for draw in draws]
+        priors = [ids for draw in draws for ids in (draw.prompt_token_ids, draw.output_token_ids)]
+        prior_tokens = [np.asarray(ids, dtype=np.int32) for ids in priors if len(ids)]
+        num_top_tokens = sum(num_top for num_top in nums_top if num_top > 0)
+        return cls(
+            first_cell=first_cell,
+            nums_top=nums_top,
+            draws=b"".join(_packed(draw, num_top, vocab_size) for draw, num_top in zip(draws, nums_top, strict=True)),
+            biases=b"".join(_BIAS.pack(*bias) for draw in draws for bias in draw.sampling.logit_bias),
+            prior_tokens=np.concatenate([*prior_tokens, np.empty(0, dtype=np.int32)]),
+            tokens=np.empty(len(draws), dtype=np.int32),
+            logprobs=np.empty(len(draws), dtype=np.float64),
+            top_tokens=np.empty(num_top_tokens, dtype=np.int32),
+            top_logprobs=np.empty(num_top_tokens, dtype=np.float64),
+        )
+
+    def token_logprobs(self) -> list[TokenLogprob | None]:
+        """Of each draw, None where nobody asked or nothing was drawn; after the step."""
+        found: list[TokenLogprob | None] = []
+        top = zip(self.top_tokens.tolist(), self.top_logprobs.tolist(), strict=True)
+        each_draw = zip(self.tokens.tolist(), self.logprobs.tolist(), self.nums_top, strict=True)
+        for token, logprob, num_top in each_draw:
+            own = list(islice(top, max(num_top, 0)))
+            found.append(None if num_top < 0 or token == NOT_DRAWN else TokenLogprob(logprob, own))
+        return found
+
+
+def _packed(draw: CpuDraw, num_top: int, vocab_size: int) -> bytes:
+    sampling = draw.sampling
+    return _DRAW.pack(
+        sampling.temperature,
+        sampling.top_p,
+        sampling.min_p,
+        sampling.presence_penalty,
+        sampling.frequency_penalty,
+        sampling.repetition_penalty,
+        sampling.seed & _SEED_MASK,
+        draw.position,
+        draw.choice,
+        draw.row,
+        sampling.top_k if sampling.top_k < vocab_size else 0,
+        num_top,
+        len(sampling.logit_bias),
+        len(draw.prompt_token_ids),
+        len(draw.output_token_ids),
+    )
+
+
+NO_DRAWS = CpuDraws.of((), vocab_size=1)

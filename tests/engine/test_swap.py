@@ -1,0 +1,115 @@
+"""Blocks of 4 tokens that move to host memory and back, worked by hand."""
+
+from __future__ import annotations
+
+from gpu_node.engine.block_manager import BlockManager
+from gpu_node.engine.plan import BlockSwap
+
+A, B = [1, 2, 3, 4], [5, 6, 7, 8]
+
+
+def manager(num_blocks: int, num_host_blocks: int) -> BlockManager:
+    return BlockManager.alone(num_blocks, block_size=4, model="m", num_host_blocks=num_host_blocks)
+
+
+def compute(blocks: BlockManager, sequence_id: int, token_ids: list[int]) -> None:
+    start = blocks.open(sequence_id, token_ids)
+    blocks.append(sequence_id, start, len(token_ids))
+    blocks.publish(sequence_id, token_ids, len(token_ids))
+    blocks.check()
+
+
+def test_a_sequence_goes_to_host_memory_and_comes_back_to_other_blocks() -> None:
+    blocks = manager(4, num_host_blocks=3)
+    compute(blocks, 0, [*A, *B, 9])
+    assert blocks.can_swap_out([0])
+    assert blocks.swap_out([0]) == (BlockSwap(0, 0), BlockSwap(1, 1), BlockSwap(2, 2))
+    assert blocks.is_swapped_out(0)
+    assert (blocks.num_used_blocks, blocks.num_free_blocks) == (0, 4)
+    blocks.check()
+    compute(blocks, 1, [20] * 8)
+    assert blocks.table(1) == [2, 3]
+    blocks.free(1)
+    assert blocks.num_swap_in_blocks([0]) == 3
+    # 1, 0 still hold B and A; the oldest content is given up first
+    assert blocks.free_blocks == [1, 0, 3, 2]
+    assert blocks.swap_in([0]) == (BlockSwap(1, 0), BlockSwap(0, 1), BlockSwap(3, 2))
+    assert blocks.table(0) == [1, 0, 3]
+    assert not blocks.is_swapped_out(0)
+    blocks.check()
+
+
+def test_what_comes_back_full_is_offered_for_reuse_again() -> None:
+    blocks = manager(3, num_host_blocks=3)
+    compute(blocks, 0, [*A, *B, 9])
+    blocks.swap_out([0])
+    compute(blocks, 1, [20] * 12)
+    assert blocks.match([*A, *B, 9]) == []
+    blocks.free(1)
+    blocks.swap_in([0])
+    assert blocks.match([*A, *B, 9]) == list(blocks.table(0)[:2])
+    blocks.publish(0, [*A, *B, 9, 10, 11, 12], 12)
+    assert blocks.match([*A, *B, 9, 10, 11, 12, 13]) == blocks.table(0)
+
+
+def test_what_stayed_cached_on_the_device_is_found_until_it_is_taken() -> None:
+    blocks = manager(6, num_host_blocks=2)
+    compute(blocks, 0, [*A, 9])
+    blocks.swap_out([0])
+    assert blocks.open(1, [*A, 10]) == 4
+    blocks.swap_in([0])
+    assert blocks.match([*A, 11]) == blocks.table(1)  # offered once
+    blocks.check()
+
+
+def test_what_sequences_share_moves_once_and_stays_shared() -> None:
+    blocks = manager(8, num_host_blocks=4)
+    compute(blocks, 0, [*A, 5, 6])
+    blocks.fork(0, 1)
+    blocks.append(1, 6, 7)
+    assert (list(blocks.table(0)), list(blocks.table(1))) == ([0, 1], [0, 2])
+    assert blocks.swap_out([0, 1]) == (BlockSwap(0, 0), BlockSwap(1, 1), BlockSwap(2, 2))
+    assert blocks.num_swap_in_blocks([0, 1]) == 3
+    assert len(blocks.swap_in([0, 1])) == 3
+    first, second = blocks.table(0), blocks.table(1)
+    assert first[0] == second[0]
+    assert first[1] != second[1]
+    assert blocks.num_new_blocks(0, 6, 7) == 0  # alone with its last block, as before
+    blocks.check()
+
+
+def test_others_keep_what_they_share_with_who_is_swapped_out() -> None:
+    blocks = manager(4, num_host_blocks=2)
+    compute(blocks, 0, [*A, 9])
+    compute(blocks, 1, [*A, 10])
+    assert blocks.swap_out([1]) == (BlockSwap(0, 0), BlockSwap(2, 1))
+    assert blocks.table(0) == [0, 1]
+    assert blocks.num_used_blocks == 2
+    blocks.check()
+
+
+def test_without_room_in_host_memory_nothing_can_be_swapped_out() -> None:
+    compute(none := manager(4, num_host_blocks=0), 0, A)
+    assert not none.can_swap_out([0])
+    blocks = manager(4, num_host_blocks=1)
+    compute(blocks, 0, A)
+    compute(blocks, 1, B)
+    assert blocks.can_swap_out([0])
+    assert not blocks.can_swap_out([0, 1])
+    blocks.swap_out([0])
+    assert not blocks.can_swap_out([1])
+    blocks.free(0)  # gone for good while it is out
+    assert blocks.can_swap_out([1])
+    blocks.check()
+
+
+def test_what_is_computed_while_a_sequence_is_out_is_offered_when_it_is_back() -> None:
+    blocks = manager(4, num_host_blocks=2)
+    blocks.open(0, [*A, 9])
+    blocks.append(0, 0, 5)
+    blocks.swap_out([0])
+    blocks.publish(0, [*A, 9], 5)  # of the step that was in flight
+    blocks.swap_in([0])
+    assert blocks.match([*A, 9]) == []
+    blocks.publish(0, [*A, 9, 10], 6)
+    assert blocks.match([*A, 9]) == [blocks.table(0)[0]]
