@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 
 import click
@@ -14,6 +15,9 @@ from cli.program_svg import program_svg
 from cli.program_table import bound_lines, model_line, program_table, step_line
 from cli.tables import print_table
 from gpu_node.graph.cost import DeviceRates, NumberBytes
+from gpu_node.graph.passes.named import UnknownPassError, parse_passes
+from gpu_node.graph.passes.tensor_parallel import IndivisibleError
+from gpu_node.graph.program import Program
 from gpu_node.graph.step_shape import StepShape, even_step
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
@@ -31,8 +35,10 @@ _RATE = click.FloatRange(min=0, min_open=True)
 @click.option("--draws", type=_COUNT, help="Tokens drawn, one a sequence.  [default: one a row, a step of decodes]")
 @click.option("--context", type=_COUNT, default=512, show_default=True, help="Tokens of each sequence after the step.")
 @click.option("--number-bytes", type=_RATE, default=2.0, show_default=True, help="Bytes of a number: 2 for bfloat16.")
+@click.option("--passes", default="", help="Change the program first, in this order: fuse, split=N, polls, tp=N.")
 @click.option("--gb-per-s", type=_RATE, help="Memory bandwidth of a device; with --tflops, prints the time bound.")
 @click.option("--tflops", type=_RATE, help="Compute rate of a device, in 10¹² operations a second.")
+@click.option("--wire-gb-per-s", type=_RATE, help="What a device sends to others, for programs with tp=N.")
 @click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), help="Also draw the program into this file.")
 def command(
     model: str,
@@ -41,8 +47,10 @@ def command(
     draws: int | None,
     context: int,
     number_bytes: float,
+    passes: str,
     gb_per_s: float | None,
     tflops: float | None,
+    wire_gb_per_s: float | None,
     svg: Path | None,
 ) -> None:
     """Show what one step of MODEL computes: a configured name, a GGUF file or a Hugging Face directory."""
@@ -55,11 +63,15 @@ def command(
         raise CliError(str(error)) from error
     if context > config.context_length:
         raise CliError(f"{model} has a context of {config.context_length} tokens; --context is {context}")
-    found = report(build_program(config), step, NumberBytes(number_bytes, number_bytes, number_bytes))
-    click.echo(f"{model_line(config)}\n{step_line(step)}; {number_bytes:g} bytes a number\n")
+    program = _changed(build_program(config), passes)
+    found = report(program, step, NumberBytes(number_bytes, number_bytes, number_bytes))
+    click.echo(f"{model_line(config)}\n{step_line(step)}; {number_bytes:g} bytes a number")
+    click.echo(f"after {passes}\n" if passes else "")
     print_table(program_table(found))
     if gb_per_s is not None and tflops is not None:
-        rates = DeviceRates(bytes_per_s=gb_per_s * 1e9, flops_per_s=tflops * 1e12)
+        if found.cost.wire_bytes and wire_gb_per_s is None:
+            raise CliError("the devices of this program send to one another: say also --wire-gb-per-s")
+        rates = DeviceRates(gb_per_s * 1e9, tflops * 1e12, (wire_gb_per_s or inf) * 1e9)
         click.echo("\n" + "\n".join(bound_lines(found, rates, step)))
     if svg is not None:
         _write(svg, program_svg(found, model, step_line(step)))
@@ -70,6 +82,16 @@ def _step(rows: int, draws: int, context: int) -> StepShape:
         return even_step(rows, draws, context)
     except ValueError as error:
         raise CliError(f"--rows {rows}, --draws {draws}, --context {context}: {error}") from error
+
+
+def _changed(program: Program, passes: str) -> Program:
+    """The program after the passes named in ``passes``."""
+    try:
+        for change in parse_passes(passes):
+            program = change(program)
+    except (UnknownPassError, IndivisibleError) as error:
+        raise CliError(f"--passes {passes}: {error}") from error
+    return program
 
 
 def _write(path: Path, text: str) -> None:

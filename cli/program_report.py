@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from gpu_node.graph.cost import Cost, NumberBytes, program_costs, total
 from gpu_node.graph.layers import sections, short_weights
-from gpu_node.graph.program import Operator, Program, Rows
+from gpu_node.graph.program import ATTENTIONS, KV_WRITERS, Operator, Program, Rows
 from gpu_node.graph.step_shape import StepShape
+
+KV_BLOCKS = "KV blocks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,12 @@ class Line:
     reads: tuple[str, ...]
     """Buffers with their shapes."""
     writes: tuple[str, ...]
+    """Likewise, and KV blocks."""
     weights: tuple[str, ...]
+    sources: tuple[str, ...]
+    """What it reads, KV blocks included; for a view, the buffer that it is a part of."""
+    targets: tuple[str, ...]
+    """What it writes, likewise."""
     cost: Cost
 
 
@@ -47,11 +54,14 @@ def report(program: Program, step: StepShape, sizes: NumberBytes) -> Report:
     """Fold a program's layers and lay out its operators."""
     costs = program_costs(program, step, sizes)
     shapes = _shapes(program, step)
+    wholes = {buffer.name: buffer.view_of or buffer.name for buffer in program.buffers}
     found = sections(program)
     blocks = []
     for number, section in enumerate(found):
         own = costs[section.first : section.first + len(section.operators)]
-        lines = tuple(_line(operator, shapes, cost) for operator, cost in zip(section.operators, own, strict=True))
+        lines = tuple(
+            _line(operator, shapes, wholes, cost) for operator, cost in zip(section.operators, own, strict=True)
+        )
         title = _title(section.layer, section.num_same, is_first=number == 0)
         # layers fold only if they are the same, so they cost the same
         blocks.append(Block(title, lines, section.num_same, total(own * section.num_same)))
@@ -75,21 +85,31 @@ def _shapes(program: Program, step: StepShape) -> Mapping[str, Sequence[int]]:
     return buffers | {weight.name: weight.shape for weight in program.weights}
 
 
-def _line(operator: Operator, shapes: Mapping[str, Sequence[int]], cost: Cost) -> Line:
+def _line(operator: Operator, shapes: Mapping[str, Sequence[int]], wholes: Mapping[str, str], cost: Cost) -> Line:
     def named(names: Sequence[str], shown: Sequence[str]) -> tuple[str, ...]:
         return tuple(_with_shape(text, shapes.get(name)) for name, text in zip(names, shown, strict=True))
 
+    kv_read = (KV_BLOCKS,) if operator.kind in ATTENTIONS else ()
+    kv_written = (KV_BLOCKS,) if operator.kind in KV_WRITERS else ()
     return Line(
         operator=operator,
         reads=named(operator.inputs, operator.inputs),
-        writes=named(operator.outputs, operator.outputs),
+        writes=(*named(operator.outputs, operator.outputs), *kv_written),
         weights=named(operator.weights, short_weights(operator)),
+        sources=(*dict.fromkeys(wholes.get(name, name) for name in operator.inputs), *kv_read),
+        targets=(*dict.fromkeys(wholes[name] for name in operator.outputs), *kv_written),
         cost=cost,
     )
 
 
 def _with_shape(name: str, shape: Sequence[int] | None) -> str:
     return name if shape is None else f"{name} [{'×'.join(map(str, shape))}]"
+
+
+def operator_title(operator: Operator) -> str:
+    """What an operator is called, with its part of the batch where that is not all of it."""
+    share = operator.share
+    return operator.kind if share.is_whole else f"{operator.kind} {share.index + 1} of {share.count}"
 
 
 def short_number(value: float, unit: str = "") -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 
-from cli.program_report import Block, Line, Report, short_number
-from gpu_node.graph.program import POSITIONS, TOKEN_IDS, Kind, OperatorClass
+from cli.program_report import Block, Line, Report, operator_title, short_number
+from gpu_node.graph.program import POSITIONS, TOKEN_IDS, OperatorClass
 
 _BOX_LEFT, _BOX_WIDTH, _BOX_HEIGHT, _BOX_GAP = 30, 430, 40, 14
 _TITLE_HEIGHT, _TOP = 34, 100
@@ -22,7 +22,6 @@ _COLOURS = {
 }
 _INPUT_COLOUR = "#e7e6e6"
 _LINES = ("#3b6fb6", "#b5483a", "#4b8b3b", "#8a5aa8", "#b07d1a", "#2f8f8f", "#a0467d", "#5c5c5c")
-_KV = "KV blocks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +97,20 @@ def _layout(report: Report) -> tuple[list[str], list[_Box], int]:
 
 def _box(line: Line, top: int) -> _Box:
     operator = line.operator
-    attends = operator.kind in (Kind.PAGED_ATTENTION, Kind.WINDOW_ATTENTION)
-    label = " · ".join([operator.kind, *line.weights])
+    label = " · ".join([operator_title(operator), *line.weights])
     if len(label) > _LABEL_CHARACTERS:
-        label = f"{operator.kind} · {len(line.weights)} weights"
+        label = f"{operator_title(operator)} · {len(line.weights)} weights"
     flops, num_bytes = short_number(line.cost.flops, "FLOP"), short_number(line.cost.num_bytes, "B")
-    detail = f"→ {', '.join(line.writes) or _KV} · {flops}, {num_bytes}"
+    detail = f"→ {', '.join(line.writes) or 'nothing'} · {flops}, {num_bytes}"
+    if line.cost.wire_bytes:
+        detail += f", {short_number(line.cost.wire_bytes, 'B')} sent"
     return _Box(
         label=label,
         detail=detail,
         colour=_COLOURS[operator.operator_class],
         top=top,
-        reads=(*operator.inputs, _KV) if attends else operator.inputs,
-        writes=operator.outputs or (_KV,),
+        reads=line.sources,
+        writes=line.targets,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.markup import escape
 from rich.table import Table
 
-from cli.program_report import Line, Report, short_number
+from cli.program_report import Line, Report, operator_title, short_number
 from cli.program_words import WHAT_IT_DOES
 from gpu_node.graph.cost import Cost, DeviceRates
 from gpu_node.graph.step_shape import StepShape
@@ -17,7 +17,8 @@ def program_table(report: Report) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("operator", "reads", "writes", "weights", "class"):
         table.add_column(name, overflow="fold")
-    for name in ("FLOP", "bytes", "% FLOP", "% bytes"):
+    numbers = ["FLOP", "bytes", "% FLOP", "% bytes", *(["sent"] if report.cost.wire_bytes else [])]
+    for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("what it does", overflow="fold")
     for block in report.blocks:
@@ -34,9 +35,9 @@ def program_table(report: Report) -> Table:
 
 def _cells(line: Line, whole: Cost) -> list[str]:
     operator = line.operator
-    lists = (", ".join(names) for names in (line.reads, line.writes or ("KV blocks",), line.weights))
+    lists = (", ".join(names) for names in (line.reads, line.writes, line.weights))
     return [
-        f"  {operator.kind}",
+        f"  {operator_title(operator)}",
         *map(escape, lists),
         str(operator.operator_class),
         *_numbers(line.cost, whole),
@@ -46,7 +47,8 @@ def _cells(line: Line, whole: Cost) -> list[str]:
 
 def _numbers(cost: Cost, whole: Cost) -> list[str]:
     shares = (_percent(cost.flops, whole.flops), _percent(cost.num_bytes, whole.num_bytes))
-    return [short_number(cost.flops), short_number(cost.num_bytes), *shares]
+    sent = [short_number(cost.wire_bytes)] if whole.wire_bytes else []
+    return [short_number(cost.flops), short_number(cost.num_bytes), *shares, *sent]
 
 
 def _percent(part: float, whole: float) -> str:
@@ -85,11 +87,14 @@ def bound_lines(report: Report, rates: DeviceRates, step: StepShape) -> list[str
     """How quick a step can be at all: with perfect overlap, and with one operator after the other."""
     whole = report.cost
     memory_s, compute_s = whole.num_bytes / rates.bytes_per_s, whole.flops / rates.flops_per_s
-    bound_s, resource = max((memory_s, "memory"), (compute_s, "compute"))
+    network_s = whole.wire_bytes / rates.wire_bytes_per_s
+    bound_s, resource = max((memory_s, "memory"), (compute_s, "compute"), (network_s, "network"))
     serial_s = sum(rates.seconds(cost) for cost in report.costs)
     lines = [
         f"time bound: {_seconds(bound_s)}, set by {resource} "
-        f"(memory {_seconds(memory_s)}, compute {_seconds(compute_s)}, if the two overlap perfectly)",
+        f"(memory {_seconds(memory_s)}, compute {_seconds(compute_s)}"
+        + (f", network {_seconds(network_s)}, if they overlap" if network_s else ", if the two overlap")
+        + " perfectly)",
         f"operator after operator: {_seconds(serial_s)}, the sum of each one's own bound",
     ]
     if step.num_draws and bound_s:

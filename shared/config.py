@@ -75,6 +75,17 @@ class NodeSpec(Section):
     """
     executor: Literal["cpu", "reference"] = "cpu"
     """``cpu``: our kernels, bfloat16. ``reference``: plain torch, float32, slow; the truth to compare with."""
+    tensor_parallel: Annotated[int, Field(ge=1, le=64)] = 1
+    """Processes that share each model's heads, with ``num_threads`` and ``kv_cache_bytes`` each."""
+
+    @model_validator(mode="after")
+    def _can_be_parallel(self) -> NodeSpec:
+        if self.tensor_parallel > 1 and self.executor != "reference":
+            raise ValueError(
+                f"tensor_parallel: {self.tensor_parallel} needs executor: reference (executor: {self.executor} has no "
+                "all-reduce yet); set that, or tensor_parallel: 1"
+            )
+        return self
 
     @field_validator("cpus")
     @classmethod

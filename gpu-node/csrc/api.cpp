@@ -8,6 +8,7 @@
 
 #include "device.h"
 #include "draw.h"
+#include "experts.h"
 #include "program.h"
 
 using treadle::Arena;
@@ -162,10 +163,10 @@ TREADLE_API std::int32_t treadle_rope_write_kv(Program* program, View q, View k,
 
 // `window`: positions that a row sees, or 0 for all before it.
 TREADLE_API std::int32_t treadle_attention(Program* program, View q, std::int32_t layer, std::int32_t window,
-                                           View out) {
+                                           treadle::Share share, View out) {
   return guarded(-1, [&] {
     program->add_operator<treadle::Attention>(program->kernels(), program->cache(), layer,
-                                              window > 0 ? window : treadle::Attention::kNoWindow,
+                                              window > 0 ? window : treadle::Attention::kNoWindow, share,
                                               columns(*program, q), columns(*program, out));
     return 0;
   });
@@ -226,6 +227,36 @@ TREADLE_API std::int32_t treadle_add(Program* program, View a, View b, View out)
   });
 }
 
+TREADLE_API std::int32_t treadle_route(Program* program, View x, std::int32_t num_chosen, View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::Route>(columns(*program, x), num_chosen, columns(*program, out));
+    return 0;
+  });
+}
+
+// `gates_up` (in halves) and `downs`: the weights of each expert.
+TREADLE_API std::int32_t treadle_experts(Program* program, View x, View routing, std::int32_t num_experts,
+                                         const std::int32_t* gates_up, const std::int32_t* downs,
+                                         std::int32_t num_chosen, View out) {
+  return guarded(-1, [&] {
+    std::vector<treadle::Expert> experts;
+    for (int i = 0; i < num_experts; ++i) experts.push_back({&program->weight(gates_up[i]), &program->weight(downs[i])});
+    const auto slots = std::make_shared<treadle::ExpertSlots>(
+        program->kernels(), columns(*program, x), columns(*program, routing), std::move(experts),
+        program->limits().max_rows, num_chosen, columns(*program, out));
+    using treadle::ExpertPhase;
+    for (ExpertPhase phase : {ExpertPhase::gather, ExpertPhase::gates, ExpertPhase::outputs, ExpertPhase::sum})
+      program->add_operator<treadle::ExpertOperator>(slots, phase);
+    return 0;
+  });
+}
+
+// The device looks behind the last operator for what waits.
+TREADLE_API std::int32_t treadle_poll(Program* program) {
+  program->poll_behind_last();
+  return 0;
+}
+
 TREADLE_API std::int32_t treadle_select_draws(Program* program, View x, View out) {
   return guarded(-1, [&] {
     program->add_operator<treadle::SelectDraws>(columns(*program, x), columns(*program, out));
@@ -259,6 +290,13 @@ TREADLE_API std::int32_t treadle_step_times(const Device* device, std::uint64_t 
     times[1] = known.idle_s;
     return 1;
   });
+}
+
+// `serve` is called by a thread of the device, with `context`, between two operators of which the first is polled, when
+// `*num_asked` is not what it was at the last call. Waits until the queue is empty. A null `serve` ends it.
+TREADLE_API void treadle_set_poll(Device* device, treadle::Poll::Serve serve, void* context,
+                                  const std::atomic<std::uint64_t>* num_asked) {
+  device->set_poll(serve == nullptr ? treadle::Poll() : treadle::Poll(serve, context, num_asked));
 }
 
 TREADLE_API void treadle_drain(const Device* device) { device->drain(); }

@@ -1,5 +1,6 @@
 #include "attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
@@ -55,24 +56,42 @@ void WriteKv::run_row(int row, const Step& step) const {
   }
 }
 
-Attention::Attention(const Kernels& kernels, const Cache& cache, int layer, int window, Columns q, Columns out)
+Attention::Attention(const Kernels& kernels, const Cache& cache, int layer, int window, Share share, Columns q,
+                     Columns out)
     : kernels_(kernels),
       cache_(cache),
       layer_(layer),
       window_(window),
       num_shared_(q.num_columns / (cache.shape().num_kv_heads * cache.shape().head_dim)),
+      share_(share),
       q_(q),
       out_(out) {
+  if (share.count < 1 || share.index < 0 || share.index >= share.count)
+    throw std::invalid_argument("a share is part i of n, with i from 0 on");
   if (num_shared_ < 1 || num_shared_ > kMaxQueries) throw std::invalid_argument("too many heads share a KV head");
 }
 
-int Attention::num_tasks(const Step& step) const {
-  return static_cast<int>(step.groups.size()) * cache_.shape().num_kv_heads;
+int Attention::num_groups(const Step& step) const {
+  if (share_.count == 1) return static_cast<int>(step.groups.size());
+  const auto rows = step.rows_of(share_);
+  return static_cast<int>(std::count_if(step.groups.begin(), step.groups.end(), [&](const RowGroup& group) {
+    return rows.first <= group.first_row && group.first_row < rows.second;
+  }));
 }
+
+const RowGroup& Attention::group(int number, const Step& step) const {
+  if (share_.count == 1) return step.groups[number];
+  const auto rows = step.rows_of(share_);
+  return *std::find_if(step.groups.begin(), step.groups.end(), [&](const RowGroup& group) {
+    return rows.first <= group.first_row && group.first_row < rows.second && number-- == 0;
+  });
+}
+
+int Attention::num_tasks(const Step& step) const { return num_groups(step) * cache_.shape().num_kv_heads; }
 
 void Attention::run(int task, const Step& step, Scratch& scratch) const {
   const CacheShape& shape = cache_.shape();
-  const RowGroup& group = step.groups[task / shape.num_kv_heads];
+  const RowGroup& group = this->group(task / shape.num_kv_heads, step);
   const int kv_head = task % shape.num_kv_heads;
   const std::ptrdiff_t column = std::ptrdiff_t{kv_head} * num_shared_ * shape.head_dim;
   RowOut out = out_.out(group.first_row);

@@ -37,6 +37,7 @@ class Device {
   StepTimes times(std::uint64_t event) const;
 
   static constexpr std::uint64_t kNumTimes = 64;
+  void set_poll(Poll poll);  // waits until the queue is empty
 
  private:
   struct Job {

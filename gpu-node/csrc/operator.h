@@ -26,6 +26,13 @@ class Operator {
 
   virtual int num_tasks(const Step& step) const = 0;
   virtual void run(int task, const Step& step, Scratch& scratch) const = 0;
+
+  // Whether the device looks behind it for what waits.
+  bool is_polled() const { return is_polled_; }
+  void poll_behind() { is_polled_ = true; }
+
+ private:
+  bool is_polled_ = false;
 };
 
 }  // namespace treadle

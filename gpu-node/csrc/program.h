@@ -27,11 +27,14 @@ class Program {
   const float* constant(int index) const { return constants_.at(index).as<float>(); }
   const Kernels& kernels() const { return kernels_; }
   const Cache& cache() const { return cache_; }
+  const Limits& limits() const { return limits_; }
 
   template <typename T, typename... Arguments>
   void add_operator(Arguments&&... arguments) {
     operators_.push_back(std::make_unique<T>(std::forward<Arguments>(arguments)...));
   }
+
+  void poll_behind_last() { operators_.back()->poll_behind(); }
 
   Step make_step(const StepInput& input) const {
     return Step(input, limits_, cache_.shape(), cache_.places(), cache_.host_places(), rows_together_,

@@ -59,9 +59,11 @@ Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache
       positions.push_back(position);
       row_lines.push_back(block_lines[num_table + position / cache.block_size]);
     }
+    sequence_rows.push_back(static_cast<std::int32_t>(num_rows));
     num_rows += input.num_rows[i];
     num_table += input.num_blocks[i];
   }
+  sequence_rows.push_back(static_cast<std::int32_t>(num_rows));
   require(num_rows <= limits.max_rows && num_draw_rows() <= limits.max_draws, "more rows than the program was made for");
   token_ids.assign(input.token_ids, input.token_ids + num_rows);
   swaps_out = moves(input.swaps_out, input.num_swaps_out, device, host);
@@ -105,6 +107,14 @@ void Step::take_draws(const StepInput& input, std::int32_t vocabulary) {
     prior = output + how.num_output_tokens;
     num_top += std::max(how.num_top, 0);
   }
+}
+
+std::pair<int, int> Step::rows_of(Share share) const {
+  const auto cut = [&](std::int64_t number) {
+    return *std::find_if(sequence_rows.begin(), sequence_rows.end(),
+                         [&](std::int64_t rows) { return rows * share.count >= num_rows() * number; });
+  };
+  return {cut(share.index), cut(share.index + 1)};
 }
 
 }  // namespace treadle

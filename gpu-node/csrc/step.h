@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "arena.h"
@@ -69,6 +70,12 @@ struct Move {
   std::int32_t destination;
 };
 
+// Part `index` of `count` of a batch; see `Step::rows_of`.
+struct Share {
+  std::int32_t index = 0;
+  std::int32_t count = 1;
+};
+
 // One draw with what it has of the step's arrays.
 struct TokenDraw {
   DrawInput how;
@@ -92,6 +99,7 @@ struct Step {
   std::vector<std::int32_t> draw_rows;   // [draw rows]
   std::vector<std::int32_t> block_lines;  // block tables, by the lines where the blocks begin
   std::vector<RowGroup> groups;
+  std::vector<std::int32_t> sequence_rows;  // the first row of each sequence, and behind the last one its end
   std::vector<Move> swaps_out, copies, swaps_in;
   std::vector<Bias> biases;
   std::vector<std::int32_t> prior_tokens;
@@ -103,6 +111,10 @@ struct Step {
   std::int32_t* top_tokens;
   double* top_logprobs;
   float* logits;
+
+  // First row and end of a share. A batch is cut between sequences, so that no part attends to what another writes: cut
+  // i of n is the first sequence with at least i / n of all rows before it.
+  std::pair<int, int> rows_of(Share share) const;
 
   int num_rows() const { return static_cast<int>(token_ids.size()); }
   int num_draw_rows() const { return static_cast<int>(draw_rows.size()); }

@@ -78,17 +78,18 @@ void Team::work(int member) {
     const int num_tasks = current->num_tasks(step);
     for (int task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < num_tasks;)
       current->run(task, step, scratch_[member]);
-    meet();
+    meet(current->is_polled());
   }
 }
 
-void Team::meet() {
+void Team::meet(bool is_polled) {
   const std::uint32_t seen = met_.value();
   if (num_waiting_.fetch_add(1, std::memory_order_acq_rel) + 1 < num_threads_) {
     met_.wait_beyond(seen);
     return;
   }
-  // the last to come prepares the next operator, which nobody has begun
+  // the last to come prepares the next operator, which nobody has begun, while all others wait
+  if (is_polled) poll_.look();
   num_waiting_.store(0, std::memory_order_relaxed);
   next_task_.store(0, std::memory_order_relaxed);
   met_.raise();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "operator.h"
+#include "poll.h"
 #include "program.h"
 
 namespace treadle {
@@ -38,18 +39,22 @@ class Team {
   Team& operator=(const Team&) = delete;
 
   void run(const Program& program, const Step& step);
+
+  // What is looked at behind operators that are polled. Not while a program runs.
+  void set_poll(Poll poll) { poll_ = poll; }
   void pin(int member) const;
 
  private:
   void serve(int member);
   void work(int member);
-  void meet();
+  void meet(bool is_polled);
 
   std::vector<int> cpus_;
   int num_threads_;
   std::vector<Scratch> scratch_;  // one a thread
   const Program* program_ = nullptr;
   const Step* step_ = nullptr;
+  Poll poll_;  // used by whoever comes last to a meeting
   bool ends_ = false;
   Signal start_, met_;
   alignas(64) std::atomic<int> next_task_{0};

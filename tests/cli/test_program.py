@@ -116,10 +116,43 @@ def test_a_configured_name_and_what_is_said_of_others(llama: str, tmp_path: Path
         (llama, "--rows", "9", "--draws", "1", "--context", "8"): "8 tokens cannot have 9 rows",
         (llama, "--context", "4096"): "context of 2048 tokens; --context is 4096",
         (llama, "--tflops", "1"): "give both or none",
+        (llama, "--passes", "fuse,fold"): "'fold' is no pass; there are fuse, polls, split=N, tp=N, with N from 1",
+        (llama, "--passes", "split=0"): "'split=0' is no pass",
+        (llama, "--passes", "tp=3"): "2 heads of keys and values do not divide among 3 devices",
+        (llama, "--passes", "fuse,tp=2"): "tensor_parallel comes before other passes",
+        (llama, "--passes", "tp=2", "--tflops", "1", "--gb-per-s", "1"): "say also --wire-gb-per-s",
         (llama, "--svg", str(tmp_path / "none" / "a.svg")): "a.svg cannot be written: No such file or directory",
     }.items():
         result = run(*arguments)
         assert (result.exit_code, words in result.stderr) == (2, True), result.output
+
+
+def test_passes_change_the_program_before_it_is_shown(llama: str, tmp_path: Path) -> None:
+    file = tmp_path / "program.svg"
+    result = run(llama, "--passes", "fuse, split=2,polls", "--rows", "4", "--svg", str(file))
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[2] == "after fuse, split=2,polls"
+    assert "layer 0 (layers 1–3 the same)" in result.stdout
+    names = [line.split()[0] for line in result.stdout.splitlines() if line.startswith("  ")]
+    assert [name for name in names if name.startswith(("linear_add", "gated", "rope_write"))] == [
+        "rope_write_kv",
+        *["linear_add"] * 2,
+        *["gated_linear"] * 2,
+        *["linear_add"] * 2,
+    ]
+    (first, second) = rows_of(result.stdout, "paged_attention")
+    assert (first[:4], second[:4]) == (["paged_attention", "1", "of", "2"], ["paged_attention", "2", "of", "2"])
+    texts = [element.text or "" for element in ElementTree.parse(file).iter() if element.tag.endswith("}text")]
+    assert {"poll", "paged_attention 2 of 2", "q_k_v", "KV blocks"} <= set(texts)
+
+
+def test_a_part_of_a_group_sends_to_the_others(llama: str) -> None:
+    result = run(llama, "--passes", "tp=2,fuse", "--rows", "8")
+    # of 8 rows of 64 numbers, two bytes each, half is sent to be summed, and half of the sums
+    numbers = "branch [8×64] branch [8×64] network 256 2.05 k 0.0 0.1 1.02 k sum what"
+    assert [numbers in " ".join(row) for row in rows_of(result.stdout, "all_reduce")] == [True, True]
+    rates = ("--gb-per-s", "1000", "--tflops", "1000")
+    assert "set by network" in run(llama, "--passes", "tp=2", *rates, "--wire-gb-per-s", "0.001").stdout
 
 
 def test_every_kind_is_explained_and_numbers_are_short() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,11 @@ from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.executor import Executor
 from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.executors.sampler import NOT_FINITE
+from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.fuse import fuse as fuse_operators
+from gpu_node.graph.passes.polls import insert_polls
+from gpu_node.graph.passes.split import even_plan, split_operators
+from gpu_node.graph.program import Program
 from gpu_node.kernels import cpu
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import Sampling
@@ -46,8 +51,10 @@ def make_empty() -> Iterator[Make]:
     """Executors without a model, closed at the end."""
     made: list[CpuExecutor] = []
 
-    def make_empty(num_threads: int = 1, level: str = "", fuse: bool = True, **options: Any) -> CpuExecutor:
-        made.append(CpuExecutor(EngineOptions(**OPTIONS | options), num_threads, level=level, fuse=fuse))
+    def make_empty(
+        num_threads: int = 1, level: str = "", fuse: bool = True, passes: Sequence[Pass] = (), **options: Any
+    ) -> CpuExecutor:
+        made.append(CpuExecutor(EngineOptions(**OPTIONS | options), num_threads, level=level, fuse=fuse, passes=passes))
         return made[-1]
 
     yield make_empty
@@ -166,6 +173,21 @@ def test_greedy_tokens_do_not_depend_on_blocks_chunks_and_batch(
 ) -> None:
     expected = run(make_empty(), {}, requests(6, 12), rounded_path)
     assert run(make_empty(2, **options), options, requests(6, 12), rounded_path) == expected
+
+
+@pytest.mark.parametrize("num_parts", [2, 3])
+def test_greedy_tokens_do_not_depend_on_split_operators_and_polls(
+    make_empty: Make, rounded_path: Path, num_parts: int
+) -> None:
+    def split(program: Program) -> Program:
+        return split_operators(program, even_plan(program, num_parts))
+
+    options = {"block_size": 4, "step_tokens": 17}
+    parts = make_empty(2, passes=(split, insert_polls), **options)
+    assert run(parts, options, requests(6, 12), rounded_path) == run(make_empty(), {}, requests(6, 12), rounded_path)
+    reference = ReferenceExecutor(EngineOptions(**OPTIONS | options), passes=(fuse_operators, split))
+    plain = ReferenceExecutor(EngineOptions(**OPTIONS))
+    assert run(reference, options, requests(6, 12), rounded_path) == run(plain, {}, requests(6, 12), rounded_path)
 
 
 def test_greedy_tokens_are_those_of_the_reference(make_empty: Make, rounded_path: Path) -> None:

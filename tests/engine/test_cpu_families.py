@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from gpu_node.executors.cpu_lowering import UnsupportedOperatorError, lower
 from gpu_node.executors.interpreter import Device, StepInputs, run_program
+from gpu_node.graph.passes.fuse import fuse
+from gpu_node.graph.passes.polls import insert_polls
+from gpu_node.graph.passes.split import even_plan, split_operators
+from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import Program
+from gpu_node.graph.share import Share
 from gpu_node.kernels import cpu
 from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuStep, Limits
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
@@ -80,13 +87,18 @@ def int32(values: list[int]) -> cpu.Int32s:
 
 
 def on_device(
-    device: CpuDevice, model: ModelConfig, program: Program, weights: dict[str, torch.Tensor], fuse: bool
+    device: CpuDevice,
+    model: ModelConfig,
+    program: Program,
+    weights: dict[str, torch.Tensor],
+    *,
+    round_early: bool = True,
 ) -> list[torch.Tensor]:
     cache = CacheShape(LAYERS, NUM_BLOCKS, BLOCK_SIZE, model.num_kv_heads, HEAD_DIM)
     limits = Limits(128, 128, LENGTH, VOCAB)
     outputs = []
     with program_with_arena(limits, cache, HEADS // model.num_kv_heads) as (lowered, _, _):
-        lower(program, weights, lowered, LENGTH, fuse=fuse)
+        lower(program, weights, lowered, LENGTH, round_early=round_early)
         for sequences, token_ids in steps():
             rows = int32([sequence.num_rows for sequence in sequences])
             logits = np.empty((len(rows), VOCAB), dtype=np.float32)
@@ -117,18 +129,78 @@ def expected(model: ModelConfig, program: Program, weights: dict[str, torch.Tens
     return outputs
 
 
+def of_program(program: Program, stored: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The weights that a changed program asks for, of those that are stored."""
+    return {
+        weight.name: torch.cat(
+            [stored[piece.tensor][tuple(slice(*bounds) for bounds in piece.ranges)] for piece in weight.sources]
+        )
+        for weight in program.weights
+    }
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_program_computes_the_same_on_the_device(name: str) -> None:
     model = config(**CONFIGS[name])
     program = build_program(model)
-    weights = random_weights(model, program)
+    stored = random_weights(model, program)
+    fused = fuse(program)
+    split = split_operators(fused, even_plan(fused, 3))
     with CpuDevice(2) as device:
-        if model.num_experts:
-            with pytest.raises(UnsupportedOperatorError, match="no kernel for 'route'; the reference"):
-                on_device(device, model, program, weights, fuse=True)
-            return
-        joined = on_device(device, model, program, weights, fuse=True)
-        plain = on_device(device, model, program, weights, fuse=False)
-    for ours, plainly, theirs in zip(joined, plain, expected(model, program, weights), strict=True):
+        plain = on_device(device, model, program, stored, round_early=False)
+        changed = [
+            on_device(device, model, other, of_program(other, stored))
+            for other in (program, fused, split, insert_polls(split))
+        ]
+    for ours, theirs in zip(plain, expected(model, program, stored), strict=True):
         assert float((ours - theirs).norm() / theirs.norm()) < TOLERANCE
-        assert ours.equal(plainly)
+    for outputs in changed:
+        assert all(ours.equal(plainly) for ours, plainly in zip(outputs, plain, strict=True))
+
+
+def test_what_the_device_has_no_kernel_for_is_refused_by_name() -> None:
+    model = config(family=Family.LLAMA)
+    program = build_program(model)
+    stored = random_weights(model, program)
+    divided = tensor_parallel(program, 0, 2)
+    halves = [replace(one, share=Share(half, 2)) for one in program.operators[:1] for half in range(2)]
+    parts = replace(program, operators=(*halves, *program.operators[1:]))
+    with CpuDevice(1) as device:
+        with pytest.raises(UnsupportedOperatorError, match="no kernel for 'all_reduce'; the reference executor has"):
+            on_device(device, model, divided, of_program(divided, stored))
+        with pytest.raises(UnsupportedOperatorError, match="no kernel for 'embedding' on a share of the batch"):
+            on_device(device, model, parts, stored)
+    for ours, theirs in zip(expected(model, parts, stored), expected(model, program, stored), strict=True):
+        assert ours.equal(theirs)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_changed_program_computes_the_same_on_the_reference(name: str) -> None:
+    model = config(**CONFIGS[name])
+    program = build_program(model)
+    stored = random_weights(model, program)
+    fused = fuse(program)
+    for changed in (
+        fused,
+        split_operators(program, even_plan(program, 2)),
+        split_operators(fused, even_plan(fused, 5)),
+    ):
+        outputs = expected(model, changed, of_program(changed, stored))
+        for ours, theirs in zip(outputs, expected(model, program, stored), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_batch_in_parts_gives_the_same_on_the_reference(name: str) -> None:
+    """Every operator twice or thrice, each over its share of the sequences: what nano-batches will be made of."""
+    model = config(**CONFIGS[name])
+    program = build_program(model)
+    stored = random_weights(model, program)
+    fused = fuse(program)
+    for count in (2, 3):
+        pieces = [replace(one, share=Share(index, count)) for one in fused.operators for index in range(count)]
+        parts = replace(fused, operators=tuple(pieces))
+        parts.check()
+        outputs = expected(model, parts, of_program(parts, stored))
+        for ours, theirs in zip(outputs, expected(model, program, stored), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpu_node.graph.cost import Cost, DeviceRates, NumberBytes, program_costs, total
 from gpu_node.graph.layers import sections
+from gpu_node.graph.passes.fuse import fuse
+from gpu_node.graph.passes.polls import insert_polls
+from gpu_node.graph.passes.split import even_plan, split_operators
+from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import Kind, Program
 from gpu_node.graph.step_shape import SequencePart, StepShape, even_step
 from gpu_node.models.config import Family, ModelConfig, Rope
@@ -116,6 +122,56 @@ def test_experts_are_read_if_any_row_chose_them() -> None:
     )
     alone = costs_of(program, StepShape((SequencePart(3, 1),), num_draws=1))["experts branch"]
     assert alone.weight_bytes == all_weights / 2
+
+
+def test_fused_operators_read_and_write_once() -> None:
+    costs = costs_of(fuse(build_program(config(num_layers=1))), STEP)
+    assert costs["linear q_k_v"] == Cost(flops=2 * 4 * 8 * 16, weight_bytes=8 * 16 * 2, buffer_bytes=4 * (8 + 16) * 4)
+    # queries and keys are turned: 8 + 4 numbers of 4 rows are read and written; values and angles only read
+    assert costs["rope_write_kv qk"] == Cost(
+        flops=4 * (8 + 4) * 3, kv_bytes=4 * (4 + 4) * 1, buffer_bytes=4 * (8 + 4 + 4 + 4 + 8 + 4) * 4
+    )
+    assert costs["paged_attention attended"].kv_bytes == 14 * 8
+    # the residual is read, added to and written
+    assert costs["linear_add hidden"] == Cost(
+        flops=2 * 4 * 16 * 8 + 4 * 8, weight_bytes=16 * 8 * 2, buffer_bytes=4 * (16 + 8 + 8) * 4
+    )
+    assert costs["gated_linear activated"] == Cost(
+        flops=2 * 4 * 8 * 32 + 5 * 4 * 16, weight_bytes=8 * 32 * 2, buffer_bytes=4 * (8 + 16) * 4
+    )
+
+
+def test_parts_of_an_operator_cost_what_they_cover() -> None:
+    program = build_program(replace(config(num_layers=1), intermediate_size=64))
+    parts = insert_polls(split_operators(program, even_plan(program, 2)))
+    costs = program_costs(parts, STEP, SIZES)
+    by_kind = [(one.kind, cost) for one, cost in zip(parts.operators, costs, strict=True)]
+    # 1 + 3 rows: no sequence begins between the middle and the end, so the first part has all
+    assert [cost for kind, cost in by_kind if kind is Kind.PAGED_ATTENTION] == [
+        Cost(flops=17 * 4 * 8, kv_bytes=14 * 8 * 1, buffer_bytes=2 * 4 * 8 * 4),
+        Cost(),
+    ]
+    even = StepShape((SequencePart(10, 1), SequencePart(4, 1)), num_draws=2)
+    attention = [
+        cost
+        for one, cost in zip(parts.operators, program_costs(parts, even, SIZES), strict=True)
+        if one.kind is Kind.PAGED_ATTENTION
+    ]
+    assert [(cost.flops, cost.kv_bytes) for cost in attention] == [(11 * 4 * 8, 11 * 8), (5 * 4 * 8, 5 * 8)]
+    gates = [cost for one, cost in zip(parts.operators, costs, strict=True) if one.outputs == ("gate[32:64]",)]
+    assert gates == [Cost(flops=2 * 4 * 8 * 32, weight_bytes=8 * 32 * 2, buffer_bytes=4 * (8 + 32) * 4)]
+    assert {cost for kind, cost in by_kind if kind is Kind.POLL} == {Cost()}
+
+
+def test_a_ring_sends_each_part_twice_to_add_and_once_to_gather() -> None:
+    whole = build_program(replace(config(num_layers=1), num_heads=4, num_kv_heads=4))
+    costs = costs_of(tensor_parallel(whole, 1, 4), STEP)
+    # 4 rows of 8 numbers of 4 bytes: 3 of 4 parts are sent to be summed, and 3 sums; a device sums 3 times its part
+    assert costs["all_reduce branch"] == Cost(flops=3 * 8, buffer_bytes=2 * 128, wire_bytes=2 * 3 / 4 * 128)
+    # one row of 32 logits: a device sends its own 8, and passes on 2 others
+    assert costs["all_gather logits"] == Cost(buffer_bytes=(8 + 32) * 4, wire_bytes=3 * 8 * 4)
+    rates = DeviceRates(bytes_per_s=1e9, flops_per_s=1e9, wire_bytes_per_s=96.0)
+    assert rates.seconds(costs["all_reduce branch"]) == 2.0
 
 
 @pytest.mark.parametrize("family", Family)

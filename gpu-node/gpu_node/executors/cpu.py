@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from ctypes import c_uint64
 from dataclasses import dataclass
 from itertools import chain
 
@@ -18,6 +19,8 @@ from gpu_node.executors.executor import model_of
 from gpu_node.executors.feedback import Feedback
 from gpu_node.executors.sampler import NOT_FINITE
 from gpu_node.executors.sizing import device_paging, host_paging, loaded_model
+from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.fuse import fuse as fuse_operators
 from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, CpuStep, Float32s, Int32s, Limits
 from gpu_node.kernels.cpu_draws import NO_DRAWS, NOT_DRAWN, CpuDraw, CpuDraws, cell_mark
 from gpu_node.models.checkpoint import open_checkpoint
@@ -83,11 +86,16 @@ class CpuExecutor:
         *,
         level: str = "",
         fuse: bool = True,
+        passes: Sequence[Pass] = (),
     ) -> None:
-        """``cpus`` pins threads; ``level`` and ``fuse`` choose plainer kernels and the plain path, for comparison."""
+        """``cpus`` pins threads; ``level`` and ``fuse`` choose plainer kernels and the plain path, for comparison.
+
+        ``passes`` change each model's program, behind `fuse`.
+        """
         self._options = options
         self._level = level
         self._fuse = fuse
+        self._passes = ((fuse_operators,) if fuse else ()) + tuple(passes)
         device, host = device_paging(options), host_paging(options)
         self._arena = CpuArena(device.num_pages, device.page_bytes)
         self._host = CpuArena(host.num_pages, host.page_bytes)
@@ -99,6 +107,14 @@ class CpuExecutor:
         """Finish the queue, end the threads and free the memory."""
         self._close()
 
+    def set_poll(self, serve: Callable[[], None], num_asked: c_uint64) -> None:
+        """What the polls of programs look for, once the queue is empty; see `CpuDevice.set_poll`."""
+        self._device.set_poll(serve, num_asked)
+
+    def clear_poll(self) -> None:
+        """Polls look for nothing any more."""
+        self._device.clear_poll()
+
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Read a model and pack its weights.
 
@@ -109,13 +125,15 @@ class CpuExecutor:
         config = checkpoint.config
         model = loaded_model(spec, config, self._options, _BFLOAT16_BYTES)
         program = build_program(config)
+        for change in self._passes:
+            program = change(program)
         weights = load_weights(checkpoint, program)
         limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
         cache = CacheShape(config.num_layers, model.num_blocks, model.block_size, config.num_kv_heads, config.head_dim)
         num_shared_heads = config.num_heads // config.num_kv_heads
         fresh = CpuProgram(limits, cache, num_shared_heads, self._level, arena=self._arena, host=self._host)
         try:
-            lower(program, weights, fresh, model.max_model_len, fuse=self._fuse)
+            lower(program, weights, fresh, model.max_model_len, round_early=self._fuse)
         except BaseException as error:
             fresh.close()
             if isinstance(error, UnsupportedOperatorError):

@@ -1,46 +1,51 @@
-"""From a program to the CPU device's operators: places for its buffers, weights packed, neighbours joined.
+"""From a program to the CPU device's operators: places for its buffers, packed weights, one operator for each.
 
-What is joined, where the shape of the program allows it:
-
-- products of one input (q, k and v; gate and up) become one product;
-- a product whose result is only added to the residual adds it itself;
-- gate and up with the activation behind them become one product whose panels hold both;
-- two rotary embeddings and the write of keys and values become one operator;
-- a buffer that only products read is rounded to bfloat16 by whoever writes it, not by each reader.
-
-None of this changes a number: each is computed by the same operations as on the plain path (``fuse=False``).
+One thing is decided here, since it is the device's own business: a buffer that only products read is rounded to
+bfloat16 by whoever writes it, not by each reader. No number changes: with ``round_early=False`` each reader rounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
 from gpu_node import kernels
-from gpu_node.graph.program import POSITIONS, TOKEN_IDS, Kind, Operator, Program
+from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Kind, Operator, Program
 from gpu_node.graph.program import Rows as ProgramRows
-from gpu_node.kernels.cpu import CpuProgram, Epilogue, Index, Rows, Type, View
+from gpu_node.kernels.cpu import CpuProgram, Epilogue, Index, Rows, Share, Type, View
 
-_PRODUCTS = {Kind.LINEAR, Kind.LINEAR_BIAS}
+PANEL_COLUMNS = 32
+"""Columns that a product writes at a time (kPanelColumns in kernels.h)."""
+
+_READ_BFLOAT16 = PRODUCTS | {Kind.EXPERTS}
+"""Operators that read their first input as bfloat16."""
+
 _ROUNDING = {
     Kind.RMS_NORM,
     Kind.LAYER_NORM,
     Kind.PAGED_ATTENTION,
     Kind.WINDOW_ATTENTION,
     Kind.SILU_MUL,
+    Kind.GATED_LINEAR,
     Kind.RELU,
     Kind.GELU,
 }
 """Operators that can write bfloat16."""
 _INDICES = {TOKEN_IDS: Index.TOKEN_IDS, POSITIONS: Index.POSITIONS}
+_EPILOGUES = {
+    Kind.LINEAR: Epilogue.STORE,
+    Kind.LINEAR_BIAS: Epilogue.STORE,
+    Kind.LINEAR_ADD: Epilogue.ADD,
+    Kind.GATED_LINEAR: Epilogue.SILU_MUL,
+}
 
 
 class UnsupportedOperatorError(ValueError):
     """The CPU device has no kernel for a kind of operator."""
 
-    def __init__(self, kind: Kind) -> None:
-        super().__init__(f"the cpu executor has no kernel for {kind.value!r}; the reference executor has")
+    def __init__(self, kind: Kind, what: str = "") -> None:
+        super().__init__(f"the cpu executor has no kernel for {kind.value!r}{what}; the reference executor has")
 
 
 def lower(
@@ -49,13 +54,12 @@ def lower(
     device_program: CpuProgram,
     max_positions: int,
     *,
-    fuse: bool = True,
+    round_early: bool = True,
 ) -> None:
     """Translate ``program`` into an empty ``device_program``; the last operator draws the tokens."""
-    lowering = _Lowering(program, weights, device_program, max_positions, fuse=fuse)
-    index = 0
-    while index < len(program.operators):
-        index += lowering.take(index)
+    lowering = _Lowering(program, weights, device_program, max_positions, round_early=round_early)
+    for operator in program.operators:
+        lowering.add(operator)
     device_program.add("draw", lowering.view(program.result))
 
 
@@ -67,198 +71,148 @@ class _Lowering:
         target: CpuProgram,
         max_positions: int,
         *,
-        fuse: bool,
+        round_early: bool,
     ) -> None:
-        self._program = program
-        self._operators = program.operators
         self._weights = weights
         self._target = target
         self._max_positions = max_positions
-        self._fuse = fuse
         self._buffers = {buffer.name: buffer for buffer in program.buffers}
-        self._views: dict[str, View] = {}
+        self._wholes: dict[str, View] = {}
         self._angles: dict[str, int] = {}  # of each buffer of angles: the table that its rows come from
-        self._packed: dict[tuple[str, ...], int] = {}
+        self._packed: dict[str, int] = {}
         self._rounded: dict[str, View] = {}
-        self._narrow = self._narrow_buffers() if fuse else frozenset()
+        self._narrow = self._narrow_buffers(program, round_early=round_early)
 
     # --- places -------------------------------------------------------------------------------------------------------
 
     def view(self, name: str) -> View:
-        """Where a buffer lies; a place of its own if it has none yet."""
-        if name not in self._views:
-            kind = Type.BFLOAT16 if name in self._narrow else Type.FLOAT32
-            self._views[name] = self._target.buffer(self._rows(name), kind, self._buffers[name].num_columns)
-        return self._views[name]
+        """Where a buffer lies: in a place of its own, or in that of the buffer that it is a view of."""
+        buffer = self._buffers[name]
+        whole = self._whole(name)
+        if whole not in self._wholes:
+            kind = Type.BFLOAT16 if whole in self._narrow else Type.FLOAT32
+            self._wholes[whole] = self._target.buffer(self._rows(whole), kind, self._buffers[whole].num_columns)
+        return View(self._wholes[whole].buffer, buffer.first_column, buffer.num_columns)
+
+    def _whole(self, name: str) -> str:
+        return self._buffers[name].view_of or name
 
     def _rows(self, name: str) -> Rows:
         return Rows.TOKENS if self._buffers[name].rows is ProgramRows.TOKENS else Rows.DRAWS
 
-    def _side_by_side(self, names: tuple[str, ...]) -> View | None:
-        """One buffer for all of ``names``; None if they lie elsewhere already."""
-        sizes = [self._buffers[name].num_columns for name in names]
-        if not any(name in self._views for name in names):
-            whole = self._target.buffer(self._rows(names[0]), Type.FLOAT32, sum(sizes))
-            for position, (name, size) in enumerate(zip(names, sizes, strict=True)):
-                self._views[name] = View(whole.buffer, sum(sizes[:position]), size)
-        views = [self.view(name) for name in names]
-        together = all(
-            view.buffer == views[0].buffer and view.first_column == sum(sizes[:position])
-            for position, view in enumerate(views)
-        )
-        return View(views[0].buffer, 0, sum(sizes)) if together else None
+    def _narrow_buffers(self, program: Program, *, round_early: bool) -> frozenset[str]:
+        """Buffers, views left out, that are bfloat16."""
+        gated = {operator.outputs[0] for operator in program.operators if operator.kind is Kind.GATED_LINEAR}
+        wide = {self._whole(program.result)}
+        for operator in program.operators:
+            read_wide = operator.inputs[operator.kind in _READ_BFLOAT16 :]
+            written_wide = () if operator.kind in _ROUNDING else operator.outputs
+            wide.update(self._whole(name) for name in (*read_wide, *written_wide) if name in self._buffers)
+        narrow = {name for name in self._buffers if self._whole(name) == name} - wide
+        always = {self._whole(name) for name in gated}
+        if not always <= narrow:
+            raise UnsupportedOperatorError(Kind.GATED_LINEAR, " whose output is read by others than products")
+        return frozenset(narrow if round_early else always)
 
-    def _narrow_buffers(self) -> frozenset[str]:
-        readers: dict[str, set[Kind]] = {}
-        writers: dict[str, set[Kind]] = {}
-        for operator in self._operators:
-            for name in operator.inputs:
-                readers.setdefault(name, set()).add(operator.kind)
-            for name in operator.outputs:
-                writers.setdefault(name, set()).add(operator.kind)
-        return frozenset(
-            name for name, kinds in writers.items() if kinds <= _ROUNDING and readers.get(name, {None}) <= _PRODUCTS
-        )
-
-    def _linear_input(self, name: str) -> View:
+    def _rounded_input(self, name: str) -> View:
         """The bfloat16 that products read: the buffer itself, or a copy of it made now."""
         view = self.view(name)
-        if name in self._narrow:
+        if self._whole(name) in self._narrow:
             return view
         if name not in self._rounded:
             self._rounded[name] = self._target.buffer(self._rows(name), Type.BFLOAT16, view.num_columns)
         self._target.add("round", view, self._rounded[name])
         return self._rounded[name]
 
-    def _pack(self, names: tuple[str, ...], *, halves: bool = False) -> int:
-        if names not in self._packed:
-            values = torch.cat([self._weights[name] for name in names]) if len(names) > 1 else self._weights[names[0]]
-            self._packed[names] = self._target.weight(values, halves=halves)
-        return self._packed[names]
+    def _pack(self, name: str, *, halves: bool = False) -> int:
+        if name not in self._packed:
+            self._packed[name] = self._target.weight(self._weights[name], halves=halves)
+        return self._packed[name]
+
+    def _constant(self, name: str) -> int:
+        return self._target.constant(self._weights[name])
 
     # --- operators ----------------------------------------------------------------------------------------------------
 
-    def take(self, index: int) -> int:
-        """Translate the operator at ``index``, with those behind it that join it; how many that were."""
-        if self._fuse:
-            for attempt in (self._gated_product, self._product_and_add, self._products, self._rope_and_write):
-                num_taken = attempt(index)
-                if num_taken:
-                    return num_taken
-        self._single(self._operators[index])
-        return 1
+    def add(self, operator: Operator) -> None:
+        """Append what computes ``operator``."""
+        if not operator.share.is_whole and operator.kind not in ATTENTIONS:
+            raise UnsupportedOperatorError(operator.kind, " on a share of the batch")
+        append = _APPEND.get(operator.kind)
+        if append is None:
+            raise UnsupportedOperatorError(operator.kind)
+        append(self, operator)
 
-    def _products(self, index: int) -> int:
-        """Neighbouring products of one input."""
-        group = self._products_of_one_input(index)
-        outputs = tuple(operator.outputs[0] for operator in group)
-        if len(group) < 2 or len(set(outputs)) < len(outputs):
-            return 0
-        out = self._side_by_side(outputs)
-        if out is None:
-            return 0
-        self._product(group, out)
-        return len(group)
+    def plain(self, operator: Operator) -> None:
+        """Views only, under the name of the kind."""
+        self._target.add(operator.kind.value, *map(self.view, (*operator.inputs, *operator.outputs)))
 
-    def _product(self, group: list[Operator], out: View) -> None:
-        """One product for all of ``group``, and the biases that they have."""
-        weight = self._pack(tuple(operator.weights[0] for operator in group))
-        self._target.add("linear", self._linear_input(group[0].inputs[0]), weight, Epilogue.STORE, out)
-        if group[0].kind is Kind.LINEAR_BIAS:
-            bias = torch.cat([self._weights[operator.weights[1]] for operator in group])
-            self._target.add("add_bias", out, self._target.constant(bias))
+    def embedding(self, operator: Operator) -> None:
+        """Rows of a packed table."""
+        index, table = _INDICES[operator.inputs[0]], self._pack(operator.weights[0])
+        self._target.add("embedding", table, index, self.view(operator.outputs[0]))
 
-    def _gated_product(self, index: int) -> int:
-        """Two products of one input, and the activation that is all that reads them."""
-        group = self._products_of_one_input(index)
-        end = index + 2
-        if (
-            len(group) != 2
-            or group[0].kind is not Kind.LINEAR
-            or end >= len(self._operators)
-            or self._operators[end].kind is not Kind.SILU_MUL
-        ):
-            return 0
-        activation = self._operators[end]
-        outputs = tuple(operator.outputs[0] for operator in group)
-        (activated,) = activation.outputs
-        if activation.inputs != outputs or activated not in self._narrow or self._are_read(outputs, end + 1):
-            return 0
-        weight = self._pack(tuple(operator.weights[0] for operator in group), halves=True)
-        x = self._linear_input(group[0].inputs[0])
-        self._target.add("linear", x, weight, Epilogue.SILU_MUL, self.view(activated))
-        return 3
+    def norm(self, operator: Operator) -> None:
+        """A norm of whole rows."""
+        parameters = [self._constant(name) for name in operator.weights]
+        x, out = self.view(operator.inputs[0]), self.view(operator.outputs[0])
+        self._target.add(operator.kind.value, x, *parameters, operator.attributes["epsilon"], out)
 
-    def _product_and_add(self, index: int) -> int:
-        """A product that is added to a buffer in place, and read by nobody else."""
-        product, *rest = self._operators[index : index + 2]
-        if product.kind is not Kind.LINEAR or not rest or rest[0].kind is not Kind.ADD:
-            return 0
-        residual, branch = rest[0].inputs
-        if rest[0].outputs != (residual,) or product.outputs != (branch,) or product.inputs == (residual,):
-            return 0
-        if residual == branch or self._are_read((branch,), index + 2):
-            return 0
-        x = self._linear_input(product.inputs[0])
-        self._target.add("linear", x, self._pack(product.weights), Epilogue.ADD, self.view(residual))
-        return 2
+    def add_bias(self, operator: Operator) -> None:
+        """A row added to all rows, in place."""
+        assert operator.outputs == operator.inputs, "added in place"
+        self._target.add("add_bias", self.view(operator.inputs[0]), self._constant(operator.weights[0]))
 
-    def _rope_and_write(self, index: int) -> int:
-        """Queries and keys turned by the same angles, then keys and values written."""
-        group = self._operators[index : index + 3]
-        if [operator.kind for operator in group] != [Kind.ROPE, Kind.ROPE, Kind.WRITE_KV]:
-            return 0
-        queries, keys, write = group
-        q, angles = queries.inputs
-        if keys.inputs != (*write.inputs[:1], angles) or queries.outputs != (q,) or keys.outputs != write.inputs[:1]:
-            return 0
-        k, v = (self.view(name) for name in write.inputs)
-        assert write.layer is not None
-        self._target.add("rope_write_kv", self.view(q), k, v, self._angles[angles], write.layer)
-        return 3
+    def head_norm(self, operator: Operator) -> None:
+        """A norm of each head, in place."""
+        assert operator.outputs == operator.inputs, "normalised in place"
+        weight = self._constant(operator.weights[0])
+        self._target.add("head_norm", self.view(operator.inputs[0]), weight, operator.attributes["epsilon"])
 
-    def _single(self, operator: Operator) -> None:
-        """One operator as it stands."""
-        add, attributes = self._target.add, operator.attributes
-        inputs = [self.view(name) for name in operator.inputs if name in self._buffers and name not in self._angles]
-        match operator.kind:
-            case Kind.EMBEDDING:
-                index = _INDICES[operator.inputs[0]]
-                add("embedding", self._pack(operator.weights), index, self.view(operator.outputs[0]))
-            case Kind.RMS_NORM:
-                weight = self._target.constant(self._weights[operator.weights[0]])
-                add("rms_norm", inputs[0], weight, attributes["epsilon"], self.view(operator.outputs[0]))
-            case Kind.LAYER_NORM:
-                weight, bias = (self._target.constant(self._weights[name]) for name in operator.weights)
-                add("layer_norm", inputs[0], weight, bias, attributes["epsilon"], self.view(operator.outputs[0]))
-            case Kind.HEAD_NORM:
-                assert operator.outputs == operator.inputs, "normalised in place"
-                add(
-                    "head_norm",
-                    inputs[0],
-                    self._target.constant(self._weights[operator.weights[0]]),
-                    attributes["epsilon"],
-                )
-            case Kind.LINEAR | Kind.LINEAR_BIAS:
-                self._product([operator], self.view(operator.outputs[0]))
-            case Kind.ROPE_ANGLES | Kind.SCALED_ROPE_ANGLES:
-                self._make_angles(operator)
-            case Kind.ROPE:
-                assert operator.outputs == operator.inputs[:1], "turned in place"
-                add("rope", inputs[0], self._angles[operator.inputs[1]])
-            case Kind.WRITE_KV:
-                assert operator.layer is not None
-                add("write_kv", *inputs, operator.layer)
-            case Kind.PAGED_ATTENTION | Kind.WINDOW_ATTENTION:
-                assert operator.layer is not None
-                window = int(attributes["window"]) if operator.kind is Kind.WINDOW_ATTENTION else 0
-                add("attention", inputs[0], operator.layer, window, self.view(operator.outputs[0]))
-            case Kind.SILU_MUL | Kind.RELU | Kind.GELU | Kind.ADD | Kind.SELECT_DRAWS:
-                add(operator.kind.value, *inputs, self.view(operator.outputs[0]))
-            case _:
-                raise UnsupportedOperatorError(operator.kind)
+    def product(self, operator: Operator) -> None:
+        """A product with what is done to its sums, and its bias."""
+        if operator.kind is Kind.LINEAR_ADD:
+            assert operator.outputs == operator.inputs[1:], "added in place"
+        out = self.view(operator.outputs[0])
+        # a panel is written whole: behind the last column lies padding, or what is written later, but nothing before
+        assert out.first_column % PANEL_COLUMNS == 0, f"{operator} begins inside of a panel"
+        weight = self._pack(operator.weights[0], halves=operator.kind is Kind.GATED_LINEAR)
+        self._target.add("linear", self._rounded_input(operator.inputs[0]), weight, _EPILOGUES[operator.kind], out)
+        if operator.kind is Kind.LINEAR_BIAS:
+            self._target.add("add_bias", out, self._constant(operator.weights[1]))
 
-    def _make_angles(self, operator: Operator) -> None:
+    def attention(self, operator: Operator) -> None:
+        """Attention over the blocks of a layer, with a window or without."""
+        assert operator.layer is not None
+        window = int(operator.attributes["window"]) if operator.kind is Kind.WINDOW_ATTENTION else 0
+        share = Share(operator.share.index, operator.share.count)
+        q, out = self.view(operator.inputs[0]), self.view(operator.outputs[0])
+        self._target.add("attention", q, operator.layer, window, share, out)
+
+    def rope_and_write(self, operator: Operator) -> None:
+        """Turns, and writes of keys and values: tensors, then angles, then the layer, whichever there are."""
+        tensors = [self.view(name) for name in operator.inputs if name not in self._angles]
+        angles = [self._angles[name] for name in operator.inputs if name in self._angles]
+        assert operator.outputs == operator.inputs[: len(operator.outputs)], "turned in place"
+        layer = [] if operator.layer is None else [operator.layer]
+        self._target.add(operator.kind.value, *tensors, *angles, *layer)
+
+    def route(self, operator: Operator) -> None:
+        """The choice of experts."""
+        x, out = self.view(operator.inputs[0]), self.view(operator.outputs[0])
+        self._target.add("route", x, int(operator.attributes["num_chosen"]), out)
+
+    def experts(self, operator: Operator) -> None:
+        """The weights of each expert by themselves, gates and what they gate in one panel."""
+        gate, up, down = (self._weights[name] for name in operator.weights)
+        gates_up = [self._target.weight(torch.cat(pair), halves=True) for pair in zip(gate, up, strict=True)]
+        downs = [self._target.weight(values) for values in down]
+        x, routing = operator.inputs
+        out = self.view(operator.outputs[0])
+        num_chosen = int(operator.attributes["num_chosen"])
+        self._target.add_experts(self._rounded_input(x), self.view(routing), gates_up, downs, num_chosen, out)
+
+    def make_angles(self, operator: Operator) -> None:
         """Angles of every position, once; no step computes one again."""
         positions, theta = torch.arange(self._max_positions), operator.attributes["theta"]
         if operator.kind is Kind.SCALED_ROPE_ANGLES:
@@ -267,20 +221,22 @@ class _Lowering:
             table = kernels.rope_angles(positions, int(operator.attributes["head_dim"]), theta)
         self._angles[operator.outputs[0]] = self._target.constant(table)
 
-    def _products_of_one_input(self, index: int) -> list[Operator]:
-        group: list[Operator] = []
-        for operator in self._operators[index:]:
-            first = group[0] if group else operator
-            if operator.kind not in _PRODUCTS or (operator.kind, operator.inputs) != (first.kind, first.inputs):
-                break
-            group.append(operator)
-        return group
+    def poll(self, _operator: Operator) -> None:
+        """A mark on the operator before it."""
+        self._target.add("poll")
 
-    def _are_read(self, names: tuple[str, ...], start: int) -> bool:
-        """Whether any of ``names``, as written before operator ``start``, is read from there on."""
-        alive = set(names)
-        for operator in self._operators[start:]:
-            if alive.intersection(operator.inputs):
-                return True
-            alive.difference_update(operator.outputs)
-        return self._program.result in alive
+
+_APPEND: Mapping[Kind, Callable[[_Lowering, Operator], None]] = {
+    **dict.fromkeys(PRODUCTS, _Lowering.product),
+    **dict.fromkeys(ATTENTIONS, _Lowering.attention),
+    **dict.fromkeys((Kind.RMS_NORM, Kind.LAYER_NORM), _Lowering.norm),
+    **dict.fromkeys((Kind.SILU_MUL, Kind.RELU, Kind.GELU, Kind.ADD, Kind.SELECT_DRAWS), _Lowering.plain),
+    **dict.fromkeys((Kind.ROPE, Kind.WRITE_KV, Kind.ROPE_WRITE_KV), _Lowering.rope_and_write),
+    **dict.fromkeys((Kind.ROPE_ANGLES, Kind.SCALED_ROPE_ANGLES), _Lowering.make_angles),
+    Kind.EMBEDDING: _Lowering.embedding,
+    Kind.ADD_BIAS: _Lowering.add_bias,
+    Kind.HEAD_NORM: _Lowering.head_norm,
+    Kind.ROUTE: _Lowering.route,
+    Kind.EXPERTS: _Lowering.experts,
+    Kind.POLL: _Lowering.poll,
+}

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from gpu_node import kernels
-from gpu_node.graph.program import POSITIONS, TOKEN_IDS, Kind, Operator, Program
+from gpu_node.executors.collectives import ALONE, Group
+from gpu_node.executors.step_memory import StepMemory
+from gpu_node.graph.program import Kind, Operator, Program
+from gpu_node.graph.share import WHOLE
 from gpu_node.kernels.paged_batch import PagedBatch
 
 
@@ -20,69 +23,82 @@ class StepInputs:
     """int64 [rows]."""
     batch: PagedBatch
     draw_rows: torch.Tensor
-    """int64 [draws]: the rows whose logits are wanted."""
+    """int64 [draws]: the rows whose logits are wanted, in ascending order."""
+
+
+def nobody_waits() -> None:
+    """A poll that finds nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What stays: weights by name, and the KV cache of each layer."""
+    """What stays: weights by name, the KV cache of each layer, and who else there is."""
 
     weights: Mapping[str, torch.Tensor]
     kv_caches: Sequence[torch.Tensor]
+    group: Group = ALONE
+    poll: Callable[[], None] = nobody_waits
+    """Called by each poll of the program."""
 
 
 def run_program(program: Program, device: Device, inputs: StepInputs) -> torch.Tensor:
     """Run all operators in their order; returns the logits, float32 [draws, vocabulary]."""
-    buffers = {TOKEN_IDS: inputs.token_ids, POSITIONS: inputs.batch.positions}
+    memory = StepMemory(program, inputs.token_ids, inputs.batch, inputs.draw_rows)
     for operator in program.operators:
-        arguments = [buffers[name] for name in operator.inputs]
+        arguments = [memory.read(name, operator.share) for name in operator.inputs]
         arguments += [device.weights[name] for name in operator.weights]
-        output = _RUN[operator.kind](operator, arguments, device, inputs)
-        if operator.outputs:
-            assert output is not None
-            buffers[operator.outputs[0]] = output
-    return buffers[program.result]
+        outputs = _RUN[operator.kind](_Call(operator, device, memory), *arguments)
+        for name, values in zip(operator.outputs, _listed(outputs), strict=True):
+            memory.write(name, operator.share, values)
+    return memory.read(program.result, WHOLE)
 
 
-_Run = Callable[[Operator, list[torch.Tensor], Device, StepInputs], torch.Tensor | None]
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What an operator may need beside its tensors."""
+
+    operator: Operator
+    device: Device
+    memory: StepMemory
+
+    def number(self, name: str) -> int:
+        return int(self.operator.attributes[name])
+
+    @property
+    def cache(self) -> torch.Tensor:
+        assert self.operator.layer is not None
+        return self.device.kv_caches[self.operator.layer]
+
+    @property
+    def batch(self) -> PagedBatch:
+        return self.memory.batch(self.operator.share)
 
 
-def _cache(operator: Operator, device: Device) -> torch.Tensor:
-    assert operator.layer is not None
-    return device.kv_caches[operator.layer]
+_Outputs = torch.Tensor | tuple[torch.Tensor, ...] | None
+_Run = Callable[..., _Outputs]
+"""Called with a `_Call`, then the inputs, then the weights."""
 
 
-def _norm(kernel: Callable[..., torch.Tensor]) -> _Run:
-    return lambda operator, args, _device, _inputs: kernel(*args, operator.attributes["epsilon"])
+def _listed(outputs: _Outputs) -> tuple[torch.Tensor, ...]:
+    if outputs is None:
+        return ()
+    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def _plain(kernel: Callable[..., torch.Tensor]) -> _Run:
-    return lambda _operator, args, _device, _inputs: kernel(*args)
+    return lambda _call, *tensors: kernel(*tensors)
 
 
-def _rope_angles(operator: Operator, args: list[torch.Tensor], _device: Device, _inputs: StepInputs) -> torch.Tensor:
-    return kernels.rope_angles(args[0], int(operator.attributes["head_dim"]), operator.attributes["theta"])
+def _norm(kernel: Callable[..., torch.Tensor]) -> _Run:
+    return lambda call, *tensors: kernel(*tensors, call.operator.attributes["epsilon"])
 
 
-def _scaled_angles(operator: Operator, args: list[torch.Tensor], _device: Device, _inputs: StepInputs) -> torch.Tensor:
-    return kernels.scaled_rope_angles(args[0], args[1], operator.attributes["theta"])
+def _rope_angles(call: _Call, positions: torch.Tensor) -> torch.Tensor:
+    return kernels.rope_angles(positions, call.number("head_dim"), call.operator.attributes["theta"])
 
 
-def _write_kv(operator: Operator, args: list[torch.Tensor], device: Device, inputs: StepInputs) -> None:
-    kernels.write_kv(args[0], args[1], _cache(operator, device), inputs.batch)
-
-
-def _paged_attention(operator: Operator, args: list[torch.Tensor], device: Device, inputs: StepInputs) -> torch.Tensor:
-    return kernels.paged_attention(args[0], _cache(operator, device), inputs.batch)
-
-
-def _window_attention(operator: Operator, args: list[torch.Tensor], device: Device, inputs: StepInputs) -> torch.Tensor:
-    window = int(operator.attributes["window"])
-    return kernels.window_attention(args[0], _cache(operator, device), inputs.batch, window)
-
-
-def _route(operator: Operator, args: list[torch.Tensor], _device: Device, _inputs: StepInputs) -> torch.Tensor:
-    return kernels.route(args[0], int(operator.attributes["num_chosen"]))
+def _scaled_angles(call: _Call, positions: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    return kernels.scaled_rope_angles(positions, factors, call.operator.attributes["theta"])
 
 
 _RUN: Mapping[Kind, _Run] = {
@@ -92,17 +108,24 @@ _RUN: Mapping[Kind, _Run] = {
     Kind.LAYER_NORM: _norm(kernels.layer_norm),
     Kind.LINEAR: _plain(kernels.linear),
     Kind.LINEAR_BIAS: _plain(kernels.linear_bias),
+    Kind.LINEAR_ADD: _plain(kernels.linear_add),
+    Kind.GATED_LINEAR: _plain(kernels.gated_linear),
     Kind.ROPE_ANGLES: _rope_angles,
     Kind.SCALED_ROPE_ANGLES: _scaled_angles,
     Kind.ROPE: _plain(kernels.rope),
-    Kind.WRITE_KV: _write_kv,
-    Kind.PAGED_ATTENTION: _paged_attention,
-    Kind.WINDOW_ATTENTION: _window_attention,
+    Kind.WRITE_KV: lambda call, k, v: kernels.write_kv(k, v, call.cache, call.batch),
+    Kind.ROPE_WRITE_KV: lambda call, q, k, v, angles: kernels.rope_write_kv(q, k, v, angles, call.cache, call.batch),
+    Kind.PAGED_ATTENTION: lambda call, q: kernels.paged_attention(q, call.cache, call.batch),
+    Kind.WINDOW_ATTENTION: lambda call, q: kernels.window_attention(q, call.cache, call.batch, call.number("window")),
     Kind.SILU_MUL: _plain(kernels.silu_mul),
     Kind.RELU: _plain(kernels.relu),
     Kind.GELU: _plain(kernels.gelu),
-    Kind.ROUTE: _route,
+    Kind.ROUTE: lambda call, x: kernels.route(x, call.number("num_chosen")),
     Kind.EXPERTS: _plain(kernels.experts),
     Kind.ADD: _plain(torch.add),
-    Kind.SELECT_DRAWS: lambda _operator, args, _device, inputs: args[0][inputs.draw_rows],
+    Kind.ADD_BIAS: _plain(kernels.add_bias),
+    Kind.SELECT_DRAWS: lambda call, x: x[call.memory.draw_rows(call.operator.share)],
+    Kind.ALL_REDUCE: lambda call, x: call.device.group.all_reduce(x),
+    Kind.ALL_GATHER: lambda call, x: call.device.group.all_gather(x),
+    Kind.POLL: lambda call: call.device.poll(),
 }

@@ -9,6 +9,7 @@ import torch
 from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.executor import Executor
 from gpu_node.executors.reference import ReferenceExecutor
+from gpu_node.executors.tensor_parallel import TensorParallelExecutor
 from shared.config import EngineOptions, NodeSpec
 from shared.errors import OperatorError
 
@@ -26,6 +27,8 @@ def make_executor(node: NodeSpec, options: EngineOptions) -> Executor:
         return CpuExecutor(options, node.num_threads, node.cpus)
     if node.cpus:
         os.sched_setaffinity(0, node.cpus)  # torch's threads come later, and stay where this one is
+    if node.tensor_parallel > 1:
+        return TensorParallelExecutor(options, node.tensor_parallel, node.num_threads)
     return ReferenceExecutor(options)
 
 

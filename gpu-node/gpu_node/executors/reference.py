@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
@@ -12,11 +12,14 @@ import torch
 from gpu_node import kernels
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import ScheduledSequence, StepPlan, StepResult
+from gpu_node.executors.collectives import ALONE, Group
 from gpu_node.executors.executor import ComputedStep, model_of
 from gpu_node.executors.feedback import Feedback
-from gpu_node.executors.interpreter import Device, StepInputs, run_program
+from gpu_node.executors.interpreter import Device, StepInputs, nobody_waits, run_program
 from gpu_node.executors.sampler import NOT_FINITE, Drawn, sample
 from gpu_node.executors.sizing import loaded_model
+from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.graph.program import Program
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.models.checkpoint import open_checkpoint
@@ -24,7 +27,7 @@ from gpu_node.models.config import ModelConfig
 from gpu_node.models.families import build_program
 from gpu_node.models.weights import load_weights
 from shared.config import EngineOptions, ModelSpec
-from shared.model_file import checked_path
+from shared.model_file import ModelFileError, checked_path
 
 _FLOAT_BYTES = 4
 
@@ -44,8 +47,22 @@ class ReferenceExecutor:
 
     device = "cpu"
 
-    def __init__(self, options: EngineOptions) -> None:
+    def __init__(
+        self,
+        options: EngineOptions,
+        *,
+        group: Group = ALONE,
+        passes: Sequence[Pass] = (),
+        poll: Callable[[], None] = nobody_waits,
+    ) -> None:
+        """``group``: the devices that share each model's heads. ``passes`` change each model's program after that.
+
+        ``poll`` is called by each poll that they insert.
+        """
         self._options = options
+        self._group = group
+        self._passes = passes
+        self._poll = poll
         self._models: dict[str, _Model] = {}
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
@@ -56,11 +73,17 @@ class ReferenceExecutor:
         assert spec.name not in self._models
         checkpoint = open_checkpoint(checked_path(spec))
         config = checkpoint.config
-        model = loaded_model(spec, config, self._options, _FLOAT_BYTES)
-        program = build_program(config)
+        try:
+            program = tensor_parallel(build_program(config), self._group.rank, self._group.world)
+        except IndivisibleError as error:
+            raise ModelFileError(f"{checkpoint.path}: {error}") from error
+        for change in self._passes:
+            program = change(program)
+        own = replace(config, num_kv_heads=config.num_kv_heads // self._group.world)
+        model = loaded_model(spec, own, self._options, _FLOAT_BYTES)
         weights = load_weights(checkpoint, program)
-        memory = Device(weights, _empty_caches(model.num_blocks, model, config))
-        host = _empty_caches(model.num_host_blocks, model, config)
+        memory = Device(weights, _empty_caches(model.num_blocks, model, own), self._group, self._poll)
+        host = _empty_caches(model.num_host_blocks, model, own)
         self._models[spec.name] = _Model(program, memory, host, Feedback())
         return model
 

@@ -12,8 +12,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpu_node.graph.program import Buffer, Kind, Operator, Program, Rows, Weight
+from gpu_node.graph.program import ATTENTIONS, KV_WRITERS, PRODUCTS, Buffer, Kind, Operator, Program, Rows
 from gpu_node.graph.step_shape import StepShape
+from gpu_node.graph.weight import Weight
 
 _FLOPS_PER_NUMBER: Mapping[Kind, float] = {
     Kind.RMS_NORM: 4,  # square, sum, times the root, times the weight
@@ -27,6 +28,7 @@ _FLOPS_PER_NUMBER: Mapping[Kind, float] = {
     Kind.GELU: 9,
     Kind.ROUTE: 5,  # compare, and a softmax
     Kind.ADD: 1,
+    Kind.ADD_BIAS: 1,
 }
 """Operations for each number that is written; kinds that only move numbers have none."""
 
@@ -48,10 +50,12 @@ class Cost:
     weight_bytes: float = 0.0
     kv_bytes: float = 0.0
     buffer_bytes: float = 0.0
+    wire_bytes: float = 0.0
+    """Sent to other devices by each device of a group."""
 
     @property
     def num_bytes(self) -> float:
-        """All bytes read and written."""
+        """All bytes read and written in memory."""
         return self.weight_bytes + self.kv_bytes + self.buffer_bytes
 
 
@@ -61,10 +65,16 @@ class DeviceRates:
 
     bytes_per_s: float
     flops_per_s: float
+    wire_bytes_per_s: float = math.inf
+    """Sent to other devices; infinite where there are none, or where only the device itself is of interest."""
 
     def seconds(self, cost: Cost) -> float:
-        """The longer of memory time and compute time, which overlap."""
-        return max(cost.num_bytes / self.bytes_per_s, cost.flops / self.flops_per_s)
+        """The longest of memory time, compute time and network time, which overlap."""
+        return max(
+            cost.num_bytes / self.bytes_per_s,
+            cost.flops / self.flops_per_s,
+            cost.wire_bytes / self.wire_bytes_per_s,
+        )
 
 
 def total(costs: Sequence[Cost]) -> Cost:
@@ -74,17 +84,18 @@ def total(costs: Sequence[Cost]) -> Cost:
         weight_bytes=math.fsum(cost.weight_bytes for cost in costs),
         kv_bytes=math.fsum(cost.kv_bytes for cost in costs),
         buffer_bytes=math.fsum(cost.buffer_bytes for cost in costs),
+        wire_bytes=math.fsum(cost.wire_bytes for cost in costs),
     )
 
 
 def program_costs(program: Program, step: StepShape, sizes: NumberBytes) -> list[Cost]:
     """The cost of each operator, in the program's order."""
-    meter = _Meter(program, step, sizes)
-    return [meter.cost(operator) for operator in program.operators]
+    meters = {share: _Meter(program, step.part(share), sizes) for share in {one.share for one in program.operators}}
+    return [meters[operator.share].cost(operator) for operator in program.operators]
 
 
 class _Meter:
-    """Looks up what the cost of an operator depends on."""
+    """Looks up what the cost of an operator depends on, in a step, or in a share of one."""
 
     def __init__(self, program: Program, step: StepShape, sizes: NumberBytes) -> None:
         self._buffers: Mapping[str, Buffer] = {buffer.name: buffer for buffer in program.buffers}
@@ -92,9 +103,9 @@ class _Meter:
         self._step = step
         self._sizes = sizes
         self._kv_columns = {
-            operator.layer: sum(self._buffers[name].num_columns for name in operator.inputs)
+            operator.layer: sum(self._buffers[name].num_columns for name in _keys_and_values(operator))
             for operator in program.operators
-            if operator.kind is Kind.WRITE_KV
+            if operator.kind in KV_WRITERS
         }
 
     def cost(self, operator: Operator) -> Cost:
@@ -110,12 +121,11 @@ class _Meter:
         )
 
     def linear(self, operator: Operator) -> Cost:
-        """Every row times the whole matrix, which is read once."""
-        matrix, *bias = operator.weights
+        """Every row times the whole matrix, which is read once, and what is done to each number of the product."""
         rows = self._rows(operator.outputs[0])
         num_written = self._numbers(operator.outputs)
         return Cost(
-            flops=2.0 * rows * math.prod(self._weights[matrix].shape) + (num_written if bias else 0),
+            flops=2.0 * rows * self._weights[operator.weights[0]].num_numbers + _AFTER[operator.kind] * num_written,
             weight_bytes=self._weight_numbers(operator) * self._sizes.weight,
             buffer_bytes=(self._numbers(operator.inputs) + num_written) * self._sizes.buffer,
         )
@@ -133,6 +143,15 @@ class _Meter:
         """Copies keys and values from buffers to blocks."""
         num_written = self._numbers(operator.inputs)
         return Cost(kv_bytes=num_written * self._sizes.kv, buffer_bytes=num_written * self._sizes.buffer)
+
+    def rope_write_kv(self, operator: Operator) -> Cost:
+        """Queries and keys are turned in place, then keys and values copied from where they are by then."""
+        turned = self._numbers(operator.outputs)
+        return Cost(
+            flops=_FLOPS_PER_NUMBER[Kind.ROPE] * turned,
+            kv_bytes=self._numbers(_keys_and_values(operator)) * self._sizes.kv,
+            buffer_bytes=(self._numbers(operator.inputs) + turned) * self._sizes.buffer,
+        )
 
     def attention(self, operator: Operator) -> Cost:
         """For each attended token and head, a product with its key and one with its value; the softmax is left out."""
@@ -163,6 +182,27 @@ class _Meter:
             buffer_bytes=(self._numbers(operator.inputs) + self._numbers(operator.outputs)) * self._sizes.buffer,
         )
 
+    def all_reduce(self, operator: Operator) -> Cost:
+        """In a ring of n: n - 1 parts are sent to be summed, and n - 1 sums (Patarasuk, Yuan, JPDC'09)."""
+        world = int(operator.attributes["world"])
+        num_bytes = self._numbers(operator.outputs) * self._sizes.buffer
+        return Cost(
+            flops=self._numbers(operator.outputs) * (world - 1) / world,
+            buffer_bytes=2 * num_bytes,
+            wire_bytes=2 * num_bytes * (world - 1) / world,
+        )
+
+    def all_gather(self, operator: Operator) -> Cost:
+        """In a ring of n, each device sends its own part and passes on n - 2 others."""
+        world = int(operator.attributes["world"])
+        sent = self._numbers(operator.inputs) * (world - 1) * self._sizes.buffer
+        read_and_written = self._numbers(operator.inputs) + self._numbers(operator.outputs)
+        return Cost(buffer_bytes=read_and_written * self._sizes.buffer, wire_bytes=sent)
+
+    def poll(self, _operator: Operator) -> Cost:
+        """One load, when nothing waits."""
+        return Cost()
+
     def _rows(self, buffer: str) -> int:
         return self._step.num_rows if self._buffers[buffer].rows is Rows.TOKENS else self._step.num_draws
 
@@ -171,16 +211,31 @@ class _Meter:
         return sum(self._rows(name) * self._buffers[name].num_columns for name in known)
 
     def _weight_numbers(self, operator: Operator) -> int:
-        return sum(math.prod(self._weights[name].shape) for name in operator.weights)
+        return sum(self._weights[name].num_numbers for name in operator.weights)
 
+
+def _keys_and_values(operator: Operator) -> tuple[str, ...]:
+    """Of an operator that writes them."""
+    return operator.inputs if operator.kind is Kind.WRITE_KV else operator.inputs[1:3]
+
+
+_AFTER: Mapping[Kind, float] = {
+    Kind.LINEAR: 0,
+    Kind.LINEAR_BIAS: 1,
+    Kind.LINEAR_ADD: 1,
+    Kind.GATED_LINEAR: _FLOPS_PER_NUMBER[Kind.SILU_MUL],
+}
+"""What products do for each number that they write, besides their sums."""
 
 _SPECIAL: Mapping[Kind, Callable[[_Meter, Operator], Cost]] = {
+    **dict.fromkeys(PRODUCTS, _Meter.linear),
+    **dict.fromkeys(ATTENTIONS, _Meter.attention),
     Kind.EMBEDDING: _Meter.embedding,
-    Kind.LINEAR: _Meter.linear,
-    Kind.LINEAR_BIAS: _Meter.linear,
     Kind.WRITE_KV: _Meter.write_kv,
-    Kind.PAGED_ATTENTION: _Meter.attention,
-    Kind.WINDOW_ATTENTION: _Meter.attention,
+    Kind.ROPE_WRITE_KV: _Meter.rope_write_kv,
     Kind.EXPERTS: _Meter.experts,
+    Kind.ALL_REDUCE: _Meter.all_reduce,
+    Kind.ALL_GATHER: _Meter.all_gather,
+    Kind.POLL: _Meter.poll,
     Kind.SELECT_DRAWS: _Meter.select,
 }

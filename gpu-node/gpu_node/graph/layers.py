@@ -68,8 +68,7 @@ def _shape(section: Section) -> list[object]:
     if section.layer is None:
         return [section]
     return [
-        (operator.kind, operator.inputs, operator.outputs, dict(operator.attributes), short_weights(operator))
-        for operator in section.operators
+        dataclasses.replace(operator, layer=None, weights=short_weights(operator)) for operator in section.operators
     ]
 
 

@@ -9,6 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from gpu_node.graph.coverage import Box, Coverage, box
+from gpu_node.graph.share import WHOLE, Share
+from gpu_node.graph.weight import Weight
+
 TOKEN_IDS = "token_ids"  # noqa: S105 (a token of text, no secret)
 """Buffer that exists before the first operator: the token id of each row."""
 
@@ -44,10 +48,13 @@ class Kind(StrEnum):
     LAYER_NORM = "layer_norm"
     LINEAR = "linear"
     LINEAR_BIAS = "linear_bias"
+    LINEAR_ADD = "linear_add"
+    GATED_LINEAR = "gated_linear"
     ROPE_ANGLES = "rope_angles"
     SCALED_ROPE_ANGLES = "scaled_rope_angles"
     ROPE = "rope"
     WRITE_KV = "write_kv"
+    ROPE_WRITE_KV = "rope_write_kv"
     PAGED_ATTENTION = "paged_attention"
     WINDOW_ATTENTION = "window_attention"
     SILU_MUL = "silu_mul"
@@ -56,39 +63,60 @@ class Kind(StrEnum):
     ROUTE = "route"
     EXPERTS = "experts"
     ADD = "add"
+    ADD_BIAS = "add_bias"
     SELECT_DRAWS = "select_draws"
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    POLL = "poll"
+
+
+PRODUCTS = frozenset({Kind.LINEAR, Kind.LINEAR_BIAS, Kind.LINEAR_ADD, Kind.GATED_LINEAR})
+"""Kinds whose first input is multiplied with their first weight."""
+
+ATTENTIONS = frozenset({Kind.PAGED_ATTENTION, Kind.WINDOW_ATTENTION})
+"""Kinds that read a layer's KV blocks."""
+
+KV_WRITERS = frozenset({Kind.WRITE_KV, Kind.ROPE_WRITE_KV})
+"""Kinds that write a layer's KV blocks."""
+
+_CLASSES: Mapping[Kind, OperatorClass] = {
+    **dict.fromkeys(PRODUCTS | {Kind.EXPERTS}, OperatorClass.COMPUTE),
+    **dict.fromkeys((Kind.ALL_REDUCE, Kind.ALL_GATHER), OperatorClass.NETWORK),
+}
+"""Kinds that are not here are bound by memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Rows of ``num_columns`` numbers."""
+    """Rows of ``num_columns`` numbers: memory of its own, or some columns of another buffer."""
 
     name: str
     num_columns: int
     rows: Rows = Rows.TOKENS
-
-
-@dataclass(frozen=True, slots=True)
-class Weight:
-    """A parameter by its canonical name; linear weights are [outputs, inputs]."""
-
-    name: str
-    shape: tuple[int, ...]
+    view_of: str | None = None
+    """The buffer that it is a part of, which is no view itself."""
+    first_column: int = 0
+    """Where it begins there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operation: reads ``inputs`` and ``weights``, writes ``outputs``."""
+    """One operation: reads ``inputs`` and ``weights``, writes ``outputs``, in the rows of its share of the batch."""
 
     kind: Kind
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     weights: tuple[str, ...] = ()
-    operator_class: OperatorClass = OperatorClass.MEMORY
     layer: int | None = None
     """Whose KV blocks it reads or writes; None if it touches none."""
     attributes: Mapping[str, int | float] = field(default_factory=dict, hash=False)
     """Numbers that the operation needs beside its tensors, such as ``epsilon`` or ``theta``."""
+    share: Share = WHOLE
+
+    @property
+    def operator_class(self) -> OperatorClass:
+        """The resource that its kind is bound by, as a rule."""
+        return _CLASSES.get(self.kind, OperatorClass.MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +129,69 @@ class Program:
     result: str
 
     def check(self) -> None:
-        """Assert that names are unique and known, and that every buffer is written before it is read."""
+        """Assert that the program can be run.
+
+        Names are unique, known and used; views and pieces lie inside of what they are cut from; every column of every
+        share of the batch is written before it is read, KV blocks included.
+        """
+        self._check_names()
+        self._check_views()
+        for weight in self.weights:
+            weight.check()
+        self._check_order()
+
+    def _check_names(self) -> None:
         buffers = {buffer.name for buffer in self.buffers}
         weights = {weight.name for weight in self.weights}
         assert len(buffers) == len(self.buffers), "a buffer is declared once"
         assert len(weights) == len(self.weights), "a weight is declared once"
-        written = {TOKEN_IDS, POSITIONS}
+        assert not buffers & {TOKEN_IDS, POSITIONS}, "the step's own buffers are not declared"
+        known = buffers | {TOKEN_IDS, POSITIONS}
         used: set[str] = set()
         for operator in self.operators:
-            assert written.issuperset(operator.inputs), f"{operator} reads what is not written yet"
+            assert known.issuperset(operator.inputs), f"{operator} reads an unknown buffer"
             assert buffers.issuperset(operator.outputs), f"{operator} writes an unknown buffer"
             assert weights.issuperset(operator.weights), f"{operator} uses an unknown weight"
-            written.update(operator.outputs)
+            assert 0 <= operator.share.index < operator.share.count, f"{operator} covers no part of a batch"
             used.update(operator.weights)
         assert used == weights, "every weight is used"
-        assert self.result in written, "the result is written"
+
+    def _check_views(self) -> None:
+        buffers = {buffer.name: buffer for buffer in self.buffers}
+        for buffer in self.buffers:
+            assert buffer.num_columns > 0, f"{buffer.name} has columns"
+            if buffer.view_of is None:
+                assert buffer.first_column == 0, f"{buffer.name} is no view and begins at its beginning"
+                continue
+            assert buffer.view_of in buffers, f"{buffer.name} is a view of an unknown buffer"
+            whole = buffers[buffer.view_of]
+            assert whole.view_of is None, f"{buffer.name} is a view of a view"
+            assert whole.rows is buffer.rows, f"{buffer.name} has other rows than what it is a view of"
+            end = buffer.first_column + buffer.num_columns
+            assert 0 <= buffer.first_column < end <= whole.num_columns, f"{buffer.name} lies outside of {whole.name}"
+
+    def _check_order(self) -> None:
+        buffers = {buffer.name: buffer for buffer in self.buffers}
+        written: dict[str | int, Coverage] = {}  # by buffer, and by layer for KV blocks
+
+        def boxed(name: str, share: Share) -> tuple[str, Box]:
+            buffer = buffers[name]
+            return buffer.view_of or name, box(buffer.first_column, buffer.num_columns, share)
+
+        for operator in self.operators:
+            reads: list[tuple[str | int, Box]] = [
+                boxed(name, operator.share) for name in operator.inputs if name in buffers
+            ]
+            writes: list[tuple[str | int, Box]] = [boxed(name, operator.share) for name in operator.outputs]
+            if operator.kind in ATTENTIONS | KV_WRITERS:
+                assert operator.layer is not None, f"{operator} has a layer"
+                kv = (operator.layer, box(0, 1, operator.share))
+                (reads if operator.kind in ATTENTIONS else writes).append(kv)
+            for place, wanted in reads:
+                assert place in written, f"{operator} reads what is not written yet"
+                assert written[place].covers(wanted), f"{operator} reads what is not written yet"
+            for place, given in writes:
+                written.setdefault(place, Coverage()).add(given)
+        whole, all_of_it = boxed(self.result, WHOLE)
+        assert whole in written, "the result is written"
+        assert written[whole].covers(all_of_it), "the result is written"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpu_node.graph.share import Share, sequences_of
+
 
 @dataclass(frozen=True, slots=True)
 class SequencePart:
@@ -37,6 +39,12 @@ class StepShape:
     def num_rows(self) -> int:
         """Rows of the batch."""
         return sum(part.num_rows for part in self.parts)
+
+    def part(self, share: Share) -> StepShape:
+        """What ``share`` covers; of the draws, whose sequences are not known here, an even part."""
+        sequences = sequences_of([part.num_rows for part in self.parts], share)
+        before = [self.num_draws * index // share.count for index in (share.index, share.index + 1)]
+        return StepShape(self.parts[sequences.start : sequences.stop], before[1] - before[0])
 
     def num_attended(self, window: int | None = None) -> int:
         """Pairs of a row and a token that it attends to, all sequences together."""

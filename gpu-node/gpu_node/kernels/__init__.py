@@ -38,6 +38,28 @@ def linear_bias(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> to
     return reference.linear_bias(x, weight, bias)
 
 
+def add_bias(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """``bias`` [columns] added to every row of ``x`` [rows, columns] → the same shape as x."""
+    _require_float(x, 2)
+    _require_float(bias, 1)
+    _require(x.shape[1:] == bias.shape, "add_bias: one bias for each column")
+    return x + bias
+
+
+def linear_add(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """`linear` plus ``residual`` [rows, outputs] → [rows, outputs]."""
+    _require_float(residual, 2)
+    _require(residual.shape == (len(x), len(weight)), "linear_add: the residual has the shape of the product")
+    return residual + linear(x, weight)
+
+
+def gated_linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """``silu_mul`` of the two halves of a product; ``weight`` [2 * outputs, inputs], gates first → [rows, outputs]."""
+    _require(len(weight) % 2 == 0, "gated_linear: the weight has two halves")
+    gate, up = linear(x, weight).chunk(2, dim=1)
+    return silu_mul(gate, up)
+
+
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
     """Each row of ``x`` [rows, columns] divided by its root mean square, times ``weight`` [columns]."""
     _require_float(x, 2)
@@ -93,6 +115,15 @@ def write_kv(k: torch.Tensor, v: torch.Tensor, cache: torch.Tensor, batch: Paged
     columns = cache.shape[-2] * cache.shape[-1]
     _require(k.shape == v.shape == (len(batch.positions), columns), "write_kv: k and v are [rows, kv_heads * head_dim]")
     reference.write_kv(k, v, cache, batch)
+
+
+def rope_write_kv(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, angles: torch.Tensor, cache: torch.Tensor, batch: PagedBatch
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`rope` of q and of k, and `write_kv` of the turned k and of v → the turned q and k."""
+    turned = rope(k, angles)
+    write_kv(turned, v, cache, batch)
+    return rope(q, angles), turned
 
 
 def paged_attention(q: torch.Tensor, cache: torch.Tensor, batch: PagedBatch) -> torch.Tensor:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
-from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_uint64, c_void_p
+from collections.abc import Callable, Sequence
+from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_uint64, c_void_p
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import TracebackType
@@ -62,6 +62,16 @@ class View(Structure):
     """Some columns of a buffer."""
 
     _fields_ = (("buffer", c_int32), ("first_column", c_int32), ("num_columns", c_int32))
+
+
+class Share(Structure):
+    """Part ``index`` of ``count`` of a step's batch; see `gpu_node.graph.share`."""
+
+    _fields_ = (("index", c_int32), ("count", c_int32))
+
+
+WHOLE = Share(0, 1)
+_Serve = CFUNCTYPE(None, c_void_p)
 
 
 class Limits(Structure):
@@ -189,7 +199,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rope": (c_int32, [c_void_p, View, c_int32]),
     "write_kv": (c_int32, [c_void_p, View, View, c_int32]),
     "rope_write_kv": (c_int32, [c_void_p, View, View, View, c_int32, c_int32]),
-    "attention": (c_int32, [c_void_p, View, c_int32, c_int32, View]),
+    "attention": (c_int32, [c_void_p, View, c_int32, c_int32, Share, View]),
     "layer_norm": (c_int32, [c_void_p, View, c_int32, c_int32, c_float, View]),
     "head_norm": (c_int32, [c_void_p, View, c_int32, c_float]),
     "add_bias": (c_int32, [c_void_p, View, c_int32]),
@@ -197,6 +207,9 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gelu": (c_int32, [c_void_p, View, View]),
     "silu_mul": (c_int32, [c_void_p, View, View, View]),
     "add": (c_int32, [c_void_p, View, View, View]),
+    "route": (c_int32, [c_void_p, View, c_int32, View]),
+    "experts": (c_int32, [c_void_p, View, View, c_int32, c_void_p, c_void_p, c_int32, View]),
+    "poll": (c_int32, [c_void_p]),
     "select_draws": (c_int32, [c_void_p, View, View]),
     "draw": (c_int32, [c_void_p, View]),
     "submit": (c_uint64, [c_void_p, c_void_p, POINTER(_StepInput)]),
@@ -204,6 +217,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "wait": (None, [c_void_p, c_uint64]),
     "step_times": (c_int32, [c_void_p, c_uint64, c_void_p]),
     "drain": (None, [c_void_p]),
+    "set_poll": (None, [c_void_p, _Serve, c_void_p, c_void_p]),
 }
 
 
@@ -285,9 +299,16 @@ class CpuProgram:
         values = values.to(torch.float32).contiguous()
         return self._made(self._library.treadle_add_constant(self.handle, values.data_ptr(), values.numel()))
 
-    def add(self, operator: str, *arguments: View | int | float) -> None:
+    def add(self, operator: str, *arguments: View | Share | int | float) -> None:
         """Append an operator, by its name in the C interface."""
         self._made(getattr(self._library, f"treadle_{operator}")(self.handle, *arguments))
+
+    def add_experts(
+        self, x: View, routing: View, gates_up: Sequence[int], downs: Sequence[int], num_chosen: int, out: View
+    ) -> None:
+        """Append a mixture of experts, with the weights of each (gate and up packed in ``halves``)."""
+        first, second = (np.array(weights, dtype=np.int32) for weights in (gates_up, downs))
+        self.add("experts", x, routing, len(first), first.ctypes.data, second.ctypes.data, num_chosen, out)
 
     def buffer_values(self, view: View, rows: Rows) -> torch.Tensor:
         """A buffer as it lies in memory, float32 [largest number of rows, columns]; for tests and traces."""
@@ -310,6 +331,7 @@ class CpuDevice:
     def __init__(self, num_threads: int, cpus: Sequence[int] = ()) -> None:
         """``cpus``: where thread 0, 1, … stay; empty leaves it to the system."""
         self._library = library()
+        self._poll: tuple[object, c_uint64] | None = None
         numbers = np.array(cpus, dtype=np.int32)
         self._handle = self._library.treadle_device_new(num_threads, numbers.ctypes.data, len(numbers))
         if not self._handle:
@@ -374,6 +396,21 @@ class CpuDevice:
         if not self._library.treadle_step_times(self._handle, event, times.ctypes.data):
             raise _failed()
         return float(times[0]), float(times[1])
+
+    def set_poll(self, serve: Callable[[], None], num_asked: c_uint64) -> None:
+        """Call ``serve`` between two operators, the first of them polled, when ``num_asked`` has changed.
+
+        Whoever wants something done adds to ``num_asked``. ``serve`` runs in a thread of the device, which all others
+        wait for, and must not raise. Waits until the queue is empty.
+        """
+        hook = _Serve(lambda _context: serve())
+        self._library.treadle_set_poll(self._handle, hook, None, ctypes.addressof(num_asked))
+        self._poll = (hook, num_asked)  # the device keeps their addresses
+
+    def clear_poll(self) -> None:
+        """Nothing is looked for any more. Waits until the queue is empty."""
+        self._library.treadle_set_poll(self._handle, _Serve(), None, None)
+        self._poll = None
 
     def drain(self) -> None:
         """Sleep until everything submitted is done."""

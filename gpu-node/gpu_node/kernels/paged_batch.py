@@ -47,6 +47,12 @@ class PagedBatch:
     """int64 [rows]: its slot there."""
     groups: tuple[AttentionGroup, ...]
     block_size: int
+    sequences: tuple[PagedSequence, ...]
+
+    @property
+    def num_rows(self) -> list[int]:
+        """Of each sequence."""
+        return [sequence.num_rows for sequence in self.sequences]
 
 
 def paged_batch(sequences: Sequence[PagedSequence], block_size: int) -> PagedBatch:
@@ -75,6 +81,7 @@ def paged_batch(sequences: Sequence[PagedSequence], block_size: int) -> PagedBat
             for members in _parts(likes, block_size)
         ),
         block_size=block_size,
+        sequences=tuple(sequences),
     )
 
 

@@ -30,7 +30,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Ten
 
 def head_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
     """`rms_norm` over the columns of one head (Dehghani et al., ICML'23, "query/key normalization")."""
-    return rms_norm(x.view(len(x), -1, len(weight)), weight, epsilon).view_as(x)
+    return rms_norm(x.view(len(x), x.shape[1] // len(weight), len(weight)), weight, epsilon).view_as(x)
 
 
 def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, epsilon: float) -> torch.Tensor:
@@ -62,7 +62,7 @@ def rope(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     """Turn the pairs (i, i + head_dim / 2) of every head."""
     half = angles.shape[1] // 2
     cosine, sine = angles[:, None, :half], angles[:, None, half:]
-    first, second = x.view(len(x), -1, 2, half).unbind(dim=2)
+    first, second = x.view(len(x), x.shape[1] // (2 * half), 2, half).unbind(dim=2)
     turned = torch.stack((first * cosine - second * sine, second * cosine + first * sine), dim=2)
     return turned.view_as(x)
 

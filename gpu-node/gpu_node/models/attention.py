@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpu_node.graph.program import Kind, Weight
+from gpu_node.graph.program import Kind
+from gpu_node.graph.weight import Weight
 from gpu_node.models.builder import ProgramBuilder
 
 
@@ -29,10 +30,10 @@ def attention(
         if rotary:
             build.add(Kind.ROPE, (name, "angles"), name)
     build.add(Kind.WRITE_KV, ("k", "v"), layer=layer)
-    window = config.window(layer)
+    window, head_dim = config.window(layer), config.head_dim
     if window is None:
-        build.add(Kind.PAGED_ATTENTION, ("q",), "attended", layer=layer)
+        build.add(Kind.PAGED_ATTENTION, ("q",), "attended", layer=layer, head_dim=head_dim)
     else:
-        build.add(Kind.WINDOW_ATTENTION, ("q",), "attended", layer=layer, window=window)
+        build.add(Kind.WINDOW_ATTENTION, ("q",), "attended", layer=layer, head_dim=head_dim, window=window)
     build.linear("attended", "branch", prefix + "o", config.hidden_size, bias=output_bias)
     build.add(Kind.ADD, ("hidden", "branch"), "hidden")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpu_node.graph.program import POSITIONS, TOKEN_IDS, Buffer, Kind, Operator, OperatorClass, Program, Rows, Weight
+from gpu_node.graph.program import POSITIONS, TOKEN_IDS, Buffer, Kind, Operator, Program, Rows
+from gpu_node.graph.weight import Weight
 from gpu_node.models.config import ModelConfig
-
-_COMPUTE_KINDS = frozenset({Kind.LINEAR, Kind.LINEAR_BIAS, Kind.EXPERTS})
 
 
 class ProgramBuilder:
@@ -41,10 +40,9 @@ class ProgramBuilder:
             assert self._buffers.setdefault(output, buffer) == buffer, f"{output} changes its shape"
         for weight in weights:
             assert self._weights.setdefault(weight.name, weight) == weight, f"{weight.name} changes its shape"
-        operator_class = OperatorClass.COMPUTE if kind in _COMPUTE_KINDS else OperatorClass.MEMORY
         names = tuple(weight.name for weight in weights)
         outputs = () if output is None else (output,)
-        self._operators.append(Operator(kind, tuple(inputs), outputs, names, operator_class, layer, attributes))
+        self._operators.append(Operator(kind, tuple(inputs), outputs, names, layer, attributes))
 
     def linear(self, source: str, target: str, weight: str, columns: int, *, bias: bool = False) -> None:
         """``target`` = ``source`` times a weight [columns, columns of source] transposed, plus ``weight``_bias."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpu_node.graph.program import Kind, Weight
+from gpu_node.graph.program import Kind
+from gpu_node.graph.weight import Weight
 from gpu_node.models.builder import ProgramBuilder
 
 

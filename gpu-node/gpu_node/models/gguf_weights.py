@@ -1,7 +1,8 @@
-"""Weights of a GGUF file as float32 tensors under canonical names, checked against what the program wants."""
+"""Tensors of a GGUF file as float32 under canonical names, checked against what is wanted."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,9 @@ import torch
 from gguf import GGUFReader
 from gguf.quants import dequantize
 
-from gpu_node.graph.program import Program
 from gpu_node.models.config import Family, ModelConfig
 from gpu_node.models.gguf_config import ROPE_FACTORS_TENSOR
 from gpu_node.models.names import first_of
-from gpu_node.models.rotary import ROPE_FACTORS
 from shared.model_file import ModelFileError
 
 _FILE_NAMES = {"embedding": "token_embd", "norm": "output_norm", "lm_head": "output"}
@@ -42,26 +41,26 @@ def file_name(weight: str) -> str:
     return f"blk.{layer}.{_LAYER_FILE_NAMES[name.removesuffix('_bias')]}.{kind}"
 
 
-def load_weights(reader: GGUFReader, path: Path, config: ModelConfig, program: Program) -> dict[str, torch.Tensor]:
-    """Read all weights of ``program`` that the file holds, in memory of our own, not mapped.
+def read_tensors(
+    reader: GGUFReader, path: Path, config: ModelConfig, stored: Mapping[str, tuple[int, ...]]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors ``stored`` (shapes by canonical name), one after another, each as float32.
 
     `ModelFileError` names file and tensor when one is missing, not wanted, of another shape, or not readable.
     """
     tensors = {tensor.name: tensor for tensor in reader.tensors if tensor.name != ROPE_FACTORS_TENSOR}
-    wanted = {file_name(weight.name): weight for weight in program.weights if weight.name != ROPE_FACTORS}
+    wanted = {file_name(name): name for name in stored}
     missing, extra = sorted(wanted.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
     if missing or extra:
         raise ModelFileError(f"{path}: missing tensors: {first_of(missing)}; tensors not known: {first_of(extra)}")
-    weights = {}
-    for name, weight in wanted.items():
+    for name, canonical in wanted.items():
         shape = tuple(int(size) for size in reversed(tensors[name].shape))  # GGUF: fastest dimension first
-        if shape != weight.shape:
-            raise ModelFileError(f"{path}: tensor {name} has shape {shape}, expected {weight.shape}")
+        if shape != stored[canonical]:
+            raise ModelFileError(f"{path}: tensor {name} has shape {shape}, expected {stored[canonical]}")
         values = _read(tensors[name], path).reshape(shape)
         if config.family is Family.LLAMA and name.endswith(("attn_q.weight", "attn_k.weight")):
             values = _halves_from_pairs(values, config.head_dim)
-        weights[weight.name] = torch.from_numpy(values)
-    return weights
+        yield canonical, torch.from_numpy(values)
 
 
 def _read(tensor: Any, path: Path) -> np.ndarray[Any, np.dtype[np.float32]]:

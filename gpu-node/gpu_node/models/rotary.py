@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpu_node.graph.program import POSITIONS, Kind, Program, Rows, Weight
+from gpu_node.graph.program import POSITIONS, Kind, Program, Rows
+from gpu_node.graph.weight import Weight
 from gpu_node.models.attention import attention
 from gpu_node.models.builder import ProgramBuilder
 from gpu_node.models.config import ModelConfig

@@ -1,7 +1,8 @@
-"""Weights of a directory in Hugging Face layout as float32 tensors, checked against what the program wants."""
+"""Tensors of a directory in Hugging Face layout under canonical names, checked against what is wanted."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from gpu_node.graph.program import Program
 from gpu_node.models.config import ModelConfig
 from gpu_node.models.hf_names import Stored, is_superfluous, prefix, stored
 from gpu_node.models.names import first_of
-from gpu_node.models.rotary import ROPE_FACTORS
 from gpu_node.models.safetensors_files import weight_files
 from shared.model_file import ModelFileError, sha256_of
 
@@ -30,7 +29,7 @@ class _Tensor:
     path: Path
 
     def read(self, shape: tuple[int, ...]) -> torch.Tensor:
-        """Its values as float32 [shape], in memory of our own: the file is mapped, and may be replaced."""
+        """Its values [shape] as they lie in the mapped file, of any floating type."""
         part = self.file.get_slice(self.name)
         if tuple(part.get_shape()) != shape:
             raise ModelFileError(
@@ -41,15 +40,18 @@ class _Tensor:
                 f"{self.path}: tensor {self.name} is of type {part.get_dtype()}; supported are {', '.join(_FLOATS)}"
             )
         values: torch.Tensor = self.file.get_tensor(self.name)
-        return values.to(torch.float32, copy=True)
+        return values
 
 
-def load_weights(directory: Path, config: ModelConfig, program: Program) -> dict[str, torch.Tensor]:
-    """Read all weights of ``program`` that the files hold.
+def read_tensors(
+    directory: Path, config: ModelConfig, stored_shapes: Mapping[str, tuple[int, ...]]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors ``stored_shapes`` (by canonical name), one after another: views of the mapped files, of any float.
 
+    Whoever takes one copies what it wants of it before the next: pages that nobody reads are never in memory.
     `ModelFileError` names file and tensor when one is missing, not wanted, of another shape, or not readable.
     """
-    wanted = {weight: stored(weight.name, config) for weight in program.weights if weight.name != ROPE_FACTORS}
+    wanted = {name: stored(name, config) for name in stored_shapes}
     with ExitStack() as open_files:
         tensors = _tensors(weight_files(directory), prefix(config.family), open_files)
         names = {name for place in wanted.values() for name in place.names}
@@ -59,22 +61,19 @@ def load_weights(directory: Path, config: ModelConfig, program: Program) -> dict
         if missing or extra:
             text = f"missing tensors: {first_of(missing)}; tensors not known: {first_of(extra)}"
             raise ModelFileError(f"{directory}: {text}")
-        return {
-            weight.name: _take(place, [tensors[name].read(place.shape(weight.shape)) for name in place.names])
-            for weight, place in wanted.items()
-        }
+        for name, place in wanted.items():
+            shape = place.shape(stored_shapes[name])
+            yield name, _take(place, [tensors[part].read(shape) for part in place.names])
 
 
 def _take(place: Stored, tensors: list[torch.Tensor]) -> torch.Tensor:
-    """The weight that ``place`` says lies in ``tensors``, contiguous."""
+    """The weight that ``place`` says lies in ``tensors``."""
     if place.stacked:
         return torch.stack(tensors)
     values = tensors[0].T if place.transposed else tensors[0]
     if place.num_parts > 1:
-        values = values.chunk(place.num_parts)[place.part].clone(memory_format=torch.contiguous_format)
-    if place.num_skipped_rows:
-        values = values[place.num_skipped_rows :].clone()
-    return values.contiguous()
+        values = values.chunk(place.num_parts)[place.part]
+    return values[place.num_skipped_rows :]
 
 
 def _tensors(paths: list[Path], prefix: str, open_files: ExitStack) -> dict[str, _Tensor]:

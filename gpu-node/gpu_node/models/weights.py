@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from gpu_node.graph.program import Program
+from gpu_node.graph.weight import Piece
 from gpu_node.models import gguf_weights, safetensors_weights
 from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.rotary import ROPE_FACTORS
 
 
 def load_weights(checkpoint: Checkpoint, program: Program) -> dict[str, torch.Tensor]:
-    """All weights of ``program`` by their canonical names.
+    """All weights of ``program`` by name. Of each tensor of the file, only the pieces that are used are kept.
 
     `ModelFileError` names file and tensor when one is missing, not wanted, of another shape, or not readable.
     """
+    weights = {weight.name: torch.empty(weight.shape) for weight in program.weights}
+    places = _places(program, weights)
     path, config = checkpoint.path, checkpoint.config
+    stored = {name: pieces[0][0].stored_shape for name, pieces in places.items() if name != ROPE_FACTORS}
     if checkpoint.gguf is None:
-        weights = safetensors_weights.load_weights(path, config, program)
+        tensors = safetensors_weights.read_tensors(path, config, stored)
     else:
-        weights = gguf_weights.load_weights(checkpoint.gguf, path, config, program)
-    if config.rope is not None and config.rope.factors:
-        weights[ROPE_FACTORS] = torch.tensor(config.rope.factors, dtype=torch.float32)
+        tensors = gguf_weights.read_tensors(checkpoint.gguf, path, config, stored)
+    for name, values in tensors:
+        _fill(places[name], values)
+    if ROPE_FACTORS in places:
+        assert config.rope is not None
+        _fill(places[ROPE_FACTORS], torch.tensor(config.rope.factors, dtype=torch.float32))
     return weights
+
+
+def _places(program: Program, weights: Mapping[str, torch.Tensor]) -> dict[str, list[tuple[Piece, torch.Tensor]]]:
+    """By stored tensor, the pieces that are wanted of it, and where each goes."""
+    places: dict[str, list[tuple[Piece, torch.Tensor]]] = {}
+    for weight in program.weights:
+        first = 0
+        for piece in weight.sources:
+            num_rows = piece.shape[0]
+            places.setdefault(piece.tensor, []).append((piece, weights[weight.name][first : first + num_rows]))
+            first += num_rows
+    return places
+
+
+def _fill(places: list[tuple[Piece, torch.Tensor]], values: torch.Tensor) -> None:
+    for piece, place in places:
+        place.copy_(values[tuple(slice(*bounds) for bounds in piece.ranges)])

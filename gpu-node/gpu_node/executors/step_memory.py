@@ -1,0 +1,71 @@
+"""The buffers of one step in plain torch: whole ones, views of their columns, and shares of their rows."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import torch
+
+from gpu_node.graph.program import POSITIONS, TOKEN_IDS, Buffer, Program, Rows
+from gpu_node.graph.share import Share, sequences_of
+from gpu_node.kernels.paged_batch import PagedBatch, paged_batch
+
+
+class StepMemory:
+    """Values of buffers; what has not been written is NaN."""
+
+    def __init__(self, program: Program, token_ids: torch.Tensor, batch: PagedBatch, draw_rows: torch.Tensor) -> None:
+        """``token_ids`` int64 [rows]; ``draw_rows`` int64 [draws], in ascending order."""
+        self._buffers = {buffer.name: buffer for buffer in program.buffers}
+        self._values = {TOKEN_IDS: token_ids, POSITIONS: batch.positions}
+        self._batch = batch
+        self._draw_rows = draw_rows
+        self._batches: dict[Share, PagedBatch] = {}
+
+    def read(self, name: str, share: Share) -> torch.Tensor:
+        """The columns of a buffer, in the rows of a share."""
+        buffer = self._buffers.get(name)
+        if buffer is None:  # the step's own
+            return self._values[name][self._rows(Rows.TOKENS, share)]
+        return self._columns(buffer)[self._rows(buffer.rows, share)]
+
+    def write(self, name: str, share: Share, values: torch.Tensor) -> None:
+        """Put ``values`` into the columns of a buffer, in the rows of a share."""
+        buffer = self._buffers[name]
+        if buffer.view_of is None and share.is_whole:
+            self._values[name] = values
+        else:
+            self._columns(buffer)[self._rows(buffer.rows, share)] = values
+
+    def batch(self, share: Share) -> PagedBatch:
+        """Where the rows of a share lie."""
+        if share.is_whole:
+            return self._batch
+        if share not in self._batches:
+            sequences = sequences_of(self._batch.num_rows, share)
+            part = self._batch.sequences[sequences.start : sequences.stop]
+            self._batches[share] = paged_batch(part, self._batch.block_size)
+        return self._batches[share]
+
+    def draw_rows(self, share: Share) -> torch.Tensor:
+        """The rows that draw a token, counted from the share's first row: int64 [draws]."""
+        drawn: torch.Tensor = self._draw_rows[self._rows(Rows.DRAWS, share)]
+        return drawn - int(self._rows(Rows.TOKENS, share).start)
+
+    def _columns(self, buffer: Buffer) -> torch.Tensor:
+        whole = self._buffers[buffer.view_of] if buffer.view_of else buffer
+        if whole.name not in self._values:
+            num_rows = len(self._batch.positions) if whole.rows is Rows.TOKENS else len(self._draw_rows)
+            self._values[whole.name] = torch.full((num_rows, whole.num_columns), torch.nan)
+        return self._values[whole.name].narrow(1, buffer.first_column, buffer.num_columns)
+
+    def _rows(self, rows: Rows, share: Share) -> slice:
+        if share.is_whole:
+            return slice(0, len(self._batch.positions) if rows is Rows.TOKENS else len(self._draw_rows))
+        num_rows = self._batch.num_rows
+        sequences = sequences_of(num_rows, share)
+        cuts = [sum(num_rows[: sequences.start]), sum(num_rows[: sequences.stop])]
+        if rows is Rows.DRAWS:
+            draw_rows = self._draw_rows.tolist()
+            cuts = [bisect_left(draw_rows, cut) for cut in cuts]
+        return slice(*cuts)

@@ -1,0 +1,167 @@
+"""One model on several processes, each with some heads of every layer and of the same KV blocks.
+
+There is one engine and one block manager, in the process of the first device; the others get each step's plan.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import tempfile
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from gpu_node.engine.model import LoadedModel
+from gpu_node.engine.plan import StepPlan
+from gpu_node.executors.collectives import CollectiveError
+from gpu_node.executors.executor import ComputedStep
+from gpu_node.executors.gloo import GlooGroup
+from gpu_node.executors.rank_protocol import (
+    ComputeStep,
+    LoadShard,
+    RankGoneError,
+    ShardAnswer,
+    ToRank,
+    UnloadShard,
+    receive,
+    send,
+)
+from gpu_node.executors.reference import ReferenceExecutor
+from shared.config import EngineOptions, ModelSpec
+
+LOAD_TIMEOUT_S = 600.0
+"""For another device to read its part of a model."""
+
+STOP_TIMEOUT_S = 10.0
+"""For another device to end when its socket is closed; a step may be running."""
+
+
+EXIT_TIMEOUT_S = 1.0
+"""For a device that has closed its connections to be gone, so that its status can be told."""
+
+
+class RankError(RuntimeError):
+    """Another device of the group is gone or has failed: what this one holds is of no use any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """Another device."""
+
+    number: int
+    process: subprocess.Popen[bytes]
+    sock: socket.socket
+
+    def state(self) -> str:
+        """For people: whether it runs, and how it ended."""
+        status = self.process.poll()
+        return f"rank {self.number} (pid {self.process.pid}) " + (
+            "runs" if status is None else f"ended with status {status}"
+        )
+
+
+class TensorParallelExecutor:
+    """The first device of a group, and the processes of the others."""
+
+    device = "cpu"
+
+    def __init__(self, options: EngineOptions, world: int, num_threads: int) -> None:
+        """Start ``world`` - 1 processes of ``num_threads`` threads each. `RankError` if one does not come up."""
+        torch.set_num_threads(num_threads)
+        self._folder = tempfile.TemporaryDirectory(prefix="treadle-group-")
+        store = Path(self._folder.name, "store")
+        self._ranks = [_start(rank, world, store, num_threads, options) for rank in range(1, world)]
+        self._close = weakref.finalize(self, _close, self._ranks, self._folder)
+        try:
+            self._group = GlooGroup(0, world, store)
+        except CollectiveError as error:
+            self.close()
+            raise RankError(f"the group did not come up: {self._states()}") from error
+        self._own = ReferenceExecutor(options, group=self._group)
+
+    @property
+    def processes(self) -> list[subprocess.Popen[bytes]]:
+        """Of the other devices, in the order of ranks."""
+        return [rank.process for rank in self._ranks]
+
+    def close(self) -> None:
+        """End the other devices. Several calls are as good as one."""
+        if self._close.alive:
+            self._close()
+
+    def load_model(self, spec: ModelSpec) -> LoadedModel:
+        """Load this device's part, then those of the others.
+
+        Raises `ModelFileError` or `ModelTooLargeError` when this device cannot; then nothing has changed anywhere. What
+        only another device cannot load is a `RankError`, which ends the engine.
+        """
+        model = self._own.load_model(spec)
+        self._tell(LoadShard(spec.model_dump_json()))
+        for rank in self._ranks:
+            try:
+                answer = receive(rank.sock, ShardAnswer)
+            except (RankGoneError, TimeoutError) as error:
+                raise RankError(f"{rank.state()} while it loaded {spec.name!r}: {error}") from error
+            if answer.error:
+                raise RankError(f"rank {rank.number} cannot load its part of {spec.name!r}: {answer.error}")
+        return model
+
+    def unload_model(self, name: str) -> None:
+        """Free all devices' parts of a model."""
+        self._tell(UnloadShard(name))
+        self._own.unload_model(name)
+
+    def submit(self, plan: StepPlan) -> ComputedStep:
+        """Compute one step together. `RankError` when another device is gone."""
+        self._tell(ComputeStep(plan))
+        try:
+            return self._own.submit(plan)
+        except CollectiveError as error:
+            raise RankError(f"a step was not computed: {self._states()}") from error
+
+    def _tell(self, message: ToRank) -> None:
+        for rank in self._ranks:
+            try:
+                send(rank.sock, message)
+            except (RankGoneError, TimeoutError) as error:
+                raise RankError(f"{rank.state()}; it does not take a {type(message).__name__}") from error
+
+    def _states(self) -> str:
+        for rank in self._ranks:
+            _wait_briefly(rank.process)
+        return ", ".join(rank.state() for rank in self._ranks)
+
+
+def _start(rank: int, world: int, store: Path, num_threads: int, options: EngineOptions) -> _Rank:
+    ours, theirs = socket.socketpair()
+    ours.settimeout(LOAD_TIMEOUT_S)
+    with theirs:
+        command = [sys.executable, "-m", "gpu_node.executors.rank", "--fd", str(theirs.fileno())]
+        command += ["--rank", str(rank), "--world", str(world), "--store", str(store), "--threads", str(num_threads)]
+        command += ["--options", options.model_dump_json()]
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()])  # noqa: S603 (our own program)
+    return _Rank(rank, process, ours)
+
+
+def _wait_briefly(process: subprocess.Popen[bytes]) -> None:
+    """A process whose connections are closed is about to be gone."""
+    try:
+        process.wait(EXIT_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return
+
+
+def _close(ranks: list[_Rank], folder: tempfile.TemporaryDirectory[str]) -> None:
+    for rank in ranks:
+        rank.sock.close()
+    for rank in ranks:
+        try:
+            rank.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            rank.process.kill()
+            rank.process.wait()
+    folder.cleanup()

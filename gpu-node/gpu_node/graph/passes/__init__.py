@@ -1,0 +1,1 @@
+"""Passes: program → program, each pure and of use alone. What they share is `draft`."""

@@ -1,0 +1,47 @@
+"""Passes by name, as people write them: ``fuse,split=4,polls,tp=2``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.fuse import fuse
+from gpu_node.graph.passes.polls import insert_polls
+from gpu_node.graph.passes.split import even_plan, split_operators
+from gpu_node.graph.passes.tensor_parallel import tensor_parallel
+from gpu_node.graph.program import Program
+
+
+class UnknownPassError(ValueError):
+    """A pass that is not there, or a number that it cannot take; the text lists those there are."""
+
+
+def parse_passes(text: str) -> list[Pass]:
+    """The passes of a list with commas, in its order. `UnknownPassError`."""
+    return [_parse(item.strip()) for item in text.split(",") if item.strip()]
+
+
+def _parse(item: str) -> Pass:
+    name, equals, number = item.partition("=")
+    if name in _PLAIN and not equals:
+        return _PLAIN[name]
+    if name in _NUMBERED and number.isdecimal() and 1 <= int(number) <= MAX_NUMBER:
+        return _NUMBERED[name](int(number))
+    known = ", ".join([*_PLAIN, *(f"{numbered}=N" for numbered in _NUMBERED)])
+    raise UnknownPassError(f"{item!r} is no pass; there are {known}, with N from 1 to {MAX_NUMBER}")
+
+
+def _split(num_parts: int) -> Pass:
+    return lambda program: split_operators(program, even_plan(program, num_parts))
+
+
+def _first_rank(world: int) -> Pass:
+    """What the first of ``world`` devices runs."""
+    return partial(tensor_parallel, rank=0, world=world)
+
+
+MAX_NUMBER = 1024
+
+_PLAIN: Mapping[str, Callable[[Program], Program]] = {"fuse": fuse, "polls": insert_polls}
+_NUMBERED: Mapping[str, Callable[[int], Pass]] = {"split": _split, "tp": _first_rank}

@@ -1,0 +1,50 @@
+"""Which operators to cut, and into how many parts, so that offloaded attention waits little (Weaver, ATC'25, §4.2).
+
+A sender that offloads attention has K seconds of its own to do meanwhile, and its task takes N seconds of service on
+the device that runs this program. A task that arrives while an operator of T seconds runs waits for the rest of it;
+what is beyond K - N delays the sender. Over arrivals spread evenly in time the expected delay is
+
+    W = sum of max(T_i - (K - N), 0) ** 2 / (2 * sum of T_i)
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from gpu_node.graph.passes.split import SplitPlan, is_splittable
+from gpu_node.graph.program import Program
+
+MAX_PARTS = 64
+"""Of one operator; each part costs a barrier of its own."""
+
+
+def expected_delay_s(durations_s: Sequence[float], slack_s: float) -> float:
+    """W for operators of these durations; ``slack_s`` is K - N."""
+    whole_s = sum(durations_s)
+    return sum(max(one - slack_s, 0.0) ** 2 for one in durations_s) / (2 * whole_s) if whole_s else 0.0
+
+
+def plan_splits(program: Program, durations_s: Sequence[float], slack_s: float, most_delay_s: float) -> SplitPlan:
+    """Halve the longest operator that can be cut until W is small enough, or nothing longer than the slack can be cut.
+
+    ``durations_s``: of each operator of the program, whole. ``most_delay_s``: of W; the paper's is 5 % of the sender's
+    mean step.
+    """
+    assert len(durations_s) == len(program.operators)
+    num_parts = [1] * len(durations_s)
+    longest = [(-one, index) for index, one in enumerate(durations_s) if is_splittable(program.operators[index])]
+    heapq.heapify(longest)
+    excess = sum(max(one - slack_s, 0.0) ** 2 for one in durations_s)
+    allowed = 2 * sum(durations_s) * most_delay_s
+    while excess > allowed and longest and -longest[0][0] > slack_s:
+        part_s, index = -longest[0][0], longest[0][1]
+        before = num_parts[index] * (part_s - slack_s) ** 2
+        num_parts[index] *= 2
+        after = num_parts[index] * max(part_s / 2 - slack_s, 0.0) ** 2
+        excess += after - before
+        if num_parts[index] < MAX_PARTS:
+            heapq.heapreplace(longest, (-part_s / 2, index))
+        else:
+            heapq.heappop(longest)
+    return {index: parts for index, parts in enumerate(num_parts) if parts > 1}
