@@ -103,7 +103,8 @@ class CpuExecutor:
         weights = load_weights(checkpoint, program)
         limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
         cache = CacheShape(config.num_layers, model.num_blocks, model.block_size, config.num_kv_heads, config.head_dim)
-        fresh = CpuProgram(limits, cache, config.num_heads // config.num_kv_heads, self._level)
+        num_shared_heads = config.num_heads // config.num_kv_heads
+        fresh = CpuProgram(limits, cache, num_shared_heads, self._level, weights=spec.weights)
         try:
             lower(program, weights, fresh, model.max_model_len, fuse=self._fuse)
         except BaseException as error:

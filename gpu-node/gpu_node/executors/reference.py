@@ -20,6 +20,7 @@ from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.config import ModelConfig
 from gpu_node.models.families import build_program
+from gpu_node.models.quantization import int8_weights
 from gpu_node.models.weights import load_weights
 from shared.config import EngineOptions, ModelSpec
 from shared.model_file import checked_path
@@ -48,6 +49,8 @@ class ReferenceExecutor:
         model = loaded_model(spec, config, self._options, _FLOAT_BYTES)
         program = build_program(config)
         weights = load_weights(checkpoint, program)
+        if spec.weights == "int8":
+            weights = int8_weights(weights)
         self._memory = Device(weights, ())  # the old KV cache goes before the new one comes
         self._memory = Device(weights, _empty_caches(model, config))
         self._program = program

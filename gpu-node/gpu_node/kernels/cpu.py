@@ -18,6 +18,8 @@ import numpy as np
 import torch
 
 from gpu_node.kernels.cpu_build import library_path
+from gpu_node.models.quantization import quantized
+from shared.config import WeightType
 
 LEVELS = ("plain", "avx2", "avx512", "amx")
 MAX_QUERIES = 48
@@ -140,6 +142,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "program_free": (None, [c_void_p]),
     "add_buffer": (c_int32, [c_void_p, c_int32, c_int32, c_int32]),
     "add_weight": (c_int32, [c_void_p, c_void_p, c_int32, c_int32, c_int32]),
+    "add_int8_weight": (c_int32, [c_void_p, c_void_p, c_void_p, c_int32, c_int32, c_int32]),
     "add_constant": (c_int32, [c_void_p, c_void_p, c_int64]),
     "buffer_data": (c_void_p, [c_void_p, c_int32, POINTER(c_int64)]),
     "cache_data": (c_void_p, [c_void_p, c_int32]),
@@ -180,12 +183,20 @@ def _failed() -> RuntimeError:
 class CpuProgram:
     """Operators over buffers, weights and a KV cache; made once, then replayed by a device."""
 
-    def __init__(self, limits: Limits, cache: CacheShape, num_shared_heads: int, wanted_level: str = "") -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        cache: CacheShape,
+        num_shared_heads: int,
+        wanted_level: str = "",
+        *,
+        weights: WeightType = "bfloat16",
+    ) -> None:
         """``num_shared_heads``: query heads that share one KV head."""
         rows_together = max(1, MAX_QUERIES // num_shared_heads)
         self._library = library()
         self.handle = self._library.treadle_program_new(wanted_level.encode(), limits, cache, rows_together)
-        self._limits, self._cache = limits, cache
+        self._limits, self._cache, self._weights = limits, cache, weights
         if not self.handle:
             raise _failed()
 
@@ -199,9 +210,14 @@ class CpuProgram:
         return View(self._made(self._library.treadle_add_buffer(self.handle, rows, kind, num_columns)), 0, num_columns)
 
     def weight(self, values: torch.Tensor, *, halves: bool = False) -> int:
-        """Round a linear weight [outputs, inputs] to bfloat16 and pack it; ``halves``: the first gates the second."""
-        values = values.to(torch.float32).contiguous()
+        """Pack a linear weight [outputs, inputs] in the program's type; ``halves``: the first gates the second."""
         outputs, inputs = values.shape
+        if self._weights == "int8":
+            packed = quantized(values)
+            integers, scales = packed.values.contiguous(), packed.scales.contiguous()
+            arrays = integers.data_ptr(), scales.data_ptr()
+            return self._made(self._library.treadle_add_int8_weight(self.handle, *arrays, outputs, inputs, halves))
+        values = values.to(torch.float32).contiguous()
         return self._made(self._library.treadle_add_weight(self.handle, values.data_ptr(), outputs, inputs, halves))
 
     def constant(self, values: torch.Tensor) -> int:
