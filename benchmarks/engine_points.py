@@ -33,7 +33,7 @@ from shared.model_file import checked_path
 FIRST_TOKEN, LAST_TOKEN = 1_000, 40_000  # ordinary text tokens of the vocabulary
 READ_BYTES = 256 << 20  # far more than any cache holds
 NUM_TRIES = 5
-BFLOAT16_BYTES = 2
+WEIGHT_BYTES = {"bfloat16": 2, "int8": 1}
 
 
 def best_rate(work: Callable[[], object], amount: float) -> float:
@@ -77,7 +77,9 @@ def num_multiplications(config: ModelConfig) -> tuple[int, int]:
     return config.num_layers * layer, config.hidden_size * config.vocab_size
 
 
-def roofline_s(config: ModelConfig, point: tuple[int, int, int], rates: tuple[float, float]) -> float:
+def roofline_s(
+    config: ModelConfig, point: tuple[int, int, int], rates: tuple[float, float], weight_bytes: int
+) -> float:
     """Least time of a point: prompts at the speed of multiplication, each decode step at that of the slower of both.
 
     Attention is left out: it is a few percent at these lengths.
@@ -85,7 +87,7 @@ def roofline_s(config: ModelConfig, point: tuple[int, int, int], rates: tuple[fl
     num_requests, num_in, num_out = point
     bytes_per_s, macs_per_s = rates
     layers, head = num_multiplications(config)
-    weights_s = BFLOAT16_BYTES * (layers + head) / bytes_per_s
+    weights_s = weight_bytes * (layers + head) / bytes_per_s
     prefill_s = max(weights_s, num_requests * (num_in * layers + head) / macs_per_s)
     step_s = max(weights_s, num_requests * (layers + head) / macs_per_s)
     return prefill_s + (num_out - 1) * step_s
@@ -122,6 +124,7 @@ def main() -> None:
     parser.add_argument("--executor", choices=("cpu", "reference"), default="cpu")
     parser.add_argument("--level", default="", help="plain, avx2, avx512 or amx; empty for the best")
     parser.add_argument("--plain", action="store_true", help="do not join operators")
+    parser.add_argument("--weights", choices=("bfloat16", "int8"), default="bfloat16")
     parser.add_argument("--step-tokens", type=int, default=256)
     parser.add_argument("--repeat", type=int, default=1)
     arguments = parser.parse_args()
@@ -132,7 +135,7 @@ def main() -> None:
     options = EngineOptions(
         kv_cache_bytes=4 << 30, max_num_seqs=max(point[0] for point in points), step_tokens=arguments.step_tokens
     )
-    spec = ClusterConfig().models[0]
+    spec = ClusterConfig().models[0].model_copy(update={"weights": arguments.weights})
     config = open_checkpoint(checked_path(spec)).config
     rates = read_bytes_per_s(arguments.threads), multiplications_per_s(arguments.threads)
     machine = {"read_gb_s": round(rates[0] / 1e9, 1), "bf16_gmac_s": round(rates[1] / 1e9, 1)}
@@ -145,10 +148,11 @@ def main() -> None:
         seconds = statistics.median(measure(engine, point, numbers) for _ in range(arguments.repeat))
         line = {
             "executor": arguments.executor,
+            "weights": arguments.weights,
             "point": "x".join(map(str, point)),
             "seconds": round(seconds, 3),
             "tok_s": round(point[0] * point[2] / seconds, 1),
-            "roofline_share": round(roofline_s(config, point, rates) / seconds, 3),
+            "roofline_share": round(roofline_s(config, point, rates, WEIGHT_BYTES[arguments.weights]) / seconds, 3),
             "load": round(os.getloadavg()[0], 2),
         }
         print(json.dumps(line), flush=True)
