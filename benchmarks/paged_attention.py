@@ -26,7 +26,19 @@ from attention_case import SHAPES, Case, Numbers
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_node.bench.rates import kernels_flops_per_s, onednn_flops_per_s, read_bytes_per_s
-from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, CpuStep, Int32s, Limits, Rows, Type, View
+from gpu_node.kernels.cpu import (
+    CacheShape,
+    CpuArena,
+    CpuDevice,
+    CpuProgram,
+    CpuStep,
+    Int32s,
+    Limits,
+    Rows,
+    Share,
+    Type,
+    View,
+)
 
 BLOCK_SIZE = 16
 FILL_BLOCKS = 64  # blocks that one step writes
@@ -59,7 +71,7 @@ class Ours:
         self._out = self.program.buffer(Rows.TOKENS, Type.FLOAT32, columns[0])
         for layer in range(case.num_copies):
             self.program.add("write_kv", self._k, self._v, layer)
-            self.program.add("attention", self._q, layer, 0, self._out)
+            self.program.add("attention", self._q, layer, 0, Share(0, 1), self._out)
         order = torch.randperm(num_blocks, generator=torch.Generator().manual_seed(0))
         self._tables = order.view(case.batch, -1).numpy().astype(np.int32)
         self._fill(numbers)

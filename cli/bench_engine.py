@@ -21,7 +21,7 @@ from cli.tables import print_table
 from gpu_node.bench.point import Point, PointError, parse_points
 from gpu_node.bench.report import Machine, PointResult, encode
 from gpu_node.bench.report import Progress as Doing
-from shared.config import ClusterConfig, load_config, parse_config
+from shared.config import ClusterConfig, ModelSpec, WeightType, load_config, parse_config
 
 POINTS = "1x32x128,8x128x128,64x256x128,128x512x64"
 
@@ -47,6 +47,9 @@ def _cpus(_ctx: click.Context, _param: click.Parameter, value: str | None) -> li
 @click.option("--threads", type=click.IntRange(1, 256), help="Threads that compute.  [default: one a CPU]")
 @click.option("--cpus", callback=_cpus, help="Pin the threads, one to each of these.  [default: left to the system]")
 @click.option("--executor", type=click.Choice(["cpu", "reference"]), default="cpu", show_default=True)
+@click.option(
+    "--weights", type=click.Choice(["bfloat16", "int8"]), help="Type of the matrices.  [default: the model's]"
+)
 @click.option("--kv-gib", type=click.IntRange(1, 4096), default=4, show_default=True, help="KV cache, in 2³⁰ bytes.")
 @click.option("--repeat", type=click.IntRange(1, 100), default=1, show_default=True, help="Runs of each point.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line: the machine, then each point.")
@@ -57,6 +60,7 @@ def engine(
     threads: int | None,
     cpus: list[int],
     executor: str,
+    weights: WeightType | None,
     kv_gib: int,
     repeat: int,
     as_json: bool,
@@ -70,7 +74,10 @@ def engine(
     config = load_config(config_file)
     num_threads = threads or len(cpus) or _num_cpus()
     node = {"name": "bench", "num_threads": num_threads, "cpus": cpus, "executor": executor}
-    measured = _measured(config, model or config.models[0].name, node, kv_gib, points)
+    spec = find_model(model or config.models[0].name, config)
+    if weights is not None:
+        spec = spec.model_copy(update={"weights": weights})
+    measured = _measured(config, spec, node, kv_gib, points)
     arguments = ["--points", ",".join(map(str, points)), "--repeat", str(repeat)]
     results = _results(measured, arguments, repeat * sum(point.num_rows for point in points), as_json=as_json)
     if not as_json:
@@ -83,10 +90,9 @@ def _num_cpus() -> int:
 
 
 def _measured(
-    config: ClusterConfig, model: str, node: dict[str, Any], kv_gib: int, points: Sequence[Point]
+    config: ClusterConfig, spec: ModelSpec, node: dict[str, Any], kv_gib: int, points: Sequence[Point]
 ) -> ClusterConfig:
     """One node, one model; `ConfigError` if the options do not fit together."""
-    spec = find_model(model, config)
     if spec.name == NAME_OF_PATH:  # no configuration limits it
         num_tokens = max(spec.max_model_len, *(point.num_tokens for point in points))
         spec = spec.model_copy(update={"max_model_len": num_tokens})

@@ -88,6 +88,12 @@ TREADLE_API std::int32_t treadle_add_weight(Program* program, const float* weigh
   return guarded(-1, [&] { return program->add_weight(weight, num_outputs, num_inputs, halves != 0); });
 }
 
+TREADLE_API std::int32_t treadle_add_int8_weight(Program* program, const std::int8_t* weight, const float* scales,
+                                                 std::int32_t num_outputs, std::int32_t num_inputs,
+                                                 std::int32_t halves) {
+  return guarded(-1, [&] { return program->add_weight(weight, scales, num_outputs, num_inputs, halves != 0); });
+}
+
 TREADLE_API std::int32_t treadle_add_constant(Program* program, const float* values, std::int64_t num_values) {
   return guarded(-1, [&] { return program->add_constant(values, num_values); });
 }

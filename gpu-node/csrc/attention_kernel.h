@@ -89,12 +89,12 @@ struct Attention {
       Floats products[R][P * kKeyVectors];
       if (P == kTilePanels && next != nullptr) {
         // Blocks lie anywhere, so the processor does not see what is read next. A line of keys or values for each pair
-        // and panel is half of what the next tile needs; lines come in twos. Inlined by force, as in LinearRows.
+        // and panel is half of what the next tile needs; lines come in twos.
         const auto fetch = [&](std::ptrdiff_t pair) __attribute__((always_inline)) {
           const std::ptrdiff_t values = attention.task.cache.value_offset + (pair - 1) * kLineNumbers;
           const std::ptrdiff_t line = pair % 2 == 0 ? pair * stride : values;
 #pragma GCC unroll 4
-          for (int panel = 0; panel < P; ++panel) __builtin_prefetch(next[panel] + line, 0, 2);
+          for (int panel = 0; panel < P; ++panel) fetch_line(next[panel] + line);
         };
         multiply<R>(first, products, fetch);
       } else {
@@ -108,8 +108,8 @@ struct Attention {
     template <int R, typename Fetch>
     TREADLE_INLINE_MEMBER void multiply(int first, Floats (&products)[R][P * kKeyVectors], const Fetch& fetch) const {
       const std::ptrdiff_t padded_dim = attention.padded_dim;
-      multiply_panels<R, P, kKeyVectors>(attention.queries + first * padded_dim, padded_dim, panels, stride,
-                                         attention.task.cache.head_dim / kPair, products, fetch);
+      multiply_panels(attention.queries + first * padded_dim, padded_dim, Bf16Panels<kKeyVectors>{panels, stride},
+                      attention.task.cache.head_dim / kPair, products, fetch);
     }
   };
 

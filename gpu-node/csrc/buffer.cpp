@@ -4,35 +4,70 @@
 #include <vector>
 
 namespace treadle {
+namespace {
+
+// Where an output lies.
+struct Place {
+  int panel, column;
+};
+
+Place place_of(const PackedWeight& weight, int output) {
+  if (!weight.halves) return {output / kPanelColumns, output % kPanelColumns};
+  constexpr int kHalf = kPanelColumns / 2;
+  const int num_gates = weight.num_outputs / 2, within = output % num_gates;
+  return {within / kHalf, within % kHalf + (output >= num_gates ? kHalf : 0)};
+}
+
+PackedWeight empty_weight(Type type, int num_outputs, int num_inputs, bool halves, Pool& pool) {
+  if (num_inputs % kPair != 0) throw std::invalid_argument("a linear weight has an even number of inputs");
+  const int width = halves ? kPanelColumns / 2 : kPanelColumns;
+  const int num_columns = halves ? num_outputs / 2 : num_outputs;
+  PackedWeight packed{type, nullptr, nullptr, num_outputs, num_inputs, (num_columns + width - 1) / width, halves};
+  packed.data = pool.take(packed.num_panels * packed.panel_bytes());
+  return packed;
+}
+
+}  // namespace
 
 PackedWeight pack_weight(const float* weight, int num_outputs, int num_inputs, bool halves, const Kernels& kernels,
                          Pool& pool) {
-  if (num_inputs % kPair != 0) throw std::invalid_argument("a linear weight has an even number of inputs");
-  constexpr int kHalf = kPanelColumns / 2;
-  const int num_gates = num_outputs / 2;
-  PackedWeight packed;
-  packed.num_outputs = num_outputs;
-  packed.num_inputs = num_inputs;
-  packed.num_panels = halves ? (num_gates + kHalf - 1) / kHalf : (num_outputs + kPanelColumns - 1) / kPanelColumns;
-  packed.data = reinterpret_cast<Bf16*>(pool.take(packed.num_panels * packed.panel_stride() * sizeof(Bf16)));
+  const PackedWeight packed = empty_weight(Type::bfloat16, num_outputs, num_inputs, halves, pool);
   // rounded in a place of its own, which a vector may overrun
   std::vector<Bf16> row(num_inputs + kPanelColumns);
   std::vector<float> wide(num_inputs + kPanelColumns);
   for (int output = 0; output < num_outputs; ++output) {
     std::memcpy(wide.data(), weight + std::ptrdiff_t{output} * num_inputs, num_inputs * sizeof(float));
     kernels.round(wide.data(), num_inputs, row.data());
-    const int within = halves ? output % num_gates : output;
-    const int width = halves ? kHalf : kPanelColumns;
-    const int column = within % width + (halves && output >= num_gates ? kHalf : 0);
-    Bf16* panel = packed.data + within / width * packed.panel_stride();
+    const Place place = place_of(packed, output);
+    Bf16* to = packed.panel<Bf16>(place.panel) + kPair * place.column;
     for (int input = 0; input < num_inputs; input += kPair)
-      std::memcpy(panel + input * kPanelColumns + kPair * column, row.data() + input, kPair * sizeof(Bf16));
+      std::memcpy(to + input * kPanelColumns, row.data() + input, kPair * sizeof(Bf16));
+  }
+  return packed;
+}
+
+PackedWeight pack_weight(const std::int8_t* weight, const float* scales, int num_outputs, int num_inputs, bool halves,
+                         Pool& pool) {
+  PackedWeight packed = empty_weight(Type::int8, num_outputs, num_inputs, halves, pool);
+  packed.scales = reinterpret_cast<float*>(pool.take(packed.num_panels * kPanelColumns * sizeof(float)));
+  for (int output = 0; output < num_outputs; ++output) {
+    const Place place = place_of(packed, output);
+    packed.scales[place.panel * kPanelColumns + place.column] = scales[output];
+    std::int8_t* to = packed.panel<std::int8_t>(place.panel) + place.column;
+    for (int input = 0; input < num_inputs; ++input) to[input * kPanelColumns] = *weight++;
   }
   return packed;
 }
 
 void unpack_row(const PackedWeight& weight, int output, float* to) {
-  const Bf16* from = weight.panel(output / kPanelColumns) + kPair * (output % kPanelColumns);
+  const Place place = place_of(weight, output);
+  if (weight.type == Type::int8) {
+    const std::int8_t* from = weight.panel<std::int8_t>(place.panel) + place.column;
+    const float scale = weight.scales[place.panel * kPanelColumns + place.column];
+    for (int input = 0; input < weight.num_inputs; ++input) to[input] = from[input * kPanelColumns] * scale;
+    return;
+  }
+  const Bf16* from = weight.panel<Bf16>(place.panel) + kPair * place.column;
   for (int input = 0; input < weight.num_inputs; input += kPair, from += kPair * kPanelColumns) {
     for (int i = 0; i < kPair; ++i) {
       const std::uint32_t bits = std::uint32_t{from[i]} << 16;

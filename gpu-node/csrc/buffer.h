@@ -11,7 +11,7 @@
 namespace treadle {
 
 enum class RowKind : std::int32_t { tokens, draws };
-enum class Type : std::int32_t { float32, bfloat16 };
+enum class Type : std::int32_t { float32, bfloat16, int8 };  // int8: weights only
 
 inline int num_rows_of(RowKind kind, const Step& step) {
   return kind == RowKind::tokens ? step.num_rows() : step.num_draw_rows();
@@ -32,23 +32,34 @@ struct Columns {
   }
 };
 
-// A linear weight as panels of 32 outputs: [panels][inputs / 2][32][2], bfloat16. Where `halves` is set, a panel is 16
+// A linear weight as panels of 32 outputs, bfloat16 or int8 (see LinearTask). Where `halves` is set, a panel is 16
 // outputs of the first half of the weight and the 16 of the second half that they gate.
 struct PackedWeight {
-  Bf16* data = nullptr;
+  Type type = Type::bfloat16;
+  std::byte* data = nullptr;
+  float* scales = nullptr;  // [panels][32], of int8
   int num_outputs = 0;
   int num_inputs = 0;
   int num_panels = 0;
+  bool halves = false;
 
-  std::ptrdiff_t panel_stride() const { return std::ptrdiff_t{num_inputs} * kPanelColumns; }
-  const Bf16* panel(int index) const { return data + index * panel_stride(); }
+  std::ptrdiff_t panel_numbers() const { return std::ptrdiff_t{num_inputs} * kPanelColumns; }
+  std::ptrdiff_t panel_bytes() const { return panel_numbers() * (type == Type::int8 ? 1 : 2); }
+  template <typename T>
+  T* panel(int index) const {
+    return reinterpret_cast<T*>(data + index * panel_bytes());
+  }
 };
 
-// `weight`: float32 [outputs, inputs].
+// `weight`: float32 [outputs, inputs], rounded to bfloat16.
 PackedWeight pack_weight(const float* weight, int num_outputs, int num_inputs, bool halves, const Kernels& kernels,
                          Pool& pool);
 
-// Row `output` of the weight, as float32.
+// `weight`: int8 [outputs, inputs]; `scales`: float32 [outputs].
+PackedWeight pack_weight(const std::int8_t* weight, const float* scales, int num_outputs, int num_inputs, bool halves,
+                         Pool& pool);
+
+// Row `output` of a weight without halves, as float32.
 void unpack_row(const PackedWeight& weight, int output, float* to);
 
 }  // namespace treadle

@@ -68,19 +68,19 @@ void ExpertSlots::gather(int expert, const Step& step) {
   ends_[expert] = slot;
 }
 
-void ExpertSlots::make_gates(int expert, int panel) const {
-  const PackedWeight& weight = *experts_[expert].gate_up;
+void ExpertSlots::make_gates(int expert, int panel, Scratch& scratch) const {
   const int first = firsts_[expert];
-  kernels_.linear({gathered_.narrow(first), gathered_.stride, weight.panel(panel), weight.num_inputs / kPair,
-                   num_slots(expert), Epilogue::silu_mul, gates_.narrow(first) + panel * (kPanelColumns / 2),
-                   gates_.stride});
+  kernels_.linear(linear_task(gathered_.narrow(first), gathered_.stride, *experts_[expert].gate_up, panel,
+                              num_slots(expert), Epilogue::silu_mul,
+                              gates_.narrow(first) + panel * (kPanelColumns / 2), gates_.stride, scratch));
+});
 }
 
-void ExpertSlots::make_outputs(int expert, int panel) const {
-  const PackedWeight& weight = *experts_[expert].down;
+void ExpertSlots::make_outputs(int expert, int panel, Scratch& scratch) const {
   const int first = firsts_[expert];
-  kernels_.linear({gates_.narrow(first), gates_.stride, weight.panel(panel), weight.num_inputs / kPair,
-                   num_slots(expert), Epilogue::store, outputs_.wide(first) + panel * kPanelColumns, outputs_.stride});
+  kernels_.linear(linear_task(gates_.narrow(first), gates_.stride, *experts_[expert].down, panel, num_slots(expert),
+                              Epilogue::store, outputs_.wide(first) + panel * kPanelColumns, outputs_.stride, scratch));
+});
 }
 
 void ExpertSlots::add_up(int row) const {
@@ -107,15 +107,15 @@ int ExpertOperator::num_tasks(const Step& step) const {
   }
 }
 
-void ExpertOperator::run(int task, const Step& step, Scratch&) const {
+void ExpertOperator::run(int task, const Step& step, Scratch& scratch) const {
   const int num_experts = slots_->num_experts();
   switch (phase_) {
     case ExpertPhase::gather:
       return slots_->gather(task, step);
     case ExpertPhase::gates:
-      return slots_->make_gates(task % num_experts, task / num_experts);
+      return slots_->make_gates(task % num_experts, task / num_experts, scratch);
     case ExpertPhase::outputs:
-      return slots_->make_outputs(task % num_experts, task / num_experts);
+      return slots_->make_outputs(task % num_experts, task / num_experts, scratch);
     default:
       return slots_->add_up(task);
   }

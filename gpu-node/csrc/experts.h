@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "buffer.h"
+#include "linear.h"
 #include "row_operators.h"
 
 namespace treadle {
@@ -36,8 +36,8 @@ class ExpertSlots {
               int num_chosen, Columns out);
 
   void gather(int expert, const Step& step);
-  void make_gates(int expert, int panel) const;
-  void make_outputs(int expert, int panel) const;
+  void make_gates(int expert, int panel, Scratch& scratch) const;
+  void make_outputs(int expert, int panel, Scratch& scratch) const;
   void add_up(int row) const;
 
   int num_experts() const { return static_cast<int>(experts_.size()); }

@@ -24,7 +24,15 @@ enum class Epilogue : std::int32_t {
   silu_mul,  // the first half of a panel gates the second; bfloat16
 };
 
-// Rows of x times one panel of a packed weight: [inputs / 2][kPanelColumns][2].
+// A panel of int8, [inputs / 2][2][kPanelColumns], the number that each output is scaled by, and room for the panel as
+// bfloat16.
+struct Int8Panel {
+  const std::int8_t* data = nullptr;
+  const float* scales = nullptr;
+  Bf16* scratch = nullptr;
+};
+
+// Rows of x times one panel of a packed weight: bfloat16, [inputs / 2][kPanelColumns][2], or null where it is int8.
 struct LinearTask {
   const Bf16* x;
   std::ptrdiff_t x_stride;
@@ -34,6 +42,7 @@ struct LinearTask {
   Epilogue epilogue;
   void* out;
   std::ptrdiff_t out_stride;
+  Int8Panel int8 = {};
 };
 
 // A place for a row: float32 or bfloat16, whichever is not null.

@@ -6,6 +6,10 @@
 
 namespace treadle {
 
+// `num_rows` rows of x times a panel of a weight, whichever type it has.
+LinearTask linear_task(const Bf16* x, std::ptrdiff_t x_stride, const PackedWeight& weight, int panel, int num_rows,
+                       Epilogue epilogue, void* out, std::ptrdiff_t out_stride, Scratch& scratch);
+
 class Linear final : public Operator {
  public:
   Linear(const Kernels& kernels, Columns x, const PackedWeight& weight, Epilogue epilogue, Columns out)

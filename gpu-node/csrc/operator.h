@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "bf16.h"
 #include "memory.h"
 #include "sampling_scratch.h"
 #include "step.h"
@@ -14,6 +15,19 @@ struct Scratch {
   Memory attention;
   std::vector<std::byte> staging;
   SamplingScratch sampling;
+
+  // Room for so many bfloat16 numbers; what was there before is gone.
+  Bf16* room_for_panel(std::ptrdiff_t num_numbers) {
+    if (num_numbers > panel_numbers) {
+      panel = Memory(num_numbers * sizeof(Bf16));
+      panel_numbers = num_numbers;
+    }
+    return panel.as<Bf16>();
+  }
+
+ private:
+  Memory panel;
+  std::ptrdiff_t panel_numbers = 0;
 };
 
 // The tasks of an operator may run in any order and on any thread; all of them end before the next operator begins.

@@ -30,6 +30,11 @@ int Program::add_weight(const float* weight, int num_outputs, int num_inputs, bo
   return static_cast<int>(weights_.size()) - 1;
 }
 
+int Program::add_weight(const std::int8_t* weight, const float* scales, int num_outputs, int num_inputs, bool halves) {
+  weights_.push_back(pack_weight(weight, scales, num_outputs, num_inputs, halves, pool_));
+  return static_cast<int>(weights_.size()) - 1;
+}
+
 int Program::add_constant(const float* values, std::int64_t num_values) {
   Memory memory(static_cast<std::size_t>(num_values) * sizeof(float));
   std::memcpy(memory.as<float>(), values, static_cast<std::size_t>(num_values) * sizeof(float));

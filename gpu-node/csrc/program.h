@@ -20,6 +20,7 @@ class Program {
 
   int add_buffer(RowKind rows, Type type, int num_columns);
   int add_weight(const float* weight, int num_outputs, int num_inputs, bool halves);
+  int add_weight(const std::int8_t* weight, const float* scales, int num_outputs, int num_inputs, bool halves);
   int add_constant(const float* values, std::int64_t num_values);
 
   Columns columns(int buffer, int first, int num_columns) const;

@@ -24,6 +24,8 @@ typedef float Floats __attribute__((vector_size(4 * kLanes)));
 typedef std::int32_t Ints __attribute__((vector_size(4 * kLanes)));
 typedef std::uint32_t Bits __attribute__((vector_size(4 * kLanes)));
 typedef Bf16 Halves __attribute__((vector_size(2 * kLanes)));
+typedef std::int8_t Bytes __attribute__((vector_size(kLanes)));
+typedef std::int16_t Shorts __attribute__((vector_size(2 * kLanes)));
 
 template <typename T>
 TREADLE_INLINE T load(const void* from) {
@@ -47,6 +49,14 @@ TREADLE_INLINE Floats broadcast(float value) { return Floats{} + value; }
 
 TREADLE_INLINE Floats load_bf16(const Bf16* from) {
   return bit_cast<Floats>(__builtin_convertvector(load<Halves>(from), Bits) << 16);
+}
+
+TREADLE_INLINE Ints load_int8(const std::int8_t* from) {
+#if TREADLE_DOT
+  return bit_cast<Ints>(_mm512_cvtepi8_epi32(load<__m128i>(from)));
+#else
+  return __builtin_convertvector(__builtin_convertvector(load<Bytes>(from), Shorts), Ints);  // step by step is faster
+#endif
 }
 
 // Round to nearest, ties to even; a NaN stays one.
@@ -173,28 +183,42 @@ TREADLE_INLINE Floats power_of_two(Floats x) {
 
 TREADLE_INLINE Floats silu(Floats x) { return x / (1.0F + exponential(-x)); }
 
+// Panels of bfloat16: vector `column` of pair `pair`, V vectors from each panel.
+template <int V>
+struct Bf16Panels {
+  const Bf16* const* panels;
+  std::ptrdiff_t stride;  // numbers from one pair to the next
+
+  TREADLE_INLINE_MEMBER Bits operator()(std::ptrdiff_t pair, int column) const {
+    return load<Bits>(panels[column / V] + pair * stride + column % V * kPair * kLanes);
+  }
+};
+
+// Asks for a line into the second cache. Whoever calls it is inlined by force: to the compiler, a function that only
+// prefetches is one without effect, and a call to it is left out.
+TREADLE_INLINE void fetch_line(const void* from) { __builtin_prefetch(from, 0, 2); }
+
 struct NoFetch {
   TREADLE_INLINE_MEMBER void operator()(std::ptrdiff_t) const {}
 };
 
-// sums[r][p * V + v] = products of row r of `a` with columns v * kLanes... of panel p, pair after pair in their order.
-// `fetch` is called with the number of each pair, to ask for memory that is wanted later.
-template <int R, int P, int V, typename Fetch = NoFetch>
-TREADLE_INLINE void multiply_panels(const Bf16* a, std::ptrdiff_t a_stride, const Bf16* const* panels,
-                                    std::ptrdiff_t stride, std::ptrdiff_t num_pairs, Floats (&sums)[R][P * V],
-                                    const Fetch& fetch = {}) {
+// sums[r][c] = products of row r of `a` with vector c of the panels, pair after pair in their order. `fetch` is called
+// with the number of each pair, to ask for memory that is wanted later.
+template <int R, int C, typename Panels, typename Fetch = NoFetch>
+TREADLE_INLINE void multiply_panels(const Bf16* a, std::ptrdiff_t a_stride, const Panels& panels,
+                                    std::ptrdiff_t num_pairs, Floats (&sums)[R][C], const Fetch& fetch = {}) {
   for (int r = 0; r < R; ++r)
-    for (int v = 0; v < P * V; ++v) sums[r][v] = Floats{};
+    for (int c = 0; c < C; ++c) sums[r][c] = Floats{};
   for (std::ptrdiff_t pair = 0; pair < num_pairs; ++pair) {
     fetch(pair);
-    Bits w[P * V];
+    Bits w[C];
 #pragma GCC unroll 8
-    for (int v = 0; v < P * V; ++v) w[v] = load<Bits>(panels[v / V] + pair * stride + v % V * kPair * kLanes);
+    for (int c = 0; c < C; ++c) w[c] = panels(pair, c);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       const Bits x = Bits{} + load<std::uint32_t>(a + r * a_stride + kPair * pair);
 #pragma GCC unroll 8
-      for (int v = 0; v < P * V; ++v) sums[r][v] = add_pair(sums[r][v], x, w[v]);
+      for (int c = 0; c < C; ++c) sums[r][c] = add_pair(sums[r][c], x, w[c]);
     }
   }
 }

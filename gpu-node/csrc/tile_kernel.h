@@ -63,8 +63,8 @@ TREADLE_INLINE void multiply_tiles(const LinearTask& task, const Bf16* x, float*
 
 static void tile_linear(const LinearTask& task) {
   if (task.num_pairs % kTilePairs != 0) return linear(task);
+  if (task.panel == nullptr) return tile_linear(widened(task));
   alignas(64) float sums[2 * kTileRows * kPanelColumns];
-  const LinearRows rows{task};
   for (int first = 0; first < task.num_rows; first += 2 * kTileRows) {
     const int left = task.num_rows - first < 2 * kTileRows ? task.num_rows - first : 2 * kTileRows;
     const bool both = left > kTileRows;
@@ -79,7 +79,7 @@ static void tile_linear(const LinearTask& task) {
     for (int row = 0; row < left; ++row) {
       const float* from = sums + row * kPanelColumns;
       const Floats vectors[kPanelVectors] = {load<Floats>(from), load<Floats>(from + kLanes)};
-      rows.finish(first + row, vectors);
+      finish(task, first + row, vectors);
     }
   }
   _tile_release();

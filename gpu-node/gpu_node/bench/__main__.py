@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Mapping
 
 from gpu_node.bench.measurement import Bench
 from gpu_node.bench.point import Point, parse_points
@@ -23,18 +24,20 @@ from gpu_node.graph.cost import DeviceRates, NumberBytes
 from gpu_node.graph.program import Program
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
-from shared.config import ClusterConfig, NodeSpec, load_config
+from shared.config import ClusterConfig, NodeSpec, WeightType, load_config
 from shared.errors import OperatorError
 from shared.model_file import checked_path
 
 WARM_UP = Point(2, 8, 4)
 PROGRESS_S = 0.2
 """Between two reports of progress within a run: a line costs the measured engine some microseconds."""
-SIZES = {
-    "cpu": NumberBytes(weight=2.0, buffer=0.0, kv=2.0),
-    "reference": NumberBytes(weight=4.0, buffer=0.0, kv=4.0),
+SIZES: Mapping[tuple[str, WeightType], NumberBytes] = {
+    ("cpu", "bfloat16"): NumberBytes(weight=2.0, buffer=0.0, kv=2.0),
+    ("cpu", "int8"): NumberBytes(weight=1.0, buffer=0.0, kv=2.0),  # the scales are less than 1 % more
+    ("reference", "bfloat16"): NumberBytes(weight=4.0, buffer=0.0, kv=4.0),
+    ("reference", "int8"): NumberBytes(weight=4.0, buffer=0.0, kv=4.0),
 }
-"""What each executor has to read."""
+"""What each executor has to read, by the type of the weights that the model asks for."""
 
 
 class _Progress:
@@ -72,7 +75,7 @@ def run(config: ClusterConfig, points: tuple[Point, ...], num_repeats: int) -> N
     bench = Bench(make_executor(node, config.engine), config.engine, spec)
     bench.check(points)  # before anything that takes long
     program = build_program(open_checkpoint(checked_path(spec)).config)
-    roofline = _roofline(program, node, _measure_machine(node))
+    roofline = _roofline(program, node, spec.weights, _measure_machine(node))
     bench.measure(WARM_UP, lambda _: None)
     for point in points:
         runs = []
@@ -99,9 +102,9 @@ def _measure_machine(node: NodeSpec) -> Machine:
     return machine
 
 
-def _roofline(program: Program, node: NodeSpec, machine: Machine) -> Roofline:
+def _roofline(program: Program, node: NodeSpec, weights: WeightType, machine: Machine) -> Roofline:
     rates = DeviceRates(bytes_per_s=machine.read_bytes_per_s, flops_per_s=machine.flops_per_s)
-    return Roofline(program, rates, SIZES[node.executor])
+    return Roofline(program, rates, SIZES[node.executor, weights])
 
 
 def main() -> int:

@@ -131,7 +131,9 @@ class CpuExecutor:
         limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
         cache = CacheShape(config.num_layers, model.num_blocks, model.block_size, config.num_kv_heads, config.head_dim)
         num_shared_heads = config.num_heads // config.num_kv_heads
-        fresh = CpuProgram(limits, cache, num_shared_heads, self._level, arena=self._arena, host=self._host)
+        fresh = CpuProgram(
+            limits, cache, num_shared_heads, self._level, arena=self._arena, host=self._host, weights=spec.weights
+        )
         try:
             lower(program, weights, fresh, model.max_model_len, round_early=self._fuse)
         except BaseException as error:

@@ -25,6 +25,7 @@ from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.config import ModelConfig
 from gpu_node.models.families import build_program
+from gpu_node.models.quantization import int8_weights
 from gpu_node.models.weights import load_weights
 from shared.config import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError, checked_path
@@ -82,6 +83,8 @@ class ReferenceExecutor:
         own = replace(config, num_kv_heads=config.num_kv_heads // self._group.world)
         model = loaded_model(spec, own, self._options, _FLOAT_BYTES)
         weights = load_weights(checkpoint, program)
+        if spec.weights == "int8":
+            weights = int8_weights(weights)
         memory = Device(weights, _empty_caches(model.num_blocks, model, own), self._group, self._poll)
         host = _empty_caches(model.num_host_blocks, model, own)
         self._models[spec.name] = _Model(program, memory, host, Feedback())

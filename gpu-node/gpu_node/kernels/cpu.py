@@ -20,6 +20,8 @@ import torch
 from gpu_node.engine.arena import LINE_BYTES
 from gpu_node.kernels.cpu_build import library_path
 from gpu_node.kernels.cpu_draws import NO_DRAWS, CpuDraws
+from gpu_node.models.quantization import quantized
+from shared.config import WeightType
 
 LEVELS = ("plain", "avx2", "avx512", "amx")
 MAX_QUERIES = 48
@@ -190,6 +192,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "program_free": (None, [c_void_p]),
     "add_buffer": (c_int32, [c_void_p, c_int32, c_int32, c_int32]),
     "add_weight": (c_int32, [c_void_p, c_void_p, c_int32, c_int32, c_int32]),
+    "add_int8_weight": (c_int32, [c_void_p, c_void_p, c_void_p, c_int32, c_int32, c_int32]),
     "add_constant": (c_int32, [c_void_p, c_void_p, c_int64]),
     "buffer_data": (c_void_p, [c_void_p, c_int32, POINTER(c_int64)]),
     "embedding": (c_int32, [c_void_p, c_int32, c_int32, View]),
@@ -265,6 +268,7 @@ class CpuProgram:
         *,
         arena: CpuArena,
         host: CpuArena,
+        weights: WeightType = "bfloat16",
     ) -> None:
         """``num_shared_heads``: query heads that share one KV head. Blocks lie in ``arena``, swapped out in ``host``.
 
@@ -275,7 +279,7 @@ class CpuProgram:
         self.handle = self._library.treadle_program_new(
             wanted_level.encode(), limits, cache, arena.handle, host.handle, rows_together
         )
-        self._limits = limits
+        self._limits, self._weights = limits, weights
         if not self.handle:
             raise _failed()
 
@@ -289,9 +293,14 @@ class CpuProgram:
         return View(self._made(self._library.treadle_add_buffer(self.handle, rows, kind, num_columns)), 0, num_columns)
 
     def weight(self, values: torch.Tensor, *, halves: bool = False) -> int:
-        """Round a linear weight [outputs, inputs] to bfloat16 and pack it; ``halves``: the first gates the second."""
-        values = values.to(torch.float32).contiguous()
+        """Pack a linear weight [outputs, inputs] in the program's type; ``halves``: the first gates the second."""
         outputs, inputs = values.shape
+        if self._weights == "int8":
+            packed = quantized(values)
+            integers, scales = packed.values.contiguous(), packed.scales.contiguous()
+            arrays = integers.data_ptr(), scales.data_ptr()
+            return self._made(self._library.treadle_add_int8_weight(self.handle, *arrays, outputs, inputs, halves))
+        values = values.to(torch.float32).contiguous()
         return self._made(self._library.treadle_add_weight(self.handle, values.data_ptr(), outputs, inputs, halves))
 
     def constant(self, values: torch.Tensor) -> int:
