@@ -18,16 +18,16 @@ struct Scratch {
 
   // Room for so many bfloat16 numbers; what was there before is gone.
   Bf16* room_for_panel(std::ptrdiff_t num_numbers) {
-    if (num_numbers > panel_numbers) {
-      panel = Memory(num_numbers * sizeof(Bf16));
-      panel_numbers = num_numbers;
+    if (num_numbers > num_panel_numbers_) {
+      panel_ = Memory(num_numbers * sizeof(Bf16));
+      num_panel_numbers_ = num_numbers;
     }
-    return panel.as<Bf16>();
+    return panel_.as<Bf16>();
   }
 
  private:
-  Memory panel;
-  std::ptrdiff_t panel_numbers = 0;
+  Memory panel_;
+  std::ptrdiff_t num_panel_numbers_ = 0;
 };
 
 // The tasks of an operator may run in any order and on any thread; all of them end before the next operator begins.

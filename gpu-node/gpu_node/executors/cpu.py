@@ -1,4 +1,4 @@
-"""The fast executor for processors: bfloat16 weights and KV cache, a C++ device that runs steps without Python."""
+"""The fast executor for processors: bfloat16 or int8 weights, bfloat16 KV cache, a C++ device of its own threads."""
 
 from __future__ import annotations
 
