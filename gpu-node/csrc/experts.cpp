@@ -73,14 +73,12 @@ void ExpertSlots::make_gates(int expert, int panel, Scratch& scratch) const {
   kernels_.linear(linear_task(gathered_.narrow(first), gathered_.stride, *experts_[expert].gate_up, panel,
                               num_slots(expert), Epilogue::silu_mul,
                               gates_.narrow(first) + panel * (kPanelColumns / 2), gates_.stride, scratch));
-});
 }
 
 void ExpertSlots::make_outputs(int expert, int panel, Scratch& scratch) const {
   const int first = firsts_[expert];
   kernels_.linear(linear_task(gates_.narrow(first), gates_.stride, *experts_[expert].down, panel, num_slots(expert),
                               Epilogue::store, outputs_.wide(first) + panel * kPanelColumns, outputs_.stride, scratch));
-});
 }
 
 void ExpertSlots::add_up(int row) const {
