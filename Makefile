@@ -40,7 +40,7 @@ $(RUNTIME): pyproject.toml
 	$(PIP) install --quiet $(PIP_ARGS) 'pip>=25.1'
 	$(PIP) install --quiet $(PIP_ARGS) $(TORCH_ARGS) '$(TORCH_SPEC)'
 	$(PIP) install --quiet $(PIP_ARGS) -e '.[local]'
-	$(BIN)/python -m gpu_node.kernels.cpu_build
+	$(BIN)/python -m gpu_node.kernels.cpu
 	@touch $@
 
 $(DEV): $(RUNTIME)

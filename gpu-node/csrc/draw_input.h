@@ -1,4 +1,4 @@
-// How tokens are drawn: what comes with a step for each of its draws. gpu_node/kernels/cpu_draws.py has the same layout.
+// How tokens are drawn: what comes with a step for each of its draws. gpu_node/kernels/cpu/draws.py has the same layout.
 #pragma once
 
 #include <cstdint>

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_node.kernels import cpu_build
-from gpu_node.kernels.cpu_build import COMPILER_ENV, LIBRARY_ENV, CompilerError, compile_library, library_path
+from gpu_node.kernels.cpu import build
+from gpu_node.kernels.cpu.build import COMPILER_ENV, LIBRARY_ENV, CompilerError, compile_library, library_path
 
 
 def test_a_machine_without_a_compiler_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -37,8 +37,8 @@ def test_a_library_is_compiled_once_and_anew_when_a_source_changes(
     source = tmp_path / "one.cpp"
     source.write_text("int one() { return 1; }\n")
     monkeypatch.delenv(LIBRARY_ENV, raising=False)
-    monkeypatch.setenv(cpu_build.CACHE_ENV, str(tmp_path / "cache"))
-    monkeypatch.setattr(cpu_build, "_sources", lambda: [source])
+    monkeypatch.setenv(build.CACHE_ENV, str(tmp_path / "cache"))
+    monkeypatch.setattr(build, "sources", lambda: [source])
     first = library_path()
     made = first.stat().st_mtime_ns
     assert library_path() == first

@@ -14,7 +14,7 @@ from gpu_node.engine.plan import Draw
 from gpu_node.executors.sampler import sample
 from gpu_node.kernels import cpu
 from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuStep, Limits, Rows, Type
-from gpu_node.kernels.cpu_draws import NOT_DRAWN, CpuDraw, CpuDraws
+from gpu_node.kernels.cpu.draws import NOT_DRAWN, CpuDraw, CpuDraws
 from shared.messages import Sampling, TokenLogprob
 from tests.engine.own_arena import program_with_arena
 

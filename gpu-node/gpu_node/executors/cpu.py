@@ -22,7 +22,7 @@ from gpu_node.executors.sizing import device_paging, host_paging, loaded_model
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.fuse import fuse as fuse_operators
 from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, CpuStep, Float32s, Int32s, Limits
-from gpu_node.kernels.cpu_draws import NO_DRAWS, NOT_DRAWN, CpuDraw, CpuDraws, cell_mark
+from gpu_node.kernels.cpu.draws import NO_DRAWS, NOT_DRAWN, CpuDraw, CpuDraws, cell_mark
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
 from gpu_node.models.weights import load_weights

@@ -2,7 +2,7 @@
 
 At first use and not when the package is installed: an editable install would keep the library of sources that have
 changed since, and a wheel would be tied to one platform. An image without a compiler carries the library instead: its
-build stage runs ``python -m gpu_node.kernels.cpu_build FOLDER``, and TREADLE_CPU_LIBRARY names the file at run time.
+build stage runs ``python -m gpu_node.kernels.cpu FOLDER``, and TREADLE_CPU_LIBRARY names the file at run time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -51,16 +50,16 @@ def library_path(extra_flags: tuple[str, ...] = ()) -> Path:
     named = os.environ.get(LIBRARY_ENV)
     if named:
         return Path(named)
-    compiler = _compiler()
-    sources = _sources()
-    folder = _cache_folder() / _digest(sources, compiler, extra_flags)
+    compiler = find_compiler()
+    files = sources()
+    folder = _cache_folder() / _digest(files, compiler, extra_flags)
     library = folder / "libtreadle_cpu.so"
     if not library.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # engines of one machine start together; the first compiles for all
             if not library.is_file():
-                compile_library(library, compiler, sources, extra_flags)
+                compile_library(library, compiler, files, extra_flags)
     return library
 
 
@@ -90,7 +89,8 @@ def _call(*command: str) -> None:
         raise CompilerError(f"the CPU kernels do not compile with {command[0]}: {error}") from error
 
 
-def _compiler() -> str:
+def find_compiler() -> str:
+    """The compiler named by CXX, else the first there is; `CompilerError` says how to get one."""
     wanted = os.environ.get(COMPILER_ENV)
     for name in [wanted] if wanted else ["c++", "g++", "clang++"]:
         found = shutil.which(name)
@@ -102,9 +102,9 @@ def _compiler() -> str:
     )
 
 
-def _sources() -> list[Path]:
+def sources() -> list[Path]:
     """C++ files beside the package in a checkout, inside it in a wheel."""
-    package = Path(__file__).parents[1]
+    package = Path(__file__).parents[2]
     for folder in (package / "csrc", package.parent / "csrc"):
         if folder.is_dir():
             return sorted(path for path in folder.iterdir() if path.suffix in (".cpp", ".h"))
@@ -121,22 +121,3 @@ def _digest(sources: list[Path], compiler: str, extra_flags: tuple[str, ...]) ->
     for path in sources:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def main() -> int:
-    """Compile into the folder given as the only argument (for the build stage of an image), else into the cache."""
-    try:
-        if len(sys.argv) > 1:
-            folder = Path(sys.argv[1])
-            folder.mkdir(parents=True, exist_ok=True)
-            compile_library(folder / "libtreadle_cpu.so", _compiler(), _sources())
-        else:
-            library_path()
-    except CompilerError as error:
-        print(error, file=sys.stderr)  # noqa: T201
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,34 @@
+"""Memory of a device, or of its host, that the KV blocks of several programs share."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_int32
+
+import numpy as np
+
+from gpu_node.engine.arena import LINE_BYTES
+from gpu_node.kernels.cpu.layout import Int32s
+from gpu_node.kernels.cpu.library import failed, library
+
+
+class CpuArena:
+    """Memory for KV blocks, in pages. The system gives it when it is first written."""
+
+    def __init__(self, num_pages: int, page_bytes: int) -> None:
+        """Of a page, whole lines are used. `RuntimeError` for more than the system has, or than 128 GiB."""
+        self._library = library()
+        self.num_bytes = num_pages * (page_bytes // LINE_BYTES * LINE_BYTES)
+        self.handle = self._library.treadle_arena_new(num_pages, page_bytes)
+        if not self.handle:
+            raise failed()
+
+    def close(self) -> None:
+        """Free the memory. No program that lies in it may be left."""
+        handle, self.handle = self.handle, None
+        self._library.treadle_arena_free(handle)
+
+    def bits(self) -> Int32s:
+        """All of it as it lies in memory, two numbers in each int32; for tests."""
+        data = ctypes.cast(self._library.treadle_arena_data(self.handle), POINTER(c_int32))
+        return np.ctypeslib.as_array(data, shape=(self.num_bytes // 4,))

@@ -1,0 +1,86 @@
+"""A CPU device: a queue with threads of its own, which replay programs. Only `wait`, `drain` and `close` take long."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from ctypes import c_uint64
+from types import TracebackType
+
+import numpy as np
+
+from gpu_node.kernels.cpu.layout import Serve
+from gpu_node.kernels.cpu.library import failed, library
+from gpu_node.kernels.cpu.program import CpuProgram
+from gpu_node.kernels.cpu.step import CpuStep
+
+
+class CpuDevice:
+    """An in-order queue and the threads that serve it."""
+
+    def __init__(self, num_threads: int, cpus: Sequence[int] = ()) -> None:
+        """``cpus``: where thread 0, 1, … stay; empty leaves it to the system."""
+        self._library = library()
+        self._poll: tuple[object, c_uint64] | None = None
+        numbers = np.array(cpus, dtype=np.int32)
+        self._handle = self._library.treadle_device_new(num_threads, numbers.ctypes.data, len(numbers))
+        if not self._handle:
+            raise failed()
+
+    def __enter__(self) -> CpuDevice:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Finish what is in the queue and end the threads."""
+        handle, self._handle = self._handle, None
+        if handle:
+            self._library.treadle_device_free(handle)
+
+    def submit(self, program: CpuProgram, step: CpuStep) -> int:
+        """Queue a step and return at once; the number of its event. `RuntimeError` for a step that cannot be."""
+        event = int(self._library.treadle_submit(self._handle, program.handle, step.as_input()))
+        if not event:
+            raise failed()
+        return event
+
+    def is_done(self, event: int) -> bool:
+        """Whether a step is done. Steps are done in the order in which they were submitted."""
+        return bool(self._library.treadle_is_done(self._handle, event))
+
+    def wait(self, event: int) -> None:
+        """Sleep until a step is done."""
+        self._library.treadle_wait(self._handle, event)
+
+    def times(self, event: int) -> tuple[float, float]:
+        """Seconds that a step took, and that the device had nothing to do before it since the one before (0.0: none).
+
+        `RuntimeError` unless the step is done, and one of the last 64.
+        """
+        times = np.empty(2, dtype=np.float64)
+        if not self._library.treadle_step_times(self._handle, event, times.ctypes.data):
+            raise failed()
+        return float(times[0]), float(times[1])
+
+    def set_poll(self, serve: Callable[[], None], num_asked: c_uint64) -> None:
+        """Call ``serve`` between two operators, the first of them polled, when ``num_asked`` has changed.
+
+        Whoever wants something done adds to ``num_asked``. ``serve`` runs in a thread of the device, which all others
+        wait for, and must not raise. Waits until the queue is empty.
+        """
+        hook = Serve(lambda _context: serve())
+        self._library.treadle_set_poll(self._handle, hook, None, ctypes.addressof(num_asked))
+        self._poll = (hook, num_asked)  # the device keeps their addresses
+
+    def clear_poll(self) -> None:
+        """Nothing is looked for any more. Waits until the queue is empty."""
+        self._library.treadle_set_poll(self._handle, Serve(), None, None)
+        self._poll = None
+
+    def drain(self) -> None:
+        """Sleep until everything submitted is done."""
+        self._library.treadle_drain(self._handle)

@@ -1,0 +1,97 @@
+"""How Python and the C interface name things and lay them out: buffers, shapes, limits."""
+
+from __future__ import annotations
+
+from ctypes import CFUNCTYPE, Structure, c_int32, c_void_p
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from gpu_node.engine.arena import LINE_BYTES
+
+LEVELS = ("plain", "avx2", "avx512", "amx")
+MAX_QUERIES = 48
+"""Rows times heads that share a KV head in one attention task (kMaxQueries in kernels.h)."""
+
+Int32s = np.ndarray[Any, np.dtype[np.int32]]
+Float32s = np.ndarray[Any, np.dtype[np.float32]]
+
+
+class Rows(IntEnum):
+    """What the rows of a buffer stand for."""
+
+    TOKENS = 0
+    DRAWS = 1
+
+
+class Type(IntEnum):
+    """How a buffer holds its numbers."""
+
+    FLOAT32 = 0
+    BFLOAT16 = 1
+
+
+class Epilogue(IntEnum):
+    """What a product does with its sums."""
+
+    STORE = 0
+    ADD = 1
+    SILU_MUL = 2
+
+
+class Index(IntEnum):
+    """What chooses the rows of an embedding."""
+
+    TOKEN_IDS = 0
+    POSITIONS = 1
+
+
+class View(Structure):
+    """Some columns of a buffer."""
+
+    _fields_ = (("buffer", c_int32), ("first_column", c_int32), ("num_columns", c_int32))
+
+
+class Share(Structure):
+    """Part ``index`` of ``count`` of a step's batch; see `gpu_node.graph.share`."""
+
+    _fields_ = (("index", c_int32), ("count", c_int32))
+
+
+WHOLE = Share(0, 1)
+Serve = CFUNCTYPE(None, c_void_p)
+"""What a device calls between two operators."""
+
+
+class Limits(Structure):
+    """The largest step of a program."""
+
+    _fields_ = (("max_rows", c_int32), ("max_draws", c_int32), ("max_positions", c_int32), ("vocabulary", c_int32))
+
+
+class CacheShape(Structure):
+    """The paged KV cache of a program."""
+
+    _fields_ = (
+        ("num_layers", c_int32),
+        ("num_blocks", c_int32),
+        ("block_size", c_int32),
+        ("num_kv_heads", c_int32),
+        ("head_dim", c_int32),
+    )
+    num_layers: int
+    num_blocks: int
+    block_size: int
+    num_kv_heads: int
+    head_dim: int
+
+    @property
+    def layer_bytes(self) -> int:
+        """Keys and values of one block in one layer."""
+        return 2 * self.num_kv_heads * self.head_dim * self.block_size * 2
+
+    @property
+    def block_bytes(self) -> int:
+        """Those of all layers, in whole lines."""
+        return -(-self.num_layers * self.layer_bytes // LINE_BYTES) * LINE_BYTES

@@ -1,0 +1,77 @@
+"""The compiled library and its functions. Every call is made without the GIL."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint64, c_void_p
+from typing import Any
+
+from gpu_node.kernels.cpu.build import library_path
+from gpu_node.kernels.cpu.layout import CacheShape, Limits, Serve, Share, View
+from gpu_node.kernels.cpu.step import StepInput
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The compiled library; `CompilerError` if there is none and none can be made."""
+    loaded = ctypes.CDLL(str(library_path()))
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(loaded, f"treadle_{name}")
+        function.restype, function.argtypes = result, arguments
+    return loaded
+
+
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "error": (c_char_p, []),
+    "level": (c_char_p, [c_char_p]),
+    "device_new": (c_void_p, [c_int32, c_void_p, c_int32]),
+    "device_free": (None, [c_void_p]),
+    "arena_new": (c_void_p, [c_int64, c_int64]),
+    "arena_free": (None, [c_void_p]),
+    "arena_data": (c_void_p, [c_void_p]),
+    "program_new": (c_void_p, [c_char_p, POINTER(Limits), POINTER(CacheShape), c_void_p, c_void_p, c_int32]),
+    "program_free": (None, [c_void_p]),
+    "add_buffer": (c_int32, [c_void_p, c_int32, c_int32, c_int32]),
+    "add_weight": (c_int32, [c_void_p, c_void_p, c_int32, c_int32, c_int32]),
+    "add_int8_weight": (c_int32, [c_void_p, c_void_p, c_void_p, c_int32, c_int32, c_int32]),
+    "add_constant": (c_int32, [c_void_p, c_void_p, c_int64]),
+    "buffer_data": (c_void_p, [c_void_p, c_int32, POINTER(c_int64)]),
+    "embedding": (c_int32, [c_void_p, c_int32, c_int32, View]),
+    "rms_norm": (c_int32, [c_void_p, View, c_int32, c_float, View]),
+    "linear": (c_int32, [c_void_p, View, c_int32, c_int32, View]),
+    "round": (c_int32, [c_void_p, View, View]),
+    "rope": (c_int32, [c_void_p, View, c_int32]),
+    "write_kv": (c_int32, [c_void_p, View, View, c_int32]),
+    "rope_write_kv": (c_int32, [c_void_p, View, View, View, c_int32, c_int32]),
+    "attention": (c_int32, [c_void_p, View, c_int32, c_int32, Share, View]),
+    "layer_norm": (c_int32, [c_void_p, View, c_int32, c_int32, c_float, View]),
+    "head_norm": (c_int32, [c_void_p, View, c_int32, c_float]),
+    "add_bias": (c_int32, [c_void_p, View, c_int32]),
+    "relu": (c_int32, [c_void_p, View, View]),
+    "gelu": (c_int32, [c_void_p, View, View]),
+    "silu_mul": (c_int32, [c_void_p, View, View, View]),
+    "add": (c_int32, [c_void_p, View, View, View]),
+    "route": (c_int32, [c_void_p, View, c_int32, View]),
+    "experts": (c_int32, [c_void_p, View, View, c_int32, c_void_p, c_void_p, c_int32, View]),
+    "poll": (c_int32, [c_void_p]),
+    "select_draws": (c_int32, [c_void_p, View, View]),
+    "draw": (c_int32, [c_void_p, View]),
+    "submit": (c_uint64, [c_void_p, c_void_p, POINTER(StepInput)]),
+    "is_done": (c_int32, [c_void_p, c_uint64]),
+    "wait": (None, [c_void_p, c_uint64]),
+    "step_times": (c_int32, [c_void_p, c_uint64, c_void_p]),
+    "drain": (None, [c_void_p]),
+    "set_poll": (None, [c_void_p, Serve, c_void_p, c_void_p]),
+}
+
+
+def level(wanted: str = "") -> str | None:
+    """The level of kernels that this machine runs, or ``wanted`` itself if it has that, else None."""
+    found: bytes | None = library().treadle_level(wanted.encode())
+    return None if found is None else found.decode()
+
+
+def failed() -> RuntimeError:
+    """What the last call of this thread has to say."""
+    return RuntimeError(f"CPU device: {library().treadle_error().decode()}")

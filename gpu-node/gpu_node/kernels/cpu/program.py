@@ -1,0 +1,93 @@
+"""A program on the CPU device: its buffers, weights and operators, made once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import c_float, c_int64
+
+import numpy as np
+import torch
+
+from gpu_node.kernels.cpu.arena import CpuArena
+from gpu_node.kernels.cpu.layout import MAX_QUERIES, CacheShape, Limits, Rows, Share, Type, View
+from gpu_node.kernels.cpu.library import failed, library
+from gpu_node.models.quantization import quantized
+from shared.config import WeightType
+
+
+class CpuProgram:
+    """Operators over buffers, weights and a KV cache; made once, then replayed by a device."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        cache: CacheShape,
+        num_shared_heads: int,
+        wanted_level: str = "",
+        *,
+        arena: CpuArena,
+        host: CpuArena,
+        weights: WeightType = "bfloat16",
+    ) -> None:
+        """``num_shared_heads``: query heads that share one KV head. Blocks lie in ``arena``, swapped out in ``host``.
+
+        The arenas may hold other programs' blocks too; who has which page is not the program's business.
+        """
+        rows_together = max(1, MAX_QUERIES // num_shared_heads)
+        self._library = library()
+        self.handle = self._library.treadle_program_new(
+            wanted_level.encode(), limits, cache, arena.handle, host.handle, rows_together
+        )
+        self._limits, self._weights = limits, weights
+        if not self.handle:
+            raise failed()
+
+    def close(self) -> None:
+        """Free its memory. None of its steps may be in a queue."""
+        handle, self.handle = self.handle, None
+        self._library.treadle_program_free(handle)
+
+    def buffer(self, rows: Rows, kind: Type, num_columns: int) -> View:
+        """A new buffer, all its columns."""
+        return View(self._made(self._library.treadle_add_buffer(self.handle, rows, kind, num_columns)), 0, num_columns)
+
+    def weight(self, values: torch.Tensor, *, halves: bool = False) -> int:
+        """Pack a linear weight [outputs, inputs] in the program's type; ``halves``: the first gates the second."""
+        outputs, inputs = values.shape
+        if self._weights == "int8":
+            packed = quantized(values)
+            integers, scales = packed.values.contiguous(), packed.scales.contiguous()
+            arrays = integers.data_ptr(), scales.data_ptr()
+            return self._made(self._library.treadle_add_int8_weight(self.handle, *arrays, outputs, inputs, halves))
+        values = values.to(torch.float32).contiguous()
+        return self._made(self._library.treadle_add_weight(self.handle, values.data_ptr(), outputs, inputs, halves))
+
+    def constant(self, values: torch.Tensor) -> int:
+        """Float32 numbers that stay as they are."""
+        values = values.to(torch.float32).contiguous()
+        return self._made(self._library.treadle_add_constant(self.handle, values.data_ptr(), values.numel()))
+
+    def add(self, operator: str, *arguments: View | Share | int | float) -> None:
+        """Append an operator, by its name in the C interface."""
+        self._made(getattr(self._library, f"treadle_{operator}")(self.handle, *arguments))
+
+    def add_experts(
+        self, x: View, routing: View, gates_up: Sequence[int], downs: Sequence[int], num_chosen: int, out: View
+    ) -> None:
+        """Append a mixture of experts, with the weights of each (gate and up packed in ``halves``)."""
+        first, second = (np.array(weights, dtype=np.int32) for weights in (gates_up, downs))
+        self.add("experts", x, routing, len(first), first.ctypes.data, second.ctypes.data, num_chosen, out)
+
+    def buffer_values(self, view: View, rows: Rows) -> torch.Tensor:
+        """A buffer as it lies in memory, float32 [largest number of rows, columns]; for tests and traces."""
+        stride = c_int64()
+        address = self._library.treadle_buffer_data(self.handle, view.buffer, stride)
+        num_rows = self._limits.max_rows if rows is Rows.TOKENS else self._limits.max_draws
+        memory = (c_float * (num_rows * stride.value)).from_address(address)
+        whole = torch.frombuffer(memory, dtype=torch.float32).view(num_rows, stride.value)
+        return whole[:, view.first_column : view.first_column + view.num_columns]
+
+    def _made(self, index: int) -> int:
+        if index < 0:
+            raise failed()
+        return index

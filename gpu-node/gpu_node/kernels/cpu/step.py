@@ -1,0 +1,98 @@
+"""What changes from step to step, as arrays that the device reads and writes."""
+
+from __future__ import annotations
+
+from ctypes import Structure, c_char_p, c_int32, c_void_p
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpu_node.kernels.cpu.draws import NO_DRAWS, CpuDraws
+from gpu_node.kernels.cpu.layout import Float32s, Int32s
+
+
+class StepInput(Structure):
+    """A step as the C interface takes it."""
+
+    _fields_ = (
+        ("num_sequences", c_int32),
+        ("starts", c_void_p),
+        ("num_rows", c_void_p),
+        ("num_blocks", c_void_p),
+        ("block_tables", c_void_p),
+        ("token_ids", c_void_p),
+        ("num_draw_rows", c_int32),
+        ("draw_rows", c_void_p),
+        ("num_draws", c_int32),
+        ("draws", c_char_p),
+        ("biases", c_char_p),
+        ("prior_tokens", c_void_p),
+        ("first_cell", c_int32),
+        ("num_copies", c_int32),
+        ("copies", c_void_p),
+        ("num_swaps_out", c_int32),
+        ("swaps_out", c_void_p),
+        ("num_swaps_in", c_int32),
+        ("swaps_in", c_void_p),
+        ("tokens", c_void_p),
+        ("logprobs", c_void_p),
+        ("top_tokens", c_void_p),
+        ("top_logprobs", c_void_p),
+        ("logits", c_void_p),
+    )
+
+
+def _no_moves() -> Int32s:
+    return np.empty((0, 2), dtype=np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuStep:
+    """One step. Inputs are copied when it is submitted; outputs are written until its event has happened."""
+
+    starts: Int32s
+    """[sequences]: tokens before the rows of each sequence."""
+    num_rows: Int32s
+    """[sequences]"""
+    num_blocks: Int32s
+    """[sequences]"""
+    block_tables: Int32s
+    """Those of all sequences, one behind the other."""
+    token_ids: Int32s
+    """[rows]: ids, or the marks of cells (`cell_mark`)."""
+    draw_rows: Int32s
+    """[draw rows]: the rows that logits are made of."""
+    copies: Int32s
+    """[copies, 2]: source and destination blocks."""
+    logits: Float32s | None
+    """Out, [draw rows, vocabulary]; None where nobody asks for them."""
+    draws: CpuDraws = NO_DRAWS
+    """What is drawn from the logits; what comes out lies there too."""
+    swaps_out: Int32s = field(default_factory=_no_moves)
+    """[swaps, 2]: block of the device and block of the host. Made before the copies."""
+    swaps_in: Int32s = field(default_factory=_no_moves)
+    """[swaps, 2]: block of the device and block of the host. Made after the copies."""
+
+    def as_input(self) -> StepInput:
+        """Addresses of all of it, for as long as this object lives."""
+        draws = self.draws
+        return StepInput(
+            len(self.starts),
+            *(array.ctypes.data for array in (self.starts, self.num_rows, self.num_blocks, self.block_tables)),
+            self.token_ids.ctypes.data,
+            len(self.draw_rows),
+            self.draw_rows.ctypes.data,
+            len(draws.tokens),
+            draws.draws,
+            draws.biases,
+            draws.prior_tokens.ctypes.data,
+            draws.first_cell,
+            len(self.copies),
+            self.copies.ctypes.data,
+            len(self.swaps_out),
+            self.swaps_out.ctypes.data,
+            len(self.swaps_in),
+            self.swaps_in.ctypes.data,
+            *(array.ctypes.data for array in (draws.tokens, draws.logprobs, draws.top_tokens, draws.top_logprobs)),
+            None if self.logits is None else self.logits.ctypes.data,
+        )
