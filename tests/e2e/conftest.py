@@ -50,9 +50,9 @@ def whole_cluster(
     models = [{"name": name, "source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256} for name in ("first", "second")]
     cluster = Cluster.create(
         tmp_path_factory.mktemp("e2e"),
-        models=[model | {"max_model_len": 2048} for model in models],
+        models=[model | {"max_model_len": 8192} for model in models],
         nodes=[{"name": "node-0"}, {"name": "node-1"}],
-        engine={"max_num_seqs": 3, "kv_cache_bytes": 128 << 20},
+        engine={"max_num_seqs": 3, "kv_cache_bytes": 512 << 20},
         gateway={"max_body_bytes": 64 << 10},
         otlp_endpoint=collector.url,
     )

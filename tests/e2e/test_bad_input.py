@@ -32,15 +32,15 @@ async def test_an_unknown_model_is_answered_with_those_there_are(client: AsyncOp
 
 async def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(client: AsyncOpenAI, cluster: Cluster) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        await client.completions.create(model=cluster.models[0], prompt="word " * 2100, max_tokens=1)
+        await client.completions.create(model=cluster.models[0], prompt="word " * 8200, max_tokens=1)
     assert caught.value.code == "context_length_exceeded"
-    assert "2048" in caught.value.message
-    assert "2101" in caught.value.message or "2102" in caught.value.message
+    assert "8192" in caught.value.message
+    assert "8201" in caught.value.message or "8202" in caught.value.message
     with pytest.raises(openai.BadRequestError) as caught:
-        await client.completions.create(model=cluster.models[0], prompt="word", max_tokens=2100)
+        await client.completions.create(model=cluster.models[0], prompt="word", max_tokens=8200)
     assert caught.value.param == "max_tokens"
-    assert "2048" in caught.value.message
-    assert "2101" in caught.value.message
+    assert "8192" in caught.value.message
+    assert "8201" in caught.value.message
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1, 2", b'{"model": "first", }', b"\xff\xfe{}", b"[" * 20_000])
