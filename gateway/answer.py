@@ -13,7 +13,7 @@ from aiohttp import web
 
 from gateway import errors, visit
 from gateway.call import InflightCall
-from gateway.delta import Delta, Failure, merged
+from gateway.delta import Delta, Failure, Refusal, merged
 from gateway.openai_responses import Usage
 from gateway.sse import ClientGoneError, SseStream
 from gateway.timeline import Timeline
@@ -131,8 +131,10 @@ async def _next(
     return _noted(timeline, news)
 
 
-def _noted(timeline: Timeline, news: list[Delta] | Failure) -> list[Delta]:
+def _noted(timeline: Timeline, news: list[Delta] | Failure | Refusal) -> list[Delta]:
     """The deltas, with their time taken down; `ApiError` for a failure."""
+    if isinstance(news, Refusal):
+        raise errors.refused_by_node(news.why)
     if news is Failure.ENGINE:
         raise errors.ApiError(500, "generation failed on the node", code="generation_failed")
     if news is Failure.LOST:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from itertools import accumulate
 
-from gateway.delta import Delta, Failure, merged
+from gateway.delta import Delta, Failure, Refusal, merged
 from gateway.job import Job
 from gateway.request import InflightRequest
 from shared.messages import Sampling
@@ -22,7 +22,9 @@ class InflightCall:
     """
 
     def __init__(self, jobs: Sequence[Job], gateway: str) -> None:
-        self._news: asyncio.Queue[Delta | Failure] = asyncio.Queue(maxsize=sum(_max_news(job.sampling) for job in jobs))
+        self._news: asyncio.Queue[Delta | Failure | Refusal] = asyncio.Queue(
+            maxsize=sum(_max_news(job.sampling) for job in jobs)
+        )
         first_choices = accumulate((job.sampling.num_choices for job in jobs), initial=0)
         self.requests = [
             InflightRequest(job, gateway, first_choice, self._news.put_nowait)
@@ -44,7 +46,7 @@ class InflightCall:
         """Of all prompts."""
         return sum(len(request.job.prompt_token_ids) for request in self.requests)
 
-    async def next_deltas(self, timeout_s: float) -> list[Delta] | Failure | None:
+    async def next_deltas(self, timeout_s: float) -> list[Delta] | Failure | Refusal | None:
         """All that is new, one delta a choice; None if nothing comes within ``timeout_s``.
 
         A request that fails fails the call.
@@ -56,7 +58,7 @@ class InflightCall:
             return None
         while not self._news.empty():
             news.append(self._news.get_nowait())
-        failure = next((one for one in news if isinstance(one, Failure)), None)
+        failure = next((one for one in news if isinstance(one, Failure | Refusal)), None)
         return failure or merged(one for one in news if isinstance(one, Delta))
 
 

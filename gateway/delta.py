@@ -20,6 +20,13 @@ class Failure(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """The node says that the request can never run; its client can do something about it."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ScoredToken:
     """A token with its logprob, where the client asked for logprobs."""
 

@@ -92,6 +92,11 @@ def too_many_tokens(num_candidates: int, max_tokens: int, limit: int, param: str
     )
 
 
+def refused_by_node(why: str) -> ApiError:
+    """What a node cannot hold, or does not take: only it knows its memory."""
+    return invalid(f"no node can run this request: {why}", None, code="request_too_large")
+
+
 def wrong_key(missing: bool) -> ApiError:
     """No key, or one that is not configured."""
     message = "an API key is needed: 'Authorization: Bearer KEY'" if missing else "the API key is wrong"

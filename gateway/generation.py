@@ -14,7 +14,7 @@ import enum
 from collections.abc import Sequence
 
 from gateway.choice import Choice
-from gateway.delta import Delta, Failure
+from gateway.delta import Delta, Failure, Refusal
 from gateway.openai_responses import FinishReason
 from shared.messages import Chunk, Output, Sampling
 
@@ -62,10 +62,13 @@ class Generation:
         """There are tokens, or ends without any."""
         return any(choice.token_ids or choice.finish_reason for choice in self._choices)
 
-    def accept(self, chunk: Chunk) -> Delta | Failure | Verdict:
+    def accept(self, chunk: Chunk) -> Delta | Failure | Refusal | Verdict:
         """Take what is new in a chunk."""
         if self.is_over or chunk.attempt != self.attempt:
             return Verdict.IGNORED
+        if chunk.finish_reason == "refused":
+            self.is_over = self.ended_by_node = True
+            return Refusal(chunk.error)
         if self._is_wrong(chunk):
             self.is_over, self.ended_by_node = True, chunk.is_last
             return Failure.ENGINE

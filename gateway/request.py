@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.delta import Delta, Failure
+from gateway.delta import Delta, Failure, Refusal
 from gateway.generation import Generation, Verdict
 from gateway.job import Job
 from shared.messages import Chunk, Payload, Submit
@@ -13,7 +13,9 @@ from shared.messages import Chunk, Payload, Submit
 class InflightRequest:
     """A job and its answer so far; what is new is given to ``tell``, which never waits."""
 
-    def __init__(self, job: Job, gateway: str, first_choice: int, tell: Callable[[Delta | Failure], None]) -> None:
+    def __init__(
+        self, job: Job, gateway: str, first_choice: int, tell: Callable[[Delta | Failure | Refusal], None]
+    ) -> None:
         self.job = job
         self.generation = Generation(job.token_bytes, job.stops, job.sampling, first_choice)
         self._gateway = gateway

@@ -157,7 +157,8 @@ class Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
     index: int
     token_ids: list[int]
     finish_reason: str = ""
-    """``""`` while the choice runs; ``stop`` or ``length`` at its end; ``error`` ends the request with all choices."""
+    """``""`` while the choice runs; ``stop`` or ``length`` at its end; ``refused`` (it can never run) and ``error``
+    end the request with all choices, and ``error`` says why."""
     error: str = ""
     choice: int = 0
     """Which of the request's continuations, from 0 on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gateway.delta import Delta, Failure
+from gateway.delta import Delta, Failure, Refusal
 from gateway.generation import Generation, Verdict
 from gateway.job import Job
 from services.simulator.memory_bus import MemoryBus
@@ -90,7 +90,7 @@ class SimulatedGateway:
                     if answer is not None and answer.generation.attempt == lost.attempt:
                         self._try_again(answer)
 
-    def _take(self, answer: Answer, news: Delta | Failure | Verdict, now: float) -> None:
+    def _take(self, answer: Answer, news: Delta | Failure | Refusal | Verdict, now: float) -> None:
         if news is Verdict.GAP:
             self._try_again(answer)
         elif isinstance(news, Delta):

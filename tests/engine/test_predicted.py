@@ -80,7 +80,9 @@ def test_the_model_cannot_change_under_sequences() -> None:
 
 def test_without_a_model_requests_are_refused() -> None:
     one = Engine(PredictedExecutor(COST, OPTIONS, token_kv_bytes=1024, vocab_size=50), OPTIONS)
-    assert one.add(payload("a")) == [Chunk("a", 0, 0, [], "error", "no model is loaded", is_last=True)]
+    assert one.add(payload("a")) == [
+        Chunk("a", 0, 0, [], "error", "model 'm' is not loaded here; loaded: none", is_last=True)
+    ]
     assert one.stats().num_admittable == 0
 
 

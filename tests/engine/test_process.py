@@ -170,7 +170,7 @@ def test_a_request_that_can_never_run_is_refused_at_once(agent: Agent) -> None:
     event = agent.next()
     assert isinstance(event, Step)
     error = "70 tokens leave no room for output: 'tiny' takes 64"
-    assert event.chunks == [Chunk("big", 0, 0, [], "error", error, is_last=True)]
+    assert event.chunks == [Chunk("big", 0, 0, [], "refused", error, is_last=True)]
 
 
 @pytest.mark.parametrize(

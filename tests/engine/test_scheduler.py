@@ -231,7 +231,7 @@ def test_a_failed_draw_ends_only_its_own_request() -> None:
 def test_what_can_never_run_is_refused_at_once(refused: Payload, words: str) -> None:
     one = scheduler(num_blocks=10)
     (ended,) = one.add(refused)
-    assert ended.finish_reason == "error"
+    assert ended.finish_reason == "refused"
     assert words in ended.error
     assert not one.has_work
 

@@ -200,7 +200,7 @@ def test_a_preempted_request_gives_up_all_its_sequences_and_comes_back_with_what
 def test_what_can_never_run_is_refused(refused: dict[str, object], words: str) -> None:
     one = scheduler(num_blocks=10)
     (ended,) = one.add(payload("a", prompt(10), **({"max_tokens": 4} | refused)))  # type: ignore[arg-type]
-    assert (ended.finish_reason, ended.is_last) == ("error", True)
+    assert (ended.finish_reason, ended.is_last) == ("refused", True)
     assert words in ended.error
     assert not one.has_work
 

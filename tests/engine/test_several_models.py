@@ -59,11 +59,11 @@ def test_models_with_work_are_served_in_turn(async_scheduling: bool) -> None:
     assert run(one) == ["x", "z", "y", "x", "z", "y", "y"]
 
 
-def test_a_request_for_a_model_that_is_not_loaded_is_refused() -> None:
+def test_a_request_for_a_model_that_is_not_loaded_is_an_error() -> None:
     one = engine()
     load(one, "a", "b")
     (ended,) = one.add(request("x", "c"))
-    assert ended.error == "model 'c' is not loaded here; 'b' is"
+    assert ended.error == "model 'c' is not loaded here; loaded: 'a', 'b'"
 
 
 def test_who_was_asked_for_longest_ago_goes_first() -> None:

@@ -177,6 +177,15 @@ async def test_an_error_of_the_node_before_the_first_text_is_a_500(start_gateway
     assert "memory" not in error["message"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_a_node_refuses_is_a_400_with_its_reason(start_gateway: GatewayFactory, stream: bool) -> None:
+    why = "3 sequences of 900 tokens need 180 KV blocks; the engine has 100 for one request"
+    gateway = await start_gateway(lambda payload: [Chunk(payload.request_id, 0, 0, [], "refused", why, is_last=True)])
+    status, error, _ = await refused(gateway, TEXT, {"model": "tiny", "prompt": "x", "stream": stream})
+    assert (status, error["code"], error["type"]) == (400, "request_too_large", "invalid_request_error")
+    assert error["message"].endswith(why)
+
+
 async def test_an_error_in_a_stream_is_an_event_and_no_done(start_gateway: GatewayFactory) -> None:
     gateway = await start_gateway()
 

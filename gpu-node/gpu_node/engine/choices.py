@@ -46,6 +46,11 @@ def error_chunk(payload: Payload, error: str, choice: int = 0, index: int = 0) -
     return Chunk(payload.request_id, payload.attempt, index, [], "error", error, choice, is_last=True)
 
 
+def refusal_chunk(payload: Payload, why: str) -> Chunk:
+    """A request that can never run, for a reason that its client can do something about."""
+    return Chunk(payload.request_id, payload.attempt, 0, [], "refused", why, is_last=True)
+
+
 def end_chunks(payload: Payload, sequences: list[Sequence], reasons: list[str]) -> list[Chunk]:
     """The ends of those ``sequences`` that were complete when the attempt began; the others have an empty reason.
 

@@ -143,9 +143,10 @@ class Engine:
         """
         self._num_received += 1
         self._is_busy = self._is_busy and self.has_work
-        if not self._residents:
-            return [error_chunk(payload, "no model is loaded")]
-        resident = self._residents.get(payload.model) or self._current()  # which refuses what is not its own
+        resident = self._residents.get(payload.model)
+        if resident is None:
+            loaded = ", ".join(map(repr, self._residents)) or "none"
+            return [error_chunk(payload, f"model {payload.model!r} is not loaded here; loaded: {loaded}")]
         present = resident.scheduler.attempt_of(payload.request_id)
         if present is not None and present >= payload.attempt:
             return []

@@ -22,10 +22,8 @@ MAX_BIASES = 1024
 
 
 def refusal(payload: Payload, model: LoadedModel, options: EngineOptions) -> str:
-    """Why this request can never run on this model, or ``""``. Said at once, not after it has waited."""
+    """Why this request of the model can never run, or ``""``. Said at once, not after it has waited."""
     num_prompt_tokens = len(payload.prompt_token_ids)
-    if payload.model != model.name:
-        return f"model {payload.model!r} is not loaded here; {model.name!r} is"
     if num_prompt_tokens == 0:
         return "the prompt has no tokens"
     if num_prompt_tokens >= model.max_model_len:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from gpu_node.engine.admission import Admission
 from gpu_node.engine.block_manager import BlockManager
-from gpu_node.engine.choices import end_chunks, error_chunk
+from gpu_node.engine.choices import end_chunks, refusal_chunk
 from gpu_node.engine.ends import finish_reason
 from gpu_node.engine.limits import refusal
 from gpu_node.engine.model import LoadedModel
@@ -85,7 +85,7 @@ class Scheduler:
         assert payload.request_id not in self._roster.requests
         error = refusal(payload, self._model, self._options)
         if error:
-            return [error_chunk(payload, error)]
+            return [refusal_chunk(payload, error)]
         request = Request.of(payload, self._num_added, self._roster.sequence_ids, self._model.max_model_len)
         request.num_top = num_tops(payload.sampling, self._model)
         self._num_added += 1
