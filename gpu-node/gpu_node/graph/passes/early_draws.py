@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from gpu_node.graph.coverage import Coverage, box
+from gpu_node.graph.coverage import Box, Coverage, box
 from gpu_node.graph.passes.draft import Draft
 from gpu_node.graph.program import PRODUCTS, Buffer, Kind, Operator, Program, Rows
 from gpu_node.graph.share import WHOLE
@@ -37,10 +37,15 @@ def early_draws(program: Program) -> Program:
     """Compute in draw rows what is read in draw rows only. A program that does so already stays as it is."""
     flow = _Flow(program)
     moved = _moved_selections(flow)
-    early = _early_operators(flow, moved, program.result)
+    mixed: set[str] = set()
+    while True:
+        early = _early_operators(flow, moved, program.result, mixed)
+        places, others = _selections(flow, early | moved.keys())
+        if not others:
+            break
+        mixed |= others
     if not early:
         return program
-    places = _selections(flow, early | moved.keys())
     tail = _Tail(program, flow, {selection.inputs[0]: selection.outputs[0] for selection in moved.values()})
     for index, operator in enumerate(program.operators):
         for name in places.get(index, ()):
@@ -69,6 +74,10 @@ class _Flow:
         used = (self.buffers.get(other) for one in operators for other in (*one.inputs, *one.outputs))
         return any(name in (buffer.name, buffer.view_of) for buffer in used if buffer)
 
+    def columns(self, name: str) -> Box:
+        """Where a buffer lies in the one that it is a part of."""
+        return box(self.buffers[name].first_column, self.buffers[name].num_columns, WHOLE)
+
     def overwrites(self, name: str, operator: Operator) -> bool:
         """Whether ``operator``, which writes ``name``, writes a whole buffer in all its rows."""
         return self.buffers[name].view_of is None and operator.share.is_whole
@@ -88,15 +97,18 @@ def _moved_selections(flow: _Flow) -> Mapping[int, Operator]:
     return moved
 
 
-def _early_operators(flow: _Flow, moved: Collection[int], result: str) -> set[int]:
-    """Operators, by index, of whose output later ones read draw rows only: found from the end to the beginning."""
+def _early_operators(flow: _Flow, moved: Collection[int], result: str, mixed: Collection[str]) -> set[int]:
+    """Operators, by index, of whose output later ones read draw rows only: found from the end to the beginning.
+
+    ``mixed``: buffers that are written in all rows, whoever reads them.
+    """
     wanted = dict.fromkeys(flow.wholes((result,)), Rows.TOKENS)  # rows of each buffer that are read later
     early = set()
     for index in reversed(range(len(flow.operators))):
         operator = flow.operators[index]
         outputs = flow.wholes(operator.outputs)
-        is_early = operator.kind in _BY_ROW and operator.share.is_whole and bool(outputs)
-        is_early = is_early and all(wanted.get(whole) is Rows.DRAWS for whole in outputs)
+        can_be_early = operator.kind in _BY_ROW and operator.share.is_whole and bool(outputs)
+        is_early = can_be_early and all(wanted.get(one) is Rows.DRAWS and one not in mixed for one in outputs)
         if is_early:
             early.add(index)
         for name in operator.outputs:
@@ -113,14 +125,16 @@ def _early_operators(flow: _Flow, moved: Collection[int], result: str) -> set[in
     return early
 
 
-def _selections(flow: _Flow, early: Collection[int]) -> Mapping[int, list[str]]:
+def _selections(flow: _Flow, early: Collection[int]) -> tuple[Mapping[int, list[str]], set[str]]:
     """By the index of an operator, the buffers of which draw rows are chosen before it.
 
     All at once before the first early operator, so that no other stands between those that can be joined; what is
-    written later is chosen from just behind that.
+    written later is chosen from just behind that. The second value: buffers of which an early operator reads columns
+    that were written for all rows beside columns that were not; nothing could be chosen for it.
     """
     places: dict[int, list[str]] = {}
-    first = min(early)
+    mixed = set()
+    first = min(early, default=0)
     written_at: dict[str, int] = {}
     chosen: dict[str, Coverage] = {}  # columns whose last values there are in draw rows
     for index, operator in enumerate(flow.operators):
@@ -134,14 +148,13 @@ def _selections(flow: _Flow, early: Collection[int]) -> Mapping[int, list[str]]:
                 if whole not in chosen:
                     places.setdefault(max(written_at[whole] + 1, first), []).append(whole)
                     chosen[whole] = Coverage()
-                    chosen[whole].add(box(0, flow.buffers[whole].num_columns, WHOLE))
-                columns = box(flow.buffers[name].first_column, flow.buffers[name].num_columns, WHOLE)
-                assert chosen[whole].covers(columns), f"{name} is written in part for all rows, in part for draw rows"
+                    chosen[whole].add(flow.columns(whole))
+                if not chosen[whole].covers(flow.columns(name)):
+                    mixed.add(whole)
         for name in operator.outputs:
             for whole in flow.wholes((name,)):
-                columns = box(flow.buffers[name].first_column, flow.buffers[name].num_columns, WHOLE)
-                chosen.setdefault(whole, Coverage()).add(columns)
-    return places
+                chosen.setdefault(whole, Coverage()).add(flow.columns(name))
+    return places, mixed
 
 
 class _Tail:
