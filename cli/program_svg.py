@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from cli.program_report import Block, Line, Report, operator_title, short_number
+from cli.program_words import WHAT_IT_DOES
 from gpu_node.graph.program import POSITIONS, TOKEN_IDS, OperatorClass
 
 _BOX_LEFT, _BOX_WIDTH, _BOX_HEIGHT, _BOX_GAP = 30, 430, 40, 14
@@ -105,7 +106,7 @@ def _box(line: Line, top: int) -> _Box:
     if len(label) > _LABEL_CHARACTERS:
         label = f"{operator_title(operator)} · {len(line.weights)} weights"
     flops, num_bytes = short_number(line.cost.flops, "FLOP"), short_number(line.cost.num_bytes, "B")
-    detail = f"→ {', '.join(line.writes) or 'nothing'} · {flops}, {num_bytes}"
+    detail = f"→ {', '.join(line.writes)} · {flops}, {num_bytes}" if line.writes else WHAT_IT_DOES[operator.kind]
     if line.cost.wire_bytes:
         detail += f", {short_number(line.cost.wire_bytes, 'B')} sent"
     return _Box(

@@ -150,7 +150,7 @@ def test_passes_change_the_program_before_it_is_shown(llama: str, tmp_path: Path
     assert (first[:4], second[:4]) == (["paged_attention", "1", "of", "2"], ["paged_attention", "2", "of", "2"])
     texts = [element.text or "" for element in ElementTree.parse(file).iter() if element.tag.endswith("}text")]
     drawn = {"llama after fuse, split=2,polls", "poll", "paged_attention 2 of 2", "q_k_v", "KV blocks"}
-    assert drawn <= set(texts)
+    assert drawn | {"serve what waits for the device, if anything does"} <= set(texts)
 
 
 def test_the_last_layer_goes_on_with_the_rows_that_draw(llama: str) -> None:
