@@ -25,7 +25,7 @@ import numpy as np
 
 from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cpu import CpuExecutor
-from gpu_node.graph.passes.fuse import fuse
+from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, CpuStep, Limits, Rows, Type
 from gpu_node.models.checkpoint import open_checkpoint
@@ -118,8 +118,8 @@ def tiny_program(shape: CacheShape, arena: CpuArena, host: CpuArena, *, polled: 
 
 
 def num_operators(spec: ModelSpec) -> int:
-    """Of the fused program: so many polls stand in a step."""
-    return len(fuse(build_program(open_checkpoint(checked_path(spec)).config)).operators)
+    """Of the program that the device runs: so many polls stand in a step."""
+    return len(optimize(build_program(open_checkpoint(checked_path(spec)).config)).operators)
 
 
 def main() -> None:

@@ -12,9 +12,9 @@ from cli.errors import CliError
 from cli.model_argument import find_model
 from cli.program_report import report
 from cli.program_svg import program_svg
-from cli.program_table import bound_lines, model_line, program_table, step_line
+from cli.program_table import bound_lines, model_line, passes_line, program_table, step_line
 from cli.tables import print_table
-from gpu_node.graph.cost import DeviceRates, NumberBytes
+from gpu_node.graph.cost import DeviceRates, NumberBytes, program_costs, total
 from gpu_node.graph.passes.named import UnknownPassError, parse_passes
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError
 from gpu_node.graph.program import Program
@@ -35,7 +35,12 @@ _RATE = click.FloatRange(min=0, min_open=True)
 @click.option("--draws", type=_COUNT, help="Tokens drawn, one a sequence.  [default: one a row, a step of decodes]")
 @click.option("--context", type=_COUNT, default=512, show_default=True, help="Tokens of each sequence after the step.")
 @click.option("--number-bytes", type=_RATE, default=2.0, show_default=True, help="Bytes of a number: 2 for bfloat16.")
-@click.option("--passes", default="", help="Change the program first, in this order: fuse, split=N, polls, tp=N.")
+@click.option(
+    "--passes",
+    default="",
+    help="Change the program first, by these in the order in which you give them: tp=N, early-draws, fuse, split=N, "
+    "polls. The cpu executor runs every model after early-draws,fuse.",
+)
 @click.option("--gb-per-s", type=_RATE, help="Memory bandwidth of a device; with --tflops, prints the time bound.")
 @click.option("--tflops", type=_RATE, help="Compute rate of a device, in 10¹² operations a second.")
 @click.option("--wire-gb-per-s", type=_RATE, help="What a device sends to others, for programs with tp=N.")
@@ -63,10 +68,11 @@ def command(
         raise CliError(str(error)) from error
     if context > config.context_length:
         raise CliError(f"{model} has a context of {config.context_length} tokens; --context is {context}")
-    program = _changed(build_program(config), passes)
-    found = report(program, step, NumberBytes(number_bytes, number_bytes, number_bytes))
+    sizes = NumberBytes(number_bytes, number_bytes, number_bytes)
+    plain = build_program(config)
+    found = report(_changed(plain, passes), step, sizes)
     click.echo(f"{model_line(config)}\n{step_line(step)}; {number_bytes:g} bytes a number")
-    click.echo(f"after {passes}\n" if passes else "")
+    click.echo(f"{passes_line(passes, found.cost, total(program_costs(plain, step, sizes)))}\n" if passes else "")
     print_table(program_table(found))
     if gb_per_s is not None and tflops is not None:
         if found.cost.wire_bytes and wire_gb_per_s is None:
@@ -74,7 +80,7 @@ def command(
         rates = DeviceRates(gb_per_s * 1e9, tflops * 1e12, (wire_gb_per_s or inf) * 1e9)
         click.echo("\n" + "\n".join(bound_lines(found, rates, step)))
     if svg is not None:
-        _write(svg, program_svg(found, model, step_line(step)))
+        _write(svg, program_svg(found, Path(model).name + (f" after {passes}" if passes else ""), step_line(step)))
 
 
 def _step(rows: int, draws: int, context: int) -> StepShape:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from cli.program_report import Block, Line, Report, operator_title, short_number
+from cli.program_words import WHAT_IT_DOES
 from gpu_node.graph.program import POSITIONS, TOKEN_IDS, OperatorClass
 
 _BOX_LEFT, _BOX_WIDTH, _BOX_HEIGHT, _BOX_GAP = 30, 430, 40, 14
@@ -21,7 +22,10 @@ _COLOURS = {
     OperatorClass.NETWORK: "#a9d18e",
 }
 _INPUT_COLOUR = "#e7e6e6"
-_LINES = ("#3b6fb6", "#b5483a", "#4b8b3b", "#8a5aa8", "#b07d1a", "#2f8f8f", "#a0467d", "#5c5c5c")
+_LINES = (
+    *("#3b6fb6", "#b5483a", "#4b8b3b", "#8a5aa8", "#b07d1a", "#2f8f8f"),
+    *("#a0467d", "#5c5c5c", "#1f3d7a", "#7a4a21", "#6f8f00", "#d0548f"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +57,12 @@ class _Edge:
 def program_svg(report: Report, title: str, subtitle: str) -> str:
     """An SVG document; equal layers are drawn once."""
     frames, boxes, height = _layout(report)
-    lanes = _lanes(_edges(boxes))
+    edges = _edges(boxes)
+    lanes = _lanes(edges)
     width = max(_LEAST_WIDTH, _BOX_LEFT + _BOX_WIDTH + 40 + _LANE_WIDTH * (len(lanes) + 5))
     colours: dict[str, str] = {}
-    for lane in lanes:
-        for edge in lane:
-            colours.setdefault(edge.buffer, _LINES[len(colours) % len(_LINES)])
+    for edge in edges:  # from top to bottom: lines beside one another differ
+        colours.setdefault(edge.buffer, _LINES[len(colours) % len(_LINES)])
     drawn = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         'font-family="sans-serif" font-size="12">',
@@ -68,6 +72,7 @@ def program_svg(report: Report, title: str, subtitle: str) -> str:
         *_legend(),
         *frames,
         *(text for number, lane in enumerate(lanes) for edge in lane for text in _draw_edge(edge, number, colours)),
+        *(_label(edge, number, colours) for number, lane in enumerate(lanes) for edge in lane),
         *(text for box in boxes for text in _draw_box(box)),
         "</svg>",
     ]
@@ -101,7 +106,7 @@ def _box(line: Line, top: int) -> _Box:
     if len(label) > _LABEL_CHARACTERS:
         label = f"{operator_title(operator)} · {len(line.weights)} weights"
     flops, num_bytes = short_number(line.cost.flops, "FLOP"), short_number(line.cost.num_bytes, "B")
-    detail = f"→ {', '.join(line.writes) or 'nothing'} · {flops}, {num_bytes}"
+    detail = f"→ {', '.join(line.writes)} · {flops}, {num_bytes}" if line.writes else WHAT_IT_DOES[operator.kind]
     if line.cost.wire_bytes:
         detail += f", {short_number(line.cost.wire_bytes, 'B')} sent"
     return _Box(
@@ -162,14 +167,26 @@ def _apart(one: _Edge, other: _Edge) -> bool:
 
 def _draw_edge(edge: _Edge, lane: int, colours: dict[str, str]) -> Iterator[str]:
     right, colour = _BOX_LEFT + _BOX_WIDTH, colours[edge.buffer]
-    x = right + 30 + lane * _LANE_WIDTH
+    x = _lane_x(lane)
     start, end = edge.source.exit, edge.readers[-1].entry(edge.buffer)
     yield f'<path d="M{right} {start} H{x} V{end} H{right}" fill="none" stroke="{colour}" stroke-width="1.4"/>'
     for reader in edge.readers:
         y = reader.entry(edge.buffer)
         yield f'<path d="M{x} {y} H{right}" fill="none" stroke="{colour}" stroke-width="1.4"/>'
         yield f'<path d="M{right} {y} l7 -4 v8 z" fill="{colour}"/>'
-    yield f'<text x="{x + 3}" y="{start + 11}" font-size="9" fill="{colour}">{escape(edge.buffer)}</text>'
+
+
+def _label(edge: _Edge, lane: int, colours: dict[str, str]) -> str:
+    """The name of a buffer beside its line, over all lines; those that one box writes stand one below the other."""
+    y = edge.source.exit + 11 + 10 * edge.source.writes.index(edge.buffer)
+    return (
+        f'<text x="{_lane_x(lane) + 3}" y="{y}" font-size="9" fill="{colours[edge.buffer]}" stroke="white" '
+        f'stroke-width="3" paint-order="stroke">{escape(edge.buffer)}</text>'
+    )
+
+
+def _lane_x(lane: int) -> int:
+    return _BOX_LEFT + _BOX_WIDTH + 30 + lane * _LANE_WIDTH
 
 
 def _draw_box(box: _Box) -> Iterator[str]:

@@ -79,6 +79,12 @@ def step_line(step: StepShape) -> str:
     )
 
 
+def passes_line(passes: str, cost: Cost, plain: Cost) -> str:
+    """What passes made of a step, in one line."""
+    after, before = (f"{short_number(one.flops, 'FLOP')}, {short_number(one.num_bytes, 'B')}" for one in (cost, plain))
+    return f"after {passes}: {after}; before: {before}"
+
+
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 

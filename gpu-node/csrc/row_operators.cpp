@@ -1,6 +1,7 @@
 #include "row_operators.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace treadle {
 
@@ -50,9 +51,19 @@ void Add::run_row(int row, const Step&) const {
 
 void Round::run_row(int row, const Step&) const { kernels_.round(x_.wide(row), x_.num_columns, out_.narrow(row)); }
 
+SelectDraws::SelectDraws(Columns x, Columns out) : RowOperator(RowKind::draws), x_(x), out_(out) {
+  if (x.type != out.type || x.num_columns != out.num_columns)
+    throw std::invalid_argument("rows that are selected keep their type and their columns");
+  if (x.rows != RowKind::tokens || out.rows != RowKind::draws)
+    throw std::invalid_argument("rows of draws are selected from rows of tokens");
+}
+
 void SelectDraws::run_row(int row, const Step& step) const {
-  const float* from = x_.wide(step.draw_rows[row]);
-  std::copy(from, from + x_.num_columns, out_.wide(row));
+  const int from = step.draw_rows[row];
+  if (x_.type == Type::float32)
+    std::copy_n(x_.wide(from), x_.num_columns, out_.wide(row));
+  else
+    std::copy_n(x_.narrow(from), x_.num_columns, out_.narrow(row));
 }
 
 }  // namespace treadle

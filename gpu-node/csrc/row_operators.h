@@ -146,9 +146,10 @@ class Round final : public RowOperator {
   Columns x_, out_;
 };
 
+// Copies the rows that draw, as numbers of whichever type they are.
 class SelectDraws final : public RowOperator {
  public:
-  SelectDraws(Columns x, Columns out) : RowOperator(RowKind::draws), x_(x), out_(out) {}
+  SelectDraws(Columns x, Columns out);
 
  private:
   void run_row(int row, const Step& step) const override;

@@ -116,7 +116,11 @@ def test_a_configured_name_and_what_is_said_of_others(llama: str, tmp_path: Path
         (llama, "--rows", "9", "--draws", "1", "--context", "8"): "8 tokens cannot have 9 rows",
         (llama, "--context", "4096"): "context of 2048 tokens; --context is 4096",
         (llama, "--tflops", "1"): "give both or none",
-        (llama, "--passes", "fuse,fold"): "'fold' is no pass; there are fuse, polls, split=N, tp=N, with N from 1",
+        (
+            llama,
+            "--passes",
+            "fuse,fold",
+        ): "'fold' is no pass; there are early-draws, fuse, polls, split=N, tp=N, with N from 1",
         (llama, "--passes", "split=0"): "'split=0' is no pass",
         (llama, "--passes", "tp=3"): "2 heads of keys and values do not divide among 3 devices",
         (llama, "--passes", "fuse,tp=2"): "tensor_parallel comes before other passes",
@@ -131,7 +135,9 @@ def test_passes_change_the_program_before_it_is_shown(llama: str, tmp_path: Path
     file = tmp_path / "program.svg"
     result = run(llama, "--passes", "fuse, split=2,polls", "--rows", "4", "--svg", str(file))
     assert result.exit_code == 0, result.output
-    assert result.stdout.splitlines()[2] == "after fuse, split=2,polls"
+    lines = result.stdout.splitlines()
+    assert lines[1].startswith("a step of 4 rows")
+    assert lines[2].startswith("after fuse, split=2,polls: ")
     assert "layer 0 (layers 1–3 the same)" in result.stdout
     names = [line.split()[0] for line in result.stdout.splitlines() if line.startswith("  ")]
     assert [name for name in names if name.startswith(("linear_add", "gated", "rope_write"))] == [
@@ -143,7 +149,20 @@ def test_passes_change_the_program_before_it_is_shown(llama: str, tmp_path: Path
     (first, second) = rows_of(result.stdout, "paged_attention")
     assert (first[:4], second[:4]) == (["paged_attention", "1", "of", "2"], ["paged_attention", "2", "of", "2"])
     texts = [element.text or "" for element in ElementTree.parse(file).iter() if element.tag.endswith("}text")]
-    assert {"poll", "paged_attention 2 of 2", "q_k_v", "KV blocks"} <= set(texts)
+    drawn = {"llama after fuse, split=2,polls", "poll", "paged_attention 2 of 2", "q_k_v", "KV blocks"}
+    assert drawn | {"serve what waits for the device, if anything does"} <= set(texts)
+
+
+def test_the_last_layer_goes_on_with_the_rows_that_draw(llama: str) -> None:
+    result = run(llama, "--passes", "early-draws", "--rows", "8", "--draws", "1")
+    lines = result.stdout.splitlines()
+    titles = [line.strip() for line in lines if line.startswith(("before", "layer", "after the"))]
+    assert titles == ["before the layers", "layer 0 (layers 1–2 the same)", "layer 3", "after the layers"]
+    selected = [row[1:5] for row in rows_of(result.stdout, "select_draws")]
+    assert selected == [["attended", "[8×64]", "attended_of_draws", "[1×64]"], ["hidden", "[8×64]", "drawn", "[1×64]"]]
+    # seven of eight rows skip one layer's o, gate, up and down, and its norm, activation and sums:
+    # 7 * (2 * (64 * 64 + 3 * 64 * 128) + 64 * 4 + 128 * 5 + 2 * 64) = 409 k
+    assert lines[2] == "after early-draws: 6.29 MFLOP, 831 kB; before: 6.7 MFLOP, 853 kB"
 
 
 def test_a_part_of_a_group_sends_to_the_others(llama: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,11 @@ def make_empty() -> Iterator[Make]:
     made: list[CpuExecutor] = []
 
     def make_empty(
-        num_threads: int = 1, level: str = "", fuse: bool = True, passes: Sequence[Pass] = (), **options: Any
+        num_threads: int = 1, level: str = "", optimize: bool = True, passes: Sequence[Pass] = (), **options: Any
     ) -> CpuExecutor:
-        made.append(CpuExecutor(EngineOptions(**OPTIONS | options), num_threads, level=level, fuse=fuse, passes=passes))
+        made.append(
+            CpuExecutor(EngineOptions(**OPTIONS | options), num_threads, level=level, optimize=optimize, passes=passes)
+        )
         return made[-1]
 
     yield make_empty
@@ -134,13 +137,30 @@ def test_logits_of_a_mixed_batch_are_those_of_the_reference(
 
 
 @pytest.mark.parametrize("level", cpu.LEVELS)
-def test_logits_are_the_same_bits_for_all_threads_blocks_and_joined_operators(make: Make, level: str) -> None:
+def test_logits_are_the_same_bits_for_all_threads_blocks_and_optimized_programs(make: Make, level: str) -> None:
     if cpu.level(level) is None:
         pytest.skip(f"this machine has no {level}")
     expected = mixed_logits(make(level=level, block_size=16), 16)
-    for num_threads, block_size, fuse in [(1, 16, False), (2, 16, True), (3, 4, False), (2, 1, True), (1, 48, True)]:
-        ours = mixed_logits(make(num_threads, level=level, block_size=block_size, fuse=fuse), block_size)
-        assert ours.equal(expected), (num_threads, block_size, fuse)
+    ways = [(1, 16, False), (2, 16, True), (3, 4, False), (2, 1, True), (1, 48, True)]
+    for num_threads, block_size, optimize in ways:
+        ours = mixed_logits(make(num_threads, level=level, block_size=block_size, optimize=optimize), block_size)
+        assert ours.equal(expected), (num_threads, block_size, optimize)
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+def test_chunks_that_draw_nothing_write_what_later_draws_read(make: Make, optimize: bool) -> None:
+    executor = make(2, block_size=4, optimize=optimize)
+    text = texts(1)[0]
+    table = list(range(32))
+    (whole,) = executor.logits([part(text, 0, table)])
+    silent = [replace(part(text[start : start + 7], start, table), draws=()) for start in range(0, len(text) - 1, 7)]
+    for chunk in silent:
+        assert executor.logits([chunk]).shape == (0, tiny.VOCAB)
+    end = len(text) - 1
+    assert executor.logits([part(text[end:], end, table)])[0].equal(whole)
+    # drawing rows stand anywhere in the batch, beside those that draw nothing
+    other = [replace(part([9] * 5, 0, [32 + 2 * number, 33 + 2 * number]), draws=()) for number in range(2)]
+    assert executor.logits([other[0], part(text, 0, table), other[1]])[0].equal(whole)
 
 
 def test_logits_are_the_same_bits_alone_in_a_batch_and_in_chunks(make: Make) -> None:

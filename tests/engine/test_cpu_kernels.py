@@ -263,12 +263,27 @@ def test_embedding_and_selected_rows(case: Case) -> None:
     table = torch.randn(70, 48)
     program = case.program
     out, drawn = case.poisoned(48), case.poisoned(48, Rows.DRAWS)
+    rounded, product = program.buffer(Rows.DRAWS, Type.BFLOAT16, 48), case.poisoned(48, Rows.DRAWS)
     program.add("embedding", program.weight(table), cpu.Index.TOKEN_IDS, out)
     program.add("select_draws", out, drawn)
+    program.add("select_draws", case.rounded(out), rounded)
+    program.add("linear", rounded, program.weight(torch.eye(48)), Epilogue.STORE, product)
     token_ids = [random.Random(3).randrange(70) for _ in range(11)]
     case.run(rows(11), token_ids, draw_rows=[3, 10])
     assert case.values(out, 11).equal(table[token_ids].bfloat16().float())
-    assert case.values(drawn, 2, Rows.DRAWS).equal(case.values(out, 11)[[3, 10]])
+    for selected in (drawn, product):
+        assert case.values(selected, 2, Rows.DRAWS).equal(case.values(out, 11)[[3, 10]])
+
+
+def test_rows_that_are_selected_keep_their_type_and_columns(case: Case) -> None:
+    targets = [
+        (case.program.buffer(Rows.DRAWS, Type.BFLOAT16, 48), "keep their type and their columns"),
+        (case.poisoned(32, Rows.DRAWS), "keep their type and their columns"),
+        (case.poisoned(48), "selected from rows of tokens"),
+    ]
+    for target, words in targets:
+        with pytest.raises(RuntimeError, match=words):
+            case.program.add("select_draws", case.poisoned(48), target)
 
 
 Write = Callable[[Case, View, View, View, int], None]

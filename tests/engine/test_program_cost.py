@@ -8,6 +8,7 @@ import pytest
 
 from gpu_node.graph.cost import Cost, DeviceRates, NumberBytes, program_costs, total
 from gpu_node.graph.layers import sections
+from gpu_node.graph.passes.early_draws import early_draws
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
@@ -210,6 +211,10 @@ def test_layers_that_are_the_same_are_folded() -> None:
     assert [operator.kind for operator in found[0].operators] == [Kind.EMBEDDING, Kind.ROPE_ANGLES]
     assert [operator.kind for operator in found[-1].operators] == [Kind.SELECT_DRAWS, Kind.RMS_NORM, Kind.LINEAR]
     assert len(found[1].operators) == 16
+    # rows are chosen within the last layer: it is another than those before, and goes on behind the choice
+    early = sections(early_draws(build_program(config(num_layers=5))))
+    assert [(section.layer, section.num_same) for section in early] == [(None, 1), (0, 4), (4, 1), (None, 1)]
+    assert [operator.kind for operator in early[-1].operators] == [Kind.RMS_NORM, Kind.LINEAR]
     learned = sections(build_program(config(Family.GPT2, num_layers=3)))
     assert [operator.kind for operator in learned[0].operators] == [Kind.EMBEDDING, Kind.EMBEDDING, Kind.ADD]
     assert [(section.layer, section.num_same) for section in learned] == [(None, 1), (0, 3), (None, 1)]

@@ -105,8 +105,8 @@ def test_int8_logits_are_those_of_the_reference(rounded_path: Path, level: str) 
     reference = ReferenceExecutor(options)
     reference.load_model(model)
     expected, found = mixed_logits(reference, options.block_size), []
-    for num_threads, fuse in ((1, True), (2, False)):
-        executor = CpuExecutor(options, num_threads, level=level, fuse=fuse)
+    for num_threads, optimize in ((1, True), (2, False)):
+        executor = CpuExecutor(options, num_threads, level=level, optimize=optimize)
         executor.load_model(model)
         found.append(mixed_logits(executor, options.block_size))
         executor.close()

@@ -20,7 +20,7 @@ from gpu_node.executors.feedback import Feedback
 from gpu_node.executors.sampler import NOT_FINITE
 from gpu_node.executors.sizing import device_paging, host_paging, loaded_model
 from gpu_node.graph.passes.draft import Pass
-from gpu_node.graph.passes.fuse import fuse as fuse_operators
+from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, CpuStep, Float32s, Int32s, Limits
 from gpu_node.kernels.cpu.draws import NO_DRAWS, NOT_DRAWN, CpuDraw, CpuDraws, cell_mark
 from gpu_node.models.checkpoint import open_checkpoint
@@ -85,17 +85,17 @@ class CpuExecutor:
         cpus: Sequence[int] = (),
         *,
         level: str = "",
-        fuse: bool = True,
+        optimize: bool = True,
         passes: Sequence[Pass] = (),
     ) -> None:
-        """``cpus`` pins threads; ``level`` and ``fuse`` choose plainer kernels and the plain path, for comparison.
+        """``cpus`` pins threads; ``level`` and ``optimize`` choose plainer kernels and the plain path, for comparison.
 
-        ``passes`` change each model's program, behind `fuse`.
+        ``passes`` change each model's program, behind the pass `optimize`.
         """
         self._options = options
         self._level = level
-        self._fuse = fuse
-        self._passes = ((fuse_operators,) if fuse else ()) + tuple(passes)
+        self._optimize = optimize
+        self._passes = ((optimized,) if optimize else ()) + tuple(passes)
         device, host = device_paging(options), host_paging(options)
         self._arena = CpuArena(device.num_pages, device.page_bytes)
         self._host = CpuArena(host.num_pages, host.page_bytes)
@@ -135,7 +135,7 @@ class CpuExecutor:
             limits, cache, num_shared_heads, self._level, arena=self._arena, host=self._host, weights=spec.weights
         )
         try:
-            lower(program, weights, fresh, model.max_model_len, round_early=self._fuse)
+            lower(program, weights, fresh, model.max_model_len, round_early=self._optimize)
         except BaseException as error:
             fresh.close()
             if isinstance(error, UnsupportedOperatorError):

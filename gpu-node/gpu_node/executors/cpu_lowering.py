@@ -77,6 +77,11 @@ class _Lowering:
         self._target = target
         self._max_positions = max_positions
         self._buffers = {buffer.name: buffer for buffer in program.buffers}
+        self._selected = {
+            self._whole(operator.outputs[0]): self._whole(operator.inputs[0])
+            for operator in program.operators
+            if operator.kind is Kind.SELECT_DRAWS
+        }
         self._wholes: dict[str, View] = {}
         self._angles: dict[str, int] = {}  # of each buffer of angles: the table that its rows come from
         self._packed: dict[str, int] = {}
@@ -97,22 +102,30 @@ class _Lowering:
     def _whole(self, name: str) -> str:
         return self._buffers[name].view_of or name
 
+    def _origin(self, name: str) -> str:
+        """The whole buffer, or the one that its rows were selected from."""
+        whole = self._whole(name)
+        return self._selected.get(whole, whole)
+
     def _rows(self, name: str) -> Rows:
         return Rows.TOKENS if self._buffers[name].rows is ProgramRows.TOKENS else Rows.DRAWS
 
     def _narrow_buffers(self, program: Program, *, round_early: bool) -> frozenset[str]:
-        """Buffers, views left out, that are bfloat16."""
-        gated = {operator.outputs[0] for operator in program.operators if operator.kind is Kind.GATED_LINEAR}
-        wide = {self._whole(program.result)}
+        """Buffers, views left out, that are bfloat16. Rows that are selected have the type of those beside them."""
+        gated = {self._origin(one.outputs[0]) for one in program.operators if one.kind is Kind.GATED_LINEAR}
+        wide = {self._origin(program.result)}
         for operator in program.operators:
+            if operator.kind is Kind.SELECT_DRAWS:  # copies either type
+                continue
             read_wide = operator.inputs[operator.kind in _READ_BFLOAT16 :]
             written_wide = () if operator.kind in _ROUNDING else operator.outputs
-            wide.update(self._whole(name) for name in (*read_wide, *written_wide) if name in self._buffers)
-        narrow = {name for name in self._buffers if self._whole(name) == name} - wide
-        always = {self._whole(name) for name in gated}
-        if not always <= narrow:
+            wide.update(self._origin(name) for name in (*read_wide, *written_wide) if name in self._buffers)
+        if gated & wide:
             raise UnsupportedOperatorError(Kind.GATED_LINEAR, " whose output is read by others than products")
-        return frozenset(narrow if round_early else always)
+        wholes = {name for name in self._buffers if self._whole(name) == name}
+        if round_early:
+            return frozenset(name for name in wholes if self._origin(name) not in wide)
+        return frozenset(name for name in wholes if self._origin(name) in gated)
 
     def _rounded_input(self, name: str) -> View:
         """The bfloat16 that products read: the buffer itself, or a copy of it made now."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpu_node.graph.program import Operator, Program, Rows
+from gpu_node.graph.program import Kind, Operator, Program
 
 _LAYER_WEIGHT = re.compile(r"layers\.(\d+)\.")
 
@@ -28,13 +28,16 @@ def sections(program: Program) -> list[Section]:
     """The program's layers in order, with what comes before and after them; equal neighbours are folded into one.
 
     An operator belongs to the layer of its weights or its blocks. One that has neither belongs where the one before
-    it belongs, unless it writes a buffer of draws: that is the end of the model.
+    it belongs, unless it chooses the rows that draw and nothing of that layer follows: that is the end of the model.
     """
-    draws = {buffer.name for buffer in program.buffers if buffer.rows is Rows.DRAWS}
+    ends = {_own_layer(operator): index for index, operator in enumerate(program.operators)}
     parts: list[tuple[int | None, int, list[Operator]]] = [(None, 0, [])]
     for index, operator in enumerate(program.operators):
         current = parts[-1][0]
-        layer = _layer(operator, current, draws)
+        layer = _own_layer(operator)
+        if layer is None and not operator.weights:
+            is_end = operator.kind is Kind.SELECT_DRAWS and ends.get(current, index) <= index
+            layer = None if is_end else current
         if layer != current:
             parts.append((layer, index, []))
         parts[-1][2].append(operator)
@@ -42,13 +45,10 @@ def sections(program: Program) -> list[Section]:
     return _folded(found)
 
 
-def _layer(operator: Operator, current: int | None, draws: set[str]) -> int | None:
-    if operator.layer is not None:
+def _own_layer(operator: Operator) -> int | None:
+    """By its blocks or its weights; None for what has neither, or weights of no layer."""
+    if operator.layer is not None or not operator.weights:
         return operator.layer
-    if draws.intersection(operator.outputs):
-        return None
-    if not operator.weights:
-        return current
     match = _LAYER_WEIGHT.match(operator.weights[0])
     return int(match[1]) if match else None
 

@@ -1,4 +1,4 @@
-"""Passes by name, as people write them: ``fuse,split=4,polls,tp=2``."""
+"""Passes by name, as people write them: ``tp=2,early-draws,fuse,split=4,polls``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.early_draws import early_draws
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
@@ -43,5 +44,9 @@ def _first_rank(world: int) -> Pass:
 
 MAX_NUMBER = 1024
 
-_PLAIN: Mapping[str, Callable[[Program], Program]] = {"fuse": fuse, "polls": insert_polls}
+_PLAIN: Mapping[str, Callable[[Program], Program]] = {
+    "early-draws": early_draws,
+    "fuse": fuse,
+    "polls": insert_polls,
+}
 _NUMBERED: Mapping[str, Callable[[int], Pass]] = {"split": _split, "tp": _first_rank}

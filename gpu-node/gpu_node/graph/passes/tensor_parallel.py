@@ -21,7 +21,15 @@ _CUT_INPUTS = frozenset({"o", "down"})
 """Products to which a device adds what some columns of the input give."""
 _EXPERT_AXES = (1, 1, 2)
 """Along which the weights of experts (gate, up, down) are cut: their inner numbers."""
-_BY_COLUMN = frozenset({Kind.HEAD_NORM, Kind.ROPE, Kind.WRITE_KV, Kind.SILU_MUL, Kind.RELU, Kind.GELU}) | ATTENTIONS
+_BY_COLUMN = ATTENTIONS | {
+    Kind.HEAD_NORM,
+    Kind.ROPE,
+    Kind.WRITE_KV,
+    Kind.SILU_MUL,
+    Kind.RELU,
+    Kind.GELU,
+    Kind.SELECT_DRAWS,
+}
 """Kinds that do the same to fewer heads or columns."""
 _PLAIN = _BY_COLUMN | {
     Kind.EMBEDDING,
@@ -34,7 +42,6 @@ _PLAIN = _BY_COLUMN | {
     Kind.ROUTE,
     Kind.EXPERTS,
     Kind.ADD,
-    Kind.SELECT_DRAWS,
 }
 """What builders make."""
 

@@ -1,0 +1,110 @@
+"""A small model of each family: its program, random weights, and a few steps on the interpreter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gpu_node.executors.collectives import ALONE, Group
+from gpu_node.executors.interpreter import Device, StepInputs, run_program
+from gpu_node.graph.program import Program
+from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
+from gpu_node.models.config import Family, ModelConfig, Rope
+
+HEADS, KV_HEADS, HEAD_DIM, LAYERS, VOCAB, LENGTH = 4, 2, 24, 2, 90, 80
+BLOCK_SIZE, NUM_BLOCKS = 16, 20
+
+CONFIGS: dict[str, dict[str, object]] = {
+    "llama3": {
+        "family": Family.LLAMA,
+        "rope": Rope(10_000.0, tuple(1.0 + 0.5 * pair for pair in range(HEAD_DIM // 2))),
+    },
+    "mistral": {"family": Family.MISTRAL, "windows": (7,) * LAYERS},
+    "qwen2": {"family": Family.QWEN2, "windows": (None, 20)},
+    "qwen3": {"family": Family.QWEN3},
+    "opt": {"family": Family.OPT, "rope": None},
+    "gpt2": {"family": Family.GPT2, "rope": None},
+    "mixtral": {"family": Family.MIXTRAL, "num_experts": 4, "num_experts_per_token": 2},
+}
+
+
+def config(**different: object) -> ModelConfig:
+    numbers = {
+        "num_layers": LAYERS,
+        "hidden_size": 64,
+        "num_heads": HEADS,
+        "num_kv_heads": KV_HEADS,
+        "head_dim": HEAD_DIM,
+        "intermediate_size": 72,
+        "vocab_size": VOCAB,
+        "context_length": LENGTH,
+        "norm_epsilon": 1e-5,
+        "tied_embedding": True,
+        "eos_token_ids": frozenset[int](),
+        "rope": Rope(10_000.0),
+    }
+    return ModelConfig(**numbers | different)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class FamilyStep:
+    """The rows of one step, and which of them draw."""
+
+    sequences: list[PagedSequence]
+    token_ids: list[int]
+    draw_rows: list[int]
+
+
+def steps() -> list[FamilyStep]:
+    """A prompt that draws beside a chunk that does not; then neither draws; then both."""
+    tables = [[3, 1, 4, 9, 2], [5, 8, 7, 6, 10]]
+    sizes = [[(0, 50), (0, 9)], [(50, 1), (9, 40)], [(51, 1), (49, 20)]]
+    draw_rows = [[49], [], [0, 20]]
+    numbers = np.random.default_rng(4)
+    found = []
+    for step, rows in zip(sizes, draw_rows, strict=True):
+        sequences = [PagedSequence(*size, table) for size, table in zip(step, tables, strict=True)]
+        num_rows = sum(sequence.num_rows for sequence in sequences)
+        found.append(FamilyStep(sequences, numbers.integers(0, VOCAB, num_rows).tolist(), rows))
+    return found
+
+
+def random_weights(model: ModelConfig, program: Program) -> dict[str, torch.Tensor]:
+    torch.manual_seed(2)
+    weights = {}
+    for weight in program.weights:
+        values = torch.randn(weight.shape) * weight.shape[-1] ** -0.5
+        if len(weight.shape) == 1 and not weight.name.endswith("_bias"):
+            values = 1 + 0.2 * torch.randn(weight.shape)
+        weights[weight.name] = values.bfloat16().float()
+    if model.rope is not None and model.rope.factors:
+        weights["rope_factors"] = torch.tensor(model.rope.factors)
+    return weights
+
+
+def of_program(program: Program, stored: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The weights that a changed program asks for, of those that are stored."""
+    return {
+        weight.name: torch.cat(
+            [stored[piece.tensor][tuple(slice(*bounds) for bounds in piece.ranges)] for piece in weight.sources]
+        )
+        for weight in program.weights
+    }
+
+
+def logits_of(
+    model: ModelConfig, program: Program, weights: dict[str, torch.Tensor], group: Group = ALONE
+) -> torch.Tensor:
+    """Of all draws of all steps, by the interpreter: float32 [3, vocabulary]."""
+    shape = (NUM_BLOCKS, 2, BLOCK_SIZE, model.num_kv_heads // group.world, HEAD_DIM)
+    device = Device(weights, [torch.zeros(shape) for _ in range(LAYERS)], group)
+    outputs = []
+    for step in steps():
+        batch = paged_batch(step.sequences, BLOCK_SIZE)
+        inputs = StepInputs(torch.tensor(step.token_ids), batch, torch.tensor(step.draw_rows, dtype=torch.int64))
+        with torch.inference_mode():
+            outputs.append(run_program(program, device, inputs))
+    assert [len(output) for output in outputs] == [1, 0, 2]
+    return torch.cat(outputs)
