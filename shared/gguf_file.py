@@ -7,6 +7,7 @@ is decoded once. What the types mean, and how they are dequantised, is the packa
 from __future__ import annotations
 
 import math
+import reprlib
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -89,16 +90,18 @@ def _read(data: npt.NDArray[np.uint8]) -> GgufFile:
     for _ in range(num_keys):
         key = header.text()
         if key in metadata:
-            raise _DamagedError(f"{key} is there twice")
+            raise _DamagedError(f"key {key!r} is there twice")
         metadata[key] = header.value(header.uint32())
     places = [header.place() for _ in range(num_tensors)]
     alignment = metadata.get("general.alignment", GGUF_DEFAULT_ALIGNMENT)
     if not isinstance(alignment, int) or not 0 < alignment <= _MAX_ALIGNMENT or alignment & (alignment - 1):
-        raise _DamagedError(f"general.alignment is {alignment!r}, expected a power of two")
+        raise _DamagedError(f"general.alignment is {reprlib.repr(alignment)}, expected a power of two")
     start = -(-header.offset // alignment) * alignment
-    tensors = {place.name: _tensor(place, start, data) for place in places}
-    if len(tensors) < len(places):
-        raise _DamagedError("a tensor is there twice")
+    tensors: dict[str, GgufTensor] = {}
+    for place in places:
+        if place.name in tensors:
+            raise _DamagedError(f"tensor {place.name!r} is there twice")
+        tensors[place.name] = _tensor(place, start, data)
     return GgufFile(metadata, tensors)
 
 
@@ -117,18 +120,18 @@ def _tensor(place: _Place, start: int, data: npt.NDArray[np.uint8]) -> GgufTenso
     try:
         kind = GGMLQuantizationType(place.type_number)
     except ValueError as error:
-        raise _DamagedError(f"tensor {place.name} is of unknown type {place.type_number}") from error
+        raise _DamagedError(f"tensor {place.name!r} is of unknown type {place.type_number}") from error
     block_numbers, block_bytes = GGML_QUANT_SIZES[kind]
     num_columns = place.shape[-1] if place.shape else 1
     if num_columns % block_numbers:
         raise _DamagedError(
-            f"tensor {place.name} has rows of {num_columns} numbers; {kind.name} packs {block_numbers} together"
+            f"tensor {place.name!r} has rows of {num_columns} numbers; {kind.name} packs {block_numbers} together"
         )
     byte_shape = (*place.shape[:-1], num_columns // block_numbers * block_bytes)
     first = start + place.offset
     end = first + math.prod(byte_shape)
     if end > len(data):
-        raise _DamagedError(f"tensor {place.name} ends at byte {end} of {len(data)}")
+        raise _DamagedError(f"tensor {place.name!r} ends at byte {end} of {len(data)}")
     return GgufTensor(place.name, kind, place.shape, data[first:end].reshape(byte_shape))
 
 
@@ -169,7 +172,7 @@ class _Header:
         name = self.text()
         num_dimensions = self.uint32()
         if num_dimensions > _MAX_DIMENSIONS:
-            raise _DamagedError(f"tensor {name} has {num_dimensions} dimensions")
+            raise _DamagedError(f"tensor {name!r} has {num_dimensions} dimensions")
         sizes = [self.uint64() for _ in range(num_dimensions)]
         return _Place(name, tuple(reversed(sizes)), type_number=self.uint32(), offset=self.uint64())
 

@@ -29,24 +29,26 @@ def write_gguf(
     arch: str | None = None,
     tensors: Mapping[str, Array] | None = None,
     types: Mapping[str, gguf.GGMLQuantizationType] | None = None,
+    keys: Mapping[str, Any] | None = None,
     **metadata: Any,
 ) -> Path:
-    """The model of ``directory`` as a GGUF file; ``tensors`` replace its own, ``metadata`` has ``__`` for dots.
+    """The model of ``directory`` as a GGUF file, its tensors replaced by ``tensors`` where given.
 
-    ``types``: tensors that are packed already, and how.
+    ``types``: tensors that are packed already, and how. ``metadata``: keys of the architecture, with ``__`` for dots;
+    ``keys``: others.
     """
     config = open_checkpoint(directory).config
     arch = arch or ARCHITECTURES.get(config.family, str(config.family))
     writer = gguf.GGUFWriter(path, arch)
     numbers = _metadata(config) | {key.replace("__", "."): value for key, value in metadata.items()}
-    for key, value in numbers.items():
+    for key, value in ({f"{arch}.{key}": value for key, value in numbers.items()} | dict(keys or {})).items():
         match value:
             case int():
-                writer.add_uint32(f"{arch}.{key}", value)
+                writer.add_uint32(key, value)
             case float():
-                writer.add_float32(f"{arch}.{key}", value)
+                writer.add_float32(key, value)
             case _:
-                writer.add_string(f"{arch}.{key}", value)
+                writer.add_string(key, value)
     for name, values in (tensors_of(directory) if tensors is None else tensors).items():
         writer.add_tensor(name, np.ascontiguousarray(values), raw_dtype=(types or {}).get(name))
     writer.write_header_to_file()

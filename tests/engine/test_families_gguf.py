@@ -163,6 +163,5 @@ def test_linear_scaling_is_in_the_metadata(scaling: dict[str, Any], tmp_path: Pa
 
 def test_scaling_of_type_none_is_none(tmp_path: Path) -> None:
     save("llama", tmp_path)
-    scaling = {"rope__scaling__type": "none", "rope__scaling__factor": 4.0}
-    path = write_gguf(tmp_path / "a.gguf", tmp_path, **scaling)
+    path = write_gguf(tmp_path / "a.gguf", tmp_path, rope__scaling__type="none", rope__scaling__factor=4.0)
     assert open_checkpoint(path).config.rope == Rope(10_000.0)

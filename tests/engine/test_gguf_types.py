@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import gguf
 import numpy as np
 import pytest
 import torch
@@ -15,7 +14,7 @@ from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
 from gpu_node.models.weights import load_weights
 from shared.model_file import ModelFileError
-from tests.engine.gguf_files import tensors_of, write_gguf
+from tests.engine.gguf_files import Array, tensors_of, write_gguf
 from tests.engine.test_families_models import save
 
 NOT_WEIGHTS = ("Q8_1", "Q8_K", "I8", "I16", "I32", "I64", "F64", "Q1_0")
@@ -32,7 +31,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def loaded(directory: Path, path: Path, packed: np.ndarray, kind: GGMLQuantizationType) -> torch.Tensor:  # type: ignore[type-arg]
+def loaded(directory: Path, path: Path, packed: Array, kind: GGMLQuantizationType) -> torch.Tensor:
     """The weight that is read of a file which holds it as ``packed``."""
     tensors = tensors_of(directory)
     assert tensors[NAME].shape == SHAPE
@@ -40,7 +39,7 @@ def loaded(directory: Path, path: Path, packed: np.ndarray, kind: GGMLQuantizati
     return load_weights(checkpoint, build_program(checkpoint.config))[WEIGHT]
 
 
-def random_bytes(kind: GGMLQuantizationType) -> np.ndarray:  # type: ignore[type-arg]
+def random_bytes(kind: GGMLQuantizationType) -> Array:
     block_numbers, block_bytes = GGML_QUANT_SIZES[kind]
     shape = (SHAPE[0], SHAPE[1] // block_numbers * block_bytes)
     return np.random.default_rng(6).integers(0, 256, shape, dtype=np.uint8)
@@ -55,7 +54,9 @@ def test_what_the_package_dequantises_is_loaded(kind: GGMLQuantizationType, dire
     torch.testing.assert_close(ours, expected, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize(("name", "bound"), [("F16", 1e-3), ("BF16", 5e-3), ("Q8_0", 0.01), ("Q5_1", 0.05), ("Q4_0", 0.15)])
+@pytest.mark.parametrize(
+    ("name", "bound"), [("F16", 1e-3), ("BF16", 5e-3), ("Q8_0", 0.01), ("Q5_1", 0.05), ("Q4_0", 0.15)]
+)
 def test_packed_weights_stand_for_what_was_packed(name: str, bound: float, directory: Path, tmp_path: Path) -> None:
     kind = GGMLQuantizationType[name]
     values = tensors_of(directory)[NAME]
@@ -67,7 +68,9 @@ def test_packed_weights_stand_for_what_was_packed(name: str, bound: float, direc
 @pytest.mark.parametrize("name", NOT_WEIGHTS)
 def test_a_type_that_cannot_be_read_is_named(name: str, directory: Path, tmp_path: Path) -> None:
     kind = GGMLQuantizationType[name]
-    with pytest.raises(ModelFileError, match=rf"a\.gguf: tensor blk\.1\.ffn_up\.weight is of type {name}, which cannot"):
+    with pytest.raises(
+        ModelFileError, match=rf"a\.gguf: tensor blk\.1\.ffn_up\.weight is of type {name}, which cannot"
+    ):
         loaded(directory, tmp_path / "a.gguf", random_bytes(kind), kind)
 
 
@@ -77,5 +80,5 @@ def test_a_type_that_is_not_known_is_named_by_its_number(directory: Path, tmp_pa
     # behind the name: the number of dimensions, two sizes, and then the type
     place = data.index(NAME.encode()) + len(NAME) + 4 + 2 * 8
     path.write_bytes(data[:place] + (99).to_bytes(4, "little") + data[place + 4 :])
-    with pytest.raises(ModelFileError, match=r"a\.gguf.*tensor blk\.1\.ffn_up\.weight is of unknown type 99"):
+    with pytest.raises(ModelFileError, match=r"a\.gguf.*tensor 'blk\.1\.ffn_up\.weight' is of unknown type 99"):
         open_checkpoint(path)

@@ -24,8 +24,9 @@ def read_gguf_config(file: GgufFile, path: Path) -> ModelConfig:
             f"architecture {arch!r} is not supported; {', '.join(map(repr, _FAMILIES))} are (OPT has none in GGUF: "
             "serve it as a directory of safetensors files)"
         )
-    if fields.index("split.count", default=1) > 1:
-        raise fields.error("it is one part of a split model; merge the parts into one file (llama-gguf-split --merge)")
+    num_parts = fields.index("split.count", default=1)
+    if num_parts > 1:
+        raise fields.error(f"it is one of {num_parts} parts of a model; merge them into one file")
     return _gpt2(fields, file) if arch == "gpt2" else _rotary(fields, file, arch)
 
 
