@@ -80,7 +80,7 @@ def test_tokens_and_logits_of_the_reference(case: tuple[Path, Any]) -> None:
 
 
 def test_tokens_and_logits_of_the_cpu_device(case: tuple[Path, Any]) -> None:
-    """Tokens up to near-ties, of logits or of experts: each is as likely, after those before, as the most likely one."""
+    """Tokens up to near-ties of logits or experts: each is as likely, after those before, as the most likely one."""
     path, model = case
     options = EngineOptions(kv_cache_bytes=2 << 20)
     executor = CpuExecutor(options, 1)

@@ -9,8 +9,13 @@ from gguf import GGMLQuantizationType
 
 from gpu_node.models.config import Family, ModelConfig, Rope
 from gpu_node.models.fields import Fields
-from gpu_node.models.gguf_names import EMBEDDING_TENSOR, HEAD_TENSOR, ROPE_FACTORS_TENSOR
 from shared.gguf_file import GgufFile, GgufTensor
+
+EMBEDDING_TENSOR = "token_embd.weight"
+HEAD_TENSOR = "output.weight"
+"""Where there is none, the embedding is the head."""
+ROPE_FACTORS_TENSOR = "rope_freqs.weight"
+"""Llama 3 files hold the factors of their rotary embedding ready made; it is part of the configuration."""
 
 _FAMILIES = {"llama": Family.LLAMA, "qwen2": Family.QWEN2, "qwen3": Family.QWEN3, "gpt2": Family.GPT2}
 

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from gpu_node.models.config import Family, ModelConfig
+from gpu_node.models.gguf_config import ROPE_FACTORS_TENSOR
 from gpu_node.models.stored import Stored
-
-EMBEDDING_TENSOR = "token_embd.weight"
-HEAD_TENSOR = "output.weight"
-"""Where there is none, the embedding is the head."""
-ROPE_FACTORS_TENSOR = "rope_freqs.weight"
-"""Llama 3 files hold the factors of their rotary embedding ready made; it is part of the configuration."""
 
 
 def is_superfluous(name: str, config: ModelConfig) -> bool:

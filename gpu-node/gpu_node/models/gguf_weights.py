@@ -14,6 +14,8 @@ from gpu_node.models.names import first_of
 from shared.gguf_file import GgufFile, GgufTensor
 from shared.model_file import ModelFileError
 
+_ROWS_AT_A_TIME = 1024
+"""So that what the package makes of them on the way stays small."""
 _PAIRS_SIDE_BY_SIDE = (Family.LLAMA, Family.MIXTRAL)
 """Families of the architecture "llama", whose files have another order of rows in queries and keys."""
 
@@ -50,14 +52,18 @@ def read_tensors(
 
 def _read(tensor: GgufTensor, path: Path) -> torch.Tensor:
     """Its values as float32."""
+    values = torch.empty(tensor.shape)
+    num_columns = tensor.shape[-1] if tensor.shape else 1
+    rows, packed = values.numpy().reshape(-1, num_columns), tensor.data.reshape(-1, tensor.data.shape[-1])
     try:
-        values = dequantize(tensor.data, tensor.type)
+        for first in range(0, len(rows), _ROWS_AT_A_TIME):
+            part = slice(first, first + _ROWS_AT_A_TIME)
+            rows[part] = dequantize(packed[part], tensor.type)
     except NotImplementedError as error:
         raise ModelFileError(
             f"{path}: tensor {tensor.name} is of type {tensor.type.name}, which cannot be read as weights"
         ) from error
-    # float32 tensors come back as a view of the mapped file, which torch takes for writable
-    return torch.from_numpy(values if values.flags.writeable else values.copy())
+    return values
 
 
 def _halves_from_pairs(values: torch.Tensor, head_dim: int) -> torch.Tensor:
