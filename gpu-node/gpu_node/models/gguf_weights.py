@@ -51,10 +51,9 @@ def read_tensors(
 
 
 def _read(tensor: GgufTensor, path: Path) -> torch.Tensor:
-    """Its values as float32."""
+    """Its values as float32, of its shape."""
     values = torch.empty(tensor.shape)
-    num_columns = tensor.shape[-1] if tensor.shape else 1
-    rows, packed = values.numpy().reshape(-1, num_columns), tensor.data.reshape(-1, tensor.data.shape[-1])
+    rows, packed = values.numpy().reshape(-1, tensor.shape[-1]), tensor.data.reshape(-1, tensor.data.shape[-1])
     try:
         for first in range(0, len(rows), _ROWS_AT_A_TIME):
             part = slice(first, first + _ROWS_AT_A_TIME)
