@@ -4,48 +4,43 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gguf import GGUFReader
 from tokenizers import AddedToken, Tokenizer, models
 
 from gateway.chat_template import ChatTemplate, ChatTemplateError
+from gateway.hf_files import JsonMap
 from gateway.model_parts import ModelParts
 from gateway.tokenizer import ControlToken, PromptTokenizer, TokenizerParts
 from gateway.vocabulary import Kind, Vocabulary, read_vocabulary
-from shared.model_file import ModelFileError, open_gguf
+from shared.gguf_file import open_gguf
+from shared.model_file import ModelFileError
 
 
 def read_gguf(path: Path) -> ModelParts:
     """Read the parts; `ModelFileError` names the file, the field and the value that cannot be used."""
-    reader = open_gguf(path)
-    tokenizer = PromptTokenizer(_tokenizer_parts(read_vocabulary(reader, path)))
-    architecture = _text_or_none(reader, "general.architecture")
-    length = reader.get_field(f"{architecture}.context_length")
+    file = open_gguf(path)
+    fields = JsonMap(file.metadata, path)  # metadata are of the types that JSON has
+    tokenizer = PromptTokenizer(_tokenizer_parts(read_vocabulary(file, path), path))
     return ModelParts(
         tokenizer=tokenizer,
-        template=_template(reader, path, tokenizer),
-        context_length=None if length is None else int(length.contents()),
+        template=_template(fields, tokenizer),
+        context_length=fields.get(f"{fields.get('general.architecture', str)}.context_length", int),
     )
 
 
-def _template(reader: GGUFReader, path: Path, tokenizer: PromptTokenizer) -> ChatTemplate | None:
-    source = _text_or_none(reader, "tokenizer.chat_template")
+def _template(fields: JsonMap, tokenizer: PromptTokenizer) -> ChatTemplate | None:
+    source = fields.get("tokenizer.chat_template", str)
     if source is None:
         return None
     try:
         return ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
     except ChatTemplateError as error:
-        raise ModelFileError(f"{path}: tokenizer.chat_template is no valid template: {error}") from error
+        raise fields.error(f"tokenizer.chat_template is no valid template: {error}") from error
 
 
-def _text_or_none(reader: GGUFReader, name: str) -> str | None:
-    field = reader.get_field(name)
-    return None if field is None else str(field.contents())
-
-
-def _tokenizer_parts(vocabulary: Vocabulary) -> TokenizerParts:
+def _tokenizer_parts(vocabulary: Vocabulary, path: Path) -> TokenizerParts:
     tokens, bos_id = vocabulary.tokens, vocabulary.bos_id
     control = vocabulary.of_kind(Kind.CONTROL)
-    encoder = _encoder(vocabulary, control)
+    encoder = _encoder(vocabulary, control, path)
     return TokenizerParts(
         control={text: ControlToken(token_id) for text, token_id in control.items()},
         token_bytes=[vocabulary.bytes_of(token_id) for token_id in range(len(tokens))],
@@ -58,16 +53,15 @@ def _tokenizer_parts(vocabulary: Vocabulary) -> TokenizerParts:
     )
 
 
-def _encoder(vocabulary: Vocabulary, control: dict[str, int]) -> Tokenizer:
+def _encoder(vocabulary: Vocabulary, control: dict[str, int], path: Path) -> Tokenizer:
     """The byte-pair encoder, without control tokens: no text whatsoever can become one."""
     recipe = vocabulary.recipe
-    encoder = Tokenizer(
-        models.BPE(
-            vocab={token: index for index, token in enumerate(vocabulary.tokens) if token not in control},
-            merges=vocabulary.merges,
-            ignore_merges=recipe.ignore_merges,
-        )
-    )
+    vocab = {token: index for index, token in enumerate(vocabulary.tokens) if token not in control}
+    try:
+        model = models.BPE(vocab=vocab, merges=vocabulary.merges, ignore_merges=recipe.ignore_merges)
+    except Exception as error:  # the library raises nothing more specific
+        raise ModelFileError(f"{path}: tokenizer.ggml.merges cannot be used: {error}") from error
+    encoder = Tokenizer(model)
     encoder.pre_tokenizer = recipe.pre_tokenizer()
     if recipe.normalizer is not None:
         encoder.normalizer = recipe.normalizer()

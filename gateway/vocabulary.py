@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from gguf import GGUFReader
-
+from gateway.hf_files import JsonMap
 from gateway.pretokenizers import RECIPES, Recipe
+from shared.gguf_file import GgufFile
 from shared.model_file import ModelFileError
 
 # The byte-level alphabet of GPT-2: printable Latin-1 stands for itself, the other 68 bytes for code points from U+0100.
@@ -18,6 +18,10 @@ _OTHERS = [byte for byte in range(256) if byte not in set(_PRINTABLE)]
 BYTE_OF_CHARACTER = {chr(byte): byte for byte in _PRINTABLE} | {
     chr(0x100 + number): byte for number, byte in enumerate(_OTHERS)
 }
+
+
+Entry = TypeVar("Entry", str, int)
+_PREFIX = "tokenizer.ggml."
 
 
 class Kind(IntEnum):
@@ -61,37 +65,43 @@ class Vocabulary:
         return bytes(BYTE_OF_CHARACTER[character] for character in token)
 
 
-def read_vocabulary(reader: GGUFReader, path: Path) -> Vocabulary:
+def read_vocabulary(file: GgufFile, path: Path) -> Vocabulary:
     """Read a file's tokenizer; `ModelFileError` names the file, the field and the value that cannot be used."""
-
-    def field(name: str, default: Any = None) -> Any:
-        found = reader.get_field(f"tokenizer.ggml.{name}")
-        return default if found is None else found.contents()
-
-    model = field("model")
+    fields = JsonMap(file.metadata, path)  # metadata are of the types that JSON has
+    model = fields.get(f"{_PREFIX}model", str)
+    if model is None:
+        raise fields.error(f"{_PREFIX}model is missing: without a tokenizer its prompts cannot be read")
     if model != "gpt2":
-        raise ModelFileError(f"{path}: tokenizer.ggml.model is {model!r}; only 'gpt2' (byte-level BPE) is supported")
-    pre = field("pre", "default")
+        raise fields.error(f"{_PREFIX}model is {model!r}; only 'gpt2' (byte-level BPE) is supported")
+    pre = fields.get(f"{_PREFIX}pre", str) or "default"
     if pre not in RECIPES:
-        raise ModelFileError(f"{path}: tokenizer.ggml.pre is {pre!r}; supported are {', '.join(sorted(RECIPES))}")
-    tokens = field("tokens")
-    merges = field("merges")
-    if not tokens or merges is None:
-        raise ModelFileError(f"{path}: tokenizer.ggml.{'merges' if tokens else 'tokens'} is missing")
-    kinds = field("token_type", [int(Kind.NORMAL)] * len(tokens))
-    ends = [field(name) for name in ("eos_token_id", "eot_token_id", "eom_token_id")]
+        raise fields.error(f"{_PREFIX}pre is {pre!r}; supported are {', '.join(sorted(RECIPES))}")
+    tokens = _entries(fields, "tokens", str)
+    ends = [fields.get(f"{_PREFIX}{name}", int) for name in ("eos_token_id", "eot_token_id", "eom_token_id")]
+    add_bos = fields.get(f"{_PREFIX}add_bos_token", bool)
+    kinds = _entries(fields, "token_type", int) if f"{_PREFIX}token_type" in fields.values else None
     vocabulary = Vocabulary(
         tokens=tokens,
-        kinds=kinds,
+        kinds=[int(Kind.NORMAL)] * len(tokens) if kinds is None else kinds,
         # a merge is two tokens with a space between; a token holds none, since the alphabet has its own for it
-        merges=[(left, right) for left, _, right in (merge.partition(" ") for merge in merges)],
+        merges=[
+            (left, right) for left, _, right in (merge.partition(" ") for merge in _entries(fields, "merges", str))
+        ],
         recipe=RECIPES[pre],
-        bos_id=field("bos_token_id"),
+        bos_id=fields.get(f"{_PREFIX}bos_token_id", int),
         eos_ids=tuple(dict.fromkeys(end for end in ends if end is not None)),
-        add_bos=bool(field("add_bos_token", RECIPES[pre].add_bos)),
+        add_bos=RECIPES[pre].add_bos if add_bos is None else add_bos,
     )
     _check(vocabulary, path)
     return vocabulary
+
+
+def _entries(fields: JsonMap, name: str, kind: type[Entry]) -> list[Entry]:
+    """A list with a value for each token, or merge; it cannot be left out."""
+    entries = fields.need(f"{_PREFIX}{name}", list)
+    if not all(type(entry) is kind for entry in entries):
+        raise fields.error(f"{_PREFIX}{name} is no list of {kind.__name__}")
+    return entries
 
 
 def _check(vocabulary: Vocabulary, path: Path) -> None:

@@ -1,11 +1,9 @@
-"""Model files on disk: found, checked against their digest, and opened. For processes that read them."""
+"""Model files on disk: found, and checked against their digest. `gguf_file` opens those of that kind."""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-
-from gguf import GGUFReader
 
 from shared.config import ModelSpec, model_path
 from shared.errors import OperatorError
@@ -56,16 +54,3 @@ def checked_path(spec: ModelSpec) -> Path:
                 f"expected {spec.sha256}; delete it and run `treadle models pull`"
             )
     return path
-
-
-def open_gguf(path: Path) -> GGUFReader:
-    """Map a GGUF file; `ModelFileError` names the file and its digest when it is truncated or no GGUF file."""
-    if path.is_dir():
-        raise ModelFileError(f"{path} is a directory; a GGUF file is expected here")
-    try:
-        return GGUFReader(path)
-    except (ValueError, KeyError, IndexError, OverflowError, OSError) as error:
-        # the reader raises whatever its numpy views trip over in a damaged file
-        raise ModelFileError(
-            f"{path} is no readable GGUF file ({error}); its sha256 is {sha256_of(path)}; fetch it again"
-        ) from error

@@ -111,7 +111,7 @@ def test_a_configured_name_and_what_is_said_of_others(llama: str, tmp_path: Path
         ("gone", "-f", str(cluster)): "none.gguf does not exist; run `treadle models pull`",
         ("other", "-f", str(cluster)): "'other' is no configured model (small, gone), and no file or directory",
         (str(cluster),): "no readable GGUF file",
-        (str(tmp_path),): "config.json cannot be read",
+        (str(tmp_path),): "holds no config.json",
         (llama, "--rows", "2", "--draws", "3"): "3 draws need 3 rows at least",
         (llama, "--rows", "9", "--draws", "1", "--context", "8"): "8 tokens cannot have 9 rows",
         (llama, "--context", "4096"): "context of 2048 tokens; --context is 4096",

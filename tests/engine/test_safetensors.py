@@ -114,7 +114,14 @@ def test_llama3_factors_keep_the_quick_pairs_and_slow_the_others() -> None:
         ({"hidden_act": "gelu"}, "only hidden_act 'silu'"),
         ({"attention_bias": True}, "attention_bias is not supported"),
         ({"tie_word_embeddings": 1}, "tie_word_embeddings is 1, expected true or false"),
-        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "of type 'yarn' are not supported"),
+        (
+            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}},
+            "of type 'yarn' are not supported; 'default', 'linear'",
+        ),
+        (
+            {"rope_scaling": {"type": "dynamic", "factor": 2.0}, "rope_parameters": "left out"},
+            "of type 'dynamic' are not",
+        ),
         ({"rope_parameters": {"rope_type": "linear"}}, "factor is None, expected a positive float"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "a part of a head"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantised weights"),
@@ -157,7 +164,9 @@ def test_a_config_that_is_no_mapping_is_named(llama: Path, text: str) -> None:
 
 
 def test_a_directory_without_a_config_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match=r"config\.json cannot be read"):
+    with pytest.raises(
+        ModelFileError, match=rf"{tmp_path} holds no config\.json; a model is a GGUF file or a directory"
+    ):
         load(tmp_path)
 
 
@@ -205,6 +214,37 @@ def test_missing_and_unknown_tensors_are_named(llama: Path) -> None:
         r"tensors not known: model\.layers\.1\.self_attn\.q_proj\.bias",
     ):
         load(llama)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        ("mixtral", "model.layers.1.block_sparse_moe.experts.3.w2.weight"),
+        ("mixtral", "model.layers.0.block_sparse_moe.gate.weight"),
+        ("gpt2", "transformer.wpe.weight"),
+        ("gpt2", "transformer.h.1.attn.c_attn.bias"),
+        ("opt", "model.decoder.layers.0.fc2.bias"),
+    ],
+)
+def test_tensors_that_a_shard_lacks_or_holds_in_another_shape_are_named(tmp_path: Path, name: str, tensor: str) -> None:
+    save(name, tmp_path, num_shards=3)
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    shard = tmp_path / index["weight_map"][tensor]
+    tensors = load_file(shard)
+    save_file(tensors | {tensor: torch.zeros(7, 3)}, shard)
+    with pytest.raises(ModelFileError) as error:
+        load(tmp_path)
+    assert str(error.value).startswith(f"{shard}: tensor {tensor} has shape (7, 3), expected (")
+    save_file(tensors | {f"{tensor}_2": torch.zeros(1)}, shard)
+    with pytest.raises(ModelFileError, match=rf"missing tensors: none; tensors not known: {tensor}_2$"):
+        load(tmp_path)
+    del tensors[tensor]
+    save_file(tensors, shard)
+    with pytest.raises(ModelFileError, match=rf"missing tensors: {tensor}; tensors not known: none$"):
+        load(tmp_path)
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(ModelFileError, match=rf"^{shard} is no readable safetensors file .*sha256 .*fetch it again$"):
+        load(tmp_path)
 
 
 def test_a_tensor_of_another_shape_or_type_is_named(llama: Path) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from gateway.models import ServedModel, load_models
+from gateway.vocabulary import Kind
 from shared.config import ClusterConfig
 from shared.model_file import ModelFileError
-from tests.gateway.tiny import KINDS, TOKENS, write_model
+from tests.gateway.tiny import HELLO, KINDS, MERGES, TOKENS, write_model
 
 
 def load(path: Path, max_model_len: int = 32) -> dict[str, ServedModel]:
@@ -29,13 +30,16 @@ def test_a_base_model_has_no_template(tiny_models: dict[str, ServedModel]) -> No
     ("changed", "why"),
     [
         ({"model": "llama"}, "tokenizer.ggml.model is 'llama'"),
-        ({"model": None}, "tokenizer.ggml.model is None"),
+        ({"model": None}, "tokenizer.ggml.model is missing: without a tokenizer"),
         ({"pre": "klingon"}, "tokenizer.ggml.pre is 'klingon'; supported are .*llama-bpe.*smollm"),
         ({"eos": None}, "eos_token_id is missing"),
         ({"eos": 999}, "the id 999 of the eos token is outside"),
         ({"bos": None, "add_bos": True}, "bos_token_id is missing"),
         ({"kinds": KINDS[:-1]}, "token_type has 263 entries for 264 tokens"),
         ({"tokens": [*TOKENS[:-1], "a b"]}, "token 263 .* is not written in the byte-level alphabet"),
+        ({"merges": ["h e", "hx y"]}, "tokenizer.ggml.merges cannot be used: .*hx"),
+        ({"eos": "end"}, "eos_token_id is 'end', expected a whole number"),
+        ({"tokens": [1, 2]}, "tokenizer.ggml.tokens is no list of str"),
         ({"template": "{% if %}"}, "tokenizer.chat_template is no valid template"),
     ],
 )
@@ -44,6 +48,16 @@ def test_an_unusable_file_is_named_with_the_field(tmp_path: Path, changed: dict[
     with pytest.raises(ModelFileError, match=why) as error:
         load(path)
     assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(("pre", "digits"), [("gpt-2", [len(TOKENS)]), ("smollm", [ord("1"), ord("2")])])
+def test_a_file_of_gpt_2_keeps_digits_together(tmp_path: Path, pre: str, digits: list[int]) -> None:
+    tokenizer = {"pre": pre, "tokens": [*TOKENS, "12"], "kinds": [*KINDS, Kind.NORMAL], "merges": [*MERGES, "1 2"]}
+    path = write_model(tmp_path / "m.gguf", arch="gpt2", context_length=48, template=None, **tokenizer)
+    model = load(path, 48)["m"]
+    assert model.tokenizer.encode("hello w12") == [HELLO, TOKENS.index("Ġw"), *digits]
+    with pytest.raises(ModelFileError, match="was trained for 48"):
+        load(path, 49)
 
 
 def test_a_context_longer_than_the_training_is_refused(tmp_path: Path) -> None:

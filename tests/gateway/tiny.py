@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gguf import GGUFWriter
+from gguf import GGUFValueType, GGUFWriter
 
 from gateway.vocabulary import BYTE_OF_CHARACTER, Kind
 
@@ -31,9 +31,11 @@ def ids(text: str) -> list[int]:
     return list(text.encode())
 
 
-def write_model(path: Path, *, template: str | None = TEMPLATE, context_length: int = 64, **changed: Any) -> Path:
+def write_model(
+    path: Path, *, arch: str = "llama", template: str | None = TEMPLATE, context_length: int = 64, **changed: Any
+) -> Path:
     """A model file without weights; ``changed`` replaces tokenizer fields, None leaves one out."""
-    writer = GGUFWriter(path, "llama")
+    writer = GGUFWriter(path, arch)
     writer.add_context_length(context_length)
     fields: dict[str, Any] = {"model": "gpt2", "pre": "smollm", "eos": END, "bos": START, "kinds": KINDS} | changed
     if fields["model"] is not None:
@@ -41,14 +43,14 @@ def write_model(path: Path, *, template: str | None = TEMPLATE, context_length: 
     if fields["pre"] is not None:
         writer.add_tokenizer_pre(fields["pre"])
     if fields["eos"] is not None:
-        writer.add_eos_token_id(fields["eos"])
+        writer.add_key_value("tokenizer.ggml.eos_token_id", fields["eos"], GGUFValueType.get_type(fields["eos"]))
     if fields["bos"] is not None:
         writer.add_bos_token_id(fields["bos"])
     if "add_bos" in fields:
         writer.add_add_bos_token(fields["add_bos"])
     writer.add_token_list(fields.get("tokens", TOKENS))
     writer.add_token_types([int(kind) for kind in fields["kinds"]])
-    writer.add_token_merges(MERGES)
+    writer.add_token_merges(fields.get("merges", MERGES))
     if template is not None:
         writer.add_chat_template(template)
     writer.write_header_to_file()

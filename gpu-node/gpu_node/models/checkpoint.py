@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gguf import GGUFReader
-
 from gpu_node.models.config import ModelConfig
 from gpu_node.models.gguf_config import read_gguf_config
 from gpu_node.models.hf_config import read_hf_config
-from shared.model_file import open_gguf
+from shared.gguf_file import GgufFile, open_gguf
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +17,13 @@ class Checkpoint:
 
     path: Path
     config: ModelConfig
-    gguf: GGUFReader | None
-    """The open GGUF file, which takes a while to open; None for a directory."""
+    gguf: GgufFile | None
+    """The open GGUF file; None for a directory."""
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
     """Read the configuration of the model at ``path``; `ModelFileError` says what cannot be used."""
     if path.is_dir():
         return Checkpoint(path, read_hf_config(path), None)
-    reader = open_gguf(path)
-    return Checkpoint(path, read_gguf_config(reader, path), reader)
+    file = open_gguf(path)
+    return Checkpoint(path, read_gguf_config(file, path), file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -27,7 +28,7 @@ class Fields:
         """A string, or ``default`` where there is none."""
         value = self._lookup(key)
         if not isinstance(value, str | None):
-            raise self.error(f"{key} is {value!r}, expected text")
+            raise self.error(f"{key} is {reprlib.repr(value)}, expected text")
         return default if value is None else value
 
     def number(self, key: str, kind: type[Number], default: Number | None = None) -> Number:
@@ -38,7 +39,7 @@ class Fields:
         if kind is float and isinstance(value, int):
             value = float(value)
         if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value < math.inf:
-            raise self.error(f"{key} is {value!r}, expected a positive {kind.__name__}")
+            raise self.error(f"{key} is {reprlib.repr(value)}, expected a positive {kind.__name__}")
         return value
 
     def optional_count(self, key: str) -> int | None:
@@ -53,7 +54,7 @@ class Fields:
         """A truth value, or ``default`` where there is none."""
         value = self._lookup(key)
         if not isinstance(value, bool | None):
-            raise self.error(f"{key} is {value!r}, expected true or false")
+            raise self.error(f"{key} is {reprlib.repr(value)}, expected true or false")
         return default if value is None else value
 
     def token_ids(self, key: str) -> frozenset[int]:
@@ -61,7 +62,7 @@ class Fields:
         value = self._lookup(key)
         ids = value if isinstance(value, list) else [] if value is None else [value]
         if any(isinstance(token, bool) or not isinstance(token, int) or token < 0 for token in ids):
-            raise self.error(f"{key} is {value!r}, expected a token id")
+            raise self.error(f"{key} is {reprlib.repr(value)}, expected a token id")
         return frozenset(ids)
 
     def texts(self, key: str) -> list[str] | None:
@@ -70,7 +71,7 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-            raise self.error(f"{key} is {value!r}, expected a list of texts")
+            raise self.error(f"{key} is {reprlib.repr(value)}, expected a list of texts")
         return value
 
     def section(self, key: str) -> Fields | None:
@@ -79,5 +80,5 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise self.error(f"{key} is {value!r}, expected a mapping")
+            raise self.error(f"{key} is {reprlib.repr(value)}, expected a mapping")
         return Fields(value.get, self._path)

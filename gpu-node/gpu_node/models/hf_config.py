@@ -20,6 +20,10 @@ def read_hf_config(directory: Path) -> ModelConfig:
 
     Keys that a file leaves out have the values that `transformers` gives them.
     """
+    if not (directory / CONFIG_FILE).exists():
+        raise ModelFileError(
+            f"{directory} holds no {CONFIG_FILE}; a model is a GGUF file or a directory in Hugging Face layout"
+        )
     fields = _read_fields(directory / CONFIG_FILE)
     model_type = fields.text("model_type", default="")
     if model_type not in list(Family):

@@ -4,34 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from gpu_node.models.config import Family, ModelConfig
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """How the files hold one weight."""
-
-    names: tuple[str, ...]
-    """Tensors, without the family's prefix."""
-    stacked: bool = False
-    """Each of the tensors is one row of the weight's first dimension; otherwise there is one tensor."""
-    transposed: bool = False
-    """Stored as [inputs, outputs]."""
-    part: int = 0
-    num_parts: int = 1
-    """The stored tensor holds so many weights side by side along its outputs; this is number ``part``."""
-    num_skipped_rows: int = 0
-    """Rows at the beginning that do not belong to the weight."""
-
-    def shape(self, weight: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of each stored tensor for a weight of shape ``weight``."""
-        if self.stacked:
-            weight = weight[1:]
-        outputs, *inputs = weight
-        shape = (outputs * self.num_parts + self.num_skipped_rows, *inputs)
-        return tuple(reversed(shape)) if self.transposed else shape
+from gpu_node.models.stored import Stored
 
 
 def prefix(family: Family) -> str:

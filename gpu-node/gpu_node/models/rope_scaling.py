@@ -22,7 +22,9 @@ def scaling_factors(scaling: Fields, scaling_type: str, head_dim: int, theta: fl
             factor = scaling.number("factor", float)
             trained = scaling.number("original_max_position_embeddings", int)
             return llama3_factors(head_dim, theta, factor, low, high, trained)
-    raise scaling.error(f"scaled rotary embeddings of type {scaling_type!r} are not supported")
+    raise scaling.error(
+        f"scaled rotary embeddings of type {scaling_type!r} are not supported; 'default', 'linear' and 'llama3' are"
+    )
 
 
 def llama3_factors(

@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from gpu_node.models.config import ModelConfig
-from gpu_node.models.hf_names import Stored, is_superfluous, prefix, stored
+from gpu_node.models.hf_names import is_superfluous, prefix, stored
 from gpu_node.models.names import first_of
 from gpu_node.models.safetensors_files import weight_files
 from shared.model_file import ModelFileError, sha256_of
@@ -63,17 +63,7 @@ def read_tensors(
             raise ModelFileError(f"{directory}: {text}")
         for name, place in wanted.items():
             shape = place.shape(stored_shapes[name])
-            yield name, _take(place, [tensors[part].read(shape) for part in place.names])
-
-
-def _take(place: Stored, tensors: list[torch.Tensor]) -> torch.Tensor:
-    """The weight that ``place`` says lies in ``tensors``."""
-    if place.stacked:
-        return torch.stack(tensors)
-    values = tensors[0].T if place.transposed else tensors[0]
-    if place.num_parts > 1:
-        values = values.chunk(place.num_parts)[place.part]
-    return values[place.num_skipped_rows :]
+            yield name, place.weight([tensors[part].read(shape) for part in place.names])
 
 
 def _tensors(paths: list[Path], prefix: str, open_files: ExitStack) -> dict[str, _Tensor]:
