@@ -8,7 +8,7 @@ LinearTask linear_task(const Bf16* x, std::ptrdiff_t x_stride, const PackedWeigh
                        Epilogue epilogue, void* out, std::ptrdiff_t out_stride, Scratch& scratch) {
   LinearTask task{x, x_stride, nullptr, weight.num_inputs / kPair, num_rows, epilogue, out, out_stride};
   if (weight.type == Type::int8) {
-    task.int8 = {weight.panel<std::int8_t>(panel), weight.scales + panel * kPanelColumns,
+    task.int8 = {weight.panel<std::uint8_t>(panel), weight.scales + panel * kPanelColumns,
                  scratch.room_for_panel(weight.panel_numbers())};
   } else {
     task.panel = weight.panel<Bf16>(panel);
