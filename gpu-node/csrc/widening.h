@@ -38,7 +38,8 @@ class Widening {
     const __m512i upper = _mm512_permutex2var_epi8(tables_[2], codes, tables_[3]);
     const __m512i with_sign =
         _mm512_ternarylogic_epi32(upper, codes, _mm512_set1_epi8(static_cast<char>(kSignBit)), kOrAnd);
-    return bit_cast<Bits>(column == 0 ? _mm512_unpacklo_epi8(lower, with_sign) : _mm512_unpackhi_epi8(lower, with_sign));
+    return bit_cast<Bits>(column == 0 ? _mm512_unpacklo_epi8(lower, with_sign)
+                                      : _mm512_unpackhi_epi8(lower, with_sign));
   }
 
  private:
