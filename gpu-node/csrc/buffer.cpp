@@ -18,6 +18,17 @@ Place place_of(const PackedWeight& weight, int output) {
   return {within / kHalf, within % kHalf + (output >= num_gates ? kHalf : 0)};
 }
 
+std::ptrdiff_t int8_offset(int input, int column) {
+  return std::ptrdiff_t{input} / kPair * kPair * kPanelColumns + int8_place(column, input % kPair);
+}
+
+std::uint8_t int8_code(int value) {
+  if (value < -127) throw std::invalid_argument("int8 weights are symmetric: from -127 to 127");
+  return static_cast<std::uint8_t>(value < 0 ? kSignBit | -value : value);
+}
+
+int int8_value(std::uint8_t code) { return code & kSignBit ? -(code & ~kSignBit) : code; }
+
 PackedWeight empty_weight(Type type, int num_outputs, int num_inputs, bool halves, Pool& pool) {
   if (num_inputs % kPair != 0) throw std::invalid_argument("a linear weight has an even number of inputs");
   const int width = halves ? kPanelColumns / 2 : kPanelColumns;
@@ -53,8 +64,8 @@ PackedWeight pack_weight(const std::int8_t* weight, const float* scales, int num
   for (int output = 0; output < num_outputs; ++output) {
     const Place place = place_of(packed, output);
     packed.scales[place.panel * kPanelColumns + place.column] = scales[output];
-    std::int8_t* to = packed.panel<std::int8_t>(place.panel) + place.column;
-    for (int input = 0; input < num_inputs; ++input) to[input * kPanelColumns] = *weight++;
+    auto* to = packed.panel<std::uint8_t>(place.panel);
+    for (int input = 0; input < num_inputs; ++input) to[int8_offset(input, place.column)] = int8_code(*weight++);
   }
   return packed;
 }
@@ -62,9 +73,10 @@ PackedWeight pack_weight(const std::int8_t* weight, const float* scales, int num
 void unpack_row(const PackedWeight& weight, int output, float* to) {
   const Place place = place_of(weight, output);
   if (weight.type == Type::int8) {
-    const std::int8_t* from = weight.panel<std::int8_t>(place.panel) + place.column;
+    const auto* from = weight.panel<std::uint8_t>(place.panel);
     const float scale = weight.scales[place.panel * kPanelColumns + place.column];
-    for (int input = 0; input < weight.num_inputs; ++input) to[input] = from[input * kPanelColumns] * scale;
+    for (int input = 0; input < weight.num_inputs; ++input)
+      to[input] = int8_value(from[int8_offset(input, place.column)]) * scale;
     return;
   }
   const Bf16* from = weight.panel<Bf16>(place.panel) + kPair * place.column;

@@ -76,7 +76,8 @@ const Kernels* find_kernels(const char* name) {
 #ifdef __x86_64__
   // the operating system's part, to save the wide registers, is in what the compiler's test asks
   const bool has_avx512 = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                          __builtin_cpu_supports("avx512vbmi");
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   if (has_avx512 && is_wanted(level_amx::kTable, name) && has_tiles()) return &level_amx::kTable;
   if (has_avx512 && is_wanted(level_avx512::kTable, name)) return &level_avx512::kTable;

@@ -24,10 +24,23 @@ enum class Epilogue : std::int32_t {
   silu_mul,  // the first half of a panel gates the second; bfloat16
 };
 
-// A panel of int8, [inputs / 2][2][kPanelColumns], the number that each output is scaled by, and room for the panel as
-// bfloat16.
+// An int8 weight as it is packed: its size in 7 bits, and its sign above them.
+constexpr std::uint8_t kSignBit = 0x80;
+
+// Where in a pair of inputs of an int8 panel the packed weight of an output lies: four outputs of the panel's first
+// half, (even, odd) each, beside four of its second. To interleave two tables' answers within each 16 bytes, as wide
+// registers do, then gives whole vectors of pairs in the outputs' order.
+constexpr int kPlaceColumns = 4;
+constexpr int int8_place(int column, int parity) {
+  constexpr int kHalf = kPanelColumns / 2, kPieceBytes = 2 * kPlaceColumns;
+  const int piece = column % kHalf / kPlaceColumns * 2 + column / kHalf;
+  return piece * kPieceBytes + column % kPlaceColumns * 2 + parity;
+}
+
+// A panel of int8, [inputs / 2][32 outputs of 2 inputs at their `int8_place`], the number that each output is scaled
+// by, and room for the panel as bfloat16.
 struct Int8Panel {
-  const std::int8_t* data = nullptr;
+  const std::uint8_t* data = nullptr;
   const float* scales = nullptr;
   Bf16* scratch = nullptr;
 };

@@ -1,4 +1,4 @@
-// Compiled with -mavx512bf16 and what it builds on: AMD Zen 4, Intel Cooper Lake and Sapphire Rapids, and later.
+// Compiled with -mavx512bf16, -mavx512vbmi and what they build on: AMD Zen 4, Intel Sapphire Rapids, and later.
 // 32 registers hold 14 rows of sums and one row of weights.
 #ifdef __AVX512BF16__
 #define TREADLE_LEVEL level_avx512

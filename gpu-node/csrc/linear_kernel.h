@@ -1,11 +1,12 @@
 // Some rows times one panel of 32 outputs. For few rows it runs at the speed of memory, for many at that of the
 // multipliers: a group of rows shares each load of the weights, and its sums stay in registers.
 //
-// A panel of int8 is widened to bfloat16, which holds these integers exactly: for few rows on its way into the
-// registers, for more once for all of them. The sums are those of the integers; each is scaled at its end.
+// A panel of int8 is widened to bfloat16, which holds these integers exactly, on its way into the registers. The sums
+// are those of the integers; each is scaled at its end.
 #pragma once
 
 #include "simd.h"
+#include "widening.h"
 
 namespace treadle::TREADLE_LEVEL {
 
@@ -14,13 +15,10 @@ constexpr int kMaxRows = TREADLE_ROWS;
 constexpr int kLineNumbers = kLineBytes / sizeof(Bf16);
 
 // Few rows run so far ahead of their products that the processor sees by itself what is read next. More rows fill its
-// window with products: then weights are asked for into the second cache, from where they come in time (measured:
-// 10 rows at 95 then 113 of 117 billion products a second, on Zen 4).
-constexpr int kLeastRowsToFetch = 7;
+// window with products: then weights are asked for into the second cache, from where they come in time (measured on
+// Zen 4, of 117 billion products a second: 10 rows at 95 then 113, 6 rows at 47 then 76, of int8 at 79 then 106).
+constexpr int kLeastRowsToFetch = 4;
 constexpr std::ptrdiff_t kFetchBytes = 8192;
-
-// Up to here, widening int8 for each group of rows costs less than storing it once for all.
-constexpr int kMaxDirectRows = 2 * kMaxRows;
 
 struct Bf16Pairs {
   const Bf16* panel;
@@ -36,20 +34,15 @@ struct Bf16Pairs {
 };
 
 struct Int8Pairs {
-  const std::int8_t* panel;
+  const std::uint8_t* panel;
+  Widening widening = {};
 
   TREADLE_INLINE_MEMBER Bits operator()(std::ptrdiff_t pair, int column) const {
-    const std::int8_t* even = panel + pair * kPair * kPanelColumns + column * kLanes;
-    return widened(even) >> 16 | widened(even + kPanelColumns);
+    return widening(panel + pair * kPair * kPanelColumns, column);
   }
 
   TREADLE_INLINE_MEMBER void fetch(std::ptrdiff_t pair) const {
     fetch_line(panel + pair * kPair * kPanelColumns + kFetchBytes);
-  }
-
-  // The upper half of a float is its bfloat16, and the lower half of a small integer's is empty.
-  static TREADLE_INLINE_MEMBER Bits widened(const std::int8_t* from) {
-    return bit_cast<Bits>(__builtin_convertvector(load_int8(from), Floats));
   }
 };
 
@@ -97,24 +90,12 @@ struct LinearRows {
   TREADLE_INLINE_MEMBER const Bf16* x(int row) const { return task.x + row * task.x_stride; }
 };
 
-// The task with its int8 panel widened into its scratch.
-static LinearTask widened(const LinearTask& task) {
-  const Int8Pairs pairs{task.int8.data};
-  for (std::ptrdiff_t pair = 0; pair < task.num_pairs; ++pair)
-    for (int v = 0; v < kPanelVectors; ++v)
-      store(task.int8.scratch + pair * kPair * kPanelColumns + v * kPair * kLanes, pairs(pair, v));
-  LinearTask wide = task;
-  wide.panel = task.int8.scratch;
-  return wide;
-}
-
 static void linear(const LinearTask& task) {
-  if (task.panel == nullptr && task.num_rows <= kMaxDirectRows) {
+  if (task.panel == nullptr) {
     for_row_groups<kMaxRows>(LinearRows<Int8Pairs>{task, {task.int8.data}}, task.num_rows);
-    return;
+  } else {
+    for_row_groups<kMaxRows>(LinearRows<Bf16Pairs>{task, {task.panel}}, task.num_rows);
   }
-  const LinearTask wide = task.panel == nullptr ? widened(task) : task;
-  for_row_groups<kMaxRows>(LinearRows<Bf16Pairs>{wide, {wide.panel}}, wide.num_rows);
 }
 
 }  // namespace treadle::TREADLE_LEVEL

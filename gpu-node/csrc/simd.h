@@ -1,6 +1,6 @@
 // Vectors of one processor level, in the compiler's own vector types. Included by the level files only, each of which
 // sets TREADLE_LEVEL (a namespace, so that no function of one level is ever taken for that of another), TREADLE_LANES
-// and TREADLE_DOT (whether there is a bfloat16 dot product).
+// and TREADLE_DOT (whether there are a bfloat16 dot product and a lookup among 128 bytes).
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,6 @@ typedef float Floats __attribute__((vector_size(4 * kLanes)));
 typedef std::int32_t Ints __attribute__((vector_size(4 * kLanes)));
 typedef std::uint32_t Bits __attribute__((vector_size(4 * kLanes)));
 typedef Bf16 Halves __attribute__((vector_size(2 * kLanes)));
-typedef std::int8_t Bytes __attribute__((vector_size(kLanes)));
-typedef std::int16_t Shorts __attribute__((vector_size(2 * kLanes)));
 
 template <typename T>
 TREADLE_INLINE T load(const void* from) {
@@ -49,14 +47,6 @@ TREADLE_INLINE Floats broadcast(float value) { return Floats{} + value; }
 
 TREADLE_INLINE Floats load_bf16(const Bf16* from) {
   return bit_cast<Floats>(__builtin_convertvector(load<Halves>(from), Bits) << 16);
-}
-
-TREADLE_INLINE Ints load_int8(const std::int8_t* from) {
-#if TREADLE_DOT
-  return bit_cast<Ints>(_mm512_cvtepi8_epi32(load<__m128i>(from)));
-#else
-  return __builtin_convertvector(__builtin_convertvector(load<Bytes>(from), Shorts), Ints);  // step by step is faster
-#endif
 }
 
 // Round to nearest, ties to even; a NaN stays one.

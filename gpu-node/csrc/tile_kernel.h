@@ -29,6 +29,17 @@ inline TileShapes tile_shapes(int first_half, int second_half) {
   return shapes;
 }
 
+// The task with its int8 panel widened into its scratch: a tile is loaded from memory.
+static LinearTask widened(const LinearTask& task) {
+  const Int8Pairs pairs{task.int8.data};
+  for (std::ptrdiff_t pair = 0; pair < task.num_pairs; ++pair)
+    for (int v = 0; v < kPanelVectors; ++v)
+      store(task.int8.scratch + pair * kPair * kPanelColumns + v * kPair * kLanes, pairs(pair, v));
+  LinearTask wide = task;
+  wide.panel = task.int8.scratch;
+  return wide;
+}
+
 template <bool Both>
 TREADLE_INLINE void multiply_tiles(const LinearTask& task, const Bf16* x, float* sums) {
   const std::ptrdiff_t x_bytes = task.x_stride * static_cast<std::ptrdiff_t>(sizeof(Bf16));

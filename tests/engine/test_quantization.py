@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -14,6 +15,7 @@ from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.kernels import cpu
 from gpu_node.kernels.cpu import CacheShape, CpuDevice, Epilogue, Index, Limits, Rows, Type, View
+from gpu_node.kernels.cpu.library import failed, library
 from gpu_node.models.quantization import int8_weights, quantized
 from shared.config import EngineOptions
 from tests.engine.own_arena import program_with_arena
@@ -65,6 +67,24 @@ def test_rows_alone_and_together_have_the_same_bits(int8_case: Case, outputs: in
     for num_rows in (1, 2, 7, 24, 25, 64):
         case.run(rows(num_rows))
         assert case.values(out, num_rows).equal(together[:num_rows])
+
+
+def test_every_integer_is_widened_exactly(int8_case: Case) -> None:
+    case = int8_case
+    weight = (torch.arange(255.0) - 127).repeat(17)[: 64 * 66].view(66, 64)  # each integer 16 times
+    weight[:, 0] = 127.0  # so that the scale of each output is 1
+    out = case.poisoned(66)
+    narrow = case.rounded(case.filled(torch.eye(64)))
+    case.program.add("linear", narrow, case.program.weight(weight), Epilogue.STORE, out)
+    case.run(rows(64))
+    assert case.values(out, 64).equal(weight.T)
+
+
+def test_an_integer_without_its_negative_is_refused(int8_case: Case) -> None:
+    weight, scales = np.full((1, 2), -128, np.int8), np.ones(1, np.float32)
+    arrays = weight.ctypes.data, scales.ctypes.data
+    assert library().treadle_add_int8_weight(int8_case.program.handle, *arrays, 1, 2, 0) == -1
+    assert "from -127 to 127" in str(failed())
 
 
 @pytest.mark.parametrize("num_rows", [1, 9, 40])

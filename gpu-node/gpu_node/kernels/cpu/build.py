@@ -33,7 +33,7 @@ _FLAGS = (
     "-Wall",
     "-Wextra",
 )
-_AVX512_FLAGS = ("-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16")
+_AVX512_FLAGS = ("-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vbmi", "-mavx512bf16")
 _X86_FLAGS = {  # nothing else may use these instructions: the machine may lack them
     "level_avx2.cpp": ("-mavx2", "-mfma", "-mprefer-vector-width=256"),
     "level_avx512.cpp": _AVX512_FLAGS,
