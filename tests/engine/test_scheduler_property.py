@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -20,45 +18,16 @@ from gpu_node.engine.preemption import AlwaysRecompute, PreemptionPolicy, SwapIf
 from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.scheduler import Scheduler
 from gpu_node.engine.sequence import Request
-from shared.messages import Chunk, Output, Payload
+from shared.messages import Chunk
 from tests.engine import alone
 from tests.engine.bookkeeping import OldestFirst, payload, scheduler, teach_short_outputs
+from tests.engine.client import Client
 from tests.engine.integer_device import IntegerDevice
 
 BLOCK_SIZE = 2
 MAX_MODEL_LEN = 16
 MAX_STEPS = 2000
 LAST_ARRIVAL = 9
-
-
-@dataclass
-class Client:
-    """One request, and what has come of it."""
-
-    arrives_at: int
-    payload: Payload
-    cancelled_at: int | None
-    resumed_at: int | None
-    outputs: dict[int, Output] = field(default_factory=dict)
-    is_over: bool = False
-
-    def take(self, chunk: Chunk) -> None:
-        assert not self.is_over, "nothing comes after the last chunk"
-        assert chunk.attempt == self.payload.attempt
-        assert not chunk.error
-        before = self.outputs.get(chunk.choice, Output())
-        if before.finish_reason:  # the last choice had ended in the attempt before: only the attempt's end is new
-            assert (chunk.token_ids, chunk.is_last) == ([], True)
-        else:
-            assert chunk.index == len(before.token_ids), "no token is lost or doubled"
-            self.outputs[chunk.choice] = Output([*before.token_ids, *chunk.token_ids], chunk.finish_reason)
-        self.is_over = chunk.is_last
-
-    def next_attempt(self) -> Payload:
-        """As a gateway submits it to the next node: with what the client has."""
-        outputs = [self.outputs.get(choice, Output()) for choice in range(self.payload.sampling.num_choices)]
-        self.payload = msgspec.structs.replace(self.payload, attempt=self.payload.attempt + 1, outputs=outputs)
-        return self.payload
 
 
 KINDS: list[dict[str, Any]] = [
@@ -99,7 +68,7 @@ class Run:
 
     def __init__(self, one: Scheduler, clients: list[Client], max_in_flight: int) -> None:
         self.one = one
-        self._clients = {client.payload.request_id: client for client in clients}
+        self._clients = {client.request_id: client for client in clients}
         self._device = IntegerDevice(one.blocks.num_blocks, BLOCK_SIZE)
         self._max_in_flight = max_in_flight
         self.num_swaps = 0
@@ -108,7 +77,7 @@ class Run:
     def arrivals(self, step: int) -> None:
         """Who comes, leaves, or goes on after the loss of a node."""
         for client in self._clients.values():
-            request_id = client.payload.request_id
+            request_id = client.request_id
             if client.arrives_at == step:
                 self._take(self.one.add(client.payload))
             elif client.resumed_at == step and self.one.abort(request_id):
