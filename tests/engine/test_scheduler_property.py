@@ -7,14 +7,15 @@ ids (`integer_device`), so blocks that are shared wrongly would show as wrong to
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.plan import StepPlan, StepResult
-from gpu_node.engine.preemption import AlwaysRecompute, PreemptionPolicy, SwapIfRoom
+from gpu_node.engine.preemption import AlwaysRecompute, Fate, PreemptionPolicy, SwapIfRoom
 from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.scheduler import Scheduler
 from gpu_node.engine.sequence import Request
@@ -61,6 +62,17 @@ class SwapOldest(SwapIfRoom):
 
     def victim(self, running: Collection[Request], now: float) -> Request:
         return min(running, key=lambda request: request.order)
+
+
+class SwapEveryOther(SwapIfRoom):
+    """What was swapped once may be recomputed the next time, and the other way round."""
+
+    def __init__(self) -> None:
+        self._is_swap = False
+
+    def fate(self, request: Request, blocks: BlockManager) -> Fate:
+        self._is_swap = not self._is_swap
+        return super().fate(request, blocks) if self._is_swap else Fate.RECOMPUTE
 
 
 class Run:
@@ -115,7 +127,7 @@ class Run:
     step_tokens=st.integers(5, 20),
     max_num_seqs=st.integers(5, 12),
     max_in_flight=st.integers(1, MAX_STEPS_IN_FLIGHT),
-    policy=st.sampled_from([AlwaysRecompute(), OldestFirst(), SwapIfRoom(), SwapOldest()]),
+    policy=st.sampled_from([AlwaysRecompute, OldestFirst, SwapIfRoom, SwapOldest, SwapEveryOther]),
     num_host_blocks=st.integers(0, 16),
 )
 def test_everything_ends_as_if_alone_and_nothing_leaks(
@@ -124,10 +136,10 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     step_tokens: int,
     max_num_seqs: int,
     max_in_flight: int,
-    policy: PreemptionPolicy,
+    policy: Callable[[], PreemptionPolicy],
     num_host_blocks: int,
 ) -> None:
-    one = scheduler(num_blocks, BLOCK_SIZE, MAX_MODEL_LEN, step_tokens, max_num_seqs, policy, num_host_blocks)
+    one = scheduler(num_blocks, BLOCK_SIZE, MAX_MODEL_LEN, step_tokens, max_num_seqs, policy(), num_host_blocks)
     teach_short_outputs(one)
     run = Run(one, list(clients), max_in_flight)
     for step in range(MAX_STEPS):

@@ -60,6 +60,45 @@ def test_a_swapped_out_request_that_is_aborted_leaves_host_memory() -> None:
         assert [part for part, *_ in step(one)[0]] == [64]
 
 
+def test_a_request_that_is_aborted_on_its_way_back_leaves_both_memories() -> None:
+    one = under_pressure(num_host_blocks=2)
+    step(one)
+    one.abort("a")
+    coming_back = one.schedule(now=0.0)
+    assert len(coming_back.swaps_in) == 2
+    ahead = one.schedule(now=0.0)
+    assert shape(ahead) == [(65, 8, 1, True)]
+    one.abort("b")
+    one.check()
+    assert one.blocks.num_used_blocks == 0
+    # its blocks are another's in the next step, which runs behind those that bring them back and write to them
+    one.add(payload("c", prompt(16, first=70), max_tokens=1))
+    assert one.commit(coming_back, result(coming_back)) == []
+    plan = one.schedule(now=0.0)
+    assert shape(plan) == [(66, 0, 16, True)]
+    assert one.commit(ahead, result(ahead)) == []
+    assert [chunk.is_last for chunk in one.commit(plan, result(plan))] == [True]
+    one.check()
+
+
+def test_a_request_that_is_aborted_while_its_last_step_and_its_swap_are_in_flight_leaves_both_memories() -> None:
+    one = scheduler(num_blocks=5, step_tokens=16, policy=SwapIfRoom(), num_host_blocks=2)
+    teach_short_outputs(one)
+    one.add(payload("a", prompt(7, first=20), max_tokens=9))
+    one.add(payload("b", prompt(7, first=50), max_tokens=9))
+    first = one.schedule(now=0.0)
+    computing = one.schedule(now=0.0)
+    one.commit(first, result(first))
+    going = one.schedule(now=0.0)
+    assert (shape(computing), len(going.swaps_out)) == ([(64, 7, 1, True), (65, 7, 1, True)], 2)
+    one.abort("b")
+    one.check()
+    assert not one.blocks.is_swapped_out(65)
+    assert [chunk.request_id for chunk in one.commit(computing, result(computing))] == ["a"]
+    assert [chunk.request_id for chunk in one.commit(going, result(going))] == ["a"]
+    one.check()
+
+
 def test_what_a_step_in_flight_would_have_drawn_is_drawn_again_from_the_row_before() -> None:
     one = scheduler(num_blocks=5, step_tokens=16, policy=SwapIfRoom(), num_host_blocks=4)
     teach_short_outputs(one)
@@ -139,7 +178,7 @@ def test_a_beam_that_waits_to_be_chosen_is_not_computed_again() -> None:
     for name, num_prompt_tokens, max_tokens, first in (("a", 5, 10, 20), ("b", 7, 15, 29), ("c", 7, 19, 38)):
         one.add(payload(name, prompt(num_prompt_tokens, first), max_tokens))
     one.add(payload("d", prompt(4, first=50), max_tokens=16, num_candidates=2, is_beam=True))
-    plans = []
+    plans: list[StepPlan] = []
     while not (plans and plans[-1].swaps_out):
         plans.append(one.schedule(now=0.0))
         one.check()
