@@ -107,7 +107,7 @@ def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def alone(device: Device) -> dict[str, Client]:
-    """What each request brings by itself."""
+    """What each request brings by itself, with nothing reused: what prompts have in common does not fill a block."""
     clients = {payload.request_id: Client(0, payload) for payload in requests()}
     with ExitStack() as resources:
         engine = device.engine(resources)

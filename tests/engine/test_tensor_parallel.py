@@ -20,7 +20,7 @@ from shared.model_file import ModelFileError
 from tests.engine import tiny
 from tests.engine.test_families_models import save
 from tests.engine.test_process import started
-from tests.engine.workload import answers, mixed_requests
+from tests.engine.workload import Answers, answers, mixed_requests
 
 OPTIONS: dict[str, Any] = {
     "kv_cache_bytes": 1 << 20,
@@ -115,7 +115,7 @@ def test_requests_of_every_kind_get_what_one_device_gives_through_copies_and_swa
 ) -> None:
     _, path = wide
     alone = engine_of(ReferenceExecutor(EngineOptions(**OPTIONS)), path, async_scheduling=False)
-    expected = {}
+    expected: Answers = {}
     for payload in mixed_requests(24, seed=2):
         expected |= answers(alone, [payload])
     engine = load_under_pressure(load, path, "swap")
