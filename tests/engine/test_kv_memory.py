@@ -144,3 +144,24 @@ def test_a_model_that_is_gone_takes_nothing_with_it(make: Make, tiny_path: Path,
     expected = logits(executor, part([8], 3, [0]), "tiny")
     executor.unload_model("small")
     assert logits(executor, part([8], 3, [0])).equal(expected)
+
+
+def test_a_model_may_go_while_a_step_of_aborted_requests_computes(
+    make: Make, tiny_path: Path, small_path: Path
+) -> None:
+    """The next model's blocks lie where that step writes."""
+    options: dict[str, Any] = {"kv_cache_bytes": MIB, "max_num_seqs": 32, "step_tokens": 2048}
+    payloads = [tiny.request(str(number), range(3 + number, 30 + number), 12, model="small") for number in range(4)]
+    outputs = []
+    for is_disturbed in (True, False):
+        engine = Engine(make(**options), EngineOptions(**options))
+        if is_disturbed:
+            engine.load_model(spec("tiny", tiny_path))
+            for number in range(32):
+                engine.add(tiny.request(f"long-{number}", [number] * 60, 12))
+            assert engine.step(now=0.0) == []
+            engine.abort(f"long-{number}" for number in range(32))
+        engine.load_model(spec("small", small_path))
+        assert engine.has_work == is_disturbed, "the step in flight is still to be taken in"
+        outputs.append(tiny.run(engine, payloads))
+    assert outputs[0] == outputs[1]

@@ -7,58 +7,28 @@ ids (`integer_device`), so blocks that are shared wrongly would show as wrong to
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
 from typing import Any
 
-import msgspec
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.plan import StepPlan, StepResult
-from gpu_node.engine.preemption import AlwaysRecompute, PreemptionPolicy, SwapIfRoom
+from gpu_node.engine.preemption import AlwaysRecompute, Fate, PreemptionPolicy, SwapIfRoom
 from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.scheduler import Scheduler
 from gpu_node.engine.sequence import Request
-from shared.messages import Chunk, Output, Payload
+from shared.messages import Chunk
 from tests.engine import alone
 from tests.engine.bookkeeping import OldestFirst, payload, scheduler, teach_short_outputs
+from tests.engine.client import Client
 from tests.engine.integer_device import IntegerDevice
 
 BLOCK_SIZE = 2
 MAX_MODEL_LEN = 16
 MAX_STEPS = 2000
 LAST_ARRIVAL = 9
-
-
-@dataclass
-class Client:
-    """One request, and what has come of it."""
-
-    arrives_at: int
-    payload: Payload
-    cancelled_at: int | None
-    resumed_at: int | None
-    outputs: dict[int, Output] = field(default_factory=dict)
-    is_over: bool = False
-
-    def take(self, chunk: Chunk) -> None:
-        assert not self.is_over, "nothing comes after the last chunk"
-        assert chunk.attempt == self.payload.attempt
-        assert not chunk.error
-        before = self.outputs.get(chunk.choice, Output())
-        if before.finish_reason:  # the last choice had ended in the attempt before: only the attempt's end is new
-            assert (chunk.token_ids, chunk.is_last) == ([], True)
-        else:
-            assert chunk.index == len(before.token_ids), "no token is lost or doubled"
-            self.outputs[chunk.choice] = Output([*before.token_ids, *chunk.token_ids], chunk.finish_reason)
-        self.is_over = chunk.is_last
-
-    def next_attempt(self) -> Payload:
-        """As a gateway submits it to the next node: with what the client has."""
-        outputs = [self.outputs.get(choice, Output()) for choice in range(self.payload.sampling.num_choices)]
-        self.payload = msgspec.structs.replace(self.payload, attempt=self.payload.attempt + 1, outputs=outputs)
-        return self.payload
 
 
 KINDS: list[dict[str, Any]] = [
@@ -94,12 +64,23 @@ class SwapOldest(SwapIfRoom):
         return min(running, key=lambda request: request.order)
 
 
+class SwapEveryOther(SwapIfRoom):
+    """What was swapped once may be recomputed the next time, and the other way round."""
+
+    def __init__(self) -> None:
+        self._is_swap = False
+
+    def fate(self, request: Request, blocks: BlockManager) -> Fate:
+        self._is_swap = not self._is_swap
+        return super().fate(request, blocks) if self._is_swap else Fate.RECOMPUTE
+
+
 class Run:
     """A scheduler before a device of integers, with up to ``max_in_flight`` steps between them."""
 
     def __init__(self, one: Scheduler, clients: list[Client], max_in_flight: int) -> None:
         self.one = one
-        self._clients = {client.payload.request_id: client for client in clients}
+        self._clients = {client.request_id: client for client in clients}
         self._device = IntegerDevice(one.blocks.num_blocks, BLOCK_SIZE)
         self._max_in_flight = max_in_flight
         self.num_swaps = 0
@@ -108,7 +89,7 @@ class Run:
     def arrivals(self, step: int) -> None:
         """Who comes, leaves, or goes on after the loss of a node."""
         for client in self._clients.values():
-            request_id = client.payload.request_id
+            request_id = client.request_id
             if client.arrives_at == step:
                 self._take(self.one.add(client.payload))
             elif client.resumed_at == step and self.one.abort(request_id):
@@ -146,7 +127,7 @@ class Run:
     step_tokens=st.integers(5, 20),
     max_num_seqs=st.integers(5, 12),
     max_in_flight=st.integers(1, MAX_STEPS_IN_FLIGHT),
-    policy=st.sampled_from([AlwaysRecompute(), OldestFirst(), SwapIfRoom(), SwapOldest()]),
+    policy=st.sampled_from([AlwaysRecompute, OldestFirst, SwapIfRoom, SwapOldest, SwapEveryOther]),
     num_host_blocks=st.integers(0, 16),
 )
 def test_everything_ends_as_if_alone_and_nothing_leaks(
@@ -155,10 +136,10 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     step_tokens: int,
     max_num_seqs: int,
     max_in_flight: int,
-    policy: PreemptionPolicy,
+    policy: Callable[[], PreemptionPolicy],
     num_host_blocks: int,
 ) -> None:
-    one = scheduler(num_blocks, BLOCK_SIZE, MAX_MODEL_LEN, step_tokens, max_num_seqs, policy, num_host_blocks)
+    one = scheduler(num_blocks, BLOCK_SIZE, MAX_MODEL_LEN, step_tokens, max_num_seqs, policy(), num_host_blocks)
     teach_short_outputs(one)
     run = Run(one, list(clients), max_in_flight)
     for step in range(MAX_STEPS):

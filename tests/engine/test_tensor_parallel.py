@@ -9,7 +9,6 @@ from typing import Any
 
 import psutil
 import pytest
-from transformers import LlamaForCausalLM
 
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.protocol import ModelLoaded, Run
@@ -21,8 +20,15 @@ from shared.model_file import ModelFileError
 from tests.engine import tiny
 from tests.engine.test_families_models import save
 from tests.engine.test_process import started
+from tests.engine.workload import Answers, answers, mixed_requests
 
-OPTIONS: dict[str, Any] = {"kv_cache_bytes": 1 << 20, "block_size": 4, "max_num_seqs": 96, "step_tokens": 256}
+OPTIONS: dict[str, Any] = {
+    "kv_cache_bytes": 1 << 20,
+    "host_kv_bytes": 1 << 20,
+    "block_size": 4,
+    "max_num_seqs": 96,
+    "step_tokens": 256,
+}
 NUM_TOKENS = 12
 
 
@@ -34,8 +40,8 @@ def group() -> Iterator[TensorParallelExecutor]:
     executor.close()
 
 
-def engine_of(executor: Executor, path: Path) -> Engine:
-    engine = Engine(executor, EngineOptions(**OPTIONS))
+def engine_of(executor: Executor, path: Path, **options: Any) -> Engine:
+    engine = Engine(executor, EngineOptions(**OPTIONS | options))
     engine.load_model(spec(path))
     return engine
 
@@ -44,7 +50,7 @@ def spec(path: Path, name: str = "tiny") -> ModelSpec:
     return ModelSpec(name=name, source=str(path), max_model_len=tiny.CONTEXT)
 
 
-Load = Callable[[Path], Engine]
+Load = Callable[..., Engine]
 
 
 @pytest.fixture
@@ -52,8 +58,8 @@ def load(group: TensorParallelExecutor) -> Iterator[Load]:
     """An engine with a model in the group, which is gone afterwards."""
     engines: list[Engine] = []
 
-    def load(path: Path) -> Engine:
-        engines.append(engine_of(group, path))
+    def load(path: Path, **options: Any) -> Engine:
+        engines.append(engine_of(group, path, **options))
         return engines[-1]
 
     yield load
@@ -79,18 +85,42 @@ def test_tokens_are_those_of_one_device(load: Load, name: str, tmp_path: Path) -
     assert [run(together, prompts(6)), run(together, prompts(6), temperature=0.8, seed=3)] == expected
 
 
-def test_tokens_do_not_depend_on_preemption_and_prefix_hits(
-    load: Load, tiny_path: Path, tiny_model: LlamaForCausalLM
-) -> None:
-    engine = load(tiny_path)
-    # 1 MiB holds 8,192 tokens of half the heads: they do not all fit, but the engine has seen only short requests
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """A model and where it is saved; half of its heads take 3 KiB a token, so 340 tokens fill a device's memory."""
+    path = tmp_path_factory.mktemp("wide")
+    return save("llama", path, num_hidden_layers=3, num_key_value_heads=4, head_dim=64), path
+
+
+def load_under_pressure(load: Load, path: Path, preemption: str) -> Engine:
+    """An engine that has seen outputs of one token only, so it admits more than there is room for."""
+    engine = load(path, preemption=preemption)
     run(engine, [[number] for number in range(64)], 1)
+    return engine
+
+
+def test_tokens_do_not_depend_on_preemption_and_prefix_hits(load: Load, wide: tuple[Any, Path]) -> None:
+    model, path = wide
+    engine = load_under_pressure(load, path, "recompute")
     common = list(range(20, 40))
-    texts = [[*common, *text] for text in prompts(96, 4)]
-    outputs = run(engine, texts, 100)
+    texts = [[*common, *text] for text in prompts(16, 4)]
+    outputs = run(engine, texts, 40)
     assert engine.num_preemptions > 0
     for text, output in list(zip(texts, outputs, strict=True))[-4:]:  # the newest were preempted
-        assert output == tiny.greedy(tiny_model, text, 100)[0]
+        assert output == tiny.greedy(model, text, 40)[0]
+
+
+def test_requests_of_every_kind_get_what_one_device_gives_through_copies_and_swaps(
+    load: Load, wide: tuple[Any, Path]
+) -> None:
+    _, path = wide
+    alone = engine_of(ReferenceExecutor(EngineOptions(**OPTIONS)), path, async_scheduling=False)
+    expected: Answers = {}
+    for payload in mixed_requests(24, seed=2):
+        expected |= answers(alone, [payload])
+    engine = load_under_pressure(load, path, "swap")
+    assert answers(engine, mixed_requests(24, seed=2)) == expected
+    assert engine.num_preemptions > 0
 
 
 def test_each_device_loads_its_own_part_and_the_error_of_a_bad_model_changes_nothing(

@@ -81,10 +81,14 @@ class Roster:
         """Move what a request has computed to host memory and put it first in line.
 
         It comes back to the tokens that steps in flight compute, since its swap is queued behind them, but not to those
-        that they draw: these are drawn again.
+        that they draw: these are drawn again. What the draft would compute of it is computed when it is back. A beam
+        keeps the continuations that it waits with: its last block may be full and published, so its last token is not
+        computed again.
         """
         draft = self.steps[-1]
         for sequence in request.holders:
+            if sequence.continuations:
+                continue
             part = draft.part(sequence.sequence_id)
             drafted = part.scheduled if part is not None else None
             sequence.go_back(sequence.num_computed_tokens if drafted is None else drafted.start)
@@ -173,7 +177,6 @@ class Roster:
             assert sequence.num_drawn_tokens == num_draws, "drawn by a step in flight, or not chosen yet"
             assert len(sequence.token_ids) < sequence.max_len, "a token is wanted"
             assert sequence.num_missing_tokens >= 0
-            assert is_running or not sequence.num_drawn_tokens
             if not any(sequence is one for one in holders):
                 assert sequence.num_computed_tokens == sequence.num_drawn_tokens == 0, "who holds nothing has nothing"
             elif is_running:
