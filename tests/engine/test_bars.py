@@ -81,7 +81,7 @@ class Device:
     def executor(self, options: EngineOptions, passes: tuple[Pass, ...], num_threads: int) -> Executor:
         if self.name == "reference":
             return ReferenceExecutor(options, passes=passes)
-        return CpuExecutor(options, num_threads, fuse=bool(passes), passes=passes[1:])
+        return CpuExecutor(options, num_threads, optimize=bool(passes), passes=passes[1:])
 
     def engine(self, resources: ExitStack, passes: tuple[Pass, ...] = (), num_threads: int = 1, **given: Any) -> Engine:
         """By default the plainest there is: one thread, no passes, no step planned ahead."""
