@@ -31,8 +31,8 @@ from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, Cp
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
 from shared.config import ClusterConfig, EngineOptions, ModelSpec
-from shared.messages import Sampling
 from shared.model_file import checked_path
+from shared.payload import Sampling
 
 WARM_UP_STEPS = 10
 NUM_TINY = 2_000

@@ -20,8 +20,8 @@ from gpu_node.engine.plan import Draw, ScheduledSequence
 from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.reference import ReferenceExecutor
 from shared.config import ClusterConfig, EngineOptions, ModelSpec
-from shared.messages import Sampling
 from shared.model_file import checked_path
+from shared.payload import Sampling
 
 TEXT = Path(__file__).parent / "data" / "prose.txt"
 CHUNK_TOKENS = 64

@@ -10,7 +10,7 @@ from gateway import errors
 from gateway.context import GatewayContext
 from gateway.models import ServedModel
 from gateway.openai_schema import GenerationRequest
-from shared.messages import Sampling
+from shared.payload import Sampling
 
 # Tokenising takes about half a microsecond a character, so up to here it holds other requests up for a millisecond,
 # less than a hand-over to a busy thread pool; a longer text goes to a thread, where it runs without the GIL.

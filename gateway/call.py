@@ -9,7 +9,7 @@ from itertools import accumulate
 from gateway.delta import Delta, Failure, Refusal, merged
 from gateway.job import Job
 from gateway.request import InflightRequest
-from shared.messages import Sampling
+from shared.payload import Sampling
 
 
 class InflightCall:

@@ -9,7 +9,8 @@ from gateway.detokenizer import Detokenizer
 from gateway.held_scores import HeldScores
 from gateway.openai_responses import FinishReason
 from gateway.stop_strings import StopMatcher
-from shared.messages import Output, Sampling, TokenLogprob
+from shared.messages import TokenLogprob
+from shared.payload import Output, Sampling
 
 
 class Choice:

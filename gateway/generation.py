@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from gateway.choice import Choice
 from gateway.delta import Delta, Failure, Refusal
 from gateway.openai_responses import FinishReason
-from shared.messages import Chunk, Output, Sampling
+from shared.messages import Chunk
+from shared.payload import Output, Sampling
 
 # A request whose attempts bring no new token this often in a row is the reason why its nodes die, and is given up.
 MAX_FRUITLESS_ATTEMPTS = 4

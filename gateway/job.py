@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shared.messages import Output, Payload, Sampling, Submit
+from shared.messages import Submit
+from shared.payload import Output, Payload, Sampling
 from shared.slo import Slo
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from shared.messages import Payload, Submit
+from shared.messages import Submit
+from shared.payload import Payload
 
 
 class QueueUnavailableError(Exception):

@@ -16,7 +16,16 @@ from gateway.queue_port import QueueUnavailableError
 from shared import streams
 from shared.bus import StreamReader
 from shared.codec import FIELD, encode
-from shared.messages import Cancel, GatewayBeat, GatewayGone, Message, Payload, Resubmit, Submit, Tokens
+from shared.messages import (
+    Cancel,
+    GatewayBeat,
+    GatewayGone,
+    Message,
+    Resubmit,
+    Submit,
+    Tokens,
+)
+from shared.payload import Payload
 from shared.tasks import cancel_all
 
 BEAT_S = 2.0

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from gateway.delta import Delta, Failure, Refusal
 from gateway.generation import Generation, Verdict
 from gateway.job import Job
-from shared.messages import Chunk, Payload, Submit
+from shared.messages import Chunk, Submit
+from shared.payload import Payload
 
 
 class InflightRequest:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from shared.messages import AnyMessage, Message, Payload, Tick
+from shared.messages import AnyMessage, Message, Tick
+from shared.payload import Payload
 
 FIELD = b"m"  # the only field of a stream entry
 

@@ -9,7 +9,14 @@ from gateway.generation import Generation, Verdict
 from gateway.job import Job
 from services.simulator.memory_bus import MemoryBus
 from shared import streams
-from shared.messages import Cancel, GatewayBeat, Message, Output, Resubmit, Sampling, Tokens
+from shared.messages import (
+    Cancel,
+    GatewayBeat,
+    Message,
+    Resubmit,
+    Tokens,
+)
+from shared.payload import Output, Sampling
 from shared.slo import Slo
 
 BEAT_S = 2.0

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable
 
 from shared import streams
-from shared.messages import Attempt, Enqueued, Message, Payload, Pulled
+from shared.messages import Attempt, Enqueued, Message, Pulled
+from shared.payload import Payload
 
 Handler = Callable[[Message, float], None]
 Listener = Callable[[float, str, Message], None]

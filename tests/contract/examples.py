@@ -26,14 +26,11 @@ from shared.messages import (
     NodeGone,
     NodeState,
     NodeUp,
-    Output,
-    Payload,
     PlacementProblem,
     Plan,
     PlanRequest,
     Pulled,
     Resubmit,
-    Sampling,
     Solved,
     Submit,
     Tick,
@@ -41,6 +38,7 @@ from shared.messages import (
     Tokens,
     VirtualQueue,
 )
+from shared.payload import Output, Payload, Sampling
 from shared.slo import Slo
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

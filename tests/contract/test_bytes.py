@@ -15,7 +15,8 @@ import msgspec
 import pytest
 
 from shared.codec import decode, decode_payload, encode
-from shared.messages import AnyMessage, Message, Payload
+from shared.messages import AnyMessage, Message
+from shared.payload import Payload
 from tests.contract.examples import EXAMPLES, MESSAGES, fields, least, name
 from tests.contract.other_side import pack, unpack
 

@@ -11,7 +11,8 @@ from gpu_node.engine.preemption import AlwaysRecompute, PreemptionPolicy
 from gpu_node.engine.scheduler import Scheduler
 from gpu_node.engine.sequence import Request
 from shared.config import EngineOptions
-from shared.messages import Chunk, Output, Payload, Sampling
+from shared.messages import Chunk
+from shared.payload import Output, Payload, Sampling
 
 EOS = 99
 STEP_S = 0.01

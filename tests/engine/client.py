@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from shared.messages import Chunk, Output, Payload, TokenLogprob
+from shared.messages import Chunk, TokenLogprob
+from shared.payload import Output, Payload
 
 
 @dataclass

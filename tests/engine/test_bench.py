@@ -20,7 +20,7 @@ from gpu_node.graph.step_shape import SequencePart, StepShape
 from gpu_node.models.config import Family, ModelConfig, Rope
 from gpu_node.models.families import build_program
 from shared.config import EngineOptions, ModelSpec
-from shared.messages import Sampling
+from shared.payload import Sampling
 from tests.engine import tiny
 
 LLAMA = ModelConfig(

@@ -25,8 +25,8 @@ from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Program
 from gpu_node.kernels import cpu
 from shared.config import EngineOptions, ModelSpec
-from shared.messages import Sampling
 from shared.model_file import ModelFileError
+from shared.payload import Sampling
 from tests.engine import tiny
 
 GREEDY = Sampling(max_tokens=8, temperature=0.0)

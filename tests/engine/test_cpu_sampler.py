@@ -15,7 +15,8 @@ from gpu_node.executors.sampler import sample
 from gpu_node.kernels import cpu
 from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuStep, Limits, Rows, Type
 from gpu_node.kernels.cpu.draws import NOT_DRAWN, CpuDraw, CpuDraws
-from shared.messages import Sampling, TokenLogprob
+from shared.messages import TokenLogprob
+from shared.payload import Sampling
 from tests.engine.own_arena import program_with_arena
 
 MAX_ROWS = 64

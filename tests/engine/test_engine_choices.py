@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.reference import ReferenceExecutor
 from shared.config import EngineOptions, ModelSpec
-from shared.messages import Output, Payload, Sampling
+from shared.payload import Output, Payload, Sampling
 from tests.engine import tiny
 from tests.engine.workload import answers, mixed_requests, prompt, request
 

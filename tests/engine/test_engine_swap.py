@@ -10,7 +10,7 @@ from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.executor import Executor
 from gpu_node.executors.reference import ReferenceExecutor
 from shared.config import EngineOptions, ModelSpec
-from shared.messages import Payload
+from shared.payload import Payload
 from tests.engine import tiny
 from tests.engine.workload import Answers, answers, prompt, request
 

@@ -15,7 +15,7 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.plan import Draw, ScheduledSequence
 from gpu_node.executors.reference import ReferenceExecutor
 from shared.config import EngineOptions, ModelSpec
-from shared.messages import Sampling
+from shared.payload import Sampling
 from tests.engine import tiny
 from tests.engine.test_families_models import FAMILIES, save
 

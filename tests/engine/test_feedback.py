@@ -18,7 +18,8 @@ from gpu_node.executors.predicted import PredictedExecutor, StepCost
 from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.executors.sampler import NOT_FINITE
 from shared.config import EngineOptions, ModelSpec
-from shared.messages import Sampling, TokenLogprob
+from shared.messages import TokenLogprob
+from shared.payload import Sampling
 from tests.engine import tiny
 
 OPTIONS = EngineOptions(kv_cache_bytes=1 << 20)

@@ -14,7 +14,7 @@ from gpu_node.engine.plan import BlockSwap, Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.reference import ReferenceExecutor
 from shared.config import EngineOptions, ModelSpec
-from shared.messages import Sampling
+from shared.payload import Sampling
 from tests.engine import tiny
 
 GREEDY = Sampling(max_tokens=8, temperature=0.0)

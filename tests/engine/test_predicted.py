@@ -11,7 +11,8 @@ from gpu_node.engine.engine import Engine, EngineBusyError
 from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.predicted import PredictedExecutor, StepCost
 from shared.config import EngineOptions, ModelSpec
-from shared.messages import Chunk, Output, Payload, Sampling
+from shared.messages import Chunk
+from shared.payload import Output, Payload, Sampling
 
 OPTIONS = EngineOptions(kv_cache_bytes=1 << 20, step_tokens=8, max_num_seqs=2, async_scheduling=False)
 COST = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0001)

@@ -21,7 +21,8 @@ from gpu_node.engine.protocol import (
     event_decoder,
     frame,
 )
-from shared.messages import Chunk, Output, Payload, Sampling
+from shared.messages import Chunk
+from shared.payload import Output, Payload, Sampling
 
 PAYLOAD = Payload("r", 1, "g", "m", [1, 2], Sampling(max_tokens=3), [Output([4])])
 COMMANDS: list[Command] = [LoadModel("m"), Run(PAYLOAD), AbortRequests(["r"]), Reset(), Shutdown()]

@@ -12,7 +12,7 @@ import torch
 from gpu_node.engine.plan import Draw
 from gpu_node.executors.counter import mix, uniform
 from gpu_node.executors.sampler import sample
-from shared.messages import Sampling
+from shared.payload import Sampling
 
 NUM_DRAWS = 4000
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpu_node.engine.plan import StepResult
-from shared.messages import Chunk, Payload
+from shared.messages import Chunk
+from shared.payload import Payload
 from tests.engine.bookkeeping import (
     EOS,
     STEP_S,

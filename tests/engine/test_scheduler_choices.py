@@ -7,7 +7,8 @@ import pytest
 
 from gpu_node.engine.plan import BlockCopy, StepPlan, StepResult
 from gpu_node.engine.scheduler import Scheduler
-from shared.messages import Chunk, Output, Payload, TokenLogprob
+from shared.messages import Chunk, TokenLogprob
+from shared.payload import Output, Payload
 from tests.engine.bookkeeping import EOS, STEP_S, payload, prompt, result, scheduler, shape, step, teach_short_outputs
 
 

@@ -7,7 +7,8 @@ from gpu_node.engine.plan import BlockSwap, StepPlan, StepResult
 from gpu_node.engine.preemption import Fate, SwapIfRoom
 from gpu_node.engine.scheduler import Scheduler
 from gpu_node.engine.sequence import Request
-from shared.messages import Output, Payload, Sampling, TokenLogprob
+from shared.messages import TokenLogprob
+from shared.payload import Output, Payload, Sampling
 from tests.engine.bookkeeping import STEP_S, payload, prompt, result, scheduler, shape, step, teach_short_outputs
 
 

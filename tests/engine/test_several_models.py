@@ -7,7 +7,7 @@ import pytest
 from gpu_node.engine.engine import Engine, EngineBusyError
 from gpu_node.executors.predicted import PredictedExecutor, StepCost
 from shared.config import EngineOptions, ModelSpec
-from shared.messages import Payload, Sampling
+from shared.payload import Payload, Sampling
 
 BLOCKS_PER_PAGE = 16
 COST = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0001)

@@ -14,7 +14,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.reference import ReferenceExecutor
 from shared.config import EngineOptions, ModelSpec
-from shared.messages import Chunk, Output, Payload, Sampling
+from shared.messages import Chunk
+from shared.payload import Output, Payload, Sampling
 
 VOCAB = 96
 HEADS, KV_HEADS, HEAD_DIM, LAYERS = 4, 2, 8, 2

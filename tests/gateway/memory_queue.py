@@ -9,7 +9,15 @@ import msgspec
 
 from gateway.dispatcher import Dispatcher
 from gateway.queue_port import QueueUnavailableError
-from shared.messages import Attempt, Chunk, Payload, Resubmit, Submit, TokenLogprob, Tokens
+from shared.messages import (
+    Attempt,
+    Chunk,
+    Resubmit,
+    Submit,
+    TokenLogprob,
+    Tokens,
+)
+from shared.payload import Payload
 
 Answer = Callable[[Payload], Sequence[Chunk]]
 WAIT_S = 5.0

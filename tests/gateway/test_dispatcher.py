@@ -11,7 +11,14 @@ from gateway.generation import MAX_FRUITLESS_ATTEMPTS
 from gateway.job import Job
 from gateway.models import ServedModel
 from gateway.queue_port import QueueUnavailableError
-from shared.messages import Attempt, Chunk, Output, Payload, Resubmit, Sampling, Submit, Tokens
+from shared.messages import (
+    Attempt,
+    Chunk,
+    Resubmit,
+    Submit,
+    Tokens,
+)
+from shared.payload import Output, Payload, Sampling
 from shared.slo import Slo
 from tests.gateway.memory_queue import MemoryQueue
 from tests.gateway.tiny import ids

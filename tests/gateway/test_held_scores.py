@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from gateway.choice import Choice
 from gateway.delta import Delta, Failure, ScoredToken
 from gateway.generation import Generation, Verdict
-from shared.messages import Chunk, Sampling, TokenLogprob
+from shared.messages import Chunk, TokenLogprob
+from shared.payload import Sampling
 from tests.gateway.tiny import ids
 
 BYTES = [*[bytes([byte]) for byte in range(256)], b"", b"ab"]

@@ -7,7 +7,7 @@ import json
 
 import aiohttp
 
-from shared.messages import Output
+from shared.payload import Output
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.memory_queue import WAIT_S, saying
 from tests.gateway.tiny import ids

@@ -9,7 +9,8 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
-from shared.messages import Chunk, Output, Payload
+from shared.messages import Chunk
+from shared.payload import Output, Payload
 from tests.gateway.conftest import GatewayFactory, sending
 from tests.gateway.memory_queue import saying_each
 from tests.gateway.tiny import ids

@@ -23,7 +23,7 @@ from gateway.models import ServedModel
 from gateway.timeline import Timeline
 from gateway.visit import Visit
 from shared.admin import listen
-from shared.messages import Sampling
+from shared.payload import Sampling
 from shared.slo import Slo
 from tests.gateway.memory_queue import WAIT_S, MemoryQueue
 from tests.gateway.tiny import ids

@@ -22,13 +22,11 @@ from shared.messages import (
     GatewayBeat,
     GatewayGone,
     Message,
-    Output,
-    Payload,
     Resubmit,
-    Sampling,
     Submit,
     Tokens,
 )
+from shared.payload import Output, Payload, Sampling
 from shared.slo import Slo
 from tests.redis.own_server import OwnServer
 from tests.redis.waiting import PATIENCE_S, until

@@ -12,7 +12,8 @@ from gpu_node.agent.actions import Pull
 from gpu_node.agent.node_bus import NodeBus
 from shared import streams
 from shared.codec import FIELD, decode_entry, encode
-from shared.messages import Attempt, Enqueued, Message, Payload, Pulled, Sampling
+from shared.messages import Attempt, Enqueued, Message, Pulled
+from shared.payload import Payload, Sampling
 
 pytestmark = pytest.mark.redis
 

@@ -13,7 +13,8 @@ from services.queue_manager import invariants
 from services.simulator.cluster import SimulatedCluster
 from shared import streams
 from shared.config import ClusterConfig, EngineOptions, ModelSpec, NodeSpec, QueueOptions
-from shared.messages import NodeGone, Sampling
+from shared.messages import NodeGone
+from shared.payload import Sampling
 
 MODELS = ["a", "b"]
 READY_S = 5.0

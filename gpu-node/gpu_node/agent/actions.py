@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpu_node.engine.protocol import Command
-from shared.messages import Enqueued, FinishedRequest, Heartbeat, Payload, Tokens
+from shared.messages import Enqueued, FinishedRequest, Heartbeat, Tokens
+from shared.payload import Payload
 
 # --- events beside messages from the inbox and from the engine ------------------------------------------------------
 

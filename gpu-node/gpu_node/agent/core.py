@@ -21,7 +21,16 @@ from gpu_node.engine.protocol import (
     Run,
     Step,
 )
-from shared.messages import Abort, Chunk, Fence, GroupRef, Heartbeat, Load, Payload, VirtualQueue
+from shared.messages import (
+    Abort,
+    Chunk,
+    Fence,
+    GroupRef,
+    Heartbeat,
+    Load,
+    VirtualQueue,
+)
+from shared.payload import Payload
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
 

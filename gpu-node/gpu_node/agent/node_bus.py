@@ -11,7 +11,8 @@ from gpu_node.agent.actions import Entry, Publish, Pull, Taken
 from shared import scripts, streams
 from shared.bus import bury
 from shared.codec import FIELD, UndecodableError, decode, decode_payload, encode
-from shared.messages import Enqueued, Finished, Heartbeat, NodeGone, Payload
+from shared.messages import Enqueued, Finished, Heartbeat, NodeGone
+from shared.payload import Payload
 
 log = structlog.get_logger()
 

@@ -14,7 +14,8 @@ from gpu_node.engine.model import LoadedModel
 from gpu_node.executors.executor import Executor
 from shared.config import EngineOptions, ModelSpec
 from shared.errors import OperatorError
-from shared.messages import Chunk, Payload, Sampling
+from shared.messages import Chunk
+from shared.payload import Payload, Sampling
 
 Advance = Callable[[int], None]
 """Hears how many rows have been submitted since it was called last."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gpu_node.engine.beams import best
 from gpu_node.engine.sequence import Request, Sequence
-from shared.messages import Chunk, Payload, TokenLogprob
+from shared.messages import Chunk, TokenLogprob
+from shared.payload import Payload
 
 
 def token_chunk(request: Request, sequence: Sequence, logprob: TokenLogprob | None, finish_reason: str) -> Chunk:

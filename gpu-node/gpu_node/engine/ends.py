@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.sequence import Sequence
-from shared.messages import Sampling
+from shared.payload import Sampling
 
 
 def finish_reason(sequence: Sequence, sampling: Sampling, model: LoadedModel) -> str:

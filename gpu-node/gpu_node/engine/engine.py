@@ -18,7 +18,8 @@ from gpu_node.engine.scheduler import Scheduler
 from gpu_node.engine.throughput import Throughput
 from gpu_node.executors.executor import Executor, PendingStep
 from shared.config import EngineOptions, ModelSpec
-from shared.messages import Chunk, Payload
+from shared.messages import Chunk
+from shared.payload import Payload
 
 
 class EngineBusyError(RuntimeError):

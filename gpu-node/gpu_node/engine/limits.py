@@ -9,7 +9,7 @@ from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.rows import num_tops
 from gpu_node.engine.sequence import num_places
 from shared.config import EngineOptions
-from shared.messages import Payload, Sampling
+from shared.payload import Payload, Sampling
 
 MAX_LOGPROBS = 20
 """As OpenAI has it, like the next two."""

@@ -13,7 +13,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from shared.messages import Chunk, Payload
+from shared.messages import Chunk
+from shared.payload import Payload
 
 MAX_FRAME_BYTES = 16 << 20
 """A prompt of a million tokens takes 5 MB; a longer frame is a torn stream, not a message."""

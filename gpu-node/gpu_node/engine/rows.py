@@ -7,7 +7,7 @@ from collections.abc import Sequence as AnySequence
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import DRAWN, Draw, ScheduledSequence
 from gpu_node.engine.sequence import Request, Sequence
-from shared.messages import Sampling
+from shared.payload import Sampling
 
 
 def wanted_rows(request: Request, num_left_tokens: int) -> list[tuple[Sequence, int]]:

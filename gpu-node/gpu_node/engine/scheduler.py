@@ -27,7 +27,8 @@ from gpu_node.engine.rows import draw_of, num_tops, scheduled_rows, wanted_rows
 from gpu_node.engine.sequence import Request, Sequence
 from gpu_node.engine.step import Part, Step
 from shared.config import EngineOptions
-from shared.messages import Chunk, Payload
+from shared.messages import Chunk
+from shared.payload import Payload
 
 
 class Scheduler:

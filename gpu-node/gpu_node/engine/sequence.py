@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gpu_node.engine.beams import Hypothesis, TopTokens
-from shared.messages import Output, Payload, Sampling, TokenLogprob
+from shared.messages import TokenLogprob
+from shared.payload import Output, Payload, Sampling
 
 
 @dataclass(slots=True, eq=False)

@@ -49,7 +49,7 @@ def serve(sock: socket.socket, executor: ReferenceExecutor) -> NoReturn:
             case UnloadShard(name):
                 executor.unload_model(name)
             case ComputeStep(plan):
-                # every device draws: chance depends on seed and position, so all of them draw the same tokens
+                # every device draws: chance depends on seed, choice and position, so all of them draw the same tokens
                 executor.submit(plan).result()
 
 

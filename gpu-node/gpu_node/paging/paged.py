@@ -16,7 +16,7 @@ from gpu_node.paging.server import MAX_NUM_SEQS, OPT_13B_A100, Memory, Step
 from gpu_node.paging.trace import Request
 from gpu_node.paging.usage import Usage, held_usage
 from shared.config import EngineOptions, ModelSpec
-from shared.messages import Payload, Sampling
+from shared.payload import Payload, Sampling
 
 STEP_TOKENS = 2560
 """Budget of a step. Above `MAX_NUM_SEQS`, so every running request is in every step."""

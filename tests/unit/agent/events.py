@@ -5,7 +5,14 @@ from __future__ import annotations
 from gpu_node.agent.actions import Entry, Taken
 from gpu_node.agent.core import AgentCore
 from gpu_node.engine.protocol import EngineStats, ModelLoaded, Step
-from shared.messages import Attempt, Chunk, Enqueued, GroupRef, Output, Payload, Sampling, VirtualQueue
+from shared.messages import (
+    Attempt,
+    Chunk,
+    Enqueued,
+    GroupRef,
+    VirtualQueue,
+)
+from shared.payload import Output, Payload, Sampling
 
 EPOCH = "n0.1"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from services.simulator.cluster import SimulatedCluster
 from shared.config import ClusterConfig, EngineOptions, ModelSpec, NodeSpec, QueueOptions
-from shared.messages import Message, Sampling
+from shared.messages import Message
+from shared.payload import Sampling
 
 NUM_REQUESTS = 12
 

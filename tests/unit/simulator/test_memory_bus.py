@@ -6,7 +6,14 @@ import pytest
 
 from services.simulator.memory_bus import MemoryBus
 from shared import streams
-from shared.messages import Attempt, Cancel, Enqueued, Message, Payload, Pulled, Sampling
+from shared.messages import (
+    Attempt,
+    Cancel,
+    Enqueued,
+    Message,
+    Pulled,
+)
+from shared.payload import Payload, Sampling
 
 LATENCY_S = 0.5
 

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shared.messages import Sampling, TokenLogprob
+from shared.messages import TokenLogprob
+from shared.payload import Sampling
 
 NOT_DRAWN = -1
 """In place of a drawn token: the logits are not finite."""
