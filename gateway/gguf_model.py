@@ -7,7 +7,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, models
 
 from gateway.chat_template import ChatTemplate, ChatTemplateError
-from gateway.hf_files import JsonMap
+from gateway.model_fields import ModelFields
 from gateway.model_parts import ModelParts
 from gateway.tokenizer import ControlToken, PromptTokenizer, TokenizerParts
 from gateway.vocabulary import Kind, Vocabulary, read_vocabulary
@@ -18,7 +18,7 @@ from shared.model_file import ModelFileError
 def read_gguf(path: Path) -> ModelParts:
     """Read the parts; `ModelFileError` names the file, the field and the value that cannot be used."""
     file = open_gguf(path)
-    fields = JsonMap(file.metadata, path)  # metadata are of the types that JSON has
+    fields = ModelFields(file.metadata, path)  # metadata are of the types that JSON has
     tokenizer = PromptTokenizer(_tokenizer_parts(read_vocabulary(file, path), path))
     return ModelParts(
         tokenizer=tokenizer,
@@ -27,7 +27,7 @@ def read_gguf(path: Path) -> ModelParts:
     )
 
 
-def _template(fields: JsonMap, tokenizer: PromptTokenizer) -> ChatTemplate | None:
+def _template(fields: ModelFields, tokenizer: PromptTokenizer) -> ChatTemplate | None:
     source = fields.get("tokenizer.chat_template", str)
     if source is None:
         return None

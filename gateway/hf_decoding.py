@@ -11,14 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from gateway.hf_files import JsonMap
+from gateway.model_fields import ModelFields
 from gateway.vocabulary import BYTE_OF_CHARACTER
 
 METASPACE = "▁"
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
-def text_of_tokens(tokenizer: JsonMap) -> Callable[[str], bytes]:
+def text_of_tokens(tokenizer: ModelFields) -> Callable[[str], bytes]:
     """How a token's bytes follow from its name; `ModelFileError` for a decoder whose tokens depend on each other."""
     steps = tokenizer.steps("decoder", "decoders")
     if not steps:

@@ -12,15 +12,15 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from gateway.hf_files import JsonMap
 from gateway.hf_vocabulary import HfVocabulary
+from gateway.model_fields import ModelFields
 from shared.model_file import ModelFileError
 
 # Encoded once at start-up, because some flaws of a file only show with text that the vocabulary does not know.
 _PROBES = ["", " ", "a b\n", "\x00\U0010ffff é"]
 
 
-def build_encoders(tokenizer: JsonMap, vocabulary: HfVocabulary) -> tuple[Tokenizer, Tokenizer]:
+def build_encoders(tokenizer: ModelFields, vocabulary: HfVocabulary) -> tuple[Tokenizer, Tokenizer]:
     """Encoders for text at the beginning of a prompt and after a control token; mostly one and the same."""
     spec: dict[str, Any] = {
         **tokenizer.values,
@@ -40,7 +40,7 @@ def build_encoders(tokenizer: JsonMap, vocabulary: HfVocabulary) -> tuple[Tokeni
     return opening, inner
 
 
-def _build(tokenizer: JsonMap, spec: dict[str, Any]) -> Tokenizer:
+def _build(tokenizer: ModelFields, spec: dict[str, Any]) -> Tokenizer:
     try:
         encoder = Tokenizer.from_str(json.dumps(spec))
         encoder.encode_batch_fast(_PROBES, add_special_tokens=False)
@@ -49,7 +49,7 @@ def _build(tokenizer: JsonMap, spec: dict[str, Any]) -> Tokenizer:
     return encoder
 
 
-def _plain_model(tokenizer: JsonMap, vocabulary: HfVocabulary) -> dict[str, Any]:
+def _plain_model(tokenizer: ModelFields, vocabulary: HfVocabulary) -> dict[str, Any]:
     model = {**tokenizer.need("model", dict), "dropout": None}  # dropout would make encoding a matter of chance
     control = vocabulary.control
     if vocabulary.is_unigram:

@@ -11,8 +11,9 @@ from pathlib import Path
 from gateway.chat_template import ChatTemplate, ChatTemplateError
 from gateway.hf_decoding import text_of_tokens
 from gateway.hf_encoding import build_encoders
-from gateway.hf_files import JsonMap, read_json
+from gateway.hf_files import read_json
 from gateway.hf_vocabulary import HfFiles, HfVocabulary, read_vocabulary, special_text
+from gateway.model_fields import ModelFields
 from gateway.model_parts import ModelParts
 from gateway.tokenizer import PromptTokenizer, TokenizerParts
 from shared.model_file import ModelFileError
@@ -91,9 +92,9 @@ def _prefix_ids(files: HfFiles, vocabulary: HfVocabulary) -> tuple[int, ...]:
     return tuple(token_id for token_id in ids if wants_bos is not False or token_id != bos_id)
 
 
-def _template_prefix(step: JsonMap) -> list[int]:
+def _template_prefix(step: ModelFields) -> list[int]:
     ids: list[int] = []
-    tokens = step.section("special_tokens") or JsonMap({}, step.path)
+    tokens = step.section("special_tokens") or ModelFields({}, step.path)
     for piece in step.sections("single"):
         special = piece.section("SpecialToken")
         if special is None:  # the text
@@ -105,7 +106,7 @@ def _template_prefix(step: JsonMap) -> list[int]:
     return ids
 
 
-def _template(directory: Path, config: JsonMap, vocabulary: HfVocabulary) -> ChatTemplate | None:
+def _template(directory: Path, config: ModelFields, vocabulary: HfVocabulary) -> ChatTemplate | None:
     """The template of its own file, else of ``tokenizer_config.json``, where several may stand under names."""
     path = directory / _TEMPLATE_FILE
     source: str | None
@@ -132,7 +133,7 @@ def _template(directory: Path, config: JsonMap, vocabulary: HfVocabulary) -> Cha
         raise ModelFileError(f"{path}: the chat template is no valid template: {error}") from error
 
 
-def _context_length(config: JsonMap) -> int:
+def _context_length(config: ModelFields) -> int:
     """``max_position_embeddings`` as it stands (``n_positions`` in GPT-2), with or without scaled embeddings.
 
     Llama 3, YaRN and LongRoPE write the scaled length there. For linear scaling some files write the length before it,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.hf_files import JsonMap
+from gateway.model_fields import ModelFields
 from gateway.tokenizer import ControlToken
 
 
@@ -33,10 +33,10 @@ class AddedToken:
 class HfFiles:
     """The files of a directory that speak of tokens."""
 
-    tokenizer: JsonMap
-    tokenizer_config: JsonMap
-    config: JsonMap
-    generation: JsonMap | None
+    tokenizer: ModelFields
+    tokenizer_config: ModelFields
+    config: ModelFields
+    generation: ModelFields | None
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class HfVocabulary:
 
 def read_vocabulary(files: HfFiles) -> HfVocabulary:
     """Read the tokens; `ModelFileError` names the file and what is wrong with it."""
-    model = files.tokenizer.section("model") or JsonMap({}, files.tokenizer.path)
+    model = files.tokenizer.section("model") or ModelFields({}, files.tokenizer.path)
     base = _base_tokens(model)
     added = _with_rows(files, base, _added_tokens(files))
     for token in added:
@@ -87,18 +87,18 @@ def read_vocabulary(files: HfFiles) -> HfVocabulary:
     )
 
 
-def special_text(config: JsonMap, key: str) -> str | None:
+def special_text(config: ModelFields, key: str) -> str | None:
     """The text of a token that ``tokenizer_config.json`` names, plainly or with its flags."""
     value = config.values.get(key)
     if isinstance(value, dict):
-        return JsonMap(value, config.path).need("content", str)
+        return ModelFields(value, config.path).need("content", str)
     return config.get(key, str)
 
 
 _SCORED = ([str, float], [str, int])
 
 
-def _base_tokens(model: JsonMap) -> dict[str, int]:
+def _base_tokens(model: ModelFields) -> dict[str, int]:
     type_ = model.get("type", str) or ("BPE" if "merges" in model.values else None)  # old files do not say
     if type_ == "BPE":
         model.need("merges", list)
@@ -172,7 +172,7 @@ def _id_of(files: HfFiles, ids: dict[str, int], key: str, text: str) -> int:
     return ids[text]
 
 
-def _named(config: JsonMap, ids: dict[str, int]) -> list[str]:
+def _named(config: ModelFields, ids: dict[str, int]) -> list[str]:
     """Tokens that the directory's author calls special by name; a pad token may be any ordinary one, and does not."""
     texts: list[Any] = [special_text(config, "bos_token"), special_text(config, "eos_token")]
     for key in ("additional_special_tokens", "extra_special_tokens"):

@@ -7,7 +7,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TypeVar
 
-from gateway.hf_files import JsonMap
+from gateway.model_fields import ModelFields
 from gateway.pretokenizers import RECIPES, Recipe
 from shared.gguf_file import GgufFile
 from shared.model_file import ModelFileError
@@ -67,7 +67,7 @@ class Vocabulary:
 
 def read_vocabulary(file: GgufFile, path: Path) -> Vocabulary:
     """Read a file's tokenizer; `ModelFileError` names the file, the field and the value that cannot be used."""
-    fields = JsonMap(file.metadata, path)  # metadata are of the types that JSON has
+    fields = ModelFields(file.metadata, path)  # metadata are of the types that JSON has
     model = fields.get(f"{_PREFIX}model", str)
     if model is None:
         raise fields.error(f"{_PREFIX}model is missing: without a tokenizer its prompts cannot be read")
@@ -96,7 +96,7 @@ def read_vocabulary(file: GgufFile, path: Path) -> Vocabulary:
     return vocabulary
 
 
-def _entries(fields: JsonMap, name: str, kind: type[Entry]) -> list[Entry]:
+def _entries(fields: ModelFields, name: str, kind: type[Entry]) -> list[Entry]:
     """A list with a value for each token, or merge; it cannot be left out."""
     entries = fields.need(f"{_PREFIX}{name}", list)
     if not all(type(entry) is kind for entry in entries):

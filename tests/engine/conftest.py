@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
+from gpu_node.kernels import cpu
 from shared.config import ClusterConfig, ModelSpec, model_path
 from tests.engine import tiny
 
@@ -41,3 +42,12 @@ def real_model() -> ModelSpec:
     if not model_path(spec).is_file() and not os.environ.get(REQUIRE_MODEL_ENV):
         pytest.skip(f"{model_path(spec)} is not there; `treadle models pull` fetches it")
     return spec
+
+
+@pytest.fixture(params=cpu.LEVELS)
+def level(request: pytest.FixtureRequest) -> str:
+    """Each level of the CPU kernels that this machine has."""
+    if cpu.level(request.param) is None:
+        pytest.skip(f"this machine has no {request.param}")
+    name: str = request.param
+    return name

@@ -45,14 +45,6 @@ def device() -> Iterator[CpuDevice]:
         yield device
 
 
-@pytest.fixture(params=cpu.LEVELS)
-def level(request: pytest.FixtureRequest) -> str:
-    if cpu.level(request.param) is None:
-        pytest.skip(f"this machine has no {request.param}")
-    name: str = request.param
-    return name
-
-
 @dataclass
 class Case:
     """A program in the making, and the values of its buffers."""

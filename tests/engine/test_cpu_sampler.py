@@ -12,7 +12,6 @@ import torch
 
 from gpu_node.engine.plan import Draw
 from gpu_node.executors.sampler import sample
-from gpu_node.kernels import cpu
 from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuStep, Limits, Rows, Type
 from gpu_node.kernels.cpu.draws import NOT_DRAWN, CpuDraw, CpuDraws
 from shared.messages import TokenLogprob
@@ -30,14 +29,6 @@ Case = tuple[torch.Tensor, Draw, list[int]]
 def device() -> Iterator[CpuDevice]:
     with CpuDevice(3) as device:
         yield device
-
-
-@pytest.fixture(params=cpu.LEVELS)
-def level(request: pytest.FixtureRequest) -> str:
-    if cpu.level(request.param) is None:
-        pytest.skip(f"this machine has no {request.param}")
-    name: str = request.param
-    return name
 
 
 def on_device(device: CpuDevice, level: str, cases: Sequence[Case]) -> tuple[list[int], list[TokenLogprob | None]]:

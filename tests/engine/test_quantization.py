@@ -20,9 +20,9 @@ from gpu_node.models.quantization import int8_weights, quantized
 from shared.config import EngineOptions
 from tests.engine.own_arena import program_with_arena
 from tests.engine.test_cpu_executor import OPTIONS, TOLERANCE, mixed_logits, rounded_path, spec
-from tests.engine.test_cpu_kernels import FLOAT32_ERROR, Case, device, error, level, rows
+from tests.engine.test_cpu_kernels import FLOAT32_ERROR, Case, device, error, rows
 
-__all__ = ["device", "level", "rounded_path"]
+__all__ = ["device", "rounded_path"]
 
 
 def test_the_largest_number_of_a_row_becomes_127() -> None:
