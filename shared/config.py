@@ -64,6 +64,8 @@ class SloClass(Section):
     deadline_s: PositiveSeconds | None = None
     queue_ttl_s: PositiveSeconds = 600.0
     """A request that has not started after this long is dropped with 429."""
+    late: Literal["accept", "refuse"] = "accept"
+    """What becomes of a request whose predicted wait breaks the promise: it is served late, or told so with 429."""
 
 
 class NodeSpec(Section):
@@ -127,6 +129,10 @@ class EngineOptions(Section):
     """What becomes of the KV of a request that has to give way."""
     host_kv_bytes: Annotated[int, Field(ge=0)] = 0
     """Host memory for KV that is swapped out."""
+    evicted_kv_bytes: Annotated[int, Field(ge=0)] = 256 << 20
+    """Host memory for the KV of requests that were evicted for more urgent ones; without room it is computed again."""
+    host_models: Annotated[int, Field(ge=0, le=64)] = 1
+    """Models whose weights stay in host memory when they leave the device, so that they come back quickly."""
 
     @model_validator(mode="after")
     def _consistent(self) -> EngineOptions:
@@ -135,11 +141,36 @@ class EngineOptions(Section):
         return self
 
 
-class QueueOptions(Section):
-    """How requests are grouped."""
+class OperationOptions(Section):
+    """Serving operations (QLM, SoCC'24 §5) that plans may make use of; each has a plain path without it."""
 
+    evict: bool = True
+    """Running requests give way to more urgent ones, and keep their KV."""
+    balance: bool = True
+    """Groups that wait may move to another node."""
+    migrate: bool = True
+    """Running groups may move to another node, with their KV."""
+    swap: bool = True
+    """A node may change its model for a group; without it, each keeps the one that it was given first."""
+
+
+class QueueOptions(Section):
+    """How requests are grouped and ordered."""
+
+    policy: Literal["qlm", "edf", "fcfs", "shepherd"] = "qlm"
+    """``qlm``: groups placed by predicted waiting time. The others are what it is compared with."""
+    delta: Annotated[float, Field(gt=0, le=64)] = 1.0
+    """A request group holds at most this many average batches (QLM's δ)."""
     group_requests: Annotated[int, Field(ge=1, le=4096)] = 32
     """A request group is closed to newcomers when it has had this many."""
+    operations: OperationOptions = OperationOptions()
+
+
+class TenantSpec(Section):
+    """What a tenant's requests get beside those of others."""
+
+    weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    """Its share of the tokens within a class, where tenants compete."""
 
 
 class GatewayOptions(Section):
@@ -185,6 +216,8 @@ class ClusterConfig(Section):
     engine: EngineOptions = EngineOptions()
     queue: QueueOptions = QueueOptions()
     gateway: GatewayOptions = GatewayOptions()
+    tenants: dict[Name, TenantSpec] = {}
+    """Those that are not named here have the default weight."""
     keys: list[ApiKey] = []
     """Without keys the gateway is open and every request belongs to tenant ``default``."""
     redis_url: SecretStr | None = None

@@ -11,6 +11,9 @@ from __future__ import annotations
 import msgspec
 
 from shared.slo import Slo
+from shared.step_cost import ModelRate
+
+HANDED_OVER = "*"  # stands where a node's name could: the KV lies in Redis, for whoever pulls the request
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag=str.lower):
@@ -45,6 +48,8 @@ class Submit(Message, frozen=True, kw_only=True):
     """To be drawn at most, by all candidates together."""
     tenant: str = "default"
     attempt: int = 0
+    wants_place: bool = False
+    """The client would like to hear of its place in the queue while it waits (`QueueStatus.places`)."""
 
 
 class Cancel(Message, frozen=True, kw_only=True):
@@ -71,6 +76,47 @@ class Resubmit(Message, frozen=True, kw_only=True):
     requests: list[Attempt]
 
 
+class Rejected(Message, frozen=True, kw_only=True):
+    """Queue manager to gateway: the promise cannot be kept, and the class would rather know at once than be late."""
+
+    request_id: str
+    attempt: int
+    wait_s: float
+    """Predicted time until it could have started."""
+    retry_after_s: float
+    """Predicted time until such a request could be accepted."""
+
+
+class QueueLine(msgspec.Struct, frozen=True):
+    """How it stands for the requests of one model and one kind of promise."""
+
+    model: str
+    slo: str
+    num_waiting: int
+    num_running: int
+    wait_s: float
+    """Predicted time until a request that comes now would start."""
+    wait_p90_s: float
+    """The time that it will not exceed with a probability of 90 %."""
+
+
+class QueuePlace(msgspec.Struct, frozen=True):
+    """Where one waiting request stands."""
+
+    request_id: str
+    num_ahead: int
+    """Requests that are predicted to start before it on its node."""
+    wait_s: float
+    wait_p90_s: float
+
+
+class QueueStatus(Message, frozen=True, kw_only=True):
+    """Queue manager to a gateway, now and then: the state of the queue, and the places of its requests that asked."""
+
+    lines: list[QueueLine]
+    places: list[QueuePlace] = []
+
+
 class Attempt(msgspec.Struct, frozen=True):
     """One run of one request. Tokens of an older attempt than the gateway knows are dropped."""
 
@@ -87,6 +133,8 @@ class Enqueued(Message, frozen=True, kw_only=True):
     request_id: str
     attempt: int
     gateway: str
+    kv_at: str = ""
+    """The node that keeps the KV of the request in host memory since it was evicted there, or `HANDED_OVER`."""
 
 
 class GroupRef(msgspec.Struct, frozen=True):
@@ -103,6 +151,40 @@ class VirtualQueue(Message, frozen=True, kw_only=True):
     node: str
     epoch: str
     groups: list[GroupRef]
+    yielding: list[str] = []
+    """Groups with running requests that stand behind the head: evicted where the head could not start otherwise."""
+
+
+class Evict(Message, frozen=True, kw_only=True):
+    """Queue manager to node: take these out of the engine and hand their KV over, so that another node can go on.
+
+    Some may run, some may have been evicted before and wait with their KV here. Answered by `Evicted`.
+    """
+
+    node: str
+    epoch: str
+    requests: list[Attempt]
+
+
+class EvictedRequest(msgspec.Struct, frozen=True):
+    """A request that was taken out of an engine before its end. Its tokens so far have been published."""
+
+    request_id: str
+    attempt: int
+    output_tokens: int
+    """Of all choices, with those of earlier attempts."""
+    kv_tokens: int
+    """Tokens whose KV was kept; 0 where there was no room for it, and another attempt has to compute it again."""
+    kv_at: str
+    """Where: this node, or `HANDED_OVER`."""
+
+
+class Evicted(Message, frozen=True, kw_only=True):
+    """A node has given requests back; sent in the transaction that acknowledges their group entries."""
+
+    node: str
+    epoch: str
+    requests: list[EvictedRequest]
 
 
 class Pulled(Message, frozen=True, kw_only=True):
@@ -197,14 +279,29 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     block_bytes: int = 0
     broken_models: list[str] = []
     """Models that could not be loaded here in this epoch."""
+    max_num_seqs: int = 0
+    """Sequences that the engine runs together at most."""
+    step_tokens: int = 0
+    """Most rows of a step."""
+    kv_bytes_per_s: float = 0.0
+    """Measured rate at which KV moves between device and host memory; 0.0 before the first move."""
+    rates: list[ModelRate] = []
+    """What it knows of the models that it has loaded in this epoch, or has a profile of."""
 
 
 class NodeUp(Message, frozen=True, kw_only=True):
-    """Scheduler to queue manager: this node serves (sent again when its model changes)."""
+    """Scheduler to queue manager: this node serves. Sent again when its model, or what is known of it, changes."""
 
     node: str
     epoch: str
     model: str
+    device: str = ""
+    """Kind of its device."""
+    max_num_seqs: int = 0
+    step_tokens: int = 0
+    kv_bytes_per_s: float = 0.0
+    rates: list[ModelRate] = []
+    broken_models: list[str] = []
 
 
 class NodeDown(Message, frozen=True, kw_only=True):
@@ -253,6 +350,39 @@ class GroupLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where it is now; ``""`` while it has no place."""
     running: bool = False
     """A member has been pulled: the group stays on its node."""
+    slo: str = ""
+    """Kind of the members' promise (`Slo.kind`)."""
+    tenant: str = ""
+    rank: float = 0.0
+    """Place among the groups of its model and kind of promise; no plan starts a higher one before a lower one."""
+    num_waiting: int = 0
+    num_running: int = 0
+    mean_prompt_tokens: float = 0.0
+    """To be computed before the first new token, of a waiting member."""
+    mean_output_tokens: float = 0.0
+    """Expected of a waiting member."""
+    std_output_tokens: float = 0.0
+    running_output_tokens: float = 0.0
+    """Expected to come from the running members, all together."""
+    max_tokens: float = 0.0
+    """The most that a waiting member may ask for, mean of all; what a worst-case policy counts with."""
+    kv_tokens: float = 0.0
+    """Tokens whose KV would have to move with the group: of running members, and of those that were evicted."""
+    kv_at: str = ""
+    """Where the KV of its waiting members lies, if they were evicted: a node, or `HANDED_OVER`."""
+
+
+class Operations(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Serving operations that a plan may make use of (QLM, SoCC'24 §5); each has a plain path without it."""
+
+    evict: bool = True
+    """A running group may have to give way to a more urgent one, and keeps its KV."""
+    balance: bool = True
+    """Groups that wait may move to another node."""
+    migrate: bool = True
+    """So may running ones, with their KV."""
+    swap: bool = True
+    """A node may change its model for a group."""
 
 
 class PlanRequest(Message, frozen=True, kw_only=True):
@@ -260,6 +390,8 @@ class PlanRequest(Message, frozen=True, kw_only=True):
 
     version: int
     groups: list[GroupLoad]
+    queues: dict[str, list[str]] = {}
+    """The virtual queues as they are, with the groups above only: where a solver may start from."""
 
 
 class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -271,6 +403,11 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens_per_s: float
     swap_s: float
     broken_models: list[str] = []
+    device: str = ""
+    max_num_seqs: int = 0
+    step_tokens: int = 0
+    kv_bytes_per_s: float = 0.0
+    rates: list[ModelRate] = []
 
 
 class PlacementProblem(Message, frozen=True, kw_only=True):
@@ -280,10 +417,19 @@ class PlacementProblem(Message, frozen=True, kw_only=True):
     now_s: float
     nodes: list[NodeState]
     groups: list[GroupLoad]
+    queues: dict[str, list[str]] = {}
+    """As in `PlanRequest`."""
+    policy: str = "qlm"
+    """As in `shared.config.QueueOptions`."""
+    operations: Operations = Operations()
 
 
 class Plan(Message, frozen=True, kw_only=True):
-    """The virtual queue of every node, head first, computed from the state at ``version``."""
+    """The virtual queue of every node, head first, computed from the state at ``version``.
+
+    A running group behind a waiting one yields to it (`VirtualQueue.yielding`); on another node than its own, it
+    migrates with its KV (`Evict`).
+    """
 
     version: int
     queues: dict[str, list[str]]
@@ -304,8 +450,12 @@ AnyMessage = (
     | GatewayBeat
     | GatewayGone
     | Resubmit
+    | Rejected
+    | QueueStatus
     | Enqueued
     | VirtualQueue
+    | Evict
+    | Evicted
     | Pulled
     | Abort
     | Finished

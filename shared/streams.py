@@ -33,6 +33,9 @@ MAX_TOKEN_BACKLOG: Final = 200_000
 # A payload outlives its request only when its gateway dies. Longer than the longest queue TTL that a class may have.
 PAYLOAD_TTL_S: Final = 8 * 86_400
 
+# Migration takes seconds; an image that nobody has taken by then has lost its request, and is large.
+KV_IMAGE_TTL_S: Final = 120
+
 # Consumer group on every group stream; consumers are nodes under their epoch. Its pending list is the ledger of who is
 # working on what.
 CONSUMER_GROUP: Final = "nodes"
@@ -56,6 +59,14 @@ def group(gid: str) -> str:
 def payload(request_id: str) -> str:
     """Token ids and sampling parameters of a request; owned by its gateway."""
     return f"treadle:req:{request_id}"
+
+
+def kv_image(request_id: str) -> str:
+    """KV of a request that was handed over (`messages.Evict`), for the node that pulls it; gone with the pull.
+
+    Expires after KV_IMAGE_TTL_S: who comes later computes it again.
+    """
+    return f"treadle:image:{request_id}"
 
 
 def state(service: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_node.engine.engine import Engine
-from gpu_node.executors.predicted import PredictedExecutor, StepCost
+from gpu_node.executors.predicted import PredictedExecutor
 from services.kv_manager.core import KvManagerCore
 from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
@@ -14,6 +14,7 @@ from services.simulator.node import SimulatedNode
 from services.simulator.service import SimulatedService
 from shared import streams
 from shared.config import ClusterConfig
+from shared.step_cost import StepCost
 
 # A small model on a small device; `treadle profile` will measure real ones.
 DEFAULT_COST = StepCost(step_s=0.02, token_s=0.0005, context_token_s=1e-6)

@@ -8,7 +8,18 @@ from typing import cast
 from gpu_node.agent.actions import Action, Beat, Entry, NewEpoch, Publish, Pull, Taken, Tell
 from gpu_node.agent.core import AgentCore, Event
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.protocol import AbortRequests, Command, LoadModel, ModelLoaded, Reset, Run, Shutdown, Step
+from gpu_node.engine.protocol import (
+    AbortRequests,
+    Command,
+    Evict,
+    HandOver,
+    LoadModel,
+    ModelLoaded,
+    Reset,
+    Run,
+    Shutdown,
+    Step,
+)
 from services.simulator.memory_bus import MemoryBus
 from shared import streams
 from shared.config import ModelSpec
@@ -121,6 +132,8 @@ class SimulatedNode:
                     self.engine.abort(request_ids)
                 case Reset():
                     self.engine.reset()
+                case Evict() | HandOver():
+                    raise AssertionError("nobody asks for these yet")
                 case Shutdown():
                     raise AssertionError("a simulated engine dies with its node")
         self._is_busy = self.engine.has_work

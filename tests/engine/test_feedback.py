@@ -14,12 +14,13 @@ from gpu_node.executors.cells import NUM_CELLS, Cells
 from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.executor import Executor
 from gpu_node.executors.feedback import Feedback
-from gpu_node.executors.predicted import PredictedExecutor, StepCost
+from gpu_node.executors.predicted import PredictedExecutor
 from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.executors.sampler import NOT_FINITE
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import TokenLogprob
 from shared.payload import Sampling
+from shared.step_cost import StepCost
 from tests.engine import tiny
 
 OPTIONS = EngineOptions(kv_cache_bytes=1 << 20)

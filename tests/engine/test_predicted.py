@@ -9,10 +9,11 @@ import pytest
 
 from gpu_node.engine.engine import Engine, EngineBusyError
 from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
-from gpu_node.executors.predicted import PredictedExecutor, StepCost
+from gpu_node.executors.predicted import PredictedExecutor, num_context_tokens
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import Chunk
 from shared.payload import Output, Payload, Sampling
+from shared.step_cost import StepCost
 
 OPTIONS = EngineOptions(kv_cache_bytes=1 << 20, step_tokens=8, max_num_seqs=2, async_scheduling=False)
 COST = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0001)
@@ -33,7 +34,8 @@ def payload(request_id: str, attempt: int = 0, output: list[int] | None = None) 
 def test_a_step_costs_a_base_and_something_for_each_row_and_each_token_that_a_row_reads() -> None:
     draw = Draw(0, Sampling(max_tokens=1), 0)
     plan = StepPlan((ScheduledSequence(0, (1, 2, 3), 4, (0,), (draw,)), ScheduledSequence(1, (1,), 9, (1,), (draw,))))
-    assert COST.predict_s(plan) == pytest.approx(0.01 + 4 * 0.001 + (5 + 6 + 7 + 10) * 0.0001)
+    seconds = COST.predict_s(plan.num_tokens, num_context_tokens(plan))
+    assert seconds == pytest.approx(0.01 + 4 * 0.001 + (5 + 6 + 7 + 10) * 0.0001)
 
 
 def test_the_engine_runs_and_measures_on_predictions() -> None:

@@ -52,6 +52,8 @@ def test_the_bytes_of_a_frame() -> None:
             "tokens_per_s": 5.0,
             "step_s": 6.0,
             "num_received": 7,
+            "kv_bytes_per_s": 0.0,
+            "cost": None,
         },
     }
     assert event_decoder().feed(data) == [event]

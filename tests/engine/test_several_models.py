@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gpu_node.engine.engine import Engine, EngineBusyError
-from gpu_node.executors.predicted import PredictedExecutor, StepCost
+from gpu_node.executors.predicted import PredictedExecutor
 from shared.config import EngineOptions, ModelSpec
 from shared.payload import Payload, Sampling
+from shared.step_cost import StepCost
 
 BLOCKS_PER_PAGE = 16
 COST = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0001)

@@ -101,10 +101,14 @@ def _describe(core: Core) -> Iterator[str]:
             yield f"{key}: {json.dumps(value)}"
 
 
+def _default(field: msgspec.structs.FieldInfo) -> object:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+
+
 def _plain(value: object) -> object:
     """Plain JSON values, without the fields that have their defaults."""
     if isinstance(value, msgspec.Struct):
-        defaults = {field.name: field.default for field in msgspec.structs.fields(value)}
+        defaults = {field.name: _default(field) for field in msgspec.structs.fields(value)}
         fields = {name: getattr(value, name) for name in defaults}
         return {name: _plain(item) for name, item in fields.items() if item != defaults[name]}
     if isinstance(value, dict):

@@ -15,6 +15,8 @@ from gpu_node.agent.outbox import Outbox
 from gpu_node.engine.protocol import (
     AbortRequests,
     EngineStats,
+    Evicted,
+    Image,
     LoadModel,
     ModelFailed,
     ModelLoaded,
@@ -34,7 +36,7 @@ from shared.payload import Payload
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
 
-Event = VirtualQueue | Abort | Load | Fence | Taken | ModelLoaded | ModelFailed | Step
+Event = VirtualQueue | Abort | Load | Fence | Taken | ModelLoaded | ModelFailed | Step | Evicted | Image
 
 NO_STATS = EngineStats(
     num_running=0, num_waiting=0, num_free_blocks=0, num_admittable=0, tokens_per_s=0.0, step_s=0.0, num_received=0
@@ -97,6 +99,8 @@ class AgentCore:
                 actions = self._model_failed(event)
             case Step():
                 actions = self._step(event)
+            case Evicted() | Image():
+                raise AssertionError("nobody asks for these yet")
         return [*actions, *self._next()]
 
     def heartbeat(self) -> Heartbeat:

@@ -15,8 +15,11 @@ import msgspec
 
 from shared.messages import Chunk
 from shared.payload import Payload
+from shared.step_cost import StepCost
 
-MAX_FRAME_BYTES = 16 << 20
+MAX_IMAGE_BYTES = 64 << 20
+"""KV of a request that can be handed over; a longer one is computed again elsewhere."""
+MAX_FRAME_BYTES = MAX_IMAGE_BYTES + (16 << 20)
 """A prompt of a million tokens takes 5 MB; a longer frame is a torn stream, not a message."""
 
 _LENGTH = struct.Struct(">I")
@@ -45,26 +48,50 @@ class LoadModel(_Frame, frozen=True):
 
 
 class Run(_Frame, frozen=True):
-    """Run one attempt of a request. A newer attempt replaces an older one; the same attempt twice runs once."""
+    """Run one attempt of a request. A newer attempt replaces an older one; the same attempt twice runs once.
+
+    An attempt that was evicted here goes on where it was, without computing anything again, while its KV is kept.
+    """
 
     payload: Payload
+    image: bytes = b""
+    """Its state and KV as another engine handed them over (`Image`); empty where there is none."""
+
+
+class Evict(_Frame, frozen=True):
+    """Take these requests out, between two steps, and keep their state and KV in host memory as far as it has room.
+
+    Answered by `Evicted`, behind the `Step` that brings their last tokens. Unknown ids are left out of the answer: they
+    have ended meanwhile.
+    """
+
+    request_ids: list[str]
+
+
+class HandOver(_Frame, frozen=True):
+    """Answer an `Image` for each of these requests that were evicted here, and forget them. Unknown ids: nothing."""
+
+    request_ids: list[str]
 
 
 class AbortRequests(_Frame, frozen=True):
-    """Forget these requests and free what they hold. Unknown ids are ignored; no chunk is sent for them."""
+    """Forget these requests and free what they hold, or what is kept of them.
+
+    Unknown ids are ignored; no chunk is sent for them.
+    """
 
     request_ids: list[str]
 
 
 class Reset(_Frame, frozen=True):
-    """Drop every sequence. The model stays loaded."""
+    """Drop every sequence, the evicted ones too. The model stays loaded."""
 
 
 class Shutdown(_Frame, frozen=True):
     """Exit with status 0 at once; what runs is lost. The end of the stream means the same."""
 
 
-Command = LoadModel | Run | AbortRequests | Reset | Shutdown
+Command = LoadModel | Run | Evict | HandOver | AbortRequests | Reset | Shutdown
 
 
 # --- engine -> agent ------------------------------------------------------------------------------------------------
@@ -85,6 +112,10 @@ class EngineStats(msgspec.Struct, frozen=True):
     """Duration of the last step."""
     num_received: int = 0
     """`Run` commands read so far: what the agent has sent beyond these is not yet counted in ``num_admittable``."""
+    kv_bytes_per_s: float = 0.0
+    """Measured rate of moves between device and host memory; 0.0 before the first."""
+    cost: StepCost | None = None
+    """Of the current model on this device, as far as it has been learnt; None before any step and any profile."""
 
 
 class EngineReady(_Frame, frozen=True):
@@ -103,6 +134,10 @@ class ModelLoaded(_Frame, frozen=True):
     max_model_len: int
     load_s: float
     """0.0 when it was loaded already."""
+    source: str = "disk"
+    """Where its weights were: ``device``, ``host`` or ``disk``."""
+    tiers: dict[str, str] = {}
+    """Where the weights of every model are now that are on the device or in host memory."""
 
 
 class ModelFailed(_Frame, frozen=True):
@@ -119,7 +154,30 @@ class Step(_Frame, frozen=True):
     stats: EngineStats
 
 
-Event = EngineReady | ModelLoaded | ModelFailed | Step
+class Kept(msgspec.Struct, frozen=True):
+    """A request that was taken out."""
+
+    request_id: str
+    kv_tokens: int
+    """Tokens whose KV is kept here; 0 where host memory had no room."""
+
+
+class Evicted(_Frame, frozen=True):
+    """Answer to `Evict`."""
+
+    requests: list[Kept]
+    stats: EngineStats
+
+
+class Image(_Frame, frozen=True):
+    """Answer to `HandOver`: state and KV of a request, for the `Run` of another engine with the same model."""
+
+    request_id: str
+    data: bytes
+    """Empty where it is larger than a frame may be: another attempt has to compute it again."""
+
+
+Event = EngineReady | ModelLoaded | ModelFailed | Step | Evicted | Image
 
 
 # --- framing --------------------------------------------------------------------------------------------------------

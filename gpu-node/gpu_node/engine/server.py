@@ -12,6 +12,8 @@ from gpu_node.engine.protocol import (
     AbortRequests,
     Command,
     EngineReady,
+    Evict,
+    HandOver,
     LoadModel,
     ModelFailed,
     ModelLoaded,
@@ -75,6 +77,8 @@ class Server:
                     self._engine.abort(request_ids)
                 case Reset():
                     self._engine.reset()
+                case Evict() | HandOver():
+                    raise AssertionError("nobody asks for these yet")
         if commands:
             self._connection.send(Step(chunks, self._engine.stats()))
         return True

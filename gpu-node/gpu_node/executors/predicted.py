@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import Draw, StepPlan, StepResult
@@ -12,23 +11,16 @@ from gpu_node.executors.executor import ComputedStep
 from gpu_node.executors.sizing import cut
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import TokenLogprob
+from shared.step_cost import StepCost
 
 
-@dataclass(frozen=True, slots=True)
-class StepCost:
-    """Seconds of a step: weights are read once, each row is multiplied, each row's context is read from KV blocks."""
-
-    step_s: float
-    token_s: float
-    context_token_s: float
-
-    def predict_s(self, plan: StepPlan) -> float:
-        """Duration of one step; a row at position p reads the keys and values of p + 1 tokens."""
-        num_context_tokens = 0
-        for part in plan.sequences:
-            num_rows = len(part.token_ids)
-            num_context_tokens += num_rows * part.start + num_rows * (num_rows + 1) // 2
-        return self.step_s + self.token_s * plan.num_tokens + self.context_token_s * num_context_tokens
+def num_context_tokens(plan: StepPlan) -> int:
+    """Tokens that the rows of a step attend to, all together: a row at position p reads the KV of p + 1 tokens."""
+    num_tokens = 0
+    for part in plan.sequences:
+        num_rows = len(part.token_ids)
+        num_tokens += num_rows * part.start + num_rows * (num_rows + 1) // 2
+    return num_tokens
 
 
 class PredictedExecutor:
@@ -61,7 +53,7 @@ class PredictedExecutor:
         return ComputedStep(
             StepResult(
                 token_ids={draw.sequence_id: self._token(draw) for draw in draws},
-                duration_s=self._cost.predict_s(plan),
+                duration_s=self._cost.predict_s(plan.num_tokens, num_context_tokens(plan)),
                 logprobs={draw.sequence_id: self._logprob(draw.num_top) for draw in draws if draw.num_top is not None},
             )
         )
