@@ -4,9 +4,9 @@ With b requests in the batch, each step reads the weights once for all of them. 
 and then o - 1 of its o output tokens (the first comes with the end of the prompt), so by `StepCost` it takes of the
 device::
 
-    a = step_s / b + token_s + context_token_s * (p + m)      for each output token
-    c = token_s * p + context_token_s * (E[p²] + p) / 2       for its prompt
-    request_s = o * a + c                                     so  Θ = o / request_s  output tokens a second
+    a = step_s / b + token_s + (context_token_s + attended_token_s) * (p + m)                for each output token
+    c = token_s * p + attended_token_s * (E[p²] + p) / 2 + context_token_s * p * (n + 1) / 2   for n steps of prompt
+    request_s = o * a + c                                              so  Θ = o / request_s  output tokens a second
 
 where m = E[O²] / 2 E[O] is what a request that runs has behind it, and has before it, on average (residual life: long
 outputs are met more often). This is QLM's Θ (SoCC'24 §5), worked out instead of looked up. Each output token brings
@@ -118,12 +118,13 @@ def batching(node: NodeState, load: GroupLoad, num_requests: float = math.inf) -
         batch = max(1.0, min(batch, (rate.kv_tokens - too_few) / (held + BLOCK_TOKENS - 1)))
     batch, num_step_tokens, chunks = _places(batch, prompt, output, node.step_tokens)
     burst_steps = prompt / node.step_tokens if node.step_tokens else 0.0
-    row_s = cost.token_s + cost.context_token_s * held
+    row_s = cost.token_s + cost.decode_context_token_s * held
+    read = chunks * kept + prompt * (chunks + 1) / 2
     attended = prompt * kept + (prompt**2 + load.std_prompt_tokens**2 + prompt) / 2
-    prompt_rows_s = cost.token_s * prompt + cost.context_token_s * attended
+    prompt_rows_s = cost.predict_s(prompt, read, attended) - cost.step_s if prompt else 0.0
     prompt_s = prompt_rows_s + output * cost.step_s * (1 / num_step_tokens - 1 / batch)
     token_s = cost.step_s / batch + row_s
-    std_prompt_s = load.std_prompt_tokens * (cost.token_s + cost.context_token_s * (kept + prompt))
+    std_prompt_s = load.std_prompt_tokens * (cost.token_s + cost.attended_token_s * (kept + prompt))
     std_output_s = load.std_output_tokens * (token_s + prompt_s / output)
     return Batching(
         batch=batch,

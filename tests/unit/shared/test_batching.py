@@ -24,20 +24,29 @@ def test_a_full_batch_shares_the_weights_and_pays_its_own_rows_and_context() -> 
     work = batching(node(COST, num_seqs=4), group(prompt=1, output=20))
     # E[O²] / 2 E[O] = 10, so a sequence holds 11 tokens: 0.8 / 4 + 0.01 + 11 * 0.001
     assert work.token_s == pytest.approx(0.221)
-    # one row that attends to itself
+    # one row that reads itself
     assert work.prompt_s == pytest.approx(0.011)
     assert work.request_s == pytest.approx(20 * 0.221 + 0.011)
     assert work.tokens_per_s == pytest.approx(20 / 4.431)
 
 
-def test_context_is_what_the_rows_attend_to() -> None:
-    work = batching(node(StepCost(0.0, 0.0, 0.001), num_seqs=4), group(prompt=100, output=20))
-    assert work.token_s == pytest.approx(0.110)  # of the prompt, and 10 of the output
-    assert work.prompt_s == pytest.approx(0.001 * 5050)  # 1 + 2 + ... + 100
+def test_keys_and_values_are_read_once_a_step_and_attended_to_by_every_row() -> None:
+    read = batching(node(StepCost(0.0, 0.0, 0.001), num_seqs=4), group(prompt=100, output=20))
+    assert read.token_s == pytest.approx(0.110)  # the prompt, and 10 of the output
+    assert read.prompt_s == pytest.approx(0.001 * 100)
+    attended = batching(node(StepCost(0.0, 0.0, 0.0, 0.001), num_seqs=4), group(prompt=100, output=20))
+    assert attended.token_s == pytest.approx(0.110)
+    assert attended.prompt_s == pytest.approx(0.001 * 5050)  # 1 + 2 + ... + 100
+
+
+def test_each_step_of_a_long_prompt_reads_what_is_there_by_then() -> None:
+    # 4 decode, 50 of 54 rows are left: 50 tokens are read in the first step, 100 in the second
+    work = batching(node(StepCost(0.0, 0.0, 0.001), num_seqs=4, step_tokens=54), group(prompt=100, output=500))
+    assert work.prompt_s == pytest.approx(0.001 * (50 + 100))
 
 
 def test_attention_to_prompts_grows_with_their_square() -> None:
-    work = batching(node(StepCost(0.0, 0.0, 0.001), num_seqs=4), group(prompt=100, std_prompt=50, output=20))
+    work = batching(node(StepCost(0.0, 0.0, 0.0, 0.001), num_seqs=4), group(prompt=100, std_prompt=50, output=20))
     assert work.prompt_s == pytest.approx(0.001 * (100**2 + 50**2 + 100) / 2)
     assert work.std_prompt_s == pytest.approx(50 * 0.1)  # one token more attends to 100
 
