@@ -67,6 +67,12 @@ class SloClass(Section):
     late: Literal["accept", "refuse"] = "accept"
     """What becomes of a request whose predicted wait breaks the promise: it is served late, or told so with 429."""
 
+    @model_validator(mode="after")
+    def _can_be_late(self) -> SloClass:
+        if self.late == "refuse" and self.ttft_s is None and self.deadline_s is None:
+            raise ValueError("late: 'refuse' needs ttft_s or deadline_s: without either, no request is ever late")
+        return self
+
 
 class NodeSpec(Section):
     """One node: an agent and an engine that own one device."""
@@ -181,6 +187,9 @@ class GatewayOptions(Section):
     max_body_bytes: Annotated[int, Field(ge=1024)] = 4 << 20
     max_inflight: Annotated[int, Field(ge=1)] = 4096
     default_slo: str = "interactive"
+    cold_start_ttl_s: PositiveSeconds = 300.0
+    """A request whose model no node can serve is held for this long, then dropped with 503. While nodes can, it is held
+    as its class's ``queue_ttl_s`` says, also where its model has to be swapped in first."""
 
 
 class ApiKey(Section):
