@@ -108,6 +108,18 @@ def test_what_does_not_fit_together_is_reported_at_once() -> None:
     ]
 
 
+def test_who_refuses_the_late_has_promised_a_time() -> None:
+    assert problems("slo_classes: {interactive: {tpot_s: 1, late: refuse}}") == [
+        "slo_classes.interactive: late: 'refuse' needs ttft_s or deadline_s: without either, no request is ever late"
+    ]
+
+
+@pytest.mark.parametrize("weight", ["0", "-1", "1001", ".nan"])
+def test_a_tenant_has_a_weight_above_nothing(weight: str) -> None:
+    (problem,) = problems(f"tenants: {{acme: {{weight: {weight}}}}}")
+    assert problem.startswith("tenants.acme.weight: ")
+
+
 def test_each_thread_has_a_cpu_of_its_own_or_none_is_pinned() -> None:
     text = """
         nodes:
