@@ -33,9 +33,12 @@ def command(config_file: Path | None, as_json: bool) -> None:
         click.echo(body)
         return
     report = msgspec.json.decode(body, type=QueueReport)
-    stale = "; the queue manager has been silent since, so this may not hold any more" if report.is_stale else ""
-    click.echo(f"{report.age_s:.1f} s ago{stale}")
-    print_table(_table(report))
+    if report.is_stale:
+        click.echo(f"the queue manager has been silent for {report.age_s:.0f} s: this may not hold any more", err=True)
+    if report.data:
+        print_table(_table(report))
+    else:
+        click.echo("nothing waits or runs")
 
 
 def _ask(config: ClusterConfig) -> bytes:

@@ -27,7 +27,6 @@ _DROPPED = {
     429: "No room here, too late by prediction for a class that would rather know, or waited for as long as it may",
     503: "No node can serve the model, or the queue cannot be reached",
 }
-_SILENT = {503: "The queue manager has not told this gateway about the queue yet"}
 
 
 def openapi_document(version: str) -> dict[str, Any]:
@@ -44,7 +43,7 @@ def openapi_document(version: str) -> dict[str, Any]:
                 "post": _post("Answer a conversation", "ChatCompletionRequest", "ChatCompletion", "ChatCompletionChunk")
             },
             "/v1/completions": {"post": _post("Continue a text", "CompletionRequest", "Completion", "Completion")},
-            "/v1/queue": {"get": _operation("Show how long requests wait", _json("QueueReport"), _SILENT)},
+            "/v1/queue": {"get": _operation("Show how long requests wait", _json("QueueReport"))},
             "/v1/models": {"get": _operation("List the models", _json("ModelList"))},
             "/v1/models/{name}": {
                 "get": _operation("Show a model", _json("ModelCard"))

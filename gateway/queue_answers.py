@@ -35,7 +35,7 @@ class QueueEntry(Struct, frozen=True, kw_only=True):
     num_waiting: int
     num_running: int
     wait_s: float | None
-    """Predicted time until a request that comes now would start; null while no node can serve the model."""
+    """Predicted time to the first token of a request that comes now; null while no node can serve the model."""
     wait_p90_s: float | None
     """The time that it will not exceed with a probability of 90 %."""
 
@@ -56,10 +56,10 @@ class QueueReport(Struct, frozen=True, kw_only=True):
     """Answer of ``/v1/queue``: all tenants together, by model and class."""
 
     object: Literal["queue"] = "queue"
-    age_s: float
-    """Since the queue manager said this."""
+    age_s: float | None
+    """Since the queue manager said this; null while nobody has waited since this gateway started."""
     is_stale: bool
-    """It has been silent for so long that nothing of this may hold any more."""
+    """Requests waited then, and it has been silent for so long that nothing of this may hold any more."""
     data: list[QueueEntry]
 
 

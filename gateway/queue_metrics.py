@@ -41,10 +41,7 @@ class QueueCollector(Collector):
 
 
 class PredictionErrors:
-    """Predicted against actual waiting: what a newcomer was told, and when its first token came.
-
-    The prediction is until a request starts; its prefill comes on top and counts as error here.
-    """
+    """Predicted against actual waiting: the first token of a newcomer as it was predicted, and as it came."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._error = Histogram(

@@ -9,7 +9,8 @@ import math
 
 from shared.messages import QueueLine, QueueStatus
 
-# The queue manager speaks every second or so while anything waits; after this long a prediction is of another queue.
+# The queue manager speaks every second while anybody waits, and is silent when nobody does. Who waited at its last
+# word and has not been heard of for this long waits in another queue now.
 MAX_STATUS_AGE_S = 30.0
 
 
@@ -41,7 +42,9 @@ class QueueView:
 
     def is_fresh(self, now: float) -> bool:
         """Whether what was said last still holds."""
-        return self._heard_s is not None and now - self._heard_s <= MAX_STATUS_AGE_S
+        if self._heard_s is None:
+            return False
+        return now - self._heard_s <= MAX_STATUS_AGE_S or not any(line.num_waiting for line in self._lines.values())
 
     def line(self, model: str, slo_kind: str, now: float) -> QueueLine | None:
         """How it stands for these requests; None while nothing is known."""

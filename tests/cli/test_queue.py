@@ -67,7 +67,6 @@ def test_the_table(ask: Ask, front: type[Front]) -> None:
     result = ask()
     assert (result.exit_code, front.asked) == (0, [("/v1/queue", "Bearer k")])
     assert [line.split() for line in result.stdout.splitlines()] == [
-        ["0.4", "s", "ago"],
         ["model", "class", "waiting", "running", "wait", "wait", "p90"],
         ["[b]", "batch-1", "7", "0", "no", "node", "no", "node"],
         ["hot", "interactive", "3", "2", "4.0", "s", "6.5", "s"],
@@ -76,7 +75,12 @@ def test_the_table(ask: Ask, front: type[Front]) -> None:
 
 def test_an_old_report_says_that_it_is_old(ask: Ask, front: type[Front]) -> None:
     front.body = REPORT.replace(b"0.42", b"61").replace(b"false", b"true")
-    assert ask().stdout.startswith("61.0 s ago; the queue manager has been silent since")
+    assert ask().stderr == "the queue manager has been silent for 61 s: this may not hold any more\n"
+
+
+def test_a_queue_without_lines_is_said_to_be_empty(ask: Ask, front: type[Front]) -> None:
+    front.body = b'{"object":"queue","age_s":null,"is_stale":false,"data":[]}'
+    assert ask().stdout == "nothing waits or runs\n"
 
 
 def test_the_object(ask: Ask) -> None:

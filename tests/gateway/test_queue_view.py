@@ -48,6 +48,12 @@ def test_an_old_status_is_shown_but_predicts_nothing() -> None:
     assert found.age_s(late) == MAX_STATUS_AGE_S
 
 
+def test_silence_after_the_last_one_started_means_that_nobody_waits() -> None:
+    idle = QueueLine("a", "interactive", 0, 4, 0.5, 0.7)
+    found = view(idle)
+    assert found.line("a", "interactive", 100.0 + 100 * MAX_STATUS_AGE_S) == idle
+
+
 def test_a_model_is_unserved_from_the_first_status_that_says_so_to_the_last() -> None:
     found = view(A, B_AWAY)
     found.update(QueueStatus(lines=[B_AWAY]), 110.0)
