@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
+from shared.config_problems import describe, describe_syntax, doubles, shared_cpus
 from shared.errors import OperatorError
 from shared.slo import Slo
 
@@ -239,15 +240,15 @@ class ClusterConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> ClusterConfig:
         problems = [
-            *_doubles("models", [model.name for model in self.models]),
-            *_doubles("nodes", [node.name for node in self.nodes]),
+            *doubles("models", [model.name for model in self.models]),
+            *doubles("nodes", [node.name for node in self.nodes]),
             *(
                 f"nodes.{number}.name: {node.name!r} is the name of a service; take another"
                 for number, node in enumerate(self.nodes)
                 if node.name in SERVICES
             ),
-            *_shared_cpus(self.nodes),
-            *_doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),
+            *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
+            *doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),
         ]
         known = ", ".join(self.slo_classes)
         if self.gateway.default_slo not in self.slo_classes:
@@ -281,33 +282,12 @@ class ClusterConfig(Section):
         return self.admin_port + order.index(process)
 
 
-def _doubles(section: str, names: list[str], *, secret: bool = False) -> list[str]:
-    seen: set[str] = set()
-    problems = []
-    for number, name in enumerate(names):
-        if name in seen:
-            problems.append(f"{section}.{number}: {'this key' if secret else repr(name)} is there twice")
-        seen.add(name)
-    return problems
-
-
-def _shared_cpus(nodes: list[NodeSpec]) -> list[str]:
-    """All nodes of one file run on one machine."""
-    owners: dict[int, str] = {}
-    problems = []
-    for number, node in enumerate(nodes):
-        taken = [f"CPU {cpu} belongs to {owners[cpu]!r}" for cpu in node.cpus if cpu in owners]
-        problems += [f"nodes.{number}.cpus: {problem} already" for problem in taken]
-        owners |= {cpu: node.name for cpu in node.cpus if cpu not in owners}
-    return problems
-
-
 def parse_config(text: str, source: str) -> ClusterConfig:
     """Validate YAML text; `ConfigError` lists all problems with their places in ``source``."""
     try:
         raw = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{source}: not valid YAML: {_describe_syntax(error)}") from error
+        raise ConfigError(f"{source}: not valid YAML: {describe_syntax(error)}") from error
     if raw is None:
         raw = {}
     if not isinstance(raw, dict):
@@ -315,26 +295,7 @@ def parse_config(text: str, source: str) -> ClusterConfig:
     try:
         return ClusterConfig.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(f"{source}: {_describe(error)}") from error
-
-
-def _describe_syntax(error: yaml.YAMLError) -> str:
-    """What is wrong and where, without the line itself: it may hold a secret."""
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        mark = error.problem_mark
-        return f"{error.problem} in line {mark.line + 1}, column {mark.column + 1}"
-    return str(error)
-
-
-def _describe(error: ValidationError) -> str:
-    """Every problem on a line of its own; values are left out, since one may be a secret."""
-    lines = []
-    for problem in error.errors(include_input=False, include_url=False):
-        place = ".".join(str(part) for part in problem["loc"])
-        text = problem["msg"].removeprefix("Value error, ")
-        lines += [f"{place}: {line}" if place else line for line in text.splitlines()]
-    count = f"{len(lines)} problem" + ("s" if len(lines) > 1 else "")
-    return "\n".join([count, *(f"  - {line}" for line in lines)])
+        raise ConfigError(f"{source}: {describe(error)}") from error
 
 
 def load_config(path: Path | None = None) -> ClusterConfig:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -60,6 +60,11 @@ class PacedExecutor:
         """That of the predictions."""
         return self._executor.device
 
+    @property
+    def tiers(self) -> dict[str, str]:
+        """Where weights would be."""
+        return self._executor.tiers
+
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Raises as the executor does, at once; a model that can be loaded takes its time."""
         ready_s = self._clock.now() + self._executor.load_s(spec)
@@ -71,11 +76,19 @@ class PacedExecutor:
         """Takes no time."""
         self._executor.unload_model(name)
 
+    def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
+        """The device moves them ahead of its next step."""
+        return self._executor.read_blocks(model, blocks, swapped_out=swapped_out)
+
+    def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
+        """The device moves them ahead of its next step."""
+        return self._executor.write_blocks(model, blocks, content)
+
     def submit(self, plan: StepPlan) -> PacedStep:
         """Begins now, or when the step before is over."""
         computed = self._executor.submit(plan).result()
         now = self._clock.now()
         before_s = now if self._due_s is None else self._due_s
         begins_s = max(now, before_s)
-        self._due_s = begins_s + computed.duration_s
+        self._due_s = begins_s + computed.moves_s + computed.duration_s
         return PacedStep(replace(computed, idle_s=begins_s - before_s), self._due_s, self._clock)
