@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import Draw, StepPlan, StepResult
@@ -11,7 +12,11 @@ from gpu_node.executors.executor import ComputedStep
 from gpu_node.executors.sizing import cut
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import TokenLogprob
+from shared.payload import Sampling
 from shared.step_cost import StepCost
+
+AnswerTokens = Callable[[Sampling], int]
+"""After how many tokens a model ends its answer, by itself. What a request asks for identifies it by its seed."""
 
 
 def num_context_tokens(plan: StepPlan) -> int:
@@ -28,20 +33,31 @@ class PredictedExecutor:
 
     device = "predicted"
 
-    def __init__(self, cost: StepCost, options: EngineOptions, token_kv_bytes: int, vocab_size: int) -> None:
+    def __init__(
+        self,
+        cost: StepCost,
+        options: EngineOptions,
+        token_kv_bytes: int,
+        vocab_size: int,
+        answer_tokens: AnswerTokens | None = None,
+    ) -> None:
+        """``answer_tokens`` says after how many tokens the model ends an answer; without it, it never does."""
         self._cost = cost
+        self._answer_tokens = answer_tokens
         self._options = options
         self._token_kv_bytes = token_kv_bytes
         self._vocab_size = vocab_size
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
-        """A model of the given size with no end-of-sequence token: outputs are as long as requests ask for."""
+        """A model of the given size. Where it ends answers, its last token is the one that does."""
+        eos_token_ids = frozenset[int]() if self._answer_tokens is None else frozenset({self._vocab_size - 1})
         return cut(
             spec.name,
             self._options,
             token_bytes=self._token_kv_bytes,
             max_model_len=spec.max_model_len,
             vocab_size=self._vocab_size,
+            eos_token_ids=eos_token_ids,
         )
 
     def unload_model(self, name: str) -> None:
@@ -59,7 +75,11 @@ class PredictedExecutor:
         )
 
     def _token(self, draw: Draw) -> int:
-        return int(uniform(draw.sampling.seed, draw.position, draw.choice) * self._vocab_size)
+        drawn = uniform(draw.sampling.seed, draw.position, draw.choice)
+        if self._answer_tokens is None:
+            return int(drawn * self._vocab_size)
+        is_end = draw.position + 1 >= self._answer_tokens(draw.sampling)
+        return self._vocab_size - 1 if is_end else int(drawn * (self._vocab_size - 1))
 
     def _logprob(self, num_top: int) -> TokenLogprob:
         """Of a model that finds all tokens equally likely: equals come in the order of their ids."""
