@@ -43,5 +43,5 @@ class SimulatedCluster:
 
         models = {model.name: model for model in config.models}
         self.nodes = {
-            node.name: SimulatedNode(self.bus, node.name, models, make_engine, swap_s) for node in config.nodes
+            node.name: SimulatedNode(self.bus, node.name, models, make_engine, swap_s, options) for node in config.nodes
         }

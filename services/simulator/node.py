@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from gpu_node.agent.actions import Action, Beat, Entry, NewEpoch, Publish, Pull, Taken, Tell
+from gpu_node.agent.actions import Action, Beat, Entry, NewEpoch, Publish, Pull, Resume, Store, Taken, Tell
 from gpu_node.agent.core import AgentCore, Event
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.protocol import (
@@ -22,7 +22,7 @@ from gpu_node.engine.protocol import (
 )
 from services.simulator.memory_bus import MemoryBus
 from shared import streams
-from shared.config import ModelSpec
+from shared.config import EngineOptions, ModelSpec
 from shared.messages import Chunk, Finished, Message, NodeGone
 
 HEARTBEAT_S = 1.0
@@ -38,6 +38,7 @@ class SimulatedNode:
         models: dict[str, ModelSpec],
         make_engine: Callable[[], Engine],
         swap_s: float,
+        options: EngineOptions,
     ) -> None:
         self.node = node
         self.num_swaps = 0
@@ -45,6 +46,7 @@ class SimulatedNode:
         self._models = models
         self._make_engine = make_engine
         self._swap_s = swap_s
+        self._options = options
         self._num_epochs = 0
         self._commands: list[Command] = []
         self._is_busy = False
@@ -53,7 +55,7 @@ class SimulatedNode:
     def start(self) -> None:
         """Begin an epoch."""
         self._num_epochs += 1
-        self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", "predicted")
+        self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", "predicted", self._options)
         self.engine = self._make_engine()
         self._commands, self._is_busy = [], False
         self._bus.subscribe(streams.node_inbox(self.node), self.receive)
@@ -94,6 +96,8 @@ class SimulatedNode:
                 self._commands.append(command)
                 if not self._is_busy:
                     self._run()
+            case Resume() | Store():
+                raise AssertionError("nobody asks for these yet")
             case Publish():
                 self._publish(action)
             case Beat(heartbeat):
