@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gpu_node.engine.engine import Engine
 from gpu_node.executors.predicted import PredictedExecutor
 from services.kv_manager.core import KvManagerCore
 from services.queue_manager.core import QueueManagerCore
@@ -11,6 +10,7 @@ from services.scheduler.placement import solve
 from services.simulator.gateway import SimulatedGateway
 from services.simulator.memory_bus import MemoryBus
 from services.simulator.node import SimulatedNode
+from services.simulator.node_engine import SteppedEngine
 from services.simulator.service import SimulatedService
 from shared import streams
 from shared.config import ClusterConfig
@@ -38,8 +38,8 @@ class SimulatedCluster:
         # steps take their predicted time one after another: there is no host time to hide behind them
         options = config.engine.model_copy(update={"async_scheduling": False})
 
-        def make_engine() -> Engine:
-            return Engine(PredictedExecutor(cost, options, DEFAULT_TOKEN_KV_BYTES, DEFAULT_VOCAB_SIZE), options)
+        def make_engine() -> SteppedEngine:
+            return SteppedEngine(PredictedExecutor(cost, options, DEFAULT_TOKEN_KV_BYTES, DEFAULT_VOCAB_SIZE), options)
 
         models = {model.name: model for model in config.models}
         self.nodes = {

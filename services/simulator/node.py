@@ -1,4 +1,4 @@
-"""A node in the simulator: the live agent core over the live engine bookkeeping; only the executor predicts."""
+"""A node in the simulator: the live agent core over an engine that knows how long its steps take."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import cast
 
 from gpu_node.agent.actions import Action, Beat, Entry, NewEpoch, Publish, Pull, Resume, Store, Taken, Tell
 from gpu_node.agent.core import AgentCore, Event
-from gpu_node.engine.engine import Engine
 from gpu_node.engine.protocol import (
     AbortRequests,
     Command,
@@ -21,6 +20,7 @@ from gpu_node.engine.protocol import (
     Step,
 )
 from services.simulator.memory_bus import MemoryBus
+from services.simulator.node_engine import NodeEngine
 from shared import streams
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import Chunk, Finished, Message, NodeGone
@@ -36,7 +36,7 @@ class SimulatedNode:
         bus: MemoryBus,
         node: str,
         models: dict[str, ModelSpec],
-        make_engine: Callable[[], Engine],
+        make_engine: Callable[[], NodeEngine],
         swap_s: float,
         options: EngineOptions,
     ) -> None:
@@ -50,6 +50,7 @@ class SimulatedNode:
         self._num_epochs = 0
         self._commands: list[Command] = []
         self._is_busy = False
+        self._step_end_s: float | None = None
         self.start()
 
     def start(self) -> None:
@@ -57,7 +58,7 @@ class SimulatedNode:
         self._num_epochs += 1
         self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", "predicted", self._options)
         self.engine = self._make_engine()
-        self._commands, self._is_busy = [], False
+        self._commands, self._is_busy, self._step_end_s = [], False, None
         self._bus.subscribe(streams.node_inbox(self.node), self.receive)
         self._beat(self._num_epochs)
 
@@ -75,8 +76,11 @@ class SimulatedNode:
 
     def _later(self, delay_s: float, action: Callable[[], None]) -> None:
         """Run ``action`` unless the epoch is over by then."""
+        self._at(self._bus.now + delay_s, action)
+
+    def _at(self, time_s: float, action: Callable[[], None]) -> None:
         epoch = self._num_epochs
-        self._bus.at(self._bus.now + delay_s, lambda: action() if epoch == self._num_epochs else None)
+        self._bus.at(time_s, lambda: action() if epoch == self._num_epochs else None)
 
     def receive(self, message: Message, _: float) -> None:
         """Take a message from the inbox."""
@@ -93,9 +97,7 @@ class SimulatedNode:
                 entries = [Entry(b"", enqueued, payload) for enqueued, payload in taken]
                 self._feed(Taken(group, num_requests, entries))
             case Tell(command):
-                self._commands.append(command)
-                if not self._is_busy:
-                    self._run()
+                self._tell(command)
             case Resume() | Store():
                 raise AssertionError("nobody asks for these yet")
             case Publish():
@@ -121,14 +123,22 @@ class SimulatedNode:
 
     # --- the engine process's loop --------------------------------------------------------------------------------
 
+    def _tell(self, command: Command) -> None:
+        """Commands of one time are read together, between two steps."""
+        self._commands.append(command)
+        if not self._is_busy:
+            self._is_busy = True
+            self._later(0.0, self._run)
+        elif self._step_end_s is not None:
+            self._step_until(self.engine.interrupt(self._bus.now))
+
     def _run(self) -> None:
-        """Between two steps: carry out commands, then start the next step; its outcome is known when it ends."""
+        """Between two steps: carry out commands, then compute until there is something to tell."""
         commands, self._commands = self._commands, []
         chunks: list[Chunk] = []
         for command in commands:
             match command:
                 case LoadModel(model):
-                    self._is_busy = True
                     return self._later(self._swap_s, lambda: self._loaded(model))
                 case Run(payload):
                     chunks += self.engine.add(payload)
@@ -140,19 +150,17 @@ class SimulatedNode:
                     raise AssertionError("nobody asks for these yet")
                 case Shutdown():
                     raise AssertionError("a simulated engine dies with its node")
+        answer = Step(chunks, self.engine.stats()) if commands else None
         self._is_busy = self.engine.has_work
         if self._is_busy:
-            step_chunks = self.engine.step(self._bus.now)
-            stats = self.engine.stats()
-            self._later(stats.step_s, lambda: self._stepped(Step(step_chunks, stats)))
-        if commands:
-            self._feed(Step(chunks, self.engine.stats()))
+            self._step_until(self.engine.start(self._bus.now))
+        if answer is not None:
+            self._feed(answer)
         return None
 
     def _loaded(self, model: str) -> None:
         loaded = self.engine.load_model(self._models[model])
         self.num_swaps += 1
-        self._is_busy = False
         self._feed(
             ModelLoaded(
                 model=model,
@@ -164,11 +172,17 @@ class SimulatedNode:
             )
         )
         self._feed(Step([], self.engine.stats()))
-        if not self._is_busy:
-            self._run()
+        self._run()
 
-    def _stepped(self, step: Step) -> None:
-        self._is_busy = False
-        self._feed(step)
-        if not self._is_busy:
-            self._run()
+    def _step_until(self, end_s: float) -> None:
+        """The engine computes until then, unless it is interrupted again."""
+        if end_s != self._step_end_s:
+            self._step_end_s = end_s
+            self._at(end_s, lambda: self._stepped(end_s))
+
+    def _stepped(self, end_s: float) -> None:
+        if end_s != self._step_end_s:
+            return  # it was interrupted before
+        self._step_end_s = None
+        self._feed(Step(self.engine.finish(), self.engine.stats()))
+        self._run()

@@ -1,0 +1,76 @@
+"""The engine as a simulated node drives it, and the live bookkeeping behind that border."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from gpu_node.engine.engine import Engine
+from gpu_node.engine.model import LoadedModel
+from gpu_node.engine.protocol import EngineStats
+from shared.config import ModelSpec
+from shared.messages import Chunk
+from shared.payload import Payload
+
+
+class NodeEngine(Protocol):
+    """What runs on a node. Between `start` and `finish` it computes, and nothing else may be asked but `interrupt`."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `start` has anything to compute."""
+        ...
+
+    def load_model(self, spec: ModelSpec) -> LoadedModel:
+        """Make a model the current one; takes no time of its own, the node waits for it."""
+        ...
+
+    def add(self, payload: Payload) -> list[Chunk]:
+        """Queue a request; what ends at once is told."""
+        ...
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """Forget requests; unknown ones are ignored."""
+        ...
+
+    def reset(self) -> None:
+        """Forget all requests."""
+        ...
+
+    def start(self, now: float) -> float:
+        """Compute from ``now`` on; the time at which there is something to tell."""
+        ...
+
+    def interrupt(self, now: float) -> float:
+        """Somebody wants something of the engine: the end of the step that runs at ``now``, where it stops for him."""
+        ...
+
+    def finish(self) -> list[Chunk]:
+        """It is the time that was told last: new tokens and ends."""
+        ...
+
+    def stats(self) -> EngineStats:
+        """The state between two steps."""
+        ...
+
+
+class SteppedEngine(Engine):
+    """The live bookkeeping, step by step: what faster engines are compared with."""
+
+    _chunks: list[Chunk]
+    _end_s: float
+
+    def start(self, now: float) -> float:
+        """Plan a step; it is over when its predicted time is."""
+        self._chunks = self.step(now)
+        self._end_s = now + self.stats().step_s
+        return self._end_s
+
+    def interrupt(self, now: float) -> float:
+        """A step is not cut."""
+        del now
+        return self._end_s
+
+    def finish(self) -> list[Chunk]:
+        """What the step brought."""
+        return self._chunks
