@@ -7,7 +7,7 @@ from typing import Protocol
 
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.protocol import EngineStats
+from gpu_node.engine.protocol import EngineStats, Image, Kept
 from shared.config import ModelSpec
 from shared.messages import Chunk
 from shared.payload import Payload
@@ -25,8 +25,21 @@ class NodeEngine(Protocol):
         """Make a model the current one; takes no time of its own, the node waits for it."""
         ...
 
-    def add(self, payload: Payload) -> list[Chunk]:
-        """Queue a request; what ends at once is told."""
+    @property
+    def tiers(self) -> dict[str, str]:
+        """Where the weights of models are, ``device`` or ``host``; those of others are on disk."""
+        ...
+
+    def add(self, payload: Payload, image: bytes = b"") -> list[Chunk]:
+        """Queue a request, or let it go on from what is kept of it or from an image; what ends at once is told."""
+        ...
+
+    def evict(self, request_ids: Iterable[str]) -> tuple[list[Chunk], list[Kept]]:
+        """Take requests out and keep their KV as far as host memory has room; what came before, and what is kept."""
+        ...
+
+    def hand_over(self, request_ids: Iterable[str]) -> list[Image]:
+        """Give away what is kept of evicted requests."""
         ...
 
     def abort(self, request_ids: Iterable[str]) -> None:
