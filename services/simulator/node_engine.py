@@ -66,6 +66,10 @@ class NodeEngine(Protocol):
         """The state between two steps."""
         ...
 
+    def check(self) -> None:
+        """Assert that the books balance."""
+        ...
+
 
 class SteppedEngine(Engine):
     """The live bookkeeping, step by step: what faster engines are compared with."""
