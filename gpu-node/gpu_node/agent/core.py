@@ -137,7 +137,18 @@ class AgentCore:
         if num_admittable > 0:
             return self._pull(head, min(num_admittable, MAX_PULL))
         # what the engine has not counted yet may leave more room than it seems
-        return self._evictions.make_way(self._yielding_to(head), head.num_waiting) if not num_unseen else []
+        return self._make_way(head) if not num_unseen and not self._evictions.is_under_way else []
+
+    def _make_way(self, head: GroupRef) -> list[Action]:
+        """Evict as many as wait, and pull as many at once, so that the engine exchanges them between two steps.
+
+        Where some wait inside the engine already, the room may be theirs: then its answer is awaited.
+        """
+        leaving = self._evictions.leaving(self._yielding_to(head), min(head.num_waiting, MAX_PULL))
+        if not leaving:
+            return []
+        pull = self._pull(head, len(leaving)) if self.stats.num_waiting == 0 else []
+        return [*self._evictions.evict(leaving), *pull]
 
     def _pull(self, head: GroupRef, num_requests: int) -> list[Action]:
         self._is_pulling = True
@@ -151,9 +162,9 @@ class AgentCore:
         if not self.running or self.models.is_on_device(head.model):
             return self._load(head.model)
         yielding = self._yielding_to(head)
-        if all(running.ack.group in yielding for running in self.running.values()):
-            return self._evictions.make_way(yielding, len(self.running))
-        return []
+        if self._evictions.is_under_way or any(run.ack.group not in yielding for run in self.running.values()):
+            return []
+        return self._evictions.evict(self._evictions.leaving(yielding, len(self.running)))
 
     def _yielding_to(self, head: GroupRef) -> list[str]:
         """Groups that give way to this one: only to the head that the queue manager named, whom they stand behind."""

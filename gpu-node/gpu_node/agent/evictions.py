@@ -25,21 +25,31 @@ class Evictions:
         self._asked: deque[dict[str, int]] = deque()
         """Of each `Evict` that is unanswered, in order: the attempt by request. Bounded by the node's inbox."""
 
-    def make_way(self, yielding: list[str], num_requests: int) -> list[Action]:
-        """Evict up to so many requests of these groups; nothing before the last answer is in, since it may be enough.
+    @property
+    def is_under_way(self) -> bool:
+        """The engine has not answered yet: who has left, and what room that makes, is not known."""
+        return bool(self._asked)
+
+    def leaving(self, yielding: list[str], num_requests: int) -> list[str]:
+        """Up to so many requests of these groups, in the order in which they give way.
 
         The last group goes first, and of a group the request that was pulled last: it has the least to lose.
         """
-        if self._asked:
-            return []
         rank = {group: place for place, group in enumerate(yielding)}
         newest_first = [
             (request_id, rank[running.ack.group])
             for request_id, running in reversed(self._ledger.running.items())
             if running.ack.group in rank
         ]
-        leaving = sorted(newest_first, key=lambda item: -item[1])[:num_requests]
-        return self._ask([request_id for request_id, _ in leaving])
+        last_group_first = sorted(newest_first, key=lambda item: -item[1])
+        return [request_id for request_id, _ in last_group_first[:num_requests]]
+
+    def evict(self, request_ids: list[str]) -> list[Action]:
+        """Take these out of the engine."""
+        if not request_ids:
+            return []
+        self._asked.append({request_id: self._ledger.running[request_id].attempt for request_id in request_ids})
+        return [Tell(protocol.Evict(request_ids))]
 
     def hand_over(self, attempts: list[Attempt]) -> list[Action]:
         """Give these to another node, KV and all. What is unknown here has ended, or was never here."""
@@ -55,7 +65,7 @@ class Evictions:
             elif kept is not None and kept.attempt == attempt.attempt:
                 self._ledger.moving[request_id] = self._ledger.parked.pop(request_id)
                 parked.append(request_id)
-        return [*self._ask(running), *_export(parked)]
+        return [*self.evict(running), *_export(parked)]
 
     def on_evicted(self, event: protocol.Evicted, outbox: Outbox) -> list[Action]:
         """The engine has taken requests out: tell the queue manager, or ask for the images of those that move."""
@@ -85,12 +95,6 @@ class Evictions:
         kv_tokens = moving.kv_tokens if event.data else 0
         outbox.evict(moving.told(event.request_id, kv_tokens, HANDED_OVER), moving.ack)
         return [Store(event.request_id, event.data)] if event.data else []
-
-    def _ask(self, request_ids: list[str]) -> list[Action]:
-        if not request_ids:
-            return []
-        self._asked.append({request_id: self._ledger.running[request_id].attempt for request_id in request_ids})
-        return [Tell(protocol.Evict(request_ids))]
 
 
 def _export(request_ids: list[str]) -> list[Action]:

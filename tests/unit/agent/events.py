@@ -82,11 +82,13 @@ def loaded(
     )
 
 
-def stats(num_admittable: int = 0, num_received: int = 0, cost: StepCost | None = None) -> EngineStats:
-    """An engine that has room for so many more and has seen so many requests in all."""
+def stats(
+    num_admittable: int = 0, num_received: int = 0, num_waiting: int = 0, cost: StepCost | None = None
+) -> EngineStats:
+    """An engine that has room for so many more and has seen so many requests in all, of which some wait in it."""
     return EngineStats(
         num_running=0,
-        num_waiting=0,
+        num_waiting=num_waiting,
         num_free_blocks=50,
         num_admittable=num_admittable,
         tokens_per_s=20.0,
@@ -96,9 +98,9 @@ def stats(num_admittable: int = 0, num_received: int = 0, cost: StepCost | None 
     )
 
 
-def step(*chunks: Chunk, num_admittable: int = 0, num_received: int = 0) -> Step:
+def step(*chunks: Chunk, num_admittable: int = 0, num_received: int = 0, num_waiting: int = 0) -> Step:
     """A step of the engine, and what can be said of it then."""
-    return Step(list(chunks), stats(num_admittable, num_received))
+    return Step(list(chunks), stats(num_admittable, num_received, num_waiting))
 
 
 def evicted(kv_tokens: dict[str, int], *, num_admittable: int = 0, num_received: int = 0) -> Evicted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.agent.actions import Ack, Publish, Pull, Resume, Store, Tell
+from gpu_node.agent.actions import Ack, Action, Publish, Pull, Resume, Store, Tell
 from gpu_node.agent.core import AgentCore
 from gpu_node.engine import protocol
 from gpu_node.engine.protocol import AbortRequests, HandOver, Image, LoadModel, Run
@@ -37,6 +37,14 @@ def make_full_agent() -> AgentCore:
     return agent
 
 
+def make_yielding_agent(*request_ids: str) -> AgentCore:
+    """As many of g1 give way as these requests need, which have been pulled at once."""
+    agent = make_full_agent()
+    agent.handle(queue(("urgent", "a", len(request_ids)), yielding=["g1"]))
+    agent.handle(taken("urgent", len(request_ids), *(entry(name) for name in request_ids)))
+    return agent
+
+
 def hand_over(*request_ids: str, attempt: int = 0, epoch: str = "n0.1") -> Evict:
     return Evict(node="n0", epoch=epoch, requests=[attempt_of(name, attempt) for name in request_ids])
 
@@ -49,21 +57,31 @@ def gone(request_id: str, kv_tokens: int, kv_at: str = "n0") -> EvictedRequest:
 # --- who gives way --------------------------------------------------------------------------------------------------
 
 
-def test_as_many_give_way_as_wait_in_the_head_group() -> None:
+def test_as_many_give_way_as_wait_in_the_head_group_and_are_replaced_at_once() -> None:
+    """Between two steps: eviction and runs reach the engine together."""
     agent = make_full_agent()
-    assert agent.handle(queue(("urgent", "a", 2), yielding=["g0", "g1"])) == [Tell(protocol.Evict(["r3", "r2"]))]
+    assert agent.handle(queue(("urgent", "a", 2), yielding=["g0", "g1"])) == [
+        Tell(protocol.Evict(["r3", "r2"])),
+        Pull("urgent", 2),
+    ]
+    runs: list[Action] = [Tell(Run(payload_of("u0"))), Tell(Run(payload_of("u1")))]
+    assert agent.handle(taken("urgent", 2, entry("u0"), entry("u1"))) == runs
 
 
 def test_the_last_group_goes_first_and_of_a_group_the_request_that_was_pulled_last() -> None:
     agent = make_full_agent()
     assert agent.handle(queue(("urgent", "a", 9), yielding=["g1", "g0"])) == [
-        Tell(protocol.Evict(["r4", "r1", "r0", "r3", "r2"]))
+        Tell(protocol.Evict(["r4", "r1", "r0", "r3", "r2"])),
+        Pull("urgent", 5),
     ]
 
 
 def test_groups_that_do_not_yield_go_on() -> None:
     agent = make_full_agent()
-    assert agent.handle(queue(("urgent", "a", 9), yielding=["g1"])) == [Tell(protocol.Evict(["r3", "r2"]))]
+    assert agent.handle(queue(("urgent", "a", 9), yielding=["g1"])) == [
+        Tell(protocol.Evict(["r3", "r2"])),
+        Pull("urgent", 2),
+    ]
 
 
 def test_nobody_gives_way_while_there_is_room() -> None:
@@ -77,16 +95,18 @@ def test_only_those_give_way_that_the_rest_of_the_head_group_needs() -> None:
     agent.handle(step(num_admittable=1, num_received=NUM_RECEIVED))
     agent.handle(queue(("urgent", "a", 2), yielding=["g0", "g1"]))
     assert agent.handle(taken("urgent", 1, entry("u0"))) == [Tell(Run(payload_of("u0")))], "room is not known yet"
-    assert agent.handle(step(num_received=NUM_RECEIVED + 1)) == [Tell(protocol.Evict(["r3"]))]
+    assert agent.handle(step(num_received=NUM_RECEIVED + 1)) == [Tell(protocol.Evict(["r3"])), Pull("urgent", 1)]
 
 
-def test_one_eviction_is_awaited_before_the_next() -> None:
+def test_where_some_wait_in_the_engine_its_answer_is_awaited() -> None:
+    """The room may be theirs; and it may take more than one to make room for one."""
     agent = make_full_agent()
-    agent.handle(queue(("urgent", "a", 1), yielding=["g0", "g1"]))
-    assert agent.handle(queue(("urgent", "a", 2), yielding=["g0", "g1"])) == []
+    agent.handle(step(num_received=NUM_RECEIVED, num_waiting=1))
+    assert agent.handle(queue(("urgent", "a", 1), yielding=["g0", "g1"])) == [Tell(protocol.Evict(["r3"]))]
+    assert agent.handle(queue(("urgent", "a", 2), yielding=["g0", "g1"])) == [], "one eviction after the other"
     assert agent.handle(step(num_received=NUM_RECEIVED)) == []
     actions = agent.handle(evicted({"r3": 4}, num_received=NUM_RECEIVED))
-    assert actions[-1] == Tell(protocol.Evict(["r2", "r4"])), "there is still no room"
+    assert actions[1:] == [Tell(protocol.Evict(["r2", "r4"])), Pull("urgent", 2)], "there was no room in it"
 
 
 def test_groups_yield_to_the_head_that_was_named_and_to_no_other() -> None:
@@ -132,58 +152,49 @@ def test_a_model_on_the_device_becomes_the_current_one_beside_what_runs() -> Non
 
 
 def test_the_queue_manager_gets_them_back_with_what_is_kept_of_them() -> None:
-    agent = make_full_agent()
-    agent.handle(queue(("urgent", "a", 2), yielding=["g1"]))
-    assert agent.handle(evicted({"r3": 4, "r2": 0}, num_admittable=2, num_received=NUM_RECEIVED)) == [
+    agent = make_yielding_agent("u0", "u1")
+    assert agent.handle(evicted({"r3": 4, "r2": 0})) == [
         Publish(
             acks=[Ack("g1", b"r3-0"), Ack("g1", b"r2-0")],
             evicted=[gone("r3", kv_tokens=4), gone("r2", kv_tokens=0)],
         ),
-        Pull("urgent", 2),
     ]
-    assert sorted(agent.running) == ["r0", "r1", "r4"]
+    assert sorted(agent.running) == ["r0", "r1", "r4", "u0", "u1"]
 
 
 def test_a_request_that_has_ended_meanwhile_is_not_given_back() -> None:
-    agent = make_full_agent()
-    agent.handle(queue(("urgent", "a", 2), yielding=["g1"]))
+    agent = make_yielding_agent("u0", "u1")
     last = tokens("r3", 7, index=2, finish_reason="stop")
     (ended,) = agent.handle(step(last, num_received=NUM_RECEIVED))
     assert isinstance(ended, Publish)
     assert ended.finished == [FinishedRequest("r3", 0, "stop", 3)]
-    published = agent.handle(evicted({"r2": 4}, num_admittable=1, num_received=NUM_RECEIVED))[0]
-    assert published == Publish(acks=[Ack("g1", b"r2-0")], evicted=[gone("r2", kv_tokens=4)])
+    assert agent.handle(evicted({"r2": 4})) == [Publish(acks=[Ack("g1", b"r2-0")], evicted=[gone("r2", kv_tokens=4)])]
 
 
 def test_a_request_that_was_given_up_meanwhile_is_not_given_back() -> None:
-    agent = make_full_agent()
-    agent.handle(queue(("urgent", "a", 1), yielding=["g1"]))
+    agent = make_yielding_agent("u0")
     assert agent.handle(Abort(requests=[attempt_of("r3")])) == [
         Tell(AbortRequests(["r3"])),
         Publish(acks=[Ack("g1", b"r3-0")]),
     ]
-    assert agent.handle(evicted({"r3": 4}, num_received=NUM_RECEIVED)) == [Tell(protocol.Evict(["r2"]))], (
-        "the next one has to go"
-    )
+    assert agent.handle(evicted({"r3": 4})) == []
 
 
 def test_a_newer_attempt_is_not_taken_for_the_one_that_was_evicted() -> None:
     agent = make_full_agent()
     agent.handle(queue(("urgent", "a", 1), yielding=["g1"]))
-    agent.handle(step(num_admittable=1, num_received=NUM_RECEIVED))
     agent.handle(taken("urgent", 1, entry("r3", 1)))
     assert agent.handle(evicted({"r3": 4})) == []
     assert agent.running["r3"].attempt == 1
 
 
 def test_a_request_goes_on_where_it_was_and_its_tokens_are_counted_on() -> None:
-    agent = make_full_agent()
-    agent.handle(queue(("urgent", "a", 1), yielding=["g1"]))
-    agent.handle(evicted({"r3": 4}, num_received=NUM_RECEIVED))
+    agent = make_yielding_agent("u0")
+    agent.handle(evicted({"r3": 4}))
     agent.handle(queue(("resumed", "a", 1)))
-    agent.handle(step(num_admittable=1, num_received=NUM_RECEIVED))
+    agent.handle(step(num_admittable=1, num_received=NUM_RECEIVED + 1))
     assert agent.handle(taken("resumed", 1, entry("r3", kv_at="n0"))) == [Tell(Run(payload_of("r3")))]
-    (published,) = agent.handle(step(tokens("r3", 7, index=2, finish_reason="stop"), num_received=NUM_RECEIVED + 1))
+    (published,) = agent.handle(step(tokens("r3", 7, index=2, finish_reason="stop"), num_received=NUM_RECEIVED + 2))
     assert isinstance(published, Publish)
     assert published.finished == [FinishedRequest("r3", 0, "stop", 3)]
     assert published.acks == [Ack("resumed", b"r3-0")]
@@ -191,9 +202,8 @@ def test_a_request_goes_on_where_it_was_and_its_tokens_are_counted_on() -> None:
 
 def test_what_is_computed_again_is_not_counted_twice() -> None:
     """KV that is gone means a run from the payload, under the same attempt."""
-    agent = make_full_agent()
-    agent.handle(queue(("urgent", "a", 1), yielding=["g1"]))
-    agent.handle(evicted({"r3": 4}, num_received=NUM_RECEIVED))
+    agent = make_yielding_agent("u0")
+    agent.handle(evicted({"r3": 4}))
     agent.handle(queue(("resumed", "a", 1)))
     agent.handle(taken("resumed", 1, entry("r3", kv_at="n0")))
     agent.handle(step(tokens("r3", 5, 6)))
@@ -203,8 +213,7 @@ def test_what_is_computed_again_is_not_counted_twice() -> None:
 
 
 def test_giving_up_a_parked_request_frees_its_kv() -> None:
-    agent = make_full_agent()
-    agent.handle(queue(("urgent", "a", 1), yielding=["g1"]))
+    agent = make_yielding_agent("u0")
     agent.handle(evicted({"r3": 4}))
     assert agent.handle(Abort(requests=[attempt_of("r3", 1)])) == [], "another attempt"
     assert agent.handle(Abort(requests=[attempt_of("r3")])) == [Tell(AbortRequests(["r3"]))]
@@ -225,8 +234,7 @@ def test_a_running_request_is_evicted_written_down_and_given_back_in_one_transac
 
 
 def test_a_parked_request_has_no_entry_to_acknowledge_any_more() -> None:
-    agent = make_full_agent()
-    agent.handle(queue(("urgent", "a", 1), yielding=["g1"]))
+    agent = make_yielding_agent("u0")
     agent.handle(evicted({"r3": 4}))
     assert agent.handle(hand_over("r3")) == [Tell(HandOver(["r3"]))]
     assert agent.handle(Image("r3", b"kv")) == [
@@ -236,8 +244,7 @@ def test_a_parked_request_has_no_entry_to_acknowledge_any_more() -> None:
 
 
 def test_a_request_that_gives_way_already_is_not_evicted_twice() -> None:
-    agent = make_full_agent()
-    agent.handle(queue(("urgent", "a", 1), yielding=["g1"]))
+    agent = make_yielding_agent("u0")
     assert agent.handle(hand_over("r3")) == []
     assert agent.handle(evicted({"r3": 4}))[0] == Tell(HandOver(["r3"]))
 
