@@ -20,12 +20,13 @@ from shared.step_cost import StepCost
 DEFAULT_COST = StepCost(step_s=0.02, token_s=0.0005, context_token_s=1e-6)
 DEFAULT_TOKEN_KV_BYTES = 23_040  # SmolLM2-135M in bf16: 2 x 30 layers x 3 KV heads x 64 x 2 bytes
 DEFAULT_VOCAB_SIZE = 1_000
+DEFAULT_LOAD_S = {"disk": 2.0, "host": 0.2, "device": 0.0}
 
 
 class SimulatedCluster:
     """Made from the same configuration as a live one."""
 
-    def __init__(self, config: ClusterConfig, *, cost: StepCost = DEFAULT_COST, swap_s: float = 2.0) -> None:
+    def __init__(self, config: ClusterConfig, *, cost: StepCost = DEFAULT_COST) -> None:
         self.bus = MemoryBus()
         names = [model.name for model in config.models]
         self.queue_manager = SimulatedService(
@@ -43,5 +44,8 @@ class SimulatedCluster:
 
         models = {model.name: model for model in config.models}
         self.nodes = {
-            node.name: SimulatedNode(self.bus, node.name, models, make_engine, swap_s) for node in config.nodes
+            node.name: SimulatedNode(
+                self.bus, node.name, models, make_engine, lambda _, source: DEFAULT_LOAD_S[source], options
+            )
+            for node in config.nodes
         }

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpu_node.engine.model import LoadedModel
+from gpu_node.executors.executor import ModelTooLargeError
 from gpu_node.executors.sizing import cut
 from shared.config import EngineOptions, ModelSpec
 from shared.step_cost import StepCost
@@ -29,6 +30,8 @@ class ModelOnDevice:
 
     def loaded(self, spec: ModelSpec, options: EngineOptions) -> LoadedModel:
         """The model as bookkeeping sees it; `ModelTooLargeError` where a request of full length has no room."""
+        if self.kv_cache_bytes <= 0:
+            raise ModelTooLargeError(f"model {spec.name!r}: its weights leave no memory for keys and values")
         return cut(
             spec.name,
             options.model_copy(update={"kv_cache_bytes": self.kv_cache_bytes}),

@@ -15,6 +15,7 @@ from gpu_node.engine.choices import error_chunk
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.protocol import MAX_IMAGE_BYTES, EngineStats, Image, Kept
 from gpu_node.engine.throughput import HORIZON_S
+from gpu_node.executors.host_tier import HostTier
 from gpu_node.executors.predicted import AnswerTokens
 from services.simulator.device import Device
 from services.simulator.fast_parking import FastParking
@@ -36,6 +37,8 @@ class FastEngine:
         self._options = options
         self._answer_tokens = answer_tokens
         self._scheduler: FastScheduler | None = None
+        self._spec: ModelSpec | None = None
+        self._left: HostTier[None] = HostTier(options.host_models, lambda _: None)
         self._parking = FastParking(options.evicted_kv_bytes)
         self._span: Span | None = None
         self._chunks: list[Chunk] = []
@@ -63,9 +66,18 @@ class FastEngine:
         assert not self.has_work, "drain, evict or reset first"
         if self._scheduler is None or self._scheduler.model.name != spec.name:
             model = self._device.models[spec.name].loaded(spec, self._options)
+            if self._spec is not None:
+                self._left.put(self._spec, None)
+            self._left.take(spec)
+            self._spec = spec
             self._scheduler = FastScheduler(model, self._options, self._answer_tokens)
             self._recent_tokens = self._recent_s = 0.0
         return self._scheduler.model
+
+    @property
+    def tiers(self) -> dict[str, str]:
+        """Where the weights of models are, ``device`` or ``host``; those of others are on disk."""
+        return self._left.tiers([self._spec.name] if self._spec is not None else [])
 
     def add(self, payload: Payload, image: bytes = b"") -> list[Chunk]:
         """As `gpu_node.engine.engine.Engine.add`."""
@@ -172,8 +184,9 @@ class FastEngine:
             assert not chunks, "whoever ends does so in the last step of a span"
         return self.stats()
 
-    def flush(self) -> list[Chunk]:
-        """All tokens that were drawn, for a client that is told of each: before the engine dies."""
+    def flush(self, now: float) -> list[Chunk]:
+        """All tokens that were drawn, as clients of a live engine would have them: before it dies."""
+        self.catch_up(now)
         return self._scheduler.tell_all() if self._scheduler is not None else []
 
     def _apply(self, span: Span, num_steps: int) -> list[Chunk]:

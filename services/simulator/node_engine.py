@@ -7,7 +7,7 @@ from typing import Protocol
 
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.protocol import EngineStats
+from gpu_node.engine.protocol import EngineStats, Image, Kept
 from shared.config import ModelSpec
 from shared.messages import Chunk
 from shared.payload import Payload
@@ -21,12 +21,30 @@ class NodeEngine(Protocol):
         """Whether `start` has anything to compute."""
         ...
 
+    @property
+    def num_preemptions(self) -> int:
+        """Of the loaded models, since each was loaded."""
+        ...
+
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Make a model the current one; takes no time of its own, the node waits for it."""
         ...
 
-    def add(self, payload: Payload) -> list[Chunk]:
-        """Queue a request; what ends at once is told."""
+    @property
+    def tiers(self) -> dict[str, str]:
+        """Where the weights of models are, ``device`` or ``host``; those of others are on disk."""
+        ...
+
+    def add(self, payload: Payload, image: bytes = b"") -> list[Chunk]:
+        """Queue a request, or let it go on from what is kept of it or from an image; what ends at once is told."""
+        ...
+
+    def evict(self, request_ids: Iterable[str]) -> tuple[list[Chunk], list[Kept]]:
+        """Take requests out and keep their KV as far as host memory has room; what came before, and what is kept."""
+        ...
+
+    def hand_over(self, request_ids: Iterable[str]) -> list[Image]:
+        """Give away what is kept of evicted requests."""
         ...
 
     def abort(self, request_ids: Iterable[str]) -> None:
@@ -49,8 +67,20 @@ class NodeEngine(Protocol):
         """It is the time that was told last: new tokens and ends."""
         ...
 
+    def catch_up(self, now: float) -> EngineStats | None:
+        """The state after the last step that was over by ``now``; None where it has been told already."""
+        ...
+
+    def flush(self, now: float) -> list[Chunk]:
+        """All tokens that were drawn by ``now`` and have not been told."""
+        ...
+
     def stats(self) -> EngineStats:
         """The state between two steps."""
+        ...
+
+    def check(self) -> None:
+        """Assert that the books balance."""
         ...
 
 
@@ -74,3 +104,11 @@ class SteppedEngine(Engine):
     def finish(self) -> list[Chunk]:
         """What the step brought."""
         return self._chunks
+
+    def catch_up(self, now: float) -> None:
+        """Every step is told."""
+
+    def flush(self, now: float) -> list[Chunk]:
+        """Likewise."""
+        del now
+        return []

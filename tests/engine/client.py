@@ -18,6 +18,9 @@ class Client:
     payload: Payload
     cancelled_at: int | None = None
     resumed_at: int | None = None
+    evicted_at: int | None = None
+    back_at: int | None = None
+    """When an evicted request is run again: the same attempt."""
     outputs: dict[int, Output] = field(default_factory=dict)
     """By choice, of all attempts."""
     logprobs: dict[int, list[TokenLogprob]] = field(default_factory=dict)

@@ -2,8 +2,8 @@
 
 Fitted to the 58,338 conversations of ShareGPT with at most 4,096 tokens (58,787 in all; the lengths that NanoFlow,
 OSDI'25, publishes with its code), by expectation maximisation on the logarithms; prompts and answers are nearly
-independent (correlation of the logarithms 0.10). Largest distance between the distribution functions: 0.005 for prompts, 0.017
-for answers. Means: 249 and 322 tokens, here 246 and 324.
+independent (correlation of the logarithms 0.10). Largest distance between the distribution functions: 0.005 for
+prompts, 0.017 for answers. Means: 249 and 322 tokens; of what is drawn here, 233 and 326.
 """
 
 from __future__ import annotations
@@ -24,11 +24,7 @@ class LogNormals:
 
     def draw(self, random: Random) -> int:
         """A length in tokens, at least 1."""
-        chosen = random.random()
-        for weight, mean, std in self.parts:
-            if chosen < weight:
-                break
-            chosen -= weight
+        (_, mean, std) = random.choices(self.parts, [weight for weight, _, _ in self.parts])[0]
         return max(1, round(math.exp(random.gauss(mean, std))))
 
 

@@ -100,7 +100,7 @@ class Trace:
 
 
 def read_trace(path: Path, max_tokens: int) -> Trace:
-    """All requests of a file with at most ``max_tokens`` of input and output together; `WorkloadError` if it is none."""
+    """All requests of a file with at most ``max_tokens`` in all; `WorkloadError` if it is no trace."""
     lines: list[Line] = []
     num_too_long = 0
     try:
@@ -108,7 +108,9 @@ def read_trace(path: Path, max_tokens: int) -> Trace:
             reader = csv.DictReader(file)
             names = reader.fieldnames or ()
             if not {"input_tokens", "output_tokens"} <= set(names):
-                raise WorkloadError(f"{path}: a trace has columns input_tokens and output_tokens, not {', '.join(names)}")
+                raise WorkloadError(
+                    f"{path}: a trace has columns input_tokens and output_tokens, not {', '.join(names)}"
+                )
             for line in _lines(path, reader):
                 if line.prompt_tokens + line.output_tokens > max_tokens:
                     num_too_long += 1
