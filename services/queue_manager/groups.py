@@ -18,7 +18,7 @@ from services.queue_manager.loads import Loads
 from services.queue_manager.paces import Paces
 from services.queue_manager.state import Group, Request, State
 from shared.config import QueueOptions, TenantSpec
-from shared.messages import GroupLoad, NodeState
+from shared.messages import GroupLoad, NodeState, Submit
 
 
 class RequestGroups:
@@ -43,15 +43,16 @@ class RequestGroups:
         beside those that begin now.
         """
         request.kv_tokens = 0
-        output_tokens = self.expected_output(request).mean
+        kind, limit = request.slo.kind, request.max_tokens
+        output_tokens = self._lengths.rest(request.model, kind, request.tenant, limit, request.done_tokens).mean
         is_new = request.attempt == 0
-        key = self._key(request, output_tokens, now)
+        key = self._key(request, kind, output_tokens, now)
         if not is_new:
             key = f"again {key}"
         group = self._state.groups.get(self._state.open_groups.get(key, ""))
         if group is None or self._is_full(group):
             tenant = request.tenant if self._rule.is_fine else ""
-            group = self._open(Group(gid="", model=request.model, slo_kind=request.slo.kind, tenant=tenant, key=key))
+            group = self._open(Group(gid="", model=request.model, slo_kind=kind, tenant=tenant, key=key))
             if self._rule.is_fine:
                 line = _line(group)
                 group.rank = self._fairness.open(line, tenant) if is_new else self._fairness.reopen(line)
@@ -147,10 +148,9 @@ class RequestGroups:
         """Nodes have come, gone, or told something new of themselves: what batches they form bounds the groups."""
         self._batches.learn(nodes)
 
-    def expected_output(self, request: Request) -> Moments:
-        """Output tokens that a request has to draw from now on, at most what its limit leaves."""
-        kind = request.slo.kind
-        return self._lengths.rest(request.model, kind, request.tenant, request.max_tokens, request.done_tokens)
+    def expected_output(self, message: Submit) -> Moments:
+        """Output tokens that a request is expected to draw, before it has joined a group."""
+        return self._lengths.rest(message.model, message.slo.kind, message.tenant, message.max_tokens)
 
     def load(self, group: Group, now: float) -> GroupLoad:
         """What a plan needs to know of a group; O(1)."""
@@ -158,8 +158,8 @@ class RequestGroups:
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
-    def _key(self, request: Request, output_tokens: float, now: float) -> str:
-        line = f"{request.model} {request.slo.kind}"
+    def _key(self, request: Request, kind: str, output_tokens: float, now: float) -> str:
+        line = f"{request.model} {kind}"
         if not self._rule.is_fine:
             return line
         cluster = self._clusters.nearest(line, request.prompt_tokens, output_tokens, now)

@@ -32,7 +32,6 @@ class Sharing:
             max_tokens=message.max_tokens,
             arrival_s=now,
             attempt=message.attempt,
-            wants_place=message.wants_place,
         )
 
     def restore(self, state: State) -> None:

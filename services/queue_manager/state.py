@@ -36,7 +36,6 @@ class Request(msgspec.Struct, array_like=True, gc=False):
     """To be drawn at most, by all attempts together."""
     arrival_s: float
     attempt: int
-    wants_place: bool = False
     group: str = ""
     """Its group; ``""`` while it waits for its gateway to submit it again."""
     node: str = ""
@@ -108,6 +107,11 @@ class Group(msgspec.Struct):
     def num_running(self) -> int:
         """Members that a node works on."""
         return len(self.running)
+
+    @property
+    def members(self) -> list[str]:
+        """Ids of all that have not finished, those that run first."""
+        return [*self.running, *self.waiting]
 
     @property
     def num_members(self) -> int:
