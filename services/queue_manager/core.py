@@ -7,9 +7,11 @@ import msgspec
 from services.queue_manager.bells import Bells
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.planning import Planning
+from services.queue_manager.sharing import Sharing
 from services.queue_manager.state import Node, Request, State
 from services.queue_manager.virtual_queues import VirtualQueues
 from shared import streams
+from shared.config import ClusterConfig
 from shared.core import Drop, Effect, Send
 from shared.messages import (
     Abort,
@@ -35,13 +37,14 @@ ANSWERED = ("stop", "length")  # ends that say how long answers are; an error sa
 class QueueManagerCore:
     """Owns every accepted request from `Submit` to `Finished`."""
 
-    def __init__(self, max_group_requests: int) -> None:
-        self._max_group_requests = max_group_requests
+    def __init__(self, config: ClusterConfig) -> None:
+        self._config = config
+        self._sharing = Sharing()
         self._adopt(State())
 
     def _adopt(self, state: State) -> None:
         self.state = state
-        self._groups = RequestGroups(state, self._max_group_requests)
+        self._groups = RequestGroups(state, self._config.queue, self._config.tenants)
         self._queues = VirtualQueues(state)
         self._bells = Bells(state, self._queues)
         self._planning = Planning(state, self._groups)
@@ -65,9 +68,9 @@ class QueueManagerCore:
             case Cancel():
                 return self._cancel(message)
             case Pulled():
-                return self._pulled(message)
+                return self._pulled(message, now)
             case Finished():
-                return self._finished(message)
+                return self._finished(message, now)
             case NodeUp():
                 return self._node_up(message)
             case NodeDown():
@@ -94,7 +97,9 @@ class QueueManagerCore:
 
     def restore(self, state: bytes) -> None:
         """Take over a snapshot."""
-        self._adopt(msgspec.msgpack.decode(state, type=State))
+        decoded = msgspec.msgpack.decode(state, type=State)
+        self._sharing.restore(decoded)
+        self._adopt(decoded)
 
     def describe(self) -> dict[str, object]:
         """Depth of the queue by model and class, and the virtual queues."""
@@ -102,7 +107,7 @@ class QueueManagerCore:
             "num_requests": len(self.state.requests),
             "groups": [
                 {"group": group.gid, "model": group.model, "slo": group.slo_kind, "node": group.node}
-                | {"num_waiting": group.num_waiting, "num_running": len(group.members) - group.num_waiting}
+                | {"num_waiting": group.num_waiting, "num_running": group.num_running}
                 for group in self.state.groups.values()
             ],
             "nodes": {node.node: {"model": node.model, "queue": node.queue} for node in self.state.nodes.values()},
@@ -115,23 +120,15 @@ class QueueManagerCore:
         effects: list[Effect] = []
         request = self.state.requests.get(message.request_id)
         if request is None:
-            request = Request(
-                request_id=message.request_id,
-                gateway=message.gateway,
-                model=message.model,
-                slo=message.slo,
-                tenant=message.tenant,
-                max_tokens=message.max_tokens,
-                arrival_s=now,
-                attempt=message.attempt,
-            )
+            request = self._sharing.request(message, now)
             self.state.requests[request.request_id] = request
         elif message.attempt <= request.attempt:
             return []  # a repetition
-        elif request.group:
-            effects += self._withdraw(request)
-        request.attempt, request.max_tokens = message.attempt, message.max_tokens
-        group = self._groups.join(request)
+        else:
+            if request.group:
+                effects += self._withdraw(request)
+            request.begin_attempt(message)
+        group = self._groups.join(request, now)
         entry = Enqueued(
             request_id=request.request_id,
             attempt=request.attempt,
@@ -172,7 +169,7 @@ class QueueManagerCore:
     def _leave(self, request: Request) -> list[Effect]:
         group = self._groups.leave(request)
         self._bells.touch(group.node)
-        if group.members:
+        if group.num_members:
             return []
         self._queues.remove(group)
         self._groups.close(group)
@@ -181,7 +178,7 @@ class QueueManagerCore:
             self._planning.note_change()
         return [Drop(streams.group(group.gid))]
 
-    def _pulled(self, message: Pulled) -> list[Effect]:
+    def _pulled(self, message: Pulled, now: float) -> list[Effect]:
         node = self.state.nodes.get(message.node)
         taken: list[Request] = []
         for attempt in message.requests:
@@ -189,15 +186,15 @@ class QueueManagerCore:
             if request is None:
                 continue
             taken.append(request)
-            self._groups.pull(request, message.node)
-            self._bells.touch(self.state.groups[request.group].node)  # not always this node: plans move groups
+            group = self._groups.pull(request, message.node, now)
+            self._bells.touch(group.node)  # not always this node: plans move groups
         if node is None or node.epoch != message.epoch:
             return self._resubmit(taken)  # pulled by a node that has been declared dead: lost like the rest
         self._bells.note_pull(node)
         forgotten = [attempt for attempt in message.requests if self._current(attempt) is None]
         return self._abort(node, forgotten)  # given up while it was being pulled; a node knows nothing of that
 
-    def _finished(self, message: Finished) -> list[Effect]:
+    def _finished(self, message: Finished, now: float) -> list[Effect]:
         effects: list[Effect] = []
         for finished in message.requests:
             request = self._current(Attempt(finished.request_id, finished.attempt))
@@ -207,7 +204,8 @@ class QueueManagerCore:
             self.state.finished_since_beat.setdefault(request.gateway, []).append(request.request_id)
             if request.group:  # else a node thought dead has finished it after all
                 if finished.reason in ANSWERED:
-                    self._groups.learn_length(request, finished.output_tokens)
+                    is_cut = finished.reason == "length"
+                    self._groups.learn_answer(request, finished.output_tokens, now, is_cut=is_cut)
                 effects += self._leave(request)
         return effects
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 
 from services.queue_manager.groups import RequestGroups
-from services.queue_manager.state import Group, State
+from services.queue_manager.state import State
 from shared import streams
 from shared.core import Effect, Send
-from shared.messages import GroupLoad, Plan, PlanRequest
+from shared.messages import Plan, PlanRequest
 
 PLAN_INTERVAL_S = 0.05  # plans are asked for at most this often
 PLAN_TIMEOUT_S = 5.0  # an unanswered request for a plan is sent again
@@ -46,7 +46,7 @@ class Planning:
         plan.asked_at_s = plan.last_asked_s = now
         plan.asked_version = plan.version
         first = heapq.nsmallest(MAX_PLANNED_GROUPS, self._state.groups.values(), key=lambda group: group.start_by_s)
-        loads = sorted((self._load(group) for group in first), key=lambda load: load.deadline_s)
+        loads = sorted((self._groups.load(group, now) for group in first), key=lambda load: load.deadline_s)
         return [Send(streams.SCHEDULER, PlanRequest(version=plan.version, groups=loads))]
 
     def accept(self, message: Plan) -> bool:
@@ -62,14 +62,3 @@ class Planning:
     def _has_question(self) -> bool:
         plan = self._state.plan
         return bool(self._state.nodes and self._state.groups) and plan.version != plan.asked_version
-
-    def _load(self, group: Group) -> GroupLoad:
-        return GroupLoad(
-            group=group.gid,
-            model=group.model,
-            deadline_s=self._groups.start_by_s(group),
-            num_requests=len(group.members),
-            output_tokens=self._groups.expected_output_tokens(group),
-            node=group.node,
-            running=self._groups.is_running(group),
-        )

@@ -42,7 +42,7 @@ class VirtualQueues:
         A group of which a member runs stays at its node. A group that the plan does not know keeps its place behind
         the planned ones.
         """
-        started = {gid for gid, group in self._state.groups.items() if len(group.members) > group.num_waiting}
+        started = {gid for gid, group in self._state.groups.items() if group.running}
         for name, planned in queues.items():
             node = self._state.nodes.get(name)
             if node is None:
@@ -72,4 +72,4 @@ class VirtualQueues:
         group.node = node.node
 
     def _num_requests(self, node: Node) -> int:
-        return sum(len(self._state.groups[gid].members) for gid in node.queue)
+        return sum(self._state.groups[gid].num_members for gid in node.queue)
