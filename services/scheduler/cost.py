@@ -21,6 +21,7 @@ dearest of all and goes first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import frexp, inf, ldexp
 
 from services.scheduler.instance import Instance, Node, Queues
@@ -58,7 +59,7 @@ def beginning(node: Node) -> State:
 
 
 def walk(instance: Instance, number: int, queue: Iterable[int], state: State, limit: float = inf) -> State:
-    """Go on from ``state`` through these groups on node ``number``. Stops where the cost exceeds ``limit``: it only grows.
+    """Go on from ``state`` through these groups of a node; stop once the cost, which only grows, exceeds ``limit``.
 
     Cost of a group: its requests x (`LATE_WEIGHT` x penalty of the lateness of its mean member + seconds until all of
     it is done).
@@ -85,8 +86,9 @@ def walk(instance: Instance, number: int, queue: Iterable[int], state: State, li
             start_s = clock_s
         else:
             start_s = max(start_s, clock_s - node.overlap_s[model])
+        last_s = max(start_s, clock_s + node.work_s[name] - node.overlap_s[model])
+        end_s = max(end_s, last_s)
         if num_requests:
-            last_s = max(start_s, clock_s + node.work_s[name] - node.overlap_s[model])
             done_s = setup_s + last_s + node.tail_s[name]
             end_s = max(end_s, done_s)
             late_s = setup_s + (start_s + last_s) / 2 - group.due_s
@@ -123,7 +125,7 @@ def late_request_s(instance: Instance, queues: Queues) -> float:
         for name in queue:
             group = instance.groups[name]
             state = walk(instance, number, [name], state)
-            clock_s, start_s, _, model, evicted, _, _ = state  # this clock has the group's own work in it
+            clock_s, start_s, _, model, evicted, _, _ = state  # a clock with the group's own work in it
             goes_on = group.home == number and not evicted
             num_requests = group.num_waiting + (0 if goes_on else group.num_running)
             setup_s = 0.0 if goes_on else node.setup_s[name]
@@ -141,4 +143,4 @@ def num_swaps(instance: Instance, queues: Queues) -> int:
 
 
 def _num_changes(models: Sequence[str]) -> int:
-    return sum(one != other for one, other in zip(models, models[1:], strict=False))
+    return sum(one != other for one, other in pairwise(models))

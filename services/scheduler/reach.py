@@ -26,7 +26,9 @@ def places(nodes: Sequence[NodeState], load: GroupLoad, operations: Operations) 
     return _within(nodes, able or range(len(nodes)), load, operations)
 
 
-def _within(nodes: Sequence[NodeState], numbers: Sequence[int], load: GroupLoad, operations: Operations) -> tuple[int, ...]:
+def _within(
+    nodes: Sequence[NodeState], numbers: Sequence[int], load: GroupLoad, operations: Operations
+) -> tuple[int, ...]:
     """Those that need no other model than they have, where a swap is not allowed."""
     return tuple(number for number in numbers if operations.swap or nodes[number].model == load.model)
 

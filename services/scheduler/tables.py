@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
-from statistics import fmean
 
 from services.scheduler.instance import Group, Instance, Node
 from services.scheduler.reach import places
@@ -63,7 +62,11 @@ def arrival(group: str) -> tuple[int, str]:
 def _kind(node: NodeState) -> object:
     """Nodes of which this is equal share their tables; learnt costs are never quite the same."""
     costs = [
-        (rate.model, rate.kv_tokens, *(_level(part) for part in (rate.cost.step_s, rate.cost.token_s, rate.cost.context_token_s)))
+        (
+            rate.model,
+            rate.kv_tokens,
+            *(_level(part) for part in (rate.cost.step_s, rate.cost.token_s, rate.cost.context_token_s)),
+        )
         for rate in node.rates
     ]
     return node.device, node.max_num_seqs, node.step_tokens, tuple(sorted(costs))
@@ -75,33 +78,43 @@ def _level(seconds: float) -> int | None:
 
 def _tabulate(node: NodeState, loads: Sequence[GroupLoad]) -> _KindTable:
     batchings = [batching(node, load) for load in loads]
-    in_batch: dict[str, list[float]] = {}
-    for load, work in zip(loads, batchings, strict=True):
-        in_batch.setdefault(load.model, []).append(_in_batch_s(work))
+    pairs = list(zip(loads, batchings, strict=True))
     return _KindTable(
         batchings=batchings,
-        work_s=[
-            load.num_waiting * work.request_s + load.running_output_tokens * work.token_s
-            for load, work in zip(loads, batchings, strict=True)
-        ],
-        tail_s=[_longest_s(load, work, work.output_tokens, load.num_waiting) for load, work in zip(loads, batchings, strict=True)],
-        overlap_s={model: max(0.0, fmean(seconds)) for model, seconds in in_batch.items()},
+        work_s=[load.num_waiting * work.request_s + load.running_output_tokens * work.token_s for load, work in pairs],
+        tail_s=[_tail_s(load, work) if load.num_waiting else _rest_s(load, work) for load, work in pairs],
+        overlap_s={model: _overlap_s(model, pairs) for model in {load.model for load in loads}},
     )
 
 
-def _in_batch_s(work: Batching) -> float:
+def _overlap_s(model: str, pairs: Sequence[tuple[GroupLoad, Batching]]) -> float:
     """Device time that a full batch has left when one of it ends: b m a, without the place that gets free (o a).
 
-    m = E[O²] / 2 E[O], the residual life; the derivation is in `shared.estimator`.
+    m = E[O²] / 2 E[O], the residual life; the derivation is in `shared.estimator`. Mean of what waits.
     """
-    residual_tokens = work.square_tokens / (2 * work.output_tokens)
-    return work.token_s * (work.batch * residual_tokens - work.output_tokens)
+    in_batch_s, num_requests = 0.0, 0
+    for load, work in pairs:
+        if load.model == model:
+            residual_tokens = work.square_tokens / (2 * work.output_tokens)
+            in_batch_s += load.num_waiting * work.token_s * (work.batch * residual_tokens - work.output_tokens)
+            num_requests += load.num_waiting
+    return max(0.0, in_batch_s / num_requests) if num_requests else 0.0
 
 
-def _longest_s(load: GroupLoad, work: Batching, mean_tokens: float, num_requests: float) -> float:
-    """Until the last of requests that start together has ended."""
-    together = min(num_requests, work.batch)
-    return longest_tokens(mean_tokens, work.std_output_tokens, together, load.max_tokens) * work.token_at(together)
+def _tail_s(load: GroupLoad, work: Batching) -> float:
+    """Until the last of the waiting members that start last has ended."""
+    num_last = min(load.num_waiting, work.batch)
+    return longest_tokens(work.output_tokens, work.std_output_tokens, num_last, load.max_tokens) * work.token_at(
+        num_last
+    )
+
+
+def _rest_s(load: GroupLoad, work: Batching) -> float:
+    """Until the last of the running members has ended."""
+    num_running = max(1, load.num_running)
+    left_tokens = load.running_output_tokens / num_running
+    longest = longest_tokens(left_tokens, work.std_output_tokens, num_running, load.max_tokens)
+    return longest * work.token_at(num_running)
 
 
 def _make_node(node: NodeState, loads: Sequence[GroupLoad], homes: Sequence[int], table: _KindTable) -> Node:
@@ -119,15 +132,7 @@ def _make_node(node: NodeState, loads: Sequence[GroupLoad], homes: Sequence[int]
         tail_s=table.tail_s,
         setup_s=[_setup_s(node, load) for load in loads],
         evict_s={group: evict_s(node, loads[group]) for group in homes},
-        rest_s={
-            group: _longest_s(
-                loads[group],
-                table.batchings[group],
-                loads[group].running_output_tokens / loads[group].num_running,
-                loads[group].num_running,
-            )
-            for group in homes
-        },
+        rest_s={group: _rest_s(loads[group], table.batchings[group]) for group in homes},
         load_s={model: swap_s(node, "", model) for model in overlap_s},
         overlap_s=overlap_s,
     )
