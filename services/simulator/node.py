@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from gpu_node.agent.actions import Action, Beat, Entry, NewEpoch, Publish, Pull, Resume, Store, Taken, Tell
+from gpu_node.agent.actions import Action, Beat, Drain, Entry, NewEpoch, Publish, Pull, Resume, Store, Taken, Tell
 from gpu_node.agent.core import AgentCore, Event
 from gpu_node.agent.models import DEVICE, DISK
 from gpu_node.engine.protocol import (
@@ -31,6 +31,7 @@ from shared.config import EngineOptions, ModelSpec
 from shared.messages import Chunk, Finished, Message, NodeGone
 
 HEARTBEAT_S = 1.0
+DRAIN_S = 5.0
 
 
 class SimulatedNode:
@@ -56,6 +57,7 @@ class SimulatedNode:
         self._load_s = load_s
         self._options = options
         self._num_epochs = 0
+        self._is_alive = False
         self._commands: deque[Command] = deque()
         self._is_busy = False
         self._step_end_s: float | None = None
@@ -64,6 +66,7 @@ class SimulatedNode:
     def start(self) -> None:
         """Begin an epoch."""
         self._num_epochs += 1
+        self._is_alive = True
         self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", "predicted", self._options)
         self.engine = self._make_engine()
         self._commands, self._is_busy, self._step_end_s = deque(), False, None
@@ -76,10 +79,16 @@ class SimulatedNode:
         if chunks:
             self._feed(Step(chunks, self.engine.stats()))
         self._bus.unsubscribe(streams.node_inbox(self.node))
+        self._is_alive = False
         self._num_epochs += 1  # whatever is still scheduled belongs to the past
 
     def leave(self) -> None:
-        """Shut down politely."""
+        """Shut down politely: hand over what runs, as far as there is time."""
+        if self._is_alive:
+            self._later(DRAIN_S, self._say_goodbye)
+            self._feed(Drain())
+
+    def _say_goodbye(self) -> None:
         gone = NodeGone(node=self.node, epoch=self.core.epoch)
         self.die()
         for stream in (streams.SCHEDULER, streams.KV):
@@ -105,8 +114,11 @@ class SimulatedNode:
             self._feed(Step([], stats))
 
     def _feed(self, event: Event) -> None:
+        epoch = self._num_epochs
         for action in self.core.handle(event):
             self._do(action)
+        if self.core.is_drained and epoch == self._num_epochs:
+            self._say_goodbye()
 
     def _do(self, action: Action) -> None:
         match action:

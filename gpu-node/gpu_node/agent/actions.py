@@ -29,6 +29,11 @@ class Taken:
     entries: list[Entry]
 
 
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """The node is to stop: nothing is pulled any more, and what is here is handed over."""
+
+
 # --- actions --------------------------------------------------------------------------------------------------------
 
 

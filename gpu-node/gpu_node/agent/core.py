@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gpu_node.agent.actions import Ack, Action, Beat, Entry, NewEpoch, Publish, Pull, Resume, Taken, Tell
+from gpu_node.agent.actions import Ack, Action, Beat, Drain, Entry, NewEpoch, Publish, Pull, Resume, Taken, Tell
 from gpu_node.agent.evictions import Evictions
 from gpu_node.agent.ledger import Ledger, Running
 from gpu_node.agent.models import NodeModels
@@ -27,6 +27,7 @@ Event = (
     | Load
     | Fence
     | Taken
+    | Drain
     | ModelLoaded
     | ModelFailed
     | Step
@@ -56,6 +57,7 @@ class AgentCore:
         self._empty: set[str] = set()
         """Groups that had nothing left at the last pull; a new `VirtualQueue` rings again."""
         self._is_pulling = False
+        self._is_draining = False
         self._num_sent = 0
 
     @property
@@ -67,6 +69,11 @@ class AgentCore:
     def running(self) -> dict[str, Running]:
         """What the engine has, by request."""
         return self._ledger.running
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the node may stop: all that it had has been handed over."""
+        return self._is_draining and not self._ledger.attempts() and not self._evictions.is_under_way
 
     def handle(self, event: Event) -> list[Action]:
         """React to one event; the last word is always what to do next: pull, make way, swap, or wait."""
@@ -83,6 +90,9 @@ class AgentCore:
                 actions = self._evictions.hand_over(event.requests) if self._is_mine(event) else []
             case Taken():
                 actions = self._taken(event)
+            case Drain():
+                self._is_draining = True
+                actions = self._evictions.hand_over(self._ledger.attempts())
             case ModelLoaded():
                 actions = self._model_loaded(event)
             case ModelFailed():
@@ -123,7 +133,7 @@ class AgentCore:
 
     def _next(self) -> list[Action]:
         """Serve the head of the virtual queue: pull for it, or make the room or change the model that it needs."""
-        if self.models.loading or self._is_pulling:
+        if self.models.loading or self._is_pulling or self._is_draining:
             return []
         head = next((ref for ref in self._queue if ref.group not in self._empty), None)
         if head is None:

@@ -9,7 +9,7 @@ from opentelemetry import trace
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from gpu_node.agent.actions import Action, Beat, NewEpoch, Publish, Pull, Resume, Store, Tell
+from gpu_node.agent.actions import Action, Beat, Drain, NewEpoch, Publish, Pull, Resume, Store, Tell
 from gpu_node.agent.core import AgentCore, Event
 from gpu_node.agent.engine_process import EngineProcess
 from gpu_node.agent.metrics import observe, observe_published
@@ -23,6 +23,7 @@ from shared.payload import Payload
 from shared.tasks import cancel_all
 
 HEARTBEAT_S = 1.0
+DRAIN_S = 5.0  # to hand over what runs when the process is asked to stop; what is left then is computed again elsewhere
 MAX_EVENTS = 256  # events that wait for the core; beyond it the readers wait, and the engine with them
 BACKOFF_S = 0.1
 MAX_BACKOFF_S = 2.0
@@ -44,14 +45,21 @@ class Epoch:
         self._bus = NodeBus(redis, core.node, core.epoch)
         self._spans = RunSpans(core.node, trace.get_tracer("treadle.node"))
         self._events: asyncio.Queue[Event] = asyncio.Queue(MAX_EVENTS)
+        self._drained = asyncio.Event()
 
     async def run(self, stopping: asyncio.Task[bool]) -> None:
-        """Serve until ``stopping`` is done; `EpochOverError` or `EngineDiedError` when the epoch ended itself."""
+        """Serve until ``stopping`` is done, then hand over what runs.
+
+        Raises `EpochOverError` or `EngineDiedError` when the epoch ended itself.
+        """
         reader = await self._open_inbox()
         loops = [self._read_engine(), self._read_inbox(reader), self._beat(), self._serve()]
         tasks = [asyncio.create_task(loop) for loop in loops]
         try:
             done, _ = await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            if done == {stopping}:
+                tasks.append(asyncio.create_task(self._drain()))
+                done, _ = await asyncio.wait(tasks, timeout=DRAIN_S, return_when=asyncio.FIRST_COMPLETED)
             for task in done - {stopping}:
                 task.result()
         finally:
@@ -70,6 +78,10 @@ class Epoch:
                 await asyncio.sleep(MAX_BACKOFF_S)
             else:
                 return reader
+
+    async def _drain(self) -> None:
+        await self._events.put(Drain())
+        await self._drained.wait()
 
     async def _say_goodbye(self) -> None:
         try:
@@ -114,6 +126,8 @@ class Epoch:
             observe(self.core, event)
             for action in actions:
                 await self._do(action)
+            if self.core.is_drained:
+                self._drained.set()
 
     async def _do(self, action: Action) -> None:
         match action:

@@ -53,6 +53,7 @@ class Ledger:
         """KV in host memory, until they are pulled again; bounded by what the engine has room for."""
         self.moving: dict[str, Evicted] = {}
         """The engine has been asked for their images."""
+        self._places: list[dict[str, Running] | dict[str, Evicted]] = [self.running, self.parked, self.moving]
 
     def run(self, group: str, entry: Entry, payload: Payload) -> None:
         """The engine gets an attempt. What was here of the request, this attempt or an older one, ends with that."""
@@ -66,6 +67,10 @@ class Ledger:
             num_tokens = parked.num_tokens
         ack = Ack(group, entry.entry_id)
         self.running[request_id] = Running(enqueued.attempt, enqueued.gateway, ack, num_tokens)
+
+    def attempts(self) -> list[Attempt]:
+        """All that is here."""
+        return [Attempt(request_id, held.attempt) for place in self._places for request_id, held in place.items()]
 
     def find(self, request_id: str, attempt: int) -> Running | None:
         """The attempt, if the engine has just this one."""
@@ -84,8 +89,7 @@ class Ledger:
 
     def forget(self, attempt: Attempt) -> tuple[bool, Ack | None]:
         """Whether the attempt was here, in whatever place; and its group entry, if that is still to be acknowledged."""
-        places: list[dict[str, Running] | dict[str, Evicted]] = [self.running, self.parked, self.moving]
-        for place in places:
+        for place in self._places:
             held = place.get(attempt.request_id)
             if held is not None and held.attempt == attempt.attempt:
                 del place[attempt.request_id]

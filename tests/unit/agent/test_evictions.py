@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.agent.actions import Ack, Action, Publish, Pull, Resume, Store, Tell
+from gpu_node.agent.actions import Ack, Action, Drain, Publish, Pull, Resume, Store, Tell
 from gpu_node.agent.core import AgentCore
 from gpu_node.engine import protocol
 from gpu_node.engine.protocol import AbortRequests, HandOver, Image, LoadModel, Run
@@ -289,3 +289,29 @@ def test_a_request_that_was_handed_over_is_run_with_its_image() -> None:
         Resume(payload_of("r0")),
         Tell(Run(payload_of("r1"))),
     ]
+
+
+# --- the end of the node --------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_stops_hands_over_what_runs_and_what_is_parked() -> None:
+    agent = make_yielding_agent("u0")
+    agent.handle(evicted({"r3": 4}))
+    assert agent.handle(Drain()) == [
+        Tell(protocol.Evict(["r0", "r1", "r2", "r4", "u0"])),
+        Tell(HandOver(["r3"])),
+    ]
+    agent.handle(Image("r3", b"kv"))
+    agent.handle(evicted({"r0": 4, "r1": 4, "r2": 0, "r4": 4, "u0": 0}))
+    assert not agent.is_drained
+    for name in ("r0", "r1", "r4"):
+        agent.handle(Image(name, b"kv"))
+    assert agent.is_drained
+
+
+def test_a_node_that_stops_takes_nothing_more() -> None:
+    agent = make_agent("a", num_admittable=1)
+    assert agent.handle(Drain()) == []
+    assert agent.is_drained
+    assert agent.handle(queue(("g0", "a", 1))) == []
+    assert agent.handle(queue(("g0", "b", 1))) == []
