@@ -15,17 +15,19 @@ import pytest
 
 from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
+from services.queue_manager.grouping import PRIOR_BATCH
 from services.scheduler.core import SchedulerCore
+from shared.config import ClusterConfig, QueueOptions
 from shared.core import Core
 from tests.scenarios.transcript import replay
 
 HERE = Path(__file__).parent
-GROUP_REQUESTS = 3  # a group of the queue manager takes so many
+CONFIG = ClusterConfig(queue=QueueOptions(delta=3 / PRIOR_BATCH))  # a group takes three requests
 MODELS = ["a", "b"]  # what the scheduler hands out
 
 
 def make_queue_manager() -> QueueManagerCore:
-    return QueueManagerCore(GROUP_REQUESTS)
+    return QueueManagerCore(CONFIG)
 
 
 def make_scheduler() -> SchedulerCore:
