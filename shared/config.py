@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
-from shared.config_problems import describe, describe_syntax, doubles, shared_cpus
+from shared.config_problems import describe, describe_syntax, doubles, shared_cpus, unknown_sizes
 from shared.errors import OperatorError
 from shared.slo import Slo
 
@@ -52,6 +52,8 @@ class ModelSpec(Section):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """Of the file; of a directory, what ``cd DIRECTORY && LC_ALL=C sha256sum * | sha256sum`` prints."""
     max_model_len: Annotated[int, Field(ge=16, le=1_048_576)] = 2048
+    predict_as: str | None = None
+    """Name of the model in `shared.hardware` that it is as large as where it is only predicted; else it is itself."""
     weights: WeightType = "bfloat16"
     """How matrices are kept. ``int8``: one scale an output; half the memory, and about twice the tokens a second where
     one request runs alone, for a little accuracy. The reference executor keeps float32, of the same int8 values."""
@@ -79,7 +81,8 @@ class NodeSpec(Section):
     """One node: an agent and an engine that own one device."""
 
     name: Name
-    device: Literal["cpu"] = "cpu"
+    device: Literal["cpu", "a10", "a100", "h100"] = "cpu"
+    """Its kind. Only what is predicted (``executor``) can be another than a CPU so far."""
     num_threads: Annotated[int, Field(ge=1, le=256)] = 1
     """Threads that compute; more than the machine has free cores for make every step wait for the last of them."""
     cpus: list[Annotated[int, Field(ge=0, le=MAX_CPU)]] = []
@@ -88,10 +91,22 @@ class NodeSpec(Section):
     ``executor: reference`` stays on them as a whole. Of use where several nodes share a machine: the system moves
     threads between CPUs, and two that meet on one make a step take twice as long.
     """
-    executor: Literal["cpu", "reference"] = "cpu"
-    """``cpu``: our kernels, bfloat16. ``reference``: plain torch, float32, slow; the truth to compare with."""
+    executor: Literal["cpu", "reference", "predicted"] = "cpu"
+    """``cpu``: our kernels, bfloat16. ``reference``: plain torch, float32, slow; the truth to compare with.
+
+    ``predicted``: no device at all. Steps and loads take the time that ``device`` would take by its published numbers,
+    KV memory is what it has beside the weights, and tokens are made up; to try the cluster at a size that is not there.
+    """
     tensor_parallel: Annotated[int, Field(ge=1, le=64)] = 1
     """Processes that share each model's heads, with ``num_threads`` and ``kv_cache_bytes`` each."""
+
+    @model_validator(mode="after")
+    def _has_its_device(self) -> NodeSpec:
+        if self.executor != "predicted" and self.device != "cpu":
+            raise ValueError(f"device: {self.device} can only be predicted so far; set executor: predicted")
+        if self.executor == "predicted" and self.cpus:
+            raise ValueError("executor: predicted computes nothing, so it has no threads for cpus; leave cpus empty")
+        return self
 
     @model_validator(mode="after")
     def _can_be_parallel(self) -> NodeSpec:
@@ -245,9 +260,13 @@ class ClusterConfig(Section):
                 for number, node in enumerate(self.nodes)
                 if node.name in SERVICES
             ),
+            *unknown_sizes([model.predict_as for model in self.models]),
             *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
             *doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),
         ]
+        if self.engine.max_models > 1 and any(node.executor == "predicted" for node in self.nodes):
+            # what is left beside the weights differs from model to model, so there are no common pages to lend
+            problems.append("engine.max_models: nodes with executor: predicted hold one model at a time; set it to 1")
         known = ", ".join(self.slo_classes)
         if self.gateway.default_slo not in self.slo_classes:
             problems.append(f"gateway.default_slo: {self.gateway.default_slo!r} is no SLO class (there are: {known})")

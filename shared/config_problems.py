@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 import yaml
 from pydantic import ValidationError
 
+from shared.hardware import MODELS
+
 
 def doubles(section: str, names: Sequence[str], *, secret: bool = False) -> list[str]:
     """Names that are there more than once; a secret one is not shown."""
@@ -28,6 +30,15 @@ def shared_cpus(nodes: Iterable[tuple[str, Sequence[int]]]) -> list[str]:
         problems += [f"nodes.{number}.cpus: {problem} already" for problem in taken]
         owners |= {cpu: name for cpu in cpus if cpu not in owners}
     return problems
+
+
+def unknown_sizes(predict_as: Sequence[str | None]) -> list[str]:
+    """Sizes of models that are in no catalogue."""
+    return [
+        f"models.{number}.predict_as: {name!r} is in no catalogue; there are: {', '.join(MODELS)}"
+        for number, name in enumerate(predict_as)
+        if name is not None and name not in MODELS
+    ]
 
 
 def describe_syntax(error: yaml.YAMLError) -> str:
