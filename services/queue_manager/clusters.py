@@ -48,12 +48,21 @@ class Clusters:
     def nearest(self, line: str, prompt_tokens: float, output_tokens: float, now: float) -> int:
         """Number of the cluster whose centre is nearest; the request is remembered for the next learning."""
         clusters = self._lines.setdefault(line, LengthClusters())
-        point = (math.log2(max(1.0, prompt_tokens)), math.log2(max(1.0, output_tokens)))
+        point = _point(prompt_tokens, output_tokens)
         _remember(clusters, (round(CELLS_PER_OCTAVE * point[0]), round(CELLS_PER_OCTAVE * point[1])))
         if clusters.num_new >= RECLUSTER_REQUESTS or now - clusters.learnt_s >= RECLUSTER_S:
             clusters.centres = cluster(clusters.window)
             clusters.num_new, clusters.learnt_s = 0, now
         return _nearest(point, clusters.centres)
+
+    def peek(self, line: str, prompt_tokens: float, output_tokens: float) -> int:
+        """The same for a request that may come; nothing is remembered."""
+        clusters = self._lines.get(line)
+        return _nearest(_point(prompt_tokens, output_tokens), clusters.centres) if clusters is not None else 0
+
+
+def _point(prompt_tokens: float, output_tokens: float) -> Point:
+    return (math.log2(max(1.0, prompt_tokens)), math.log2(max(1.0, output_tokens)))
 
 
 def _remember(clusters: LengthClusters, cell: tuple[int, int]) -> None:

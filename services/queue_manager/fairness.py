@@ -37,13 +37,18 @@ class Fairness:
         self._lines = lines
         self._tenants = tenants
 
+    def next_tag(self, name: str, tenant: str) -> float:
+        """The start tag that a group of this tenant would get now."""
+        line = self._lines.get(name)
+        return max(line.virtual_tokens, line.finish_tags.get(tenant, 0.0)) if line is not None else 0.0
+
     def open(self, name: str, tenant: str) -> float:
         """A group of this tenant was opened; answers its start tag."""
         line = self._lines.setdefault(name, Line())
         line.num_groups += 1
         for _ in range(LOOKS):
             self._look_at_one(line)
-        tag = max(line.virtual_tokens, line.finish_tags.get(tenant, 0.0))
+        tag = self.next_tag(name, tenant)
         line.finish_tags[tenant] = tag
         return tag
 

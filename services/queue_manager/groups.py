@@ -63,6 +63,21 @@ class RequestGroups:
         self._enter(group, request)
         return group
 
+    def of_newcomer(self, message: Submit, now: float) -> Group:
+        """The group that a first attempt would join, or one like that which it would open; nothing is changed."""
+        kind, tenant = message.slo.kind, message.tenant if self._rule.is_fine else ""
+        line = f"{message.model} {kind}"
+        key = line
+        if self._rule.is_fine:
+            output_tokens = self.expected_output(message).mean
+            key = f"{line} {tenant} {self._clusters.peek(line, message.prompt_tokens, output_tokens)}"
+        group = self._state.groups.get(self._state.open_groups.get(key, ""))
+        if group is not None and not self._is_full(group):
+            return group
+        due_s = message.slo.start_by_s(now)
+        rank = self._fairness.next_tag(line, tenant)
+        return Group(gid="", model=message.model, slo_kind=kind, tenant=tenant, rank=rank, start_by_s=due_s)
+
     def put_back(self, request: Request, origin: Group, *, kv_tokens: int, output_tokens: int, kv_at: str) -> Group:
         """Put a request that was evicted, and has left ``origin``, into a resume group.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.queue_manager.state import State
 from services.queue_manager.totals import Totals
-from services.queue_manager.virtual_queues import VirtualQueues
+from services.queue_manager.window import window, yielding
 
 
 def check(state: State) -> None:
@@ -33,6 +33,8 @@ def check(state: State) -> None:
     for node in state.nodes.values():
         assert len(node.queue) == len(set(node.queue)), f"{node.node} has a group twice"
         assert all(gid in state.groups for gid in node.queue), f"{node.node} has a group that is gone"
-        window = [(ref.group, ref.num_waiting) for ref in VirtualQueues(state).window(node)]
-        assert node.told == window, f"{node.node} believes {node.told}, it is {window}: the next bell may not ring"
+        head = [(ref.group, ref.num_waiting) for ref in window(state, node)]
+        assert node.told == head, f"{node.node} believes {node.told}, it is {head}: the next bell may not ring"
+        assert node.told_yielding == yielding(state, node, window(state, node)), f"{node.node}: who gives way"
+        assert set(node.yielding) <= set(node.queue), f"{node.node}: a group gives way that does not stand here"
     assert all(gid in state.groups for gid in state.open_groups.values()), "an open group is gone"

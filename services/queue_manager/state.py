@@ -12,7 +12,7 @@ from services.queue_manager.grouping import BatchRoom
 from services.queue_manager.lengths import LengthSketch
 from services.queue_manager.totals import Totals
 from shared.liveness import Liveness
-from shared.messages import Submit
+from shared.messages import NodeState, Submit
 from shared.slo import Slo
 
 GATEWAY_TIMEOUT_S = 10.0  # a gateway that is silent for this long has lost its clients
@@ -97,6 +97,8 @@ class Group(msgspec.Struct):
     """KV that those will need on average while they run, all together."""
     node: str = ""
     """The node in whose virtual queue it stands; ``""`` while it has no place."""
+    drain_s: float = 0.0
+    """Its part of `Node.drain_s`."""
 
     @property
     def num_waiting(self) -> int:
@@ -124,37 +126,83 @@ class Node(msgspec.Struct):
 
     node: str
     epoch: str
-    model: str
+    known: NodeState
+    """What it can do, as the scheduler told last."""
     queue: list[str] = []
     """Groups, head first."""
+    drain_s: float = 0.0
+    """Predicted time until all that stands in the queue is done; kept up group by group."""
+    yielding: list[str] = []
+    """Groups that ran when a plan put them behind a waiting one: they give way to it."""
     told: list[tuple[str, int]] = []
     """Head of the queue as the node was last told: (group, number waiting)."""
+    told_yielding: list[str] = []
+
+    @property
+    def model(self) -> str:
+        """The model that it holds, or ``""``."""
+        return self.known.model
+
+
+class HandOver(msgspec.Struct, frozen=True):
+    """A group's KV is to leave its node, which was asked for it."""
+
+    target: str
+    """Node at which a plan wants the group afterwards."""
+    asked_at_s: float
 
 
 class PlanState(msgspec.Struct):
-    """Where the conversation with the scheduler stands."""
+    """Where the conversation with the scheduler stands, and what would be a reason to go on with it."""
 
     version: int = 0
-    """Counts changes that matter to a plan."""
+    """Counts changes that call for a plan at once."""
     asked_version: int = 0
     """Version of the state that the last request described."""
     asked_at_s: float | None = None
     """When the unanswered request was sent; None when none is open."""
+    asked_running: list[str] = []
+    """Groups that ran when it was sent."""
     last_asked_s: float = 0.0
     applied_version: int = -1
     """Version of the newest plan that was applied."""
+    stale_at_s: float | None = None
+    """When the last plan is too old; None while nobody waits."""
+    has_chance: bool = False
+    """Another order may be better, though no promise is in danger."""
+    touched: dict[str, None] = {}
+    """Nodes whose queues are to be looked at: somebody may start too late there by now."""
+    checked_at_s: float = 0.0
+    late: dict[str, None] = {}
+    """Groups that are predicted to start too late, as far as that was found since the last plan."""
+
+
+class StatusState(msgspec.Struct):
+    """When the gateways are told next how the queue stands."""
+
+    due_s: float | None = None
+    """None while nobody waits."""
+    has_told: bool = False
+    """They believe that somebody waits."""
 
 
 class State(msgspec.Struct):
     """Everything."""
 
+    now_s: float = 0.0
+    """Time of the last message."""
     requests: dict[str, Request] = {}
     groups: dict[str, Group] = {}
     nodes: dict[str, Node] = {}
     gateways: Liveness = msgspec.field(default_factory=lambda: Liveness(GATEWAY_TIMEOUT_S))
     finished_since_beat: dict[str, list[str]] = {}
     """By gateway, requests that a node finished after its last sign of life: should it be dead, their payloads stay."""
+    watching: dict[str, None] = {}
+    """Requests that nobody has pulled yet and whose clients would like to hear of their place."""
+    hand_overs: dict[str, HandOver] = {}
+    """By group: it holds KV at its node and is to go on at another. Nobody pulls from it meanwhile."""
     plan: PlanState = msgspec.field(default_factory=PlanState)
+    status: StatusState = msgspec.field(default_factory=StatusState)
     open_groups: dict[str, str] = {}
     """The newest group of each key, which newcomers join while it has room."""
     next_group: int = 0

@@ -52,7 +52,7 @@ def queue_cost(node: NodeState, queue: list[GroupLoad], now_s: float) -> QueueCo
         late_s += late * load.num_requests
         penalty_s += late_penalty_s(late) * load.num_requests
         wait_s += clock_s * load.num_requests
-        clock_s += drain_s(load.output_tokens, node.tokens_per_s)
+        clock_s += drain_s(node, load)
     return QueueCost(late_s, wait_s, num_swaps, penalty_s)
 
 
