@@ -16,12 +16,13 @@ import pytest
 from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
+from shared.config import ClusterConfig, ModelSpec
 from shared.core import Core
 from tests.scenarios.transcript import replay
 
 HERE = Path(__file__).parent
 GROUP_REQUESTS = 3  # a group of the queue manager takes so many
-MODELS = ["a", "b"]  # what the scheduler hands out
+MODELS = [ModelSpec(name=name, source=f"{name}.gguf") for name in "ab"]  # what the scheduler hands out
 
 
 def make_queue_manager() -> QueueManagerCore:
@@ -29,7 +30,7 @@ def make_queue_manager() -> QueueManagerCore:
 
 
 def make_scheduler() -> SchedulerCore:
-    return SchedulerCore(MODELS)
+    return SchedulerCore(ClusterConfig(models=MODELS))
 
 
 def check_queue_manager(core: Core) -> None:
