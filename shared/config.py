@@ -160,9 +160,7 @@ class QueueOptions(Section):
     policy: Literal["qlm", "edf", "fcfs", "shepherd"] = "qlm"
     """``qlm``: groups placed by predicted waiting time. The others are what it is compared with."""
     delta: Annotated[float, Field(gt=0, le=64)] = 1.0
-    """A request group holds at most this many average batches (QLM's δ)."""
-    group_requests: Annotated[int, Field(ge=1, le=4096)] = 32
-    """A request group is closed to newcomers when it has had this many."""
+    """A request group is closed to newcomers when it has had this many average batches of requests (QLM's δ)."""
     operations: OperationOptions = OperationOptions()
 
 

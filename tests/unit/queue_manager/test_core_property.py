@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
+from services.queue_manager.grouping import PRIOR_BATCH
+from shared.config import ClusterConfig, QueueOptions
 from shared.core import Drop, Send
 from shared.messages import (
     AnyMessage,
@@ -28,7 +30,7 @@ from shared.messages import (
 )
 from shared.slo import Slo
 
-GROUP_REQUESTS = 2
+CONFIG = ClusterConfig(queue=QueueOptions(delta=2 / PRIOR_BATCH))  # groups of two
 
 requests = st.sampled_from([f"r{number}" for number in range(6)])
 gateways = st.sampled_from(["gw0", "gw1"])
@@ -71,7 +73,7 @@ inboxes = st.lists(st.tuples(st.sampled_from([0.0, 0.02, 1.0, 6.0]), messages), 
 @settings(max_examples=300, deadline=None)
 @given(inboxes)
 def test_the_books_agree_and_a_restored_core_answers_the_same(inbox: list[tuple[float, AnyMessage]]) -> None:
-    core, restored = QueueManagerCore(GROUP_REQUESTS), QueueManagerCore(GROUP_REQUESTS)
+    core, restored = QueueManagerCore(CONFIG), QueueManagerCore(CONFIG)
     now = 1.0
     for wait_s, message in inbox:
         now += wait_s
@@ -87,7 +89,7 @@ def test_the_books_agree_and_a_restored_core_answers_the_same(inbox: list[tuple[
 @settings(max_examples=200, deadline=None)
 @given(inboxes)
 def test_a_group_stream_that_was_dropped_is_not_written_again(inbox: list[tuple[float, AnyMessage]]) -> None:
-    core = QueueManagerCore(GROUP_REQUESTS)
+    core = QueueManagerCore(CONFIG)
     now = 1.0
     open_streams: set[str] = set()
     dropped: set[str] = set()
@@ -107,7 +109,7 @@ def test_a_group_stream_that_was_dropped_is_not_written_again(inbox: list[tuple[
 @given(inboxes)
 def test_every_attempt_is_enqueued_once(inbox: list[tuple[float, AnyMessage]]) -> None:
     """Unless the request ended in between and its name was used again."""
-    core = QueueManagerCore(GROUP_REQUESTS)
+    core = QueueManagerCore(CONFIG)
     now = 1.0
     enqueued: set[tuple[str, int]] = set()
     for wait_s, message in inbox:
@@ -123,7 +125,7 @@ def test_every_attempt_is_enqueued_once(inbox: list[tuple[float, AnyMessage]]) -
 @settings(max_examples=100, deadline=None)
 @given(inboxes)
 def test_when_everybody_has_left_nothing_remains(inbox: list[tuple[float, AnyMessage]]) -> None:
-    core = QueueManagerCore(GROUP_REQUESTS)
+    core = QueueManagerCore(CONFIG)
     now = 1.0
     for wait_s, message in inbox:
         now += wait_s

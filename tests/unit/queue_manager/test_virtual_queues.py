@@ -14,16 +14,17 @@ def make_state(**models: str) -> State:
 
 
 def make_group(state: State, gid: str, *, waiting: int = 1, running: int = 0, model: str = "a") -> Group:
-    group = Group(gid=gid, model=model, slo_kind="interactive", num_waiting=waiting)
+    group = Group(gid=gid, model=model, slo_kind="interactive")
     for number in range(waiting + running):
         name = f"{gid}.{number}"
-        group.members[name] = None
+        (group.waiting if number < waiting else group.running)[name] = None
         state.requests[name] = Request(
             request_id=name,
             gateway="gw",
             model=model,
             slo=Slo("interactive"),
             tenant="default",
+            prompt_tokens=8,
             max_tokens=10,
             arrival_s=0.0,
             attempt=0,
