@@ -11,7 +11,7 @@ from services.simulator.gateway import SimulatedGateway
 from services.simulator.memory_bus import MemoryBus
 from services.simulator.node import SimulatedNode
 from services.simulator.node_engine import SteppedEngine
-from services.simulator.service import SimulatedService
+from services.simulator.service import SimulatedService, Solver
 from shared import streams
 from shared.config import ClusterConfig
 from shared.step_cost import StepCost
@@ -26,7 +26,7 @@ DEFAULT_LOAD_S = {"disk": 2.0, "host": 0.2, "device": 0.0}
 class SimulatedCluster:
     """Made from the same configuration as a live one."""
 
-    def __init__(self, config: ClusterConfig, *, cost: StepCost = DEFAULT_COST) -> None:
+    def __init__(self, config: ClusterConfig, *, cost: StepCost = DEFAULT_COST, solve: Solver = solve) -> None:
         self.bus = MemoryBus()
         names = [model.name for model in config.models]
         self.queue_manager = SimulatedService(self.bus, streams.QUEUE, lambda: QueueManagerCore(config))
