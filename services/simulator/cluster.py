@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from gpu_node.executors.predicted import AnswerTokens
 from services.kv_manager.core import KvManagerCore
@@ -77,7 +78,13 @@ class SimulatedCluster:
         models = {model.name: model for model in config.models}
         self.nodes = {
             name: SimulatedNode(
-                self.bus, name, models, device, lambda device=device: make_engine(device, options, answer_tokens), options
+                self.bus,
+                name,
+                models,
+                partial(make_engine, device, options, answer_tokens),
+                device.load_s,
+                options,
+                device.kind,
             )
             for name, device in devices.items()
         }
