@@ -48,6 +48,7 @@ class SimulatedNode:
         make_engine: Callable[[], NodeEngine],
         load_s: Callable[[str, str], float],
         options: EngineOptions,
+        device: str = "predicted",
     ) -> None:
         self.node = node
         self.num_swaps = 0
@@ -56,6 +57,7 @@ class SimulatedNode:
         self._make_engine = make_engine
         self._load_s = load_s
         self._options = options
+        self._device = device
         self._num_epochs = 0
         self._is_alive = False
         self._commands: deque[Command] = deque()
@@ -67,7 +69,7 @@ class SimulatedNode:
         """Begin an epoch."""
         self._num_epochs += 1
         self._is_alive = True
-        self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", "predicted", self._options)
+        self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", self._device, self._options)
         self.engine = self._make_engine()
         self._commands, self._is_busy, self._step_end_s = deque(), False, None
         self._bus.subscribe(streams.node_inbox(self.node), self.receive)
@@ -75,6 +77,9 @@ class SimulatedNode:
 
     def die(self) -> None:
         """Fall silent: what ran is lost, and nobody is told."""
+        chunks = self.engine.flush(self._bus.now)
+        if chunks:
+            self._feed(Step(chunks, self.engine.stats()))
         self._bus.unsubscribe(streams.node_inbox(self.node))
         self._is_alive = False
         self._num_epochs += 1  # whatever is still scheduled belongs to the past
@@ -101,7 +106,14 @@ class SimulatedNode:
 
     def receive(self, message: Message, _: float) -> None:
         """Take a message from the inbox."""
+        self._catch_up()
         self._feed(cast("Event", message))
+
+    def _catch_up(self) -> None:
+        """Tell the agent how it stands, as a live engine does after each step, before it decides anything."""
+        stats = self.engine.catch_up(self._bus.now) if self._step_end_s is not None else None
+        if stats is not None:
+            self._feed(Step([], stats))
 
     def _feed(self, event: Event) -> None:
         epoch = self._num_epochs
@@ -143,6 +155,7 @@ class SimulatedNode:
 
     def _beat(self, epoch: int) -> None:
         if epoch == self._num_epochs:
+            self._catch_up()
             self._do(Beat(self.core.heartbeat()))
             self._later(HEARTBEAT_S, lambda: self._beat(epoch))
 
