@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from gpu_node.executors.predicted import AnswerTokens
 from services.kv_manager.core import KvManagerCore
@@ -16,7 +17,7 @@ from services.simulator.gateway import SimulatedGateway
 from services.simulator.memory_bus import MemoryBus
 from services.simulator.node import SimulatedNode
 from services.simulator.node_engine import NodeEngine, SteppedEngine
-from services.simulator.service import SimulatedService
+from services.simulator.service import SimulatedService, Solver
 from shared import streams
 from shared.config import ClusterConfig, EngineOptions
 from shared.step_cost import StepCost
@@ -62,6 +63,7 @@ class SimulatedCluster:
         *,
         answer_tokens: AnswerTokens | None = None,
         make_engine: MakeEngine = stepped,
+        solve: Solver = solve,
         solve_s: float = DEFAULT_SOLVE_S,
     ) -> None:
         self.bus = MemoryBus()
@@ -77,7 +79,13 @@ class SimulatedCluster:
         models = {model.name: model for model in config.models}
         self.nodes = {
             name: SimulatedNode(
-                self.bus, name, models, device, lambda device=device: make_engine(device, options, answer_tokens), options
+                self.bus,
+                name,
+                models,
+                partial(make_engine, device, options, answer_tokens),
+                device.load_s,
+                options,
+                device.kind,
             )
             for name, device in devices.items()
         }

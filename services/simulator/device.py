@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gpu_node.engine.model import LoadedModel
 from gpu_node.executors.executor import ModelTooLargeError
+from gpu_node.executors.host_tier import DEVICE, HOST
 from gpu_node.executors.sizing import cut
 from shared.config import EngineOptions, ModelSpec
 from shared.step_cost import StepCost
@@ -50,3 +51,15 @@ class Device:
     """By name; what is not here cannot run on it."""
     kv_bytes_per_s: float
     """Between device and host memory, one way."""
+
+    def model(self, name: str) -> ModelOnDevice:
+        """How a model runs on it; `ModelTooLargeError` where it cannot."""
+        if name not in self.models:
+            raise ModelTooLargeError(f"model {name!r} does not fit into the memory of {self.kind!r}")
+        return self.models[name]
+
+    def load_s(self, name: str, source: str) -> float:
+        """How long it takes to load a model, or to find out that it cannot be."""
+        if name not in self.models or source == DEVICE:
+            return 0.0
+        return self.models[name].host_load_s if source == HOST else self.models[name].disk_load_s

@@ -19,6 +19,7 @@ class DeviceExecutor:
     device = "predicted"
 
     def __init__(self, device: Device, options: EngineOptions, answer_tokens: AnswerTokens | None) -> None:
+        self._device = device
         self._left: HostTier[None] = HostTier(options.host_models, lambda _: None)
         self._loaded: dict[str, ModelSpec] = {}
         self._executors = {
@@ -40,6 +41,7 @@ class DeviceExecutor:
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """As `Executor.load_model`."""
+        self._device.model(spec.name)
         model = self._executors[spec.name].load_model(spec)
         self._left.take(spec)
         self._loaded[spec.name] = spec

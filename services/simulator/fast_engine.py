@@ -65,7 +65,7 @@ class FastEngine:
         """Make a model the current one; no request may be left. `ModelTooLargeError` where it cannot run here."""
         assert not self.has_work, "drain, evict or reset first"
         if self._scheduler is None or self._scheduler.model.name != spec.name:
-            model = self._device.models[spec.name].loaded(spec, self._options)
+            model = self._device.model(spec.name).loaded(spec, self._options)
             if self._spec is not None:
                 self._left.put(self._spec, None)
             self._left.take(spec)

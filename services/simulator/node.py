@@ -48,6 +48,7 @@ class SimulatedNode:
         make_engine: Callable[[], NodeEngine],
         load_s: Callable[[str, str], float],
         options: EngineOptions,
+        device: str = "predicted",
     ) -> None:
         self.node = node
         self.num_swaps = 0
@@ -56,6 +57,7 @@ class SimulatedNode:
         self._make_engine = make_engine
         self._load_s = load_s
         self._options = options
+        self._device = device
         self._num_epochs = 0
         self._is_alive = False
         self._commands: deque[Command] = deque()
@@ -67,7 +69,7 @@ class SimulatedNode:
         """Begin an epoch."""
         self._num_epochs += 1
         self._is_alive = True
-        self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", "predicted", self._options)
+        self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", self._device, self._options)
         self.engine = self._make_engine()
         self._commands, self._is_busy, self._step_end_s = deque(), False, None
         self._bus.subscribe(streams.node_inbox(self.node), self.receive)
