@@ -255,8 +255,8 @@ class FastScheduler:
         parked = sequence.parked
         if parked is not None and parked.num_blocks > self.blocks.num_free:
             return 0
-        num_cached = (sequence.offset if parked is None else parked.num_computed_tokens) - 1
-        num_held = self.blocks.take_back(request_id, num_cached // self.model.block_size)
+        num_usable = sequence.offset - 1 if parked is None else parked.num_computed_tokens
+        num_held = self.blocks.take_back(request_id, num_usable // self.model.block_size)
         start = num_held * self.model.block_size
         if parked is not None:
             self.blocks.take(parked.num_blocks - num_held)

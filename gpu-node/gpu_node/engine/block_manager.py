@@ -218,20 +218,25 @@ class BlockManager:
     # --- back from an image -------------------------------------------------------------------------------------------
 
     def restore(
-        self, sequence_id: int, places: Sequence[int], token_ids: Sequence[int], moves: dict[int, int]
+        self,
+        sequence_id: int,
+        places: Sequence[int],
+        token_ids: Sequence[int],
+        num_computed_tokens: int,
+        moves: dict[int, int],
     ) -> list[int]:
-        """Begin a table for a sequence whose ``token_ids`` are computed, and whose blocks an image has in ``places``.
+        """Begin a table for a sequence that has computed some ``token_ids``; an image has its blocks in ``places``.
 
         ``moves`` maps the places of a request's image to blocks and grows from sequence to sequence, so that what they
         shared stays shared. Returns the places to write before the step: the others are cached on the device still.
         What is full is offered for reuse at once. The caller has seen to it that a block is free for each place.
         """
         assert not self._is_known(sequence_id)
-        for place, block in zip(places, self.match(token_ids), strict=False):
+        for place, block in zip(places, self.match(token_ids[: num_computed_tokens + 1]), strict=False):
             moves.setdefault(place, block)
         unwritten = [place for place in places if place not in moves]
         self._tables[sequence_id] = _Table(self._device.take_for(places, moves), self._prefixes.root, 0)
-        self.publish(sequence_id, token_ids, len(token_ids))
+        self.publish(sequence_id, token_ids, num_computed_tokens)
         return unwritten
 
     # --- the end, and the books ---------------------------------------------------------------------------------------

@@ -121,8 +121,10 @@ class Roster:
         unwritten: list[int] = []
         for sequence, one in zip(request.sequences, state.sequences, strict=True):
             if one.places:
-                token_ids = sequence.token_ids[: sequence.num_computed_tokens]
-                unwritten += self.blocks.restore(sequence.sequence_id, one.places, token_ids, moves)
+                num_computed = sequence.num_computed_tokens
+                unwritten += self.blocks.restore(
+                    sequence.sequence_id, one.places, sequence.token_ids, num_computed, moves
+                )
         blocks = tuple(moves[place] for place in unwritten)
         self.steps[-1].restores.append(Restore(request.request_id, tuple(unwritten), blocks))
         self.running[request.request_id] = request

@@ -68,7 +68,7 @@ def asks(most_ticks: int) -> st.SearchStrategy[list[Ask]]:
     return st.lists(ask, min_size=1, max_size=14)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(asks(60), st.integers(16, 40), st.integers(1, 6), st.sampled_from([6, 16, 64]))
 def test_both_engines_give_every_request_the_same_times(
     workload: list[Ask], num_blocks: int, max_num_seqs: int, step_tokens: int
