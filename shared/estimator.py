@@ -1,36 +1,226 @@
-"""Request waiting time (QLM, SoCC'24 §5): how long a queue takes to drain, with its spread.
+"""Request waiting time (QLM, SoCC'24 §5): when each group of a virtual queue starts and ends, and how sure that is.
 
-``W_q = Σ_{i<q} O_i / Θ`` with ``Σ O_i ~ N((q-1) μ, (q-1) σ²)``, so ``W_q ~ N((q-1) μ / Θ, (q-1) σ² / Θ²)``: the
-relative error falls as 1/√q. Θ is the output-token throughput of the device for the model under continuous batching.
+The paper: ``W_q = Σ_{i<q} O_i / Θ`` with ``Σ O_i ~ N((q-1) μ, (q-1) σ²)``, so ``W_q ~ N((q-1) μ / Θ, (q-1) σ² / Θ²)``:
+the relative error falls as 1/√q. It lets a request wait for all tokens ahead of it. In continuous batching it waits for
+a *place*: at its start the batch is still full of others with work left. Work is kept, so::
+
+    W_q = work that runs now + work of those ahead - work left in the batch when it starts            (device seconds)
+
+What runs now is known, those ahead cost ``request_s`` each (`shared.batching`), and a full batch has b * m * a seconds
+left on average, m = E[O²] / 2 E[O] over all that it is made of. With r running and q waiting ahead this is::
+
+    W_q = R_now * a + q * (o * a + c) + o * a - b * m * a,    0 while r + q < b, but for the prompts before its own
+
+where the o * a makes it (q + 1) * request_s in a batch that is full and in its steady state (R_now = b * m): one
+request ends in that time, and gives its place. Where all of a batch began together with outputs of equal lengths, they
+also end together, and starts come in waves around this line, up to half a batch of outputs beside it.
+
+Its variance counts the ends, k, that have to come first. So many renewal processes side by side are a Poisson process
+at first and follow their law of large numbers later (Cox, Renewal Theory, 1962, §4.5; gamma lengths, v = σ²/μ²)::
+
+    Var W = request_s² * min(k, v k + b (1 - v²) / 6)         → k σ² / Θ², the paper's, for large k
+
+To it comes what is wrong for all alike: the standard error of the learnt mean length, and of the model itself, which
+errs by `MODEL_ERROR` of the mean.
+
+A group of another model waits for the last of those before it (C = max_q C_q, C_q = W_q + P + D_q, D = O ε d, where
+ε d is the time of a step at that batch), and for the swap. Running groups behind a waiting one give way: their KV is
+moved out first, and what they have left is done where they stand in the queue.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import NormalDist
 
-PRIOR_TOKENS_PER_S = 50.0  # throughput assumed of a device that has not reported any
+from shared.backlog import Backlog
+from shared.batching import PRIOR_KV_BYTES_PER_S, PRIOR_SWAP_S, Batching, batching, longest_tokens, rate_of
+from shared.messages import GroupLoad, NodeState
+from shared.wait import NEVER, NOW, Wait, waiting_time
+
+__all__ = [
+    "MODEL_ERROR",
+    "NEVER",
+    "GroupForecast",
+    "Wait",
+    "drain",
+    "drain_s",
+    "evict_s",
+    "forecast",
+    "num_waiting",
+    "residual_s",
+    "swap_s",
+    "tail_s",
+    "throughput",
+]
+
+MODEL_ERROR = 0.05  # relative error of predicted work, as a standard deviation
+
+
+# --- one group on one node: plain numbers, for tables ----------------------------------------------------------------
+
+
+def throughput(node: NodeState, load: GroupLoad) -> float:
+    """Θ: output tokens a second of the group alone on the node; fewer members than places make a smaller batch.
+
+    0.0 where its model is broken.
+    """
+    return 0.0 if load.model in node.broken_models else batching(node, load, load.num_requests).tokens_per_s
+
+
+def drain(node: NodeState, load: GroupLoad) -> Wait:
+    """How long the group keeps those behind it waiting, in a batch that is full: Σ O / Θ, with its spread.
+
+    Nothing where its model is broken: its members are told so at once.
+    """
+    if load.model in node.broken_models:
+        return NOW
+    work = batching(node, load)
+    waiting = waiting_time(num_waiting(load), work.output_tokens, work.std_output_tokens, work.tokens_per_s)
+    running = Wait(load.running_output_tokens * work.token_s, num_waiting(load) * work.error_s)
+    return waiting.then(running).give_or_take(MODEL_ERROR)
+
+
+def drain_s(node: NodeState, load: GroupLoad) -> float:
+    """Mean of `drain`."""
+    return drain(node, load).mean_s
+
+
+def residual_s(node: NodeState, load: GroupLoad) -> float:
+    """Work that is left in a full batch of such requests when the next one starts: it need not wait for this.
+
+    So a group starts after the drains of all before it, without this much.
+    """
+    work = batching(node, load)
+    return work.square_tokens / (2 * work.output_tokens) * work.batch * work.token_s
+
+
+def tail_s(node: NodeState, load: GroupLoad) -> float:
+    """From the start of the group's last member to the end of all, which a change of model behind it waits for."""
+    if load.model in node.broken_models:
+        return 0.0
+    work = batching(node, load)
+    return _longest_s(work, load, min(load.num_requests, work.batch))
+
+
+def swap_s(node: NodeState, from_model: str, to_model: str) -> float:
+    """Until a node that holds ``from_model`` by then could serve ``to_model``."""
+    if from_model == to_model:
+        return 0.0
+    load_s = rate_of(node, to_model).load_s
+    if load_s == 0.0 and to_model == node.model:  # it is loaded now, but will not be then
+        return node.swap_s or PRIOR_SWAP_S
+    return load_s
+
+
+def evict_s(node: NodeState, load: GroupLoad) -> float:
+    """Until the KV of the group's running members has been moved out of the node's device, or back in."""
+    return load.kv_tokens * rate_of(node, load.model).kv_token_bytes / (node.kv_bytes_per_s or PRIOR_KV_BYTES_PER_S)
+
+
+def num_waiting(load: GroupLoad) -> int:
+    """Members that wait; all of them where the group does not tell."""
+    return load.num_waiting if load.num_waiting or load.num_running else load.num_requests
+
+
+# --- a whole queue ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """A predicted wait in seconds, normally distributed."""
+class GroupForecast:
+    """When a group of a virtual queue starts and ends, in seconds from now."""
 
-    mean_s: float
-    std_s: float
+    group: str
+    num_waiting: int
+    begin: Wait
+    """Until the node serves its model; `NEVER` where the model is broken."""
+    completion: Wait
+    """Until the last token of the last member (QLM's C = max C_q)."""
+    ahead: Backlog
+    """Requests of its model before its waiting members, from ``begin`` on."""
+    work: Batching
 
-    def quantile(self, share: float) -> float:
-        """Time that is not exceeded with this probability; never negative."""
-        if self.std_s == 0:
-            return self.mean_s
-        return max(0.0, NormalDist(self.mean_s, self.std_s).inv_cdf(share))
+    @property
+    def start(self) -> Wait:
+        """Until the first waiting member has its first token; no time where none waits."""
+        return self.wait_at(0) if self.num_waiting else NOW
+
+    @property
+    def last_start(self) -> Wait:
+        """Likewise of the last one."""
+        return self.wait_at(self.num_waiting - 1) if self.num_waiting else NOW
+
+    def wait_at(self, num_ahead: float) -> Wait:
+        """Until the first token of the member behind so many waiting members of the group."""
+        if self.begin == NEVER:
+            return NEVER
+        return self.begin.then(self.ahead.first_token(self.work, num_ahead)).give_or_take(MODEL_ERROR)
 
 
-def waiting_time(num_ahead: int, mean_tokens: float, std_tokens: float, tokens_per_s: float) -> Wait:
-    """Wait behind ``num_ahead`` requests whose output lengths have this mean and spread."""
-    return Wait(num_ahead * mean_tokens / tokens_per_s, num_ahead**0.5 * std_tokens / tokens_per_s)
+def forecast(node: NodeState, queue: list[GroupLoad]) -> list[GroupForecast]:
+    """Walk a node's virtual queue from its head.
+
+    Groups of a model that is broken there never start, and hold nobody up: their clients are told.
+    """
+    walk = _Walk(node, queue)
+    return [walk.step(load) for load in queue]
 
 
-def drain_s(output_tokens: float, tokens_per_s: float) -> float:
-    """Time for a device to produce this many tokens; a device without history counts as PRIOR_TOKENS_PER_S."""
-    return output_tokens / (tokens_per_s if tokens_per_s > 0 else PRIOR_TOKENS_PER_S)
+class _Walk:
+    """Goes along a queue; times do not have the model's own error yet."""
+
+    def __init__(self, node: NodeState, queue: list[GroupLoad]) -> None:
+        self._node = node
+        self._model = node.model
+        self._begin = self._end = NOW
+        self._backlog = Backlog()
+        self._to_evict_s = _to_evict_s(node, queue)
+
+    def step(self, load: GroupLoad) -> GroupForecast:
+        """The next group."""
+        work = batching(self._node, load)
+        if load.model in self._node.broken_models:
+            return GroupForecast(load.group, num_waiting(load), NEVER, NEVER, Backlog(), work)
+        if load.model != self._model:
+            self._swap(load.model)
+        ahead = self._backlog.with_running(work, load.num_running, load.running_output_tokens)
+        self._backlog = ahead.with_waiting(work, num_waiting(load))
+        num_together = min(1.0, self._backlog.places) * work.batch
+        completion = self._begin.then(_completion(ahead, work, load, num_together))
+        self._end = max(self._end, completion, key=lambda wait: wait.mean_s)
+        return GroupForecast(
+            load.group, num_waiting(load), self._begin, completion.give_or_take(MODEL_ERROR), ahead, work
+        )
+
+    def _swap(self, model: str) -> None:
+        """Everybody before has ended or has been evicted, and the model is loaded."""
+        swap = Wait(self._to_evict_s + swap_s(self._node, self._model, model), 0.0)
+        self._begin = self._end = self._end.then(swap)
+        self._model, self._backlog, self._to_evict_s = model, Backlog(), 0.0
+
+
+def _to_evict_s(node: NodeState, queue: list[GroupLoad]) -> float:
+    """For the KV of running groups behind the first group that waits for another model."""
+    others = [place for place, load in enumerate(queue) if load.model != node.model]
+    behind = queue[others[0] :] if others else []
+    return sum(evict_s(node, load) for load in behind if load.num_running)
+
+
+def _completion(ahead: Backlog, work: Batching, load: GroupLoad, num_together: float) -> Wait:
+    """C = W + P + D of whoever is last: of those who run, or of those who start last."""
+    token_s = work.token_at(num_together)
+    std_s = work.std_output_tokens * token_s
+    last = NOW
+    if load.num_running:
+        left = load.running_output_tokens / load.num_running
+        last = Wait(longest_tokens(left, work.std_output_tokens, load.num_running, load.max_tokens) * token_s, std_s)
+    if num_waiting(load):
+        num_last = min(num_waiting(load), work.batch)
+        longest = longest_tokens(work.output_tokens, work.std_output_tokens, num_last, load.max_tokens)
+        start = ahead.first_token(work, num_waiting(load) - 1)
+        last = max(last, start.then(Wait((longest - 1) * token_s, std_s)), key=lambda wait: wait.mean_s)
+    return last
+
+
+def _longest_s(work: Batching, load: GroupLoad, num_requests: float) -> float:
+    longest = longest_tokens(work.output_tokens, work.std_output_tokens, num_requests, load.max_tokens)
+    return longest * work.token_at(num_requests)

@@ -95,9 +95,9 @@ class QueueLine(msgspec.Struct, frozen=True):
     num_waiting: int
     num_running: int
     wait_s: float
-    """Predicted time until a request that comes now would start."""
+    """Predicted time to the first token of a request that comes now; ``inf`` while no node can serve the model."""
     wait_p90_s: float
-    """The time that it will not exceed with a probability of 90 %."""
+    """The time that it will not exceed with a probability of 90 %; ``inf`` likewise."""
 
 
 class QueuePlace(msgspec.Struct, frozen=True):
@@ -370,6 +370,10 @@ class GroupLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens whose KV would have to move with the group: of running members, and of those that were evicted."""
     kv_at: str = ""
     """Where the KV of its waiting members lies, if they were evicted: a node, or `HANDED_OVER`."""
+    std_prompt_tokens: float = 0.0
+    """Of a waiting member: attention to a prompt grows with its square."""
+    output_error_tokens: float = 0.0
+    """Standard error of ``mean_output_tokens``: how well it is known by now."""
 
 
 class Operations(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -5,4 +5,4 @@ from shared import streams
 from shared.service import run_service
 
 if __name__ == "__main__":
-    run_service("queue-manager", streams.QUEUE, lambda config: QueueManagerCore(config.queue.group_requests))
+    run_service("queue-manager", streams.QUEUE, QueueManagerCore)

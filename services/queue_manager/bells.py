@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from services.queue_manager.planning import Planning
 from services.queue_manager.state import Node, State
-from services.queue_manager.virtual_queues import VirtualQueues
+from services.queue_manager.window import window, yielding
 from shared import streams
 from shared.core import Effect, Send
-from shared.messages import VirtualQueue
+from shared.messages import GroupRef, VirtualQueue
 
 
 class Bells:
     """Owns `Node.told`. However much changes in one message, a node is told once."""
 
-    def __init__(self, state: State, queues: VirtualQueues) -> None:
+    def __init__(self, state: State, planning: Planning) -> None:
         self._state = state
-        self._queues = queues
+        self._planning = planning
         self._changed: dict[str, None] = {}
 
     def touch(self, *names: str) -> None:
@@ -27,18 +28,29 @@ class Bells:
         self._changed.clear()
         effects: list[Effect] = []
         for node in nodes:
-            if (told := self.head(node)) != node.told:
-                node.told = told
-                message = VirtualQueue(node=node.node, epoch=node.epoch, groups=self._queues.window(node))
+            head = window(self._state, node)
+            giving_way = yielding(self._state, node, head)
+            is_dry = bool(node.told) and not head
+            if _short(head) != node.told or giving_way != node.told_yielding:
+                node.told, node.told_yielding = _short(head), giving_way
+                message = VirtualQueue(node=node.node, epoch=node.epoch, groups=head, yielding=giving_way)
                 effects.append(Send(streams.node_inbox(node.node), message, max_entries=streams.MAX_NODE_INBOX))
+            if is_dry:
+                self._planning.note_dry()
         return effects
 
     def note_pull(self, node: Node) -> None:
         """The node has pulled: if only counts differ, it knows that itself and need not be told."""
-        head = self.head(node)
+        head = _short(window(self._state, node))
         if [gid for gid, _ in head] == [gid for gid, _ in node.told]:
             node.told = head
 
-    def head(self, node: Node) -> list[tuple[str, int]]:
-        """What there is to tell: (group, number waiting)."""
-        return [(ref.group, ref.num_waiting) for ref in self._queues.window(node)]
+    def repeat(self, node: Node) -> None:
+        """Tell a node anew, whatever it was told before: it may have missed that."""
+        node.told, node.told_yielding = [], []
+        self.touch(node.node)
+
+
+def _short(head: list[GroupRef]) -> list[tuple[str, int]]:
+    """What is remembered of a window: (group, number waiting)."""
+    return [(ref.group, ref.num_waiting) for ref in head]

@@ -1,88 +1,219 @@
-"""Request groups (QLM, SoCC'24 §4): here by model and SLO class, first come first served inside.
+"""Request groups: requests of one model, one kind of promise, one tenant and similar lengths are placed together.
 
-The paper clusters on length statistics as well (Algorithm 1); this keeps the two attributes that decide where and when
-a request may run, and bounds a group's size so that a plan can move work in pieces.
+QLM (SoCC'24), Algorithm 1, online: a request joins the open group of its cluster or opens one, and a group is closed to
+newcomers when it has had ``δ × average batch`` requests; the paper halves groups that are larger, which comes to the
+same without moving anybody. Every event costs O(log members) at most, and so does the description for a plan.
 """
 
 from __future__ import annotations
 
-from services.queue_manager.state import Group, Request, State
+import heapq
+from collections.abc import Iterable, Mapping
 
-LENGTH_WEIGHT = 0.1  # weight of the newest answer in the learnt mean length
+from services.queue_manager.clusters import Clusters
+from services.queue_manager.fairness import Fairness
+from services.queue_manager.grouping import Batches, grouping_rule
+from services.queue_manager.lengths import Lengths, Moments
+from services.queue_manager.loads import Loads
+from services.queue_manager.paces import Paces
+from services.queue_manager.state import Group, Request, State
+from shared.config import QueueOptions, TenantSpec
+from shared.messages import GroupLoad, NodeState, Submit
 
 
 class RequestGroups:
     """Keeps requests in groups. Owns `State.groups` and the membership fields of `State.requests`."""
 
-    def __init__(self, state: State, max_requests: int) -> None:
+    def __init__(self, state: State, options: QueueOptions, tenants: Mapping[str, TenantSpec]) -> None:
         self._state = state
-        self._max_requests = max_requests
+        self._rule = grouping_rule(options)
+        self._lengths = Lengths(state.lengths)
+        self._paces = Paces(state.paces)
+        self._clusters = Clusters(state.clusters)
+        self._batches = Batches(state.batches)
+        self._fairness = Fairness(state.lines, tenants)
+        self._loads = Loads(state.requests, self._lengths, self._paces)
 
-    def join(self, request: Request) -> Group:
-        """Put a waiting request into the open group of its kind, or into a new one."""
-        group = self._open_group(request) or self._new_group(request)
-        group.members[request.request_id] = None
-        group.num_joined += 1
-        group.num_waiting += 1
-        group.start_by_s = min(group.start_by_s, request.slo.start_by_s(request.arrival_s))
-        request.group, request.node = group.gid, ""
+    # --- members --------------------------------------------------------------------------------------------------
+
+    def join(self, request: Request, now: float) -> Group:
+        """Put a request that has to run from its payload into the open group of its cluster, or into a new one.
+
+        One that has been lost by a node does not queue up again: its tenant has been charged, and its group stands
+        beside those that begin now.
+        """
+        request.kv_tokens = 0
+        kind = request.slo.kind
+        lengths = self._lengths.distribution(request.model, kind, request.tenant)
+        output_tokens = lengths.rest(request.max_tokens, request.done_tokens).mean
+        line = f"{request.model} {kind}"
+        is_new = request.attempt == 0
+        key = self._key(request, line, output_tokens, now)
+        if not is_new:
+            key = f"again {key}"
+        group = self._open_group(key)
+        if group is None or self._is_full(group):
+            tenant = request.tenant if self._rule.is_fine else ""
+            rank = self._fairness.open(line, tenant) if is_new else self._fairness.reopen(line)
+            group = self._add(Group(gid="", model=request.model, slo_kind=kind, tenant=tenant, key=key, rank=rank))
+        if is_new:
+            self._fairness.charge(line, group.tenant, request.prompt_tokens + output_tokens)
+        # while it runs, a request holds its prompt and half of its output on average
+        group.joined_tokens += request.prompt_tokens + output_tokens / 2
+        self._enter(group, request)
         return group
 
-    def pull(self, request: Request, node: str) -> None:
+    def of_newcomer(self, message: Submit, now: float) -> Group:
+        """The group that a first attempt would join, or one like that which it would open; nothing is changed."""
+        kind, tenant = message.slo.kind, message.tenant if self._rule.is_fine else ""
+        line = f"{message.model} {kind}"
+        key = line
+        if self._rule.is_fine:
+            output_tokens = self.expected_output(message).mean
+            key = f"{line} {tenant} {self._clusters.peek(line, message.prompt_tokens, output_tokens)}"
+        group = self._state.groups.get(self._state.open_groups.get(key, ""))
+        if group is not None and not self._is_full(group):
+            return group
+        due_s = message.slo.start_by_s(now)
+        rank = self._fairness.next_tag(line, tenant)
+        return Group(gid="", model=message.model, slo_kind=kind, tenant=tenant, rank=rank, start_by_s=due_s)
+
+    def put_back(self, request: Request, origin: Group, *, kv_tokens: int, output_tokens: int, kv_at: str) -> Group:
+        """Put a request that was evicted, and has left ``origin``, into a resume group.
+
+        Members of one group that come back at one place share one, as long as each has arrived later than the one
+        before: the group's stream is served in order. It has the rank of the group that they come from, and no
+        newcomers. ``output_tokens``: drawn so far, by all attempts.
+        """
+        assert not request.group, "it must have left its group"
+        root = origin.root or origin.gid
+        key = f"resume {root} {kv_at}"
+        group = self._open_group(key)
+        if group is None or request.arrival_s < group.last_arrival_s:
+            self._fairness.reopen(_line(origin), origin.rank)
+            group = self._add(
+                Group(
+                    gid="",
+                    model=origin.model,
+                    slo_kind=origin.slo_kind,
+                    tenant=origin.tenant,
+                    key=key,
+                    rank=origin.rank,
+                    kv_at=kv_at,
+                    root=root,
+                )
+            )
+        group.last_arrival_s = request.arrival_s
+        request.done_tokens, request.kv_tokens = output_tokens, kv_tokens
+        self._enter(group, request)
+        return group
+
+    def pull(self, request: Request, node: str, now: float) -> Group:
         """A node has taken the request."""
         assert not request.node, "pulled twice"
-        request.node = node
-        self._state.groups[request.group].num_waiting -= 1
+        group = self._state.groups[request.group]
+        del group.waiting[request.request_id]
+        group.waiting_totals.remove(request)
+        request.node, request.pulled_s, request.kv_tokens = node, now, 0
+        group.running[request.request_id] = None
+        group.running_totals.add(request)
+        self._fairness.begin(_line(group), group.rank)
+        self._set_due(group)
+        return group
 
     def leave(self, request: Request) -> Group:
         """Take a request out of its group; answers the group, which may be empty now."""
         group = self._state.groups[request.group]
-        del group.members[request.request_id]
-        if not request.node:
-            group.num_waiting -= 1
+        if request.node:
+            del group.running[request.request_id]
+            group.running_totals.remove(request)
+        else:
+            del group.waiting[request.request_id]
+            group.waiting_totals.remove(request)
         request.group = request.node = ""
+        request.pulled_s = 0.0
+        self._set_due(group)
         return group
 
     def close(self, group: Group) -> None:
         """Forget an empty group."""
-        assert not group.members, "a group with members cannot be closed"
+        assert not group.num_members, "a group with members cannot be closed"
         del self._state.groups[group.gid]
-        if self._state.open_groups.get(_kind(group.model, group.slo_kind)) == group.gid:
-            del self._state.open_groups[_kind(group.model, group.slo_kind)]
+        if self._state.open_groups.get(group.key) == group.gid:
+            del self._state.open_groups[group.key]
+        self._fairness.close(_line(group))
 
-    def is_running(self, group: Group) -> bool:
-        """Whether a node works on a member."""
-        return len(group.members) > group.num_waiting
+    # --- what is learnt -------------------------------------------------------------------------------------------
 
-    def start_by_s(self, group: Group) -> float:
-        """The earliest time by which a waiting member must have started (all members, when none waits)."""
-        members = [self._state.requests[member] for member in group.members]
-        waiting = [member for member in members if not member.node] or members
-        return min(member.slo.start_by_s(member.arrival_s) for member in waiting)
+    def learn_answer(self, request: Request, output_tokens: int, now: float, *, is_cut: bool) -> None:
+        """An answer of a request that is still in its group has ended: by itself, or at its limit (``is_cut``).
 
-    def expected_output_tokens(self, group: Group) -> float:
-        """Output tokens that the members will still need: the learnt mean of their kind, at most what they may have."""
-        mean = self._state.mean_output_tokens.get(_kind(group.model, group.slo_kind))
-        allowed = [self._state.requests[member].max_tokens for member in group.members]
-        return float(sum(allowed)) if mean is None else sum(min(mean, limit) for limit in allowed)
+        ``output_tokens`` counts those of earlier attempts too.
+        """
+        kind = request.slo.kind
+        self._lengths.observe(request.model, kind, request.tenant, output_tokens, is_cut=is_cut)
+        if request.node:
+            num_drawn = output_tokens - request.done_tokens
+            self._paces.observe(request.model, request.node, num_drawn, now - request.pulled_s)
 
-    def learn_length(self, request: Request, output_tokens: int) -> None:
-        """Follow the mean output length of the request's kind (exponentially weighted)."""
-        means, kind = self._state.mean_output_tokens, _kind(request.model, request.slo.kind)
-        means[kind] = means.get(kind, output_tokens) * (1 - LENGTH_WEIGHT) + output_tokens * LENGTH_WEIGHT
+    def learn_nodes(self, nodes: Iterable[NodeState]) -> None:
+        """Nodes have come, gone, or told something new of themselves: what batches they form bounds the groups."""
+        self._batches.learn(nodes)
 
-    def _open_group(self, request: Request) -> Group | None:
-        kind = _kind(request.model, request.slo.kind)
-        group = self._state.groups.get(self._state.open_groups.get(kind, ""))
-        return group if group is not None and group.num_joined < self._max_requests else None
+    def expected_output(self, message: Submit) -> Moments:
+        """Output tokens that a request is expected to draw, before it has joined a group."""
+        return self._lengths.distribution(message.model, message.slo.kind, message.tenant).rest(message.max_tokens)
 
-    def _new_group(self, request: Request) -> Group:
-        group = Group(gid=f"g{self._state.next_group}", model=request.model, slo_kind=request.slo.kind)
+    def load(self, group: Group, now: float) -> GroupLoad:
+        """What a plan needs to know of a group; O(1)."""
+        return self._loads.load(group, now)
+
+    # --- groups ---------------------------------------------------------------------------------------------------
+
+    def _key(self, request: Request, line: str, output_tokens: float, now: float) -> str:
+        if not self._rule.is_fine:
+            return line
+        cluster = self._clusters.nearest(line, request.prompt_tokens, output_tokens, now)
+        return f"{line} {request.tenant} {cluster}"
+
+    def _is_full(self, group: Group) -> bool:
+        batch = self._batches.average(group.model, group.joined_tokens / group.num_joined)
+        return group.num_joined >= max(1, round(self._rule.num_batches * batch))
+
+    def _open_group(self, key: str) -> Group | None:
+        return self._state.groups.get(self._state.open_groups.get(key, ""))
+
+    def _add(self, group: Group) -> Group:
+        group.gid = f"g{self._state.next_group}"
         self._state.next_group += 1
         self._state.groups[group.gid] = group
-        self._state.open_groups[_kind(group.model, group.slo_kind)] = group.gid
+        self._state.open_groups[group.key] = group.gid
         return group
 
+    def _enter(self, group: Group, request: Request) -> None:
+        request.group, request.node = group.gid, ""
+        group.waiting[request.request_id] = None
+        group.waiting_totals.add(request)
+        group.num_joined += 1
+        due_s = request.start_by_s
+        if due_s < group.last_due_s:
+            heapq.heappush(group.hurried, (due_s, request.request_id))
+        group.last_due_s = max(group.last_due_s, due_s)
+        self._set_due(group)
 
-def _kind(model: str, slo_kind: str) -> str:
-    return f"{model} {slo_kind}"  # a model's name holds no space
+    def _set_due(self, group: Group) -> None:
+        """The first that waits is due first, but for those that were due earlier than one before them.
+
+        Those are in the heap: the others are due in order, and who follows a hurried one in order is due later than it.
+        """
+        while group.hurried and group.hurried[0][1] not in group.waiting:
+            heapq.heappop(group.hurried)
+        first = next(iter(group.waiting or group.running), None)
+        if first is not None:
+            group.start_by_s = self._state.requests[first].start_by_s
+            if group.waiting and group.hurried:
+                group.start_by_s = min(group.start_by_s, group.hurried[0][0])
+
+
+def _line(group: Group) -> str:
+    return f"{group.model} {group.slo_kind}"

@@ -3,25 +3,44 @@
 from __future__ import annotations
 
 from services.queue_manager.state import State
-from services.queue_manager.virtual_queues import VirtualQueues
+from services.queue_manager.totals import Totals
+from services.queue_manager.window import window, yielding
 
 
 def check(state: State) -> None:
     """Assert that requests, groups and virtual queues agree."""
     for name, request in state.requests.items():
         assert name == request.request_id
-        assert not request.group or name in state.groups[request.group].members, f"{name} is not in its group"
+        if request.group:
+            group = state.groups[request.group]
+            assert name in (group.running if request.node else group.waiting), f"{name} is not in its group"
         assert request.group or not request.node, f"{name} runs but is in no group"
     for gid, group in state.groups.items():
-        assert group.members, f"{gid} is empty"
-        members = [state.requests[member] for member in group.members]
+        assert group.num_members, f"{gid} is empty"
+        waiting = [state.requests[member] for member in group.waiting]
+        running = [state.requests[member] for member in group.running]
+        members = waiting + running
         assert all(member.group == gid and member.model == group.model for member in members)
-        assert group.num_waiting == sum(not member.node for member in members), f"{gid} counts wrongly"
+        assert not any(member.node for member in waiting), f"{gid}: a member runs and waits"
+        assert all(member.node for member in running), f"{gid}: a member waits and runs"
+        assert group.waiting_totals == Totals.of(waiting), f"{gid} counts those who wait wrongly"
+        assert group.running_totals == Totals.of(running), f"{gid} counts those who run wrongly"
+        due_s = min(member.start_by_s for member in waiting or running[:1])
+        assert group.start_by_s == due_s, f"{gid} is due at {due_s}, says {group.start_by_s}"
+        assert all(bool(member.kv_tokens) == bool(group.kv_at) for member in waiting), f"{gid}: KV that is not there"
         places = [node.node for node in state.nodes.values() if gid in node.queue]
         assert places == ([group.node] if group.node else []), f"{gid} stands in {places}, says {group.node!r}"
+        assert not (group.waiting and group.kv_at in state.nodes) or group.node == group.kv_at, f"{gid} left its KV"
     for node in state.nodes.values():
         assert len(node.queue) == len(set(node.queue)), f"{node.node} has a group twice"
         assert all(gid in state.groups for gid in node.queue), f"{node.node} has a group that is gone"
-        window = [(ref.group, ref.num_waiting) for ref in VirtualQueues(state).window(node)]
-        assert node.told == window, f"{node.node} believes {node.told}, it is {window}: the next bell may not ring"
+        head = [(ref.group, ref.num_waiting) for ref in window(state, node)]
+        assert node.told == head, f"{node.node} believes {node.told}, it is {head}: the next bell may not ring"
+        assert node.told_yielding == yielding(state, node, window(state, node)), f"{node.node}: who gives way"
+        assert set(node.yielding) <= set(node.queue), f"{node.node}: a group gives way that does not stand here"
+        drain_s = sum(state.groups[gid].drain_s for gid in node.queue)
+        assert abs(node.drain_s - drain_s) < 1e-6, f"{node.node} counts {node.drain_s} s of work, it is {drain_s} s"
     assert all(gid in state.groups for gid in state.open_groups.values()), "an open group is gone"
+    assert all(gid in state.groups for gid in state.hand_overs), "a group is gone that is handed over"
+    assert all(gid in state.groups for gid in state.plan.late), "a group is gone that is late"
+    assert all(name in state.requests for name in state.watching), "a request is gone that somebody watches"

@@ -1,53 +1,131 @@
-"""The conversation with the scheduler: when to ask for a plan, what to tell it, which answers to take."""
+"""The conversation with the scheduler: when to ask for a plan, what to tell it, which answers to take.
+
+A plan is asked for at once when nodes come, go or change their model, when a group has no place, and when somebody is
+predicted to start too late who was not when the last plan was made (QLM, SoCC'24 §4: the scheduler is called when the
+waiting-time estimator finds a violation). It is asked for at leisure when another order may be better though nobody is
+in danger: a node has run dry, or a group stands behind one that is due later. And now and then while anybody waits.
+
+Nobody starves. Inside a group requests are served in the order in which they came. Groups of one model and one kind of
+promise start in the order of their rank, which newcomers cannot get before for ever (`fairness`). Between kinds and
+models the plan decides, whose cost of lateness grows faster than linearly, so that whoever is passed over becomes the
+dearest in the end; a group without a promise is due within a day (`shared.slo.UNBOUNDED_S`), and the groups that are
+due first are always among those that a plan is asked for.
+"""
 
 from __future__ import annotations
 
 import heapq
 
 from services.queue_manager.groups import RequestGroups
-from services.queue_manager.state import Group, State
+from services.queue_manager.predictions import Predictions
+from services.queue_manager.state import Group, Node, State
 from shared import streams
+from shared.config import QueueOptions
 from shared.core import Effect, Send
-from shared.messages import GroupLoad, Plan, PlanRequest
+from shared.messages import Plan, PlanRequest
 
 PLAN_INTERVAL_S = 0.05  # plans are asked for at most this often
+LEISURE_S = 1.0  # and this often where no promise is in danger
+WAITING_INTERVAL_S = 10.0  # a plan no older than this while anybody waits
+CHECK_INTERVAL_S = 0.25  # queues that have changed are looked at this often
 PLAN_TIMEOUT_S = 5.0  # an unanswered request for a plan is sent again
-MAX_PLANNED_GROUPS = 256  # bounds the scheduler's work; the groups due first are planned first
+MAX_PLANNED_GROUPS = 400  # bounds the scheduler's work; groups that run and those due first are planned first
 
 
 class Planning:
     """Owns `State.plan`. One question is open at a time; what changes meanwhile is asked afterwards."""
 
-    def __init__(self, state: State, groups: RequestGroups) -> None:
+    def __init__(self, state: State, groups: RequestGroups, predictions: Predictions, options: QueueOptions) -> None:
         self._state = state
         self._groups = groups
+        self._predictions = predictions
+        self._by_prediction = options.policy == "qlm"
+
+    # --- reasons --------------------------------------------------------------------------------------------------
+
+    def note_change(self) -> None:
+        """Something happened that calls for another order, if there is anything to order."""
+        self._state.plan.version += bool(self._state.groups)
+
+    def note_chance(self) -> None:
+        """Another order may be better; nobody is in danger as far as is known."""
+        self._state.plan.has_chance = True
+
+    def note_placed(self, group: Group, node: Node | None) -> None:
+        """A new group has been placed by rule, or could not be. The other policies order arrivals by plan only."""
+        if node is None or not self._by_prediction:
+            self.note_change()
+        elif self._is_behind_later(group, node) or self._may_go_elsewhere(node):
+            self.note_chance()
+
+    def note_dry(self) -> None:
+        """A node has nothing left to pull: it could take what waits elsewhere."""
+        if any(node.told for node in self._state.nodes.values()):
+            self.note_chance()
+
+    def note_closed(self, group: Group) -> None:
+        """The group has ended."""
+        self._state.plan.late.pop(group.gid, None)
+
+    def touch(self, name: str) -> None:
+        """Work was added to a node's queue, or the node is known better: look at it soon. ``""`` stands for no node."""
+        if name and self._by_prediction:
+            self._state.plan.touched[name] = None
+
+    def _is_behind_later(self, group: Group, node: Node) -> bool:
+        place = node.queue.index(group.gid)
+        return place > 0 and self._state.groups[node.queue[place - 1]].start_by_s > group.start_by_s
+
+    def _may_go_elsewhere(self, node: Node) -> bool:
+        return len(node.queue) > 1 and any(not other.queue for other in self._state.nodes.values())
+
+    # --- questions ------------------------------------------------------------------------------------------------
 
     @property
     def wake_at(self) -> float | None:
-        """When there is something to ask, or to ask again; None while there is not."""
+        """When there is something to look at, to ask, or to ask again; None while there is not."""
         plan = self._state.plan
         if plan.asked_at_s is not None:
             return plan.asked_at_s + PLAN_TIMEOUT_S
-        return plan.last_asked_s + PLAN_INTERVAL_S if self._has_question() else None
+        if not (self._state.nodes and self._state.groups):
+            return None
+        times = [plan.checked_at_s + CHECK_INTERVAL_S] if plan.touched else []
+        return min([*times, *self._asking_times()], default=None)
 
-    def note_change(self) -> None:
-        """Something happened that may call for another order."""
-        self._state.plan.version += 1
+    def _asking_times(self) -> list[float]:
+        plan = self._state.plan
+        times = [plan.stale_at_s] if plan.stale_at_s is not None else []
+        if plan.version != plan.asked_version:
+            times.append(plan.last_asked_s + PLAN_INTERVAL_S)
+        if plan.has_chance:
+            times.append(plan.last_asked_s + LEISURE_S)
+        return times
 
     def ask(self, now: float) -> list[Effect]:
-        """Send a question if one is due."""
+        """Look at the queues that have changed; send a question if one is due."""
         plan = self._state.plan
-        wake_at = self.wake_at
-        if wake_at is None or now < wake_at:
-            return []
-        plan.asked_at_s = None
+        self._note_who_waits(now)
+        if plan.asked_at_s is not None:
+            if now < plan.asked_at_s + PLAN_TIMEOUT_S:
+                return []
+            plan.asked_at_s, plan.asked_version = None, -1  # it was lost: the same is asked again
         if not (self._state.nodes and self._state.groups):
             return []
-        plan.asked_at_s = plan.last_asked_s = now
-        plan.asked_version = plan.version
-        first = heapq.nsmallest(MAX_PLANNED_GROUPS, self._state.groups.values(), key=lambda group: group.start_by_s)
-        loads = sorted((self._load(group) for group in first), key=lambda load: load.deadline_s)
-        return [Send(streams.SCHEDULER, PlanRequest(version=plan.version, groups=loads))]
+        if plan.touched and now >= plan.checked_at_s + CHECK_INTERVAL_S:
+            self._check(now)
+        if now < min(self._asking_times(), default=now + 1):
+            return []
+        return [self._question(now)]
+
+    def _note_who_waits(self, now: float) -> None:
+        """Where nobody waits there is nothing to look at, and no plan that could get old."""
+        plan, nodes = self._state.plan, self._state.nodes
+        for name in [name for name in plan.touched if name not in nodes or not nodes[name].told]:
+            del plan.touched[name]
+        if not any(node.told for node in nodes.values()):
+            plan.stale_at_s = None
+        elif plan.stale_at_s is None:
+            plan.stale_at_s = now + WAITING_INTERVAL_S
 
     def accept(self, message: Plan) -> bool:
         """Whether to apply this plan: any that is newer than the last one applied, since applying repairs it."""
@@ -59,17 +137,52 @@ class Planning:
             plan.asked_at_s = None
         return True
 
-    def _has_question(self) -> bool:
+    def note_applied(self, now: float) -> None:
+        """A plan has been applied: who is late all the same is no news."""
         plan = self._state.plan
-        return bool(self._state.nodes and self._state.groups) and plan.version != plan.asked_version
+        plan.touched.clear()
+        plan.checked_at_s = now
+        plan.late = {gid: None for node in self._state.nodes.values() for gid in self._late(node, now)}
 
-    def _load(self, group: Group) -> GroupLoad:
-        return GroupLoad(
-            group=group.gid,
-            model=group.model,
-            deadline_s=self._groups.start_by_s(group),
-            num_requests=len(group.members),
-            output_tokens=self._groups.expected_output_tokens(group),
-            node=group.node,
-            running=self._groups.is_running(group),
-        )
+    def _check(self, now: float) -> None:
+        """Find out who is predicted to start too late, at the nodes that have changed."""
+        plan = self._state.plan
+        plan.checked_at_s = now
+        for name in plan.touched:
+            late = self._late(self._state.nodes[name], now)
+            if any(gid not in plan.late for gid in late):
+                self.note_change()
+            plan.late.update(dict.fromkeys(late))
+        plan.touched.clear()
+
+    def _late(self, node: Node, now: float) -> list[str]:
+        """Groups of which the first or the last waiting member is predicted to start after it has to."""
+        late: list[str] = []
+        for gid, one in self._predictions.of_node(node, now).items():
+            group = self._state.groups[gid]
+            is_first_late = now + one.start.mean_s > group.start_by_s
+            if is_first_late or now + one.wait_at(group.num_waiting - 1).mean_s > group.last_due_s:
+                late.append(gid)
+        return late
+
+    def _question(self, now: float) -> Effect:
+        plan = self._state.plan
+        groups = self._asked_groups()
+        plan.version += plan.version == plan.asked_version  # asked by the clock: its answer is a new plan all the same
+        plan.asked_at_s = plan.last_asked_s = now
+        plan.asked_version = plan.version
+        plan.asked_running = [group.gid for group in groups if group.running]
+        plan.has_chance, plan.stale_at_s = False, now + WAITING_INTERVAL_S
+        asked = {group.gid for group in groups}
+        queues = {
+            node.node: [gid for gid in node.queue if gid in asked] for node in self._state.nodes.values() if node.queue
+        }
+        loads = sorted((self._groups.load(group, now) for group in groups), key=lambda load: load.deadline_s)
+        return Send(streams.SCHEDULER, PlanRequest(version=plan.version, groups=loads, queues=queues))
+
+    def _asked_groups(self) -> list[Group]:
+        """All that run, since a plan has to count with them, and those that are due first."""
+        running = [group for group in self._state.groups.values() if group.running]
+        waiting = (group for group in self._state.groups.values() if not group.running)
+        num_left = max(MAX_PLANNED_GROUPS - len(running), 0)
+        return [*running, *heapq.nsmallest(num_left, waiting, key=lambda group: group.start_by_s)]

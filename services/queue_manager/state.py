@@ -6,45 +6,119 @@ import math
 
 import msgspec
 
+from services.queue_manager.clusters import LengthClusters
+from services.queue_manager.fairness import Line
+from services.queue_manager.grouping import BatchRoom
+from services.queue_manager.lengths import LengthSketch
+from services.queue_manager.totals import Totals
 from shared.liveness import Liveness
+from shared.messages import NodeState, Submit
 from shared.slo import Slo
 
 GATEWAY_TIMEOUT_S = 10.0  # a gateway that is silent for this long has lost its clients
 
 
-class Request(msgspec.Struct):
-    """An accepted request until it has finished or was cancelled."""
+class Request(msgspec.Struct, array_like=True, gc=False):
+    """An accepted request until it has finished or was cancelled.
+
+    There may be hundreds of thousands: it is an array in snapshots, names and promises are shared (`sharing`), and it
+    is nothing that the garbage collector would have to look at.
+    """
 
     request_id: str
     gateway: str
     model: str
     slo: Slo
     tenant: str
+    prompt_tokens: int
+    """To be computed before the first new token, as of this attempt."""
     max_tokens: int
+    """To be drawn at most, by all attempts together."""
     arrival_s: float
     attempt: int
     group: str = ""
     """Its group; ``""`` while it waits for its gateway to submit it again."""
     node: str = ""
     """Who pulled this attempt; ``""`` while it waits in its group."""
+    pulled_s: float = 0.0
+    """When ``node`` pulled it."""
+    done_tokens: int = 0
+    """Output tokens that it had when it last began to wait: drawn by an earlier attempt, or before it was evicted."""
+    kv_tokens: int = 0
+    """While it waits after an eviction: tokens whose KV is kept at its group's ``kv_at``."""
+
+    @property
+    def start_by_s(self) -> float:
+        """When it must have started."""
+        return self.slo.start_by_s(self.arrival_s)
+
+    def begin_attempt(self, message: Submit) -> None:
+        """Its gateway submits it once more, with what is left to do. It must not stand in a group."""
+        self.attempt, self.prompt_tokens = message.attempt, message.prompt_tokens
+        self.done_tokens = max(0, self.max_tokens - message.max_tokens)
 
 
 class Group(msgspec.Struct):
-    """Requests of one model and one SLO class that are placed together. First come, first served inside."""
+    """Requests of one model, one kind of promise, one tenant and similar lengths that are placed together.
+
+    First come, first served inside. A *resume group* holds requests that were evicted: newcomers stay out.
+    """
 
     gid: str
     model: str
     slo_kind: str
-    members: dict[str, None] = {}
-    """Ids of the unfinished requests, in order of arrival."""
-    num_waiting: int = 0
-    """Members that nobody has pulled."""
+    tenant: str = ""
+    """``""`` where the policy does not tell tenants apart."""
+    key: str = ""
+    """What it is found under while it is open (`State.open_groups`)."""
+    rank: float = 0.0
+    """Start tag of its tenant (`fairness`): groups of one model and kind begin in this order."""
+    kv_at: str = ""
+    """Of a resume group: where the KV of its waiting members lies, a node or `HANDED_OVER`."""
+    root: str = ""
+    """Of a resume group: the group that its members joined first."""
+    waiting: dict[str, None] = {}
+    """Ids of the members that nobody has pulled, in the order of the group's stream."""
+    running: dict[str, None] = {}
+    """Ids of those that a node works on, in the order in which they were pulled."""
+    waiting_totals: Totals = msgspec.field(default_factory=Totals)
+    running_totals: Totals = msgspec.field(default_factory=Totals)
     start_by_s: float = math.inf
-    """Earliest time by which one of those that ever joined had to start; a bound that is cheap to sort by."""
+    """The earliest time by which a waiting member must have started (one that runs, when none waits)."""
+    last_due_s: float = -math.inf
+    """The latest time by which one that ever joined has to start."""
+    hurried: list[tuple[float, str]] = []
+    """Heap of (time, id): waiting members that are due earlier than one that joined before them."""
+    last_arrival_s: float = -math.inf
+    """Of a resume group: arrival of the last member that came back."""
     num_joined: int = 0
     """Requests it has ever had; at the limit it is closed to newcomers."""
+    joined_tokens: float = 0.0
+    """KV that those will need on average while they run, all together."""
     node: str = ""
     """The node in whose virtual queue it stands; ``""`` while it has no place."""
+    drain_s: float = 0.0
+    """Its part of `Node.drain_s`."""
+
+    @property
+    def num_waiting(self) -> int:
+        """Members that nobody has pulled."""
+        return len(self.waiting)
+
+    @property
+    def num_running(self) -> int:
+        """Members that a node works on."""
+        return len(self.running)
+
+    @property
+    def members(self) -> list[str]:
+        """Ids of all that have not finished, those that run first."""
+        return [*self.running, *self.waiting]
+
+    @property
+    def num_members(self) -> int:
+        """All that have not finished."""
+        return len(self.waiting) + len(self.running)
 
 
 class Node(msgspec.Struct):
@@ -52,39 +126,93 @@ class Node(msgspec.Struct):
 
     node: str
     epoch: str
-    model: str
+    known: NodeState
+    """What it can do, as the scheduler told last."""
     queue: list[str] = []
     """Groups, head first."""
+    drain_s: float = 0.0
+    """Predicted time until all that stands in the queue is done; kept up group by group."""
+    yielding: list[str] = []
+    """Groups that ran when a plan put them behind a waiting one: they give way to it."""
     told: list[tuple[str, int]] = []
     """Head of the queue as the node was last told: (group, number waiting)."""
+    told_yielding: list[str] = []
+
+    @property
+    def model(self) -> str:
+        """The model that it holds, or ``""``."""
+        return self.known.model
+
+
+class HandOver(msgspec.Struct, frozen=True):
+    """A group's KV is to leave its node, which was asked for it."""
+
+    target: str
+    """Node at which a plan wants the group afterwards."""
+    asked_at_s: float
 
 
 class PlanState(msgspec.Struct):
-    """Where the conversation with the scheduler stands."""
+    """Where the conversation with the scheduler stands, and what would be a reason to go on with it."""
 
     version: int = 0
-    """Counts changes that matter to a plan."""
+    """Counts changes that call for a plan at once."""
     asked_version: int = 0
     """Version of the state that the last request described."""
     asked_at_s: float | None = None
     """When the unanswered request was sent; None when none is open."""
+    asked_running: list[str] = []
+    """Groups that ran when it was sent."""
     last_asked_s: float = 0.0
     applied_version: int = -1
     """Version of the newest plan that was applied."""
+    stale_at_s: float | None = None
+    """When the last plan is too old; None while nobody waits."""
+    has_chance: bool = False
+    """Another order may be better, though no promise is in danger."""
+    touched: dict[str, None] = {}
+    """Nodes whose queues are to be looked at: somebody may start too late there by now."""
+    checked_at_s: float = 0.0
+    late: dict[str, None] = {}
+    """Groups that are predicted to start too late, as far as that was found since the last plan."""
+
+
+class StatusState(msgspec.Struct):
+    """When the gateways are told next how the queue stands."""
+
+    due_s: float | None = None
+    """None while nobody waits."""
+    has_told: bool = False
+    """They believe that somebody waits."""
 
 
 class State(msgspec.Struct):
     """Everything."""
 
+    now_s: float = 0.0
+    """Time of the last message."""
     requests: dict[str, Request] = {}
     groups: dict[str, Group] = {}
     nodes: dict[str, Node] = {}
     gateways: Liveness = msgspec.field(default_factory=lambda: Liveness(GATEWAY_TIMEOUT_S))
     finished_since_beat: dict[str, list[str]] = {}
     """By gateway, requests that a node finished after its last sign of life: should it be dead, their payloads stay."""
-    mean_output_tokens: dict[str, float] = {}
-    """Learnt length of answers by ``model class``."""
+    watching: dict[str, None] = {}
+    """Requests that nobody has pulled yet and whose clients would like to hear of their place."""
+    hand_overs: dict[str, HandOver] = {}
+    """By group: it holds KV at its node and is to go on at another. Nobody pulls from it meanwhile."""
     plan: PlanState = msgspec.field(default_factory=PlanState)
+    status: StatusState = msgspec.field(default_factory=StatusState)
     open_groups: dict[str, str] = {}
-    """The newest group of each ``model class``, which newcomers join while it has room."""
+    """The newest group of each key, which newcomers join while it has room."""
     next_group: int = 0
+    lengths: dict[str, LengthSketch] = {}
+    """Learnt lengths of answers (`lengths.Lengths`)."""
+    paces: dict[str, float] = {}
+    """Learnt output tokens a second of one running request (`paces.Paces`)."""
+    clusters: dict[str, LengthClusters] = {}
+    """Learnt clusters of lengths (`clusters.Clusters`)."""
+    lines: dict[str, Line] = {}
+    """Virtual time (`fairness.Fairness`)."""
+    batches: dict[str, BatchRoom] = {}
+    """What fits into a batch (`grouping.Batches`)."""

@@ -1,27 +1,83 @@
-"""Virtual queues (QLM, SoCC'24 §4): an ordered list of groups a node. The scheduler orders them."""
+"""Virtual queues (QLM, SoCC'24 §4): an ordered list of groups a node. The scheduler orders them; new groups are put in
+by rule, so that nobody waits for a plan.
+"""
 
 from __future__ import annotations
 
-from services.queue_manager.state import Group, Node, State
-from shared.messages import GroupRef
+from math import fsum
 
-WINDOW_GROUPS = 4  # how far a node sees ahead; bounds the message and is enough to fill a step from several groups
+from services.queue_manager.groups import RequestGroups
+from services.queue_manager.state import Group, Node, State
+from shared.config import QueueOptions
+from shared.estimator import drain_s, swap_s
+
+MAX_OVERTAKEN = 256  # groups that a new one is compared with; what has to overtake more waits for the plan
 
 
 class VirtualQueues:
-    """Owns `State.nodes[*].queue` and `Group.node`: every group stands in one queue, or in none while unplaced."""
+    """Owns the queues in `State.nodes` and `Group.node`: every group stands in one queue, or in none while unplaced."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, groups: RequestGroups, options: QueueOptions) -> None:
         self._state = state
+        self._groups = groups
+        self._may_overtake = options.policy == "qlm"
 
-    def append(self, group: Group) -> Node | None:
-        """Put a new group at the tail of the least loaded node that holds its model; None if no node does."""
-        holders = [node for node in self._state.nodes.values() if node.model == group.model]
-        if not holders:
-            return None
-        node = min(holders, key=lambda holder: (self._num_requests(holder), holder.node))
-        self._enter(group, node)
+    # --- by rule --------------------------------------------------------------------------------------------------
+
+    def place(self, group: Group, now: float) -> Node | None:
+        """Put a group without a place at the node that holds its model and is drained first; None if no node does."""
+        node = self.home_of(group.model)
+        if node is not None:
+            self.enter(group, node, now)
         return node
+
+    def home_of(self, model: str) -> Node | None:
+        """Of the nodes that hold a model the one with the least work, in seconds; of equal ones the first by name."""
+        holders = (node for node in self._state.nodes.values() if node.model == model)
+        return min(holders, key=lambda node: (self._free_in_s(node), node.node), default=None)
+
+    def _free_in_s(self, node: Node) -> float:
+        """When the node could begin with more of its model: behind another one, that takes two swaps as well."""
+        last = self._state.groups[node.queue[-1]].model if node.queue else node.model
+        return node.drain_s + swap_s(node.known, node.model, last) + swap_s(node.known, last, node.model)
+
+    def enter(self, group: Group, node: Node, now: float) -> None:
+        """Put a group without a place into this node's queue, where the rule has it."""
+        self._insert(group, node, self.index_by_rule(node, group), now)
+
+    def enter_before(self, group: Group, other: Group, now: float) -> None:
+        """Put a group without a place right before one that has a place."""
+        node = self._state.nodes[other.node]
+        self._insert(group, node, node.queue.index(other.gid), now)
+
+    def enter_behind_head(self, group: Group, node: Node, now: float) -> None:
+        """Put a group without a place behind the first one in which somebody waits."""
+        waiting = (i for i, gid in enumerate(node.queue) if self._state.groups[gid].num_waiting)
+        self._insert(group, node, next(waiting, len(node.queue) - 1) + 1, now)
+
+    def index_by_rule(self, node: Node, group: Group) -> int:
+        """Where a new group goes: to the tail, but before waiting groups of its model that are due later.
+
+        Groups of its own kind are overtaken by rank. Another model is not overtaken (that would cost swaps), nor is a
+        group that runs or has run (that would cost evictions): those are for the plan to weigh.
+        """
+        place = len(node.queue)
+        if not self._may_overtake:
+            return place
+        for other in self._from_tail(node):
+            if other.model != group.model or other.running or other.kv_at or not _is_before(group, other):
+                break
+            place -= 1
+        return place
+
+    def _from_tail(self, node: Node) -> list[Group]:
+        return [self._state.groups[gid] for gid in node.queue[: -MAX_OVERTAKEN - 1 : -1]]
+
+    def _insert(self, group: Group, node: Node, index: int, now: float) -> None:
+        assert not group.node, f"{group.gid} has a place already"
+        node.queue.insert(index, group.gid)
+        group.node = node.node
+        self.weigh(group, now)
 
     def remove(self, group: Group) -> Node | None:
         """Take a group out of its queue; answers the node it stood at, if any."""
@@ -29,47 +85,79 @@ class VirtualQueues:
             return None
         node = self._state.nodes[group.node]
         node.queue.remove(group.gid)
-        group.node = ""
+        if group.gid in node.yielding:
+            node.yielding.remove(group.gid)
+        node.drain_s = max(0.0, node.drain_s - group.drain_s) if node.queue else 0.0
+        group.node, group.drain_s = "", 0.0
         return node
 
     def unplaced(self) -> list[Group]:
         """Groups that stand in no queue."""
         return [group for group in self._state.groups.values() if not group.node]
 
-    def apply(self, queues: dict[str, list[str]]) -> None:
-        """Take over a plan, repaired for what happened since: gone groups and nodes are left out.
+    def weigh(self, group: Group, now: float) -> None:
+        """The group has changed: keep its node's sum of work up with it."""
+        node = self._state.nodes.get(group.node)
+        if node is None:
+            return
+        drain = drain_s(node.known, self._groups.load(group, now))
+        node.drain_s = max(0.0, node.drain_s + drain - group.drain_s)
+        group.drain_s = drain
 
-        A group of which a member runs stays at its node. A group that the plan does not know keeps its place behind
-        the planned ones.
+    def weigh_all(self, node: Node, now: float) -> None:
+        """The node is known better: all that stands in its queue takes another time."""
+        for gid in node.queue:
+            self.weigh(self._state.groups[gid], now)
+
+    # --- by plan --------------------------------------------------------------------------------------------------
+
+    def apply(self, queues: dict[str, list[str]], asked_running: set[str], now: float) -> dict[str, str]:
+        """Take over a plan, repaired for what happened since; answers the nodes that groups with KV are to move to.
+
+        Gone groups and nodes are left out. A group that has KV at its node (it runs, or was evicted) stays there until
+        that was handed over. One that has started since the plan was asked for stays in front: only a plan that knew
+        it to run may have it yield. A group that the plan does not know is put behind the planned ones, by rule.
         """
-        started = {gid for gid, group in self._state.groups.items() if len(group.members) > group.num_waiting}
+        targets: dict[str, str] = {}
         for name, planned in queues.items():
             node = self._state.nodes.get(name)
             if node is None:
                 continue
             for gid in planned:
                 group = self._state.groups.get(gid)
-                if group is not None and (gid not in started or group.node in ("", name)):
+                if group is None or group.node == name:
+                    continue
+                if group.node and self.holds_kv(group):
+                    if gid in asked_running or not group.running:
+                        targets[gid] = name
+                else:
                     self.remove(group)
-                    self._enter(group, node)
-            known = set(planned)
-            late = [gid for gid in node.queue if gid not in known]
-            node.queue = [gid for gid in node.queue if gid in known] + late
+                    self._insert(group, node, len(node.queue), now)
+            self._order(node, planned, asked_running)
+        return targets
 
-    def window(self, node: Node) -> list[GroupRef]:
-        """The first groups of a queue in which somebody waits: what the node is told."""
-        head: list[GroupRef] = []
-        for gid in node.queue:
-            group = self._state.groups[gid]
-            if group.num_waiting:
-                head.append(GroupRef(gid, group.model, group.num_waiting))
-                if len(head) == WINDOW_GROUPS:
-                    break
-        return head
+    def holds_kv(self, group: Group) -> bool:
+        """Whether moving the group takes a hand-over: members run, or their KV is kept at a node."""
+        return bool(group.running) or group.kv_at in self._state.nodes
 
-    def _enter(self, group: Group, node: Node) -> None:
-        node.queue.append(group.gid)
-        group.node = node.node
+    def _order(self, node: Node, planned: list[str], asked_running: set[str]) -> None:
+        groups = self._state.groups
+        known = {gid: place for place, gid in enumerate(planned)}
+        started = {gid for gid in node.queue if groups[gid].running}
+        stays = {gid for gid in started if gid not in known or gid not in asked_running}
+        rest = [gid for gid in node.queue if gid not in stays]
+        node.queue = [gid for gid in node.queue if gid in stays]
+        node.queue += sorted((gid for gid in rest if gid in known), key=known.__getitem__)
+        for gid in rest:
+            if gid not in known:
+                node.queue.insert(self.index_by_rule(node, groups[gid]), gid)
+        node.drain_s = fsum(groups[gid].drain_s for gid in node.queue)  # a sum kept up by steps drifts: begin anew
+        head = next((place for place, gid in enumerate(node.queue) if groups[gid].num_waiting), len(node.queue))
+        node.yielding = [gid for gid in node.queue[head + 1 :] if gid in started - stays]
 
-    def _num_requests(self, node: Node) -> int:
-        return sum(len(self._state.groups[gid].members) for gid in node.queue)
+
+def _is_before(group: Group, other: Group) -> bool:
+    """Whether a new group may start before one that waits."""
+    if group.slo_kind == other.slo_kind:
+        return group.rank < other.rank
+    return group.start_by_s < other.start_by_s

@@ -15,21 +15,26 @@ import pytest
 
 from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
+from services.queue_manager.grouping import PRIOR_BATCH
 from services.scheduler.core import SchedulerCore
+from shared.config import ClusterConfig, ModelSpec, QueueOptions, SloClass
 from shared.core import Core
 from tests.scenarios.transcript import replay
 
 HERE = Path(__file__).parent
-GROUP_REQUESTS = 3  # a group of the queue manager takes so many
-MODELS = ["a", "b"]  # what the scheduler hands out
+CONFIG = ClusterConfig(
+    models=[ModelSpec(name=name, source=f"{name}.gguf") for name in "ab"],  # what the scheduler hands out
+    queue=QueueOptions(delta=3 / PRIOR_BATCH),  # a group takes three requests
+    slo_classes=ClusterConfig().slo_classes | {"strict": SloClass(deadline_s=30, late="refuse")},
+)
 
 
 def make_queue_manager() -> QueueManagerCore:
-    return QueueManagerCore(GROUP_REQUESTS)
+    return QueueManagerCore(CONFIG)
 
 
 def make_scheduler() -> SchedulerCore:
-    return SchedulerCore(MODELS)
+    return SchedulerCore(CONFIG)
 
 
 def check_queue_manager(core: Core) -> None:

@@ -27,7 +27,7 @@ def make_cluster(num_nodes: int = 2) -> SimulatedCluster:
         models=[ModelSpec(name=name, source="none", max_model_len=64) for name in MODELS],
         nodes=[NodeSpec(name=f"node-{number}") for number in range(num_nodes)],
         engine=EngineOptions(block_size=4, kv_cache_bytes=3 << 20, max_num_seqs=3, step_tokens=16),
-        queue=QueueOptions(group_requests=2),
+        queue=QueueOptions(delta=2 / 32),
     )
     cluster = SimulatedCluster(config)
     cluster.bus.run_until(READY_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.scheduler.placement import LATE_GROWTH_S, LATE_WEIGHT, PRIOR_SWAP_S, QueueCost, late_penalty_s, queue_cost
-from shared.estimator import PRIOR_TOKENS_PER_S
+from shared.batching import PRIOR_TOKENS_PER_S
 from tests.unit.scheduler.problems import load, node
 
 

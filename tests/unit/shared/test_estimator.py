@@ -1,46 +1,164 @@
-"""Waiting times, worked out by hand from QLM's formula."""
+"""When the groups of a virtual queue start and end, worked out by hand."""
 
 from __future__ import annotations
 
 import pytest
 
-from shared.estimator import PRIOR_TOKENS_PER_S, Wait, drain_s, waiting_time
+from shared.estimator import MODEL_ERROR, NEVER, Wait, drain, drain_s, evict_s, forecast, swap_s, tail_s, throughput
+from shared.messages import GroupLoad, NodeState
+from shared.step_cost import StepCost
+from tests.unit.shared.queues import group, node
+
+STEP = StepCost(step_s=1.0, token_s=0.0, context_token_s=0.0)
+"""A step takes a second, whatever it holds: a batch of b brings b tokens a second."""
+FOUR = node(STEP, num_seqs=4)
 
 
-def test_the_mean_is_work_over_throughput_and_the_spread_grows_with_the_root() -> None:
-    # 4 ahead x 100 tokens = 400 tokens at 50/s = 8 s;   sqrt(4) x 25 tokens = 50 tokens at 50/s = 1 s
-    assert waiting_time(4, 100.0, 25.0, 50.0) == Wait(mean_s=8.0, std_s=1.0)
-    # 100 times as many: mean x 100, spread x 10
-    assert waiting_time(400, 100.0, 25.0, 50.0) == Wait(mean_s=800.0, std_s=10.0)
+def starts(state: NodeState, *queue: GroupLoad) -> list[float]:
+    return [one.start.mean_s for one in forecast(state, list(queue))]
 
 
-def test_the_relative_error_falls_as_one_over_the_root() -> None:
-    errors = [wait.std_s / wait.mean_s for wait in (waiting_time(n, 100.0, 25.0, 50.0) for n in (1, 4, 16, 64))]
-    assert errors == [0.25, 0.125, 0.0625, 0.03125]
+# --- one group -------------------------------------------------------------------------------------------------------
 
 
-def test_nobody_ahead_means_no_wait() -> None:
-    wait = waiting_time(0, 100.0, 25.0, 50.0)
-    assert wait == Wait(0.0, 0.0)
-    assert wait.quantile(0.99) == 0.0
+def test_throughput_is_the_batch_over_the_step_and_a_small_group_is_a_small_batch() -> None:
+    assert throughput(FOUR, group(waiting=100)) == 4.0
+    assert throughput(FOUR, group(waiting=3)) == pytest.approx(3.0)
 
 
-@pytest.mark.parametrize(("share", "expected_s"), [(0.5, 8.0), (0.8413447, 9.0), (0.9772499, 10.0), (0.1586553, 7.0)])
-def test_quantiles_are_those_of_the_normal_distribution(share: float, expected_s: float) -> None:
-    """One and two standard deviations from the mean, by the table."""
-    assert Wait(8.0, 1.0).quantile(share) == pytest.approx(expected_s, abs=1e-5)
+def test_mega_prompts_take_the_time_of_decoding() -> None:
+    # a prompt of 30 rows takes 0.3 s; 10 tokens at 4 a step of 1 s take 2.5 s
+    rows = node(StepCost(1.0, 0.01, 0.0), num_seqs=4)
+    assert throughput(rows, group(prompt=30, output=10, waiting=9)) == pytest.approx(10 / (2.5 + 0.1 + 0.3))
+    assert throughput(rows, group(prompt=3000, output=10, waiting=9)) == pytest.approx(10 / (2.5 + 0.1 + 30))
 
 
-def test_a_quantile_is_never_negative_and_a_certain_wait_is_itself() -> None:
-    assert Wait(1.0, 10.0).quantile(0.01) == 0.0
-    assert Wait(3.0, 0.0).quantile(0.99) == 3.0
+def test_a_group_drains_in_its_tokens_over_the_throughput() -> None:
+    wait = drain(FOUR, group(waiting=16, output=10, std=5))
+    assert wait.mean_s == 16 * 10 / 4
+    # QLM: √16 · 5 / 4 = 5 s, beside what the model errs on 40 s
+    assert wait.std_s == pytest.approx((5**2 + (MODEL_ERROR * 40) ** 2) ** 0.5)
+    assert drain_s(FOUR, group(waiting=16, output=10, running=2, left=8)) == 40 + 2
 
 
-def test_draining_takes_tokens_over_throughput() -> None:
-    assert drain_s(300.0, 100.0) == 3.0
-    assert drain_s(0.0, 100.0) == 0.0
+def test_the_tail_of_a_group_is_its_longest_output_at_the_pace_of_what_is_left() -> None:
+    assert tail_s(FOUR, group(waiting=2, output=10)) == 10.0
+    assert tail_s(FOUR, group(waiting=100, output=10, std=2)) == pytest.approx(10 + 2 * 1.6651, abs=1e-3)  # √(2 ln 4)
 
 
-def test_a_device_without_history_counts_as_the_prior() -> None:
-    assert PRIOR_TOKENS_PER_S == 50.0
-    assert drain_s(100.0, 0.0) == 2.0
+def test_a_swap_takes_what_loading_takes() -> None:
+    state = node(STEP, model="a", load_s=7.0)
+    assert swap_s(state, "a", "a") == 0.0
+    assert swap_s(state, "a", "b") == 7.0
+    assert swap_s(state, "b", "a") == 5.0  # loaded now: as long as the last swap took
+    assert swap_s(node(STEP, model=""), "", "a") == 7.0
+
+
+def test_eviction_moves_the_keys_and_values() -> None:
+    assert evict_s(FOUR, group(running=2, kv_tokens=3000)) == 3.0
+
+
+# --- places ----------------------------------------------------------------------------------------------------------
+
+
+def test_with_free_places_one_waits_for_the_prompt_only() -> None:
+    assert starts(node(StepCost(1.0, 0.01, 0.0)), group(prompt=30)) == [1.3]
+
+
+def test_with_free_places_one_waits_for_the_prompts_before_it_and_the_step_that_runs() -> None:
+    state = node(StepCost(1.0, 0.01, 0.0), num_seqs=4)
+    (first,) = forecast(state, [group(prompt=30, output=10, waiting=2, running=1, left=5)])
+    # half of a step with one row; then a step with its row and the prompt's, each
+    assert first.start.mean_s == pytest.approx(0.505 + 1.01 + 0.3)
+    assert first.last_start.mean_s == pytest.approx(0.3 + 0.51 + 1.02 + 0.3)
+
+
+def test_in_a_full_steady_batch_a_place_comes_free_every_request_time() -> None:
+    """Memoryless lengths of 10 tokens: 4 run, with 10 left each; one ends every 2.5 s. Then a step, for the token."""
+    (line,) = forecast(FOUR, [group(output=10, std=10, waiting=9, running=4, left=40)])
+    assert [line.wait_at(place).mean_s for place in range(3)] == pytest.approx([2.5 + 1, 5 + 1, 7.5 + 1])
+    assert line.last_start.mean_s == pytest.approx(9 * 2.5 + 1)
+
+
+def test_what_runs_counts_with_what_it_has_left() -> None:
+    """All work ahead is 2 + 2 + 2 + 6 tokens, and 4 · E[O²] / 2 E[O] = 20 stay; a place costs 10 more."""
+    nearly_done = group(output=10, waiting=9, running=4, left=12)
+    fresh = group(output=10, waiting=9, running=4, left=38)
+    (soon,), (later,) = forecast(FOUR, [nearly_done]), forecast(FOUR, [fresh])
+    assert soon.wait_at(0).mean_s == pytest.approx((12 + 10 - 20) / 4 + 1)
+    assert later.wait_at(0).mean_s == pytest.approx((38 + 10 - 20) / 4 + 1)
+    assert soon.wait_at(3).mean_s == pytest.approx((12 + 40 - 20) / 4 + 1)
+
+
+def test_a_fresh_batch_of_memoryless_lengths_frees_its_first_place_after_one_request_time() -> None:
+    (line,) = forecast(FOUR, [group(output=10, std=10, waiting=9)])
+    assert line.wait_at(3).mean_s == pytest.approx(1.0)  # the last that has a place
+    assert line.wait_at(4).mean_s == pytest.approx(2.5 + 1)
+
+
+def test_groups_of_a_model_share_the_batch() -> None:
+    first, second = forecast(FOUR, [group(output=10, std=10, waiting=3), group(output=10, std=10, waiting=3)])
+    assert first.last_start.mean_s == second.start.mean_s == pytest.approx(1.0)
+    assert second.wait_at(1).mean_s == pytest.approx(2.5 + 1)
+
+
+def test_long_outputs_ahead_stay_in_the_batch_and_leave_the_rest_of_it() -> None:
+    """Two of 1,000 tokens keep two places; short ones go by beside them."""
+    long, short = forecast(
+        FOUR, [group(output=1000, waiting=0, running=2, left=2000), group(output=10, std=10, waiting=40)]
+    )
+    assert long.start == Wait(0.0, 0.0)
+    assert short.wait_at(1).mean_s == pytest.approx(0.5 + 1)  # half a step is still on
+    assert short.wait_at(39).mean_s < 200  # not behind 2,000 tokens at 4 a second
+
+
+# --- spread ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_spread_far_behind_is_the_papers() -> None:
+    (line,) = forecast(FOUR, [group(output=10, std=10, waiting=10_000, running=4, left=40)])
+    far = line.wait_at(9_999)
+    assert far.std_s**2 == pytest.approx(10_000 * (10 / 4) ** 2 + (MODEL_ERROR * far.mean_s) ** 2, rel=1e-3)
+
+
+def test_the_first_end_of_a_full_batch_is_as_unsure_as_it_is_long() -> None:
+    (line,) = forecast(FOUR, [group(output=10, std=10, waiting=9, running=4, left=40)])
+    # a request time, and where in its step an end falls
+    assert line.wait_at(0).std_s ** 2 == pytest.approx(2.5**2 + 1 / 12 + (MODEL_ERROR * 3.5) ** 2)
+
+
+def test_a_length_that_has_been_seen_too_seldom_is_wrong_for_all_alike() -> None:
+    (line,) = forecast(FOUR, [group(output=10, error=2, waiting=1000, running=4, left=20)])
+    # every one of 1,000 takes 2 / 4 s more or less
+    assert line.wait_at(999).std_s == pytest.approx((1000 * 2 / 4) + 0, rel=0.05)
+
+
+# --- other models ----------------------------------------------------------------------------------------------------
+
+
+def test_a_group_of_another_model_waits_for_the_last_before_it_and_the_swap() -> None:
+    ahead, behind = forecast(FOUR, [group("a", output=10, waiting=2), group("b", output=10)])
+    assert ahead.completion.mean_s == 1 + 9
+    assert behind.begin.mean_s == 10 + 7
+    assert behind.start.mean_s == 10 + 7 + 1
+    assert behind.completion.mean_s == 17 + 10
+
+
+def test_groups_of_one_model_behind_each_other_need_no_second_swap() -> None:
+    queue = [group("b"), group("b"), group("a")]
+    assert starts(FOUR, *queue) == [7 + 1, 7 + 1, 7 + 10 + 5 + 1]
+
+
+def test_running_groups_behind_a_waiting_one_of_another_model_give_way_and_come_back() -> None:
+    evicted = group("a", output=10, waiting=0, running=2, left=12, kv_tokens=2000)
+    head, behind = forecast(FOUR, [group("b", output=10), evicted])
+    assert head.start.mean_s == 2.0 + 7 + 1
+    assert behind.completion.mean_s == 2.0 + 7 + 10 + 5 + 6  # what they have left, at a second a token
+
+
+def test_a_broken_model_never_starts_and_holds_nobody_up() -> None:
+    state = node(STEP, broken="b")
+    broken, fine = forecast(state, [group("b", waiting=9), group("a")])
+    assert broken.start == broken.completion == NEVER
+    assert fine.start.mean_s == 1.0
+    assert (throughput(state, group("b")), drain_s(state, group("b")), tail_s(state, group("b"))) == (0.0, 0.0, 0.0)

@@ -16,7 +16,7 @@ def transcript(seed: int) -> list[tuple[float, str, Message]]:
         models=[ModelSpec(name=name, source="none", max_model_len=64) for name in "ab"],
         nodes=[NodeSpec(name="n0"), NodeSpec(name="n1")],
         engine=EngineOptions(block_size=4, kv_cache_bytes=3 << 20, max_num_seqs=3, step_tokens=16),
-        queue=QueueOptions(group_requests=2),
+        queue=QueueOptions(delta=2 / 32),
     )
     cluster = SimulatedCluster(config)
     sent: list[tuple[float, str, Message]] = []

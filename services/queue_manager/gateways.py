@@ -1,0 +1,40 @@
+"""Gateways live and die."""
+
+from __future__ import annotations
+
+from services.queue_manager.requests import Requests
+from services.queue_manager.state import State
+from shared import streams
+from shared.core import Drop, Effect
+
+
+class Gateways:
+    """Owns `State.gateways` and what is remembered for the case of a gateway's death."""
+
+    def __init__(self, state: State, requests: Requests) -> None:
+        self._state = state
+        self._requests = requests
+
+    @property
+    def wake_at(self) -> float | None:
+        """When a gateway may have died."""
+        return self._state.gateways.wake_at
+
+    def hear(self, gateway: str, now: float) -> None:
+        """A gateway that lives deletes the payloads of finished requests itself."""
+        self._state.gateways.hear(gateway, now)
+        self._state.finished_since_beat.pop(gateway, None)
+
+    def expire(self, now: float) -> list[Effect]:
+        """Bury those that were silent for too long."""
+        return [effect for gateway in self._state.gateways.expire(now) for effect in self.gone(gateway, now)]
+
+    def gone(self, gateway: str, now: float) -> list[Effect]:
+        """Its clients are gone with it: forget what it asked for, its payloads and its stream."""
+        self._state.gateways.forget(gateway)
+        lost = [request for request in self._state.requests.values() if request.gateway == gateway]
+        effects = [effect for request in lost for effect in self._requests.forget(request, now)]
+        finished = self._state.finished_since_beat.pop(gateway, [])
+        left_behind = [*finished, *(request.request_id for request in lost)]
+        payloads = [Drop(streams.payload(request_id)) for request_id in left_behind]
+        return [*effects, *payloads, Drop(streams.tokens(gateway))]

@@ -1,0 +1,171 @@
+"""How long answers are: learnt online from those that ended, by model, tenant and kind of promise.
+
+A sketch is a histogram of the last answers with bins of a quarter octave, each with its count and sum: means are exact,
+spreads within some percent, whatever the shape (lengths of chats are far from log-normal: many short answers, a bulge,
+a tail), and any cap can be put on it afterwards. An answer that reached its limit was *cut*: it says only that it would
+have been longer. So the distribution is the product-limit estimate (Kaplan and Meier, 1958) over the bins:
+S(v) = Π_{i ≤ v} (1 - ended_i / at_risk_i). Taking cut answers for ended ones would teach short lengths to whoever sets
+small limits now and then. What is left of S behind the longest answer seen is put one mean residual life of a
+memoryless length (tokens seen / answers ended) behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import NamedTuple
+
+import msgspec
+
+BINS_PER_OCTAVE = 4
+MEMORY_REQUESTS = 1024  # answers older than about this many count less and less: exact before, exponential from then on
+MIN_OBSERVED = 16  # answers of its own that a key needs; a coarser one speaks for it until then
+MAX_KEYS = 1024  # sketches that are kept; the one that was heard of longest ago is forgotten first
+PRIOR_TOKENS = (16, 64, 256, 1024)  # lengths that everything starts from, as if each had been seen once
+MAX_WEIGHT = 1e9  # weights grow as older ones fade; beyond this all are scaled down
+MIN_WEIGHT = 1e-9  # what has faded so far is dropped
+
+
+class Moments(NamedTuple):
+    """Expected value of a number of tokens, and of its square."""
+
+    mean: float
+    square: float
+
+
+class Bin(msgspec.Struct, array_like=True):
+    """Weights and weighted sums of the answers of about one length."""
+
+    ended: float = 0.0
+    ended_tokens: float = 0.0
+    cut: float = 0.0
+    cut_tokens: float = 0.0
+
+
+class LengthSketch(msgspec.Struct):
+    """Histogram of lengths."""
+
+    num_observed: int = 0
+    weight: float = 1.0
+    """Of the next answer; grows instead of all others shrinking."""
+    bins: dict[int, Bin] = {}
+    """By quarter octave."""
+
+    def observe(self, tokens: int, *, is_cut: bool) -> None:
+        """One more answer; ``is_cut``: it ended at its limit. One that ended at once counts as a token."""
+        tokens = max(1, tokens)
+        place = self.bins.setdefault(int(BINS_PER_OCTAVE * math.log2(tokens)), Bin())
+        if is_cut:
+            place.cut += self.weight
+            place.cut_tokens += self.weight * tokens
+        else:
+            place.ended += self.weight
+            place.ended_tokens += self.weight * tokens
+        self.num_observed += 1
+        if self.num_observed >= MEMORY_REQUESTS:
+            self.weight *= MEMORY_REQUESTS / (MEMORY_REQUESTS - 1)
+        if self.weight > MAX_WEIGHT:
+            self._scale_down()
+
+    def _scale_down(self) -> None:
+        for number, place in list(self.bins.items()):
+            scaled = Bin(*(value / self.weight for value in msgspec.structs.astuple(place)))
+            if scaled.ended + scaled.cut > MIN_WEIGHT:
+                self.bins[number] = scaled
+            else:
+                del self.bins[number]
+        self.weight = 1.0
+
+
+class Distribution:
+    """Point masses at the mean length of each bin, with prefix sums: any question takes two bisections."""
+
+    def __init__(self, sketch: LengthSketch) -> None:
+        points = list(_product_limit(sketch))
+        self._tokens = [tokens for tokens, _ in points]
+        self._mass = [0.0, *accumulate(mass for _, mass in points)]
+        self._first = [0.0, *accumulate(mass * tokens for tokens, mass in points)]
+        self._second = [0.0, *accumulate(mass * tokens * tokens for tokens, mass in points)]
+
+    def rest(self, limit: float, done: float = 0.0) -> Moments:
+        """E[min(O, limit) - done | O > done]: tokens still to come when ``done`` have come without an end.
+
+        Who has outlived every length seen is expected to begin anew: lengths are taken as memoryless there. And who
+        still runs, runs for one token at least.
+        """
+        if limit - done <= 1:
+            return Moments(1.0, 1.0)
+        low, high = bisect_right(self._tokens, done), bisect_right(self._tokens, limit)
+        alive = self._mass[-1] - self._mass[low]
+        if low == len(self._tokens):
+            return self.rest(limit - done, 0.0)
+        mass, first, second = (
+            sums[high] - sums[low] if high > low else 0.0 for sums in (self._mass, self._first, self._second)
+        )
+        longer = alive - mass
+        mean = first - done * mass + longer * (limit - done)
+        square = second - 2 * done * first + done * done * mass + longer * (limit - done) ** 2
+        return Moments(mean / alive, square / alive)
+
+
+def _product_limit(sketch: LengthSketch) -> Iterator[tuple[float, float]]:
+    """(tokens, probability), shortest first."""
+    bins = [sketch.bins[number] for number in sorted(sketch.bins)]
+    at_risk = list(accumulate(place.ended + place.cut for place in reversed(bins)))  # from the longest on
+    alive = 1.0
+    longest = 0.0
+    for place, at_risk_here in zip(bins, reversed(at_risk), strict=True):
+        if place.ended:
+            mass = alive * place.ended / at_risk_here
+            longest = place.ended_tokens / place.ended
+            yield longest, mass
+            alive -= mass
+        if place.cut:
+            longest = max(longest, place.cut_tokens / place.cut)
+    if bins[-1].cut:
+        # as if one answer had ended, where none has
+        num_ended = max(sketch.weight, sum(place.ended for place in bins))
+        yield longest + sum(place.ended_tokens + place.cut_tokens for place in bins) / num_ended, alive
+
+
+class Lengths:
+    """Learnt lengths of answers by what is known of a request. Owns `State.lengths`."""
+
+    def __init__(self, sketches: dict[str, LengthSketch]) -> None:
+        self._sketches = sketches
+        self._distributions: dict[str, Distribution] = {}  # computed from the sketches, when somebody asks
+        if "" not in sketches:
+            prior = sketches[""] = LengthSketch()
+            for tokens in PRIOR_TOKENS:
+                prior.observe(tokens, is_cut=False)
+
+    def observe(self, model: str, kind: str, tenant: str, tokens: int, *, is_cut: bool) -> None:
+        """An answer has ended by itself, or at its limit (``is_cut``)."""
+        for key in _keys(model, kind, tenant):
+            sketch = self._sketches.pop(key, None) or LengthSketch()
+            sketch.observe(tokens, is_cut=is_cut)
+            self._sketches[key] = sketch  # at the end: the first is the one to forget
+            self._distributions.pop(key, None)
+        while len(self._sketches) > MAX_KEYS:
+            oldest = next(iter(self._sketches))
+            del self._sketches[oldest]
+            self._distributions.pop(oldest, None)
+
+    def distribution(self, model: str, kind: str, tenant: str) -> Distribution:
+        """Of the finest key that has enough answers of its own; the prior's at last."""
+        key = next(key for key in _keys(model, kind, tenant) if not key or self._speaks(key))
+        distribution = self._distributions.get(key)
+        if distribution is None:
+            distribution = self._distributions[key] = Distribution(self._sketches[key])
+        return distribution
+
+    def _speaks(self, key: str) -> bool:
+        sketch = self._sketches.get(key)
+        return sketch is not None and sketch.num_observed >= MIN_OBSERVED
+
+
+def _keys(model: str, kind: str, tenant: str) -> tuple[str, ...]:
+    """Finest first. A model's and a tenant's name hold no space, so no two of them are written alike."""
+    return (f"{model} {kind} {tenant}", f"{model} {kind}", model, "") if tenant else (f"{model} {kind}", model, "")

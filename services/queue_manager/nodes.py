@@ -1,0 +1,97 @@
+"""Nodes come, change and go."""
+
+from __future__ import annotations
+
+from services.queue_manager.bells import Bells
+from services.queue_manager.groups import RequestGroups
+from services.queue_manager.planning import Planning
+from services.queue_manager.requests import Requests
+from services.queue_manager.state import Group, Node, Request, State
+from services.queue_manager.virtual_queues import VirtualQueues
+from shared.core import Effect
+from shared.messages import NodeDown, NodeState, NodeUp
+
+
+class Nodes:
+    """Owns `State.nodes` as such; what stands in them is the virtual queues'."""
+
+    def __init__(
+        self,
+        state: State,
+        groups: RequestGroups,
+        queues: VirtualQueues,
+        bells: Bells,
+        planning: Planning,
+        requests: Requests,
+    ) -> None:
+        self._state = state
+        self._groups = groups
+        self._queues = queues
+        self._bells = bells
+        self._planning = planning
+        self._requests = requests
+
+    def up(self, message: NodeUp, now: float) -> list[Effect]:
+        """A node serves, or is known better. Only a new one, or another model on it, calls for a plan by itself."""
+        effects: list[Effect] = []
+        node = self._state.nodes.get(message.node)
+        if node is not None and node.epoch != message.epoch:
+            effects += self._lose(node, now)
+            node = None
+        is_other = node is None or node.model != message.model
+        if node is None:
+            node = Node(node=message.node, epoch=message.epoch, known=_known(message))
+            self._state.nodes[node.node] = node
+        node.known = _known(message)
+        self._groups.learn_nodes(other.known for other in self._state.nodes.values())
+        self._queues.weigh_all(node, now)
+        if is_other:
+            self._place_all(now)
+            self._planning.note_change()
+        self._planning.touch(node.node)
+        self._bells.repeat(node)
+        return effects
+
+    def down(self, message: NodeDown, now: float) -> list[Effect]:
+        """A node's epoch is over."""
+        node = self._state.nodes.get(message.node)
+        return self._lose(node, now) if node is not None and node.epoch == message.epoch else []
+
+    def _lose(self, node: Node, now: float) -> list[Effect]:
+        """What the node ran or kept goes back to the gateways, which know what the client has; the rest moves on."""
+        lost = [request for group in self._state.groups.values() for request in self._at(group, node)]
+        for gid in list(node.queue):
+            self._queues.remove(self._state.groups[gid])
+        del self._state.nodes[node.node]
+        effects = self._requests.resubmit(lost, now)
+        self._place_all(now)
+        self._planning.note_change()
+        return effects
+
+    def _at(self, group: Group, node: Node) -> list[Request]:
+        """Members of a group that run at the node, or whose KV is kept there."""
+        members = [*group.running, *(group.waiting if group.kv_at == node.node else ())]
+        requests = (self._state.requests[member] for member in members)
+        return [request for request in requests if (request.node or group.kv_at) == node.node]
+
+    def _place_all(self, now: float) -> None:
+        for group in self._queues.unplaced():
+            placed = self._queues.place(group, now)
+            if placed is not None:
+                self._bells.touch(placed.node)
+                self._planning.touch(placed.node)
+
+
+def _known(message: NodeUp) -> NodeState:
+    return NodeState(
+        node=message.node,
+        model=message.model,
+        device=message.device,
+        max_num_seqs=message.max_num_seqs,
+        step_tokens=message.step_tokens,
+        kv_bytes_per_s=message.kv_bytes_per_s,
+        rates=message.rates,
+        broken_models=message.broken_models,
+        tokens_per_s=0.0,
+        swap_s=0.0,
+    )

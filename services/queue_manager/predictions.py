@@ -1,0 +1,108 @@
+"""When those who wait will start, and one who comes now would: the estimator, asked about the queues as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import hypot
+
+import msgspec
+
+from services.queue_manager.groups import RequestGroups
+from services.queue_manager.state import Node, State
+from services.queue_manager.virtual_queues import VirtualQueues
+from shared.estimator import GroupForecast, forecast, swap_s
+from shared.messages import GroupLoad, Submit
+from shared.wait import NOW, Wait
+
+FORECAST_GROUPS = 64  # of a queue are predicted one by one, which bounds the work; behind them, sums are good enough
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What a request that comes now has to expect, in seconds from now."""
+
+    is_learnt: bool
+    """The node's rate for the model is known; else the estimator goes by its priors."""
+    first_token: Wait
+    completion: Wait
+
+
+class Predictions:
+    """Owns nothing: every answer is computed from the state."""
+
+    def __init__(self, state: State, groups: RequestGroups, queues: VirtualQueues) -> None:
+        self._state = state
+        self._groups = groups
+        self._queues = queues
+
+    def of_node(self, node: Node, now: float) -> dict[str, GroupForecast]:
+        """Forecasts of the groups at the head of a queue in which somebody waits, in order."""
+        forecasts = forecast(node.known, self._loads(node, len(node.queue), now))
+        return {one.group: one for one in forecasts if one.num_waiting}
+
+    def of_newcomer(self, message: Submit, now: float) -> Prospect | None:
+        """For a request that comes now; None while there is no node that could serve its model."""
+        group = self._groups.of_newcomer(message, now)
+        node = self._state.nodes.get(group.node) or self._queues.home_of(group.model) or self._nearest(group.model)
+        if node is None:
+            return None
+        index = node.queue.index(group.gid) + 1 if group.node else self._queues.index_by_rule(node, group)
+        loads = self._loads(node, index, now)
+        if group.waiting and not group.node:
+            loads.append(self._groups.load(group, now))
+        loads.append(self._one(message, now))
+        one = forecast(node.known, loads)[-1]
+        behind_s = sum(self._state.groups[gid].drain_s for gid in node.queue[FORECAST_GROUPS:index])
+        is_learnt = any(rate.model == group.model for rate in node.known.rates)
+        return Prospect(is_learnt, _later(one.start, behind_s), _later(one.completion, behind_s))
+
+    def beyond(self, seconds: float) -> Wait:
+        """For a place behind the head, with so much work before it."""
+        return _later(NOW, seconds)
+
+    def _one(self, message: Submit, now: float) -> GroupLoad:
+        output = self._groups.expected_output(message)
+        return GroupLoad(
+            group="",
+            model=message.model,
+            deadline_s=message.slo.start_by_s(now),
+            num_requests=1,
+            num_waiting=1,
+            output_tokens=output.mean,
+            mean_prompt_tokens=message.prompt_tokens,
+            mean_output_tokens=output.mean,
+            std_output_tokens=max(0.0, output.square - output.mean**2) ** 0.5,
+            max_tokens=message.max_tokens,
+        )
+
+    def _nearest(self, model: str) -> Node | None:
+        """The node that could serve a model first which nobody holds: its own work, then the swap."""
+        able = (node for node in self._state.nodes.values() if model not in node.known.broken_models)
+        times = {node.node: node.drain_s + swap_s(node.known, node.model, model) for node in able}
+        return self._state.nodes[min(times, key=lambda name: (times[name], name))] if times else None
+
+    def _loads(self, node: Node, end: int, now: float) -> list[GroupLoad]:
+        """What is done before the place ``end`` of a queue, in the order in which it is done.
+
+        What runs goes on wherever it stands, unless a plan has it give way: of a group behind waiting ones, the running
+        part counts as if it stood in front.
+        """
+        running: list[GroupLoad] = []
+        ahead: list[GroupLoad] = []
+        is_behind = False
+        for place, gid in enumerate(node.queue[:FORECAST_GROUPS]):
+            load = self._groups.load(self._state.groups[gid], now)
+            if (is_behind or place >= end) and load.num_running and gid not in node.yielding:
+                running.append(msgspec.structs.replace(load, num_waiting=0, num_requests=load.num_running))
+                load = msgspec.structs.replace(
+                    load, num_running=0, running_output_tokens=0.0, num_requests=load.num_waiting
+                )
+            if place < end and load.num_requests:
+                ahead.append(load)
+            is_behind = is_behind or load.num_waiting > 0
+        return [*running, *ahead]
+
+
+def _later(wait: Wait, seconds: float) -> Wait:
+    """So much later; the sums behind the head are taken to be as unsure as they are long."""
+    return Wait(wait.mean_s + seconds, hypot(wait.std_s, seconds)) if seconds else wait

@@ -1,0 +1,133 @@
+"""What the gateways, and through them the clients, are told of the queue while somebody waits in it."""
+
+from __future__ import annotations
+
+from itertools import islice
+from math import inf
+
+from services.queue_manager.predictions import Predictions
+from services.queue_manager.state import Group, Request, State
+from shared import streams
+from shared.core import Effect, Send
+from shared.messages import QueueLine, QueuePlace, QueueStatus, Submit
+
+STATUS_DELAY_S = 0.25  # who is pulled sooner than this has not waited: nobody is told
+STATUS_INTERVAL_S = 1.0
+MAX_LINES = 128  # models and kinds of promise in a message; the first groups' come first
+MAX_PLACES = 256  # places in a message; of the requests that came first
+
+UPPER = 0.9  # of the predictions that clients are told beside the mean
+
+
+class Status:
+    """Owns `State.status`."""
+
+    def __init__(self, state: State, predictions: Predictions) -> None:
+        self._state = state
+        self._predictions = predictions
+
+    @property
+    def wake_at(self) -> float | None:
+        """When the gateways are told next."""
+        return self._state.status.due_s
+
+    def tell(self, now: float) -> list[Effect]:
+        """Tell every live gateway, if it is time; once more when nobody waits any longer."""
+        status = self._state.status
+        if not self._anybody_waits():
+            status.due_s = None
+            if not status.has_told:
+                return []
+            status.has_told = False
+            return self._to_gateways(self._lines(now), {})
+        if status.due_s is None:
+            status.due_s = now + STATUS_DELAY_S
+        if now < status.due_s:
+            return []
+        status.due_s, status.has_told = now + STATUS_INTERVAL_S, True
+        lines, places = self._lines(now), self._places(now)
+        return self._to_gateways(lines, places)
+
+    def _to_gateways(self, lines: list[QueueLine], places: dict[str, list[QueuePlace]]) -> list[Effect]:
+        return [
+            Send(streams.tokens(gateway), QueueStatus(lines=lines, places=places.get(gateway, [])), to_existing=True)
+            for gateway in self._state.gateways.heard_s
+        ]
+
+    def _anybody_waits(self) -> bool:
+        placed = sum(len(node.queue) for node in self._state.nodes.values())
+        return placed < len(self._state.groups) or any(node.told for node in self._state.nodes.values())
+
+    # --- lines ----------------------------------------------------------------------------------------------------
+
+    def _lines(self, now: float) -> list[QueueLine]:
+        """One walk over the groups."""
+        kinds: dict[tuple[str, str], list[Group]] = {}
+        for group in self._state.groups.values():
+            kinds.setdefault((group.model, group.slo_kind), []).append(group)
+        return [self._line(groups, now) for groups in islice(kinds.values(), MAX_LINES)]
+
+    def _line(self, groups: list[Group], now: float) -> QueueLine:
+        newest = groups[-1]
+        prospect = self._predictions.of_newcomer(self._another(newest), now)
+        wait = prospect.first_token if prospect is not None else None
+        return QueueLine(
+            model=newest.model,
+            slo=newest.slo_kind,
+            num_waiting=sum(group.num_waiting for group in groups),
+            num_running=sum(group.num_running for group in groups),
+            wait_s=wait.mean_s if wait is not None else inf,
+            wait_p90_s=wait.quantile(UPPER) if wait is not None else inf,
+        )
+
+    def _another(self, group: Group) -> Submit:
+        """A request like the last one of a group."""
+        last = self._state.requests[next(reversed(group.waiting or group.running))]
+        return Submit(
+            request_id="",
+            gateway="",
+            model=last.model,
+            slo=last.slo,
+            tenant=last.tenant,
+            prompt_tokens=last.prompt_tokens,
+            max_tokens=last.max_tokens,
+        )
+
+    # --- places ---------------------------------------------------------------------------------------------------
+
+    def _places(self, now: float) -> dict[str, list[QueuePlace]]:
+        """By gateway, the places of its requests that want to know, those that came first before others."""
+        chosen: dict[str, list[Request]] = {}
+        for name in self._state.watching:
+            request = self._state.requests[name]
+            of_gateway = chosen.setdefault(request.gateway, [])
+            if request.group and len(of_gateway) < MAX_PLACES:
+                of_gateway.append(request)
+        groups = {request.group for requests in chosen.values() for request in requests}
+        found: dict[str, QueuePlace] = {}
+        for name in {self._state.groups[gid].node: None for gid in sorted(groups)}:
+            if name:
+                found |= self._at_node(name, groups, now)
+        return {
+            gateway: [found[request.request_id] for request in requests if request.request_id in found]
+            for gateway, requests in chosen.items()
+        }
+
+    def _at_node(self, name: str, groups: set[str], now: float) -> dict[str, QueuePlace]:
+        """Places of the waiting members of these groups at one node."""
+        node = self._state.nodes[name]
+        forecasts = self._predictions.of_node(node, now)
+        places: dict[str, QueuePlace] = {}
+        num_ahead = 0
+        ahead_s = 0.0
+        for gid in node.queue:
+            group = self._state.groups[gid]
+            if gid in groups:
+                for position, member in enumerate(group.waiting):
+                    if member in self._state.watching:
+                        one = forecasts.get(gid)
+                        wait = one.wait_at(position) if one is not None else self._predictions.beyond(ahead_s)
+                        places[member] = QueuePlace(member, num_ahead + position, wait.mean_s, wait.quantile(UPPER))
+            num_ahead += group.num_waiting
+            ahead_s += group.drain_s
+        return places

@@ -1,0 +1,43 @@
+"""What a node sees of its virtual queue: the groups that it may pull from, and those that have to give way to them."""
+
+from __future__ import annotations
+
+from services.queue_manager.state import Group, Node, State
+from shared.messages import GroupRef
+
+WINDOW_REQUESTS = 64  # waiting requests that a node sees ahead: enough for its largest pull
+WINDOW_GROUPS = 32  # bounds the message where groups are small
+
+
+def window(state: State, node: Node) -> list[GroupRef]:
+    """The first groups of a queue in which somebody waits. Nobody pulls from a group that is handed over."""
+    head: list[GroupRef] = []
+    num_waiting = 0
+    for gid in node.queue:
+        group = state.groups[gid]
+        if group.waiting and gid not in state.hand_overs:
+            head.append(GroupRef(gid, group.model, group.num_waiting))
+            num_waiting += group.num_waiting
+            if num_waiting >= WINDOW_REQUESTS or len(head) == WINDOW_GROUPS:
+                break
+    return head
+
+
+def yielding(state: State, node: Node, head: list[GroupRef]) -> list[str]:
+    """Groups that the plan has give way, as far as they still run behind the first of ``head``; in order.
+
+    Not to their like: who was evicted waits in front of the rest of the old group, and would change places with it.
+    """
+    if not (node.yielding and head):
+        return []
+    wanted = {gid for gid in node.yielding if gid not in state.hand_overs}
+    if not wanted:
+        return []
+    behind = node.queue[node.queue.index(head[0].group) + 1 :]
+    first = state.groups[head[0].group]
+    running = [gid for gid in behind if gid in wanted and state.groups[gid].running]
+    return [gid for gid in running if not _are_alike(state.groups[gid], first)]
+
+
+def _are_alike(one: Group, other: Group) -> bool:
+    return (one.model, one.slo_kind) == (other.model, other.slo_kind)

@@ -1,0 +1,90 @@
+"""Work of one model that stands in line on a node: what the next request of it has to wait for.
+
+The formulas, and why they hold, are in `shared.estimator`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from shared.batching import Batching
+from shared.wait import Wait
+
+STEP_SHARE = 0.5  # of a step that is on when a request comes: on average still to go
+UNIFORM_STD = 12**-0.5  # of what is anywhere within a step
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Sums over the requests in line since the model serves, the running ones first."""
+
+    num_requests: float = 0.0
+    places: float = 0.0
+    """What they take of a batch, which has 1.0; beyond that they wait."""
+    busy_s: float = 0.0
+    """Device time that they still need."""
+    whole_s: float = 0.0
+    """The same with what the running ones have had."""
+    prompts_s: float = 0.0
+    """Prompts of those that need not wait for a place."""
+    tokens: float = 0.0
+    """Σ O of their whole outputs, in the mean."""
+    residual_token_s: float = 0.0
+    """Σ O² b a / 2: over ``tokens``, it is the device time that a full batch of them has left at any time."""
+    variance_s2: float = 0.0
+    """Of ``whole_s``."""
+    error_s: float = 0.0
+    """Standard error of ``whole_s``: lengths that are not well known yet are wrong for all alike."""
+    runs: bool = False
+    """Some run, so a request that comes now waits for the step that is on."""
+
+    def with_running(self, work: Batching, num_requests: float, left_tokens: float) -> Backlog:
+        """Behind requests that run and have so many tokens left, all together."""
+        if not num_requests:
+            return self
+        return replace(self._with(work, num_requests, left_tokens * work.token_s, 0.0), runs=True)
+
+    def with_waiting(self, work: Batching, num_requests: float) -> Backlog:
+        """Behind requests that have not begun."""
+        num_at_once = min(num_requests, max(0.0, 1.0 - self.places) * work.batch)
+        return self._with(work, num_requests, num_requests * work.request_s, num_at_once * work.burst_s)
+
+    def first_token(self, work: Batching, num_ahead: float) -> Wait:
+        """Until the next request but ``num_ahead`` has its first token."""
+        ahead = self.with_waiting(work, num_ahead)
+        num_running = min(ahead.places, 1.0) * work.batch
+        step_s = work.step_at(num_running)
+        first_token = Wait(work.first_token_at(num_running), math.hypot(step_s * UNIFORM_STD, work.std_prompt_s))
+        if ahead.places + 1.0 / work.batch > 1.0:
+            return ahead._place(work).then(first_token)
+        num_prompts = ahead.prompts_s / work.burst_s if work.burst_s else 0.0
+        rest_s = STEP_SHARE * step_s if self.runs else 0.0
+        return Wait(ahead.prompts_s + rest_s, num_prompts**0.5 * work.std_prompt_s).then(first_token)
+
+    def _with(self, work: Batching, num_requests: float, busy_s: float, prompts_s: float) -> Backlog:
+        residual_s = work.square_tokens * work.batch * work.token_s / 2
+        return Backlog(
+            num_requests=self.num_requests + num_requests,
+            places=self.places + num_requests / work.batch,
+            busy_s=self.busy_s + busy_s,
+            whole_s=self.whole_s + num_requests * work.request_s,
+            prompts_s=self.prompts_s + prompts_s,
+            tokens=self.tokens + num_requests * work.output_tokens,
+            residual_token_s=self.residual_token_s + num_requests * residual_s,
+            variance_s2=self.variance_s2 + num_requests * work.std_request_s**2,
+            error_s=self.error_s + num_requests * work.error_s,
+            runs=self.runs,
+        )
+
+    def _place(self, work: Batching) -> Wait:
+        """Until the batch has room for one more, by the ends that this takes."""
+        mean_s = self.busy_s + work.output_tokens * work.token_s - self.residual_token_s / self.tokens
+        num_ends = max(0.0, self.num_requests - self.num_requests / self.places) + 1.0
+        request_s = self.whole_s / self.num_requests
+        square = self.variance_s2 / (self.num_requests * request_s**2)  # of the coefficient of variation
+        law = num_ends * square
+        if square < 1.0:
+            law = min(num_ends, law + self.num_requests / self.places * (1 - square**2) / 6)
+        std_s = math.hypot(law**0.5 * request_s, self.error_s * num_ends / self.num_requests)
+        return Wait(max(mean_s, self.prompts_s), std_s)

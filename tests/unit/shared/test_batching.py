@@ -1,0 +1,129 @@
+"""What continuous batching makes of a group, worked out by hand from the step cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.batching import (
+    PRIOR_NUM_SEQS,
+    PRIOR_SWAP_S,
+    PRIOR_TOKENS_PER_S,
+    batching,
+    longest_tokens,
+    rate_of,
+    residual_tokens,
+)
+from shared.messages import NodeState
+from shared.step_cost import StepCost
+from tests.unit.shared.queues import group, node
+
+COST = StepCost(step_s=0.8, token_s=0.01, context_token_s=0.001)
+
+
+def test_a_full_batch_shares_the_weights_and_pays_its_own_rows_and_context() -> None:
+    work = batching(node(COST, num_seqs=4), group(prompt=1, output=20))
+    # E[O²] / 2 E[O] = 10, so a sequence holds 11 tokens: 0.8 / 4 + 0.01 + 11 * 0.001
+    assert work.token_s == pytest.approx(0.221)
+    # one row that reads itself
+    assert work.prompt_s == pytest.approx(0.011)
+    assert work.request_s == pytest.approx(20 * 0.221 + 0.011)
+    assert work.tokens_per_s == pytest.approx(20 / 4.431)
+
+
+def test_keys_and_values_are_read_once_a_step_and_attended_to_by_every_row() -> None:
+    read = batching(node(StepCost(0.0, 0.0, 0.001), num_seqs=4), group(prompt=100, output=20))
+    assert read.token_s == pytest.approx(0.110)  # the prompt, and 10 of the output
+    assert read.prompt_s == pytest.approx(0.001 * 100)
+    attended = batching(node(StepCost(0.0, 0.0, 0.0, 0.001), num_seqs=4), group(prompt=100, output=20))
+    assert attended.token_s == pytest.approx(0.110)
+    assert attended.prompt_s == pytest.approx(0.001 * 5050)  # 1 + 2 + ... + 100
+
+
+def test_each_step_of_a_long_prompt_reads_what_is_there_by_then() -> None:
+    # 4 decode, 50 of 54 rows are left: 50 tokens are read in the first step, 100 in the second
+    work = batching(node(StepCost(0.0, 0.0, 0.001), num_seqs=4, step_tokens=54), group(prompt=100, output=500))
+    assert work.prompt_s == pytest.approx(0.001 * (50 + 100))
+
+
+def test_attention_to_prompts_grows_with_their_square() -> None:
+    work = batching(node(StepCost(0.0, 0.0, 0.0, 0.001), num_seqs=4), group(prompt=100, std_prompt=50, output=20))
+    assert work.prompt_s == pytest.approx(0.001 * (100**2 + 50**2 + 100) / 2)
+    assert work.std_prompt_s == pytest.approx(50 * 0.1)  # one token more attends to 100
+
+
+def test_the_spread_of_a_request_is_that_of_its_output_and_of_its_prompt() -> None:
+    work = batching(node(StepCost(1.0, 0.1, 0.0)), group(prompt=20, std_prompt=40, output=10, std=6))
+    # σ / Θ = 6 · (0.25 + 0.1 + 2 / 10) = 3.3 s; 40 · 0.1 = 4 s
+    assert work.std_request_s == pytest.approx((3.3**2 + 4**2) ** 0.5)
+
+
+def test_the_batch_ends_where_the_kv_memory_ends() -> None:
+    # a member holds 30 + 10 tokens on average, 15 more in its last block; the next, which needs 50, leaves 25 unused
+    assert batching(node(COST, num_seqs=64, kv_tokens=575), group(prompt=30, output=20)).batch == 10
+    assert batching(node(COST, num_seqs=8, kv_tokens=575), group(prompt=30, output=20)).batch == 8
+    assert batching(node(COST, num_seqs=8, kv_tokens=10), group(prompt=30, output=20)).batch == 1
+
+
+def test_outputs_that_differ_more_hold_more() -> None:
+    # E[O²] = 500: 12.5 tokens
+    work = batching(node(COST, num_seqs=64, kv_tokens=600), group(prompt=30, output=20, std=10))
+    assert work.batch == 10
+
+
+def test_prompts_that_fit_beside_the_decodes_cost_no_steps() -> None:
+    free = batching(node(COST, num_seqs=4), group(prompt=50, output=20))
+    tight = batching(node(COST, num_seqs=4, step_tokens=64), group(prompt=50, output=20))
+    assert tight.request_s == free.request_s
+
+
+def test_the_rows_of_a_step_bound_its_output_tokens() -> None:
+    """Mega prompts: 981 + 19 rows an output of 20 tokens; 100 rows a step can feed 2 tokens a step, not 8."""
+    work = batching(node(StepCost(1.0, 0.0, 0.0), num_seqs=8, step_tokens=100), group(prompt=981, output=20))
+    assert work.num_step_tokens == pytest.approx(2.0)
+    assert work.request_s == pytest.approx(20 / 2.0)
+    # 981 rows at 98 a step are 10 steps; with the 19 that decode, 29 steps at 2 / 20 = 0.1 requests a step
+    assert work.chunks == pytest.approx(981 / 98)
+    assert work.batch == pytest.approx(0.1 * (19 + 981 / 98))
+
+
+def test_a_prompt_of_several_steps_takes_a_place_that_does_not_decode() -> None:
+    # 4 decode, 6 rows are left: 2 steps for a prompt of 12. 99 decodes more make 101 steps for 100 tokens
+    work = batching(node(StepCost(1.0, 0.0, 0.0), num_seqs=4, step_tokens=10), group(prompt=12, output=100))
+    assert work.chunks == 2.0
+    assert work.num_step_tokens == pytest.approx(4 * 100 / 101)
+    assert work.request_s == pytest.approx(101 / 4)
+
+
+def test_an_evicted_request_holds_its_kv_but_computes_no_prompt() -> None:
+    resumed = group(prompt=0, output=20, kv_tokens=300, num_requests=10, kv_at="n0")
+    work = batching(node(COST, num_seqs=64, kv_tokens=575), resumed)
+    assert work.batch == 10  # 30 kept, and 10 on average of what comes
+    assert work.prompt_s == 0.0
+
+
+def test_a_node_that_has_told_its_throughput_only_is_taken_at_its_word() -> None:
+    fresh = NodeState("n0", "a", tokens_per_s=100.0, swap_s=0.0)
+    assert batching(fresh, group(output=20)).tokens_per_s == pytest.approx(100.0)
+    assert batching(fresh, group(output=20)).batch == PRIOR_NUM_SEQS
+
+
+def test_a_node_that_has_told_nothing_counts_as_the_prior() -> None:
+    fresh = NodeState("n0", "a", tokens_per_s=0.0, swap_s=0.0)
+    assert batching(fresh, group("b", output=20)).tokens_per_s == pytest.approx(PRIOR_TOKENS_PER_S)
+    assert (rate_of(fresh, "a").load_s, rate_of(fresh, "b").load_s) == (0.0, PRIOR_SWAP_S)
+
+
+def test_a_group_that_tells_only_its_tokens_has_them_evenly() -> None:
+    assert batching(node(COST), group(output=0, output_tokens=120, num_requests=3)).output_tokens == 40
+
+
+def test_residual_life_of_equal_and_of_memoryless_lengths() -> None:
+    assert residual_tokens(20, 0) == 10
+    assert residual_tokens(20, 20) == 20
+
+
+def test_the_longest_of_several() -> None:
+    assert longest_tokens(100, 10, 1) == 100
+    assert longest_tokens(100, 10, 7.389056) == pytest.approx(100 + 10 * 2)  # √(2 ln e²)
+    assert longest_tokens(100, 10, 7.389056, limit=115) == 115
+    assert longest_tokens(100, 10, 7.389056, limit=90) == 100  # the limit is a mean, too: lengths are known better
