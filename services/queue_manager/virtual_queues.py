@@ -148,7 +148,7 @@ class VirtualQueues:
                 node.queue.insert(self.index_by_rule(node, groups[gid]), gid)
         node.drain_s = fsum(groups[gid].drain_s for gid in node.queue)  # a sum kept up by steps drifts: begin anew
         head = next((place for place, gid in enumerate(node.queue) if groups[gid].num_waiting), len(node.queue))
-        node.yielding = [gid for gid in node.queue[head + 1 :] if gid in started]
+        node.yielding = [gid for gid in node.queue[head + 1 :] if gid in started - stays]
 
 
 def _is_before(group: Group, other: Group) -> bool:

@@ -6,6 +6,4 @@ from shared import streams
 from shared.service import run_service
 
 if __name__ == "__main__":
-    run_service(
-        "scheduler", streams.SCHEDULER, lambda config: SchedulerCore([model.name for model in config.models]), solve
-    )
+    run_service("scheduler", streams.SCHEDULER, SchedulerCore, solve)

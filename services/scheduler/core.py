@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from services.scheduler.assignment import demand_of, next_model
+from services.scheduler.nodes import has_changed, node_state, node_up
 from shared import streams
+from shared.config import ClusterConfig
 from shared.core import Effect, Send, Solve
 from shared.liveness import Liveness
 from shared.messages import (
@@ -15,7 +18,7 @@ from shared.messages import (
     NodeDown,
     NodeGone,
     NodeState,
-    NodeUp,
+    Operations,
     PlacementProblem,
     PlanRequest,
     Solved,
@@ -24,21 +27,19 @@ from shared.messages import (
 
 NODE_TIMEOUT_S = 5.0  # a node that is silent for this long is dead; five missed heartbeats
 REMEMBER_DEAD = 1_000  # epochs of dead nodes that are remembered, to fence them when they speak again
+ASSIGN_DELAY_S = 0.25  # an empty node waits so long for a question, which tells what is wanted
 
 
 class NodeRecord(msgspec.Struct):
     """A live node as its last heartbeat told."""
 
-    node: str
     epoch: str
-    device: str
-    model: str
-    assigned: str
-    """Model the node was last told to load, until it reports one."""
-    tokens_per_s: float
-    swap_s: float
     num_running: int
-    broken_models: list[str]
+    state: NodeState
+    told: NodeState
+    """As the queue manager knows it."""
+    assigned: str = ""
+    """Model the node was last told to load, until it reports one."""
 
 
 class State(msgspec.Struct):
@@ -47,6 +48,10 @@ class State(msgspec.Struct):
     nodes: dict[str, NodeRecord] = {}
     alive: Liveness = msgspec.field(default_factory=lambda: Liveness(NODE_TIMEOUT_S))
     dead_epochs: list[str] = []
+    demand: dict[str, float] = {}
+    """Tokens that are still to be computed, by model, as the last question told."""
+    assign_at_s: float | None = None
+    """When nodes that came empty are given a model, if nobody asks for a plan before."""
     num_plans: int = 0
     num_planned_swaps: int = 0
 
@@ -54,14 +59,17 @@ class State(msgspec.Struct):
 class SchedulerCore:
     """Knows nodes by their heartbeats; gives idle ones a model; answers the queue manager with plans."""
 
-    def __init__(self, models: list[str]) -> None:
-        self._models = models
+    def __init__(self, config: ClusterConfig) -> None:
+        self._models = [model.name for model in config.models]
+        self._policy = config.queue.policy
+        self._operations = Operations(**config.queue.operations.model_dump())
         self.state = State()
 
     @property
     def wake_at(self) -> float | None:
-        """When the node that was silent longest counts as dead."""
-        return self.state.alive.wake_at
+        """When the node that was silent longest counts as dead, or an empty one has waited long enough."""
+        times = (self.state.alive.wake_at, self.state.assign_at_s)
+        return min((time for time in times if time is not None), default=None)
 
     def handle(self, message: AnyMessage, now: float) -> list[Effect]:
         """Fold one message in. A message meant for somebody else is an error, and becomes a dead letter."""
@@ -77,8 +85,7 @@ class SchedulerCore:
                 self.state.num_planned_swaps += plan.num_swaps
                 return [Send(streams.QUEUE, plan)]
             case Tick():
-                dead = self.state.alive.expire(now)
-                return [effect for name in dead for effect in self._bury(self.state.nodes[name])]
+                return self._tick(now)
             case _:
                 raise TypeError(f"{type(message).__name__} is no message for the scheduler")
 
@@ -93,10 +100,17 @@ class SchedulerCore:
     def describe(self) -> dict[str, object]:
         """Nodes and what they hold."""
         return {
-            "nodes": {name: msgspec.to_builtins(node) for name, node in self.state.nodes.items()},
+            "nodes": {
+                name: {"epoch": node.epoch, "assigned": node.assigned, "num_running": node.num_running}
+                | {"state": msgspec.to_builtins(node.state)}
+                for name, node in self.state.nodes.items()
+            },
+            "demand": self.state.demand,
             "num_plans": self.state.num_plans,
             "num_planned_swaps": self.state.num_planned_swaps,
         }
+
+    # --- nodes ----------------------------------------------------------------------------------------------------
 
     def _heartbeat(self, beat: Heartbeat, now: float) -> list[Effect]:
         if beat.epoch in self.state.dead_epochs:
@@ -106,56 +120,80 @@ class SchedulerCore:
         if known is not None and known.epoch != beat.epoch:
             effects += self._bury(known)
             known = None
+        state = node_state(beat)
+        is_news = known is None or has_changed(known.told, state)
         record = NodeRecord(
-            node=beat.node,
             epoch=beat.epoch,
-            device=beat.device,
-            model=beat.model,
-            assigned=_still_assigned(known, beat),
-            tokens_per_s=beat.tokens_per_s,
-            swap_s=beat.swap_s,
             num_running=beat.num_running,
-            broken_models=beat.broken_models,
+            state=state,
+            told=state if known is None or is_news else known.told,
+            assigned=_still_assigned(known, beat),
         )
         self.state.alive.hear(beat.node, now)
         self.state.nodes[beat.node] = record
-        if known is None or known.model != beat.model:
-            effects.append(Send(streams.QUEUE, NodeUp(node=beat.node, epoch=beat.epoch, model=beat.model)))
-        if not beat.model and not record.assigned:
-            effects += self._assign(record)
+        if is_news:
+            effects.append(Send(streams.QUEUE, node_up(state, beat.epoch)))
+        if _is_idle(record):
+            if known is not None:
+                effects += self._assign()
+            elif self.state.assign_at_s is None:
+                self.state.assign_at_s = now + ASSIGN_DELAY_S
         return effects
 
-    def _assign(self, record: NodeRecord) -> list[Effect]:
-        """Give an empty node the model that the fewest others hold or were told to load; of several, the first."""
-        held = [node.model or node.assigned for node in self.state.nodes.values()]
-        able = [model for model in self._models if model not in record.broken_models]
-        if not able:
-            return []
-        record.assigned = min(able, key=held.count)
-        return [_to_node(Load(node=record.node, epoch=record.epoch, model=record.assigned))]
+    def _tick(self, now: float) -> list[Effect]:
+        dead = self.state.alive.expire(now)
+        effects = [effect for name in dead for effect in self._bury(self.state.nodes[name])]
+        if self.state.assign_at_s is not None and self.state.assign_at_s <= now:
+            effects += self._assign()
+        return effects
+
+    def _assign(self) -> list[Effect]:
+        """Give every empty node a model."""
+        self.state.assign_at_s = None
+        effects: list[Effect] = []
+        for name, record in self.state.nodes.items():
+            if not _is_idle(record):
+                continue
+            held = [node.state.model or node.assigned for node in self.state.nodes.values()]
+            record.assigned = next_model(self._models, record.state.broken_models, held, self.state.demand)
+            if record.assigned:
+                effects.append(_to_node(Load(node=name, epoch=record.epoch, model=record.assigned)))
+        return effects
 
     def _node_gone(self, message: NodeGone) -> list[Effect]:
         node = self.state.nodes.get(message.node)
         return self._bury(node) if node is not None and node.epoch == message.epoch else []
 
-    def _bury(self, node: NodeRecord) -> list[Effect]:
-        del self.state.nodes[node.node]
-        self.state.alive.forget(node.node)
-        self.state.dead_epochs = [*self.state.dead_epochs, node.epoch][-REMEMBER_DEAD:]
-        return [Send(streams.QUEUE, NodeDown(node=node.node, epoch=node.epoch))]
+    def _bury(self, record: NodeRecord) -> list[Effect]:
+        name = record.state.node
+        del self.state.nodes[name]
+        self.state.alive.forget(name)
+        self.state.dead_epochs = [*self.state.dead_epochs, record.epoch][-REMEMBER_DEAD:]
+        return [Send(streams.QUEUE, NodeDown(node=name, epoch=record.epoch))]
+
+    # --- plans ----------------------------------------------------------------------------------------------------
 
     def _plan_request(self, request: PlanRequest, now: float) -> list[Effect]:
-        nodes = [
-            NodeState(
-                node=node.node,
-                model=node.model or node.assigned,
-                tokens_per_s=node.tokens_per_s,
-                swap_s=node.swap_s,
-                broken_models=node.broken_models,
-            )
-            for node in self.state.nodes.values()
-        ]
-        return [Solve(PlacementProblem(version=request.version, now_s=now, nodes=nodes, groups=request.groups))]
+        self.state.demand = demand_of(request.groups)
+        effects = self._assign()
+        problem = PlacementProblem(
+            version=request.version,
+            now_s=now,
+            nodes=[
+                msgspec.structs.replace(record.state, model=record.state.model or record.assigned)
+                for record in self.state.nodes.values()
+            ],
+            groups=request.groups,
+            queues=request.queues,
+            policy=self._policy,
+            operations=self._operations,
+        )
+        return [*effects, Solve(problem)]
+
+
+def _is_idle(record: NodeRecord) -> bool:
+    """Neither has a model nor loads one."""
+    return not record.state.model and not record.assigned
 
 
 def _still_assigned(known: NodeRecord | None, beat: Heartbeat) -> str:

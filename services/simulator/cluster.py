@@ -27,9 +27,8 @@ class SimulatedCluster:
 
     def __init__(self, config: ClusterConfig, *, cost: StepCost = DEFAULT_COST, swap_s: float = 2.0) -> None:
         self.bus = MemoryBus()
-        names = [model.name for model in config.models]
         self.queue_manager = SimulatedService(self.bus, streams.QUEUE, lambda: QueueManagerCore(config))
-        self.scheduler = SimulatedService(self.bus, streams.SCHEDULER, lambda: SchedulerCore(names), solve=solve)
+        self.scheduler = SimulatedService(self.bus, streams.SCHEDULER, lambda: SchedulerCore(config), solve=solve)
         self.kv_manager = SimulatedService(self.bus, streams.KV, KvManagerCore)
         self.gateway = SimulatedGateway(self.bus, "gateway", DEFAULT_VOCAB_SIZE)
 

@@ -17,13 +17,15 @@ from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.grouping import PRIOR_BATCH
 from services.scheduler.core import SchedulerCore
-from shared.config import ClusterConfig, QueueOptions
+from shared.config import ClusterConfig, ModelSpec, QueueOptions
 from shared.core import Core
 from tests.scenarios.transcript import replay
 
 HERE = Path(__file__).parent
-CONFIG = ClusterConfig(queue=QueueOptions(delta=3 / PRIOR_BATCH))  # a group takes three requests
-MODELS = ["a", "b"]  # what the scheduler hands out
+CONFIG = ClusterConfig(
+    models=[ModelSpec(name=name, source=f"{name}.gguf") for name in "ab"],  # what the scheduler hands out
+    queue=QueueOptions(delta=3 / PRIOR_BATCH),  # a group takes three requests
+)
 
 
 def make_queue_manager() -> QueueManagerCore:
@@ -31,7 +33,7 @@ def make_queue_manager() -> QueueManagerCore:
 
 
 def make_scheduler() -> SchedulerCore:
-    return SchedulerCore(MODELS)
+    return SchedulerCore(CONFIG)
 
 
 def check_queue_manager(core: Core) -> None:

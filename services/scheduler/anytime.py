@@ -1,0 +1,38 @@
+"""The anytime method: from the queues as they are and from nothing, each improved; the better wins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.scheduler.greedy import insert_all
+from services.scheduler.instance import Instance, Queues
+from services.scheduler.layout import Budget, Layout
+from services.scheduler.search import improve
+
+NUM_VISITS = 1_000_000  # of groups in trial queues; 80 nodes x 400 groups take under a second on one core
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search came to."""
+
+    current: Queues
+    """The order that it started from, with a place for the groups that had none."""
+    best: Queues
+    """Costs no more than ``current`` and than what greedy insertion gives."""
+
+
+def search(instance: Instance, queues: Queues, num_visits: int = NUM_VISITS) -> Found:
+    """Improve ``queues``, an order that keeps the rules but may leave groups out, and an order made from nothing."""
+    warm = Layout(instance, Budget(num_visits // 2))
+    for node, queue in enumerate(queues):
+        warm.replace(node, queue)
+    insert_all(warm, sorted(set(range(len(instance.groups))) - warm.node_of.keys()))
+    current = warm.copy()
+    fresh = Layout(instance, Budget(num_visits // 2))
+    insert_all(fresh, range(len(instance.groups)))
+    better, other = (warm, fresh) if warm.cost <= fresh.cost else (fresh, warm)
+    improve(better)
+    other.budget.num_visits += max(0, better.budget.num_visits)
+    improve(other)
+    return Found(current, min(better, other, key=lambda layout: layout.cost).copy())

@@ -1,0 +1,146 @@
+"""What an order of groups costs: the one function that every method optimises (QLM, SoCC'24 §6, made soft).
+
+The paper asks that no group starts after its deadline and minimises the waiting; under overload nothing satisfies that.
+Here lateness has a price, so that there is always a plan, and the price decides before waiting does.
+
+Waiting. A node is walked from the head of its queue. A group waits for the work of the groups ahead (`Node.work_s`),
+for each load of a model, before which what runs has to end, and for evictions. A group of the model that is already
+served does not wait until the batch is empty: it starts when the work ahead has fallen to what a full batch has in it
+at any time (`Node.overlap_s`); while the batch has room, at once.
+
+Running groups. At its own node, with nothing ahead that needs its place, a running group goes on and costs nothing
+for its running members. A waiting group ahead of it needs its place if it is of another model or the batch is full:
+then what still runs behind is evicted, which delays everybody by its time, and the evicted wait for their turn again.
+A running group that has waiting members as well does not need the places of others.
+
+Starvation is impossible: the price of a second late doubles with lateness (`late_penalty_s`) and has no bound, while
+the price of a group that came later starts at one. However large the others are, one that is passed over becomes the
+dearest of all and goes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from math import frexp, inf, ldexp
+
+from services.scheduler.instance import Instance, Node, Queues
+
+LATE_WEIGHT = 1_000.0  # a second late counts as this many seconds of waiting: lateness decides, waiting breaks ties
+LATE_STEP_S = 30.0  # up to here a second late has price 1; then twice as far for each doubling of the price
+
+State = tuple[float, float, float, str, bool, float, float]
+"""Of a walk, between two groups: clock_s (all work so far is done), start_s (the last group began), end_s (the last
+request so far ends), the model, whether running groups have been evicted, yield_s (to evict those not passed yet),
+and the cost so far."""
+
+
+def late_penalty_s(late_s: float) -> float:
+    """Price of lateness in seconds: piecewise linear and convex, slope ``2^k`` from ``(2^k - 1) * LATE_STEP_S`` on."""
+    if late_s <= 0:
+        return 0.0
+    price = ldexp(1.0, frexp(late_s / LATE_STEP_S + 1.0)[1] - 1)
+    # the pieces before have length 2^i steps and slope 2^i: together (4^k - 1) / 3 steps
+    return LATE_STEP_S * (price * price - 1.0) / 3.0 + price * (late_s - LATE_STEP_S * (price - 1.0))
+
+
+def late_pieces(late_s: float) -> list[tuple[float, float]]:
+    """Slope and value at 0 of the lines whose maximum is `late_penalty_s` up to ``late_s``."""
+    pieces, price = [], 1.0
+    while price == 1.0 or LATE_STEP_S * (price - 1.0) < late_s:
+        pieces.append((price, LATE_STEP_S * ((price * price - 1.0) / 3.0 - price * (price - 1.0))))
+        price *= 2.0
+    return pieces
+
+
+def beginning(node: Node) -> State:
+    """Before the first group."""
+    return 0.0, 0.0, 0.0, node.model, False, node.yield_s, 0.0
+
+
+def walk(instance: Instance, number: int, queue: Iterable[int], state: State, limit: float = inf) -> State:
+    """Go on from ``state`` through these groups of a node; stop once the cost, which only grows, exceeds ``limit``.
+
+    Cost of a group: its requests x (`LATE_WEIGHT` x penalty of the lateness of its mean member + seconds until all of
+    it is done).
+    """
+    groups, node = instance.groups, instance.nodes[number]
+    clock_s, start_s, end_s, model, evicted, yield_s, cost = state
+    for name in queue:
+        group = groups[name]
+        num_requests = group.num_waiting
+        setup_s = 0.0
+        if group.home == number and not evicted:
+            yield_s -= node.evict_s[name]
+            end_s = max(end_s, node.rest_s[name])
+        else:
+            num_requests += group.num_running
+            setup_s = node.setup_s[name]
+            if not evicted and (node.is_full or group.model != node.model):
+                evicted = True
+                clock_s += yield_s
+                start_s += yield_s
+        if group.model != model:
+            model = group.model
+            clock_s = max(clock_s, end_s) + node.load_s[model]
+            start_s = clock_s
+        else:
+            start_s = max(start_s, clock_s - node.overlap_s[model])
+        last_s = max(start_s, clock_s + node.work_s[name] - node.overlap_s[model])
+        end_s = max(end_s, last_s)
+        if num_requests:
+            done_s = setup_s + last_s + node.tail_s[name]
+            end_s = max(end_s, done_s)
+            late_s = setup_s + (start_s + last_s) / 2 - group.due_s
+            if late_s > 0:
+                cost += LATE_WEIGHT * num_requests * late_penalty_s(late_s)
+            cost += num_requests * done_s
+            if cost > limit:
+                break
+        clock_s += setup_s + node.work_s[name]
+    return clock_s, start_s, end_s, model, evicted, yield_s, cost
+
+
+def cost_of(state: State) -> float:
+    """Cost so far."""
+    return state[-1]
+
+
+def queue_cost(instance: Instance, number: int, queue: Iterable[int]) -> float:
+    """Cost of one node's queue."""
+    return cost_of(walk(instance, number, queue, beginning(instance.nodes[number])))
+
+
+def total_cost(instance: Instance, queues: Queues) -> float:
+    """Cost of all queues together."""
+    return sum(queue_cost(instance, number, queue) for number, queue in enumerate(queues))
+
+
+def late_request_s(instance: Instance, queues: Queues) -> float:
+    """Seconds by which groups start after their deadlines, times their requests; what a plan reports."""
+    late_s = 0.0
+    for number, queue in enumerate(queues):
+        node = instance.nodes[number]
+        state = beginning(node)
+        for name in queue:
+            group = instance.groups[name]
+            state = walk(instance, number, [name], state)
+            clock_s, start_s, _, model, evicted, _, _ = state  # a clock with the group's own work in it
+            goes_on = group.home == number and not evicted
+            num_requests = group.num_waiting + (0 if goes_on else group.num_running)
+            setup_s = 0.0 if goes_on else node.setup_s[name]
+            last_s = max(start_s, clock_s - setup_s - node.overlap_s[model])
+            late_s += num_requests * max(0.0, setup_s + (start_s + last_s) / 2 - group.due_s)
+    return late_s
+
+
+def num_swaps(instance: Instance, queues: Queues) -> int:
+    """Model loads that the orders ask for."""
+    return sum(
+        _num_changes([instance.nodes[number].model, *(instance.groups[name].model for name in queue)])
+        for number, queue in enumerate(queues)
+    )
+
+
+def _num_changes(models: Sequence[str]) -> int:
+    return sum(one != other for one, other in pairwise(models))

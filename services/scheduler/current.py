@@ -1,0 +1,25 @@
+"""The queues as they are, as far as they keep the rules: where a solver may start from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from services.scheduler.instance import Instance, Queues
+
+
+def current_order(instance: Instance, queues: Mapping[str, Sequence[str]]) -> Queues:
+    """Groups and nodes that are gone are left out, and groups that may not stay where they are.
+
+    A group that stands where the rules forbid it moves forward as far as it has to.
+    """
+    numbers = {group.name: number for number, group in enumerate(instance.groups)}
+    order: Queues = []
+    for node, state in enumerate(instance.nodes):
+        queue: list[int] = []
+        for name in queues.get(state.name, ()):
+            group = numbers.get(name)
+            if group is not None and node in instance.groups[group].places:
+                del numbers[name]  # it stands in one queue only
+                queue.insert(instance.span(group, node, queue)[1], group)
+        order.append(queue)
+    return order

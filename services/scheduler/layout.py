@@ -1,0 +1,162 @@
+"""Virtual queues under change: what it would cost to put a group somewhere, without walking all queues again.
+
+Each queue keeps the state of its walk before every place, so a trial walks from there on only; and it stops as soon as
+it costs more than the best trial so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from services.scheduler.cost import State, beginning, cost_of, walk
+from services.scheduler.instance import Instance, Queues
+
+MAX_PLACES = 24  # places tried in one queue; in a longer one those where its kind changes, and some between
+ROUNDING = 1e-9  # a gain below this share of the cost is a sum in another order
+
+
+@dataclass(slots=True)
+class Budget:
+    """Group visits that a search may still make: its time, in a unit that is the same on every machine."""
+
+    num_visits: int
+
+    def spend(self, num_visits: int) -> None:
+        """Count visits that were made."""
+        self.num_visits -= num_visits
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether to come to an end."""
+        return self.num_visits <= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a segment could be put in."""
+
+    added: float
+    """Cost that it adds as far as that was asked for; ``inf`` where there is no place."""
+    node: int
+    place: int
+
+
+NOWHERE = Place(inf, 0, 0)
+
+
+class Layout:
+    """Owns the queues of all nodes."""
+
+    def __init__(self, instance: Instance, budget: Budget) -> None:
+        self.instance = instance
+        self.budget = budget
+        self.queues: Queues = [[] for _ in instance.nodes]
+        self.node_of: dict[int, int] = {}
+        self._states: list[list[State]] = [[beginning(node)] for node in instance.nodes]
+
+    @property
+    def cost(self) -> float:
+        """Cost of all queues."""
+        return sum(cost_of(states[-1]) for states in self._states)
+
+    def cost_at(self, node: int) -> float:
+        """Cost of one node's queue."""
+        return cost_of(self._states[node][-1])
+
+    def cost_of_nodes(self, nodes: Iterable[int]) -> float:
+        """Cost of the queues of these nodes."""
+        return sum(self.cost_at(node) for node in nodes)
+
+    def copy(self) -> Queues:
+        """The queues as they are now."""
+        return [list(queue) for queue in self.queues]
+
+    def replace(self, node: int, queue: Sequence[int], unchanged: int = 0) -> None:
+        """Give a node another queue, of which the first ``unchanged`` groups are the ones that it has."""
+        self.queues[node] = list(queue)
+        states = self._states[node]
+        del states[unchanged + 1 :]
+        for group in queue[unchanged:]:
+            states.append(walk(self.instance, node, (group,), states[-1]))
+            self.node_of[group] = node
+        self.budget.spend(len(queue) - unchanged)
+
+    def insert(self, place: Place, segment: Sequence[int]) -> None:
+        """Put a segment in."""
+        queue = self.queues[place.node]
+        self.replace(place.node, [*queue[: place.place], *segment, *queue[place.place :]], place.place)
+
+    def cut(self, node: int, place: int, num_groups: int) -> None:
+        """Take a segment out."""
+        queue = self.queues[node]
+        self.replace(node, [*queue[:place], *queue[place + num_groups :]], place)
+
+    def take(self, group: int) -> None:
+        """Take one group out, wherever it is."""
+        node = self.node_of.pop(group)
+        self.cut(node, self.queues[node].index(group), 1)
+
+    def saving(self, node: int, place: int, num_groups: int = 1) -> float:
+        """What the cost falls by without a segment."""
+        queue, states = self.queues[node], self._states[node]
+        rest = queue[place + num_groups :]
+        self.budget.spend(len(rest) + 1)
+        return cost_of(states[-1]) - cost_of(walk(self.instance, node, rest, states[place]))
+
+    def best_place(self, segment: Sequence[int], node: int, limit: float = inf) -> Place:
+        """Where in one queue a segment adds least, if that is below ``limit``; of equal places the last."""
+        queue, states = self.queues[node], self._states[node]
+        groups = self.instance.groups
+        before = cost_of(states[-1])
+        # what runs here and finds its place again spares those behind its eviction; all else only delays them
+        only_delays = all(groups[group].home != node for group in segment)
+        best = NOWHERE
+        for place in self._places(segment, node):
+            bound = (cost_of(states[place]) if only_delays else before) + limit
+            state = walk(self.instance, node, segment, states[place], bound)
+            num_visits = len(segment)
+            if cost_of(state) < bound:
+                rest = queue[place:]
+                num_visits += len(rest)
+                added = cost_of(walk(self.instance, node, rest, state, before + limit)) - before
+                if added < limit:
+                    limit, best = added, Place(added, node, place)
+            self.budget.spend(num_visits)
+        return best
+
+    def best_of(self, segment: Sequence[int], nodes: Iterable[int], limit: float = inf) -> Place:
+        """Where on these nodes a segment adds least, if that is below ``limit``; of equal nodes the first."""
+        best = NOWHERE
+        for node in nodes:
+            found = self.best_place(segment, node, min(limit, best.added))
+            if found is not NOWHERE:
+                best = found
+        return best
+
+    def soonest(self, group: int) -> Place:
+        """The last allowed place on the node that would begin it first there; found without walking any queue."""
+        model = self.instance.groups[group].model
+
+        def begin_s(node: int) -> float:
+            clock_s, _, _, served, *_ = self._states[node][-1]
+            return clock_s + (self.instance.nodes[node].load_s[model] if served != model else 0.0)
+
+        node = min(self.instance.groups[group].places, key=begin_s)
+        return Place(0.0, node, self.instance.span(group, node, self.queues[node])[1])
+
+    def _places(self, segment: Sequence[int], node: int) -> Sequence[int]:
+        """Places that the rules allow, last first; a few of them where they are many."""
+        queue = self.queues[node]
+        first, last = self.instance.span(segment[0], node, queue)
+        for group in segment[1:]:
+            other_first, other_last = self.instance.span(group, node, queue)
+            first, last = max(first, other_first), min(last, other_last)
+        if last - first < MAX_PLACES:
+            return range(last, first - 1, -1)
+        groups = self.instance.groups
+        step = (last - first) // (MAX_PLACES // 2) + 1
+        changes = [p for p in range(first + 1, last) if groups[queue[p - 1]].kind != groups[queue[p]].kind]
+        few = changes[:: len(changes) // (MAX_PLACES // 2) + 1]
+        return sorted({first, last, *few, *range(first, last, step)}, reverse=True)

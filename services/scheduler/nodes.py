@@ -1,0 +1,65 @@
+"""What a heartbeat tells of a node, and when that is news for the queue manager."""
+
+from __future__ import annotations
+
+from shared.messages import Heartbeat, NodeState, NodeUp
+from shared.step_cost import ModelRate
+
+NEWS_SHARE = 0.1  # learnt numbers that change by less are not told again
+
+
+def node_state(beat: Heartbeat) -> NodeState:
+    """The node as placement sees it."""
+    return NodeState(
+        node=beat.node,
+        model=beat.model,
+        tokens_per_s=beat.tokens_per_s,
+        swap_s=beat.swap_s,
+        broken_models=beat.broken_models,
+        device=beat.device,
+        max_num_seqs=beat.max_num_seqs,
+        step_tokens=beat.step_tokens,
+        kv_bytes_per_s=beat.kv_bytes_per_s,
+        rates=beat.rates,
+    )
+
+
+def node_up(state: NodeState, epoch: str) -> NodeUp:
+    """All of it for the queue manager."""
+    return NodeUp(
+        node=state.node,
+        epoch=epoch,
+        model=state.model,
+        device=state.device,
+        max_num_seqs=state.max_num_seqs,
+        step_tokens=state.step_tokens,
+        kv_bytes_per_s=state.kv_bytes_per_s,
+        rates=state.rates,
+        broken_models=state.broken_models,
+    )
+
+
+def has_changed(told: NodeState, state: NodeState) -> bool:
+    """Whether it serves another model, or something else than was told, or learnt more than a little."""
+    known = {rate.model: rate for rate in told.rates}
+    return (
+        (told.model, told.broken_models, told.device) != (state.model, state.broken_models, state.device)
+        or (told.max_num_seqs, told.step_tokens) != (state.max_num_seqs, state.step_tokens)
+        or _is_off(told.kv_bytes_per_s, state.kv_bytes_per_s)
+        or known.keys() != {rate.model for rate in state.rates}
+        or any(_rate_is_off(known[rate.model], rate) for rate in state.rates)
+    )
+
+
+def _rate_is_off(told: ModelRate, rate: ModelRate) -> bool:
+    return (
+        (told.kv_tokens, told.kv_token_bytes) != (rate.kv_tokens, rate.kv_token_bytes)
+        or _is_off(told.load_s, rate.load_s)
+        or _is_off(told.cost.step_s, rate.cost.step_s)
+        or _is_off(told.cost.token_s, rate.cost.token_s)
+        or _is_off(told.cost.context_token_s, rate.cost.context_token_s)
+    )
+
+
+def _is_off(told: float, value: float) -> bool:
+    return abs(value - told) > NEWS_SHARE * abs(told)

@@ -1,0 +1,17 @@
+"""How groups come into an order: QLM's way, and those that it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from services.scheduler.instance import Instance, Queues
+from services.scheduler.policies import edf, fcfs, qlm, shepherd
+from shared.messages import PlacementProblem
+
+POLICIES: dict[str, Callable[[PlacementProblem, Instance], Queues]] = {
+    "qlm": qlm.place,
+    "edf": edf.place,
+    "fcfs": fcfs.place,
+    "shepherd": shepherd.place,
+}
+"""As `shared.config.QueueOptions.policy` names them. Each keeps the rules of `Instance`."""

@@ -1,0 +1,149 @@
+"""From a placement problem to numbers: every group on every kind of node, by the waiting-time estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+
+from services.scheduler.instance import Group, Instance, Node
+from services.scheduler.reach import places
+from shared.batching import Batching, batching, longest_tokens, rate_of
+from shared.estimator import evict_s, swap_s
+from shared.messages import HANDED_OVER, GroupLoad, NodeState, PlacementProblem
+
+HAND_OVER_BYTES_PER_S = 250e6  # of KV from node to node, through Redis
+COST_STEP = 0.1  # step costs that differ by less than about this share are one kind of node
+
+
+@dataclass(frozen=True, slots=True)
+class _KindTable:
+    """What nodes of one kind have in common; indexed by group."""
+
+    batchings: list[Batching]
+    work_s: list[float]
+    tail_s: list[float]
+    overlap_s: dict[str, float]
+
+
+def make_instance(problem: PlacementProblem) -> Instance:
+    """Number the groups in rank order (ties: by deadline, then as they were made) and tabulate what they take."""
+    loads = sorted(problem.groups, key=lambda load: (load.rank, load.deadline_s, arrival(load.group)))
+    numbers = {node.node: number for number, node in enumerate(problem.nodes)}
+    groups = [
+        Group(
+            name=load.group,
+            model=load.model,
+            kind=f"{load.model} {load.slo}",  # a model's name holds no space
+            due_s=load.deadline_s - problem.now_s,
+            num_waiting=load.num_waiting,
+            num_running=load.num_running,
+            home=numbers.get(load.node) if load.num_running else None,
+            places=places(problem.nodes, load, problem.operations),
+        )
+        for load in loads
+    ]
+    tables: dict[object, _KindTable] = {}
+    nodes = []
+    for number, node in enumerate(problem.nodes):
+        kind = _kind(node)
+        if kind not in tables:
+            tables[kind] = _tabulate(node, loads)
+        homes = [group for group, facts in enumerate(groups) if facts.home == number]
+        nodes.append(_make_node(node, loads, homes, tables[kind]))
+    return Instance(groups, nodes, problem.operations.evict)
+
+
+def arrival(group: str) -> tuple[int, str]:
+    """Sorts groups in the order in which they were made: their names count them."""
+    return len(group), group
+
+
+def _kind(node: NodeState) -> object:
+    """Nodes of which this is equal share their tables; learnt costs are never quite the same."""
+    costs = [
+        (
+            rate.model,
+            rate.kv_tokens,
+            *(_level(part) for part in (rate.cost.step_s, rate.cost.token_s, rate.cost.context_token_s)),
+        )
+        for rate in node.rates
+    ]
+    return node.device, node.max_num_seqs, node.step_tokens, tuple(sorted(costs))
+
+
+def _level(seconds: float) -> int | None:
+    return round(log(seconds) / COST_STEP) if seconds > 0 else None
+
+
+def _tabulate(node: NodeState, loads: Sequence[GroupLoad]) -> _KindTable:
+    batchings = [batching(node, load) for load in loads]
+    pairs = list(zip(loads, batchings, strict=True))
+    return _KindTable(
+        batchings=batchings,
+        work_s=[load.num_waiting * work.request_s + load.running_output_tokens * work.token_s for load, work in pairs],
+        tail_s=[_tail_s(load, work) if load.num_waiting else _rest_s(load, work) for load, work in pairs],
+        overlap_s={model: _overlap_s(model, pairs) for model in {load.model for load in loads}},
+    )
+
+
+def _overlap_s(model: str, pairs: Sequence[tuple[GroupLoad, Batching]]) -> float:
+    """Device time that a full batch has left when one of it ends: b m a, without the place that gets free (o a).
+
+    m = E[O²] / 2 E[O], the residual life; the derivation is in `shared.estimator`. Mean of what waits.
+    """
+    in_batch_s, num_requests = 0.0, 0
+    for load, work in pairs:
+        if load.model == model:
+            residual_tokens = work.square_tokens / (2 * work.output_tokens)
+            in_batch_s += load.num_waiting * work.token_s * (work.batch * residual_tokens - work.output_tokens)
+            num_requests += load.num_waiting
+    return max(0.0, in_batch_s / num_requests) if num_requests else 0.0
+
+
+def _tail_s(load: GroupLoad, work: Batching) -> float:
+    """Until the last of the waiting members that start last has ended."""
+    num_last = min(load.num_waiting, work.batch)
+    return longest_tokens(work.output_tokens, work.std_output_tokens, num_last, load.max_tokens) * work.token_at(
+        num_last
+    )
+
+
+def _rest_s(load: GroupLoad, work: Batching) -> float:
+    """Until the last of the running members has ended."""
+    num_running = max(1, load.num_running)
+    left_tokens = load.running_output_tokens / num_running
+    longest = longest_tokens(left_tokens, work.std_output_tokens, num_running, load.max_tokens)
+    return longest * work.token_at(num_running)
+
+
+def _make_node(node: NodeState, loads: Sequence[GroupLoad], homes: Sequence[int], table: _KindTable) -> Node:
+    places_taken = sum(loads[group].num_running / table.batchings[group].batch for group in homes)
+    is_full = any(places_taken + 1 / table.batchings[group].batch > 1 for group in homes)
+    overlap_s = dict(table.overlap_s)
+    if homes and not is_full and node.model in overlap_s:
+        # while the batch has room, nobody waits for what runs in it
+        overlap_s[node.model] = max(overlap_s[node.model], sum(table.work_s[group] for group in homes))
+    return Node(
+        name=node.node,
+        model=node.model,
+        is_full=is_full,
+        work_s=table.work_s,
+        tail_s=table.tail_s,
+        setup_s=[_setup_s(node, load) for load in loads],
+        evict_s={group: evict_s(node, loads[group]) for group in homes},
+        rest_s={group: _rest_s(loads[group], table.batchings[group]) for group in homes},
+        load_s={model: swap_s(node, "", model) for model in overlap_s},
+        overlap_s=overlap_s,
+    )
+
+
+def _setup_s(node: NodeState, load: GroupLoad) -> float:
+    """Bringing kept KV onto this node's device; from another node it is moved out there and handed over first."""
+    if not load.kv_tokens:
+        return 0.0
+    here = load.kv_at or load.node
+    in_s = evict_s(node, load)  # as long as out
+    if here == node.node or here == HANDED_OVER:
+        return in_s
+    return 2 * in_s + load.kv_tokens * rate_of(node, load.model).kv_token_bytes / HAND_OVER_BYTES_PER_S
