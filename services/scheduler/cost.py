@@ -8,10 +8,10 @@ for each load of a model, before which what runs has to end, and for evictions. 
 served does not wait until the batch is empty: it starts when the work ahead has fallen to what a full batch has in it
 at any time (`Node.overlap_s`); while the batch has room, at once.
 
-Running groups. At its own node, with nothing ahead that needs its place, a running group goes on and costs nothing
-for its running members. A waiting group ahead of it needs its place if it is of another model or the batch is full:
-then what still runs behind is evicted, which delays everybody by its time, and the evicted wait for their turn again.
-A running group that has waiting members as well does not need the places of others.
+Running groups. At its own node, with nothing ahead that claims its place, a running group goes on and costs nothing
+for its running members. A group ahead of it in which somebody waits claims its place if it is of another model or the
+batch is full: then what still runs behind is evicted (`VirtualQueue.yielding`), which delays everybody by its time, and
+the evicted wait for their turn again.
 
 Starvation is impossible: the price of a second late doubles with lateness (`late_penalty_s`) and has no bound, while
 the price of a group that came later starts at one. However large the others are, one that is passed over becomes the
@@ -70,16 +70,18 @@ def walk(instance: Instance, number: int, queue: Iterable[int], state: State, li
         group = groups[name]
         num_requests = group.num_waiting
         setup_s = 0.0
+        claims = node.is_full or group.model != node.model
         if group.home == number and not evicted:
             yield_s -= node.evict_s[name]
             end_s = max(end_s, node.rest_s[name])
+            claims = claims and group.num_waiting > 0
         else:
             num_requests += group.num_running
             setup_s = node.setup_s[name]
-            if not evicted and (node.is_full or group.model != node.model):
-                evicted = True
-                clock_s += yield_s
-                start_s += yield_s
+        if claims and not evicted:
+            evicted = True
+            clock_s += yield_s
+            start_s += yield_s
         if group.model != model:
             model = group.model
             clock_s = max(clock_s, end_s) + node.load_s[model]
@@ -116,6 +118,15 @@ def total_cost(instance: Instance, queues: Queues) -> float:
     return sum(queue_cost(instance, number, queue) for number, queue in enumerate(queues))
 
 
+def least_cost(instance: Instance) -> float:
+    """No order costs less: every group as if it were alone at the head of the node that is best for it."""
+    return sum(
+        min(cost_of(walk(instance, node, [number], (0.0, 0.0, 0.0, instance.nodes[node].model, False, 0.0, 0.0))) for node in group.places)
+        for number, group in enumerate(instance.groups)
+        if group.places
+    )
+
+
 def late_request_s(instance: Instance, queues: Queues) -> float:
     """Seconds by which groups start after their deadlines, times their requests; what a plan reports."""
     late_s = 0.0
@@ -124,9 +135,9 @@ def late_request_s(instance: Instance, queues: Queues) -> float:
         state = beginning(node)
         for name in queue:
             group = instance.groups[name]
+            goes_on = group.home == number and not state[4]
             state = walk(instance, number, [name], state)
-            clock_s, start_s, _, model, evicted, _, _ = state  # a clock with the group's own work in it
-            goes_on = group.home == number and not evicted
+            clock_s, start_s, _, model, *_ = state  # a clock with the group's own work in it
             num_requests = group.num_waiting + (0 if goes_on else group.num_running)
             setup_s = 0.0 if goes_on else node.setup_s[name]
             last_s = max(start_s, clock_s - setup_s - node.overlap_s[model])
