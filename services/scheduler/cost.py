@@ -29,10 +29,10 @@ from services.scheduler.instance import Instance, Node, Queues
 LATE_WEIGHT = 1_000.0  # a second late counts as this many seconds of waiting: lateness decides, waiting breaks ties
 LATE_STEP_S = 30.0  # up to here a second late has price 1; then twice as far for each doubling of the price
 
-State = tuple[float, float, float, str, bool, float, float]
+State = tuple[float, float, float, str, bool, float, float, float]
 """Of a walk, between two groups: clock_s (all work so far is done), start_s (the last group began), end_s (the last
 request so far ends), the model, whether running groups have been evicted, yield_s (to evict those not passed yet),
-and the cost so far."""
+the seconds by which requests are late, and the cost so far."""
 
 
 def late_penalty_s(late_s: float) -> float:
@@ -55,7 +55,7 @@ def late_pieces(late_s: float) -> list[tuple[float, float]]:
 
 def beginning(node: Node) -> State:
     """Before the first group."""
-    return 0.0, 0.0, 0.0, node.model, False, node.yield_s, 0.0
+    return 0.0, 0.0, 0.0, node.model, False, node.yield_s, 0.0, 0.0
 
 
 def walk(instance: Instance, number: int, queue: Iterable[int], state: State, limit: float = inf) -> State:
@@ -65,7 +65,7 @@ def walk(instance: Instance, number: int, queue: Iterable[int], state: State, li
     it is done).
     """
     groups, node = instance.groups, instance.nodes[number]
-    clock_s, start_s, end_s, model, evicted, yield_s, cost = state
+    clock_s, start_s, end_s, model, evicted, yield_s, total_late_s, cost = state
     for name in queue:
         group = groups[name]
         num_requests = group.num_waiting
@@ -88,19 +88,20 @@ def walk(instance: Instance, number: int, queue: Iterable[int], state: State, li
             start_s = clock_s
         else:
             start_s = max(start_s, clock_s - node.overlap_s[model])
-        last_s = max(start_s, clock_s + node.work_s[name] - node.overlap_s[model])
+        last_s = max(start_s, clock_s + node.lead_s[name] - node.overlap_s[model])
         end_s = max(end_s, last_s)
         if num_requests:
             done_s = setup_s + last_s + node.tail_s[name]
             end_s = max(end_s, done_s)
             late_s = setup_s + (start_s + last_s) / 2 - group.due_s
             if late_s > 0:
+                total_late_s += num_requests * late_s
                 cost += LATE_WEIGHT * num_requests * late_penalty_s(late_s)
             cost += num_requests * done_s
             if cost > limit:
                 break
         clock_s += setup_s + node.work_s[name]
-    return clock_s, start_s, end_s, model, evicted, yield_s, cost
+    return clock_s, start_s, end_s, model, evicted, yield_s, total_late_s, cost
 
 
 def cost_of(state: State) -> float:
@@ -121,7 +122,10 @@ def total_cost(instance: Instance, queues: Queues) -> float:
 def least_cost(instance: Instance) -> float:
     """No order costs less: every group as if it were alone at the head of the node that is best for it."""
     return sum(
-        min(cost_of(walk(instance, node, [number], (0.0, 0.0, 0.0, instance.nodes[node].model, False, 0.0, 0.0))) for node in group.places)
+        min(
+            cost_of(walk(instance, node, [number], (0.0, 0.0, 0.0, instance.nodes[node].model, False, 0.0, 0.0, 0.0)))
+            for node in group.places
+        )
         for number, group in enumerate(instance.groups)
         if group.places
     )
@@ -129,20 +133,8 @@ def least_cost(instance: Instance) -> float:
 
 def late_request_s(instance: Instance, queues: Queues) -> float:
     """Seconds by which groups start after their deadlines, times their requests; what a plan reports."""
-    late_s = 0.0
-    for number, queue in enumerate(queues):
-        node = instance.nodes[number]
-        state = beginning(node)
-        for name in queue:
-            group = instance.groups[name]
-            goes_on = group.home == number and not state[4]
-            state = walk(instance, number, [name], state)
-            clock_s, start_s, _, model, *_ = state  # a clock with the group's own work in it
-            num_requests = group.num_waiting + (0 if goes_on else group.num_running)
-            setup_s = 0.0 if goes_on else node.setup_s[name]
-            last_s = max(start_s, clock_s - setup_s - node.overlap_s[model])
-            late_s += num_requests * max(0.0, setup_s + (start_s + last_s) / 2 - group.due_s)
-    return late_s
+    ends = (walk(instance, number, queue, beginning(instance.nodes[number])) for number, queue in enumerate(queues))
+    return sum(late_s for *_, late_s, _ in ends)
 
 
 def num_swaps(instance: Instance, queues: Queues) -> int:

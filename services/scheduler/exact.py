@@ -23,7 +23,9 @@ import highspy
 from services.scheduler.cost import LATE_WEIGHT, late_pieces, total_cost
 from services.scheduler.instance import Instance, Queues
 
-MAX_GROUPS = 4  # up to here, and with so many choices, HiGHS proves the optimum in 0.2 s on average and in 0.5 s at most
+MAX_GROUPS = (
+    4  # up to here, and with so many choices, HiGHS proves the optimum in 0.2 s on average and in 0.5 s at most
+)
 MAX_CHOICES = 48  # slots x groups, over all nodes
 MAX_TREE_NODES = 20_000  # of the search tree: bounds the time alike on every machine
 TIME_LIMIT_S = 10.0  # for a machine that is stuck; a plan that comes later is asked for again anyway
@@ -175,7 +177,8 @@ def _keep_time(program: _Program, node: int) -> None:
         program.require(start >= clock - total(overlap_s * (here - swap) for overlap_s, here, swap in overlaps))
         own_work_s = total(table.work_s[group] * x[group] for group in groups)
         program.require(last >= start)
-        program.require(last >= clock + own_work_s - total(overlap_s * here for overlap_s, here, _ in overlaps))
+        lead_s = total(table.lead_s[group] * x[group] for group in groups)
+        program.require(last >= clock + lead_s - total(overlap_s * here for overlap_s, here, _ in overlaps))
         program.require(end >= last + _after_last(program, node, slot))
         for group in groups:
             if (group, slot) in program.yielded and program.instance.groups[group].home == node:

@@ -24,6 +24,8 @@ class Load:
     waits: int = 1
     runs: int = 0
     home: int | None = None
+    lead_s: float | None = None
+    """Of as many tiny members as it takes, where it is None: then it is all of the work."""
     tail_s: float = 0.0
     rest_s: float = 0.0
     evict_s: float = 0.0
@@ -72,6 +74,7 @@ def _node(number: int, node: Place, loads: list[Load], models: list[str]) -> Nod
         model=node.model,
         is_full=node.is_full,
         work_s=[load.work_s / node.speed for load in loads],
+        lead_s=[(load.work_s if load.lead_s is None else load.lead_s) / node.speed for load in loads],
         tail_s=[load.tail_s / node.speed for load in loads],
         setup_s=[load.evict_s if load.home in (None, number) else load.move_s for load in loads],
         evict_s={group: loads[group].evict_s for group in here},
@@ -121,6 +124,7 @@ def _loads(draw: st.DrawFn, nodes: list[Place]) -> Load:
         waits=draw(st.integers(0 if runs else 1, 4)),
         runs=draw(st.integers(1, 4)) if runs else 0,
         home=home,
+        lead_s=draw(st.sampled_from([None, 0.0])),
         tail_s=draw(st.sampled_from([0.0, 3.0])),
         rest_s=draw(SECONDS),
         evict_s=draw(st.sampled_from([0.0, 0.5])) if runs else 0.0,

@@ -27,7 +27,9 @@ def node(name: str = "n0", model: str = "a", *, speed: float = 1.0, broken: str 
         max_num_seqs=num_seqs,
         kv_bytes_per_s=1e6,
         rates=[
-            ModelRate(each, cost, kv_tokens=10**9, kv_token_bytes=KV_TOKEN_BYTES, load_s=0.0 if each == model else SWAP_S)
+            ModelRate(
+                each, cost, kv_tokens=10**9, kv_token_bytes=KV_TOKEN_BYTES, load_s=0.0 if each == model else SWAP_S
+            )
             for each in "abc"
         ],
     )

@@ -86,7 +86,7 @@ def test_a_trial_costs_what_a_walk_of_the_whole_queue_costs(problem: Instance, r
     insert_all(layout, range(len(problem.groups)))
     for node, queue in enumerate(layout.queues):
         assert layout.cost_at(node) == pytest.approx(queue_cost(problem, node, queue))
-        for place, group in enumerate(queue):
+        for place in range(len(queue)):
             rest = queue[:place] + queue[place + 1 :]
             saving = queue_cost(problem, node, queue) - queue_cost(problem, node, rest)
             assert layout.saving(node, place) == pytest.approx(saving, abs=1e-6)
