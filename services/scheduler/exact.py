@@ -34,6 +34,15 @@ RELATIVE_GAP = 1e-7
 Expression = Any  # highspy's expressions and variables are one type to it
 
 
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """What the program came to."""
+
+    queues: Queues
+    is_optimal: bool
+    """Proven; otherwise a limit came first."""
+
+
 @dataclass(slots=True)
 class _Program:
     """The program while it is written; ``x`` by device, group and slot."""
@@ -75,15 +84,15 @@ def is_small(instance: Instance) -> bool:
     return 0 < len(placed) <= MAX_GROUPS and sum(len(group.places) for group in placed) * len(placed) <= MAX_CHOICES
 
 
-def solve_exactly(instance: Instance, known: Queues) -> Queues:
+def solve_exactly(instance: Instance, known: Queues) -> Solution:
     """The order of least cost; ``known``, where the search starts, if its limits come first and nothing was better."""
     program = _write(instance)
     _start_from(program, known)
     program.solver.run()
     if program.solver.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-        return known
-    found = _read(program)
-    return min(known, found, key=lambda queues: total_cost(instance, queues))
+        return Solution(known, is_optimal=False)
+    best = min(known, _read(program), key=lambda queues: total_cost(instance, queues))
+    return Solution(best, program.solver.getModelStatus() == highspy.HighsModelStatus.kOptimal)
 
 
 def _write(instance: Instance) -> _Program:

@@ -21,7 +21,7 @@ def place(problem: PlacementProblem, instance: Instance) -> Queues:
     found = search(instance, current_order(instance, problem.queues))
     best = found.best
     if is_small(instance) and total_cost(instance, best) > (1 + PROVEN_SHARE) * least_cost(instance):
-        best = solve_exactly(instance, best)
+        best = solve_exactly(instance, best).queues
     gain = total_cost(instance, found.current) - total_cost(instance, best)
     return best if gain > LEAST_GAIN_S * _num_affected(instance, found.current, best) else found.current
 
