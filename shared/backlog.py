@@ -5,12 +5,14 @@ The formulas, and why they hold, are in `shared.estimator`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from shared.batching import Batching
 from shared.wait import Wait
 
 STEP_SHARE = 0.5  # of a step that is on when a request comes: on average still to go
+UNIFORM_STD = 12**-0.5  # of what is anywhere within a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Backlog:
     """Σ O² b a / 2: over ``tokens``, it is the device time that a full batch of them has left at any time."""
     variance_s2: float = 0.0
     """Of ``whole_s``."""
+    error_s: float = 0.0
+    """Standard error of ``whole_s``: lengths that are not well known yet are wrong for all alike."""
     runs: bool = False
     """Some run, so a request that comes now waits for the step that is on."""
 
@@ -50,15 +54,15 @@ class Backlog:
         """Until the next request but ``num_ahead`` has its first token."""
         ahead = self.with_waiting(work, num_ahead)
         num_running = min(ahead.places, 1.0) * work.batch
-        first_token_s = work.first_token_at(num_running)
-        if ahead.places + 1.0 / work.batch <= 1.0:
-            rest_s = STEP_SHARE * work.step_at(num_running) if self.runs else 0.0
-            return Wait(ahead.prompts_s + rest_s + first_token_s, 0.0)
-        mean_s = ahead.busy_s + work.output_tokens * work.token_s - ahead.residual_token_s / ahead.tokens
-        return Wait(max(mean_s, ahead.prompts_s) + first_token_s, ahead._place_variance() ** 0.5)
+        step_s = work.step_at(num_running)
+        first_token = Wait(work.first_token_at(num_running), math.hypot(step_s * UNIFORM_STD, work.std_prompt_s))
+        if ahead.places + 1.0 / work.batch > 1.0:
+            return ahead._place(work).then(first_token)
+        num_prompts = ahead.prompts_s / work.burst_s if work.burst_s else 0.0
+        rest_s = STEP_SHARE * step_s if self.runs else 0.0
+        return Wait(ahead.prompts_s + rest_s, num_prompts**0.5 * work.std_prompt_s).then(first_token)
 
     def _with(self, work: Batching, num_requests: float, busy_s: float, prompts_s: float) -> Backlog:
-        std_s = work.std_output_tokens / work.tokens_per_s
         residual_s = work.square_tokens * work.batch * work.token_s / 2
         return Backlog(
             num_requests=self.num_requests + num_requests,
@@ -68,16 +72,19 @@ class Backlog:
             prompts_s=self.prompts_s + prompts_s,
             tokens=self.tokens + num_requests * work.output_tokens,
             residual_token_s=self.residual_token_s + num_requests * residual_s,
-            variance_s2=self.variance_s2 + num_requests * std_s**2,
+            variance_s2=self.variance_s2 + num_requests * work.std_request_s**2,
+            error_s=self.error_s + num_requests * work.error_s,
             runs=self.runs,
         )
 
-    def _place_variance(self) -> float:
-        """Of the time until a place gets free, by the number of ends that it takes."""
-        batch = self.num_requests / self.places
-        num_ends = max(0.0, self.num_requests - batch) + 1.0
+    def _place(self, work: Batching) -> Wait:
+        """Until the batch has room for one more, by the ends that this takes."""
+        mean_s = self.busy_s + work.output_tokens * work.token_s - self.residual_token_s / self.tokens
+        num_ends = max(0.0, self.num_requests - self.num_requests / self.places) + 1.0
         request_s = self.whole_s / self.num_requests
         square = self.variance_s2 / (self.num_requests * request_s**2)  # of the coefficient of variation
-        if square >= 1.0:
-            return num_ends * square * request_s**2
-        return min(num_ends, num_ends * square + batch * (1 - square**2) / 6) * request_s**2
+        law = num_ends * square
+        if square < 1.0:
+            law = min(num_ends, law + self.num_requests / self.places * (1 - square**2) / 6)
+        std_s = math.hypot(law**0.5 * request_s, self.error_s * num_ends / self.num_requests)
+        return Wait(max(mean_s, self.prompts_s), std_s)

@@ -4,17 +4,18 @@ With b requests in the batch, each step reads the weights once for all of them. 
 and then o - 1 of its o output tokens (the first comes with the end of the prompt), so by `StepCost` it takes of the
 device::
 
-    a = step_s / b + token_s + context_token_s * (p + m)      for each output token
-    c = token_s * p + context_token_s * p * (p + 1) / 2       for its prompt
-    request_s = o * a + c                                     so  Θ = o / request_s  output tokens a second
+    a = step_s / b + token_s + (context_token_s + attended_token_s) * (p + m)                for each output token
+    c = token_s * p + attended_token_s * (E[p²] + p) / 2 + context_token_s * p * (n + 1) / 2   for n steps of prompt
+    request_s = o * a + c                                              so  Θ = o / request_s  output tokens a second
 
 where m = E[O²] / 2 E[O] is what a request that runs has behind it, and has before it, on average (residual life: long
 outputs are met more often). This is QLM's Θ (SoCC'24 §5), worked out instead of looked up. Each output token brings
 p / o prompt tokens with it, so prompts of thousands of tokens crowd out decoding as they do on the device.
 
-b is the least of ``max_num_seqs``, of the requests whose KV fits, each p + m tokens on average, and of those that the
-rows of a step can feed: ``step_tokens`` rows bring y = step_tokens * o / (p + o - 1) output tokens at most. A prompt
-that is longer than what decoding leaves of a step takes a place for some steps before it decodes, so that
+b is the least of ``max_num_seqs``, of the requests whose KV fits, and of those that the rows of a step can feed. In KV
+memory, each holds p + m tokens on average and all but one of a last block, and the next one, which does not fit yet,
+leaves half of what it needs unused. ``step_tokens`` rows bring y = step_tokens * o / (p + o - 1) output tokens at most.
+A prompt that is longer than what decoding leaves of a step takes a place for some steps before it decodes, so that
 y = b * o / (o - 1 + steps of the prompt). What y < b costs, o * step_s * (1 / y - 1 / b), is part of c.
 """
 
@@ -29,6 +30,7 @@ from shared.step_cost import ModelRate, StepCost
 PRIOR_TOKENS_PER_S = 50.0  # throughput assumed of a device that has not reported any
 PRIOR_SWAP_S = 2.0  # duration of a swap on a node that has not measured one
 PRIOR_NUM_SEQS = 32  # batch of an engine that has not said how many it runs together
+BLOCK_TOKENS = 16  # of a block of KV memory
 PRIOR_KV_BYTES_PER_S = 1e9  # rate of KV moves between device and host memory before the first one
 
 
@@ -57,6 +59,11 @@ class Batching:
     """Of each step: reading the weights."""
     row_s: float
     """What a sequence adds to a decode step."""
+    std_request_s: float
+    """Of ``request_s``: σ / Θ (QLM's), and what prompts differ by."""
+    std_prompt_s: float
+    error_s: float
+    """Standard error of ``request_s``, as far as it comes from an expected length that has been seen too seldom."""
 
     @property
     def request_s(self) -> float:
@@ -107,35 +114,39 @@ def batching(node: NodeState, load: GroupLoad, num_requests: float = math.inf) -
     held = kept + prompt + residual
     batch = min(float(num_seqs(node)), max(1.0, num_requests))
     if rate.kv_tokens:
-        batch = max(1.0, min(batch, rate.kv_tokens / held))
+        too_few = (kept + prompt + output) / 2
+        batch = max(1.0, min(batch, (rate.kv_tokens - too_few) / (held + BLOCK_TOKENS - 1)))
     batch, num_step_tokens, chunks = _places(batch, prompt, output, node.step_tokens)
     burst_steps = prompt / node.step_tokens if node.step_tokens else 0.0
-    row_s = cost.token_s + cost.context_token_s * held
-    prompt_rows_s = cost.token_s * prompt + cost.context_token_s * prompt * (kept + (prompt + 1) / 2)
+    row_s = cost.token_s + cost.decode_context_token_s * held
+    read = chunks * kept + prompt * (chunks + 1) / 2
+    attended = prompt * kept + (prompt**2 + load.std_prompt_tokens**2 + prompt) / 2
+    prompt_rows_s = cost.predict_s(prompt, read, attended) - cost.step_s if prompt else 0.0
+    prompt_s = prompt_rows_s + output * cost.step_s * (1 / num_step_tokens - 1 / batch)
+    token_s = cost.step_s / batch + row_s
+    std_prompt_s = load.std_prompt_tokens * (cost.token_s + cost.attended_token_s * (kept + prompt))
+    std_output_s = load.std_output_tokens * (token_s + prompt_s / output)
     return Batching(
         batch=batch,
         num_step_tokens=num_step_tokens,
         output_tokens=output,
         std_output_tokens=load.std_output_tokens,
-        token_s=cost.step_s / batch + row_s,
-        prompt_s=prompt_rows_s + output * cost.step_s * (1 / num_step_tokens - 1 / batch),
+        token_s=token_s,
+        prompt_s=prompt_s,
         burst_s=prompt_rows_s + burst_steps * cost.step_s,
         chunks=chunks,
         prompt_rows_s=prompt_rows_s,
         step_s=cost.step_s,
         row_s=row_s,
+        std_request_s=math.hypot(std_output_s, std_prompt_s),
+        std_prompt_s=std_prompt_s,
+        error_s=load.output_error_tokens * token_s,
     )
 
 
 def residual_tokens(mean_tokens: float, std_tokens: float) -> float:
     """What a request met while it runs has left on average: E[O²] / 2 E[O], as much as it has had."""
     return (mean_tokens**2 + std_tokens**2) / (2 * mean_tokens)
-
-
-def residual_variance(mean_tokens: float, std_tokens: float) -> float:
-    """Spread of the same: E[O³] / 3 E[O] - (E[O²] / 2 E[O])², with the third moment of a gamma distribution."""
-    square = (std_tokens / mean_tokens) ** 2
-    return float(mean_tokens**2 * ((1 + square) * (1 + 2 * square) / 3 - (1 + square) ** 2 / 4))
 
 
 def longest_tokens(mean_tokens: float, std_tokens: float, num_requests: float, limit: float = 0.0) -> float:

@@ -20,7 +20,8 @@ at first and follow their law of large numbers later (Cox, Renewal Theory, 1962,
 
     Var W = request_s² * min(k, v k + b (1 - v²) / 6)         → k σ² / Θ², the paper's, for large k
 
-and with it goes the square of what the model itself may err, `MODEL_ERROR` of the mean.
+To it comes what is wrong for all alike: the standard error of the learnt mean length, and of the model itself, which
+errs by `MODEL_ERROR` of the mean.
 
 A group of another model waits for the last of those before it (C = max_q C_q, C_q = W_q + P + D_q, D = O ε d, where
 ε d is the time of a step at that batch), and for the swap. Running groups behind a waiting one give way: their KV is
@@ -46,6 +47,7 @@ __all__ = [
     "evict_s",
     "forecast",
     "num_waiting",
+    "residual_s",
     "swap_s",
     "tail_s",
     "throughput",
@@ -73,14 +75,23 @@ def drain(node: NodeState, load: GroupLoad) -> Wait:
     if load.model in node.broken_models:
         return NOW
     work = batching(node, load)
-    lengths = waiting_time(num_waiting(load), work.output_tokens, work.std_output_tokens, work.tokens_per_s)
-    prompts_and_running = Wait(load.running_output_tokens * work.token_s, 0.0)
-    return lengths.then(prompts_and_running).give_or_take(MODEL_ERROR)
+    waiting = waiting_time(num_waiting(load), work.output_tokens, work.std_output_tokens, work.tokens_per_s)
+    running = Wait(load.running_output_tokens * work.token_s, num_waiting(load) * work.error_s)
+    return waiting.then(running).give_or_take(MODEL_ERROR)
 
 
 def drain_s(node: NodeState, load: GroupLoad) -> float:
     """Mean of `drain`."""
     return drain(node, load).mean_s
+
+
+def residual_s(node: NodeState, load: GroupLoad) -> float:
+    """Work that is left in a full batch of such requests when the next one starts: it need not wait for this.
+
+    So a group starts after the drains of all before it, without this much.
+    """
+    work = batching(node, load)
+    return work.square_tokens / (2 * work.output_tokens) * work.batch * work.token_s
 
 
 def tail_s(node: NodeState, load: GroupLoad) -> float:

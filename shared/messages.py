@@ -370,6 +370,10 @@ class GroupLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens whose KV would have to move with the group: of running members, and of those that were evicted."""
     kv_at: str = ""
     """Where the KV of its waiting members lies, if they were evicted: a node, or `HANDED_OVER`."""
+    std_prompt_tokens: float = 0.0
+    """Of a waiting member: attention to a prompt grows with its square."""
+    output_error_tokens: float = 0.0
+    """Standard error of ``mean_output_tokens``: how well it is known by now."""
 
 
 class Operations(msgspec.Struct, frozen=True, omit_defaults=True):

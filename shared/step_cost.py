@@ -1,7 +1,8 @@
-"""How long an engine's steps take: the three numbers that predict a step on one device with one model.
+"""How long an engine's steps take: the four numbers that predict a step on one device with one model.
 
-Every step reads the weights once; every row of it is multiplied with them; every row reads the keys and values of its
-context. (NanoFlow, OSDI'25, §3: T_mem and T_compute; added here, since a step's operators run one after another.)
+Every step reads the weights once; every row of it is multiplied with them; the keys and values of each sequence's
+context are read once, and every row is multiplied with those of the tokens that it attends to. (NanoFlow, OSDI'25, §3:
+T_mem and T_compute; added here, since a step's operators run one after another.)
 """
 
 from __future__ import annotations
@@ -17,11 +18,23 @@ class StepCost(msgspec.Struct, frozen=True):
     token_s: float
     """Of a row: its part of the products."""
     context_token_s: float
-    """Of a token whose keys and values a row attends to."""
+    """Of a token whose keys and values are read: each token of a sequence once, for all its rows together."""
+    attended_token_s: float = 0.0
+    """Of a row and a token that it attends to: their part of attention's products."""
 
-    def predict_s(self, num_tokens: float, num_context_tokens: float) -> float:
-        """Duration of a step of so many rows, which attend to so many tokens together."""
-        return self.step_s + self.token_s * num_tokens + self.context_token_s * num_context_tokens
+    @property
+    def decode_context_token_s(self) -> float:
+        """Of a token in the context of a sequence that has one row, as every one has that decodes."""
+        return self.context_token_s + self.attended_token_s
+
+    def predict_s(self, num_tokens: float, num_context_tokens: float, num_attended_tokens: float = 0.0) -> float:
+        """Duration of a step of so many rows, which read and attend to so many tokens together."""
+        return (
+            self.step_s
+            + self.token_s * num_tokens
+            + self.context_token_s * num_context_tokens
+            + self.attended_token_s * num_attended_tokens
+        )
 
 
 class ModelRate(msgspec.Struct, frozen=True):

@@ -74,8 +74,10 @@ _LOAD = GroupLoad(
     max_tokens=64.5,
     kv_tokens=310.5,
     kv_at="node-1",
+    std_prompt_tokens=120.5,
+    output_error_tokens=0.75,
 )
-_RATE = ModelRate("smol", StepCost(0.01, 0.001, 0.0001), 22_000, 23_040, 1.5)
+_RATE = ModelRate("smol", StepCost(0.01, 0.001, 0.0001, 0.00001), 22_000, 23_040, 1.5)
 _PLAN = Plan(version=7, queues={"node-0": ["g-1", "g-2"], "node-1": []}, num_swaps=1, late_s=2.5, traceparent=TRACE)
 _SAMPLING = Sampling(
     max_tokens=64,

@@ -9,14 +9,14 @@ import pytest
 
 from gpu_node.engine.engine import Engine, EngineBusyError
 from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
-from gpu_node.executors.predicted import PredictedExecutor, num_context_tokens
+from gpu_node.executors.predicted import PredictedExecutor, num_attended_tokens, num_context_tokens
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import Chunk
 from shared.payload import Output, Payload, Sampling
 from shared.step_cost import StepCost
 
 OPTIONS = EngineOptions(kv_cache_bytes=1 << 20, step_tokens=8, max_num_seqs=2, async_scheduling=False)
-COST = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0001)
+COST = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0001, attended_token_s=0.00001)
 
 
 def engine() -> Engine:
@@ -31,11 +31,11 @@ def payload(request_id: str, attempt: int = 0, output: list[int] | None = None) 
     )
 
 
-def test_a_step_costs_a_base_and_something_for_each_row_and_each_token_that_a_row_reads() -> None:
+def test_a_step_costs_a_base_and_something_for_each_row_each_token_it_reads_and_each_that_a_row_attends_to() -> None:
     draw = Draw(0, Sampling(max_tokens=1), 0)
     plan = StepPlan((ScheduledSequence(0, (1, 2, 3), 4, (0,), (draw,)), ScheduledSequence(1, (1,), 9, (1,), (draw,))))
-    seconds = COST.predict_s(plan.num_tokens, num_context_tokens(plan))
-    assert seconds == pytest.approx(0.01 + 4 * 0.001 + (5 + 6 + 7 + 10) * 0.0001)
+    seconds = COST.predict_s(plan.num_tokens, num_context_tokens(plan), num_attended_tokens(plan))
+    assert seconds == pytest.approx(0.01 + 4 * 0.001 + (7 + 10) * 0.0001 + (5 + 6 + 7 + 10) * 0.00001)
 
 
 def test_the_engine_runs_and_measures_on_predictions() -> None:
@@ -45,7 +45,7 @@ def test_the_engine_runs_and_measures_on_predictions() -> None:
     assert [chunk.index for chunk in chunks] == [0, 1, 2]
     assert chunks[-1].finish_reason == "length"
     stats = one.stats()
-    assert stats.step_s == pytest.approx(0.01 + 0.001 + 5 * 0.0001)
+    assert stats.step_s == pytest.approx(0.01 + 0.001 + 5 * 0.0001 + 5 * 0.00001)
     assert 3 / 0.05 < stats.tokens_per_s < 3 / 0.03
     assert (stats.num_running, stats.num_free_blocks, stats.num_received) == (0, 64, 1)
     # resumed elsewhere it makes the same tokens

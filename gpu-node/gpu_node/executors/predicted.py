@@ -15,7 +15,12 @@ from shared.step_cost import StepCost
 
 
 def num_context_tokens(plan: StepPlan) -> int:
-    """Tokens that the rows of a step attend to, all together: a row at position p reads the KV of p + 1 tokens."""
+    """Tokens whose keys and values a step reads, all sequences together."""
+    return sum(part.start + len(part.token_ids) for part in plan.sequences)
+
+
+def num_attended_tokens(plan: StepPlan) -> int:
+    """Pairs of a row and a token that it attends to: the row at position p attends to p + 1."""
     num_tokens = 0
     for part in plan.sequences:
         num_rows = len(part.token_ids)
@@ -53,7 +58,7 @@ class PredictedExecutor:
         return ComputedStep(
             StepResult(
                 token_ids={draw.sequence_id: self._token(draw) for draw in draws},
-                duration_s=self._cost.predict_s(plan.num_tokens, num_context_tokens(plan)),
+                duration_s=self._cost.predict_s(plan.num_tokens, num_context_tokens(plan), num_attended_tokens(plan)),
                 logprobs={draw.sequence_id: self._logprob(draw.num_top) for draw in draws if draw.num_top is not None},
             )
         )

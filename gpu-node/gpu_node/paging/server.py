@@ -13,8 +13,11 @@ from shared.step_cost import StepCost
 MAX_NUM_SEQS = 256
 """Most requests in a batch, for all schemes alike. Memory ends sooner."""
 
-OPT_13B_A100 = StepCost(step_s=26e9 / 1.55e12, token_s=26e9 / 156e12, context_token_s=819_200 / 1.55e12)
-"""26 GB of weights and 819,200 B of keys and values a token at 1.55 TB/s; 26 GFLOP a token at half of 312 TFLOP/s.
+OPT_13B_A100 = StepCost(
+    step_s=26e9 / 1.55e12, token_s=26e9 / 156e12, context_token_s=0.0, attended_token_s=819_200 / 1.55e12
+)
+"""26 GB of weights, and for each row the 819,200 B of keys and values of every token before it, at 1.55 TB/s; 26 GFLOP
+a token at half of 312 TFLOP/s.
 
 It only says how long a step lasts, so what has arrived by the next one; no share or count of requests is made of it.
 """

@@ -35,6 +35,7 @@ def group(
     model: str = "a",
     *,
     prompt: float = 0.0,
+    std_prompt: float = 0.0,
     output: float = 10.0,
     std: float = 0.0,
     num_requests: int = 0,
@@ -44,6 +45,7 @@ def group(
     kv_tokens: float = 0.0,
     kv_at: str = "",
     output_tokens: float = 0.0,
+    error: float = 0.0,
     gid: str = "g",
 ) -> GroupLoad:
     """``left`` is what the running members have left, all together."""
@@ -62,4 +64,6 @@ def group(
         running_output_tokens=left,
         kv_tokens=kv_tokens,
         kv_at=kv_at,
+        std_prompt_tokens=std_prompt,
+        output_error_tokens=error,
     )

@@ -12,7 +12,6 @@ from shared.batching import (
     longest_tokens,
     rate_of,
     residual_tokens,
-    residual_variance,
 )
 from shared.messages import NodeState
 from shared.step_cost import StepCost
@@ -25,28 +24,49 @@ def test_a_full_batch_shares_the_weights_and_pays_its_own_rows_and_context() -> 
     work = batching(node(COST, num_seqs=4), group(prompt=1, output=20))
     # E[O²] / 2 E[O] = 10, so a sequence holds 11 tokens: 0.8 / 4 + 0.01 + 11 * 0.001
     assert work.token_s == pytest.approx(0.221)
-    # one row that attends to itself
+    # one row that reads itself
     assert work.prompt_s == pytest.approx(0.011)
     assert work.request_s == pytest.approx(20 * 0.221 + 0.011)
     assert work.tokens_per_s == pytest.approx(20 / 4.431)
 
 
-def test_context_is_what_the_rows_attend_to() -> None:
-    work = batching(node(StepCost(0.0, 0.0, 0.001), num_seqs=4), group(prompt=100, output=20))
-    assert work.token_s == pytest.approx(0.110)  # of the prompt, and 10 of the output
-    assert work.prompt_s == pytest.approx(0.001 * 5050)  # 1 + 2 + ... + 100
+def test_keys_and_values_are_read_once_a_step_and_attended_to_by_every_row() -> None:
+    read = batching(node(StepCost(0.0, 0.0, 0.001), num_seqs=4), group(prompt=100, output=20))
+    assert read.token_s == pytest.approx(0.110)  # the prompt, and 10 of the output
+    assert read.prompt_s == pytest.approx(0.001 * 100)
+    attended = batching(node(StepCost(0.0, 0.0, 0.0, 0.001), num_seqs=4), group(prompt=100, output=20))
+    assert attended.token_s == pytest.approx(0.110)
+    assert attended.prompt_s == pytest.approx(0.001 * 5050)  # 1 + 2 + ... + 100
+
+
+def test_each_step_of_a_long_prompt_reads_what_is_there_by_then() -> None:
+    # 4 decode, 50 of 54 rows are left: 50 tokens are read in the first step, 100 in the second
+    work = batching(node(StepCost(0.0, 0.0, 0.001), num_seqs=4, step_tokens=54), group(prompt=100, output=500))
+    assert work.prompt_s == pytest.approx(0.001 * (50 + 100))
+
+
+def test_attention_to_prompts_grows_with_their_square() -> None:
+    work = batching(node(StepCost(0.0, 0.0, 0.0, 0.001), num_seqs=4), group(prompt=100, std_prompt=50, output=20))
+    assert work.prompt_s == pytest.approx(0.001 * (100**2 + 50**2 + 100) / 2)
+    assert work.std_prompt_s == pytest.approx(50 * 0.1)  # one token more attends to 100
+
+
+def test_the_spread_of_a_request_is_that_of_its_output_and_of_its_prompt() -> None:
+    work = batching(node(StepCost(1.0, 0.1, 0.0)), group(prompt=20, std_prompt=40, output=10, std=6))
+    # σ / Θ = 6 · (0.25 + 0.1 + 2 / 10) = 3.3 s; 40 · 0.1 = 4 s
+    assert work.std_request_s == pytest.approx((3.3**2 + 4**2) ** 0.5)
 
 
 def test_the_batch_ends_where_the_kv_memory_ends() -> None:
-    # a member holds 30 + 10 tokens on average
-    assert batching(node(COST, num_seqs=64, kv_tokens=400), group(prompt=30, output=20)).batch == 10
-    assert batching(node(COST, num_seqs=8, kv_tokens=400), group(prompt=30, output=20)).batch == 8
+    # a member holds 30 + 10 tokens on average, 15 more in its last block; the next, which needs 50, leaves 25 unused
+    assert batching(node(COST, num_seqs=64, kv_tokens=575), group(prompt=30, output=20)).batch == 10
+    assert batching(node(COST, num_seqs=8, kv_tokens=575), group(prompt=30, output=20)).batch == 8
     assert batching(node(COST, num_seqs=8, kv_tokens=10), group(prompt=30, output=20)).batch == 1
 
 
 def test_outputs_that_differ_more_hold_more() -> None:
     # E[O²] = 500: 12.5 tokens
-    work = batching(node(COST, num_seqs=64, kv_tokens=425), group(prompt=30, output=20, std=10))
+    work = batching(node(COST, num_seqs=64, kv_tokens=600), group(prompt=30, output=20, std=10))
     assert work.batch == 10
 
 
@@ -76,7 +96,7 @@ def test_a_prompt_of_several_steps_takes_a_place_that_does_not_decode() -> None:
 
 def test_an_evicted_request_holds_its_kv_but_computes_no_prompt() -> None:
     resumed = group(prompt=0, output=20, kv_tokens=300, num_requests=10, kv_at="n0")
-    work = batching(node(COST, num_seqs=64, kv_tokens=400), resumed)
+    work = batching(node(COST, num_seqs=64, kv_tokens=575), resumed)
     assert work.batch == 10  # 30 kept, and 10 on average of what comes
     assert work.prompt_s == 0.0
 
@@ -99,9 +119,7 @@ def test_a_group_that_tells_only_its_tokens_has_them_evenly() -> None:
 
 def test_residual_life_of_equal_and_of_memoryless_lengths() -> None:
     assert residual_tokens(20, 0) == 10
-    assert residual_variance(20, 0) == pytest.approx(20**2 / 12)  # uniform
     assert residual_tokens(20, 20) == 20
-    assert residual_variance(20, 20) == pytest.approx(20**2)  # exponential again
 
 
 def test_the_longest_of_several() -> None:

@@ -123,7 +123,14 @@ def test_the_spread_far_behind_is_the_papers() -> None:
 
 def test_the_first_end_of_a_full_batch_is_as_unsure_as_it_is_long() -> None:
     (line,) = forecast(FOUR, [group(output=10, std=10, waiting=9, running=4, left=40)])
-    assert line.wait_at(0).std_s == pytest.approx(2.5, rel=0.01)
+    # a request time, and where in its step an end falls
+    assert line.wait_at(0).std_s ** 2 == pytest.approx(2.5**2 + 1 / 12 + (MODEL_ERROR * 3.5) ** 2)
+
+
+def test_a_length_that_has_been_seen_too_seldom_is_wrong_for_all_alike() -> None:
+    (line,) = forecast(FOUR, [group(output=10, error=2, waiting=1000, running=4, left=20)])
+    # every one of 1,000 takes 2 / 4 s more or less
+    assert line.wait_at(999).std_s == pytest.approx((1000 * 2 / 4) + 0, rel=0.05)
 
 
 # --- other models ----------------------------------------------------------------------------------------------------
