@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 from gpu_node.agent.actions import Action, Beat, Drain, Entry, NewEpoch, Publish, Pull, Resume, Store, Taken, Tell
@@ -34,6 +35,17 @@ HEARTBEAT_S = 1.0
 DRAIN_S = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """A model that was loaded."""
+
+    start_s: float
+    end_s: float
+    model: str
+    source: str
+    """Where its weights were."""
+
+
 class SimulatedNode:
     """One node over all its epochs; each epoch has a fresh core and a fresh engine, as live.
 
@@ -48,33 +60,46 @@ class SimulatedNode:
         make_engine: Callable[[], NodeEngine],
         load_s: Callable[[str, str], float],
         options: EngineOptions,
+        device: str = "predicted",
     ) -> None:
         self.node = node
-        self.num_swaps = 0
+        self.loadings: list[Loading] = []
+        self.busy_s = 0.0
+        """Time for which its engine has computed."""
         self._bus = bus
         self._models = models
         self._make_engine = make_engine
         self._load_s = load_s
         self._options = options
+        self._device = device
         self._num_epochs = 0
         self._is_alive = False
         self._commands: deque[Command] = deque()
         self._is_busy = False
         self._step_end_s: float | None = None
+        self._started_s = 0.0
         self.start()
 
     def start(self) -> None:
         """Begin an epoch."""
         self._num_epochs += 1
         self._is_alive = True
-        self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", "predicted", self._options)
+        self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", self._device, self._options)
         self.engine = self._make_engine()
         self._commands, self._is_busy, self._step_end_s = deque(), False, None
         self._bus.subscribe(streams.node_inbox(self.node), self.receive)
         self._beat(self._num_epochs)
 
+    @property
+    def num_swaps(self) -> int:
+        """Models that were loaded."""
+        return len(self.loadings)
+
     def die(self) -> None:
         """Fall silent: what ran is lost, and nobody is told."""
+        chunks = self.engine.flush(self._bus.now)
+        if chunks:
+            self._feed(Step(chunks, self.engine.stats()))
         self._bus.unsubscribe(streams.node_inbox(self.node))
         self._is_alive = False
         self._num_epochs += 1  # whatever is still scheduled belongs to the past
@@ -101,7 +126,14 @@ class SimulatedNode:
 
     def receive(self, message: Message, _: float) -> None:
         """Take a message from the inbox."""
+        self._catch_up()
         self._feed(cast("Event", message))
+
+    def _catch_up(self) -> None:
+        """Tell the agent how it stands, as a live engine does after each step, before it decides anything."""
+        stats = self.engine.catch_up(self._bus.now) if self._step_end_s is not None else None
+        if stats is not None:
+            self._feed(Step([], stats))
 
     def _feed(self, event: Event) -> None:
         epoch = self._num_epochs
@@ -143,6 +175,7 @@ class SimulatedNode:
 
     def _beat(self, epoch: int) -> None:
         if epoch == self._num_epochs:
+            self._catch_up()
             self._do(Beat(self.core.heartbeat()))
             self._later(HEARTBEAT_S, lambda: self._beat(epoch))
 
@@ -184,6 +217,7 @@ class SimulatedNode:
             events.append(Step(chunks, self.engine.stats()))
         self._is_busy = self.engine.has_work
         if self._is_busy:
+            self._started_s = self._bus.now
             self._step_until(self.engine.start(self._bus.now))
         for event in events:
             self._feed(event)
@@ -203,7 +237,8 @@ class SimulatedNode:
         except ModelTooLargeError as error:
             self._feed(ModelFailed(model, str(error)))
         else:
-            self.num_swaps += source != DEVICE
+            if source != DEVICE:
+                self.loadings.append(Loading(self._bus.now - load_s, self._bus.now, model, source))
             self._feed(
                 ModelLoaded(
                     model=model,
@@ -229,5 +264,6 @@ class SimulatedNode:
         if end_s != self._step_end_s:
             return  # it was interrupted before
         self._step_end_s = None
+        self.busy_s += end_s - self._started_s
         self._feed(Step(self.engine.finish(), self.engine.stats()))
         self._run()

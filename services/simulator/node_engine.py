@@ -21,6 +21,11 @@ class NodeEngine(Protocol):
         """Whether `start` has anything to compute."""
         ...
 
+    @property
+    def num_preemptions(self) -> int:
+        """Of the loaded models, since each was loaded."""
+        ...
+
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Make a model the current one; takes no time of its own, the node waits for it."""
         ...
@@ -62,6 +67,14 @@ class NodeEngine(Protocol):
         """It is the time that was told last: new tokens and ends."""
         ...
 
+    def catch_up(self, now: float) -> EngineStats | None:
+        """The state after the last step that was over by ``now``; None where it has been told already."""
+        ...
+
+    def flush(self, now: float) -> list[Chunk]:
+        """All tokens that were drawn by ``now`` and have not been told."""
+        ...
+
     def stats(self) -> EngineStats:
         """The state between two steps."""
         ...
@@ -91,3 +104,11 @@ class SteppedEngine(Engine):
     def finish(self) -> list[Chunk]:
         """What the step brought."""
         return self._chunks
+
+    def catch_up(self, now: float) -> None:
+        """Every step is told."""
+
+    def flush(self, now: float) -> list[Chunk]:
+        """Likewise."""
+        del now
+        return []

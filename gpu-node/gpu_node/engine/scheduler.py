@@ -234,13 +234,17 @@ class Scheduler:
             return False
         return not running or self._admission.admits(request, running)
 
-    def _restore(self, step: Step) -> None:
-        """Let the first in line go on from its image, in this step as far as it takes it: nobody gives way for that."""
+    def _restore(self, step: Step) -> bool:
+        """Let the first in line go on from its image; False where it has no room in this step: nobody gives way for it.
+
+        Then nobody behind it may begin either.
+        """
         request = self._roster.restore()
         for sequence, end in wanted_rows(request, step.num_left_tokens):
             if not self._has_room(sequence, end):
-                return
+                return False
             self._schedule(request, sequence, end, step)
+        return True
 
     def _swap_in(self) -> None:
         """Bring back swapped-out requests; they are first in line, being preempted ones."""
@@ -261,7 +265,8 @@ class Scheduler:
             if request.parked is not None:
                 if request.parked.num_blocks > self.blocks.num_free_blocks:
                     return
-                self._restore(step)
+                if not self._restore(step):
+                    return
                 continue
             roster.admit()
             ((leader, end),) = wanted_rows(request, step.num_left_tokens)

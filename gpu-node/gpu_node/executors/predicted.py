@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import Draw, StepPlan, StepResult
@@ -13,7 +13,11 @@ from gpu_node.executors.host_tier import HostTier
 from gpu_node.executors.sizing import cut
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import TokenLogprob
+from shared.payload import Sampling
 from shared.step_cost import StepCost
+
+AnswerTokens = Callable[[Sampling], int]
+"""After how many tokens a model ends its answer, by itself. What a request asks for identifies it by its seed."""
 
 
 def num_context_tokens(plan: StepPlan) -> int:
@@ -46,8 +50,11 @@ class PredictedExecutor:
         token_kv_bytes: int,
         vocab_size: int,
         kv_bytes_per_s: float = DEFAULT_KV_BYTES_PER_S,
+        answer_tokens: AnswerTokens | None = None,
     ) -> None:
+        """``answer_tokens`` says after how many tokens the model ends an answer; without it, it never does."""
         self._cost = cost
+        self._answer_tokens = answer_tokens
         self._kv_bytes_per_s = kv_bytes_per_s
         self._moves_s = 0.0  # since the last step
         self._models: dict[str, tuple[ModelSpec, LoadedModel]] = {}
@@ -62,13 +69,15 @@ class PredictedExecutor:
         return self._left.tiers(self._models)
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
-        """A model of the given size with no end-of-sequence token: outputs are as long as requests ask for."""
+        """A model of the given size. Where it ends answers, its last token is the one that does."""
+        eos_token_ids = frozenset[int]() if self._answer_tokens is None else frozenset({self._vocab_size - 1})
         model = cut(
             spec.name,
             self._options,
             token_bytes=self._token_kv_bytes,
             max_model_len=spec.max_model_len,
             vocab_size=self._vocab_size,
+            eos_token_ids=eos_token_ids,
         )
         self._left.take(spec)
         self._models[spec.name] = spec, model
@@ -109,7 +118,11 @@ class PredictedExecutor:
         )
 
     def _token(self, draw: Draw) -> int:
-        return int(uniform(draw.sampling.seed, draw.position, draw.choice) * self._vocab_size)
+        drawn = uniform(draw.sampling.seed, draw.position, draw.choice)
+        if self._answer_tokens is None:
+            return int(drawn * self._vocab_size)
+        is_end = draw.position + 1 >= self._answer_tokens(draw.sampling)
+        return self._vocab_size - 1 if is_end else int(drawn * (self._vocab_size - 1))
 
     def _logprob(self, num_top: int) -> TokenLogprob:
         """Of a model that finds all tokens equally likely: equals come in the order of their ids."""
