@@ -84,7 +84,8 @@ def cluster(cells: Sequence[tuple[int, int]]) -> list[Point]:
     points = [((x / CELLS_PER_OCTAVE, y / CELLS_PER_OCTAVE), weights[x, y]) for x, y in sorted(weights)]
     centres, inertia = k_means(points, [points[0][0]])
     while len(centres) < MAX_CLUSTERS and inertia > MIN_SPREAD_OCTAVES**2 * len(cells):
-        worst, _ = max(points, key=lambda weighted: _inertia(*weighted, centres))
+        inertias = [_inertia(point, weight, centres) for point, weight in points]
+        worst, _ = points[inertias.index(max(inertias))]
         more, rest = k_means(points, [*centres, worst])
         if rest > (1 - MIN_FALL) * inertia:
             break
