@@ -11,6 +11,7 @@ COMMANDS = {
     "up": ("cli.up", "Start the cluster, or what is missing of it, and wait until it serves."),
     "down": ("cli.down", "Stop everything that `treadle up` started, and nothing else."),
     "status": ("cli.status", "Show the processes of the cluster."),
+    "queue": ("cli.queue", "Show how many requests wait, and how long a new one would."),
     "models": ("cli.models", "Fetch and list model files."),
     "program": ("cli.program", "Show what one step of a model computes, and what it costs."),
     "bench": ("cli.bench", "Measure a running cluster, one engine, or the bookkeeping on a trace."),

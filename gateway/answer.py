@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -13,28 +12,14 @@ from aiohttp import web
 
 from gateway import errors, visit
 from gateway.call import InflightCall
-from gateway.delta import Delta, Failure, Refusal, merged
+from gateway.delta import Delta, End, Failure, Refusal, Rejection, merged
 from gateway.openai_responses import Usage
+from gateway.patience import Patience, first_news, later_news
 from gateway.sse import ClientGoneError, SseStream
 from gateway.timeline import Timeline
 from gateway.visit import Visit
 
-KEEP_ALIVE_S = 15.0  # proxies commonly close a connection after 30 s or 60 s of silence
-MAX_SILENCE_S = 600.0  # an answer that was begun and then stands still this long is given up
-
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long an answer may wait for its next tokens."""
-
-    queue_ttl_s: float
-    """For the first one of each prompt; the request's class says this."""
-    keep_alive_s: float = KEEP_ALIVE_S
-    """For a later one, before a stream shows that it is alive."""
-    max_silence_s: float = MAX_SILENCE_S
-    """For a later one of any prompt, before the answer is given up."""
 
 
 class Renderer(Protocol):
@@ -55,9 +40,9 @@ class Renderer(Protocol):
 
 async def answer_whole(record: Visit, call: InflightCall, renderer: Renderer, patience: Patience) -> web.Response:
     """Collect the answer, then send it."""
-    deltas = await _first(record.timeline, call, patience)
+    deltas = _noted(record.timeline, call, await first_news(call, patience))
     while not call.is_complete:
-        deltas += await _next(record.timeline, call, patience)
+        deltas += _noted(record.timeline, call, await later_news(call, patience))
     record.outcome = visit.OK
     body = renderer.whole(merged(deltas), _usage(call, record.timeline))
     return web.Response(body=msgspec.json.encode(body), content_type="application/json")
@@ -71,15 +56,19 @@ async def answer_stream(
     patience: Patience,
     *,
     include_usage: bool,
+    include_queue: bool,
 ) -> web.StreamResponse:
-    """Send the answer as it comes. Until the first token a failure is a status; after it, an event."""
-    deltas = await _first(record.timeline, call, patience)
+    """Send the answer as it comes. Until something is sent a failure is a status; after that, an event.
+
+    What is sent first is the first token, or the place in the queue where the client wants to hear of it.
+    """
     stream = SseStream(http)
     try:
+        deltas = _noted(record.timeline, call, await first_news(call, patience, stream if include_queue else None))
         await stream.open()
         await stream.send(*renderer.opening(), *_events(renderer, deltas))
         while not call.is_complete:
-            deltas = await _next(record.timeline, call, patience, stream)
+            deltas = _noted(record.timeline, call, await later_news(call, patience, stream))
             await stream.send(*_events(renderer, deltas))
         if include_usage:
             await stream.send(renderer.counts(_usage(call, record.timeline)))
@@ -88,9 +77,14 @@ async def answer_stream(
     except ClientGoneError:
         record.abandon()
     except errors.ApiError as error:
+        if not stream.is_open:
+            raise
         record.refuse(error)
         await _tell(stream, error)
-    except Exception:  # the status is out: the client can only be told by an event, and the log has to be told here
+    except Exception:
+        if not stream.is_open:
+            raise
+        # the status is out: the client can only be told by an event, and the log has to be told here
         _log.exception("stream_failed", request_id=record.request_id)
         await _tell(stream, errors.internal())
     return stream.response
@@ -108,31 +102,10 @@ async def _tell(stream: SseStream, error: errors.ApiError) -> None:
         _log.debug("client_left_before_error")
 
 
-async def _first(timeline: Timeline, call: InflightCall, patience: Patience) -> list[Delta]:
-    """The first tokens; `ApiError` 429 when they have not come within the class's time to live in the queue."""
-    news = await call.next_deltas(patience.queue_ttl_s)
-    if news is None:
-        raise errors.ttl_expired(patience.queue_ttl_s)
-    return _noted(timeline, news)
-
-
-async def _next(
-    timeline: Timeline, call: InflightCall, patience: Patience, stream: SseStream | None = None
-) -> list[Delta]:
-    """The next tokens, with comments on the stream while there are none."""
-    silence_s = 0.0
-    while (news := await call.next_deltas(patience.keep_alive_s)) is None:
-        silence_s += patience.keep_alive_s
-        # of several prompts, some may still wait in the queue when others are through
-        if silence_s >= (patience.max_silence_s if call.has_begun else patience.queue_ttl_s):
-            raise errors.no_endpoints(f"no token has come for {silence_s:g} s")
-        if stream is not None:
-            await stream.keep_alive()
-    return _noted(timeline, news)
-
-
-def _noted(timeline: Timeline, news: list[Delta] | Failure | Refusal) -> list[Delta]:
-    """The deltas, with their time taken down; `ApiError` for a failure."""
+def _noted(timeline: Timeline, call: InflightCall, news: list[Delta] | End) -> list[Delta]:
+    """The deltas, with their time taken down; `ApiError` for an end without an answer."""
+    if isinstance(news, Rejection):
+        raise errors.would_be_late(news, call.slo)
     if isinstance(news, Refusal):
         raise errors.refused_by_node(news.why)
     if news is Failure.ENGINE:

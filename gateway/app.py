@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import time
 
@@ -19,6 +20,8 @@ from gateway.context import CLIENT, CONTEXT, METRICS, REQUEST_ID, SLOTS, STARTED
 from gateway.endpoint import Handler
 from gateway.metrics import GatewayMetrics
 from gateway.openapi import openapi_document
+from gateway.queue_metrics import QueueCollector
+from gateway.queue_report import show_queue
 from gateway.slots import Slots
 from shared.admin import Admin
 
@@ -40,7 +43,9 @@ def build_app(context: GatewayContext) -> web.Application:
     )
     app[CONTEXT] = context
     app[METRICS] = GatewayMetrics(context.registry)
-    app[SLOTS] = slots = Slots(options.max_inflight)
+    view, clock = context.dispatcher.view, asyncio.get_running_loop().time
+    context.registry.register(QueueCollector(view, clock))
+    app[SLOTS] = slots = Slots(options.max_inflight, lambda: view.shortest_wait_s(clock()))
     app[METRICS].inflight.set_function(lambda: slots.num_taken)
     app[STARTED_S] = int(time.time())
     document = openapi_document(importlib.metadata.version("treadle"))
@@ -58,6 +63,7 @@ def build_app(context: GatewayContext) -> web.Application:
             web.post("/v1/completions", Handler(CompletionEndpoint()).handle),
             web.get("/v1/models", catalogue.list_models),
             web.get("/v1/models/{name:.+}", catalogue.show_model),
+            web.get("/v1/queue", show_queue),
             web.get("/openapi.json", openapi),
             web.get("/metrics", metrics),
             *(route for route in admin.routes() if route.path != "/metrics"),  # this one has a registry of its own

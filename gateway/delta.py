@@ -27,6 +27,18 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Rejection:
+    """The queue manager says that the promise cannot be kept (`shared.messages.Rejected`)."""
+
+    wait_s: float
+    retry_after_s: float
+
+
+End = Failure | Refusal | Rejection
+"""Why there is no answer, or no more of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class ScoredToken:
     """A token with its logprob, where the client asked for logprobs."""
 

@@ -12,11 +12,15 @@ from gateway.call import InflightCall
 from gateway.generation import Verdict
 from gateway.job import Job
 from gateway.queue_port import QueuePort, QueueUnavailableError
+from gateway.queue_view import QueueView
 from gateway.request import InflightRequest
-from shared.messages import Resubmit, Tokens
+from shared.messages import QueueStatus, Rejected, Resubmit, Tokens
 
 # How long a queue that is away is told again about a request that is over; its slot is free meanwhile.
 RELEASE_DELAYS_S = (0.5, 1.0, 2.0, 4.0, 8.0)
+
+Inbound = Tokens | Resubmit | Rejected | QueueStatus
+"""What the cluster says to a gateway."""
 
 _log = structlog.get_logger(__name__)
 
@@ -31,6 +35,7 @@ class Dispatcher:
         self._queue = queue
         self._gateway_id = gateway_id
         self._inflight: dict[str, InflightRequest] = {}
+        self.view = QueueView()
         self._releases: set[asyncio.Task[None]] = set()
 
     @property
@@ -41,7 +46,7 @@ class Dispatcher:
     @asynccontextmanager
     async def run(self, *jobs: Job) -> AsyncIterator[InflightCall]:
         """Submit the jobs of a call; on leaving, however it is left, the queue is told and nothing of them remains."""
-        call = InflightCall(jobs, self._gateway_id)
+        call = InflightCall(jobs, self._gateway_id, self.view)
         begun: list[InflightRequest] = []
         try:
             for request in call.requests:
@@ -56,23 +61,32 @@ class Dispatcher:
             # A handler is cancelled when its client leaves; telling the queue must go through all the same.
             await asyncio.shield(self._in_background(self._release_all(begun)))
 
-    async def deliver(self, message: Tokens | Resubmit) -> None:
+    async def deliver(self, message: Inbound) -> None:
         """Take one message from the token stream. Messages are delivered one after the other, in their order.
 
         Raises `QueueUnavailableError` when a request could not be submitted again; delivering the same message once
         more is right then: what it has already done is recognised and not done twice.
         """
-        if isinstance(message, Tokens):
-            for chunk in message.chunks:
-                request = self._inflight.get(chunk.request_id)
-                if request is not None and request.take(chunk) is Verdict.GAP:
-                    _log.warning("token_gap", request_id=chunk.request_id, attempt=chunk.attempt, node=message.node)
-                    await self._try_again(request)
-        else:
-            for lost in message.requests:
-                request = self._inflight.get(lost.request_id)
-                if request is not None and request.generation.attempt == lost.attempt:
-                    await self._try_again(request)
+        match message:
+            case Tokens():
+                for chunk in message.chunks:
+                    request = self._inflight.get(chunk.request_id)
+                    if request is not None and request.take(chunk) is Verdict.GAP:
+                        _log.warning("token_gap", request_id=chunk.request_id, attempt=chunk.attempt, node=message.node)
+                        await self._try_again(request)
+            case Resubmit():
+                for lost in message.requests:
+                    request = self._inflight.get(lost.request_id)
+                    if request is not None and request.generation.attempt == lost.attempt:
+                        await self._try_again(request)
+            case Rejected():
+                if request := self._inflight.get(message.request_id):
+                    request.reject(message)
+            case QueueStatus():
+                self.view.update(message, asyncio.get_running_loop().time())
+                for place in message.places:
+                    if request := self._inflight.get(place.request_id):
+                        request.show(place)
 
     def give_up_all(self) -> None:
         """End every answer: the cluster has forgotten these requests, so no token will come for them."""

@@ -9,12 +9,13 @@ from typing import Generic, Protocol, TypeVar
 from aiohttp import web
 
 from gateway import admission, errors, tracing, visit
-from gateway.answer import MAX_SILENCE_S, Patience, Renderer, answer_stream, answer_whole
+from gateway.answer import Renderer, answer_stream, answer_whole
 from gateway.body import read_body
 from gateway.context import CLIENT, CONTEXT, METRICS, REQUEST_ID, SLOTS, GatewayContext
 from gateway.job import Job
 from gateway.models import ServedModel
 from gateway.openai_schema import GenerationRequest
+from gateway.patience import MAX_SILENCE_S, Patience
 from gateway.promises import SLO_HEADER, choose_promise
 from gateway.queue_port import QueueUnavailableError
 from gateway.timeline import Timeline
@@ -87,10 +88,22 @@ class Handler(Generic[Body]):
             record.admit(endpoint.operation, jobs)
             renderer = endpoint.renderer(body, model, record.request_id, int(time.time()))
             # of a ranked request there is no sign of life before it is complete
-            patience = Patience(promise.queue_ttl_s + (MAX_SILENCE_S if body.is_ranked else 0.0))
+            patience = Patience(
+                queue_ttl_s=promise.queue_ttl_s + (MAX_SILENCE_S if body.is_ranked else 0.0),
+                cold_start_ttl_s=context.config.gateway.cold_start_ttl_s,
+            )
             async with context.dispatcher.run(*jobs) as call:
+                record.predicted = call.queue_line(record.timeline.arrival_s)
                 if body.stream:
-                    return await answer_stream(http, record, call, renderer, patience, include_usage=body.include_usage)
+                    return await answer_stream(
+                        http,
+                        record,
+                        call,
+                        renderer,
+                        patience,
+                        include_usage=body.include_usage,
+                        include_queue=body.include_queue,
+                    )
                 return await answer_whole(record, call, renderer, patience)
 
     def _jobs(
@@ -111,6 +124,7 @@ class Handler(Generic[Body]):
                 slo=slo,
                 tenant=record.tenant,
                 traceparent=tracing.traceparent(record.span),
+                wants_place=body.include_queue,
             )
             for number, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
         ]

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
 
+from gateway.delta import Rejection
+from shared.slo import Slo
+
 DROPPED_REASON_HEADER = "x-treadle-dropped-reason"
 
-# How long a refused client is asked to wait before it tries again, until the waiting-time estimator answers this.
-SATURATED_RETRY_S = 1
-TTL_EXPIRED_RETRY_S = 10
-UNAVAILABLE_RETRY_S = 5
+# How long a refused client is asked to wait before it tries again, while the queue manager has no prediction.
+SATURATED_RETRY_S = 1.0
+TTL_EXPIRED_RETRY_S = 10.0
+UNAVAILABLE_RETRY_S = 5.0
+
+MAX_RETRY_S = 3600.0  # much changes within an hour: nodes come, clients leave
 
 
 class ApiError(Exception):
@@ -113,18 +119,34 @@ def slo_not_allowed(wanted: str, allowed: list[str]) -> ApiError:
     )
 
 
-def saturated(max_inflight: int) -> ApiError:
-    """This gateway has as many requests as it may hold."""
-    return _dropped(429, f"{max_inflight} requests are in flight, which is the limit", "saturated", SATURATED_RETRY_S)
+def saturated(max_inflight: int, wait_s: float | None) -> ApiError:
+    """This gateway has as many requests as it may hold. ``wait_s``: predicted until there is room, None if unknown."""
+    retry_s = SATURATED_RETRY_S if wait_s is None else wait_s
+    return _dropped(429, f"{max_inflight} requests are in flight, which is the limit", "saturated", retry_s)
 
 
-def ttl_expired(queue_ttl_s: float) -> ApiError:
-    """The request waited in the queue for as long as its class allows, and no token came."""
+def would_be_late(rejection: Rejection, slo: Slo) -> ApiError:
+    """The predicted wait breaks the promise, and the class would rather know at once than be late."""
+    return _dropped(
+        429,
+        f"the predicted wait is {rejection.wait_s:.1f} s, too long for the promise {slo.name!r} ({_in_numbers(slo)}); "
+        "ask again later, or for a promise that leaves more time",
+        "saturated",
+        rejection.retry_after_s,
+        code="would_be_late",
+    )
+
+
+def ttl_expired(queue_ttl_s: float, wait_s: float | None) -> ApiError:
+    """The request waited in the queue for as long as its class allows, and no token came.
+
+    ``wait_s`` is the predicted wait of the next such request, None if unknown.
+    """
     return _dropped(
         429,
         f"no token of an answer has come within {queue_ttl_s:g} s, and the request was dropped",
         "ttl-expired",
-        TTL_EXPIRED_RETRY_S,
+        TTL_EXPIRED_RETRY_S if wait_s is None else wait_s,
     )
 
 
@@ -149,6 +171,13 @@ def of_http_exception(error: web.HTTPException) -> ApiError:
     return ApiError(error.status, message, code=error.reason.lower().replace(" ", "_"), headers=kept)
 
 
-def _dropped(status: int, message: str, reason: str, retry_after_s: int) -> ApiError:
-    headers = {"Retry-After": str(retry_after_s), DROPPED_REASON_HEADER: reason}
-    return ApiError(status, message, code=reason.replace("-", "_"), headers=headers)
+def _in_numbers(slo: Slo) -> str:
+    numbers = {"ttft_s": slo.ttft_s, "tpot_s": slo.tpot_s, "deadline_s": slo.deadline_s}
+    return ", ".join(f"{name} {seconds:g}" for name, seconds in numbers.items() if seconds is not None)
+
+
+def _dropped(status: int, message: str, reason: str, retry_s: float, code: str | None = None) -> ApiError:
+    """``Retry-After`` has whole seconds: a client that keeps to it is not early."""
+    retry_after = math.ceil(min(max(retry_s, 1.0), MAX_RETRY_S))
+    headers = {"Retry-After": str(retry_after), DROPPED_REASON_HEADER: reason}
+    return ApiError(status, message, code=code or reason.replace("-", "_"), headers=headers)

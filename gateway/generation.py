@@ -14,9 +14,9 @@ import enum
 from collections.abc import Sequence
 
 from gateway.choice import Choice
-from gateway.delta import Delta, Failure, Refusal
+from gateway.delta import Delta, Failure, Refusal, Rejection
 from gateway.openai_responses import FinishReason
-from shared.messages import Chunk
+from shared.messages import Chunk, Rejected
 from shared.payload import Output, Sampling
 
 # A request whose attempts bring no new token this often in a row is the reason why its nodes die, and is given up.
@@ -47,7 +47,7 @@ class Generation:
         self.attempt = 0
         self.is_over = False
         self.ended_by_node = False
-        """The node knows that it is over, so nobody has to tell it."""
+        """The node knows that it is over (or the queue manager does, which refused it), so nobody has to tell it."""
         numbers = range(first_choice, first_choice + sampling.num_choices)
         self._choices = [Choice(number, token_bytes, stops, sampling) for number in numbers]
         self._wants_logprobs = sampling.num_logprobs is not None
@@ -86,6 +86,13 @@ class Generation:
             return Verdict.IGNORED
         num_known = expected - chunk.index
         return self._take(choice, chunk, num_known)
+
+    def reject(self, message: Rejected) -> Rejection | Verdict:
+        """End without an answer, unless it is over or this is about another attempt."""
+        if self.is_over or message.attempt != self.attempt:
+            return Verdict.IGNORED
+        self.is_over = self.ended_by_node = True
+        return Rejection(message.wait_s, message.retry_after_s)
 
     def may_try_again(self) -> bool:
         """Whether another attempt is worth it."""

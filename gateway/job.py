@@ -23,6 +23,8 @@ class Job:
     slo: Slo
     tenant: str
     traceparent: str = ""
+    wants_place: bool = False
+    """The client would like to hear of its place in the queue."""
 
     def messages(self, gateway: str, attempt: int, outputs: list[Output]) -> tuple[Payload, Submit]:
         """What the queue needs for an attempt: what the client has of each choice, and how much is left to do."""
@@ -46,6 +48,7 @@ class Job:
             max_tokens=max_tokens,
             tenant=self.tenant,
             attempt=attempt,
+            wants_place=self.wants_place and not outputs,
             traceparent=self.traceparent,
         )
         return payload, submit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from gateway.queue_metrics import PredictionErrors
 from gateway.timeline import Timeline
 from shared.slo import Slo
 
@@ -35,6 +36,9 @@ class GatewayMetrics:
         self._requests = Counter(
             "treadle_requests_total", "Requests by how they ended", [*_LABELS, "outcome"], registry=registry
         )
+        self._refused = Counter(
+            "treadle_refused_requests_total", "Requests answered with an error", [*_LABELS, "code"], registry=registry
+        )
         self._attained = Counter("treadle_slo_attained_total", "Answers in time", _LABELS, registry=registry)
         self._missed = Counter(
             "treadle_slo_missed_total",
@@ -42,11 +46,16 @@ class GatewayMetrics:
             _LABELS,
             registry=registry,
         )
+        self.predictions = PredictionErrors(registry)
         self.inflight = Gauge("treadle_inflight_requests", "Requests that this gateway holds", registry=registry)
 
     def count(self, labels: tuple[str, str, str], outcome: str) -> None:
         """One request is over."""
         self._requests.labels(*self._capped(labels), outcome).inc()
+
+    def count_refusal(self, labels: tuple[str, str, str], code: str) -> None:
+        """One request was answered with an error; ``code`` is one of `gateway.errors`."""
+        self._refused.labels(*self._capped(labels), code).inc()
 
     def observe(self, labels: tuple[str, str, str], timeline: Timeline) -> None:
         """The times of one complete answer."""

@@ -84,6 +84,11 @@ class StreamOptions(Part):
 
     include_usage: bool = False
     """A last chunk carries the token counts."""
+    include_queue: bool = False
+    """While the request waits, SSE comments tell its place in the queue (`gateway.queue_answers.Place`).
+
+    Treadle's own; beside include_usage and no header, so that it is checked, documented, and refused without stream.
+    """
     include_obfuscation: bool = False
     """Taken and not used: it pads chunks so that their sizes say nothing."""
 
@@ -182,6 +187,11 @@ class GenerationRequest(SamplingFields):
     def include_usage(self) -> bool:
         """Whether a stream ends with a chunk of token counts."""
         return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def include_queue(self) -> bool:
+        """Whether a stream tells the place in the queue until its first token."""
+        return self.stream_options is not None and self.stream_options.include_queue
 
     @property
     @abstractmethod

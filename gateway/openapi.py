@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 from pydantic.json_schema import models_json_schema
 
+from gateway.errors import DROPPED_REASON_HEADER
 from gateway.openai_responses import (
     ChatCompletion,
     ChatCompletionChunk,
@@ -16,9 +19,14 @@ from gateway.openai_responses import (
     ModelList,
 )
 from gateway.openai_schema import ChatCompletionRequest, CompletionRequest
+from gateway.queue_answers import QueueReport
 
-_ANSWERS = (ChatCompletion, ChatCompletionChunk, Completion, ErrorAnswer, ModelCard, ModelList)
+_ANSWERS = (ChatCompletion, ChatCompletionChunk, Completion, ErrorAnswer, ModelCard, ModelList, QueueReport)
 _SCHEMAS = "#/components/schemas/"
+_DROPPED = {
+    429: "No room here, too late by prediction for a class that would rather know, or waited for as long as it may",
+    503: "No node can serve the model, or the queue cannot be reached",
+}
 
 
 def openapi_document(version: str) -> dict[str, Any]:
@@ -35,6 +43,7 @@ def openapi_document(version: str) -> dict[str, Any]:
                 "post": _post("Answer a conversation", "ChatCompletionRequest", "ChatCompletion", "ChatCompletionChunk")
             },
             "/v1/completions": {"post": _post("Continue a text", "CompletionRequest", "Completion", "Completion")},
+            "/v1/queue": {"get": _operation("Show how long requests wait", _json("QueueReport"))},
             "/v1/models": {"get": _operation("List the models", _json("ModelList"))},
             "/v1/models/{name}": {
                 "get": _operation("Show a model", _json("ModelCard"))
@@ -51,17 +60,29 @@ def openapi_document(version: str) -> dict[str, Any]:
 
 def _post(summary: str, body: str, answer: str, chunk: str) -> dict[str, Any]:
     content = _json(answer) | {"text/event-stream": {"schema": {"$ref": _SCHEMAS + chunk}}}
-    return _operation(summary, content) | {"requestBody": {"required": True, "content": _json(body)}}
+    return _operation(summary, content, _DROPPED) | {"requestBody": {"required": True, "content": _json(body)}}
 
 
-def _operation(summary: str, content: dict[str, Any]) -> dict[str, Any]:
+def _operation(
+    summary: str, content: dict[str, Any], dropped: Mapping[int, str] = MappingProxyType({})
+) -> dict[str, Any]:
+    """``dropped``: what it means to be told to come again later, by status."""
     return {
         "summary": summary,
         "responses": {
             "200": {"description": "The answer", "content": content},
+            **{str(status): _refusal(description) for status, description in dropped.items()},
             "default": {"description": "Anything else", "content": _json("ErrorAnswer")},
         },
     }
+
+
+def _refusal(description: str) -> dict[str, Any]:
+    headers = {
+        "Retry-After": {"description": "Seconds, predicted where that is possible", "schema": {"type": "integer"}},
+        DROPPED_REASON_HEADER: {"description": "For programs", "schema": {"type": "string"}},
+    }
+    return {"description": description, "headers": headers, "content": _json("ErrorAnswer")}
 
 
 def _json(schema: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import structlog
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from gateway.dispatcher import Dispatcher
+from gateway.dispatcher import Dispatcher, Inbound
 from gateway.queue_port import QueueUnavailableError
 from shared import streams
 from shared.bus import StreamReader
@@ -21,9 +21,7 @@ from shared.messages import (
     GatewayBeat,
     GatewayGone,
     Message,
-    Resubmit,
     Submit,
-    Tokens,
 )
 from shared.payload import Payload
 from shared.tasks import cancel_all
@@ -108,12 +106,12 @@ class RedisQueue:
                 await asyncio.sleep(BACKOFF_S)
                 continue
             for message in messages:
-                if isinstance(message, Tokens | Resubmit):
+                if isinstance(message, Inbound):
                     await self._deliver(dispatcher, message)
                 elif not isinstance(message, GatewayBeat):  # which is the mark that opens the stream
                     log.error("not a message for a gateway", type=type(message).__name__)
 
-    async def _deliver(self, dispatcher: Dispatcher, message: Tokens | Resubmit) -> None:
+    async def _deliver(self, dispatcher: Dispatcher, message: Inbound) -> None:
         """Until it is delivered: a request that must be submitted again is not dropped because Redis is away."""
         backoff_s = BACKOFF_S
         while True:

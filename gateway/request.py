@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.delta import Delta, Failure, Refusal
+from gateway.delta import Delta, End
 from gateway.generation import Generation, Verdict
 from gateway.job import Job
-from shared.messages import Chunk, Submit
+from shared.messages import Chunk, QueuePlace, Rejected, Submit
 from shared.payload import Payload
 
 
@@ -15,7 +15,7 @@ class InflightRequest:
     """A job and its answer so far; what is new is given to ``tell``, which never waits."""
 
     def __init__(
-        self, job: Job, gateway: str, first_choice: int, tell: Callable[[Delta | Failure | Refusal], None]
+        self, job: Job, gateway: str, first_choice: int, tell: Callable[[Delta | End | QueuePlace], None]
     ) -> None:
         self.job = job
         self.generation = Generation(job.token_bytes, job.stops, job.sampling, first_choice)
@@ -33,6 +33,17 @@ class InflightRequest:
             return found
         self._tell(found)
         return None
+
+    def show(self, place: QueuePlace) -> None:
+        """Tell the handler where it stands in the queue, while it waits there for its first run."""
+        if not self.generation.has_begun and not self.generation.is_over:
+            self._tell(place)
+
+    def reject(self, message: Rejected) -> None:
+        """Tell the handler that the promise cannot be kept."""
+        found = self.generation.reject(message)
+        if not isinstance(found, Verdict):
+            self._tell(found)
 
     def give_up(self) -> None:
         """Tell the handler that there will be no answer, unless it has one already."""

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from gateway.queue_answers import Place
+
 WRITE_TIMEOUT_S = 60.0  # a client that takes nothing for this long has left, whatever its socket says
 
 _HEADERS = {
@@ -30,8 +32,15 @@ class SseStream:
         self._request = request
         self.response = web.StreamResponse(headers=_HEADERS)
 
+    @property
+    def is_open(self) -> bool:
+        """Headers are out: a failure can be told by an event only."""
+        return self.response.prepared
+
     async def open(self) -> None:
-        """Send the headers."""
+        """Send the headers, unless they are out."""
+        if self.is_open:
+            return
         try:
             await self.response.prepare(self._request)
         except ConnectionError as error:
@@ -41,6 +50,10 @@ class SseStream:
         """Send events, all in one write."""
         if events:
             await self._write(b"".join(b"data: %b\n\n" % _encode(event) for event in events))
+
+    async def show_place(self, place: Place) -> None:
+        """Send where the request stands, as a comment, which clients skip unless they know of it."""
+        await self._write(b": queue %b\n\n" % _encode(place))
 
     async def keep_alive(self) -> None:
         """Send a comment, which clients skip: proxies close connections that are silent."""

@@ -13,6 +13,7 @@ from gateway.errors import DROPPED_REASON_HEADER, ApiError
 from gateway.job import Job
 from gateway.metrics import GatewayMetrics
 from gateway.timeline import Timeline
+from shared.messages import QueueLine
 
 _log = structlog.get_logger("gateway.request")
 
@@ -33,6 +34,10 @@ class Visit:
     timeline: Timeline
     jobs: Sequence[Job] = field(default=(), repr=False)
     """One a prompt; none until the call is admitted."""
+    predicted: QueueLine | None = None
+    """How it stood in the queue for requests like this when it came; None while nothing was known."""
+    refusal: str = ""
+    """Code of the error that it was answered with; empty where it was none."""
     outcome: str = ERROR
     """What is not said otherwise has gone wrong."""
 
@@ -43,6 +48,7 @@ class Visit:
 
     def refuse(self, error: ApiError) -> None:
         """The request is answered with an error: the reason it was dropped for, or whose fault it was."""
+        self.refusal = error.code
         default = ERROR if error.status >= 500 else REJECTED
         self.outcome = error.headers.get(DROPPED_REASON_HEADER, default)
 
@@ -57,6 +63,10 @@ class Visit:
         model, slo_class = (job.model, job.slo.name) if job else (_UNKNOWN, _UNKNOWN)
         labels = (model, slo_class, self.tenant)
         metrics.count(labels, self.outcome)
+        if self.refusal:
+            metrics.count_refusal(labels, self.refusal)
+        if self.predicted is not None and timeline.ttft_s is not None:
+            metrics.predictions.observe(self.predicted, timeline.ttft_s)
         if job is not None:
             if self.outcome == OK:
                 metrics.observe(labels, timeline)

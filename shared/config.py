@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
+from shared.config_problems import describe, describe_syntax, doubles, shared_cpus, unknown_sizes
 from shared.errors import OperatorError
 from shared.slo import Slo
 
@@ -51,6 +52,8 @@ class ModelSpec(Section):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """Of the file; of a directory, what ``cd DIRECTORY && LC_ALL=C sha256sum * | sha256sum`` prints."""
     max_model_len: Annotated[int, Field(ge=16, le=1_048_576)] = 2048
+    predict_as: str | None = None
+    """Name of the model in `shared.hardware` that it is as large as where it is only predicted; else it is itself."""
     weights: WeightType = "bfloat16"
     """How matrices are kept. ``int8``: one scale an output; half the memory, and about twice the tokens a second where
     one request runs alone, for a little accuracy. The reference executor keeps float32, of the same int8 values."""
@@ -67,12 +70,19 @@ class SloClass(Section):
     late: Literal["accept", "refuse"] = "accept"
     """What becomes of a request whose predicted wait breaks the promise: it is served late, or told so with 429."""
 
+    @model_validator(mode="after")
+    def _can_be_late(self) -> SloClass:
+        if self.late == "refuse" and self.ttft_s is None and self.deadline_s is None:
+            raise ValueError("late: 'refuse' needs ttft_s or deadline_s: without either, no request is ever late")
+        return self
+
 
 class NodeSpec(Section):
     """One node: an agent and an engine that own one device."""
 
     name: Name
-    device: Literal["cpu"] = "cpu"
+    device: Literal["cpu", "a10", "a100", "h100"] = "cpu"
+    """Its kind. Only what is predicted (``executor``) can be another than a CPU so far."""
     num_threads: Annotated[int, Field(ge=1, le=256)] = 1
     """Threads that compute; more than the machine has free cores for make every step wait for the last of them."""
     cpus: list[Annotated[int, Field(ge=0, le=MAX_CPU)]] = []
@@ -81,10 +91,22 @@ class NodeSpec(Section):
     ``executor: reference`` stays on them as a whole. Of use where several nodes share a machine: the system moves
     threads between CPUs, and two that meet on one make a step take twice as long.
     """
-    executor: Literal["cpu", "reference"] = "cpu"
-    """``cpu``: our kernels, bfloat16. ``reference``: plain torch, float32, slow; the truth to compare with."""
+    executor: Literal["cpu", "reference", "predicted"] = "cpu"
+    """``cpu``: our kernels, bfloat16. ``reference``: plain torch, float32, slow; the truth to compare with.
+
+    ``predicted``: no device at all. Steps and loads take the time that ``device`` would take by its published numbers,
+    KV memory is what it has beside the weights, and tokens are made up; to try the cluster at a size that is not there.
+    """
     tensor_parallel: Annotated[int, Field(ge=1, le=64)] = 1
     """Processes that share each model's heads, with ``num_threads`` and ``kv_cache_bytes`` each."""
+
+    @model_validator(mode="after")
+    def _has_its_device(self) -> NodeSpec:
+        if self.executor != "predicted" and self.device != "cpu":
+            raise ValueError(f"device: {self.device} can only be predicted so far; set executor: predicted")
+        if self.executor == "predicted" and self.cpus:
+            raise ValueError("executor: predicted computes nothing, so it has no threads for cpus; leave cpus empty")
+        return self
 
     @model_validator(mode="after")
     def _can_be_parallel(self) -> NodeSpec:
@@ -179,6 +201,9 @@ class GatewayOptions(Section):
     max_body_bytes: Annotated[int, Field(ge=1024)] = 4 << 20
     max_inflight: Annotated[int, Field(ge=1)] = 4096
     default_slo: str = "interactive"
+    cold_start_ttl_s: PositiveSeconds = 300.0
+    """A request whose model no node can serve is held for this long, then dropped with 503. While nodes can, it is held
+    as its class's ``queue_ttl_s`` says, also where its model has to be swapped in first."""
 
 
 class ApiKey(Section):
@@ -228,16 +253,20 @@ class ClusterConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> ClusterConfig:
         problems = [
-            *_doubles("models", [model.name for model in self.models]),
-            *_doubles("nodes", [node.name for node in self.nodes]),
+            *doubles("models", [model.name for model in self.models]),
+            *doubles("nodes", [node.name for node in self.nodes]),
             *(
                 f"nodes.{number}.name: {node.name!r} is the name of a service; take another"
                 for number, node in enumerate(self.nodes)
                 if node.name in SERVICES
             ),
-            *_shared_cpus(self.nodes),
-            *_doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),
+            *unknown_sizes([model.predict_as for model in self.models]),
+            *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
+            *doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),
         ]
+        if self.engine.max_models > 1 and any(node.executor == "predicted" for node in self.nodes):
+            # what is left beside the weights differs from model to model, so there are no common pages to lend
+            problems.append("engine.max_models: nodes with executor: predicted hold one model at a time; set it to 1")
         known = ", ".join(self.slo_classes)
         if self.gateway.default_slo not in self.slo_classes:
             problems.append(f"gateway.default_slo: {self.gateway.default_slo!r} is no SLO class (there are: {known})")
@@ -270,33 +299,12 @@ class ClusterConfig(Section):
         return self.admin_port + order.index(process)
 
 
-def _doubles(section: str, names: list[str], *, secret: bool = False) -> list[str]:
-    seen: set[str] = set()
-    problems = []
-    for number, name in enumerate(names):
-        if name in seen:
-            problems.append(f"{section}.{number}: {'this key' if secret else repr(name)} is there twice")
-        seen.add(name)
-    return problems
-
-
-def _shared_cpus(nodes: list[NodeSpec]) -> list[str]:
-    """All nodes of one file run on one machine."""
-    owners: dict[int, str] = {}
-    problems = []
-    for number, node in enumerate(nodes):
-        taken = [f"CPU {cpu} belongs to {owners[cpu]!r}" for cpu in node.cpus if cpu in owners]
-        problems += [f"nodes.{number}.cpus: {problem} already" for problem in taken]
-        owners |= {cpu: node.name for cpu in node.cpus if cpu not in owners}
-    return problems
-
-
 def parse_config(text: str, source: str) -> ClusterConfig:
     """Validate YAML text; `ConfigError` lists all problems with their places in ``source``."""
     try:
         raw = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{source}: not valid YAML: {_describe_syntax(error)}") from error
+        raise ConfigError(f"{source}: not valid YAML: {describe_syntax(error)}") from error
     if raw is None:
         raw = {}
     if not isinstance(raw, dict):
@@ -304,26 +312,7 @@ def parse_config(text: str, source: str) -> ClusterConfig:
     try:
         return ClusterConfig.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(f"{source}: {_describe(error)}") from error
-
-
-def _describe_syntax(error: yaml.YAMLError) -> str:
-    """What is wrong and where, without the line itself: it may hold a secret."""
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        mark = error.problem_mark
-        return f"{error.problem} in line {mark.line + 1}, column {mark.column + 1}"
-    return str(error)
-
-
-def _describe(error: ValidationError) -> str:
-    """Every problem on a line of its own; values are left out, since one may be a secret."""
-    lines = []
-    for problem in error.errors(include_input=False, include_url=False):
-        place = ".".join(str(part) for part in problem["loc"])
-        text = problem["msg"].removeprefix("Value error, ")
-        lines += [f"{place}: {line}" if place else line for line in text.splitlines()]
-    count = f"{len(lines)} problem" + ("s" if len(lines) > 1 else "")
-    return "\n".join([count, *(f"  - {line}" for line in lines)])
+        raise ConfigError(f"{source}: {describe(error)}") from error
 
 
 def load_config(path: Path | None = None) -> ClusterConfig:

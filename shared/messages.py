@@ -95,9 +95,9 @@ class QueueLine(msgspec.Struct, frozen=True):
     num_waiting: int
     num_running: int
     wait_s: float
-    """Predicted time until a request that comes now would start."""
+    """Predicted time to the first token of a request that comes now; ``inf`` while no node can serve the model."""
     wait_p90_s: float
-    """The time that it will not exceed with a probability of 90 %."""
+    """The time that it will not exceed with a probability of 90 %; ``inf`` likewise."""
 
 
 class QueuePlace(msgspec.Struct, frozen=True):

@@ -75,55 +75,42 @@ def _remember(clusters: LengthClusters, cell: tuple[int, int]) -> None:
 
 
 def cluster(cells: Sequence[tuple[int, int]]) -> list[Point]:
-    """Centres of as many clusters as pay: each more must halve what is left of the inertia."""
+    """Centres of as many clusters as pay: each more must take away `MIN_FALL` of the inertia that is left.
+
+    The next one starts at the cell with the most inertia (quantiles of the lengths would never find the few mega
+    prompts among many short ones), so inertia never grows. Deterministic: whatever ties goes to the first.
+    """
     weights = Counter(cells)
-    points = [((x / CELLS_PER_OCTAVE, y / CELLS_PER_OCTAVE), weights[x, y]) for x, y in sorted(weights, key=_place)]
-    centres, inertia = k_means(points, 1)
-    for k in range(2, MAX_CLUSTERS + 1):
-        if inertia <= MIN_SPREAD_OCTAVES**2 * len(cells):
-            break
-        more, rest = k_means(points, k)
+    points = [((x / CELLS_PER_OCTAVE, y / CELLS_PER_OCTAVE), weights[x, y]) for x, y in sorted(weights)]
+    centres, inertia = k_means(points, [points[0][0]])
+    while len(centres) < MAX_CLUSTERS and inertia > MIN_SPREAD_OCTAVES**2 * len(cells):
+        worst, _ = max(points, key=lambda weighted: _inertia(*weighted, centres))
+        more, rest = k_means(points, [*centres, worst])
         if rest > (1 - MIN_FALL) * inertia:
             break
         centres, inertia = more, rest
     return sorted(centres)
 
 
-def k_means(points: Sequence[tuple[Point, int]], k: int) -> tuple[list[Point], float]:
-    """Lloyd's algorithm on weighted points in order; answers at most k centres, and the inertia Σ w · d².
-
-    Deterministic: it starts from the quantiles (2i + 1) / 2k of the order, and ties go to the first centre. A centre
-    that is nearest to none is left out.
-    """
-    centres = _quantiles(points, k)
+def k_means(points: Sequence[tuple[Point, int]], centres: Sequence[Point]) -> tuple[list[Point], float]:
+    """Lloyd's algorithm on weighted points; answers the centres that are nearest to some, and the inertia Σ w · d²."""
+    found = list(centres)
     for _ in range(MAX_ROUNDS):
-        sums = [[0.0, 0.0, 0.0] for _ in centres]
+        sums = [[0.0, 0.0, 0.0] for _ in found]
         for point, weight in points:
-            total = sums[_nearest(point, centres)]
+            total = sums[_nearest(point, found)]
             total[0] += weight
             total[1] += weight * point[0]
             total[2] += weight * point[1]
         moved = [(x / weight, y / weight) for weight, x, y in sums if weight]
-        if moved == centres:
+        if moved == found:
             break
-        centres = moved
-    return centres, sum(weight * _distance(point, centres[_nearest(point, centres)]) for point, weight in points)
+        found = moved
+    return found, sum(_inertia(point, weight, found) for point, weight in points)
 
 
-def _quantiles(points: Sequence[tuple[Point, int]], k: int) -> list[Point]:
-    num_points = sum(weight for _, weight in points)
-    centres: list[Point] = []
-    passed = 0
-    for point, weight in points:
-        passed += weight
-        while len(centres) < k and passed * 2 * k > num_points * (2 * len(centres) + 1):
-            centres.append(point)
-    return centres
-
-
-def _place(cell: tuple[int, int]) -> tuple[int, int]:
-    """Order of cells: by the whole length, then by the prompt's."""
-    return cell[0] + cell[1], cell[0]
+def _inertia(point: Point, weight: int, centres: Sequence[Point]) -> float:
+    return weight * _distance(point, centres[_nearest(point, centres)])
 
 
 def _nearest(point: Point, centres: Sequence[Point]) -> int:

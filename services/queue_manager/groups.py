@@ -43,21 +43,21 @@ class RequestGroups:
         beside those that begin now.
         """
         request.kv_tokens = 0
-        kind, limit = request.slo.kind, request.max_tokens
-        output_tokens = self._lengths.rest(request.model, kind, request.tenant, limit, request.done_tokens).mean
+        kind = request.slo.kind
+        lengths = self._lengths.distribution(request.model, kind, request.tenant)
+        output_tokens = lengths.rest(request.max_tokens, request.done_tokens).mean
+        line = f"{request.model} {kind}"
         is_new = request.attempt == 0
-        key = self._key(request, kind, output_tokens, now)
+        key = self._key(request, line, output_tokens, now)
         if not is_new:
             key = f"again {key}"
-        group = self._state.groups.get(self._state.open_groups.get(key, ""))
+        group = self._open_group(key)
         if group is None or self._is_full(group):
             tenant = request.tenant if self._rule.is_fine else ""
-            group = self._open(Group(gid="", model=request.model, slo_kind=kind, tenant=tenant, key=key))
-            if self._rule.is_fine:
-                line = _line(group)
-                group.rank = self._fairness.open(line, tenant) if is_new else self._fairness.reopen(line)
-        if self._rule.is_fine and is_new:
-            self._fairness.charge(_line(group), group.tenant, request.prompt_tokens + output_tokens)
+            rank = self._fairness.open(line, tenant) if is_new else self._fairness.reopen(line)
+            group = self._add(Group(gid="", model=request.model, slo_kind=kind, tenant=tenant, key=key, rank=rank))
+        if is_new:
+            self._fairness.charge(line, group.tenant, request.prompt_tokens + output_tokens)
         # while it runs, a request holds its prompt and half of its output on average
         group.joined_tokens += request.prompt_tokens + output_tokens / 2
         self._enter(group, request)
@@ -88,9 +88,10 @@ class RequestGroups:
         assert not request.group, "it must have left its group"
         root = origin.root or origin.gid
         key = f"resume {root} {kv_at}"
-        group = self._state.groups.get(self._state.open_groups.get(key, ""))
+        group = self._open_group(key)
         if group is None or request.arrival_s < group.last_arrival_s:
-            group = self._open(
+            self._fairness.reopen(_line(origin), origin.rank)
+            group = self._add(
                 Group(
                     gid="",
                     model=origin.model,
@@ -102,8 +103,6 @@ class RequestGroups:
                     root=root,
                 )
             )
-            if self._rule.is_fine:
-                self._fairness.reopen(_line(group), group.rank)
         group.last_arrival_s = request.arrival_s
         request.done_tokens, request.kv_tokens = output_tokens, kv_tokens
         self._enter(group, request)
@@ -118,8 +117,7 @@ class RequestGroups:
         request.node, request.pulled_s, request.kv_tokens = node, now, 0
         group.running[request.request_id] = None
         group.running_totals.add(request)
-        if self._rule.is_fine:
-            self._fairness.begin(_line(group), group.rank)
+        self._fairness.begin(_line(group), group.rank)
         self._set_due(group)
         return group
 
@@ -143,8 +141,7 @@ class RequestGroups:
         del self._state.groups[group.gid]
         if self._state.open_groups.get(group.key) == group.gid:
             del self._state.open_groups[group.key]
-        if self._rule.is_fine:
-            self._fairness.close(_line(group))
+        self._fairness.close(_line(group))
 
     # --- what is learnt -------------------------------------------------------------------------------------------
 
@@ -165,7 +162,7 @@ class RequestGroups:
 
     def expected_output(self, message: Submit) -> Moments:
         """Output tokens that a request is expected to draw, before it has joined a group."""
-        return self._lengths.rest(message.model, message.slo.kind, message.tenant, message.max_tokens)
+        return self._lengths.distribution(message.model, message.slo.kind, message.tenant).rest(message.max_tokens)
 
     def load(self, group: Group, now: float) -> GroupLoad:
         """What a plan needs to know of a group; O(1)."""
@@ -173,8 +170,7 @@ class RequestGroups:
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
-    def _key(self, request: Request, kind: str, output_tokens: float, now: float) -> str:
-        line = f"{request.model} {kind}"
+    def _key(self, request: Request, line: str, output_tokens: float, now: float) -> str:
         if not self._rule.is_fine:
             return line
         cluster = self._clusters.nearest(line, request.prompt_tokens, output_tokens, now)
@@ -184,7 +180,10 @@ class RequestGroups:
         batch = self._batches.average(group.model, group.joined_tokens / group.num_joined)
         return group.num_joined >= max(1, round(self._rule.num_batches * batch))
 
-    def _open(self, group: Group) -> Group:
+    def _open_group(self, key: str) -> Group | None:
+        return self._state.groups.get(self._state.open_groups.get(key, ""))
+
+    def _add(self, group: Group) -> Group:
         group.gid = f"g{self._state.next_group}"
         self._state.next_group += 1
         self._state.groups[group.gid] = group

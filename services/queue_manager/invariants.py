@@ -30,6 +30,7 @@ def check(state: State) -> None:
         assert all(bool(member.kv_tokens) == bool(group.kv_at) for member in waiting), f"{gid}: KV that is not there"
         places = [node.node for node in state.nodes.values() if gid in node.queue]
         assert places == ([group.node] if group.node else []), f"{gid} stands in {places}, says {group.node!r}"
+        assert not (group.waiting and group.kv_at in state.nodes) or group.node == group.kv_at, f"{gid} left its KV"
     for node in state.nodes.values():
         assert len(node.queue) == len(set(node.queue)), f"{node.node} has a group twice"
         assert all(gid in state.groups for gid in node.queue), f"{node.node} has a group that is gone"
@@ -37,4 +38,9 @@ def check(state: State) -> None:
         assert node.told == head, f"{node.node} believes {node.told}, it is {head}: the next bell may not ring"
         assert node.told_yielding == yielding(state, node, window(state, node)), f"{node.node}: who gives way"
         assert set(node.yielding) <= set(node.queue), f"{node.node}: a group gives way that does not stand here"
+        drain_s = sum(state.groups[gid].drain_s for gid in node.queue)
+        assert abs(node.drain_s - drain_s) < 1e-6, f"{node.node} counts {node.drain_s} s of work, it is {drain_s} s"
     assert all(gid in state.groups for gid in state.open_groups.values()), "an open group is gone"
+    assert all(gid in state.groups for gid in state.hand_overs), "a group is gone that is handed over"
+    assert all(gid in state.groups for gid in state.plan.late), "a group is gone that is late"
+    assert all(name in state.requests for name in state.watching), "a request is gone that somebody watches"

@@ -54,8 +54,9 @@ class LengthSketch(msgspec.Struct):
     """By quarter octave."""
 
     def observe(self, tokens: int, *, is_cut: bool) -> None:
-        """One more answer; ``is_cut``: it ended at its limit."""
-        place = self.bins.setdefault(int(BINS_PER_OCTAVE * math.log2(max(1, tokens))), Bin())
+        """One more answer; ``is_cut``: it ended at its limit. One that ended at once counts as a token."""
+        tokens = max(1, tokens)
+        place = self.bins.setdefault(int(BINS_PER_OCTAVE * math.log2(tokens)), Bin())
         if is_cut:
             place.cut += self.weight
             place.cut_tokens += self.weight * tokens
@@ -88,8 +89,8 @@ class Distribution:
         self._first = [0.0, *accumulate(mass * tokens for tokens, mass in points)]
         self._second = [0.0, *accumulate(mass * tokens * tokens for tokens, mass in points)]
 
-    def rest(self, limit: float, done: float) -> Moments:
-        """Of the tokens still to come when ``done`` have come without an end, and none comes after ``limit``.
+    def rest(self, limit: float, done: float = 0.0) -> Moments:
+        """E[min(O, limit) - done | O > done]: tokens still to come when ``done`` have come without an end.
 
         Who has outlived every length seen is expected to begin anew: lengths are taken as memoryless there. And who
         still runs, runs for one token at least.
@@ -152,13 +153,13 @@ class Lengths:
             del self._sketches[oldest]
             self._distributions.pop(oldest, None)
 
-    def rest(self, model: str, kind: str, tenant: str, limit: float, done: float = 0.0) -> Moments:
-        """Of output tokens to come, E[min(O, limit) - done | O > done]; of a whole answer with ``done`` = 0."""
+    def distribution(self, model: str, kind: str, tenant: str) -> Distribution:
+        """Of the finest key that has enough answers of its own; the prior's at last."""
         key = next(key for key in _keys(model, kind, tenant) if not key or self._speaks(key))
         distribution = self._distributions.get(key)
         if distribution is None:
             distribution = self._distributions[key] = Distribution(self._sketches[key])
-        return distribution.rest(limit, done)
+        return distribution
 
     def _speaks(self, key: str) -> bool:
         sketch = self._sketches.get(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.queue_manager.lengths import Lengths
+from services.queue_manager.lengths import Distribution, Lengths
 from services.queue_manager.paces import Paces
 from services.queue_manager.state import Group, Request
 from services.queue_manager.totals import Totals
@@ -22,9 +22,10 @@ class Loads:
     def load(self, group: Group, now: float) -> GroupLoad:
         """O(1): the magnitudes of limits are few."""
         waiting, num_waiting = group.waiting_totals, group.num_waiting
-        mean, std = self._rest(group, waiting, num_waiting, waiting.done_tokens / max(1, num_waiting))
+        lengths = self._lengths.distribution(group.model, group.slo_kind, group.tenant)
+        mean, std = _rest(lengths, waiting, num_waiting, waiting.done_tokens / max(1, num_waiting))
         drawn = self._drawn_tokens(group, now)
-        rest = self._rest(group, group.running_totals, group.num_running, drawn)[0]
+        rest, _ = _rest(lengths, group.running_totals, group.num_running, drawn)
         return GroupLoad(
             group=group.gid,
             model=group.model,
@@ -43,22 +44,10 @@ class Loads:
             mean_output_tokens=mean,
             std_output_tokens=std,
             running_output_tokens=rest * group.num_running,
-            max_tokens=waiting.max_tokens / max(1, num_waiting),
+            max_tokens=(waiting.max_tokens - waiting.done_tokens) / max(1, num_waiting),
             kv_tokens=waiting.kv_tokens + group.running_totals.prompt_tokens + drawn * group.num_running,
             kv_at=group.kv_at,
         )
-
-    def _rest(self, group: Group, totals: Totals, num_requests: int, done: float) -> tuple[float, float]:
-        """Mean and standard deviation of the output tokens that one of these will still draw, ``done`` ones drawn.
-
-        A mixture over the magnitudes of their limits: what varies is the length, and who may have how much of it.
-        """
-        mean = square = 0.0
-        for number, limit in totals.limits():
-            moments = self._lengths.rest(group.model, group.slo_kind, group.tenant, limit, done)
-            mean += number / num_requests * moments.mean
-            square += number / num_requests * moments.square
-        return mean, max(0.0, square - mean * mean) ** 0.5
 
     def _drawn_tokens(self, group: Group, now: float) -> float:
         """Tokens that a running member has drawn by now on average, by the pace of its model at its node."""
@@ -69,3 +58,16 @@ class Loads:
         elapsed_s = max(0.0, now - totals.pulled_ms / 1000 / num_running)
         drawn = totals.done_tokens / num_running + elapsed_s * self._paces.tokens_per_s(group.model, node)
         return min(drawn, totals.max_tokens / num_running)
+
+
+def _rest(lengths: Distribution, totals: Totals, num_requests: int, done: float) -> tuple[float, float]:
+    """Mean and standard deviation of the output tokens that one of these will still draw, ``done`` ones drawn.
+
+    A mixture over the magnitudes of their limits: what varies is the length, and who may have how much of it.
+    """
+    mean = square = 0.0
+    for number, limit in totals.limits():
+        moments = lengths.rest(limit, done)
+        mean += number / num_requests * moments.mean
+        square += number / num_requests * moments.square
+    return mean, max(0.0, square - mean * mean) ** 0.5

@@ -47,7 +47,10 @@ class Predictions:
         if node is None:
             return None
         index = node.queue.index(group.gid) + 1 if group.node else self._queues.index_by_rule(node, group)
-        loads = [*self._loads(node, index, now), self._one(message, now)]
+        loads = self._loads(node, index, now)
+        if group.waiting and not group.node:
+            loads.append(self._groups.load(group, now))
+        loads.append(self._one(message, now))
         one = forecast(node.known, loads)[-1]
         behind_s = sum(self._state.groups[gid].drain_s for gid in node.queue[FORECAST_GROUPS:index])
         is_learnt = any(rate.model == group.model for rate in node.known.rates)

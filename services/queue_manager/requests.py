@@ -104,15 +104,15 @@ class Requests:
         return self._withdraw(request, now) if request.group else []
 
     def _withdraw(self, request: Request, now: float) -> list[Effect]:
-        """Take a request out of its group; what a node runs or keeps of it is freed."""
+        """Take a request out of its group; what is run or kept of it is freed."""
+        return [*self._free(request), *self.leave(request, now)]
+
+    def _free(self, request: Request) -> list[Effect]:
         kv_at = "" if request.node else self._state.groups[request.group].kv_at
-        effects: list[Effect] = []
         if kv_at == HANDED_OVER:
-            effects.append(Drop(streams.kv_image(request.request_id)))
+            return [Drop(streams.kv_image(request.request_id))]
         node = self._state.nodes.get(request.node or kv_at)
-        if node is not None:
-            effects += abort(node, [Attempt(request.request_id, request.attempt)])
-        return [*effects, *self.leave(request, now)]
+        return abort(node, [Attempt(request.request_id, request.attempt)]) if node is not None else []
 
     def leave(self, request: Request, now: float) -> list[Effect]:
         """Take a request out of its group, and close that if it was the last."""
@@ -144,36 +144,37 @@ class Requests:
     # --- at a node ------------------------------------------------------------------------------------------------
 
     def pulled(self, message: Pulled, now: float) -> list[Effect]:
-        """A node has taken entries of a group.
-
-        An entry of which the queue manager thinks otherwise meanwhile is stopped. A pull that crossed with the
-        hand-over of its group is lost like what a dead node has pulled: another attempt is the one thing that is right
-        whatever the node had done first.
-        """
-        node = self._state.nodes.get(message.node)
-        is_lost = node is None or node.epoch != message.epoch or message.group in self._state.hand_overs
+        """A node has taken entries of a group. What was given up meanwhile is stopped there."""
         taken: list[Request] = []
+        moved: list[Request] = []
         stopped: list[Attempt] = []
         for attempt in message.requests:
             request = self.current(attempt)
-            if request is not None and request.group == message.group and not request.node:
-                taken.append(request)
-                self._groups.pull(request, message.node, now)
-                self._state.watching.pop(request.request_id, None)
-            elif request is None or request.group != message.group:
+            if request is None or not request.group:
                 stopped.append(attempt)
-        group = self._state.groups.get(message.group)
-        if group is not None:
-            self._queues.weigh(group, now)
-            self._bells.touch(group.node)  # not always this node: plans move groups
-        effects: list[Effect] = []
-        if is_lost:
-            stopped += [Attempt(request.request_id, request.attempt) for request in taken]
-            effects = self.resubmit(taken, now)
+            elif request.group != message.group:
+                moved.append(request)
+                stopped.append(attempt)
+            elif not request.node:
+                taken.append(request)
+                self._state.watching.pop(request.request_id, None)
+                group = self._groups.pull(request, message.node, now)
+                self._queues.weigh(group, now)
+                self._bells.touch(group.node)  # not always this node: plans move groups
+        node = self._state.nodes.get(message.node)
         if node is None or node.epoch != message.epoch:
-            return effects
+            return self.resubmit(taken, now)  # pulled by a node that has been declared dead: lost like the rest
         self._bells.note_pull(node)
-        return [*effects, *abort(node, stopped)]
+        is_crossed = message.group in self._state.hand_overs
+        return [*abort(node, stopped), *self._lose([*moved, *(taken if is_crossed else ())], now)]
+
+    def _lose(self, requests: list[Request], now: float) -> list[Effect]:
+        """Give up attempts whose pull has crossed with their hand-over.
+
+        Two nodes may have them, or one may have them twice: another attempt is right whatever was done first.
+        """
+        freed = [effect for request in requests for effect in self._free(request)]
+        return [*freed, *self.resubmit(requests, now)]
 
     def finished(self, message: Finished, now: float) -> list[Effect]:
         """Attempts have ended on a node."""

@@ -9,7 +9,7 @@ from math import fsum
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.state import Group, Node, State
 from shared.config import QueueOptions
-from shared.estimator import drain_s
+from shared.estimator import drain_s, swap_s
 
 MAX_OVERTAKEN = 256  # groups that a new one is compared with; what has to overtake more waits for the plan
 
@@ -34,7 +34,12 @@ class VirtualQueues:
     def home_of(self, model: str) -> Node | None:
         """Of the nodes that hold a model the one with the least work, in seconds; of equal ones the first by name."""
         holders = (node for node in self._state.nodes.values() if node.model == model)
-        return min(holders, key=lambda node: (node.drain_s, node.node), default=None)
+        return min(holders, key=lambda node: (self._free_in_s(node), node.node), default=None)
+
+    def _free_in_s(self, node: Node) -> float:
+        """When the node could begin with more of its model: behind another one, that takes two swaps as well."""
+        last = self._state.groups[node.queue[-1]].model if node.queue else node.model
+        return node.drain_s + swap_s(node.known, node.model, last) + swap_s(node.known, last, node.model)
 
     def enter(self, group: Group, node: Node, now: float) -> None:
         """Put a group without a place into this node's queue, where the rule has it."""
@@ -148,7 +153,7 @@ class VirtualQueues:
                 node.queue.insert(self.index_by_rule(node, groups[gid]), gid)
         node.drain_s = fsum(groups[gid].drain_s for gid in node.queue)  # a sum kept up by steps drifts: begin anew
         head = next((place for place, gid in enumerate(node.queue) if groups[gid].num_waiting), len(node.queue))
-        node.yielding = [gid for gid in node.queue[head + 1 :] if gid in started]
+        node.yielding = [gid for gid in node.queue[head + 1 :] if gid in started - stays]
 
 
 def _is_before(group: Group, other: Group) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.queue_manager.state import Node, State
+from services.queue_manager.state import Group, Node, State
 from shared.messages import GroupRef
 
 WINDOW_REQUESTS = 64  # waiting requests that a node sees ahead: enough for its largest pull
@@ -24,11 +24,20 @@ def window(state: State, node: Node) -> list[GroupRef]:
 
 
 def yielding(state: State, node: Node, head: list[GroupRef]) -> list[str]:
-    """Groups that the plan has give way, as far as they still run behind the first of ``head``; in order."""
+    """Groups that the plan has give way, as far as they still run behind the first of ``head``; in order.
+
+    Not to their like: who was evicted waits in front of the rest of the old group, and would change places with it.
+    """
     if not (node.yielding and head):
         return []
     wanted = {gid for gid in node.yielding if gid not in state.hand_overs}
     if not wanted:
         return []
     behind = node.queue[node.queue.index(head[0].group) + 1 :]
-    return [gid for gid in behind if gid in wanted and state.groups[gid].running]
+    first = state.groups[head[0].group]
+    running = [gid for gid in behind if gid in wanted and state.groups[gid].running]
+    return [gid for gid in running if not _are_alike(state.groups[gid], first)]
+
+
+def _are_alike(one: Group, other: Group) -> bool:
+    return (one.model, one.slo_kind) == (other.model, other.slo_kind)

@@ -1,44 +1,91 @@
-"""A whole cluster in virtual time: the live cores of every service, simulated nodes and gateways."""
+"""A whole cluster in virtual time: the live cores of every service, and simulated nodes."""
 
 from __future__ import annotations
 
-from gpu_node.engine.engine import Engine
-from gpu_node.executors.predicted import PredictedExecutor
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from gpu_node.executors.predicted import AnswerTokens
 from services.kv_manager.core import KvManagerCore
 from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
 from services.scheduler.placement import solve
+from services.simulator.device import VOCAB_SIZE, Device, ModelOnDevice
+from services.simulator.device_executor import DeviceExecutor
+from services.simulator.fast_engine import FastEngine
 from services.simulator.gateway import SimulatedGateway
 from services.simulator.memory_bus import MemoryBus
 from services.simulator.node import SimulatedNode
-from services.simulator.service import SimulatedService
+from services.simulator.node_engine import NodeEngine, SteppedEngine
+from services.simulator.service import SimulatedService, Solver
 from shared import streams
-from shared.config import ClusterConfig
+from shared.config import ClusterConfig, EngineOptions
 from shared.step_cost import StepCost
 
-# A small model on a small device; `treadle profile` will measure real ones.
-DEFAULT_COST = StepCost(step_s=0.02, token_s=0.0005, context_token_s=1e-6)
-DEFAULT_TOKEN_KV_BYTES = 23_040  # SmolLM2-135M in bf16: 2 x 30 layers x 3 KV heads x 64 x 2 bytes
-DEFAULT_VOCAB_SIZE = 1_000
+DEFAULT_SOLVE_S = 0.005
+
+MakeEngine = Callable[[Device, EngineOptions, AnswerTokens | None], NodeEngine]
+
+
+def stepped(device: Device, options: EngineOptions, answer_tokens: AnswerTokens | None) -> NodeEngine:
+    """The live bookkeeping, step by step, for requests of every kind."""
+    return SteppedEngine(DeviceExecutor(device, options, answer_tokens), options)
+
+
+def fast(device: Device, options: EngineOptions, answer_tokens: AnswerTokens | None) -> NodeEngine:
+    """The one that jumps, for many plain requests."""
+    return FastEngine(device, options, answer_tokens or (lambda sampling: sampling.max_tokens + 1))
+
+
+def small_device(config: ClusterConfig) -> Device:
+    """A small model on a small device, whatever the model: SmolLM2-135M on a few CPU cores."""
+    model = ModelOnDevice(
+        cost=StepCost(step_s=0.02, token_s=0.0005, context_token_s=1e-6),
+        kv_token_bytes=23_040,  # in bfloat16: 2 x 30 layers x 3 KV heads x 64 x 2 bytes
+        kv_cache_bytes=config.engine.kv_cache_bytes,
+        disk_load_s=2.0,
+        host_load_s=0.2,
+    )
+    return Device("small", {spec.name: model for spec in config.models}, kv_bytes_per_s=10e9)
 
 
 class SimulatedCluster:
-    """Made from the same configuration as a live one."""
+    """Made from the same configuration as a live one.
 
-    def __init__(self, config: ClusterConfig, *, cost: StepCost = DEFAULT_COST, swap_s: float = 2.0) -> None:
+    ``devices`` says what each node has, by its name; without it, all have a `small_device`. ``answer_tokens`` says how
+    long answers are, where no limit ends them. Plans come ``solve_s`` after their questions.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        devices: Mapping[str, Device] | None = None,
+        *,
+        answer_tokens: AnswerTokens | None = None,
+        make_engine: MakeEngine = stepped,
+        solve: Solver = solve,
+        solve_s: float = DEFAULT_SOLVE_S,
+    ) -> None:
         self.bus = MemoryBus()
         self.queue_manager = SimulatedService(self.bus, streams.QUEUE, lambda: QueueManagerCore(config))
-        self.scheduler = SimulatedService(self.bus, streams.SCHEDULER, lambda: SchedulerCore(config), solve=solve)
+        self.scheduler = SimulatedService(
+            self.bus, streams.SCHEDULER, lambda: SchedulerCore(config), solve=solve, solve_s=solve_s
+        )
         self.kv_manager = SimulatedService(self.bus, streams.KV, KvManagerCore)
-        self.gateway = SimulatedGateway(self.bus, "gateway", DEFAULT_VOCAB_SIZE)
-
+        self.gateway = SimulatedGateway(self.bus, "gateway", VOCAB_SIZE)
         # steps take their predicted time one after another: there is no host time to hide behind them
         options = config.engine.model_copy(update={"async_scheduling": False})
-
-        def make_engine() -> Engine:
-            return Engine(PredictedExecutor(cost, options, DEFAULT_TOKEN_KV_BYTES, DEFAULT_VOCAB_SIZE), options)
-
+        devices = devices or {node.name: small_device(config) for node in config.nodes}
         models = {model.name: model for model in config.models}
         self.nodes = {
-            node.name: SimulatedNode(self.bus, node.name, models, make_engine, swap_s) for node in config.nodes
+            name: SimulatedNode(
+                self.bus,
+                name,
+                models,
+                partial(make_engine, device, options, answer_tokens),
+                device.load_s,
+                options,
+                device.kind,
+            )
+            for name, device in devices.items()
         }

@@ -20,6 +20,8 @@ class MemoryBus:
     def __init__(self, latency_s: float = 0.001) -> None:
         self.now = 0.0
         self.payloads: dict[str, Payload] = {}
+        self.images: dict[str, bytes] = {}
+        """State and KV of requests that were handed over, until somebody takes them or their time is over."""
         self._latency_s = latency_s
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._num_scheduled = 0
@@ -67,6 +69,19 @@ class MemoryBus:
             requests = [Attempt(entry.request_id, entry.attempt) for entry in taken]
             self.send(streams.QUEUE, Pulled(node=node, epoch=epoch, group=group, requests=requests))
         return [(entry, self.payloads.get(entry.request_id)) for entry in taken]
+
+    def put_image(self, request_id: str, data: bytes) -> None:
+        """Lay down the image of a request for the node that will pull it."""
+        self.images[request_id] = data
+        self.at(self.now + streams.KV_IMAGE_TTL_S, lambda: self._expire(request_id, data))
+
+    def take_image(self, request_id: str) -> bytes:
+        """The image of a request, which is gone with that; empty if there is none."""
+        return self.images.pop(request_id, b"")
+
+    def _expire(self, request_id: str, data: bytes) -> None:
+        if self.images.get(request_id) is data:
+            del self.images[request_id]
 
     def group_streams(self) -> list[str]:
         """Group streams that exist."""

@@ -1,71 +1,116 @@
-"""A node in the simulator: the live agent core over the live engine bookkeeping; only the executor predicts."""
+"""A node in the simulator: the live agent core over an engine that knows how long its steps take."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
-from gpu_node.agent.actions import Action, Beat, Entry, NewEpoch, Publish, Pull, Taken, Tell
+from gpu_node.agent.actions import Action, Beat, Drain, Entry, NewEpoch, Publish, Pull, Resume, Store, Taken, Tell
 from gpu_node.agent.core import AgentCore, Event
-from gpu_node.engine.engine import Engine
+from gpu_node.agent.models import DEVICE, DISK
 from gpu_node.engine.protocol import (
     AbortRequests,
     Command,
     Evict,
+    Evicted,
     HandOver,
     LoadModel,
+    ModelFailed,
     ModelLoaded,
     Reset,
     Run,
     Shutdown,
     Step,
 )
+from gpu_node.executors.executor import ModelTooLargeError
 from services.simulator.memory_bus import MemoryBus
-from shared import streams
-from shared.config import ModelSpec
+from services.simulator.node_engine import NodeEngine
+from shared import messages, streams
+from shared.config import EngineOptions, ModelSpec
 from shared.messages import Chunk, Finished, Message, NodeGone
 
 HEARTBEAT_S = 1.0
+DRAIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """A model that was loaded."""
+
+    start_s: float
+    end_s: float
+    model: str
+    source: str
+    """Where its weights were."""
 
 
 class SimulatedNode:
-    """One node over all its epochs; each epoch has a fresh core and a fresh engine, as live."""
+    """One node over all its epochs; each epoch has a fresh core and a fresh engine, as live.
+
+    ``load_s`` tells how long a model takes from the memory that its weights are in.
+    """
 
     def __init__(
         self,
         bus: MemoryBus,
         node: str,
         models: dict[str, ModelSpec],
-        make_engine: Callable[[], Engine],
-        swap_s: float,
+        make_engine: Callable[[], NodeEngine],
+        load_s: Callable[[str, str], float],
+        options: EngineOptions,
+        device: str = "predicted",
     ) -> None:
         self.node = node
-        self.num_swaps = 0
+        self.loadings: list[Loading] = []
+        self.busy_s = 0.0
+        """Time for which its engine has computed."""
         self._bus = bus
         self._models = models
         self._make_engine = make_engine
-        self._swap_s = swap_s
+        self._load_s = load_s
+        self._options = options
+        self._device = device
         self._num_epochs = 0
-        self._commands: list[Command] = []
+        self._is_alive = False
+        self._commands: deque[Command] = deque()
         self._is_busy = False
+        self._step_end_s: float | None = None
+        self._started_s = 0.0
         self.start()
 
     def start(self) -> None:
         """Begin an epoch."""
         self._num_epochs += 1
-        self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", "predicted")
+        self._is_alive = True
+        self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", self._device, self._options)
         self.engine = self._make_engine()
-        self._commands, self._is_busy = [], False
+        self._commands, self._is_busy, self._step_end_s = deque(), False, None
         self._bus.subscribe(streams.node_inbox(self.node), self.receive)
         self._beat(self._num_epochs)
 
+    @property
+    def num_swaps(self) -> int:
+        """Models that were loaded."""
+        return len(self.loadings)
+
     def die(self) -> None:
         """Fall silent: what ran is lost, and nobody is told."""
+        chunks = self.engine.flush(self._bus.now)
+        if chunks:
+            self._feed(Step(chunks, self.engine.stats()))
         self._bus.unsubscribe(streams.node_inbox(self.node))
+        self._is_alive = False
         self._num_epochs += 1  # whatever is still scheduled belongs to the past
 
     def leave(self) -> None:
-        """Shut down politely."""
+        """Shut down politely: hand over what runs, as far as there is time."""
+        if self._is_alive:
+            self._later(DRAIN_S, self._say_goodbye)
+            self._feed(Drain())
+
+    def _say_goodbye(self) -> None:
         gone = NodeGone(node=self.node, epoch=self.core.epoch)
         self.die()
         for stream in (streams.SCHEDULER, streams.KV):
@@ -73,16 +118,29 @@ class SimulatedNode:
 
     def _later(self, delay_s: float, action: Callable[[], None]) -> None:
         """Run ``action`` unless the epoch is over by then."""
+        self._at(self._bus.now + delay_s, action)
+
+    def _at(self, time_s: float, action: Callable[[], None]) -> None:
         epoch = self._num_epochs
-        self._bus.at(self._bus.now + delay_s, lambda: action() if epoch == self._num_epochs else None)
+        self._bus.at(time_s, lambda: action() if epoch == self._num_epochs else None)
 
     def receive(self, message: Message, _: float) -> None:
         """Take a message from the inbox."""
+        self._catch_up()
         self._feed(cast("Event", message))
 
+    def _catch_up(self) -> None:
+        """Tell the agent how it stands, as a live engine does after each step, before it decides anything."""
+        stats = self.engine.catch_up(self._bus.now) if self._step_end_s is not None else None
+        if stats is not None:
+            self._feed(Step([], stats))
+
     def _feed(self, event: Event) -> None:
+        epoch = self._num_epochs
         for action in self.core.handle(event):
             self._do(action)
+        if self.core.is_drained and epoch == self._num_epochs:
+            self._say_goodbye()
 
     def _do(self, action: Action) -> None:
         match action:
@@ -91,9 +149,11 @@ class SimulatedNode:
                 entries = [Entry(b"", enqueued, payload) for enqueued, payload in taken]
                 self._feed(Taken(group, num_requests, entries))
             case Tell(command):
-                self._commands.append(command)
-                if not self._is_busy:
-                    self._run()
+                self._tell(command)
+            case Resume(payload):
+                self._tell(Run(payload, self._bus.take_image(payload.request_id)))
+            case Store(request_id, data):
+                self._bus.put_image(request_id, data)
             case Publish():
                 self._publish(action)
             case Beat(heartbeat):
@@ -109,62 +169,101 @@ class SimulatedNode:
         if publish.finished:
             finished = Finished(node=self.node, epoch=self.core.epoch, requests=publish.finished)
             self._bus.send(streams.QUEUE, finished)
+        if publish.evicted:
+            evicted = messages.Evicted(node=self.node, epoch=self.core.epoch, requests=publish.evicted)
+            self._bus.send(streams.QUEUE, evicted)
 
     def _beat(self, epoch: int) -> None:
         if epoch == self._num_epochs:
+            self._catch_up()
             self._do(Beat(self.core.heartbeat()))
             self._later(HEARTBEAT_S, lambda: self._beat(epoch))
 
     # --- the engine process's loop --------------------------------------------------------------------------------
 
+    def _tell(self, command: Command) -> None:
+        """Commands of one time are read together, between two steps."""
+        self._commands.append(command)
+        if not self._is_busy:
+            self._is_busy = True
+            self._later(0.0, self._run)
+        elif self._step_end_s is not None:
+            self._step_until(self.engine.interrupt(self._bus.now))
+
     def _run(self) -> None:
-        """Between two steps: carry out commands, then start the next step; its outcome is known when it ends."""
-        commands, self._commands = self._commands, []
+        """Between two steps: carry out commands, then compute until there is something to tell."""
+        events: list[Event] = []
         chunks: list[Chunk] = []
-        for command in commands:
-            match command:
+        has_news = bool(self._commands)
+        while self._commands:
+            match self._commands.popleft():
                 case LoadModel(model):
-                    self._is_busy = True
-                    return self._later(self._swap_s, lambda: self._loaded(model))
-                case Run(payload):
-                    chunks += self.engine.add(payload)
+                    return self._load(model, [*events, Step(chunks, self.engine.stats())])
+                case Run(payload, image):
+                    chunks += self.engine.add(payload, image)
+                case Evict(request_ids):
+                    last, kept = self.engine.evict(request_ids)
+                    events += [Step([*chunks, *last], self.engine.stats()), Evicted(kept, self.engine.stats())]
+                    chunks = []
+                case HandOver(request_ids):
+                    events += self.engine.hand_over(request_ids)
                 case AbortRequests(request_ids):
                     self.engine.abort(request_ids)
                 case Reset():
                     self.engine.reset()
-                case Evict() | HandOver():
-                    raise AssertionError("nobody asks for these yet")
                 case Shutdown():
                     raise AssertionError("a simulated engine dies with its node")
+        if has_news:
+            events.append(Step(chunks, self.engine.stats()))
         self._is_busy = self.engine.has_work
         if self._is_busy:
-            step_chunks = self.engine.step(self._bus.now)
-            stats = self.engine.stats()
-            self._later(stats.step_s, lambda: self._stepped(Step(step_chunks, stats)))
-        if commands:
-            self._feed(Step(chunks, self.engine.stats()))
+            self._started_s = self._bus.now
+            self._step_until(self.engine.start(self._bus.now))
+        for event in events:
+            self._feed(event)
         return None
 
-    def _loaded(self, model: str) -> None:
-        loaded = self.engine.load_model(self._models[model])
-        self.num_swaps += 1
-        self._is_busy = False
-        self._feed(
-            ModelLoaded(
-                model=model,
-                num_blocks=loaded.num_blocks,
-                block_size=loaded.block_size,
-                block_bytes=loaded.block_bytes,
-                max_model_len=loaded.max_model_len,
-                load_s=self._swap_s,
-            )
-        )
-        self._feed(Step([], self.engine.stats()))
-        if not self._is_busy:
-            self._run()
+    def _load(self, model: str, events: list[Event]) -> None:
+        """What was to be told before is told first; other commands wait until the model is there."""
+        source = self.engine.tiers.get(model, DISK)
+        load_s = self._load_s(model, source)
+        self._later(load_s, lambda: self._loaded(model, source, load_s))
+        for event in events:
+            self._feed(event)
 
-    def _stepped(self, step: Step) -> None:
-        self._is_busy = False
-        self._feed(step)
-        if not self._is_busy:
-            self._run()
+    def _loaded(self, model: str, source: str, load_s: float) -> None:
+        try:
+            loaded = self.engine.load_model(self._models[model])
+        except ModelTooLargeError as error:
+            self._feed(ModelFailed(model, str(error)))
+        else:
+            if source != DEVICE:
+                self.loadings.append(Loading(self._bus.now - load_s, self._bus.now, model, source))
+            self._feed(
+                ModelLoaded(
+                    model=model,
+                    num_blocks=loaded.num_blocks,
+                    block_size=loaded.block_size,
+                    block_bytes=loaded.block_bytes,
+                    max_model_len=loaded.max_model_len,
+                    load_s=load_s,
+                    source=source,
+                    tiers=self.engine.tiers,
+                )
+            )
+        self._feed(Step([], self.engine.stats()))
+        self._run()
+
+    def _step_until(self, end_s: float) -> None:
+        """The engine computes until then, unless it is interrupted again."""
+        if end_s != self._step_end_s:
+            self._step_end_s = end_s
+            self._at(end_s, lambda: self._stepped(end_s))
+
+    def _stepped(self, end_s: float) -> None:
+        if end_s != self._step_end_s:
+            return  # it was interrupted before
+        self._step_end_s = None
+        self.busy_s += end_s - self._started_s
+        self._feed(Step(self.engine.finish(), self.engine.stats()))
+        self._run()

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import yaml
 from click.testing import CliRunner
+from pydantic import BaseModel
 
 from cli.config_yaml import process_yaml
 from cli.main import COMMANDS, main
-from shared.config import ClusterConfig, load_config, parse_config
+from shared.config import (
+    ClusterConfig,
+    EngineOptions,
+    GatewayOptions,
+    OperationOptions,
+    QueueOptions,
+    load_config,
+    parse_config,
+)
 
 EXAMPLE = Path(__file__).parents[2] / "cluster.yaml"
 
@@ -38,6 +49,36 @@ def test_the_example_says_what_the_defaults_are() -> None:
     assert load_config(EXAMPLE) == ClusterConfig()
     result = CliRunner().invoke(main, ["config", "check", str(EXAMPLE)])
     assert (result.exit_code, result.stdout) == (0, f"{EXAMPLE}: OK (2 models, 2 nodes)\n")
+
+
+def test_the_example_names_every_option_of_its_sections() -> None:
+    named = yaml.safe_load(EXAMPLE.read_text())
+
+    def check(section: type[BaseModel], values: dict[str, Any]) -> None:
+        assert set(values) == set(section.model_fields)
+
+    check(ClusterConfig, named)
+    check(EngineOptions, named["engine"])
+    check(QueueOptions, named["queue"])
+    check(OperationOptions, named["queue"]["operations"])
+    check(GatewayOptions, named["gateway"])
+
+
+def test_show_tells_what_becomes_of_late_requests_and_what_tenants_weigh(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(
+        "slo_classes: {interactive: {ttft_s: 2, late: refuse}, batch: {}}\n"
+        "tenants: {acme: {weight: 2.5}}\n"
+        "keys: [{key: k, tenant: unlisted}]\n"
+    )
+    result = CliRunner().invoke(main, ["config", "show", "-f", str(file)])
+    assert result.exit_code == 0
+    shown = yaml.safe_load(result.stdout)
+    assert {name: spec["late"] for name, spec in shown["slo_classes"].items()} == {
+        "interactive": "refuse",
+        "batch": "accept",
+    }
+    assert shown["tenants"] == {"acme": {"weight": 2.5}}
 
 
 def test_show_masks_secrets(tmp_path: Path) -> None:

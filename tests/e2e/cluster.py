@@ -28,7 +28,7 @@ PROBE_TIMEOUT_S = 10
 WAIT_S = 60.0
 POLL_S = 0.05
 TAIL_LINES = 30
-NUM_ADMIN_PORTS = 8
+NUM_SERVICES = 3  # with admin ports of their own, before the nodes
 PORT_TRIES = 100
 
 T = TypeVar("T")
@@ -44,11 +44,11 @@ def wait_for(what: str, find: Callable[[], T], timeout_s: float = WAIT_S) -> T:
     return found
 
 
-def free_port_range() -> int:
+def free_port_range(num_ports: int) -> int:
     """The first of some consecutive free ports, below those that the kernel gives out itself."""
     for _ in range(PORT_TRIES):
         first = 20_000 + free_port(HOST) % 12_000
-        if all(is_free(HOST, first + number) for number in range(NUM_ADMIN_PORTS)):
+        if all(is_free(HOST, first + number) for number in range(num_ports)):
             return first
     raise OSError("no range of free ports")
 
@@ -72,7 +72,8 @@ class Cluster:
     @classmethod
     def create(cls, folder: Path, **config: Any) -> Cluster:
         """Write the configuration, with ports that nobody uses."""
-        ports = {"gateway": {"port": free_port(HOST)} | config.pop("gateway", {}), "admin_port": free_port_range()}
+        admin_port = free_port_range(NUM_SERVICES + len(config["nodes"]))
+        ports = {"gateway": {"port": free_port(HOST)} | config.pop("gateway", {}), "admin_port": admin_port}
         cluster = cls(folder, {**ports, "data_dir": str(folder / "data"), **config})
         cluster.config_file.write_text(yaml.safe_dump(cluster.config, allow_unicode=True))
         return cluster

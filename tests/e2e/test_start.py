@@ -101,7 +101,7 @@ def test_a_taken_port_is_named(tmp_path: Path, model_file: Path) -> None:
 
 
 def test_an_unreachable_redis_is_named(tmp_path: Path, model_file: Path) -> None:
-    port = free_port_range()
+    port = free_port_range(1)
     url = f"redis://:s3cret@{HOST}:{port}/0"
     said = refused(small(tmp_path, {"source": str(model_file)}, redis_url=url))
     assert f"Redis at redis://{HOST}:{port}/0 does not answer" in said

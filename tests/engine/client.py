@@ -18,6 +18,13 @@ class Client:
     payload: Payload
     cancelled_at: int | None = None
     resumed_at: int | None = None
+    evicted_at: int | None = None
+    back_at: int | None = None
+    """When an evicted request is run again: the same attempt."""
+    moves: bool = False
+    """Its image is handed over to another engine."""
+    is_kept: bool = False
+    """It was evicted, and its KV is in host memory."""
     outputs: dict[int, Output] = field(default_factory=dict)
     """By choice, of all attempts."""
     logprobs: dict[int, list[TokenLogprob]] = field(default_factory=dict)
@@ -32,7 +39,10 @@ class Client:
         assert chunk.attempt == self.payload.attempt
         assert not chunk.error
         before = self.outputs.get(chunk.choice, Output())
-        if before.finish_reason:  # the last choice had ended in the attempt before: only the attempt's end is new
+        if self.moves and chunk.index + len(chunk.token_ids) <= len(before.token_ids):
+            # the next node could not use the image; as a gateway does, what is there is dropped
+            assert chunk.token_ids == before.token_ids[chunk.index : chunk.index + len(chunk.token_ids)]
+        elif before.finish_reason:  # the last choice had ended in the attempt before: only the attempt's end is new
             assert (chunk.token_ids, chunk.is_last) == ([], True)
         else:
             assert chunk.index == len(before.token_ids), "no token is lost or doubled"

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from zlib import crc32
 
-from gpu_node.engine.plan import DRAWN, Draw, ScheduledSequence, StepPlan, StepResult
+from gpu_node.engine.plan import DRAWN, Draw, Restore, ScheduledSequence, StepPlan, StepResult
 from gpu_node.executors.counter import mix
 from shared.messages import TokenLogprob
 from shared.payload import Sampling
@@ -44,6 +44,15 @@ class IntegerDevice:
         self._blocks: list[list[int | None]] = [[None] * block_size for _ in range(num_blocks)]
         self._host: dict[int, list[int | None]] = {}
         self._drawn: dict[int, int] = {}
+
+    def read(self, blocks: Sequence[int], *, swapped_out: bool) -> list[list[int | None]]:
+        """Copies of blocks, on the device or in host memory."""
+        return [list(self._host[block] if swapped_out else self._blocks[block]) for block in blocks]
+
+    def write(self, restore: Restore, image: Sequence[list[int | None]]) -> None:
+        """What a plan restores of an image, ahead of its step."""
+        for place, block in zip(restore.places, restore.blocks, strict=True):
+            self._blocks[block] = list(image[place])
 
     def run(self, plan: StepPlan) -> StepResult:
         """One step: swaps out, copies, swaps in, rows, draws."""

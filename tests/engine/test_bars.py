@@ -1,7 +1,7 @@
 """Whatever a node's settings and its load, each request gets the tokens that it gets alone in a plain engine.
 
-Two nodes, each with settings of its own and too little memory for its load. Requests of every kind come, leave, and go
-on at the other node in the midst of their output.
+Two nodes, each with settings of its own and too little memory for its load. Requests of every kind come, leave, give
+way to others and come back, and go on at the other node in the midst of their output, with their KV or without.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ NUM_REQUESTS = 24
 LAST_ARRIVAL, LAST_EVENT = 2, 30
 MAX_STEPS = 2000
 NUM_SEEDS = 8
+BLOCK_SIZES = [1, 2, 4, 5, 8, 16]
 LOGPROB_ERROR = 1e-4
 """Of float32 sums whose order depends on the batch. The CPU device's order does not: there it is 0."""
 
@@ -123,6 +124,7 @@ def run(engines: list[Engine], clients: list[Client]) -> None:
     for step in range(MAX_STEPS):
         for client in clients:
             happen(client, step, engines)
+        give_way([client for client in clients if client.evicted_at == step], engines, by_id)
         for engine in engines:
             for chunk in engine.step(now=float(step)):
                 by_id[chunk.request_id].take(chunk)
@@ -142,8 +144,27 @@ def happen(client: Client, step: int, engines: list[Engine]) -> None:
         client.is_over = True
     if client.resumed_at == step and not client.is_over:
         engines[0].abort([client.request_id])
+        client.is_kept = False
         for chunk in engines[-1].add(client.next_attempt()):
             client.take(chunk)
+    if client.back_at == step and client.is_kept and not client.is_over:
+        images = engines[0].hand_over([client.request_id]) if client.moves else []
+        data = images[0].data if images else b""
+        assert engines[-1 if data else 0].add(client.payload, data) == []
+
+
+def give_way(clients: list[Client], engines: list[Engine], by_id: dict[str, Client]) -> None:
+    """Some are evicted together; who has no KV to keep, or finds no room for it, goes on as another attempt."""
+    chunks, kept = engines[0].evict(client.request_id for client in clients)
+    engines[0].check()
+    for chunk in chunks:
+        by_id[chunk.request_id].take(chunk)
+    for one in kept:
+        client = by_id[one.request_id]
+        client.is_kept = one.kv_tokens > 0
+        if not client.is_kept:
+            for chunk in engines[0].add(client.next_attempt()):
+                client.take(chunk)
 
 
 def load(numbers: random.Random) -> list[Client]:
@@ -154,15 +175,20 @@ def load(numbers: random.Random) -> list[Client]:
             arrives_at=numbers.randint(0, LAST_ARRIVAL),
             payload=payload,
             cancelled_at=numbers.choice(events) if numbers.random() < 0.15 else None,
-            resumed_at=numbers.choice(events) if numbers.random() < 0.3 else None,
+            resumed_at=numbers.choice(events) if numbers.random() < 0.2 else None,
         )
         for payload in requests()
     ]
+    for client in clients:
+        if numbers.random() < 0.45:
+            client.evicted_at = numbers.choice(events[2:22])
+            client.back_at = numbers.randint(client.evicted_at + 1, LAST_EVENT)
+            client.moves = numbers.random() < 0.5
     numbers.shuffle(clients)
     return clients
 
 
-def node(device: Device, resources: ExitStack, numbers: random.Random, seed: int) -> Engine:
+def node(device: Device, resources: ExitStack, numbers: random.Random, seed: int, block_size: int) -> Engine:
     """Of any settings; all pairs of passes, preemption and steps ahead are among the first `NUM_SEEDS`.
 
     It has seen outputs of one token only, so it admits more than there is room for.
@@ -171,7 +197,7 @@ def node(device: Device, resources: ExitStack, numbers: random.Random, seed: int
         resources,
         PASSES[seed % len(PASSES)],
         num_threads=numbers.randint(1, 2),
-        block_size=numbers.choice([1, 2, 4, 5, 8, 16]),
+        block_size=block_size,
         step_tokens=numbers.choice([24, 64, 256]),
         max_num_seqs=numbers.choice([24, 48]),
         async_scheduling=bool((seed + seed // 2 + seed // 4) % 2),
@@ -187,9 +213,13 @@ def test_each_request_gets_what_it_gets_alone(device: Device, alone: dict[str, C
     numbers = random.Random(seed)
     clients = load(numbers)
     with ExitStack() as resources:
-        engines = [node(device, resources, numbers, seed), node(device, resources, numbers, seed + 1)]
+        sizes = numbers.sample(BLOCK_SIZES, 2)
+        if seed % 4:  # else what is handed over cannot be used, and is computed again
+            sizes[1] = sizes[0]
+        engines = [node(device, resources, numbers, seed + number, sizes[number]) for number in range(2)]
         run(engines, clients)
-        assert engines[0].num_preemptions > 0
+        assert sum(engine.num_preemptions for engine in engines) > 0
+        assert engines[0].stats().kv_bytes_per_s > 0, "blocks went to host memory and back"
     for client in clients:
         expected = alone[client.request_id]
         assert client.is_over

@@ -80,6 +80,34 @@ def test_a_sequence_that_was_away_goes_on_with_the_same_bits(make: Make, tiny_pa
     assert logits(executor, part([8], 3, [5, 4])).equal(expected)
 
 
+def test_blocks_that_are_read_and_written_to_others_hold_the_same_bits(make: Make, tiny_path: Path) -> None:
+    executor = make(block_size=2, kv_cache_bytes=MIB, host_kv_bytes=MIB)
+    model = executor.load_model(spec("tiny", tiny_path))
+    text = [5, 6, 7]
+    logits(executor, part(text, 0, [1, 0]))
+    content, read_s = executor.read_blocks("tiny", [1, 0], swapped_out=False)
+    assert (len(content), read_s > 0) == (2 * model.block_bytes, True)
+    expected = logits(executor, part([8], 3, [1, 0]))
+    executor.submit(StepPlan((), swaps_out=(BlockSwap(1, 3), BlockSwap(0, 2)))).result()
+    from_host, _ = executor.read_blocks("tiny", [3], swapped_out=True)
+    assert from_host == content[: model.block_bytes]
+    executor.submit(StepPlan((part([9, 10, 11, 12], 0, [0, 1], 1),))).result()
+    assert executor.write_blocks("tiny", [7, 1], content) > 0
+    assert logits(executor, part([8], 3, [7, 1])).equal(expected)
+
+
+def test_a_write_waits_for_the_steps_before_it_and_those_behind_it_for_the_write(make: Make, tiny_path: Path) -> None:
+    executor = make(block_size=2, kv_cache_bytes=MIB)
+    executor.load_model(spec("tiny", tiny_path))
+    logits(executor, part([5, 6], 0, [0]))
+    content, _ = executor.read_blocks("tiny", [0], swapped_out=False)
+    expected = logits(executor, part([7], 2, [0, 1]))
+    pending = executor.submit(StepPlan((part([9, 10, 11, 12], 0, [2, 3], 1),)))  # writes to block 2 too
+    executor.write_blocks("tiny", [2], content)
+    pending.result()
+    assert logits(executor, part([7], 2, [2, 1])).equal(expected)
+
+
 def test_a_step_may_do_nothing_but_move_blocks(make: Make, tiny_path: Path) -> None:
     executor = make(block_size=4, kv_cache_bytes=MIB, host_kv_bytes=MIB)
     executor.load_model(spec("tiny", tiny_path))
@@ -88,6 +116,19 @@ def test_a_step_may_do_nothing_but_move_blocks(make: Make, tiny_path: Path) -> N
     for plan in (StepPlan((), swaps_out=(BlockSwap(0, 1),)), StepPlan((), swaps_in=(BlockSwap(9, 1),))):
         assert executor.submit(plan).result().token_ids == {}
     assert logits(executor, part([8], 3, [9])).equal(expected)
+
+
+def test_blocks_of_every_page_are_found(make: Make, tiny_path: Path, small_path: Path) -> None:
+    executor = make(block_size=16, kv_cache_bytes=6 * MIB, max_models=2)
+    executor.load_model(spec("tiny", tiny_path))
+    small = executor.load_model(spec("small", small_path))
+    last = small.num_blocks - 1
+    text = [number % 90 + 3 for number in range(30)]
+    logits(executor, part(text, 0, [last, small.blocks_per_page]), "small")
+    content, _ = executor.read_blocks("small", [last, small.blocks_per_page], swapped_out=False)
+    expected = logits(executor, part([8], 30, [last, small.blocks_per_page]), "small")
+    executor.write_blocks("small", [3, last - 1], content)
+    assert logits(executor, part([8], 30, [3, last - 1]), "small").equal(expected)
 
 
 def test_models_of_different_shapes_share_an_arena(make: Make, tiny_path: Path, small_path: Path) -> None:

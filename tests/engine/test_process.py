@@ -19,6 +19,11 @@ from gpu_node.engine.protocol import (
     Command,
     EngineReady,
     Event,
+    Evict,
+    Evicted,
+    HandOver,
+    Image,
+    Kept,
     LoadModel,
     ModelFailed,
     ModelLoaded,
@@ -149,6 +154,43 @@ def test_what_a_loaded_model_says_of_itself(agent: Agent) -> None:
     assert (loaded.block_size, loaded.block_bytes, loaded.max_model_len) == (16, 16 * tiny.BLOCK_TOKEN_BYTES, 64)
     assert loaded.num_blocks == (1 << 20) // loaded.block_bytes
     assert loaded.load_s == 0.0, "it was loaded already"
+
+
+def test_a_model_tells_from_where_it_came(agent: Agent) -> None:
+    loaded = agent.load("long")
+    assert isinstance(loaded, ModelLoaded)
+    assert loaded.tiers == {"long": "device", "tiny": "host"}
+    assert loaded.load_s > 0
+    back = agent.load("tiny")
+    assert isinstance(back, ModelLoaded)
+    assert (back.source, back.tiers) == ("host", {"long": "host", "tiny": "device"})
+    assert back.load_s > 0
+    again = agent.load("tiny")
+    assert isinstance(again, ModelLoaded)
+    assert (again.source, again.load_s) == ("device", 0.0)
+
+
+def test_a_request_is_evicted_handed_over_and_goes_on(agent: Agent, tiny_model: LlamaForCausalLM) -> None:
+    text = list(range(10, 25))
+    request = tiny.request("a", text, 40)
+    agent.send(Run(request))
+    events = [agent.next() for _ in range(4)]
+    agent.send(Evict(["a", "unknown"]), HandOver(["a", "unknown"]))
+    while not isinstance(events[-1], Image):
+        events.append(agent.next())
+    *steps, last, evicted, image = events
+    assert isinstance(image, Image)
+    assert isinstance(evicted, Evicted)
+    assert isinstance(last, Step), "the last tokens come before"
+    steps.append(last)
+    tokens = [token for step in steps if isinstance(step, Step) for chunk in step.chunks for token in chunk.token_ids]
+    assert evicted.requests == [Kept("a", len(text) + len(tokens) - 1)]
+    assert evicted.stats.num_running == 0
+    agent.send(Run(request, image.data))
+    rest = agent.steps_until_end("a")
+    tokens += [token for step in rest for chunk in step.chunks for token in chunk.token_ids]
+    assert tokens == tiny.greedy(tiny_model, text, 40)[0]
+    assert rest[-1].stats.kv_bytes_per_s > 0
 
 
 def test_an_aborted_request_is_silent_and_its_blocks_are_free(agent: Agent) -> None:

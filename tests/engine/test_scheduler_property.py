@@ -1,4 +1,4 @@
-"""Random arrivals of all kinds of requests, cancels, resumes, preemptions, one step in flight or two.
+"""Random arrivals of all kinds of requests, cancels, resumes, preemptions, evictions, one step in flight or two.
 
 Everything ends, in order, with the tokens that it would have had alone; nothing leaks. The device's memory holds token
 ids (`integer_device`), so blocks that are shared wrongly would show as wrong tokens.
@@ -14,6 +14,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from gpu_node.engine.block_manager import BlockManager
+from gpu_node.engine.image import RequestState
 from gpu_node.engine.plan import StepPlan, StepResult
 from gpu_node.engine.preemption import AlwaysRecompute, Fate, PreemptionPolicy, SwapIfRoom
 from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT
@@ -30,6 +31,8 @@ MAX_MODEL_LEN = 16
 MAX_STEPS = 2000
 LAST_ARRIVAL = 9
 
+
+Content = list[list[int | None]]
 
 KINDS: list[dict[str, Any]] = [
     {},
@@ -54,6 +57,8 @@ def client(draw: st.DrawFn, number: int) -> Client:
         payload=payload(str(number), prompt, draw(st.sampled_from([1, 4, 8, 9, 10])), **sampling),
         cancelled_at=draw(st.sampled_from([*[None] * 12, 2, 4, 6, 8])),
         resumed_at=draw(st.sampled_from([None, None, None, 2, 4, 6, 9])),
+        evicted_at=draw(st.sampled_from([None, None, None, 1, 2, 3, 4, 6, 8])),
+        back_at=draw(st.integers(3, LAST_ARRIVAL)),
     )
 
 
@@ -84,19 +89,44 @@ class Run:
         self._device = IntegerDevice(one.blocks.num_blocks, BLOCK_SIZE)
         self._max_in_flight = max_in_flight
         self.num_swaps = 0
+        self.num_restored = 0
         self._in_flight: deque[tuple[StepPlan, StepResult]] = deque()
+        self._images: dict[str, tuple[RequestState, Content]] = {}
 
     def arrivals(self, step: int) -> None:
         """Who comes, leaves, or goes on after the loss of a node."""
         for client in self._clients.values():
             request_id = client.request_id
-            if client.arrives_at == step:
+            if client.back_at == step and request_id in self._images and self.one.attempt_of(request_id) is None:
+                self._take(self.one.add(client.payload, self._images[request_id][0]))
+            elif client.evicted_at == step and self.one.attempt_of(request_id) is not None:
+                self._evict(client)
+            elif client.arrives_at == step:
                 self._take(self.one.add(client.payload))
-            elif client.resumed_at == step and self.one.abort(request_id):
+            elif client.resumed_at == step and self._forget(request_id):
                 self._take(self.one.add(client.next_attempt()))
-            if client.cancelled_at == step and self.one.abort(request_id):
+            if client.cancelled_at == step and self._forget(request_id):
                 client.is_over = True
             self.one.check()
+
+    def _forget(self, request_id: str) -> bool:
+        is_kept = self._images.pop(request_id, None) is not None
+        return self.one.abort(request_id) or is_kept
+
+    def _evict(self, client: Client) -> None:
+        """Take a request out when no step is in flight; one that has computed nothing goes on as another attempt."""
+        while self._in_flight:
+            self._take(self.one.commit(*self._in_flight.popleft()))
+            self.one.check()
+        request_id = client.request_id
+        if self.one.attempt_of(request_id) is None or request_id in self._images:
+            return
+        held = self.one.held_state(request_id)
+        self.one.abort(request_id)
+        if held is None or client.back_at is None or client.evicted_at is None or client.back_at <= client.evicted_at:
+            self._take(self.one.add(client.next_attempt()))
+        else:
+            self._images[request_id] = held.state, self._device.read(held.blocks, swapped_out=held.is_swapped_out)
 
     def step(self, now: float, step_tokens: int) -> None:
         plan = self.one.schedule(now)
@@ -104,6 +134,9 @@ class Run:
         if not plan.is_empty:
             assert plan.num_tokens <= step_tokens
             self.num_swaps += len(plan.swaps_out)
+            for restore in plan.restores:
+                self._device.write(restore, self._images.pop(restore.request_id)[1])
+                self.num_restored += 1
             self._in_flight.append((plan, self._device.run(plan)))
         elif not self._in_flight:
             assert not self.one.has_work, "with requests, something can always be planned or waited for"
@@ -113,7 +146,7 @@ class Run:
 
     @property
     def is_idle(self) -> bool:
-        return not self._in_flight and not self.one.has_work
+        return not self._in_flight and not self.one.has_work and not self._images
 
     def _take(self, chunks: list[Chunk]) -> None:
         for chunk in chunks:
@@ -147,6 +180,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
         run.step(float(step), step_tokens)
         if run.is_idle and step >= LAST_ARRIVAL:
             break
+    event(f"restored {min(run.num_restored, 3)}")
     event("swapped" if run.num_swaps else "recomputed" if one.num_preemptions else "never preempted")
     assert one.blocks.num_free_blocks == num_blocks
     for client in clients:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.protocol import ModelLoaded, Run
+from gpu_node.engine.protocol import Kept, ModelLoaded, Run
 from gpu_node.executors.executor import Executor
 from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.executors.tensor_parallel import RankError, TensorParallelExecutor
@@ -181,3 +181,26 @@ def test_an_engine_of_two_devices_serves_and_ends_with_them(tiny_path: Path, tmp
         agent.send(Run(tiny.request("b", [5, 6], 3)))
         assert agent.exit_status() == 1
     assert f"rank 1 (pid {rank.pid}) ended with status -9" in (tmp_path / "log").read_text()
+
+
+def test_blocks_of_a_group_stay_so_an_evicted_request_is_computed_again(load: Load, tiny_path: Path) -> None:
+    engine = load(tiny_path)
+    payload = tiny.request("a", [5, 6, 7], 6)
+    engine.add(payload)
+    engine.step(0.0)
+    assert engine.evict(["a"])[1] == [Kept("a", 0)]
+    assert not engine.has_work
+    assert len(run(engine, [[5, 6, 7]], 6)[0]) == 6
+
+
+def test_a_model_of_a_group_comes_back_from_host_memory(load: Load, tiny_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(tiny_path.read_bytes())
+    engine = load(path)
+    texts = prompts(3)
+    before = run(engine, texts)
+    engine.load_model(spec(tiny_path, "other"))
+    path.unlink()
+    assert engine.tiers == {"tiny": "host", "other": "device"}
+    engine.load_model(spec(path))
+    assert run(engine, texts) == before

@@ -7,11 +7,15 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gateway.dispatcher import Dispatcher
+from gateway.dispatcher import Dispatcher, Inbound
 from gateway.queue_port import QueueUnavailableError
 from shared.messages import (
     Attempt,
     Chunk,
+    QueueLine,
+    QueuePlace,
+    QueueStatus,
+    Rejected,
     Resubmit,
     Submit,
     TokenLogprob,
@@ -33,7 +37,7 @@ class MemoryQueue:
         self.cancels: asyncio.Queue[str] = asyncio.Queue()
         self.finishes: asyncio.Queue[str] = asyncio.Queue()
         self.is_down = False
-        self._inbox: asyncio.Queue[Tokens | Resubmit] = asyncio.Queue()
+        self._inbox: asyncio.Queue[Inbound] = asyncio.Queue()
 
     async def submit(self, payload: Payload, submit: Submit) -> None:
         self._check()
@@ -98,7 +102,18 @@ class MemoryQueue:
         """The node that ran these attempts is lost."""
         await self._deliver(Resubmit(requests=[Attempt(submit.request_id, submit.attempt) for submit in submits]))
 
-    async def _deliver(self, message: Tokens | Resubmit) -> None:
+    async def reject(self, submit: Submit, wait_s: float, retry_after_s: float) -> None:
+        """The queue manager says that the promise cannot be kept."""
+        rejected = Rejected(
+            request_id=submit.request_id, attempt=submit.attempt, wait_s=wait_s, retry_after_s=retry_after_s
+        )
+        await self._deliver(rejected)
+
+    async def report(self, *lines: QueueLine, places: Sequence[QueuePlace] = ()) -> None:
+        """The queue manager says how the queue stands."""
+        await self._deliver(QueueStatus(lines=list(lines), places=list(places)))
+
+    async def _deliver(self, message: Inbound) -> None:
         self._inbox.put_nowait(message)
         await asyncio.wait_for(self._inbox.join(), WAIT_S)
 

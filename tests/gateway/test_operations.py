@@ -117,7 +117,13 @@ async def test_the_document_is_complete(start_gateway: GatewayFactory) -> None:
     gateway = await start_gateway()
     async with gateway.http.get("/openapi.json") as response:
         document = await response.json()
-    assert set(document["paths"]) == {"/v1/chat/completions", "/v1/completions", "/v1/models", "/v1/models/{name}"}
+    assert set(document["paths"]) == {
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/models",
+        "/v1/models/{name}",
+        "/v1/queue",
+    }
     schemas = document["components"]["schemas"]
     references = set(re.findall(r"#/components/schemas/(\w+)", repr(document)))
     assert references <= set(schemas)

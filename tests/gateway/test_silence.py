@@ -14,12 +14,13 @@ from opentelemetry.trace import INVALID_SPAN
 from prometheus_client import CollectorRegistry
 
 from gateway import visit
-from gateway.answer import Patience, answer_stream
+from gateway.answer import answer_stream
 from gateway.completions import CompletionRenderer
 from gateway.dispatcher import Dispatcher
 from gateway.job import Job
 from gateway.metrics import GatewayMetrics
 from gateway.models import ServedModel
+from gateway.patience import Patience
 from gateway.timeline import Timeline
 from gateway.visit import Visit
 from shared.admin import listen
@@ -54,10 +55,12 @@ async def impatient(*jobs: Job) -> AsyncIterator[tuple[MemoryQueue, str]]:
     dispatcher = Dispatcher(queue, "gateway-0")
 
     async def handle(http: web.Request) -> web.StreamResponse:
-        patience = Patience(queue_ttl_s=WAIT_S, keep_alive_s=0.01, max_silence_s=0.03)
+        patience = Patience(queue_ttl_s=WAIT_S, cold_start_ttl_s=WAIT_S, keep_alive_s=0.01, max_silence_s=0.03)
         renderer = CompletionRenderer("cmpl-r", 0, "tiny", [""] * len(jobs), None, include_usage=False)
         async with dispatcher.run(*jobs) as call:
-            return await answer_stream(http, record(), call, renderer, patience, include_usage=False)
+            return await answer_stream(
+                http, record(), call, renderer, patience, include_usage=False, include_queue=False
+            )
 
     app = web.Application()
     app.add_routes([web.post("/", handle)])

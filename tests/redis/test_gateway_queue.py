@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from gateway.delta import Delta, Failure
+from gateway.delta import Delta, Failure, Rejection
 from gateway.dispatcher import Dispatcher
 from gateway.job import Job
 from gateway.queue_port import QueueUnavailableError
@@ -22,6 +22,10 @@ from shared.messages import (
     GatewayBeat,
     GatewayGone,
     Message,
+    QueueLine,
+    QueuePlace,
+    QueueStatus,
+    Rejected,
     Resubmit,
     Submit,
     Tokens,
@@ -147,6 +151,21 @@ async def test_a_request_whose_node_was_lost_is_submitted_again(redis: Redis, qu
         again = await payload(redis)
         assert (again.attempt, again.outputs) == (1, [Output([0])])
     assert (await requests(redis))[2:] == [Cancel(request_id="r-1"), GatewayGone(gateway="gw-0")]
+
+
+async def test_the_queue_manager_s_words_reach_the_view_and_the_request(redis: Redis, queue: RedisQueue) -> None:
+    dispatcher = Dispatcher(queue, "gw-0")
+    line = QueueLine("m", "interactive", 1, 0, 25.0, 31.0)
+    place = QueuePlace("r-1", 4, 25.0, 31.0)
+    async with queue.serving(dispatcher), dispatcher.run(JOB) as call:
+        await redis.xadd(TOKENS, {FIELD: encode(QueueStatus(lines=[line], places=[place]))})
+        assert await call.next_news(PATIENCE_S) == place
+        assert dispatcher.view.lines == [line]
+        rejected = Rejected(request_id="r-1", attempt=0, wait_s=25.0, retry_after_s=6.0)
+        await redis.xadd(TOKENS, {FIELD: encode(rejected)})
+        assert await call.next_deltas(PATIENCE_S) == Rejection(25.0, 6.0)
+    assert await redis.exists(streams.payload("r-1")) == 0
+    assert await requests(redis) == [SUBMIT, GatewayGone(gateway="gw-0")], "nobody has to cancel it"
 
 
 async def test_declared_dead_it_gives_up_what_was_in_flight_and_opens_again(redis: Redis, queue: RedisQueue) -> None:

@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from gpu_node.agent.actions import Ack, Publish, Pull
+from gpu_node.agent.actions import Ack, Publish, Pull, Store
 from gpu_node.agent.node_bus import NodeBus
 from shared import streams
 from shared.codec import FIELD, decode_entry, encode
 from shared.messages import (
+    HANDED_OVER,
     Chunk,
     Enqueued,
+    Evicted,
+    EvictedRequest,
     Finished,
     FinishedRequest,
     GatewayBeat,
@@ -28,6 +31,7 @@ pytestmark = pytest.mark.redis
 
 GROUP = streams.group("g-1")
 DONE = FinishedRequest("a", 0, "stop", 2)
+TAKEN_OUT = EvictedRequest("a", 0, output_tokens=2, kv_tokens=9, kv_at=HANDED_OVER)
 
 
 @pytest.fixture
@@ -84,6 +88,21 @@ async def test_all_of_a_step_is_one_transaction(redis: Redis, bus: NodeBus) -> N
     acks = await taken(redis, bus, "a")
     step = Publish(tokens={"gw-0": tokens(1)}, acks=acks, finished=[DONE])
     assert await transactions(redis, bus.publish(step)) == [["XADD", "XACK", "XDEL", "XADD"]]
+
+
+async def test_what_was_evicted_reaches_the_queue_manager_with_its_acknowledgement(redis: Redis, bus: NodeBus) -> None:
+    acks = await taken(redis, bus, "a")
+    publish = Publish(acks=acks, evicted=[TAKEN_OUT])
+    assert await transactions(redis, bus.publish(publish)) == [["XACK", "XDEL", "XADD"]]
+    assert await messages(redis, streams.QUEUE) == [Evicted(node="node-0", epoch="epoch-1", requests=[TAKEN_OUT])]
+
+
+async def test_an_image_is_taken_once_by_any_node_and_does_not_stay_for_ever(redis: Redis, bus: NodeBus) -> None:
+    await bus.store(Store("a", b"\x00kv\xff"))
+    assert 0 < await redis.ttl(streams.kv_image("a")) <= streams.KV_IMAGE_TTL_S
+    other = NodeBus(redis, "node-1", "epoch-9")
+    assert await other.take_image("a") == b"\x00kv\xff"
+    assert await other.take_image("a") == b""
 
 
 async def test_publishing_again_changes_nothing_that_counts(redis: Redis, bus: NodeBus) -> None:

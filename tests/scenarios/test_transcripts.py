@@ -17,7 +17,7 @@ from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.grouping import PRIOR_BATCH
 from services.scheduler.core import SchedulerCore
-from shared.config import ClusterConfig, ModelSpec, QueueOptions
+from shared.config import ClusterConfig, ModelSpec, QueueOptions, SloClass
 from shared.core import Core
 from tests.scenarios.transcript import replay
 
@@ -25,6 +25,7 @@ HERE = Path(__file__).parent
 CONFIG = ClusterConfig(
     models=[ModelSpec(name=name, source=f"{name}.gguf") for name in "ab"],  # what the scheduler hands out
     queue=QueueOptions(delta=3 / PRIOR_BATCH),  # a group takes three requests
+    slo_classes=ClusterConfig().slo_classes | {"strict": SloClass(deadline_s=30, late="refuse")},
 )
 
 

@@ -75,7 +75,7 @@ def parse(line: str) -> tuple[AnyMessage, float]:
     fields = STAND_INS.get(name, {}) | json.loads(rest[0] if rest else "{}")
     if isinstance(fields.get("slo"), str):
         fields["slo"] = ClusterConfig().slo(fields["slo"])
-    message: AnyMessage = msgspec.convert(_plain(fields), getattr(messages, name))
+    message: AnyMessage = msgspec.convert(msgspec.to_builtins(fields), getattr(messages, name))
     return message, float(time_s)
 
 
@@ -106,11 +106,13 @@ def _default(field: msgspec.structs.FieldInfo) -> object:
 
 
 def _plain(value: object) -> object:
-    """Plain JSON values, without the fields that have their defaults."""
+    """Plain JSON values, without the fields that have their defaults; numbers to three places."""
     if isinstance(value, msgspec.Struct):
         defaults = {field.name: _default(field) for field in msgspec.structs.fields(value)}
         fields = {name: getattr(value, name) for name in defaults}
         return {name: _plain(item) for name, item in fields.items() if item != defaults[name]}
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, float):
+        return round(value, 3)
     return [_plain(item) for item in value] if isinstance(value, list) else value

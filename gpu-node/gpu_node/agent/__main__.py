@@ -21,7 +21,7 @@ async def serve(config: ClusterConfig, node: str) -> None:
     stop = stop_on_signals()
     redis = connect(redis_url(config))
     await check_reachable(redis)
-    agent = Agent(redis, node, config.node(node).device)
+    agent = Agent(redis, node, config.node(node).device, config.engine)
     admin = Admin(not_ready=lambda: agent.not_ready, status=agent.status)
     runner = await serve_admin(admin, config.admin_host, config.admin_port_of(node))
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpu_node.engine.protocol import Command
-from shared.messages import Enqueued, FinishedRequest, Heartbeat, Tokens
+from shared.messages import Enqueued, EvictedRequest, FinishedRequest, Heartbeat, Tokens
 from shared.payload import Payload
 
 # --- events beside messages from the inbox and from the engine ------------------------------------------------------
@@ -27,6 +27,11 @@ class Taken:
     group: str
     num_asked: int
     entries: list[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """The node is to stop: nothing is pulled any more, and what is here is handed over."""
 
 
 # --- actions --------------------------------------------------------------------------------------------------------
@@ -57,11 +62,34 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """The outcome of a step, in one transaction: tokens by gateway, acknowledged entries, finished requests."""
+    """What has come of a step or an eviction, in one transaction with the entries that it acknowledges."""
 
     tokens: dict[str, Tokens] = field(default_factory=dict)
+    """By gateway."""
     acks: list[Ack] = field(default_factory=list)
     finished: list[FinishedRequest] = field(default_factory=list)
+    evicted: list[EvictedRequest] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Lay down the image of a request, for the node that will pull it.
+
+    A lost one costs the time to compute the request again, so it is not tried twice.
+    """
+
+    request_id: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Run a request with the image that another node has laid down, or from its payload if there is none any more.
+
+    One at a time, apart from the pull: images are large.
+    """
+
+    payload: Payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,4 +104,4 @@ class NewEpoch:
     """This epoch is over: drop everything and begin another one."""
 
 
-Action = Pull | Tell | Publish | Beat | NewEpoch
+Action = Pull | Tell | Resume | Publish | Store | Beat | NewEpoch

@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 from gpu_node.agent.core import AgentCore
 from gpu_node.agent.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.epoch import Epoch, EpochOverError
+from shared.config import EngineOptions
 from shared.errors import OperatorError
 
 MAX_EPOCHS = 5  # epochs that may end within EPOCH_WINDOW_S before the process gives up, so that its supervisor sees it
@@ -30,10 +31,11 @@ class NodeFailedError(OperatorError):
 class Agent:
     """One node: its engine and its current epoch."""
 
-    def __init__(self, redis: Redis, node: str, device: str) -> None:
+    def __init__(self, redis: Redis, node: str, device: str, options: EngineOptions) -> None:
         self._redis = redis
         self._node = node
         self._device = device
+        self._options = options
         self._engine: EngineProcess | None = None
         self._core: AgentCore | None = None
 
@@ -42,9 +44,9 @@ class Agent:
         """What is missing before this node serves, or ``""``."""
         if self._core is None:
             return "the engine is starting"
-        if self._core.loaded is None:
-            broken = "; ".join(self._core.broken.values())
-            return broken or f"loading model {self._core.loading or '(none assigned yet)'}"
+        if self._core.models.loaded is None:
+            broken = "; ".join(self._core.models.broken.values())
+            return broken or f"loading model {self._core.models.loading or '(none assigned yet)'}"
         return ""
 
     def status(self) -> dict[str, object]:
@@ -54,8 +56,8 @@ class Agent:
             return {"node": self._node, "device": self._device}
         beat = core.heartbeat()
         return {name: getattr(beat, name) for name in beat.__struct_fields__ if name != "traceparent"} | {
-            "loading": core.loading,
-            "broken_models": core.broken,
+            "loading": core.models.loading,
+            "broken_models": core.models.broken,
             "engine_pid": self._engine.pid if self._engine else None,
         }
 
@@ -78,7 +80,7 @@ class Agent:
         EPOCHS.inc()
         log.info("epoch begins", epoch=epoch)
         self._engine = await EngineProcess.start(self._node)
-        self._core = AgentCore(self._node, epoch, self._device)
+        self._core = AgentCore(self._node, epoch, self._device, self._options)
         try:
             await Epoch(self._redis, self._core, self._engine).run(stopping)
         except (EpochOverError, EngineDiedError) as error:

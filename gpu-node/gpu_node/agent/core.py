@@ -1,4 +1,4 @@
-"""The node agent's decisions: what to pull, when to swap the model, what to publish. No I/O, no clock.
+"""The node agent's decisions: what to pull, who gives way, when to swap the model, what to publish. No I/O, no clock.
 
 Its state is soft: it lives as long as the epoch. Whatever ends the epoch (the process, the engine, a fence), the queue
 manager knows from the `Pulled` messages what was running here and has it run elsewhere.
@@ -6,82 +6,77 @@ manager knows from the `Pulled` messages what was running here and has it run el
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
-from gpu_node.agent.actions import Ack, Action, Beat, Entry, NewEpoch, Publish, Pull, Taken, Tell
+from gpu_node.agent.actions import Ack, Action, Beat, Drain, Entry, NewEpoch, Publish, Pull, Resume, Taken, Tell
+from gpu_node.agent.evictions import Evictions
+from gpu_node.agent.ledger import Ledger, Running
+from gpu_node.agent.models import NodeModels
 from gpu_node.agent.outbox import Outbox
-from gpu_node.engine.protocol import (
-    AbortRequests,
-    EngineStats,
-    Evicted,
-    Image,
-    LoadModel,
-    ModelFailed,
-    ModelLoaded,
-    Run,
-    Step,
-)
-from shared.messages import (
-    Abort,
-    Chunk,
-    Fence,
-    GroupRef,
-    Heartbeat,
-    Load,
-    VirtualQueue,
-)
-from shared.payload import Payload
+from gpu_node.engine import protocol
+from gpu_node.engine.protocol import AbortRequests, EngineStats, LoadModel, ModelFailed, ModelLoaded, Run, Step
+from shared.config import EngineOptions
+from shared.messages import HANDED_OVER, Abort, Chunk, Evict, Fence, GroupRef, Heartbeat, Load, VirtualQueue
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
 
-Event = VirtualQueue | Abort | Load | Fence | Taken | ModelLoaded | ModelFailed | Step | Evicted | Image
+Event = (
+    VirtualQueue
+    | Abort
+    | Evict
+    | Load
+    | Fence
+    | Taken
+    | Drain
+    | ModelLoaded
+    | ModelFailed
+    | Step
+    | protocol.Evicted
+    | protocol.Image
+)
 
 NO_STATS = EngineStats(
     num_running=0, num_waiting=0, num_free_blocks=0, num_admittable=0, tokens_per_s=0.0, step_s=0.0, num_received=0
 )
 
 
-@dataclass(slots=True)
-class Running:
-    """An attempt that the engine has."""
-
-    attempt: int
-    gateway: str
-    group: str
-    entry_id: bytes
-    output_tokens: int
-    """Tokens of all choices so far, those of earlier attempts included."""
-
-
 class AgentCore:
     """One epoch of a node."""
 
-    def __init__(self, node: str, epoch: str, device: str) -> None:
+    def __init__(self, node: str, epoch: str, device: str, options: EngineOptions) -> None:
         self.node = node
         self.epoch = epoch
         self.device = device
-        self.loaded: ModelLoaded | None = None
-        self.loading = ""
-        self.broken: dict[str, str] = {}
-        """Models that cannot be loaded here, and why."""
-        self.swap_s = 0.0
         self.stats = NO_STATS
-        self.running: dict[str, Running] = {}
+        self.models = NodeModels()
+        self._options = options
+        self._ledger = Ledger()
+        self._evictions = Evictions(node, self._ledger)
         self._queue: list[GroupRef] = []
+        self._yielding: list[str] = []
         self._empty: set[str] = set()
         """Groups that had nothing left at the last pull; a new `VirtualQueue` rings again."""
         self._is_pulling = False
+        self._is_draining = False
         self._num_sent = 0
 
     @property
     def model(self) -> str:
         """The loaded model, or ``""``."""
-        return self.loaded.model if self.loaded else ""
+        return self.models.current
+
+    @property
+    def running(self) -> dict[str, Running]:
+        """What the engine has, by request."""
+        return self._ledger.running
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the node may stop: all that it had has been handed over."""
+        return self._is_draining and not self._ledger.attempts() and not self._evictions.is_under_way
 
     def handle(self, event: Event) -> list[Action]:
-        """React to one event; the last word is always what to do next: pull, swap, or wait."""
+        """React to one event; the last word is always what to do next: pull, make way, swap, or wait."""
         match event:
             case VirtualQueue():
                 actions = self._new_queue(event)
@@ -91,21 +86,27 @@ class AgentCore:
                 actions = [NewEpoch()] if self._is_mine(event) else []
             case Abort():
                 actions = self._abort(event)
+            case Evict():
+                actions = self._evictions.hand_over(event.requests) if self._is_mine(event) else []
             case Taken():
                 actions = self._taken(event)
+            case Drain():
+                self._is_draining = True
+                actions = self._evictions.hand_over(self._ledger.attempts())
             case ModelLoaded():
                 actions = self._model_loaded(event)
             case ModelFailed():
-                actions = self._model_failed(event)
+                self.models.on_failed(event)
+                actions = [Beat(self.heartbeat())]
             case Step():
                 actions = self._step(event)
-            case Evicted() | Image():
-                raise AssertionError("nobody asks for these yet")
+            case protocol.Evicted() | protocol.Image():
+                actions = self._left(event)
         return [*actions, *self._next()]
 
     def heartbeat(self) -> Heartbeat:
         """What this node is and holds."""
-        loaded = self.loaded
+        loaded = self.models.loaded
         return Heartbeat(
             node=self.node,
             epoch=self.epoch,
@@ -117,58 +118,98 @@ class AgentCore:
             num_running=self.stats.num_running,
             num_waiting=self.stats.num_waiting,
             tokens_per_s=self.stats.tokens_per_s,
-            swap_s=self.swap_s,
-            broken_models=sorted(self.broken),
+            swap_s=self.models.swap_s,
+            broken_models=sorted(self.models.broken),
+            max_num_seqs=self._options.max_num_seqs,
+            step_tokens=self._options.step_tokens,
+            kv_bytes_per_s=self.stats.kv_bytes_per_s,
+            rates=self.models.rates(),
         )
 
-    def _is_mine(self, message: VirtualQueue | Load | Fence) -> bool:
+    def _is_mine(self, message: VirtualQueue | Evict | Load | Fence) -> bool:
         return message.epoch == self.epoch
 
+    # --- what to do next ------------------------------------------------------------------------------------------
+
     def _next(self) -> list[Action]:
-        """Serve the head of the virtual queue: pull if its model is loaded, else swap once the engine is empty."""
-        if self.loading or self._is_pulling:
+        """Serve the head of the virtual queue: pull for it, or make the room or change the model that it needs."""
+        if self.models.loading or self._is_pulling or self._is_draining:
             return []
         head = next((ref for ref in self._queue if ref.group not in self._empty), None)
         if head is None:
             return []
-        if head.model in self.broken:
+        if head.model in self.models.broken:
             return self._pull(head, MAX_PULL)  # nobody can run these here: they are answered with the reason
         if head.model != self.model:
-            return [] if self.running else self._load(head.model)
+            return self._change_model(head)
         num_unseen = self._num_sent - self.stats.num_received
-        return self._pull(head, min(self.stats.num_admittable - num_unseen, MAX_PULL))
+        num_admittable = self.stats.num_admittable - num_unseen
+        if num_admittable > 0:
+            return self._pull(head, min(num_admittable, MAX_PULL))
+        # what the engine has not counted yet may leave more room than it seems
+        return self._make_way(head) if not num_unseen and not self._evictions.is_under_way else []
+
+    def _make_way(self, head: GroupRef) -> list[Action]:
+        """Evict as many as wait, and pull as many at once, so that the engine exchanges them between two steps.
+
+        Where some wait inside the engine already, the room may be theirs: then its answer is awaited.
+        """
+        leaving = self._evictions.leaving(self._yielding_to(head), min(head.num_waiting, MAX_PULL))
+        if not leaving:
+            return []
+        pull = self._pull(head, len(leaving)) if self.stats.num_waiting == 0 else []
+        return [*self._evictions.evict(leaving), *pull]
 
     def _pull(self, head: GroupRef, num_requests: int) -> list[Action]:
-        if num_requests <= 0:
-            return []
         self._is_pulling = True
         return [Pull(head.group, num_requests)]
 
-    def _load(self, model: str) -> list[Action]:
-        if self.loading or model in self.broken:
+    def _change_model(self, head: GroupRef) -> list[Action]:
+        """At once where the weights are on the device, else once the engine is empty.
+
+        What runs is evicted only if all of it may be: as long as something else has to end first, the rest goes on.
+        """
+        if not self.running or self.models.is_on_device(head.model):
+            return self._load(head.model)
+        yielding = self._yielding_to(head)
+        if self._evictions.is_under_way or any(run.ack.group not in yielding for run in self.running.values()):
             return []
-        self.loading = model
+        return self._evictions.evict(self._evictions.leaving(yielding, len(self.running)))
+
+    def _yielding_to(self, head: GroupRef) -> list[str]:
+        """Groups that give way to this one: only to the head that the queue manager named, whom they stand behind."""
+        return self._yielding if head.group == self._queue[0].group else []
+
+    def _load(self, model: str) -> list[Action]:
+        if self.models.loading or model in self.models.broken:
+            return []
+        self.models.loading = model
         return [Tell(LoadModel(model))]
+
+    # --- from the queue manager -----------------------------------------------------------------------------------
 
     def _new_queue(self, message: VirtualQueue) -> list[Action]:
         if self._is_mine(message):
-            self._queue = message.groups
+            self._queue, self._yielding = message.groups, message.yielding
             self._empty = set()
         return []
 
     def _abort(self, message: Abort) -> list[Action]:
         """The queue manager has forgotten these already: only the ledger entry is left to clear."""
-        acks, ids = [], []
+        ids: list[str] = []
+        acks: list[Ack] = []
         for attempt in message.requests:
-            running = self.running.get(attempt.request_id)
-            if running is not None and running.attempt == attempt.attempt:
-                del self.running[attempt.request_id]
-                ids.append(attempt.request_id)
-                acks.append(Ack(running.group, running.entry_id))
-        return [Tell(AbortRequests(ids)), Publish(acks=acks)] if ids else []
+            was_here, ack = self._ledger.forget(attempt)
+            ids += [attempt.request_id] if was_here else []
+            acks += [ack] if ack is not None else []
+        abort: list[Action] = [Tell(AbortRequests(ids))] if ids else []
+        return [*abort, *([Publish(acks=acks)] if acks else [])]
+
+    # --- from the groups' streams ---------------------------------------------------------------------------------
 
     def _taken(self, taken: Taken) -> list[Action]:
         self._is_pulling = False
+        self._count_down(taken.group, len(taken.entries))
         if len(taken.entries) < taken.num_asked:
             self._empty.add(taken.group)
         outbox = Outbox(self.node)
@@ -183,57 +224,65 @@ class AgentCore:
                 runs.append(self._run(taken.group, entry))
         return [*runs, *outbox.publish()]
 
+    def _count_down(self, group: str, num_requests: int) -> None:
+        """Fewer wait, until the queue manager tells anew: so many that nobody gives way to those who are here."""
+        self._queue = [
+            msgspec.structs.replace(ref, num_waiting=max(ref.num_waiting - num_requests, 0))
+            if ref.group == group
+            else ref
+            for ref in self._queue
+        ]
+
     def _objection(self, entry: Entry) -> str:
         """Why an entry cannot run here, for its client; empty if it can."""
         payload = entry.payload
         if payload is None or payload.attempt != entry.enqueued.attempt:
             # its gateway has given it up, or submitted a newer attempt; should it be neither, the client hears why
             return "the request's payload is gone"
-        return self.broken.get(payload.model, "")
+        return self.models.broken.get(payload.model, "")
 
     def _run(self, group: str, entry: Entry) -> Action:
         assert entry.payload is not None, "what has no payload is refused"
-        enqueued = entry.enqueued
-        self.running[enqueued.request_id] = Running(
-            enqueued.attempt, enqueued.gateway, group, entry.entry_id, _num_done(entry.payload)
-        )
+        self._ledger.run(group, entry, entry.payload)
         self._num_sent += 1
-        return Tell(Run(entry.payload))
+        return Resume(entry.payload) if entry.enqueued.kv_at == HANDED_OVER else Tell(Run(entry.payload))
+
+    # --- from the engine ------------------------------------------------------------------------------------------
 
     def _model_loaded(self, event: ModelLoaded) -> list[Action]:
-        self.swap_s = event.load_s if event.load_s > 0 else self.swap_s
-        self.loaded, self.loading = event, ""
+        self.models.on_loaded(event)
         # the rest is the old model's until the engine tells anew, right after this
         self.stats = msgspec.structs.replace(self.stats, num_admittable=0, num_free_blocks=event.num_blocks)
         return [Beat(self.heartbeat())]
 
-    def _model_failed(self, event: ModelFailed) -> list[Action]:
-        self.broken[event.model] = event.error
-        self.loading = ""
-        return [Beat(self.heartbeat())]
+    def _see(self, stats: EngineStats) -> None:
+        self.stats = stats
+        self.models.learn(stats.cost)
 
     def _step(self, event: Step) -> list[Action]:
-        self.stats = event.stats
+        self._see(event.stats)
         outbox = Outbox(self.node)
         for chunk in event.chunks:
-            running = self.running.get(chunk.request_id)
-            if running is None or running.attempt != chunk.attempt:
+            running = self._ledger.extend(chunk)
+            if running is None:
                 continue  # aborted while the step ran
-            running.output_tokens += len(chunk.token_ids)
             outbox.add(running.gateway, chunk)
             if chunk.is_last:
-                del self.running[chunk.request_id]
-                outbox.finish(chunk, running.output_tokens, Ack(running.group, running.entry_id))
+                outbox.finish(chunk, running.output_tokens, running.ack)
         return outbox.publish()
+
+    def _left(self, event: protocol.Evicted | protocol.Image) -> list[Action]:
+        outbox = Outbox(self.node)
+        if isinstance(event, protocol.Evicted):
+            self._see(event.stats)
+            actions = self._evictions.on_evicted(event, outbox)
+        else:
+            actions = self._evictions.on_image(event, outbox)
+        return [*actions, *outbox.publish()]
 
 
 def _refusal(entry: Entry, error: str) -> Chunk:
     """The end of an attempt that never began here."""
     enqueued = entry.enqueued
-    num_done = _num_done(entry.payload) if entry.payload else 0
+    num_done = sum(len(output.token_ids) for output in entry.payload.outputs) if entry.payload else 0
     return Chunk(enqueued.request_id, enqueued.attempt, num_done, [], finish_reason="error", error=error, is_last=True)
-
-
-def _num_done(payload: Payload) -> int:
-    """Tokens that earlier attempts brought."""
-    return sum(len(output.token_ids) for output in payload.outputs)

@@ -6,33 +6,27 @@ import asyncio
 
 import structlog
 from opentelemetry import trace
-from prometheus_client import Counter, Gauge, Histogram
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from gpu_node.agent.actions import Action, Beat, NewEpoch, Publish, Pull, Tell
+from gpu_node.agent.actions import Action, Beat, Drain, NewEpoch, Publish, Pull, Resume, Store, Tell
 from gpu_node.agent.core import AgentCore, Event
 from gpu_node.agent.engine_process import EngineProcess
+from gpu_node.agent.metrics import observe, observe_published
 from gpu_node.agent.node_bus import NodeBus
 from gpu_node.agent.spans import RunSpans
-from gpu_node.engine.protocol import AbortRequests, EngineReady, ModelFailed, ModelLoaded, Run, Step
+from gpu_node.engine.protocol import AbortRequests, Command, EngineReady, Run
 from shared import streams
 from shared.bus import StreamReader
-from shared.messages import Abort, Fence, Load, VirtualQueue
+from shared.messages import Abort, Evict, Fence, Load, VirtualQueue
+from shared.payload import Payload
 from shared.tasks import cancel_all
 
 HEARTBEAT_S = 1.0
+DRAIN_S = 5.0  # to hand over what runs when the process is asked to stop; what is left then is computed again elsewhere
 MAX_EVENTS = 256  # events that wait for the core; beyond it the readers wait, and the engine with them
 BACKOFF_S = 0.1
 MAX_BACKOFF_S = 2.0
-
-STEPS = Counter("treadle_node_steps_total", "Engine steps published")
-TOKENS = Counter("treadle_node_output_tokens_total", "Output tokens published", ["model"])
-SWAPS = Counter("treadle_model_swaps_total", "Models loaded", ["model"])
-SWAP_S = Histogram("treadle_model_swap_seconds", "Time to load a model", ["model"])
-RUNNING = Gauge("vllm:num_requests_running", "Requests in the engine's batch")
-WAITING = Gauge("vllm:num_requests_waiting", "Requests that wait inside the engine")
-KV_USAGE = Gauge("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1")
 
 log = structlog.get_logger()
 
@@ -51,14 +45,21 @@ class Epoch:
         self._bus = NodeBus(redis, core.node, core.epoch)
         self._spans = RunSpans(core.node, trace.get_tracer("treadle.node"))
         self._events: asyncio.Queue[Event] = asyncio.Queue(MAX_EVENTS)
+        self._drained = asyncio.Event()
 
     async def run(self, stopping: asyncio.Task[bool]) -> None:
-        """Serve until ``stopping`` is done; `EpochOverError` or `EngineDiedError` when the epoch ended itself."""
+        """Serve until ``stopping`` is done, then hand over what runs.
+
+        Raises `EpochOverError` or `EngineDiedError` when the epoch ended itself.
+        """
         reader = await self._open_inbox()
         loops = [self._read_engine(), self._read_inbox(reader), self._beat(), self._serve()]
         tasks = [asyncio.create_task(loop) for loop in loops]
         try:
             done, _ = await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            if done == {stopping}:
+                tasks.append(asyncio.create_task(self._drain()))
+                done, _ = await asyncio.wait(tasks, timeout=DRAIN_S, return_when=asyncio.FIRST_COMPLETED)
             for task in done - {stopping}:
                 task.result()
         finally:
@@ -77,6 +78,10 @@ class Epoch:
                 await asyncio.sleep(MAX_BACKOFF_S)
             else:
                 return reader
+
+    async def _drain(self) -> None:
+        await self._events.put(Drain())
+        await self._drained.wait()
 
     async def _say_goodbye(self) -> None:
         try:
@@ -102,7 +107,7 @@ class Epoch:
                 await asyncio.sleep(BACKOFF_S)
                 continue
             for message in messages:
-                if isinstance(message, VirtualQueue | Abort | Load | Fence):
+                if isinstance(message, VirtualQueue | Abort | Evict | Load | Fence):
                     await self._events.put(message)
                 else:
                     log.error("not a message for a node", type=type(message).__name__)
@@ -118,27 +123,37 @@ class Epoch:
         while True:
             event = await self._events.get()
             actions = self.core.handle(event)
-            self._observe(event)
+            observe(self.core, event)
             for action in actions:
                 await self._do(action)
+            if self.core.is_drained:
+                self._drained.set()
 
     async def _do(self, action: Action) -> None:
         match action:
             case Pull():
                 await self._pull(action)
             case Tell(command):
-                if isinstance(command, Run):
-                    self._spans.begin(command)
-                elif isinstance(command, AbortRequests):
-                    self._spans.drop(command.request_ids)
-                await self._engine.send(command)
+                await self._tell(command)
+            case Resume(payload):
+                await self._tell(Run(payload, await self._take_image(payload)))
             case Publish():
                 self._spans.publish(action)
                 await self._publish(action)
+                observe_published(action)
+            case Store():
+                await self._store(action)
             case Beat():
                 await self._send_beat(action)
             case NewEpoch():
                 raise EpochOverError("fenced: the scheduler had declared this node dead")
+
+    async def _tell(self, command: Command) -> None:
+        if isinstance(command, Run):
+            self._spans.begin(command)
+        elif isinstance(command, AbortRequests):
+            self._spans.drop(command.request_ids)
+        await self._engine.send(command)
 
     async def _pull(self, pull: Pull) -> None:
         try:
@@ -160,25 +175,24 @@ class Epoch:
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
+    async def _store(self, store: Store) -> None:
+        try:
+            await self._bus.store(store)
+        except (RedisError, OSError) as error:
+            log.warning("image lost: its request is computed again", request_id=store.request_id, error=str(error))
+
+    async def _take_image(self, payload: Payload) -> bytes:
+        try:
+            image = await self._bus.take_image(payload.request_id)
+        except (RedisError, OSError) as error:
+            log.warning("image unreadable", request_id=payload.request_id, error=str(error))
+            return b""
+        if not image:
+            log.info("image gone: the request is computed again", request_id=payload.request_id)
+        return image
+
     async def _send_beat(self, action: Beat) -> None:
         try:
             await self._bus.beat(action.heartbeat)
         except (RedisError, OSError) as error:
             log.warning("heartbeat not sent", error=str(error))  # the next one says the same
-
-    def _observe(self, event: Event) -> None:
-        """Metrics and logs."""
-        match event:
-            case Step(chunks=chunks, stats=stats):
-                STEPS.inc()
-                TOKENS.labels(self.core.model).inc(sum(len(chunk.token_ids) for chunk in chunks))
-                RUNNING.set(stats.num_running)
-                WAITING.set(stats.num_waiting)
-                loaded = self.core.loaded
-                KV_USAGE.set(1 - stats.num_free_blocks / loaded.num_blocks if loaded else 0)
-            case ModelLoaded():
-                SWAPS.labels(event.model).inc()
-                SWAP_S.labels(event.model).observe(event.load_s)
-                log.info("model loaded", model=event.model, load_s=event.load_s, num_blocks=event.num_blocks)
-            case ModelFailed():
-                log.error("model cannot be loaded", model=event.model, error=event.error)

@@ -7,11 +7,11 @@ from typing import Any
 import structlog
 from redis.asyncio import Redis
 
-from gpu_node.agent.actions import Entry, Publish, Pull, Taken
+from gpu_node.agent.actions import Entry, Publish, Pull, Store, Taken
 from shared import scripts, streams
 from shared.bus import bury
 from shared.codec import FIELD, UndecodableError, decode, decode_payload, encode
-from shared.messages import Enqueued, Finished, Heartbeat, NodeGone
+from shared.messages import Enqueued, Evicted, Finished, Heartbeat, NodeGone
 from shared.payload import Payload
 
 log = structlog.get_logger()
@@ -51,9 +51,10 @@ class NodeBus:
             return None
 
     async def publish(self, publish: Publish) -> None:
-        """One transaction: tokens to each gateway that still exists, acknowledgements, what finished.
+        """One transaction: tokens to each gateway that still exists, acknowledgements, what finished or was evicted.
 
-        Safe to repeat: gateways drop tokens by index, acknowledging twice does nothing, the queue manager forgets once.
+        Safe to repeat: gateways drop tokens by index, acknowledging twice does nothing, the queue manager forgets and
+        takes back once.
         """
         async with self._redis.pipeline(transaction=True) as pipe:
             for gateway, tokens in publish.tokens.items():
@@ -66,7 +67,19 @@ class NodeBus:
             if publish.finished:
                 finished = Finished(node=self._node, epoch=self._epoch, requests=publish.finished)
                 pipe.xadd(streams.QUEUE, {FIELD: encode(finished)})
+            if publish.evicted:
+                evicted = Evicted(node=self._node, epoch=self._epoch, requests=publish.evicted)
+                pipe.xadd(streams.QUEUE, {FIELD: encode(evicted)})
             await pipe.execute(raise_on_error=False)
+
+    async def store(self, store: Store) -> None:
+        """Lay down the image of a request that was handed over."""
+        await self._redis.set(streams.kv_image(store.request_id), store.data, ex=streams.KV_IMAGE_TTL_S)
+
+    async def take_image(self, request_id: str) -> bytes:
+        """The image of a request, which is gone with that; empty if there is none."""
+        data: Any = await self._redis.getdel(streams.kv_image(request_id))
+        return data or b""
 
     async def beat(self, heartbeat: Heartbeat) -> None:
         """One heartbeat to the scheduler and to the KV manager."""

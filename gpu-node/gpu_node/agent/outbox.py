@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_node.agent.actions import Ack, Action, Publish
-from shared.messages import Chunk, FinishedRequest, Tokens
+from shared.messages import Chunk, EvictedRequest, FinishedRequest, Tokens
 
 
 class Outbox:
@@ -14,6 +14,7 @@ class Outbox:
         self._chunks: dict[str, list[Chunk]] = {}
         self._acks: list[Ack] = []
         self._finished: list[FinishedRequest] = []
+        self._evicted: list[EvictedRequest] = []
 
     def add(self, gateway: str, chunk: Chunk) -> None:
         """New tokens of an attempt, or the end of one of its choices."""
@@ -24,9 +25,15 @@ class Outbox:
         self._acks.append(ack)
         self._finished.append(FinishedRequest(last.request_id, last.attempt, last.finish_reason, output_tokens))
 
+    def evict(self, request: EvictedRequest, ack: Ack | None) -> None:
+        """An attempt was taken out; it has no entry to acknowledge where it waited already."""
+        self._evicted.append(request)
+        if ack is not None:
+            self._acks.append(ack)
+
     def publish(self) -> list[Action]:
         """One action for all of it, or none."""
-        if not self._chunks:
+        if not self._chunks and not self._evicted:
             return []
         tokens = {gateway: Tokens(node=self._node, chunks=chunks) for gateway, chunks in self._chunks.items()}
-        return [Publish(tokens, self._acks, self._finished)]
+        return [Publish(tokens, self._acks, self._finished, self._evicted)]

@@ -48,6 +48,8 @@ class RunSpans:
                 run.span.set_attribute("gen_ai.usage.output_tokens", finished.output_tokens)
                 run.span.set_attribute("gen_ai.response.finish_reasons", reasons)
                 run.span.end()
+        for evicted in publish.evicted:
+            self._end(evicted.request_id, "treadle.evicted")
 
     def _note(self, chunk: Chunk) -> None:
         run = self._open.get(chunk.request_id)
@@ -62,10 +64,13 @@ class RunSpans:
     def drop(self, request_ids: list[str]) -> None:
         """The queue manager took these back."""
         for request_id in request_ids:
-            run = self._open.pop(request_id, None)
-            if run is not None:
-                run.span.set_attribute("treadle.aborted", True)
-                run.span.end()
+            self._end(request_id, "treadle.aborted")
+
+    def _end(self, request_id: str, reason: str) -> None:
+        run = self._open.pop(request_id, None)
+        if run is not None:
+            run.span.set_attribute(reason, True)
+            run.span.end()
 
     def close(self) -> None:
         """The epoch is over."""

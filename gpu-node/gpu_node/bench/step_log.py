@@ -50,13 +50,26 @@ class LoggingExecutor:
         """The inner executor's."""
         return self._executor.device
 
+    @property
+    def tiers(self) -> dict[str, str]:
+        """The inner executor's."""
+        return self._executor.tiers
+
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Load into the inner executor."""
         return self._executor.load_model(spec)
 
     def unload_model(self, name: str) -> None:
-        """Free it there."""
+        """Take it off the device there."""
         self._executor.unload_model(name)
+
+    def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
+        """Read them there."""
+        return self._executor.read_blocks(model, blocks, swapped_out=swapped_out)
+
+    def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
+        """Write them there."""
+        return self._executor.write_blocks(model, blocks, content)
 
     def submit(self, plan: StepPlan) -> PendingStep:
         """Queue a step there."""

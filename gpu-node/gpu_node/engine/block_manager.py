@@ -82,8 +82,12 @@ class BlockManager:
         return self._device.free_blocks
 
     def table(self, sequence_id: int) -> Sequence[int]:
-        """Blocks of a sequence, in the order of its positions. A view: not to be changed or kept."""
-        return self._tables[sequence_id].blocks
+        """Blocks of a sequence, in the order of its positions; the host's while it is swapped out.
+
+        A view: not to be changed or kept.
+        """
+        tables = self._swapped_out if sequence_id in self._swapped_out else self._tables
+        return tables[sequence_id].blocks
 
     def digest_of(self, block: int) -> bytes | None:
         """Digest of the prefix that ends in ``block``, the name by which other nodes know it; None if it has none."""
@@ -210,6 +214,30 @@ class BlockManager:
                 self._offer(table, token_ids)
             self._tables[sequence_id] = table
         return tuple(BlockSwap(device_block, host_block) for host_block, device_block in moves.items())
+
+    # --- back from an image -------------------------------------------------------------------------------------------
+
+    def restore(
+        self,
+        sequence_id: int,
+        places: Sequence[int],
+        token_ids: Sequence[int],
+        num_computed_tokens: int,
+        moves: dict[int, int],
+    ) -> list[int]:
+        """Begin a table for a sequence with so many computed tokens, whose blocks an image has in ``places``.
+
+        ``moves`` maps the places of a request's image to blocks and grows from sequence to sequence, so that what they
+        shared stays shared. Returns the places to write before the step: the others are cached on the device still.
+        What is full is offered for reuse at once. The caller has seen to it that a block is free for each place.
+        """
+        assert not self._is_known(sequence_id)
+        for place, block in zip(places, self.match(token_ids[: num_computed_tokens + 1]), strict=False):
+            moves.setdefault(place, block)
+        unwritten = [place for place in places if place not in moves]
+        self._tables[sequence_id] = _Table(self._device.take_for(places, moves), self._prefixes.root, 0)
+        self.publish(sequence_id, token_ids, num_computed_tokens)
+        return unwritten
 
     # --- the end, and the books ---------------------------------------------------------------------------------------
 

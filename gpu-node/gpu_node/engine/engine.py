@@ -10,9 +10,10 @@ from gpu_node.engine.arena import ArenaFullError, PageArena, paging
 from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.choices import error_chunk
 from gpu_node.engine.device_time import DeviceTime
+from gpu_node.engine.eviction import Eviction
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan
-from gpu_node.engine.protocol import EngineStats
+from gpu_node.engine.protocol import EngineStats, Image, Kept
 from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.scheduler import Scheduler
 from gpu_node.engine.throughput import Throughput
@@ -55,6 +56,7 @@ class Engine:
         self._host_pages = PageArena(paging(options.host_kv_bytes, options.max_models).num_pages)
         self._residents: dict[str, _Resident] = {}  # the model that was asked for last is the last
         self._last_served = ""
+        self._eviction = Eviction(executor, options.evicted_kv_bytes)
         self._throughput = Throughput()
         self._step_s = 0.0
         self._in_flight: deque[_InFlight] = deque()
@@ -81,6 +83,11 @@ class Engine:
     @property
     def _schedulers(self) -> list[Scheduler]:
         return [resident.scheduler for resident in self._residents.values()]
+
+    @property
+    def tiers(self) -> dict[str, str]:
+        """Where the weights of models are, ``device`` or ``host``; those of others are on disk."""
+        return self._executor.tiers
 
     # --- models come and go -------------------------------------------------------------------------------------------
 
@@ -137,33 +144,78 @@ class Engine:
 
     # --- requests come and go -----------------------------------------------------------------------------------------
 
-    def add(self, payload: Payload) -> list[Chunk]:
+    def add(self, payload: Payload, image: bytes = b"") -> list[Chunk]:
         """Queue a request. What ends at once is told: a request that can never run, choices that were complete already.
 
-        A newer attempt replaces an older one. The same attempt again, or an older one, changes nothing.
+        A newer attempt replaces an older one. The same attempt again, or an older one, changes nothing. An attempt that
+        was evicted here goes on where it was, and so does one that comes with the ``image`` of another engine.
         """
         self._num_received += 1
         self._is_busy = self._is_busy and self.has_work
         resident = self._residents.get(payload.model)
         if resident is None:
+            self._eviction.drop(payload.request_id)
             loaded = ", ".join(map(repr, self._residents)) or "none"
             return [error_chunk(payload, f"model {payload.model!r} is not loaded here; loaded: {loaded}")]
         present = resident.scheduler.attempt_of(payload.request_id)
+        kept = self._eviction.state(payload.request_id)
         if present is not None and present >= payload.attempt:
             return []
+        if kept is not None and kept.attempt > payload.attempt:
+            return []
         resident.scheduler.abort(payload.request_id)
-        return resident.scheduler.add(payload)
+        state = self._eviction.resume(payload, resident.model, image)
+        chunks = resident.scheduler.add(payload, state)
+        if resident.scheduler.attempt_of(payload.request_id) is None:
+            self._eviction.drop(payload.request_id)
+        return chunks
 
     def abort(self, request_ids: Iterable[str]) -> None:
-        """Forget requests and free what they hold; unknown ones are ignored."""
+        """Forget requests and free what they hold, or what is kept of them; unknown ones are ignored."""
         for request_id in request_ids:
             for scheduler in self._schedulers:
                 scheduler.abort(request_id)
+            self._eviction.drop(request_id)
 
     def reset(self) -> None:
-        """Forget all requests; the models stay."""
+        """Forget all requests, the evicted ones too; the models stay."""
         for scheduler in self._schedulers:
             scheduler.reset()
+        self._eviction.clear()
+
+    def evict(self, request_ids: Iterable[str]) -> tuple[list[Chunk], list[Kept]]:
+        """Take requests out and keep their state and KV in host memory, as far as it has room.
+
+        Returns what the steps in flight brought before, of all requests, and what is kept of the evicted ones, without
+        unknown ones. `add` lets them go on, whatever models were loaded meanwhile.
+        """
+        chunks: list[Chunk] = []
+        while self._in_flight:
+            chunks += self._collect()
+        self._is_busy = False  # what the moves take is no gap between steps
+        kept = []
+        for request_id in dict.fromkeys(request_ids):
+            num_tokens = self._evict(request_id)
+            if num_tokens is not None:
+                kept.append(Kept(request_id, num_tokens))
+        return chunks, kept
+
+    def _evict(self, request_id: str) -> int | None:
+        for resident in self._residents.values():
+            if resident.scheduler.attempt_of(request_id) is not None:
+                return self._eviction.keep(resident.scheduler, resident.model, request_id)
+        state = self._eviction.state(request_id)  # it may be out already
+        return None if state is None else state.kv_tokens
+
+    def hand_over(self, request_ids: Iterable[str]) -> list[Image]:
+        """Give away what is kept of evicted requests. Those that are back in line, or unknown, are left out."""
+        images = []
+        for request_id in request_ids:
+            is_here = any(scheduler.attempt_of(request_id) is not None for scheduler in self._schedulers)
+            data = None if is_here else self._eviction.hand_over(request_id)
+            if data is not None:
+                images.append(Image(request_id, data))
+        return images
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -185,7 +237,8 @@ class Engine:
             scheduler = self._residents[name].scheduler
             plan = scheduler.schedule(now)
             if not plan.is_empty:
-                pending = self._executor.submit(replace(plan, model=name))
+                self._eviction.write_back(self._residents[name].model, plan.restores)
+                pending = self._executor.submit(replace(plan, model=name, restores=()))
                 self._in_flight.append(_InFlight(scheduler, plan, pending, self._is_busy))
                 self._is_busy = True
                 self._last_served = name
@@ -197,8 +250,8 @@ class Engine:
         step = self._in_flight.popleft()
         result = step.pending.result()
         self.device_time.observe(result, follows=step.follows)
-        self._step_s = result.duration_s
-        self._throughput.observe(len(result.token_ids), result.duration_s)
+        self._step_s = result.moves_s + result.duration_s
+        self._throughput.observe(len(result.token_ids), self._step_s)
         return step.scheduler.commit(step.plan, result)
 
     def _current(self) -> _Resident:
@@ -212,12 +265,14 @@ class Engine:
             num_waiting=sum(scheduler.num_waiting for scheduler in self._schedulers),
             num_free_blocks=current.blocks.num_free_blocks if current else 0,
             num_admittable=current.num_admittable if current else 0,
-            tokens_per_s=self._throughput.tokens_per_s,
+            tokens_per_s=self._throughput.per_s,
             step_s=self._step_s,
             num_received=self._num_received,
+            kv_bytes_per_s=self._eviction.kv_bytes_per_s,
         )
 
     def check(self) -> None:
         """Assert that the books balance."""
         for scheduler in self._schedulers:
             scheduler.check()
+        self._eviction.check()

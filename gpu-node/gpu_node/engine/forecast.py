@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -61,6 +62,7 @@ def expected_growth(num_output_tokens: int, mean_output_tokens: float, max_growt
     """Output tokens still to come, as far as the mean length tells, and never more than may come.
 
     A sequence that has outlived the mean is expected to last for the mean once more: lengths are taken as memoryless.
+    Rounded up, so that a token later it is exactly one less.
     """
     left = mean_output_tokens - num_output_tokens
-    return min(max_growth_tokens, round(left if left > 0 else mean_output_tokens))
+    return min(max_growth_tokens, math.ceil(left if left > 0 else mean_output_tokens))

@@ -27,6 +27,9 @@ class LoadedModel:
     num_host_pages: int = 1
     max_models: int = 1
     """That share these pages."""
+    kv_layout: str = ""
+    """Names the numbers of a block and their order: where it is the same, content can go from device to device. Empty
+    where blocks have no content."""
 
     @property
     def blocks_per_page(self) -> int:

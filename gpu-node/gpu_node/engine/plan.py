@@ -59,6 +59,17 @@ class BlockSwap:
 
 
 @dataclass(frozen=True, slots=True)
+class Restore:
+    """A request that was evicted comes back to the device."""
+
+    request_id: str
+    places: tuple[int, ...]
+    """Of its image's blocks, those whose content is not on the device still."""
+    blocks: tuple[int, ...]
+    """Of the device, where they go: one for each place."""
+
+
+@dataclass(frozen=True, slots=True)
 class ScheduledSequence:
     """The part of one sequence that a step computes: prefill chunk, decode and recompute look the same."""
 
@@ -85,11 +96,13 @@ class StepPlan:
     swaps_in: tuple[BlockSwap, ...] = ()
     model: str = ""
     """Whose step it is; need not be said while an executor has one model only."""
+    restores: tuple[Restore, ...] = ()
+    """Written before all of this. An executor hears of them by `Executor.write_blocks`, and finds none here."""
 
     @property
     def is_empty(self) -> bool:
         """Nothing to do for a device."""
-        return not (self.sequences or self.copies or self.swaps_out or self.swaps_in)
+        return not (self.sequences or self.copies or self.swaps_out or self.swaps_in or self.restores)
 
     @property
     def num_tokens(self) -> int:
@@ -109,5 +122,7 @@ class StepResult:
     """By sequence id, why no token could be drawn; it ends that request and no other."""
     idle_s: float = 0.0
     """How long the device had nothing to do before it, since the step before; 0.0 where that is not measured."""
+    moves_s: float = 0.0
+    """How long blocks moved to or from host memory ahead of it, where the device is only predicted."""
     logprobs: Mapping[int, TokenLogprob] = field(default_factory=dict)
     """By sequence id, of the draws that ask for them (`Draw.num_top`)."""

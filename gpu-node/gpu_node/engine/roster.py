@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import count
 
 from gpu_node.engine.block_manager import BlockManager
+from gpu_node.engine.plan import Restore
 from gpu_node.engine.sequence import Request, Sequence, num_common_tokens
 from gpu_node.engine.step import Step
 
@@ -111,6 +112,23 @@ class Roster:
         self.running[request.request_id] = request
         self.steps[-1].swaps_in += self.blocks.swap_in([one.sequence_id for one in request.holders])
 
+    def restore(self) -> Request:
+        """Let the first in line, which was evicted, go on with the draft; its blocks are written before that runs."""
+        request = self.waiting.popleft()
+        state, request.parked = request.parked, None
+        assert state is not None
+        moves: dict[int, int] = {}
+        unwritten: list[int] = []
+        for sequence, one in zip(request.sequences, state.sequences, strict=True):
+            if one.places:
+                unwritten += self.blocks.restore(
+                    sequence.sequence_id, one.places, sequence.token_ids, sequence.num_computed_tokens, moves
+                )
+        blocks = tuple(moves[place] for place in unwritten)
+        self.steps[-1].restores.append(Restore(request.request_id, tuple(unwritten), blocks))
+        self.running[request.request_id] = request
+        return request
+
     def remove(self, request: Request) -> None:
         """Forget a request, wherever it is."""
         del self.requests[request.request_id]
@@ -177,7 +195,9 @@ class Roster:
             assert sequence.num_drawn_tokens == num_draws, "drawn by a step in flight, or not chosen yet"
             assert len(sequence.token_ids) < sequence.max_len, "a token is wanted"
             assert sequence.num_missing_tokens >= 0
-            if not any(sequence is one for one in holders):
+            if request.parked is not None:
+                assert not is_running, "blocks are on the device or in an image"
+            elif not any(sequence is one for one in holders):
                 assert sequence.num_computed_tokens == sequence.num_drawn_tokens == 0, "who holds nothing has nothing"
             elif is_running:
                 num_slots = len(self.blocks.table(sequence.sequence_id)) * self.blocks.block_size

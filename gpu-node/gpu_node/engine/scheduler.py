@@ -17,11 +17,13 @@ from gpu_node.engine.admission import Admission
 from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.choices import end_chunks, refusal_chunk
 from gpu_node.engine.ends import finish_reason
+from gpu_node.engine.image import RequestState
 from gpu_node.engine.limits import refusal
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.outcome import Outcome
 from gpu_node.engine.plan import StepPlan, StepResult
 from gpu_node.engine.preemption import Fate, PreemptionPolicy, preemption_policy
+from gpu_node.engine.resumption import HeldState, held_state, resumed
 from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT, Roster
 from gpu_node.engine.rows import draw_of, num_tops, scheduled_rows, wanted_rows
 from gpu_node.engine.sequence import Request, Sequence
@@ -81,15 +83,25 @@ class Scheduler:
         request = self._roster.requests.get(request_id)
         return None if request is None else request.payload.attempt
 
-    def add(self, payload: Payload) -> list[Chunk]:
-        """Queue a request. What ends at once is told: a request that can never run, choices that were complete."""
+    def add(self, payload: Payload, state: RequestState | None = None) -> list[Chunk]:
+        """Queue a request. What ends at once is told: a request that can never run, choices that were complete.
+
+        With the ``state`` of its image, in this format, it goes on from there. The image is to be kept until a plan
+        restores it (`StepPlan.restores`) or the request is gone.
+        """
         assert payload.request_id not in self._roster.requests
         error = refusal(payload, self._model, self._options)
         if error:
             return [refusal_chunk(payload, error)]
-        request = Request.of(payload, self._num_added, self._roster.sequence_ids, self._model.max_model_len)
-        request.num_top = num_tops(payload.sampling, self._model)
+        order, ids, max_model_len = self._num_added, self._roster.sequence_ids, self._model.max_model_len
         self._num_added += 1
+        if state is not None:
+            request = resumed(state, payload, order, ids, max_model_len)
+            request.num_top = num_tops(payload.sampling, self._model)
+            self._roster.add(request)
+            return []
+        request = Request.of(payload, order, ids, max_model_len)
+        request.num_top = num_tops(payload.sampling, self._model)
         reasons = [finish_reason(sequence, payload.sampling, self._model) for sequence in request.sequences]
         chunks = end_chunks(payload, request.sequences, reasons)
         request.sequences = [one for one, reason in zip(request.sequences, reasons, strict=True) if not reason]
@@ -97,6 +109,16 @@ class Scheduler:
             self._roster.add(request)
             self._admission.on_arrival(request)
         return chunks
+
+    def held_state(self, request_id: str) -> HeldState | None:
+        """What an image of a request has to keep, to be followed by `abort`. None where nothing is computed of it.
+
+        No step may be in flight, and the request waits for no image.
+        """
+        assert not self._roster.steps
+        request = self._roster.requests[request_id]
+        assert request.parked is None
+        return held_state(request, self.blocks, self._model)
 
     def abort(self, request_id: str) -> bool:
         """Forget a request and free its blocks; False if it is not here. Results that are still due are dropped."""
@@ -212,6 +234,18 @@ class Scheduler:
             return False
         return not running or self._admission.admits(request, running)
 
+    def _restore(self, step: Step) -> bool:
+        """Let the first in line go on from its image; False where it has no room in this step: nobody gives way for it.
+
+        Then nobody behind it may begin either.
+        """
+        request = self._roster.restore()
+        for sequence, end in wanted_rows(request, step.num_left_tokens):
+            if not self._has_room(sequence, end):
+                return False
+            self._schedule(request, sequence, end, step)
+        return True
+
     def _swap_in(self) -> None:
         """Bring back swapped-out requests; they are first in line, being preempted ones."""
         roster = self._roster
@@ -228,6 +262,12 @@ class Scheduler:
             request = roster.waiting[0]
             if roster.is_swapped_out(request) or not self._admits(request):
                 return
+            if request.parked is not None:
+                if request.parked.num_blocks > self.blocks.num_free_blocks:
+                    return
+                if not self._restore(step):
+                    return
+                continue
             roster.admit()
             ((leader, end),) = wanted_rows(request, step.num_left_tokens)
             if not self._has_room(leader, end):

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gpu_node.engine.beams import Hypothesis, TopTokens
+from gpu_node.engine.image import RequestState
 from shared.messages import TokenLogprob
 from shared.payload import Output, Payload, Sampling
 
@@ -85,6 +86,8 @@ class Request:
     """As in `Draw`: the logprobs that its draws have to bring."""
     hypotheses: list[Hypothesis] = field(default_factory=list)
     """Of a ranked request, those that have ended."""
+    parked: RequestState | None = None
+    """While it waits to go on from an image: where its sequences' blocks are in that."""
 
     @classmethod
     def of(cls, payload: Payload, order: int, sequence_ids: Iterator[int], max_model_len: int) -> Request:

@@ -13,6 +13,7 @@ from gpu_node.engine.protocol import (
     Command,
     EngineReady,
     Evict,
+    Evicted,
     HandOver,
     LoadModel,
     ModelFailed,
@@ -68,8 +69,8 @@ class Server:
                     return False
                 case LoadModel(model):
                     self._load(model)
-                case Run(payload):
-                    ended = self._engine.add(payload)
+                case Run(payload, image):
+                    ended = self._engine.add(payload, image)
                     if ended and ended[-1].is_last:
                         log.info("request ends at once", request_id=payload.request_id, error=ended[-1].error)
                     chunks += ended
@@ -77,15 +78,21 @@ class Server:
                     self._engine.abort(request_ids)
                 case Reset():
                     self._engine.reset()
-                case Evict() | HandOver():
-                    raise AssertionError("nobody asks for these yet")
+                case Evict(request_ids):
+                    last, kept = self._engine.evict(request_ids)
+                    self._connection.send(Step(chunks + last, self._engine.stats()))
+                    self._connection.send(Evicted(kept, self._engine.stats()))
+                    chunks = []
+                case HandOver(request_ids):
+                    for handed_over in self._engine.hand_over(request_ids):
+                        self._connection.send(handed_over)
         if commands:
             self._connection.send(Step(chunks, self._engine.stats()))
         return True
 
     def _load(self, name: str) -> None:
         started_s = self._clock()
-        was_loaded = self._engine.is_loaded(name)
+        source = self._engine.tiers.get(name, "disk")
         try:
             model = self._engine.load_model(self._config.model(name))
         except KeyError:
@@ -93,8 +100,8 @@ class Server:
         except (ModelFileError, ModelTooLargeError, EngineBusyError) as error:
             self._fail(name, str(error))
         else:
-            load_s = 0.0 if was_loaded else self._clock() - started_s
-            log.info("model loaded", model=name, num_blocks=model.num_blocks, load_s=round(load_s, 3))
+            load_s = 0.0 if source == "device" else self._clock() - started_s
+            log.info("model loaded", model=name, num_blocks=model.num_blocks, source=source, load_s=round(load_s, 3))
             self._connection.send(
                 ModelLoaded(
                     model=name,
@@ -103,6 +110,8 @@ class Server:
                     block_bytes=model.block_bytes,
                     max_model_len=model.max_model_len,
                     load_s=load_s,
+                    source=source,
+                    tiers=self._engine.tiers,
                 )
             )
 

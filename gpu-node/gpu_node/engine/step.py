@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_node.engine.plan import BlockCopy, BlockSwap, ScheduledSequence, StepPlan
+from gpu_node.engine.plan import BlockCopy, BlockSwap, Restore, ScheduledSequence, StepPlan
 from gpu_node.engine.sequence import Request, Sequence
 
 
@@ -34,6 +34,7 @@ class Step:
         self.plan: StepPlan | None = None
         self.swaps_out: list[BlockSwap] = []
         self.swaps_in: list[BlockSwap] = []
+        self.restores: list[Restore] = []
         self._parts: dict[int, Part] = {}
 
     def part(self, sequence_id: int) -> Part | None:
@@ -64,6 +65,7 @@ class Step:
             copies=tuple(copy for part in parts for copy in part.copies),
             swaps_out=tuple(self.swaps_out),
             swaps_in=tuple(self.swaps_in),
+            restores=tuple(self.restores),
         )
         return self.plan
 

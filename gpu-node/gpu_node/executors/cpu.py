@@ -5,8 +5,9 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from ctypes import c_uint64
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
+from time import perf_counter
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from gpu_node.executors.cells import Cells
 from gpu_node.executors.cpu_lowering import UnsupportedOperatorError, lower
 from gpu_node.executors.executor import model_of
 from gpu_node.executors.feedback import Feedback
+from gpu_node.executors.host_tier import HostTier
 from gpu_node.executors.sampler import NOT_FINITE
 from gpu_node.executors.sizing import device_paging, host_paging, loaded_model
 from gpu_node.graph.passes.draft import Pass
@@ -30,6 +32,7 @@ from shared.config import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError, checked_path
 
 _BFLOAT16_BYTES = 2
+_KV_LAYOUT = "cpu: bfloat16 [layer][head][keys, values]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +67,29 @@ class RunningStep:
 
 
 @dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A model ready to run: packed weights, operators and buffers. The same on the device and in host memory."""
+
+    spec: ModelSpec
+    model: LoadedModel
+    program: CpuProgram
+
+
+@dataclass(frozen=True, slots=True)
 class _Model:
     """A loaded model."""
 
-    program: CpuProgram
-    vocab_size: int
-    feedback: Feedback
-    cells: Cells
+    prepared: _Prepared
+    feedback: Feedback = field(default_factory=Feedback)
+    cells: Cells = field(default_factory=Cells)
+
+    @property
+    def program(self) -> CpuProgram:
+        return self.prepared.program
+
+    @property
+    def vocab_size(self) -> int:
+        return self.prepared.model.vocab_size
 
 
 class CpuExecutor:
@@ -101,7 +120,8 @@ class CpuExecutor:
         self._host = CpuArena(host.num_pages, host.page_bytes)
         self._device = CpuDevice(num_threads, cpus)
         self._models: dict[str, _Model] = {}
-        self._close = weakref.finalize(self, _close, self._device, self._models, self._arena, self._host)
+        self._left: HostTier[_Prepared] = HostTier(options.host_models, lambda prepared: prepared.program.close())
+        self._close = weakref.finalize(self, _close, self._device, self._models, self._left, self._arena, self._host)
 
     def close(self) -> None:
         """Finish the queue, end the threads and free the memory."""
@@ -115,15 +135,25 @@ class CpuExecutor:
         """Polls look for nothing any more."""
         self._device.clear_poll()
 
+    @property
+    def tiers(self) -> dict[str, str]:
+        """Models on the device and in host memory."""
+        return self._left.tiers(self._models)
+
     def load_model(self, spec: ModelSpec) -> LoadedModel:
-        """Read a model and pack its weights.
+        """Take a model back from host memory, or read it and pack its weights.
 
         Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
         """
         assert spec.name not in self._models
+        ready = self._left.take(spec) or self._prepare(spec)
+        self._models[spec.name] = _Model(ready)
+        return ready.model
+
+    def _prepare(self, spec: ModelSpec) -> _Prepared:
         checkpoint = open_checkpoint(checked_path(spec))
         config = checkpoint.config
-        model = loaded_model(spec, config, self._options, _BFLOAT16_BYTES)
+        model = loaded_model(spec, config, self._options, _BFLOAT16_BYTES, _KV_LAYOUT)
         program = build_program(config)
         for change in self._passes:
             program = change(program)
@@ -141,13 +171,36 @@ class CpuExecutor:
             if isinstance(error, UnsupportedOperatorError):
                 raise ModelFileError(f"{checkpoint.path}: {error}") from error
             raise
-        self._models[spec.name] = _Model(fresh, config.vocab_size, Feedback(), Cells())
-        return model
+        return _Prepared(spec, model, fresh)
 
     def unload_model(self, name: str) -> None:
-        """Free a model's weights when the queue is empty."""
+        """Leave a model to host memory when the queue is empty."""
         self._device.drain()
-        self._models.pop(name).program.close()
+        prepared = self._models.pop(name).prepared
+        self._left.put(prepared.spec, prepared)
+
+    def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
+        """Copy blocks out of an arena when the queue is empty."""
+        self._device.drain()
+        started_s = perf_counter()
+        cut = self._models[model].prepared.model
+        arena, blocks_per_page = self._arena, cut.blocks_per_page
+        if swapped_out:
+            arena, blocks_per_page = self._host, cut.host_blocks_per_page
+        content = np.empty((len(blocks), cut.block_bytes), dtype=np.uint8)
+        for block, to in zip(blocks, content, strict=True):
+            to[:] = arena.block(block, blocks_per_page, cut.block_bytes)
+        return content.reshape(-1).data, perf_counter() - started_s
+
+    def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
+        """Copy blocks into the arena when the queue is empty."""
+        self._device.drain()
+        started_s = perf_counter()
+        cut = self._models[model].prepared.model
+        given = np.frombuffer(content, dtype=np.uint8).reshape(len(blocks), cut.block_bytes)
+        for block, source in zip(blocks, given, strict=True):
+            self._arena.block(block, cut.blocks_per_page, cut.block_bytes)[:] = source
+        return perf_counter() - started_s
 
     def submit(self, plan: StepPlan) -> RunningStep:
         """Queue a step behind those before it; returns at once."""
@@ -215,10 +268,13 @@ def _pairs(values: list[tuple[int, int]]) -> Int32s:
     return np.array(values, dtype=np.int32).reshape(-1, 2)
 
 
-def _close(device: CpuDevice, models: dict[str, _Model], arena: CpuArena, host: CpuArena) -> None:
+def _close(
+    device: CpuDevice, models: dict[str, _Model], left: HostTier[_Prepared], arena: CpuArena, host: CpuArena
+) -> None:
     device.close()
     for model in models.values():
         model.program.close()
     models.clear()
+    left.clear()
     arena.close()
     host.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -13,6 +13,10 @@ from shared.config import ModelSpec
 
 class ModelTooLargeError(ValueError):
     """The model's weights or KV cache do not fit into what the configuration gives; the text names both sizes."""
+
+
+class BlocksStayError(RuntimeError):
+    """Blocks cannot be moved to host memory here; the text says why."""
 
 
 class PendingStep(Protocol):
@@ -42,6 +46,11 @@ class Executor(Protocol):
         """What it runs on, in one word for people: ``cpu``, ``predicted``."""
         ...
 
+    @property
+    def tiers(self) -> dict[str, str]:
+        """Where the weights of models are: ``device`` where they are loaded, ``host`` where they would be soon."""
+        ...
+
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Make one more model ready to run. Its blocks hold nothing yet, and who has which page is not looked at.
 
@@ -50,7 +59,25 @@ class Executor(Protocol):
         ...
 
     def unload_model(self, name: str) -> None:
-        """Free the weights of a loaded model, behind the steps that were submitted; none of its steps may follow."""
+        """Take a loaded model off the device, behind the steps that were submitted; none of its steps may follow.
+
+        Its weights stay in host memory among those of `EngineOptions.host_models`.
+        """
+        ...
+
+    def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
+        """A copy of the content of blocks, one behind the other, and the seconds that the move took.
+
+        ``swapped_out``: they are the host's. Behind the steps that were submitted. Raises `BlocksStayError` where
+        content cannot be moved; empty where blocks have none.
+        """
+        ...
+
+    def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
+        """Put content that was read into these blocks of the device; the seconds that the move took.
+
+        Behind the steps that were submitted, and before those that follow.
+        """
         ...
 
     def submit(self, plan: StepPlan) -> PendingStep:

@@ -1,15 +1,17 @@
-"""The executor that a node's configuration asks for, on the CPUs that it names."""
+"""The executor that a node's configuration asks for, on the CPUs that it names.
+
+Executors are imported where they are made: torch takes a second and 200 MB, which a node that only predicts, one of
+many on a machine perhaps, does without.
+"""
 
 from __future__ import annotations
 
 import os
+import time
 
-import torch
-
-from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.executor import Executor
-from gpu_node.executors.reference import ReferenceExecutor
-from gpu_node.executors.tensor_parallel import TensorParallelExecutor
+from gpu_node.executors.paced import Clock, PacedExecutor
+from gpu_node.executors.virtual import VirtualExecutor
 from shared.config import EngineOptions, NodeSpec
 from shared.errors import OperatorError
 
@@ -22,13 +24,27 @@ def make_executor(node: NodeSpec, options: EngineOptions) -> Executor:
     """An executor without a model; `CpuNotOursError` if it cannot be pinned as asked."""
     if node.cpus:
         _check_cpus(node)
+    if node.executor == "predicted":
+        return PacedExecutor(VirtualExecutor(node.device, options), Clock(time.monotonic, time.sleep))
+    return _with_tensors(node, options)
+
+
+def _with_tensors(node: NodeSpec, options: EngineOptions) -> Executor:
+    import torch
+
     torch.set_num_threads(node.num_threads)
     if node.executor == "cpu":
+        from gpu_node.executors.cpu import CpuExecutor
+
         return CpuExecutor(options, node.num_threads, node.cpus)
     if node.cpus:
         os.sched_setaffinity(0, node.cpus)  # torch's threads come later, and stay where this one is
     if node.tensor_parallel > 1:
+        from gpu_node.executors.tensor_parallel import TensorParallelExecutor
+
         return TensorParallelExecutor(options, node.tensor_parallel, node.num_threads)
+    from gpu_node.executors.reference import ReferenceExecutor
+
     return ReferenceExecutor(options)
 
 

@@ -29,7 +29,7 @@ class LoadShard(msgspec.Struct, frozen=True, tag=True):
 
 
 class UnloadShard(msgspec.Struct, frozen=True, tag=True):
-    """Free this device's part of a model. Not answered."""
+    """Take this device's part of a model off it. Not answered."""
 
     name: str
 

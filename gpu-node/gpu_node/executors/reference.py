@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -15,6 +16,7 @@ from gpu_node.engine.plan import ScheduledSequence, StepPlan, StepResult
 from gpu_node.executors.collectives import ALONE, Group
 from gpu_node.executors.executor import ComputedStep, model_of
 from gpu_node.executors.feedback import Feedback
+from gpu_node.executors.host_tier import HostTier
 from gpu_node.executors.interpreter import Device, StepInputs, nobody_waits, run_program
 from gpu_node.executors.sampler import NOT_FINITE, Drawn, sample
 from gpu_node.executors.sizing import loaded_model
@@ -31,13 +33,26 @@ from shared.config import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError, checked_path
 
 _FLOAT_BYTES = 4
+_KV_LAYOUT = "reference: float32 [layer][keys, values][token][head]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A model ready to run, but for its blocks."""
+
+    spec: ModelSpec
+    model: LoadedModel
+    config: ModelConfig
+    """Of this device's heads."""
+    program: Program
+    weights: dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class _Model:
     """A loaded model. It has tensors of its own for all blocks that it could come to have, on device and host."""
 
-    program: Program
+    prepared: _Prepared
     memory: Device
     host: Sequence[torch.Tensor]
     feedback: Feedback
@@ -65,13 +80,27 @@ class ReferenceExecutor:
         self._passes = passes
         self._poll = poll
         self._models: dict[str, _Model] = {}
+        self._left: HostTier[_Prepared] = HostTier(options.host_models, lambda _: None)
+
+    @property
+    def tiers(self) -> dict[str, str]:
+        """Models that are loaded, and those whose tensors are kept."""
+        return self._left.tiers(self._models)
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
-        """Read a GGUF file or a safetensors directory, make an empty KV cache.
+        """Read a GGUF file or a safetensors directory where its weights are not kept, make an empty KV cache.
 
         Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
         """
         assert spec.name not in self._models
+        ready = self._left.take(spec) or self._prepare(spec)
+        model, config = ready.model, ready.config
+        memory = Device(ready.weights, _empty_caches(model.num_blocks, model, config), self._group, self._poll)
+        host = _empty_caches(model.num_host_blocks, model, config)
+        self._models[spec.name] = _Model(ready, memory, host, Feedback())
+        return model
+
+    def _prepare(self, spec: ModelSpec) -> _Prepared:
         checkpoint = open_checkpoint(checked_path(spec))
         config = checkpoint.config
         try:
@@ -81,18 +110,38 @@ class ReferenceExecutor:
         for change in self._passes:
             program = change(program)
         own = replace(config, num_kv_heads=config.num_kv_heads // self._group.world)
-        model = loaded_model(spec, own, self._options, _FLOAT_BYTES)
+        model = loaded_model(spec, own, self._options, _FLOAT_BYTES, _KV_LAYOUT)
         weights = load_weights(checkpoint, program)
         if spec.weights == "int8":
             weights = int8_weights(weights)
-        memory = Device(weights, _empty_caches(model.num_blocks, model, own), self._group, self._poll)
-        host = _empty_caches(model.num_host_blocks, model, own)
-        self._models[spec.name] = _Model(program, memory, host, Feedback())
-        return model
+        return _Prepared(spec, model, own, program, weights)
 
     def unload_model(self, name: str) -> None:
-        """Free a model's weights and blocks."""
-        del self._models[name]
+        """Free a model's blocks, and leave its weights to host memory."""
+        prepared = self._models.pop(name).prepared
+        self._left.put(prepared.spec, prepared)
+
+    def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
+        """Copy blocks out of the tensors of all layers, each padded to its full size."""
+        started_s = perf_counter()
+        loaded = self._models[model]
+        caches = loaded.host if swapped_out else loaded.memory.kv_caches
+        numbers = torch.stack([cache[list(blocks)] for cache in caches], dim=1).numpy().reshape(len(blocks), -1)
+        content = np.zeros((len(blocks), loaded.prepared.model.block_bytes), dtype=np.uint8)
+        content[:, : numbers.shape[1] * _FLOAT_BYTES] = numbers.view(np.uint8)
+        return content.reshape(-1).data, perf_counter() - started_s
+
+    def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
+        """Copy them into these tensors."""
+        started_s = perf_counter()
+        caches = self._models[model].memory.kv_caches
+        shape = (len(blocks), len(caches), *caches[0].shape[1:])
+        num_bytes = math.prod(shape[1:]) * _FLOAT_BYTES
+        given = np.frombuffer(content, dtype=np.uint8).reshape(len(blocks), -1)[:, :num_bytes]
+        numbers = np.ascontiguousarray(given).view(np.float32).reshape(shape)
+        for layer, cache in enumerate(caches):
+            cache.numpy()[list(blocks)] = numbers[:, layer]
+        return perf_counter() - started_s
 
     def submit(self, plan: StepPlan) -> ComputedStep:
         """Compute one step; logits are made only for the rows that draw a token."""
@@ -125,7 +174,7 @@ class ReferenceExecutor:
             batch=paged_batch(paged, self._options.block_size),
             draw_rows=torch.tensor(draw_rows, dtype=torch.int64),
         )
-        return run_program(loaded.program, loaded.memory, inputs)
+        return run_program(loaded.prepared.program, loaded.memory, inputs)
 
 
 def _draw(feedback: Feedback, sequences: Sequence[ScheduledSequence], logits: torch.Tensor) -> dict[int, Drawn | None]:

@@ -19,8 +19,10 @@ def host_paging(options: EngineOptions) -> Paging:
     return paging(options.host_kv_bytes, options.max_models)
 
 
-def loaded_model(spec: ModelSpec, config: ModelConfig, options: EngineOptions, number_bytes: int) -> LoadedModel:
-    """What bookkeeping is told of a model whose KV cache holds numbers of ``number_bytes``.
+def loaded_model(
+    spec: ModelSpec, config: ModelConfig, options: EngineOptions, number_bytes: int, kv_layout: str
+) -> LoadedModel:
+    """What bookkeeping is told of a model whose KV cache holds numbers of ``number_bytes`` in the named order.
 
     Raises `ModelTooLargeError` as `cut` does.
     """
@@ -31,6 +33,7 @@ def loaded_model(spec: ModelSpec, config: ModelConfig, options: EngineOptions, n
         max_model_len=min(spec.max_model_len, config.context_length),
         vocab_size=config.vocab_size,
         eos_token_ids=config.eos_token_ids,
+        kv_layout=kv_layout,
     )
 
 
@@ -42,6 +45,7 @@ def cut(
     max_model_len: int,
     vocab_size: int,
     eos_token_ids: frozenset[int] = frozenset(),
+    kv_layout: str = "",
 ) -> LoadedModel:
     """Cut pages into the blocks of a model with ``token_bytes`` of keys and values a token.
 
@@ -68,6 +72,7 @@ def cut(
         num_host_blocks=host.num_pages * host.blocks_per_page(block_bytes),
         num_host_pages=host.num_pages,
         max_models=options.max_models,
+        kv_layout=kv_layout,
     )
     num_needed = -(-max_model_len // options.block_size)
     if model.max_request_blocks < num_needed:

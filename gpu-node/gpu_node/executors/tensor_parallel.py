@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import torch
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan
 from gpu_node.executors.collectives import CollectiveError
-from gpu_node.executors.executor import ComputedStep
+from gpu_node.executors.executor import BlocksStayError, ComputedStep
 from gpu_node.executors.gloo import GlooGroup
 from gpu_node.executors.rank_protocol import (
     ComputeStep,
@@ -93,6 +94,11 @@ class TensorParallelExecutor:
         if self._close.alive:
             self._close()
 
+    @property
+    def tiers(self) -> dict[str, str]:
+        """As on this device: all keep the parts of the same models."""
+        return self._own.tiers
+
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Load this device's part, then those of the others.
 
@@ -111,7 +117,7 @@ class TensorParallelExecutor:
         return model
 
     def unload_model(self, name: str) -> None:
-        """Free all devices' parts of a model."""
+        """Take all parts of a model off their devices."""
         self._tell(UnloadShard(name))
         self._own.unload_model(name)
 
@@ -122,6 +128,19 @@ class TensorParallelExecutor:
             return self._own.submit(plan)
         except CollectiveError as error:
             raise RankError(f"a step was not computed: {self._states()}") from error
+
+    def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
+        """Not possible: each device has its own heads' part of every block, and only steps travel to the others."""
+        del model, blocks, swapped_out
+        raise self._blocks_stay()
+
+    def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
+        """Likewise."""
+        del model, blocks, content
+        raise self._blocks_stay()
+
+    def _blocks_stay(self) -> BlocksStayError:
+        return BlocksStayError(f"each of {len(self._ranks) + 1} devices has a part of every block (tensor_parallel)")
 
     def _tell(self, message: ToRank) -> None:
         for rank in self._ranks:

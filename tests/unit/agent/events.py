@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gpu_node.agent.actions import Entry, Taken
 from gpu_node.agent.core import AgentCore
-from gpu_node.engine.protocol import EngineStats, ModelLoaded, Step
+from gpu_node.engine.protocol import EngineStats, Evicted, Kept, ModelLoaded, Step
+from shared.config import EngineOptions
 from shared.messages import (
     Attempt,
     Chunk,
@@ -13,29 +14,37 @@ from shared.messages import (
     VirtualQueue,
 )
 from shared.payload import Output, Payload, Sampling
+from shared.step_cost import StepCost
 
 EPOCH = "n0.1"
+OPTIONS = EngineOptions(max_num_seqs=8, step_tokens=64)
 
 
 def make_agent(model: str = "", num_admittable: int = 0) -> AgentCore:
     """An agent whose engine holds a model and has room for so many requests; ``""`` for a fresh one."""
-    agent = AgentCore("n0", EPOCH, "cpu")
+    agent = AgentCore("n0", EPOCH, "cpu", OPTIONS)
     if model:
         agent.handle(loaded(model))
         agent.handle(step(num_admittable=num_admittable))
     return agent
 
 
-def queue(*groups: tuple[str, str, int], epoch: str = EPOCH) -> VirtualQueue:
-    """The virtual queue: (group, model, number waiting), head first."""
-    return VirtualQueue(node="n0", epoch=epoch, groups=[GroupRef(*group) for group in groups])
+def queue(*groups: tuple[str, str, int], yielding: list[str] | None = None, epoch: str = EPOCH) -> VirtualQueue:
+    """The virtual queue: (group, model, number waiting), head first; and running groups that stand behind its head."""
+    return VirtualQueue(node="n0", epoch=epoch, groups=[GroupRef(*group) for group in groups], yielding=yielding or [])
 
 
 def entry(
-    request_id: str, attempt: int = 0, *, model: str = "a", gateway: str = "gw", payload: Payload | None = None
+    request_id: str,
+    attempt: int = 0,
+    *,
+    model: str = "a",
+    gateway: str = "gw",
+    payload: Payload | None = None,
+    kv_at: str = "",
 ) -> Entry:
     """A group entry with the payload that belongs to it, or another one."""
-    enqueued = Enqueued(request_id=request_id, attempt=attempt, gateway=gateway)
+    enqueued = Enqueued(request_id=request_id, attempt=attempt, gateway=gateway, kv_at=kv_at)
     own = payload_of(request_id, attempt, model=model, gateway=gateway)
     return Entry(f"{request_id}-{attempt}".encode(), enqueued, payload or own)
 
@@ -58,22 +67,46 @@ def taken(group: str, num_asked: int, *entries: Entry) -> Taken:
     return Taken(group, num_asked, list(entries))
 
 
-def loaded(model: str, load_s: float = 1.5) -> ModelLoaded:
-    return ModelLoaded(model=model, num_blocks=100, block_size=4, block_bytes=64, max_model_len=64, load_s=load_s)
+def loaded(
+    model: str, load_s: float = 1.5, *, source: str = "disk", tiers: dict[str, str] | None = None
+) -> ModelLoaded:
+    return ModelLoaded(
+        model=model,
+        num_blocks=100,
+        block_size=4,
+        block_bytes=64,
+        max_model_len=64,
+        load_s=load_s,
+        source=source,
+        tiers=tiers or {},
+    )
 
 
-def step(*chunks: Chunk, num_admittable: int = 0, num_received: int = 0) -> Step:
-    """A step of the engine, after which it has room for so many more and has seen so many requests in all."""
-    stats = EngineStats(
+def stats(
+    num_admittable: int = 0, num_received: int = 0, num_waiting: int = 0, cost: StepCost | None = None
+) -> EngineStats:
+    """An engine that has room for so many more and has seen so many requests in all, of which some wait in it."""
+    return EngineStats(
         num_running=0,
-        num_waiting=0,
+        num_waiting=num_waiting,
         num_free_blocks=50,
         num_admittable=num_admittable,
         tokens_per_s=20.0,
         step_s=0.1,
         num_received=num_received,
+        cost=cost,
     )
-    return Step(list(chunks), stats)
+
+
+def step(*chunks: Chunk, num_admittable: int = 0, num_received: int = 0, num_waiting: int = 0) -> Step:
+    """A step of the engine, and what can be said of it then."""
+    return Step(list(chunks), stats(num_admittable, num_received, num_waiting))
+
+
+def evicted(kv_tokens: dict[str, int], *, num_admittable: int = 0, num_received: int = 0) -> Evicted:
+    """The engine has taken these requests out and kept the KV of so many tokens of each."""
+    kept = [Kept(*item) for item in kv_tokens.items()]
+    return Evicted(kept, stats(num_admittable, num_received))
 
 
 def tokens(

@@ -180,6 +180,8 @@ def test_a_loaded_model_is_reported_at_once() -> None:
         num_waiting=0,
         tokens_per_s=0.0,
         swap_s=1.5,
+        max_num_seqs=8,
+        step_tokens=64,
     )
     assert agent.handle(loaded("b", load_s=1.5)) == [Beat(beat)]
 

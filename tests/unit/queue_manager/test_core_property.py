@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.grouping import PRIOR_BATCH
-from shared.config import ClusterConfig, QueueOptions
+from shared.config import ClusterConfig, QueueOptions, SloClass
 from shared.core import Drop, Send
 from shared.messages import (
+    HANDED_OVER,
     AnyMessage,
     Attempt,
     Cancel,
     Enqueued,
+    Evicted,
+    EvictedRequest,
     Finished,
     FinishedRequest,
     GatewayBeat,
@@ -29,8 +32,13 @@ from shared.messages import (
     Tick,
 )
 from shared.slo import Slo
+from shared.step_cost import ModelRate, StepCost
 
-CONFIG = ClusterConfig(queue=QueueOptions(delta=2 / PRIOR_BATCH))  # groups of two
+CONFIG = ClusterConfig(
+    queue=QueueOptions(delta=2 / PRIOR_BATCH),  # groups of two
+    slo_classes={"interactive": SloClass(deadline_s=20, late="refuse"), "batch": SloClass(deadline_s=3600)},
+)
+RATES = [ModelRate(model, StepCost(0.5, 0.01, 0.0001), 1000, 16, 1.0) for model in ("a", "b")]
 
 requests = st.sampled_from([f"r{number}" for number in range(6)])
 gateways = st.sampled_from(["gw0", "gw1"])
@@ -40,6 +48,14 @@ models = st.sampled_from(["a", "b"])
 groups = st.sampled_from([f"g{number}" for number in range(6)])
 attempts = st.builds(Attempt, requests, st.integers(0, 2))
 ends = st.builds(FinishedRequest, requests, st.integers(0, 2), st.sampled_from(["stop", "error"]), st.integers(0, 50))
+evictions = st.builds(
+    EvictedRequest,
+    requests,
+    st.integers(0, 2),
+    st.integers(0, 20),
+    st.sampled_from([0, 12]),
+    st.sampled_from(["n0", "n1", HANDED_OVER]),
+)
 slos = st.sampled_from([Slo("interactive", deadline_s=20.0), Slo("batch", deadline_s=3600.0)])
 
 messages = st.one_of(
@@ -52,11 +68,20 @@ messages = st.one_of(
         prompt_tokens=st.just(5),
         max_tokens=st.integers(1, 50),
         attempt=st.integers(0, 2),
+        wants_place=st.booleans(),
     ),
     st.builds(Cancel, request_id=requests),
     st.builds(Pulled, node=nodes, epoch=epochs, group=groups, requests=st.lists(attempts, min_size=1, max_size=3)),
     st.builds(Finished, node=nodes, epoch=epochs, requests=st.lists(ends, min_size=1, max_size=3)),
-    st.builds(NodeUp, node=nodes, epoch=epochs, model=st.sampled_from(["", "a", "b"])),
+    st.builds(Evicted, node=nodes, epoch=epochs, requests=st.lists(evictions, min_size=1, max_size=3)),
+    st.builds(
+        NodeUp,
+        node=nodes,
+        epoch=epochs,
+        model=st.sampled_from(["", "a", "b"]),
+        max_num_seqs=st.just(2),
+        rates=st.sampled_from([[], RATES]),
+    ),
     st.builds(NodeDown, node=nodes, epoch=epochs),
     st.builds(
         Plan,
@@ -108,12 +133,14 @@ def test_a_group_stream_that_was_dropped_is_not_written_again(inbox: list[tuple[
 @settings(max_examples=200, deadline=None)
 @given(inboxes)
 def test_every_attempt_is_enqueued_once(inbox: list[tuple[float, AnyMessage]]) -> None:
-    """Unless the request ended in between and its name was used again."""
+    """Unless it was evicted in between, or the request ended and its name was used again."""
     core = QueueManagerCore(CONFIG)
     now = 1.0
     enqueued: set[tuple[str, int]] = set()
     for wait_s, message in inbox:
         now += wait_s
+        if isinstance(message, Evicted):
+            enqueued -= {(evicted.request_id, evicted.attempt) for evicted in message.requests}
         for effect in core.handle(message, now):
             if isinstance(effect, Send) and isinstance(effect.message, Enqueued):
                 attempt = (effect.message.request_id, effect.message.attempt)
@@ -137,4 +164,5 @@ def test_when_everybody_has_left_nothing_remains(inbox: list[tuple[float, AnyMes
             core.handle(NodeDown(node=node, epoch=epoch), now)
     state = core.state
     assert (state.requests, state.groups, state.nodes, state.open_groups) == ({}, {}, {}, {})
+    assert (state.watching, state.hand_overs, state.plan.late, state.plan.touched) == ({}, {}, {}, {})
     assert state.gateways.heard_s == {}

@@ -1,159 +1,331 @@
-"""Request groups: who joins which, when a group is closed, what is known of its members."""
+"""Request groups: who joins which, when a group is closed, when it is due, who comes back where."""
 
 from __future__ import annotations
 
+from collections import Counter
+
+import msgspec
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from services.queue_manager.groups import RequestGroups
+from services.queue_manager import invariants
+from services.queue_manager.clusters import RECLUSTER_REQUESTS
 from services.queue_manager.state import Request, State
+from shared.config import QueueOptions
+from shared.messages import HANDED_OVER, NodeState
 from shared.slo import UNBOUNDED_S, Slo
+from shared.step_cost import ModelRate, StepCost
+from tests.unit.queue_manager.made import LARGE, LATER, SOON, MadeGroups
 
-SOON = Slo("interactive", deadline_s=20.0)
-LATER = Slo("batch", deadline_s=3600.0)
-
-
-def make_groups(max_requests: int = 2) -> RequestGroups:
-    return RequestGroups(State(), max_requests)
+# --- who joins which ------------------------------------------------------------------------------------------------
 
 
-def add(groups: RequestGroups, name: str, model: str = "a", slo: Slo = SOON, arrival_s: float = 0.0) -> Request:
-    """A request that has joined its group."""
-    request = Request(
-        request_id=name,
-        gateway="gw",
-        model=model,
-        slo=slo,
-        tenant="default",
-        max_tokens=100,
-        arrival_s=arrival_s,
-        attempt=0,
-    )
-    groups._state.requests[name] = request
-    groups.join(request)
-    return request
+def test_requests_of_one_model_class_and_tenant_share_a_group() -> None:
+    groups = MadeGroups()
+    assert [groups.add(name).group for name in ("r0", "r1")] == ["g0", "g0"]
 
 
-def finish(groups: RequestGroups, request: Request) -> None:
-    group = groups.leave(request)
-    del groups._state.requests[request.request_id]
-    if not group.members:
-        groups.close(group)
-
-
-def test_requests_of_one_model_and_class_share_a_group() -> None:
-    groups = make_groups()
-    assert [add(groups, name).group for name in ("r0", "r1")] == ["g0", "g0"]
-
-
-def test_another_model_or_another_class_is_another_group() -> None:
-    groups = make_groups()
-    assert [add(groups, "r0").group, add(groups, "r1", "b").group, add(groups, "r2", slo=LATER).group] == [
-        "g0",
-        "g1",
-        "g2",
+def test_another_model_class_or_tenant_is_another_group() -> None:
+    groups = MadeGroups()
+    requests = [
+        groups.add("r0"),
+        groups.add("r1", model="b"),
+        groups.add("r2", slo=LATER),
+        groups.add("r3", tenant="t"),
     ]
+    assert [request.group for request in requests] == ["g0", "g1", "g2", "g3"]
 
 
 def test_promises_in_numbers_share_a_group_when_they_are_of_one_magnitude() -> None:
-    groups = make_groups(max_requests=9)
+    groups = MadeGroups(LARGE)
     promises = [Slo("custom", deadline_s=seconds) for seconds in (3600.0, 1.0, 3000.0, 1.5, 2.0)]
-    joined = [add(groups, f"r{number}", slo=slo).group for number, slo in enumerate(promises)]
+    joined = [groups.add(f"r{number}", slo=slo).group for number, slo in enumerate(promises)]
     assert joined == ["g0", "g1", "g0", "g2", "g2"], "one second does not wait behind an hour"
 
 
+def test_mega_prompts_get_groups_of_their_own_once_they_are_known() -> None:
+    groups = MadeGroups(QueueOptions(delta=64))
+    for number in range(RECLUSTER_REQUESTS + 1):
+        groups.add(f"r{number}", prompt_tokens=8000 if number % 20 == 19 else 100)
+    assert groups.add("short", prompt_tokens=100).group == "g0", "the cluster keeps its number, and its group"
+    assert groups.add("long", prompt_tokens=8000).group == "g1"
+
+
+def test_under_edf_and_fcfs_each_request_is_a_group() -> None:
+    for options in (QueueOptions(policy="edf"), QueueOptions(policy="fcfs")):
+        groups = MadeGroups(options)
+        assert [groups.add(f"r{number}").group for number in range(3)] == ["g0", "g1", "g2"]
+        assert groups.state.clusters == {}
+
+
+def test_under_shepherd_only_model_and_class_count() -> None:
+    groups = MadeGroups(QueueOptions(policy="shepherd"))
+    assert [groups.add(f"r{number}", tenant=f"t{number}").group for number in range(33)] == ["g0"] * 32 + ["g1"]
+    assert groups.add("other", slo=LATER).group == "g2"
+    assert groups.state.groups["g0"].tenant == ""
+
+
+# --- how many -------------------------------------------------------------------------------------------------------
+
+
 def test_a_full_group_is_followed_by_the_next() -> None:
-    groups = make_groups(max_requests=2)
-    assert [add(groups, f"r{number}").group for number in range(5)] == ["g0", "g0", "g1", "g1", "g2"]
+    groups = MadeGroups()
+    assert [groups.add(f"r{number}").group for number in range(5)] == ["g0", "g0", "g1", "g1", "g2"]
+
+
+def test_a_group_takes_delta_batches_as_the_nodes_have_told() -> None:
+    """64 places; 3,000 tokens of KV. A short request holds 8 + 70 / 2 = 43 of them on average, a long one 1,035."""
+    groups = MadeGroups(QueueOptions(delta=1.5))
+    rate = ModelRate("a", StepCost(0.02, 1e-4, 1e-7), kv_tokens=3000, kv_token_bytes=1, load_s=1)
+    groups.learn_nodes([NodeState(node="n0", model="a", tokens_per_s=0, swap_s=0, max_num_seqs=64, rates=[rate])])
+    short = [groups.add(f"r{number}").group for number in range(97)]
+    assert short == ["g0"] * 96 + ["g1"], "1.5 x 64"
+    long = [groups.add(f"l{number}", model="a", slo=LATER, prompt_tokens=1000).group for number in range(5)]
+    assert long == ["g2"] * 4 + ["g3"], "1.5 x 2.9"
 
 
 def test_a_group_counts_those_who_have_left() -> None:
     """Else a steady trickle would keep one group for ever, and its stream with it."""
-    groups = make_groups(max_requests=2)
-    first = add(groups, "r0")
-    add(groups, "r1")
-    finish(groups, first)
-    assert add(groups, "r2").group == "g1"
+    groups = MadeGroups()
+    first = groups.add("r0")
+    groups.add("r1")
+    groups.finish(first)
+    assert groups.add("r2").group == "g1"
 
 
 def test_a_group_that_was_closed_is_not_joined_again() -> None:
-    groups = make_groups()
-    finish(groups, add(groups, "r0"))
-    assert add(groups, "r1").group == "g1"
-    assert groups._state.open_groups == {"a interactive": "g1"}
+    groups = MadeGroups()
+    groups.finish(groups.add("r0"))
+    assert groups.add("r1").group == "g1"
+    assert list(groups.state.open_groups.values()) == ["g1"]
 
 
 def test_closing_an_older_group_leaves_the_newest_open() -> None:
-    groups = make_groups(max_requests=1)
-    first = add(groups, "r0")
-    add(groups, "r1")
-    finish(groups, first)
-    assert groups._state.open_groups == {"a interactive": "g1"}
+    groups = MadeGroups()
+    first, second = groups.add("r0"), groups.add("r1")
+    groups.add("r2")
+    groups.finish(first)
+    groups.finish(second)
+    assert groups.add("r3").group == "g1"
 
 
 def test_a_group_with_members_cannot_be_closed() -> None:
-    groups = make_groups()
-    request = add(groups, "r0")
+    groups = MadeGroups()
+    request = groups.add("r0")
     with pytest.raises(AssertionError, match="members"):
-        groups.close(groups._state.groups[request.group])
+        groups.close(groups.group_of(request))
 
 
-def test_a_group_runs_while_a_member_is_pulled() -> None:
-    groups = make_groups()
-    request = add(groups, "r0")
-    add(groups, "r1")
-    group = groups._state.groups["g0"]
-    assert (group.num_waiting, groups.is_running(group)) == (2, False)
-    groups.pull(request, "n0")
-    assert (group.num_waiting, groups.is_running(group)) == (1, True)
-    finish(groups, request)
-    assert (group.num_waiting, groups.is_running(group)) == (1, False)
+# --- when it is due -------------------------------------------------------------------------------------------------
 
 
 def test_a_group_is_due_with_its_first_waiting_member() -> None:
-    groups = make_groups()
-    first = add(groups, "r0", arrival_s=10.0)
-    add(groups, "r1", arrival_s=15.0)
-    group = groups._state.groups["g0"]
-    assert groups.start_by_s(group) == 30.0
-    groups.pull(first, "n0")
-    assert groups.start_by_s(group) == 35.0
+    groups = MadeGroups()
+    first = groups.add("r0", arrival_s=10.0)
+    groups.add("r1", arrival_s=15.0)
+    group = groups.group_of(first)
+    assert group.start_by_s == 30.0
+    groups.pull(first, "n0", 16.0)
+    assert (group.start_by_s, group.num_waiting, group.num_running) == (35.0, 1, 1)
 
 
-def test_a_group_in_which_nobody_waits_is_due_with_its_first_member() -> None:
-    groups = make_groups()
-    groups.pull(add(groups, "r0", arrival_s=10.0), "n0")
-    assert groups.start_by_s(groups._state.groups["g0"]) == 30.0
+def test_a_group_in_which_nobody_waits_is_due_with_the_first_that_runs() -> None:
+    groups = MadeGroups()
+    requests = [groups.add("r0", arrival_s=10.0), groups.add("r1", arrival_s=15.0)]
+    for request in requests:
+        groups.pull(request, "n0", 16.0)
+    assert groups.group_of(requests[0]).start_by_s == 30.0
+
+
+def test_who_is_due_earlier_than_those_before_counts() -> None:
+    """Due at 64, 50, 60, 45 (promises of one magnitude), and each is pulled in the order of arrival."""
+    groups = MadeGroups(LARGE)
+    requests = [groups.add(f"r{s}", slo=Slo("custom", deadline_s=s)) for s in (64.0, 50.0, 60.0, 45.0)]
+    group = groups.group_of(requests[0])
+    due = []
+    for request in requests:
+        due.append(group.start_by_s)
+        groups.pull(request, "n0", 1.0)
+    assert due == [45.0, 45.0, 45.0, 45.0]
+    groups.finish(requests[0])
+    assert group.start_by_s == 50.0
+
+
+def test_a_hurried_member_that_leaves_is_due_no_more() -> None:
+    groups = MadeGroups(LARGE)
+    requests = [groups.add(f"r{s}", slo=Slo("custom", deadline_s=s)) for s in (64.0, 45.0, 50.0, 60.0)]
+    group = groups.group_of(requests[0])
+    groups.finish(requests[1])
+    assert group.start_by_s == 50.0
+    groups.pull(requests[0], "n0", 1.0)
+    groups.finish(requests[2])
+    assert group.start_by_s == 60.0
 
 
 def test_a_request_without_a_promise_is_due_within_a_day() -> None:
-    groups = make_groups()
-    add(groups, "r0", slo=Slo("none"), arrival_s=5.0)
-    assert groups.start_by_s(groups._state.groups["g0"]) == 5.0 + UNBOUNDED_S
+    groups = MadeGroups()
+    assert groups.group_of(groups.add("r0", slo=Slo("none"), arrival_s=5.0)).start_by_s == 5.0 + UNBOUNDED_S
 
 
 def test_the_first_token_is_due_before_the_last() -> None:
-    groups = make_groups()
-    add(groups, "r0", slo=Slo("both", ttft_s=2.0, deadline_s=20.0))
-    assert groups.start_by_s(groups._state.groups["g0"]) == 2.0
+    groups = MadeGroups()
+    assert groups.group_of(groups.add("r0", slo=Slo("both", ttft_s=2.0, deadline_s=20.0))).start_by_s == 2.0
 
 
-def test_before_anything_is_learnt_members_need_all_they_may_have() -> None:
-    groups = make_groups()
-    add(groups, "r0")
-    add(groups, "r1").max_tokens = 30
-    assert groups.expected_output_tokens(groups._state.groups["g0"]) == 130.0
+# --- tenants --------------------------------------------------------------------------------------------------------
 
 
-def test_the_learnt_length_counts_up_to_what_a_member_may_have() -> None:
-    groups = make_groups()
-    groups.learn_length(add(groups, "r0"), 50)
-    add(groups, "r1").max_tokens = 30
-    assert groups.expected_output_tokens(groups._state.groups["g0"]) == 50 + 30
+def test_a_tenant_that_floods_stands_behind_the_others() -> None:
+    """Groups of two requests of 8 + 70 tokens; the first has begun when the other tenant comes."""
+    groups = MadeGroups()
+    flood = [groups.add(f"r{number}", tenant="flood") for number in range(6)]
+    groups.pull(flood[0], "n0", 1.0)
+    late = groups.add("late", tenant="late")
+    ranks = {gid: group.rank for gid, group in groups.state.groups.items()}
+    assert ranks == {"g0": 0.0, "g1": 156.0, "g2": 312.0, late.group: 0.0}
 
 
-def test_the_learnt_length_follows_the_newest_answers() -> None:
-    groups = make_groups()
-    request = add(groups, "r0")
-    groups.learn_length(request, 50)
-    groups.learn_length(request, 150)
-    assert groups._state.mean_output_tokens == {"a interactive": pytest.approx(0.9 * 50 + 0.1 * 150)}
+# --- those who come back --------------------------------------------------------------------------------------------
+
+
+def test_evicted_members_share_a_group_with_the_rank_of_their_own() -> None:
+    groups = MadeGroups(LARGE)
+    requests = [groups.add(f"r{number}", arrival_s=number) for number in range(4)]
+    for request in requests[:3]:
+        groups.pull(request, "n0", 5.0)
+    back = [groups.evict(request) for request in requests[1:3]]
+    assert back[0] is back[1]
+    resumed = back[0]
+    assert (resumed.gid, resumed.kv_at, resumed.rank, resumed.root) == ("g1", "n0", 0.0, "g0")
+    assert list(resumed.waiting) == ["r1", "r2"]
+    assert resumed.start_by_s == 21.0
+    assert groups.add("new", arrival_s=6.0).group == "g0", "newcomers stay out"
+
+
+def test_who_came_earlier_does_not_queue_behind_those_who_were_evicted_before() -> None:
+    groups = MadeGroups(LARGE)
+    requests = [groups.add(f"r{number}", arrival_s=number) for number in range(3)]
+    for request in requests:
+        groups.pull(request, "n0", 5.0)
+    assert [groups.evict(request).gid for request in (requests[2], requests[0], requests[1])] == ["g1", "g2", "g2"]
+
+
+def test_each_place_of_kv_has_its_group() -> None:
+    groups = MadeGroups(LARGE)
+    requests = [groups.add(f"r{number}", arrival_s=number) for number in range(3)]
+    for request in requests:
+        groups.pull(request, "n0", 5.0)
+    assert [groups.evict(requests[0]).gid, groups.evict(requests[1], HANDED_OVER).gid] == ["g1", "g2"]
+
+
+def test_evicted_again_they_are_still_of_the_group_that_they_joined_first() -> None:
+    groups = MadeGroups(LARGE)
+    requests = [groups.add(f"r{number}", arrival_s=number) for number in range(3)]
+    for request in requests:
+        groups.pull(request, "n0", 5.0)
+    for request in requests[:2]:
+        groups.evict(request)
+    groups.pull(requests[0], "n0", 6.0)
+    assert requests[0].kv_tokens == 0, "it is in use again"
+    assert groups.evict(requests[2]).gid == "g1"
+    again = groups.evict(requests[0])
+    assert (again.gid, again.root) == ("g2", "g0"), "r2 stands in the other one, and came later"
+
+
+def test_parked_members_move_to_another_group_when_their_kv_is_handed_over() -> None:
+    groups = MadeGroups(LARGE)
+    request = groups.add("r0")
+    groups.pull(request, "n0", 5.0)
+    parked = groups.evict(request)
+    moved = groups.evict(request, HANDED_OVER)
+    assert parked.gid not in groups.state.groups
+    assert (moved.kv_at, moved.root, list(moved.waiting)) == (HANDED_OVER, "g0", ["r0"])
+
+
+def test_who_was_lost_by_a_node_does_not_queue_up_again() -> None:
+    groups = MadeGroups()
+    requests = [groups.add(f"r{number}") for number in range(6)]
+    groups.pull(requests[0], "n0", 1.0)
+    groups.take_out(requests[0])
+    requests[0].attempt = 1
+    again = groups.join(requests[0], 2.0)
+    assert (again.gid, again.rank) == ("g3", 0.0)
+    assert groups.state.groups["g2"].rank == 312.0
+    assert groups.state.lines["a interactive"].finish_tags == {"default": 6 * 78.0}, "charged once"
+    assert groups.add("new").group == "g4", "newcomers stay out"
+
+
+# --- all of it ------------------------------------------------------------------------------------------------------
+
+
+class Life(RuleBasedStateMachine):
+    """Any events in any order: sums, due times and fairness agree with a walk over everything."""
+
+    alive = Bundle("alive")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups = MadeGroups()
+        self.now = 0.0
+        self.num_requests = 0
+
+    @rule(
+        target=alive,
+        model=st.sampled_from(["a", "b"]),
+        slo=st.sampled_from([SOON, LATER, Slo("custom", deadline_s=40.0), Slo("custom", deadline_s=60.0)]),
+        tenant=st.sampled_from(["t", "u"]),
+        prompt_tokens=st.integers(1, 10_000),
+        max_tokens=st.integers(1, 3000),
+    )
+    def submit(self, model: str, slo: Slo, tenant: str, prompt_tokens: int, max_tokens: int) -> Request:
+        self.now += 1.0
+        self.num_requests += 1
+        name = f"r{self.num_requests}"
+        return self.groups.add(name, model, slo, tenant, prompt_tokens, max_tokens, arrival_s=self.now)
+
+    @rule(request=alive)
+    def pull(self, request: Request) -> None:
+        if not request.node:
+            self.groups.pull(request, "n0", self.now)
+
+    @rule(request=alive, kv_at=st.sampled_from(["n0", HANDED_OVER]))
+    def evict(self, request: Request, kv_at: str) -> None:
+        if request.node:
+            self.groups.evict(request, kv_at)
+
+    @rule(request=alive)
+    def lose(self, request: Request) -> None:
+        self.groups.take_out(request)
+        request.attempt += 1
+        self.groups.join(request, self.now)
+
+    @rule(request=consumes(alive), output_tokens=st.integers(0, 2000), is_cut=st.booleans())
+    def finish(self, request: Request, output_tokens: int, is_cut: bool) -> None:
+        self.now += 0.5
+        if request.node:
+            self.groups.learn_answer(request, output_tokens, self.now, is_cut=is_cut)
+        self.groups.finish(request)
+
+    @invariant()
+    def books_agree(self) -> None:
+        state = self.groups.state
+        invariants.check(state)
+        assert set(state.open_groups.values()) <= state.groups.keys()
+        lines = Counter(f"{group.model} {group.slo_kind}" for group in state.groups.values())
+        assert {name: line.num_groups for name, line in state.lines.items()} == lines
+        for group in state.groups.values():
+            load = self.groups.load(group, self.now)
+            assert load.num_waiting + load.num_running == load.num_requests
+            assert 0 <= load.mean_output_tokens <= max(1.0, load.max_tokens)
+            assert load.running_output_tokens >= load.num_running * (1 - 1e-9)
+
+    @invariant()
+    def state_survives_a_snapshot(self) -> None:
+        state = self.groups.state
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=State) == state
+
+
+Life.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestLife = Life.TestCase

@@ -1,86 +1,109 @@
-"""Virtual queues: where a new group goes, how a plan is taken over, what a node is told."""
+"""Virtual queues: where a new group goes, and how a plan is taken over."""
 
 from __future__ import annotations
 
-from services.queue_manager.state import Group, Node, Request, State
-from services.queue_manager.virtual_queues import WINDOW_GROUPS, VirtualQueues
-from shared.messages import GroupRef
-from shared.slo import Slo
+import pytest
+
+from services.queue_manager.state import State
+from shared.config import QueueOptions
+from tests.unit.queue_manager.books import make_group, make_queues, make_state, orders, place
+
+NOW = 1.0
 
 
-def make_state(**models: str) -> State:
-    """Nodes by name, with the model that each holds."""
-    return State(nodes={name: Node(node=name, epoch="1", model=model) for name, model in models.items()})
+def apply(state: State, queues: dict[str, list[str]], *asked_running: str) -> dict[str, str]:
+    return make_queues(state).apply(queues, set(asked_running), NOW)
 
 
-def make_group(state: State, gid: str, *, waiting: int = 1, running: int = 0, model: str = "a") -> Group:
-    group = Group(gid=gid, model=model, slo_kind="interactive")
-    for number in range(waiting + running):
-        name = f"{gid}.{number}"
-        (group.waiting if number < waiting else group.running)[name] = None
-        state.requests[name] = Request(
-            request_id=name,
-            gateway="gw",
-            model=model,
-            slo=Slo("interactive"),
-            tenant="default",
-            prompt_tokens=8,
-            max_tokens=10,
-            arrival_s=0.0,
-            attempt=0,
-            group=gid,
-            node="" if number < waiting else "n0",
-        )
-    state.groups[gid] = group
-    return group
-
-
-def place(state: State, name: str, *gids: str) -> None:
-    for gid in gids:
-        state.groups[gid].node = name
-        state.nodes[name].queue.append(gid)
-
-
-def queues(state: State) -> dict[str, list[str]]:
-    places = {gid: group.node for gid, group in state.groups.items() if group.node}
-    assert places == {gid: node.node for node in state.nodes.values() for gid in node.queue}
-    return {name: node.queue for name, node in state.nodes.items()}
-
-
-# --- append ---------------------------------------------------------------------------------------------------------
+# --- by rule --------------------------------------------------------------------------------------------------------
 
 
 def test_a_group_goes_to_the_tail_of_a_node_that_holds_its_model() -> None:
     state = make_state(n0="b", n1="a")
     for gid in ("g0", "g1"):
-        assert VirtualQueues(state).append(make_group(state, gid)) is state.nodes["n1"]
-    assert queues(state) == {"n0": [], "n1": ["g0", "g1"]}
+        assert make_queues(state).place(make_group(state, gid), NOW) is state.nodes["n1"]
+    assert orders(state) == {"n0": [], "n1": ["g0", "g1"]}
 
 
-def test_of_several_nodes_the_one_with_the_fewest_requests_takes_it_then_the_first_by_name() -> None:
+def test_of_several_nodes_the_one_that_is_drained_first_takes_it_then_the_first_by_name() -> None:
     state = make_state(n1="a", n0="a")
     for gid, num_waiting in (("g0", 3), ("g1", 1), ("g2", 1), ("g3", 1), ("g4", 1)):
-        VirtualQueues(state).append(make_group(state, gid, waiting=num_waiting))
-    assert queues(state) == {"n0": ["g0", "g4"], "n1": ["g1", "g2", "g3"]}
+        make_queues(state).place(make_group(state, gid, waiting=num_waiting), NOW)
+    assert orders(state) == {"n0": ["g0", "g4"], "n1": ["g1", "g2", "g3"]}
+    assert state.nodes["n0"].drain_s == pytest.approx(4 / 3 * state.nodes["n1"].drain_s)
+
+
+def test_work_is_counted_in_seconds_and_follows_the_group() -> None:
+    state = make_state(n0="a")
+    queues = make_queues(state)
+    first, second = make_group(state, "g0", waiting=2), make_group(state, "g1")
+    queues.place(first, NOW)
+    queues.place(second, NOW)
+    assert state.nodes["n0"].drain_s == pytest.approx(3 * second.drain_s)
+    queues.remove(first)
+    assert state.nodes["n0"].drain_s == pytest.approx(second.drain_s)
+    queues.remove(second)
+    assert (state.nodes["n0"].drain_s, second.drain_s) == (0.0, 0.0)
 
 
 def test_a_group_whose_model_nobody_holds_has_no_place() -> None:
     state = make_state(n0="b")
     group = make_group(state, "g0")
-    assert VirtualQueues(state).append(group) is None
-    assert VirtualQueues(state).unplaced() == [group]
+    assert make_queues(state).place(group, NOW) is None
+    assert make_queues(state).unplaced() == [group]
 
 
 def test_a_group_without_a_place_is_removed_from_nowhere() -> None:
     state = make_state(n0="a")
     group = make_group(state, "g0")
-    assert VirtualQueues(state).remove(group) is None
+    assert make_queues(state).remove(group) is None
     place(state, "n0", "g0")
-    assert VirtualQueues(state).remove(group) is state.nodes["n0"]
-    assert queues(state) == {"n0": []}
+    assert make_queues(state).remove(group) is state.nodes["n0"]
+    assert orders(state) == {"n0": []}
 
 
-# --- apply ----------------------------------------------------------------------------------------------------------
+def test_an_urgent_group_goes_before_waiting_groups_of_its_model_that_are_due_later() -> None:
+    state = make_state(n0="a")
+    make_group(state, "soon", kind="other", due_s=10.0)
+    for gid in ("late0", "late1"):
+        make_group(state, gid, kind="batch", due_s=3600.0)
+    place(state, "n0", "soon", "late0", "late1")
+    make_queues(state).place(make_group(state, "new", due_s=20.0), NOW)
+    assert orders(state) == {"n0": ["soon", "new", "late0", "late1"]}
+
+
+def test_it_does_not_overtake_what_would_have_to_be_swapped_or_evicted() -> None:
+    state = make_state(n0="a")
+    make_group(state, "runs", kind="batch", due_s=3600.0, running=1)
+    make_group(state, "was evicted", kind="batch", due_s=3600.0, kv_at="n0")
+    make_group(state, "other model", kind="batch", due_s=3600.0, model="b")
+    for gid in ("runs", "was evicted", "other model"):
+        place(state, "n0", gid)
+        make_queues(state).place(make_group(state, f"behind {gid}"), NOW)
+    assert orders(state) == {
+        "n0": ["runs", "behind runs", "was evicted", "behind was evicted", "other model", "behind other model"]
+    }
+
+
+def test_within_its_kind_a_group_goes_by_its_rank() -> None:
+    state = make_state(n0="a")
+    for gid, rank in (("g0", 0.0), ("g1", 100.0), ("g2", 200.0)):
+        make_group(state, gid, rank=rank)
+        place(state, "n0", gid)
+    make_queues(state).place(make_group(state, "new", rank=100.0), NOW)
+    assert orders(state) == {"n0": ["g0", "g1", "new", "g2"]}
+
+
+@pytest.mark.parametrize("policy", ["edf", "fcfs", "shepherd"])
+def test_other_policies_leave_every_order_to_the_plan(policy: str) -> None:
+    state = make_state(n0="a")
+    make_group(state, "late", kind="batch", due_s=3600.0)
+    place(state, "n0", "late")
+    make_queues(state, QueueOptions.model_validate({"policy": policy})).place(make_group(state, "new"), NOW)
+    assert orders(state) == {"n0": ["late", "new"]}
+
+
+# --- by plan --------------------------------------------------------------------------------------------------------
 
 
 def test_a_plan_orders_and_moves_groups() -> None:
@@ -89,49 +112,34 @@ def test_a_plan_orders_and_moves_groups() -> None:
         make_group(state, gid)
     place(state, "n0", "g0", "g1")
     place(state, "n1", "g2")
-    VirtualQueues(state).apply({"n0": ["g2", "g1"], "n1": ["g3", "g0"]})
-    assert queues(state) == {"n0": ["g2", "g1"], "n1": ["g3", "g0"]}
+    assert apply(state, {"n0": ["g2", "g1"], "n1": ["g3", "g0"]}) == {}
+    assert orders(state) == {"n0": ["g2", "g1"], "n1": ["g3", "g0"]}
 
 
 def test_groups_and_nodes_that_are_gone_are_left_out() -> None:
     state = make_state(n0="a")
     make_group(state, "g1")
-    VirtualQueues(state).apply({"n0": ["gone", "g1"], "n9": ["gone"]})
-    assert queues(state) == {"n0": ["g1"]}
+    apply(state, {"n0": ["gone", "g1"], "n9": ["gone"]})
+    assert orders(state) == {"n0": ["g1"]}
 
 
 def test_a_group_that_was_to_move_to_a_node_that_is_gone_stays() -> None:
     state = make_state(n0="a")
     make_group(state, "g0")
     place(state, "n0", "g0")
-    VirtualQueues(state).apply({"n0": [], "n9": ["g0"]})
-    assert queues(state) == {"n0": ["g0"]}
+    apply(state, {"n0": [], "n9": ["g0"]})
+    assert orders(state) == {"n0": ["g0"]}
 
 
-def test_a_group_that_the_plan_does_not_know_keeps_its_place_behind_the_planned_ones() -> None:
+def test_a_group_that_the_plan_does_not_know_is_put_behind_the_planned_ones_by_rule() -> None:
     state = make_state(n0="a")
-    for gid in ("new0", "g0", "new1", "g1"):
-        make_group(state, gid)
-    place(state, "n0", "new0", "g0", "new1", "g1")
-    VirtualQueues(state).apply({"n0": ["g1", "g0"]})
-    assert queues(state) == {"n0": ["g1", "g0", "new0", "new1"]}
-
-
-def test_a_group_that_has_started_meanwhile_stays_at_its_node() -> None:
-    state = make_state(n0="a", n1="a")
-    make_group(state, "g0", running=1)
-    make_group(state, "g1")
-    place(state, "n0", "g0", "g1")
-    VirtualQueues(state).apply({"n0": ["g1"], "n1": ["g0"]})
-    assert queues(state) == {"n0": ["g1", "g0"], "n1": []}
-
-
-def test_a_started_group_without_a_place_takes_the_plans() -> None:
-    """One of its members runs at a node that has lost its place in a plan; the rest needs a node all the same."""
-    state = make_state(n0="a", n1="a")
-    make_group(state, "g0", running=1)
-    VirtualQueues(state).apply({"n1": ["g0"]})
-    assert queues(state) == {"n0": [], "n1": ["g0"]}
+    make_group(state, "late", kind="batch", due_s=3600.0)
+    make_group(state, "new", due_s=20.0)
+    make_group(state, "new and late", kind="batch", due_s=3600.0)
+    make_group(state, "g0", kind="batch", due_s=10.0)
+    place(state, "n0", "new", "late", "new and late", "g0")
+    apply(state, {"n0": ["g0", "late"]})
+    assert orders(state) == {"n0": ["g0", "new", "late", "new and late"]}
 
 
 def test_a_node_that_the_plan_does_not_name_keeps_its_queue() -> None:
@@ -139,26 +147,74 @@ def test_a_node_that_the_plan_does_not_name_keeps_its_queue() -> None:
     make_group(state, "g0")
     make_group(state, "g1")
     place(state, "n0", "g0", "g1")
-    VirtualQueues(state).apply({"n1": ["g0"]})
-    assert queues(state) == {"n0": ["g1"], "n1": ["g0"]}
+    apply(state, {"n1": ["g0"]})
+    assert orders(state) == {"n0": ["g1"], "n1": ["g0"]}
 
 
-# --- window ---------------------------------------------------------------------------------------------------------
+# --- by plan: groups that run ---------------------------------------------------------------------------------------
 
 
-def test_a_node_sees_the_groups_in_which_somebody_waits() -> None:
+def test_a_running_group_behind_a_waiting_one_gives_way() -> None:
     state = make_state(n0="a")
-    make_group(state, "g0", waiting=0, running=2)
-    make_group(state, "g1", waiting=2, running=1)
-    make_group(state, "g2", waiting=1, model="b")
-    place(state, "n0", "g0", "g1", "g2")
-    assert VirtualQueues(state).window(state.nodes["n0"]) == [GroupRef("g1", "a", 2), GroupRef("g2", "b", 1)]
+    make_group(state, "runs", kind="batch", running=2)
+    make_group(state, "urgent")
+    place(state, "n0", "runs", "urgent")
+    apply(state, {"n0": ["urgent", "runs"]}, "runs")
+    assert orders(state) == {"n0": ["urgent", "runs"]}
+    assert state.nodes["n0"].yielding == ["runs"]
 
 
-def test_a_node_sees_only_the_head_of_a_long_queue() -> None:
+def test_a_running_group_behind_others_of_which_nobody_waits_goes_on() -> None:
     state = make_state(n0="a")
-    for number in range(WINDOW_GROUPS + 2):
-        make_group(state, f"g{number}")
-        place(state, "n0", f"g{number}")
-    window = VirtualQueues(state).window(state.nodes["n0"])
-    assert [ref.group for ref in window] == [f"g{number}" for number in range(WINDOW_GROUPS)]
+    make_group(state, "all run", waiting=0, running=2)
+    make_group(state, "runs", running=1)
+    place(state, "n0", "all run", "runs")
+    apply(state, {"n0": ["all run", "runs"]}, "all run", "runs")
+    assert state.nodes["n0"].yielding == []
+
+
+def test_a_group_that_has_started_meanwhile_stays_in_front_and_gives_way_to_nobody() -> None:
+    state = make_state(n0="a", n1="a")
+    make_group(state, "started", running=1)
+    make_group(state, "g1")
+    make_group(state, "new and started", running=1)
+    place(state, "n0", "g1", "started", "new and started")
+    assert apply(state, {"n0": ["g1"], "n1": ["started"]}) == {}
+    assert orders(state) == {"n0": ["started", "new and started", "g1"], "n1": []}
+    assert state.nodes["n0"].yielding == []
+
+
+def test_a_running_group_stays_where_it_is_until_its_kv_was_handed_over() -> None:
+    state = make_state(n0="a", n1="a")
+    make_group(state, "runs", running=1)
+    make_group(state, "g1")
+    place(state, "n0", "runs", "g1")
+    assert apply(state, {"n0": ["g1"], "n1": ["runs"]}, "runs") == {"runs": "n1"}
+    assert orders(state) == {"n0": ["runs", "g1"], "n1": []}
+
+
+def test_so_does_a_group_whose_kv_was_kept_at_its_node() -> None:
+    state = make_state(n0="a", n1="a")
+    make_group(state, "evicted", kv_at="n0")
+    make_group(state, "handed over", kv_at="*")
+    place(state, "n0", "evicted", "handed over")
+    assert apply(state, {"n1": ["evicted", "handed over"]}) == {"evicted": "n1"}
+    assert orders(state) == {"n0": ["evicted"], "n1": ["handed over"]}
+
+
+def test_a_started_group_without_a_place_takes_the_plans() -> None:
+    """One of its members runs at a node that has lost its place in a plan; the rest needs a node all the same."""
+    state = make_state(n0="a", n1="a")
+    make_group(state, "g0", running=1)
+    apply(state, {"n1": ["g0"]})
+    assert orders(state) == {"n0": [], "n1": ["g0"]}
+
+
+def test_the_next_plan_says_anew_who_gives_way() -> None:
+    state = make_state(n0="a")
+    make_group(state, "runs", kind="batch", running=2)
+    make_group(state, "urgent")
+    place(state, "n0", "urgent", "runs")
+    state.nodes["n0"].yielding = ["runs"]
+    apply(state, {"n0": ["runs", "urgent"]}, "runs")
+    assert state.nodes["n0"].yielding == []

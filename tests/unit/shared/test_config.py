@@ -108,6 +108,33 @@ def test_what_does_not_fit_together_is_reported_at_once() -> None:
     ]
 
 
+def test_what_is_predicted_says_what_it_stands_for() -> None:
+    text = "models: [{name: m, source: m.gguf, predict_as: gpt-9}]\nengine: {max_models: 2}\nnodes: [{name: n, "
+    assert problems(f"{text}executor: predicted, device: a100}}]") == [
+        "models.0.predict_as: 'gpt-9' is in no catalogue; there are: mistral-7b, vicuna-13b, llama-70b, llama-3-8b, "
+        "smollm2-135m",
+        "engine.max_models: nodes with executor: predicted hold one model at a time; set it to 1",
+    ]
+    assert problems("nodes: [{name: n, device: a100}, {name: o, executor: predicted, cpus: [0]}]") == [
+        "nodes.0: device: a100 can only be predicted so far; set executor: predicted",
+        "nodes.1: executor: predicted computes nothing, so it has no threads for cpus; leave cpus empty",
+    ]
+    (problem,) = problems("nodes: [{name: n, device: b200, executor: predicted}]")
+    assert problem.startswith("nodes.0.device: ")
+
+
+def test_who_refuses_the_late_has_promised_a_time() -> None:
+    assert problems("slo_classes: {interactive: {tpot_s: 1, late: refuse}}") == [
+        "slo_classes.interactive: late: 'refuse' needs ttft_s or deadline_s: without either, no request is ever late"
+    ]
+
+
+@pytest.mark.parametrize("weight", ["0", "-1", "1001", ".nan"])
+def test_a_tenant_has_a_weight_above_nothing(weight: str) -> None:
+    (problem,) = problems(f"tenants: {{acme: {{weight: {weight}}}}}")
+    assert problem.startswith("tenants.acme.weight: ")
+
+
 def test_each_thread_has_a_cpu_of_its_own_or_none_is_pinned() -> None:
     text = """
         nodes:

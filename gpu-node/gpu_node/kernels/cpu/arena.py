@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_int32
+from ctypes import POINTER, c_uint8
 
 import numpy as np
 
 from gpu_node.engine.arena import LINE_BYTES
-from gpu_node.kernels.cpu.layout import Int32s
+from gpu_node.kernels.cpu.layout import Bytes, Int32s
 from gpu_node.kernels.cpu.library import failed, library
 
 
@@ -18,17 +18,25 @@ class CpuArena:
     def __init__(self, num_pages: int, page_bytes: int) -> None:
         """Of a page, whole lines are used. `RuntimeError` for more than the system has, or than 128 GiB."""
         self._library = library()
+        self._num_pages = num_pages
         self.num_bytes = num_pages * (page_bytes // LINE_BYTES * LINE_BYTES)
         self.handle = self._library.treadle_arena_new(num_pages, page_bytes)
         if not self.handle:
             raise failed()
+        data = ctypes.cast(self._library.treadle_arena_data(self.handle), POINTER(c_uint8))
+        self._bytes = np.ctypeslib.as_array(data, shape=(self.num_bytes,))
 
     def close(self) -> None:
         """Free the memory. No program that lies in it may be left."""
         handle, self.handle = self.handle, None
         self._library.treadle_arena_free(handle)
 
+    def block(self, number: int, blocks_per_page: int, block_bytes: int) -> Bytes:
+        """A block as it lies in memory, a view. No step that is in a queue may write or read it."""
+        page, slot = divmod(number, blocks_per_page)
+        first = page * (self.num_bytes // self._num_pages) + slot * block_bytes
+        return self._bytes[first : first + block_bytes]
+
     def bits(self) -> Int32s:
         """All of it as it lies in memory, two numbers in each int32; for tests."""
-        data = ctypes.cast(self._library.treadle_arena_data(self.handle), POINTER(c_int32))
-        return np.ctypeslib.as_array(data, shape=(self.num_bytes // 4,))
+        return self._bytes.view(np.int32)

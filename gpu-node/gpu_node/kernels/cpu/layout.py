@@ -14,6 +14,7 @@ LEVELS = ("plain", "avx2", "avx512", "amx")
 MAX_QUERIES = 48
 """Rows times heads that share a KV head in one attention task (kMaxQueries in kernels.h)."""
 
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Int32s = np.ndarray[Any, np.dtype[np.int32]]
 Float32s = np.ndarray[Any, np.dtype[np.float32]]
 

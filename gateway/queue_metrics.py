@@ -1,0 +1,67 @@
+"""The queue in metrics: what is predicted now, and how far predictions were from what came."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from gateway.queue_view import QueueView
+from shared.messages import QueueLine
+
+_LABELS = ["model", "slo_class"]
+_ERROR_BUCKETS_S = (-600, -120, -60, -20, -10, -5, -2, -1, -0.5, -0.1, 0.1, 0.5, 1, 2, 5, 10, 20, 60, 120, 600)
+
+
+class QueueCollector(Collector):
+    """The lines of the last status as they are when metrics are read; nothing once they are too old."""
+
+    def __init__(self, view: QueueView, clock: Callable[[], float]) -> None:
+        self._view = view
+        self._clock = clock
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Three gauges, with a sample for each model and kind of promise."""
+        waiting = GaugeMetricFamily("treadle_queue_waiting_requests", "Requests that wait for a node", labels=_LABELS)
+        wait = GaugeMetricFamily(
+            "treadle_queue_predicted_wait_seconds", "Predicted wait of a request that comes now", labels=_LABELS
+        )
+        wait_p90 = GaugeMetricFamily(
+            "treadle_queue_predicted_wait_p90_seconds", "The same, not exceeded with 90 % probability", labels=_LABELS
+        )
+        for line in self._view.lines if self._view.is_fresh(self._clock()) else []:
+            labels = [line.model, line.slo]
+            waiting.add_metric(labels, line.num_waiting)
+            wait.add_metric(labels, line.wait_s)
+            wait_p90.add_metric(labels, line.wait_p90_s)
+        yield from (waiting, wait, wait_p90)
+
+
+class PredictionErrors:
+    """Predicted against actual waiting: the first token of a newcomer as it was predicted, and as it came."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._error = Histogram(
+            "treadle_queue_wait_error_seconds",
+            "Actual minus predicted time to the first token; above 0 it came later than predicted",
+            _LABELS,
+            buckets=_ERROR_BUCKETS_S,
+            registry=registry,
+        )
+        self._above_p90 = Counter(
+            "treadle_queue_wait_above_p90_total",
+            "First tokens after the time that 90 % were predicted to keep",
+            _LABELS,
+            registry=registry,
+        )
+
+    def observe(self, line: QueueLine, ttft_s: float) -> None:
+        """The first token of a request came; ``line`` is what was predicted when it arrived."""
+        if math.isinf(line.wait_s):
+            return  # nothing was predicted: no node could serve it
+        self._error.labels(line.model, line.slo).observe(ttft_s - line.wait_s)
+        if ttft_s > line.wait_p90_s:
+            self._above_p90.labels(line.model, line.slo).inc()

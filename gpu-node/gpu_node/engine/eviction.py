@@ -1,0 +1,121 @@
+"""Requests that gave way to more urgent ones: their KV goes to host memory, to another engine, and back to a device.
+
+(Request eviction of QLM, SoCC'24, §5: state and KV are kept, so that the work is not done twice.)
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from gpu_node.engine.image import ImageError, RequestImage, RequestState, decode_image, encode_image
+from gpu_node.engine.model import LoadedModel
+from gpu_node.engine.parking_lot import ParkingLot
+from gpu_node.engine.plan import Restore
+from gpu_node.engine.protocol import MAX_IMAGE_BYTES
+from gpu_node.engine.scheduler import Scheduler
+from gpu_node.engine.throughput import Throughput
+from gpu_node.executors.executor import BlocksStayError, Executor
+from shared.payload import Payload
+
+log = structlog.get_logger()
+
+
+class Eviction:
+    """Moves the KV of requests between one device and host memory; who is moved, and when, others say."""
+
+    def __init__(self, executor: Executor, capacity_bytes: int) -> None:
+        self._executor = executor
+        self._lot = ParkingLot(capacity_bytes)
+        self._moves = Throughput()
+
+    @property
+    def kv_bytes_per_s(self) -> float:
+        """Measured over moves in both directions; 0.0 before the first."""
+        return self._moves.per_s
+
+    def state(self, request_id: str) -> RequestState | None:
+        """What is kept of a request; None where nothing is."""
+        return self._lot.state(request_id)
+
+    def keep(self, scheduler: Scheduler, model: LoadedModel, request_id: str) -> int:
+        """Keep what a request has computed, and take it out of its scheduler; the tokens whose KV is kept.
+
+        0 where nothing is computed, or host memory has no room for it: then nothing is kept at all. No step may be in
+        flight.
+        """
+        state = self._lot.state(request_id)
+        if state is None:
+            state = self._copy(scheduler, model, request_id)
+        scheduler.abort(request_id)
+        return state.kv_tokens if state is not None else 0
+
+    def _copy(self, scheduler: Scheduler, model: LoadedModel, request_id: str) -> RequestState | None:
+        held = scheduler.held_state(request_id)
+        if held is None or not self._lot.has_room(held.state.num_bytes):
+            return None
+        try:
+            content, duration_s = self._executor.read_blocks(model.name, held.blocks, swapped_out=held.is_swapped_out)
+        except BlocksStayError as error:
+            log.warning("kv not kept", request_id=request_id, error=str(error))
+            return None
+        if not held.is_swapped_out:
+            self._moves.observe(held.state.num_bytes, duration_s)
+        self._lot.put(RequestImage(held.state, content))
+        return held.state
+
+    def resume(self, payload: Payload, model: LoadedModel, image: bytes) -> RequestState | None:
+        """The state that an attempt goes on from: what is kept of it here, else what ``image`` brings, if anything.
+
+        None where it has to run from its payload. What is kept of an older attempt is dropped.
+        """
+        state = self._lot.state(payload.request_id)
+        if state is not None and not state.refusal(payload, model):
+            return state
+        self.drop(payload.request_id)
+        if not image:
+            return None
+        try:
+            return self._accept(payload, model, decode_image(image))
+        except ImageError as error:
+            log.warning("image not used", request_id=payload.request_id, attempt=payload.attempt, error=str(error))
+            return None
+
+    def _accept(self, payload: Payload, model: LoadedModel, image: RequestImage) -> RequestState:
+        error = image.state.refusal(payload, model)
+        if error:
+            raise ImageError(error)
+        if not self._lot.put(image):
+            raise ImageError(f"evicted_kv_bytes has no room for its {image.state.num_bytes} bytes")
+        return image.state
+
+    def write_back(self, model: LoadedModel, restores: tuple[Restore, ...]) -> None:
+        """Write what a plan restores, ahead of its step; the images are gone then."""
+        for restore in restores:
+            image = self._lot.take(restore.request_id)
+            assert image is not None, "an image is kept until it is restored"
+            if restore.blocks:
+                duration_s = self._executor.write_blocks(model.name, restore.blocks, image.part(restore.places))
+                self._moves.observe(len(restore.blocks) * model.block_bytes, duration_s)
+
+    def hand_over(self, request_id: str) -> bytes | None:
+        """The serialised image of a request that is not here any more; ``b""`` where it is larger than a frame may be.
+
+        None where nothing is kept.
+        """
+        image = self._lot.take(request_id)
+        if image is None:
+            return None
+        data = encode_image(image) if image.state.num_bytes <= MAX_IMAGE_BYTES else b""
+        return data if len(data) <= MAX_IMAGE_BYTES else b""
+
+    def drop(self, request_id: str) -> None:
+        """Forget a request; unknown ones are ignored."""
+        self._lot.take(request_id)
+
+    def clear(self) -> None:
+        """Forget all requests."""
+        self._lot.clear()
+
+    def check(self) -> None:
+        """Assert that the books balance."""
+        self._lot.check()

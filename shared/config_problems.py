@@ -1,0 +1,60 @@
+"""What is wrong with a configuration, in words that name the place and show no value: one may be a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import yaml
+from pydantic import ValidationError
+
+from shared.hardware import MODELS
+
+
+def doubles(section: str, names: Sequence[str], *, secret: bool = False) -> list[str]:
+    """Names that are there more than once; a secret one is not shown."""
+    seen: set[str] = set()
+    problems = []
+    for number, name in enumerate(names):
+        if name in seen:
+            problems.append(f"{section}.{number}: {'this key' if secret else repr(name)} is there twice")
+        seen.add(name)
+    return problems
+
+
+def shared_cpus(nodes: Iterable[tuple[str, Sequence[int]]]) -> list[str]:
+    """CPUs of several nodes, given by name and CPUs: all nodes of one file run on one machine."""
+    owners: dict[int, str] = {}
+    problems = []
+    for number, (name, cpus) in enumerate(nodes):
+        taken = [f"CPU {cpu} belongs to {owners[cpu]!r}" for cpu in cpus if cpu in owners]
+        problems += [f"nodes.{number}.cpus: {problem} already" for problem in taken]
+        owners |= {cpu: name for cpu in cpus if cpu not in owners}
+    return problems
+
+
+def unknown_sizes(predict_as: Sequence[str | None]) -> list[str]:
+    """Sizes of models that are in no catalogue."""
+    return [
+        f"models.{number}.predict_as: {name!r} is in no catalogue; there are: {', '.join(MODELS)}"
+        for number, name in enumerate(predict_as)
+        if name is not None and name not in MODELS
+    ]
+
+
+def describe_syntax(error: yaml.YAMLError) -> str:
+    """What is wrong and where, without the line itself: it may hold a secret."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"{error.problem} in line {mark.line + 1}, column {mark.column + 1}"
+    return str(error)
+
+
+def describe(error: ValidationError) -> str:
+    """Every problem on a line of its own; values are left out, since one may be a secret."""
+    lines = []
+    for problem in error.errors(include_input=False, include_url=False):
+        place = ".".join(str(part) for part in problem["loc"])
+        text = problem["msg"].removeprefix("Value error, ")
+        lines += [f"{place}: {line}" if place else line for line in text.splitlines()]
+    count = f"{len(lines)} problem" + ("s" if len(lines) > 1 else "")
+    return "\n".join([count, *(f"  - {line}" for line in lines)])

@@ -1,0 +1,59 @@
+"""What a node tells of the models that it has had in this epoch."""
+
+from __future__ import annotations
+
+from gpu_node.agent.core import AgentCore
+from gpu_node.engine.protocol import Step
+from shared.step_cost import ModelRate, StepCost
+from tests.unit.agent.events import loaded, make_agent, stats
+
+COST_A = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0)
+COST_B = StepCost(step_s=0.02, token_s=0.002, context_token_s=0.0)
+
+
+def learn(agent: AgentCore, cost: StepCost) -> None:
+    agent.handle(Step([], stats(cost=cost)))
+
+
+def load_s_of(agent: AgentCore) -> dict[str, float]:
+    return {rate.model: rate.load_s for rate in agent.heartbeat().rates}
+
+
+def test_a_model_whose_steps_were_not_measured_has_no_rate() -> None:
+    assert make_agent("a").heartbeat().rates == []
+
+
+def test_a_rate_tells_what_the_device_does_with_the_model_and_how_much_kv_fits() -> None:
+    agent = make_agent("a")
+    learn(agent, COST_A)
+    assert agent.heartbeat().rates == [ModelRate("a", COST_A, kv_tokens=400, kv_token_bytes=16, load_s=0.0)]
+
+
+def test_what_was_learnt_of_a_model_stays_when_it_goes() -> None:
+    agent = make_agent("a")
+    learn(agent, COST_A)
+    agent.handle(loaded("b", load_s=2.5, tiers={"a": "host", "b": "device"}))
+    learn(agent, COST_B)
+    rates = agent.heartbeat().rates
+    assert [(rate.model, rate.cost) for rate in rates] == [("a", COST_A), ("b", COST_B)]
+
+
+def test_a_load_takes_as_long_as_the_last_one_from_where_the_weights_are() -> None:
+    agent = make_agent("a")
+    learn(agent, COST_A)
+    agent.handle(loaded("b", load_s=2.5, tiers={"a": "host", "b": "device"}))
+    learn(agent, COST_B)
+    assert load_s_of(agent) == {"a": 1.5, "b": 0.0}, "a has come from disk only: it will not take longer than that"
+    agent.handle(loaded("a", load_s=0.1, source="host", tiers={"a": "device"}))
+    assert load_s_of(agent) == {"a": 0.0, "b": 2.5}
+    agent.handle(loaded("b", load_s=2.0, tiers={"a": "host", "b": "device"}))
+    assert load_s_of(agent) == {"a": 0.1, "b": 0.0}
+    agent.handle(loaded("c", load_s=1.0, tiers={"c": "device"}))
+    assert load_s_of(agent) == {"a": 1.5, "b": 2.0}
+
+
+def test_models_that_share_the_device_take_no_time() -> None:
+    agent = make_agent("a")
+    learn(agent, COST_A)
+    agent.handle(loaded("b", tiers={"a": "device", "b": "device"}))
+    assert load_s_of(agent) == {"a": 0.0}

@@ -1,0 +1,180 @@
+"""Learnt lengths of answers: exact while few, cut answers, forgetting, who speaks for whom."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.queue_manager.lengths import (
+    MAX_KEYS,
+    MAX_WEIGHT,
+    MEMORY_REQUESTS,
+    MIN_OBSERVED,
+    Distribution,
+    Lengths,
+    LengthSketch,
+    Moments,
+)
+
+
+def sketch(*, ended: Sequence[int], cut: Sequence[int] = ()) -> LengthSketch:
+    made = LengthSketch()
+    for tokens in ended:
+        made.observe(tokens, is_cut=False)
+    for tokens in cut:
+        made.observe(tokens, is_cut=True)
+    return made
+
+
+def approx(mean: float, square: float) -> object:
+    return pytest.approx(Moments(mean, square))
+
+
+# --- what a sketch says ---------------------------------------------------------------------------------------------
+
+
+def test_mean_and_spread_are_exact_while_answers_are_few() -> None:
+    lengths = Distribution(sketch(ended=[10] * 3 + [30]))
+    assert lengths.rest(limit=1000) == approx(15, (3 * 100 + 900) / 4)
+
+
+def test_no_answer_is_longer_than_its_limit() -> None:
+    lengths = Distribution(sketch(ended=[10] * 3 + [30]))
+    assert lengths.rest(limit=20) == approx((3 * 10 + 20) / 4, (3 * 100 + 400) / 4)
+    assert lengths.rest(limit=5) == approx(5, 25)
+
+
+def test_what_is_left_is_known_of_those_that_were_longer() -> None:
+    lengths = Distribution(sketch(ended=[10, 20, 40]))
+    assert lengths.rest(limit=1000, done=15) == approx((5 + 25) / 2, (25 + 625) / 2)
+    assert lengths.rest(limit=30, done=15) == approx((5 + 15) / 2, (25 + 225) / 2)
+
+
+def test_who_has_outlived_all_others_begins_anew() -> None:
+    lengths = Distribution(sketch(ended=[10, 30]))
+    assert lengths.rest(limit=1000, done=30) == approx(20, 500)
+    assert lengths.rest(limit=45, done=30) == approx((10 + 15) / 2, (100 + 225) / 2)
+
+
+def test_who_still_runs_runs_for_one_token_at_least() -> None:
+    lengths = Distribution(sketch(ended=[10, 30]))
+    assert lengths.rest(limit=100, done=100) == Moments(1, 1)
+
+
+def test_a_cut_answer_would_have_been_longer() -> None:
+    """Four of eight are cut at 20. What is behind is memoryless: (4 · 10 + 4 · 20) tokens seen / 4 ends = 30."""
+    lengths = Distribution(sketch(ended=[10] * 4, cut=[20] * 4))
+    assert lengths.rest(limit=20).mean == pytest.approx((10 + 20) / 2)
+    assert lengths.rest(limit=1000).mean == pytest.approx((10 + (20 + 30)) / 2)
+
+
+def test_cut_answers_count_among_those_that_might_have_ended_earlier() -> None:
+    """Kaplan and Meier: S(10) = 1 - 4/8; of the four, two are cut at 20, so all that was left ends at 40."""
+    lengths = Distribution(sketch(ended=[10] * 4 + [40] * 2, cut=[20] * 2))
+    assert lengths.rest(limit=1000).mean == pytest.approx(10 / 2 + 40 / 2)
+
+
+def test_when_nothing_has_ended_yet_limits_are_what_is_known() -> None:
+    lengths = Distribution(sketch(ended=[], cut=[100] * 4))
+    assert lengths.rest(limit=100) == Moments(100, 10_000)
+    assert lengths.rest(limit=400).mean == pytest.approx(400)
+
+
+def test_an_empty_answer_counts_as_one_token() -> None:
+    assert Distribution(sketch(ended=[0, 10])).rest(limit=100).mean == pytest.approx(5.5)
+
+
+def test_older_answers_fade_exponentially() -> None:
+    made = sketch(ended=[10] * MEMORY_REQUESTS + [1000] * 100)
+    share = 1 - (1 - 1 / MEMORY_REQUESTS) ** 100
+    assert Distribution(made).rest(limit=5000).mean == pytest.approx(10 + share * 990)
+
+
+def test_scaling_the_weights_down_changes_nothing() -> None:
+    made = sketch(ended=[10] * MEMORY_REQUESTS)
+    num_until_scaled = math.ceil(math.log(MAX_WEIGHT) / math.log(MEMORY_REQUESTS / (MEMORY_REQUESTS - 1)))
+    for _ in range(num_until_scaled - 1):
+        made.observe(50, is_cut=False)
+    before = Distribution(made).rest(limit=1000).mean
+    for _ in range(2):
+        made.observe(50, is_cut=False)
+    assert made.weight < 2
+    assert Distribution(made).rest(limit=1000).mean == pytest.approx(before, rel=1e-6)
+
+
+@given(
+    ended=st.lists(st.integers(0, 5000), max_size=30),
+    cut=st.lists(st.integers(1, 5000), max_size=30),
+    limit=st.integers(1, 6000),
+    done=st.integers(0, 6000),
+)
+def test_moments_are_those_of_something_between_one_and_what_is_left(
+    ended: list[int], cut: list[int], limit: int, done: int
+) -> None:
+    if not ended and not cut:
+        ended = [1]
+    lengths = Distribution(sketch(ended=ended, cut=cut))
+    rest = lengths.rest(limit, done)
+    assert 0 <= rest.mean <= max(1, limit - done) + 1e-6
+    assert rest.square >= rest.mean**2 * (1 - 1e-9)
+    assert lengths.rest(limit + 100, done).mean >= rest.mean - 1e-6 or done >= limit - 1
+
+
+# --- who speaks for whom --------------------------------------------------------------------------------------------
+
+
+def mean_of(lengths: Lengths, model: str, kind: str, tenant: str, limit: int = 100_000) -> float:
+    return lengths.distribution(model, kind, tenant).rest(limit).mean
+
+
+def observe(lengths: Lengths, model: str, kind: str, tenant: str, tokens: int, times: int) -> None:
+    for _ in range(times):
+        lengths.observe(model, kind, tenant, tokens, is_cut=False)
+
+
+def test_before_any_answer_there_is_a_prior_that_limits_cap() -> None:
+    lengths = Lengths({})
+    assert mean_of(lengths, "a", "interactive", "t") == (16 + 64 + 256 + 1024) / 4
+    assert mean_of(lengths, "a", "interactive", "t", limit=100) == (16 + 64 + 100 + 100) / 4
+
+
+def test_first_answers_count_beside_the_prior() -> None:
+    lengths = Lengths({})
+    observe(lengths, "a", "interactive", "t", 100, times=4)
+    assert mean_of(lengths, "b", "batch", "u") == pytest.approx((16 + 64 + 256 + 1024 + 4 * 100) / 8)
+
+
+def test_a_coarser_key_speaks_until_a_finer_one_has_enough_answers() -> None:
+    lengths = Lengths({})
+    observe(lengths, "a", "interactive", "t", 100, times=MIN_OBSERVED)
+    observe(lengths, "a", "interactive", "u", 20, times=MIN_OBSERVED - 1)
+    pooled = (16 * 100 + 15 * 20) / 31
+    assert mean_of(lengths, "a", "interactive", "t") == pytest.approx(100)
+    assert mean_of(lengths, "a", "interactive", "u") == pytest.approx(pooled), "model and kind"
+    assert mean_of(lengths, "a", "batch", "u") == pytest.approx(pooled), "model"
+    observe(lengths, "a", "interactive", "u", 20, times=1)
+    assert mean_of(lengths, "a", "interactive", "u") == pytest.approx(20)
+    assert mean_of(lengths, "a", "interactive", "") == pytest.approx(60), "of all tenants together"
+
+
+def test_the_tenants_heard_of_longest_ago_are_forgotten_first() -> None:
+    sketches: dict[str, LengthSketch] = {}
+    lengths = Lengths(sketches)
+    for number in range(MAX_KEYS + 5):
+        observe(lengths, "a", "interactive", f"t{number}", 50, times=1)
+    assert len(sketches) == MAX_KEYS
+    tenants = MAX_KEYS - 3
+    assert next(key for key in sketches if key.count(" ") == 2) == f"a interactive t{MAX_KEYS + 5 - tenants}"
+    assert {"a interactive", "a", ""} <= sketches.keys(), "coarser keys are heard of all the time"
+
+
+def test_distributions_follow_the_sketches() -> None:
+    lengths = Lengths({})
+    observe(lengths, "a", "interactive", "t", 100, times=MIN_OBSERVED)
+    assert mean_of(lengths, "a", "interactive", "t") == pytest.approx(100)
+    observe(lengths, "a", "interactive", "t", 200, times=MIN_OBSERVED)
+    assert mean_of(lengths, "a", "interactive", "t") == pytest.approx(150)

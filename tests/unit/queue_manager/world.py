@@ -1,0 +1,228 @@
+"""Nodes and gateways around a queue manager, as far as it can tell: streams in order, messages that take their time.
+
+Nothing is computed; who pulls, evicts, ends or dies, and when a message is read, is up to the test.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from services.queue_manager import invariants
+from services.queue_manager.core import QueueManagerCore
+from shared import streams
+from shared.config import ClusterConfig
+from shared.core import Drop, Effect, Send
+from shared.messages import (
+    HANDED_OVER,
+    Abort,
+    AnyMessage,
+    Attempt,
+    Cancel,
+    Enqueued,
+    Evict,
+    Evicted,
+    EvictedRequest,
+    Finished,
+    FinishedRequest,
+    GatewayBeat,
+    Message,
+    NodeDown,
+    NodeUp,
+    Plan,
+    Pulled,
+    Resubmit,
+    Submit,
+    VirtualQueue,
+)
+from shared.slo import Slo
+
+KV_TOKENS = 12
+
+
+@dataclass
+class WorldNode:
+    """One epoch of a node, as its agent sees it."""
+
+    name: str
+    epoch: str
+    inbox: deque[Message] = field(default_factory=deque)
+    window: list[str] = field(default_factory=list)
+    running: dict[str, int] = field(default_factory=dict)
+    """Attempts that it runs, by request."""
+    parked: dict[str, int] = field(default_factory=dict)
+    """Attempts of which it keeps the KV."""
+
+
+class World:
+    """Everything outside the queue manager."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self.core = QueueManagerCore(config)
+        self.now = 1.0
+        self.inbox: deque[AnyMessage] = deque()
+        self.entries: dict[str, list[Enqueued]] = {}
+        self.images: set[str] = set()
+        self.nodes: dict[str, WorldNode] = {}
+        self.attempts: dict[str, int] = {}
+        """Of the requests whose clients wait."""
+        self.submits: dict[str, Submit] = {}
+        self.num_epochs = 0
+
+    # --- clients and gateways -------------------------------------------------------------------------------------
+
+    def submit(self, name: str, model: str, slo: Slo) -> None:
+        message = Submit(
+            request_id=name, gateway="gw", model=model, slo=slo, prompt_tokens=5, max_tokens=20, wants_place=True
+        )
+        self.attempts[name], self.submits[name] = 0, message
+        self.inbox.append(message)
+
+    def cancel(self, name: str) -> None:
+        if self.attempts.pop(name, None) is not None:
+            self.inbox.append(Cancel(request_id=name))
+
+    def wait(self, seconds: float) -> None:
+        """Time passes; the gateway lives."""
+        self.now += seconds
+        self.do(GatewayBeat(gateway="gw"))
+
+    # --- nodes ----------------------------------------------------------------------------------------------------
+
+    def start(self, name: str, model: str) -> None:
+        self.num_epochs += 1
+        self.nodes[name] = WorldNode(name, f"{name}.{self.num_epochs}")
+        self.inbox.append(NodeUp(node=name, epoch=self.nodes[name].epoch, model=model, max_num_seqs=2))
+
+    def die(self, name: str) -> None:
+        node = self.nodes.pop(name)
+        self.inbox.append(NodeDown(node=name, epoch=node.epoch))
+
+    def pull(self, node: WorldNode, gid: str, num_requests: int) -> None:
+        stream = self.entries.get(gid, [])
+        taken, stream[:] = stream[:num_requests], stream[num_requests:]
+        for entry in taken:
+            node.parked.pop(entry.request_id, None)
+            if entry.kv_at == HANDED_OVER:
+                self.images.discard(entry.request_id)
+            node.running[entry.request_id] = entry.attempt
+        if taken:
+            requests = [Attempt(entry.request_id, entry.attempt) for entry in taken]
+            self.inbox.append(Pulled(node=node.name, epoch=node.epoch, group=gid, requests=requests))
+
+    def finish(self, node: WorldNode, name: str) -> None:
+        finished = FinishedRequest(name, node.running.pop(name), "stop", 7)
+        self.inbox.append(Finished(node=node.name, epoch=node.epoch, requests=[finished]))
+
+    def evict(self, node: WorldNode, name: str, kv_tokens: int) -> None:
+        """Out of its own accord, as for a group that gives way."""
+        attempt = node.running.pop(name)
+        if kv_tokens:
+            node.parked[name] = attempt
+        evicted = EvictedRequest(name, attempt, 3, kv_tokens, node.name)
+        self.inbox.append(Evicted(node=node.name, epoch=node.epoch, requests=[evicted]))
+
+    def read(self, node: WorldNode) -> None:
+        """The node reads the next message of its inbox."""
+        match node.inbox.popleft():
+            case VirtualQueue(epoch=epoch, groups=groups) if epoch == node.epoch:
+                node.window = [ref.group for ref in groups]
+            case Abort(requests=attempts):
+                for attempt in attempts:
+                    for holder in (node.running, node.parked):
+                        if holder.get(attempt.request_id) == attempt.attempt:
+                            del holder[attempt.request_id]
+            case Evict(epoch=epoch, requests=attempts) if epoch == node.epoch:
+                self._hand_over(node, attempts)
+            case _:
+                pass  # for an earlier epoch
+
+    def _hand_over(self, node: WorldNode, attempts: list[Attempt]) -> None:
+        evicted = []
+        for attempt in attempts:
+            for holder in (node.running, node.parked):
+                if holder.get(attempt.request_id) == attempt.attempt:
+                    del holder[attempt.request_id]
+                    self.images.add(attempt.request_id)
+                    evicted.append(EvictedRequest(attempt.request_id, attempt.attempt, 3, KV_TOKENS, HANDED_OVER))
+        if evicted:
+            self.inbox.append(Evicted(node=node.name, epoch=node.epoch, requests=evicted))
+
+    # --- the queue manager ----------------------------------------------------------------------------------------
+
+    def plan(self, queues: dict[str, list[str]]) -> None:
+        """The scheduler answers the newest question, or has thought of something by itself."""
+        plan = self.core.state.plan
+        version = plan.asked_version if plan.asked_at_s is not None else plan.applied_version + 1
+        self.inbox.append(Plan(version=version, queues=queues))
+
+    def handle(self) -> None:
+        """The queue manager reads the next message of its inbox."""
+        self.do(self.inbox.popleft())
+
+    def do(self, message: AnyMessage) -> list[Effect]:
+        effects = self.core.handle(message, self.now)
+        for effect in effects:
+            self._carry_out(effect)
+        self.check()
+        return effects
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Send(stream, Enqueued() as entry):
+                self.entries.setdefault(stream.removeprefix(streams.group("")), []).append(entry)
+            case Send(stream, message) if stream.startswith(streams.node_inbox("")):
+                node = self.nodes.get(stream.removeprefix(streams.node_inbox("")))
+                if node is not None:
+                    node.inbox.append(message)
+            case Send(_, Resubmit(requests=attempts)):
+                for lost in attempts:
+                    self._submit_again(lost)
+            case Drop(key):
+                self.entries.pop(key.removeprefix(streams.group("")), None)
+                self.images.discard(key.removeprefix(streams.kv_image("")))
+
+    def _submit_again(self, lost: Attempt) -> None:
+        if self.attempts.get(lost.request_id) == lost.attempt:
+            self.attempts[lost.request_id] += 1
+            fields = {field: getattr(self.submits[lost.request_id], field) for field in ("model", "slo", "gateway")}
+            self.inbox.append(
+                Submit(
+                    request_id=lost.request_id,
+                    prompt_tokens=9,
+                    max_tokens=16,
+                    attempt=self.attempts[lost.request_id],
+                    **fields,
+                )
+            )
+
+    def check(self) -> None:
+        """Who waits has one entry, in its group's stream, which says where its KV is; or was just pulled."""
+        state = self.core.state
+        invariants.check(state)
+        pulled = {
+            (message.group, attempt.request_id, attempt.attempt)
+            for message in self.inbox
+            if isinstance(message, Pulled)
+            for attempt in message.requests
+        }
+        for request in state.requests.values():
+            if not request.group or request.node:
+                continue
+            entries = [
+                entry
+                for entry in self.entries.get(request.group, [])
+                if (entry.request_id, entry.attempt) == (request.request_id, request.attempt)
+            ]
+            was_pulled = (request.group, request.request_id, request.attempt) in pulled
+            assert len(entries) + was_pulled == 1, f"{request.request_id} has {len(entries)} entries"
+            assert all(entry.kv_at == state.groups[request.group].kv_at for entry in entries)
+
+    def settle(self) -> None:
+        """Everybody reads everything, until there is nothing more to read."""
+        while self.inbox or any(node.inbox for node in self.nodes.values()):
+            while self.inbox:
+                self.handle()
+            for node in self.nodes.values():
+                while node.inbox:
+                    self.read(node)

@@ -1,0 +1,92 @@
+"""The fast engine decides as the live bookkeeping does, step by step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpu_node.engine import forecast
+from services.simulator.fast_admission import peak_slots
+from services.simulator.span import Span
+from tests.unit.simulator.engine_life import COST, Ask, Driver, Life, fast, options, stepped
+
+
+def both(asks: list[Ask], num_blocks: int, max_num_seqs: int = 4, step_tokens: int = 16) -> tuple[Life, Life]:
+    engine_options = options(num_blocks, max_num_seqs, step_tokens)
+    return Driver(stepped(asks, engine_options), asks).live(), Driver(fast(asks, engine_options), asks).live()
+
+
+def assert_same(slow_life: Life, fast_life: Life) -> None:
+    assert replace(fast_life, num_events=0) == replace(slow_life, num_events=0)
+
+
+def test_one_request_is_two_events() -> None:
+    """A prefill, and a span of all its decodes."""
+    slow_life, fast_life = both([Ask(0, prompt_tokens=8, answer_tokens=21, max_tokens=40)], num_blocks=16)
+    assert_same(slow_life, fast_life)
+    assert (slow_life.num_events, fast_life.num_events) == (21, 2)
+    assert fast_life.seen["0"].reason == "stop"
+    assert fast_life.seen["0"].first_token_s == COST.predict_s(8, 8, 36)
+
+
+def test_a_newcomer_cuts_a_span_behind_the_step_that_runs() -> None:
+    asks = [Ask(0, 4, 30, 40), Ask(7, 4, 30, 40)]
+    slow_life, fast_life = both(asks, num_blocks=32)
+    assert_same(slow_life, fast_life)
+    assert fast_life.num_events == 5  # prefill, cut span, prefill, first ends, second ends
+
+
+def test_blocks_run_out_and_the_newest_gives_way() -> None:
+    asks = [Ask(0, 5, 20, 50), *(Ask(1, 5, 40, 50) for _ in range(3))]
+    # the first answer was short, so outputs are taken to be shorter than they are
+    slow_life, fast_life = both([Ask(0, 4, 2, 50), *asks], num_blocks=16)
+    assert_same(slow_life, fast_life)
+    assert fast_life.num_preemptions > 0
+
+
+def test_an_evicted_request_goes_on_without_computing_anything_again() -> None:
+    asks = [Ask(0, 8, 30, 40, evicted_after_ticks=3, out_ticks=20)]
+    slow_life, fast_life = both(asks, num_blocks=32)
+    assert_same(slow_life, fast_life)
+    assert fast_life.num_kept_tokens == 8 + 5  # the token drawn last is not computed yet
+    assert fast_life.num_events == 4  # prefill, cut span, the step behind the way back, the rest
+
+
+def asks(most_ticks: int) -> st.SearchStrategy[list[Ask]]:
+    ask = st.builds(
+        Ask,
+        at_tick=st.integers(0, most_ticks),
+        prompt_tokens=st.integers(1, 30),
+        answer_tokens=st.integers(1, 40),
+        max_tokens=st.integers(1, 33),
+        leaves_after_ticks=st.one_of(st.none(), st.integers(0, 40)),
+        evicted_after_ticks=st.one_of(st.none(), st.integers(0, 30)),
+        out_ticks=st.integers(0, 20),
+    )
+    return st.lists(ask, min_size=1, max_size=14)
+
+
+@settings(max_examples=150, deadline=None)
+@given(asks(60), st.integers(16, 40), st.integers(1, 6), st.sampled_from([6, 16, 64]))
+def test_both_engines_give_every_request_the_same_times(
+    workload: list[Ask], num_blocks: int, max_num_seqs: int, step_tokens: int
+) -> None:
+    assert_same(*both(workload, num_blocks, max_num_seqs, step_tokens))
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40))), st.integers(1, 8))
+def test_peak_slots_are_peak_blocks(demands: list[tuple[int, int]], block_size: int) -> None:
+    blocks = forecast.peak_blocks([forecast.Demand(tokens, growth) for growth, tokens in demands], block_size)
+    assert peak_slots(demands, block_size) // block_size == blocks
+
+
+def test_steps_of_a_span_grow_by_its_contexts() -> None:
+    span = Span(start_s=1.0, cost=COST, num_sequences=2, num_context_tokens=10, num_steps=4)
+    times = [1.0]
+    for step in range(4):
+        times.append(times[-1] + COST.predict_s(2, 10 + 2 * step, 10 + 2 * step))
+    assert [span.end_s(num_steps) for num_steps in range(5)] == times
+    assert [span.num_ended(time_s) for time_s in times] == [0, 1, 2, 3, 4]
+    assert span.num_ended(times[2] - 2.0**-30) == 1
