@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from math import inf
 
 from services.queue_manager.predictions import Predictions
 from services.queue_manager.state import Group, Request, State
@@ -75,8 +76,8 @@ class Status:
             slo=newest.slo_kind,
             num_waiting=sum(group.num_waiting for group in groups),
             num_running=sum(group.num_running for group in groups),
-            wait_s=wait.mean_s if wait is not None else 0.0,
-            wait_p90_s=wait.quantile(UPPER) if wait is not None else 0.0,
+            wait_s=wait.mean_s if wait is not None else inf,
+            wait_p90_s=wait.quantile(UPPER) if wait is not None else inf,
         )
 
     def _another(self, group: Group) -> Submit:
