@@ -26,6 +26,7 @@ class Outcome:
 
     number: int
     request: WorkloadRequest
+    sent_s: float
     attempt: int = 0
     num_tokens: int = 0
     num_fruitless: int = 0
@@ -53,11 +54,12 @@ class Clients:
         bus.subscribe(streams.tokens("clients"), self._receive)
         self._beat()
 
-    def submit(self, number: int, request: WorkloadRequest) -> None:
-        """A client asks; ``number`` is the seed of its answer."""
-        outcome = Outcome(number, request)
+    def submit(self, number: int, request: WorkloadRequest) -> Outcome:
+        """A client asks; ``number`` is the seed of its answer. What comes of it grows with time."""
+        outcome = Outcome(number, request, self._bus.now)
         self._open[str(number)] = outcome
         self._send(outcome)
+        return outcome
 
     def _send(self, outcome: Outcome) -> None:
         request, request_id = outcome.request, str(outcome.number)

@@ -152,7 +152,8 @@ class FastEngine:
             self._move(done.num_restored_bytes)
             for request_id in done.restored:
                 self._parking.drop(request_id)
-            self._step_s = self._moves_s + cost.predict_s(done.num_tokens, done.num_context_tokens)
+            duration_s = cost.predict_s(done.num_tokens, done.num_context_tokens, done.num_attended_tokens)
+            self._step_s = self._moves_s + duration_s
             self._moves_s = 0.0
             self._observe(1, done.num_draws, self._step_s)
             self._chunks = done.chunks

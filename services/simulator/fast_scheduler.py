@@ -24,6 +24,7 @@ class StepDone:
 
     num_tokens: int = 0
     num_context_tokens: int = 0
+    num_attended_tokens: int = 0
     num_draws: int = 0
     chunks: list[Chunk] = field(default_factory=list)
     prefills: list[tuple[FastSequence, int]] = field(default_factory=list)
@@ -35,11 +36,12 @@ class StepDone:
     num_restored_bytes: int = 0
 
     def prefill(self, sequence: FastSequence, start: int, end: int) -> None:
-        """Rows of one sequence; the one at position p attends to p + 1 tokens."""
+        """Rows of one sequence: its context is read once, and the row at position p attends to p + 1 tokens."""
         self.prefills.append((sequence, end))
         num_rows = end - start
         self.num_tokens += num_rows
-        self.num_context_tokens += num_rows * start + num_rows * (num_rows + 1) // 2
+        self.num_context_tokens += end
+        self.num_attended_tokens += num_rows * start + num_rows * (num_rows + 1) // 2
 
 
 class FastScheduler:
@@ -189,6 +191,7 @@ class FastScheduler:
             self._admit(num_left, done)
         done.num_tokens += len(self.batch)
         done.num_context_tokens += self.batch.num_context_tokens
+        done.num_attended_tokens += self.batch.num_context_tokens
         done.num_draws += len(self.batch)
         done.chunks += [self._finish(sequence) for sequence in self.batch.advance(1)]
         for sequence, end in done.prefills:
@@ -255,8 +258,8 @@ class FastScheduler:
         parked = sequence.parked
         if parked is not None and parked.num_blocks > self.blocks.num_free:
             return 0
-        num_cached = (sequence.offset if parked is None else parked.num_computed_tokens) - 1
-        num_held = self.blocks.take_back(request_id, num_cached // self.model.block_size)
+        num_usable = sequence.offset - 1 if parked is None else parked.num_computed_tokens
+        num_held = self.blocks.take_back(request_id, num_usable // self.model.block_size)
         start = num_held * self.model.block_size
         if parked is not None:
             self.blocks.take(parked.num_blocks - num_held)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 from gpu_node.agent.actions import Action, Beat, Drain, Entry, NewEpoch, Publish, Pull, Resume, Store, Taken, Tell
@@ -34,6 +35,17 @@ HEARTBEAT_S = 1.0
 DRAIN_S = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """A model that was loaded."""
+
+    start_s: float
+    end_s: float
+    model: str
+    source: str
+    """Where its weights were."""
+
+
 class SimulatedNode:
     """One node over all its epochs; each epoch has a fresh core and a fresh engine, as live.
 
@@ -51,7 +63,9 @@ class SimulatedNode:
         device: str = "predicted",
     ) -> None:
         self.node = node
-        self.num_swaps = 0
+        self.loadings: list[Loading] = []
+        self.busy_s = 0.0
+        """Time for which its engine has computed."""
         self._bus = bus
         self._models = models
         self._make_engine = make_engine
@@ -63,6 +77,7 @@ class SimulatedNode:
         self._commands: deque[Command] = deque()
         self._is_busy = False
         self._step_end_s: float | None = None
+        self._started_s = 0.0
         self.start()
 
     def start(self) -> None:
@@ -74,6 +89,11 @@ class SimulatedNode:
         self._commands, self._is_busy, self._step_end_s = deque(), False, None
         self._bus.subscribe(streams.node_inbox(self.node), self.receive)
         self._beat(self._num_epochs)
+
+    @property
+    def num_swaps(self) -> int:
+        """Models that were loaded."""
+        return len(self.loadings)
 
     def die(self) -> None:
         """Fall silent: what ran is lost, and nobody is told."""
@@ -197,6 +217,7 @@ class SimulatedNode:
             events.append(Step(chunks, self.engine.stats()))
         self._is_busy = self.engine.has_work
         if self._is_busy:
+            self._started_s = self._bus.now
             self._step_until(self.engine.start(self._bus.now))
         for event in events:
             self._feed(event)
@@ -216,7 +237,8 @@ class SimulatedNode:
         except ModelTooLargeError as error:
             self._feed(ModelFailed(model, str(error)))
         else:
-            self.num_swaps += source != DEVICE
+            if source != DEVICE:
+                self.loadings.append(Loading(self._bus.now - load_s, self._bus.now, model, source))
             self._feed(
                 ModelLoaded(
                     model=model,
@@ -242,5 +264,6 @@ class SimulatedNode:
         if end_s != self._step_end_s:
             return  # it was interrupted before
         self._step_end_s = None
+        self.busy_s += end_s - self._started_s
         self._feed(Step(self.engine.finish(), self.engine.stats()))
         self._run()

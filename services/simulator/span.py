@@ -15,18 +15,19 @@ class Span:
     cost: StepCost
     num_sequences: int
     num_context_tokens: int
-    """Of the first step."""
+    """Of the first step; each sequence has one row, which attends to all that is read."""
     num_steps: int
     num_applied: int = 0
     """Steps that the books have taken in."""
 
     def step_s(self, step: int) -> float:
         """Duration of one step; the first is step 0."""
-        return self.cost.predict_s(self.num_sequences, self.num_context_tokens + step * self.num_sequences)
+        num_context_tokens = self.num_context_tokens + step * self.num_sequences
+        return self.cost.predict_s(self.num_sequences, num_context_tokens, num_context_tokens)
 
     def end_s(self, num_steps: int) -> float:
         """When so many steps are over."""
-        grown = self.cost.context_token_s * self.num_sequences * (num_steps * (num_steps - 1) // 2)
+        grown = self.cost.decode_context_token_s * self.num_sequences * (num_steps * (num_steps - 1) // 2)
         return self.start_s + num_steps * self.step_s(0) + grown
 
     def num_ended(self, now: float) -> int:

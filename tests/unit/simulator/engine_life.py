@@ -16,7 +16,7 @@ from shared.payload import Output, Payload, Sampling
 from shared.step_cost import StepCost
 
 # powers of two, so that sums of durations are exact whatever their order
-COST = StepCost(step_s=2.0**-6, token_s=2.0**-10, context_token_s=2.0**-16)
+COST = StepCost(step_s=2.0**-6, token_s=2.0**-10, context_token_s=2.0**-16, attended_token_s=2.0**-18)
 TICK_S = 2.0**-5 + 2.0**-30  # events never fall on the border of two steps
 SPEC = ModelSpec(name="m", source="none", max_model_len=64)
 TOKEN_BYTES = 1 << 14

@@ -1,0 +1,66 @@
+"""Simulated devices from the catalogue of hardware, and the configuration of a cluster of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from services.simulator.device import Device, ModelOnDevice
+from shared import hardware
+from shared.config import ClusterConfig, EngineOptions, ModelSpec, NodeSpec, QueueOptions
+
+MAX_MODEL_LEN = 4096
+"""Tokens of prompt and answer together, in every simulated model."""
+MAX_NUM_SEQS = 256
+STEP_TOKENS = 512
+HOST_KV_BYTES = 64 << 30
+"""Host memory of a node for the KV of requests that were evicted."""
+HOST_MODELS = 2
+"""Models that a node keeps in host memory beside the one on its device."""
+
+
+def device(kind: str, models: Sequence[str]) -> Device:
+    """A device of the catalogue; models that do not fit are left out. `UnknownHardwareError` for unknown names."""
+    chosen = hardware.device_named(kind)
+    shapes = [hardware.model_named(name) for name in models]
+    return Device(
+        kind=kind,
+        models={
+            shape.name: ModelOnDevice(
+                cost=hardware.step_cost(chosen, shape),
+                kv_token_bytes=shape.kv_token_bytes,
+                kv_cache_bytes=int(hardware.kv_bytes(chosen, shape)),
+                disk_load_s=hardware.load_s(chosen, shape, "disk"),
+                host_load_s=hardware.load_s(chosen, shape, "host"),
+            )
+            for shape in shapes
+            if hardware.fits(chosen, shape, MAX_MODEL_LEN)
+        },
+        kv_bytes_per_s=hardware.kv_bytes_per_s(chosen),
+    )
+
+
+def devices_of(counts: Mapping[str, int], models: Sequence[str]) -> dict[str, Device]:
+    """So many devices of each kind, by the names of their nodes."""
+    return {
+        f"{kind}-{number}": one
+        for kind, count in counts.items()
+        for one in [device(kind, models)]
+        for number in range(count)
+    }
+
+
+def cluster_config(
+    nodes: Sequence[str], models: Sequence[str], queue: QueueOptions, max_num_seqs: int = MAX_NUM_SEQS
+) -> ClusterConfig:
+    """A cluster with the classes of QLM's evaluation; memory is each device's own, so it is not said here."""
+    return ClusterConfig(
+        models=[ModelSpec(name=name, source="simulated", max_model_len=MAX_MODEL_LEN) for name in models],
+        nodes=[NodeSpec(name=name) for name in nodes],
+        queue=queue,
+        engine=EngineOptions(
+            max_num_seqs=max_num_seqs,
+            step_tokens=max(STEP_TOKENS, max_num_seqs),
+            evicted_kv_bytes=HOST_KV_BYTES,
+            host_models=HOST_MODELS,
+        ),
+    )
