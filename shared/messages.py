@@ -71,9 +71,11 @@ class GatewayGone(Message, frozen=True, kw_only=True):
 
 
 class Resubmit(Message, frozen=True, kw_only=True):
-    """Queue manager to gateway: the node that ran these is lost; submit them again with what the client has."""
+    """Queue manager to gateway: what was computed of these is lost; submit them again with what the client has."""
 
     requests: list[Attempt]
+    gave_way: bool = False
+    """A plan took them off their node without their KV; else the node is lost, perhaps through one of them."""
 
 
 class Rejected(Message, frozen=True, kw_only=True):
@@ -374,6 +376,8 @@ class GroupLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a waiting member: attention to a prompt grows with its square."""
     output_error_tokens: float = 0.0
     """Standard error of ``mean_output_tokens``: how well it is known by now."""
+    end_by_s: float = 0.0
+    """Absolute time by which the same member must have ended; 0.0 where only its start was promised."""
 
 
 class Operations(msgspec.Struct, frozen=True, omit_defaults=True):

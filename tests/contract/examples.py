@@ -74,6 +74,7 @@ _LOAD = GroupLoad(
     max_tokens=64.5,
     kv_tokens=310.5,
     kv_at="node-1",
+    end_by_s=1700000060.5,
     std_prompt_tokens=120.5,
     output_error_tokens=0.75,
 )
@@ -116,7 +117,7 @@ MESSAGES: list[Message] = [
     Cancel(request_id="r-1", traceparent=TRACE),
     GatewayBeat(gateway="gw-0", traceparent=TRACE),
     GatewayGone(gateway="gw-0", traceparent=TRACE),
-    Resubmit(requests=[Attempt("r-1", 0), Attempt("r-2", 3)], traceparent=TRACE),
+    Resubmit(requests=[Attempt("r-1", 0), Attempt("r-2", 3)], gave_way=True, traceparent=TRACE),
     Rejected(request_id="r-1", attempt=1, wait_s=30.5, retry_after_s=12.5, traceparent=TRACE),
     QueueStatus(
         lines=[QueueLine("smol", "interactive", 7, 2, 3.5, 5.25)],
