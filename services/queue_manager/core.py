@@ -17,6 +17,7 @@ from services.queue_manager.overview import Overview
 from services.queue_manager.planning import Planning
 from services.queue_manager.predictions import Predictions
 from services.queue_manager.requests import Requests
+from services.queue_manager.rescue import rescue
 from services.queue_manager.sharing import Sharing
 from services.queue_manager.state import State
 from services.queue_manager.status import Status
@@ -110,6 +111,9 @@ class QueueManagerCore:
             return []
         targets = self._queues.apply(plan.queues, set(self.state.plan.asked_running), now)
         effects = self._evictions.hand_over(targets, now)
+        if self._config.queue.policy == "qlm":
+            for node in self.state.nodes.values():
+                rescue(self.state, node, now)
         self._planning.note_applied(now)
         self._bells.touch(*self.state.nodes)
         return effects

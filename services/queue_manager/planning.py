@@ -7,9 +7,8 @@ in danger: a node has run dry, or a group stands behind one that is due later. A
 
 Nobody starves. Inside a group requests are served in the order in which they came. Groups of one model and one kind of
 promise start in the order of their rank, which newcomers cannot get before for ever (`fairness`). Between kinds and
-models the plan decides, whose cost of lateness grows faster than linearly, so that whoever is passed over becomes the
-dearest in the end; a group without a promise is due within a day (`shared.slo.UNBOUNDED_S`), and the groups that are
-due first are always among those that a plan is asked for.
+models the plan decides, whose cost of lateness grows faster than linearly, so that whoever is passed over becomes dear;
+the groups that are due first are always among those that a plan is asked for. Where that is not enough, `rescue` is.
 """
 
 from __future__ import annotations

@@ -134,6 +134,9 @@ class Node(msgspec.Struct):
     """Predicted time until all that stands in the queue is done; kept up group by group."""
     yielding: list[str] = []
     """Groups that ran when a plan put them behind a waiting one: they give way to it."""
+    rescued: str = ""
+    """The group that was last put to the front because it was far too late (`rescue`)."""
+    rescued_at_s: float = -math.inf
     told: list[tuple[str, int]] = []
     """Head of the queue as the node was last told: (group, number waiting)."""
     told_yielding: list[str] = []

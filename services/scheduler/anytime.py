@@ -23,16 +23,21 @@ class Found:
 
 
 def search(instance: Instance, queues: Queues, num_visits: int = NUM_VISITS) -> Found:
-    """Improve ``queues``, an order that keeps the rules but may leave groups out, and an order made from nothing."""
-    warm = Layout(instance, Budget(num_visits // 2))
+    """Improve ``queues``, an order that keeps the rules but may leave groups out, and an order made from nothing.
+
+    Each has half of the visits, and the second what the first has left.
+    """
+    everything = range(len(instance.groups))
+    is_warm = any(queues)
+    warm = Layout(instance, Budget(num_visits // 2 if is_warm else num_visits))
     for node, queue in enumerate(queues):
         warm.replace(node, queue)
-    insert_all(warm, sorted(set(range(len(instance.groups))) - warm.node_of.keys()))
+    insert_all(warm, [group for group in everything if group not in warm.node_of])
     current = warm.copy()
-    fresh = Layout(instance, Budget(num_visits // 2))
-    insert_all(fresh, range(len(instance.groups)))
-    better, other = (warm, fresh) if warm.cost <= fresh.cost else (fresh, warm)
-    improve(better)
-    other.budget.num_visits += max(0, better.budget.num_visits)
-    improve(other)
-    return Found(current, min(better, other, key=lambda layout: layout.cost).copy())
+    improve(warm)
+    if not is_warm:
+        return Found(current, warm.queues)
+    fresh = Layout(instance, Budget(num_visits // 2 + max(0, warm.budget.num_visits)))
+    insert_all(fresh, everything)
+    improve(fresh)
+    return Found(current, min(warm, fresh, key=lambda layout: layout.cost).queues)

@@ -8,10 +8,10 @@ for each load of a model, before which what runs has to end, and for evictions. 
 served does not wait until the batch is empty: it starts when the work ahead has fallen to what a full batch has in it
 at any time (`Node.overlap_s`); while the batch has room, at once.
 
-Running groups. At its own node, with nothing ahead that needs its place, a running group goes on and costs nothing
-for its running members. A waiting group ahead of it needs its place if it is of another model or the batch is full:
-then what still runs behind is evicted, which delays everybody by its time, and the evicted wait for their turn again.
-A running group that has waiting members as well does not need the places of others.
+Running groups. At its own node, with nothing ahead that claims its place, a running group goes on and costs nothing
+for its running members. A group ahead of it in which somebody waits claims its place if it is of another model or the
+batch is full: then what still runs behind is evicted (`VirtualQueue.yielding`), which delays everybody by its time, and
+the evicted wait for their turn again.
 
 Starvation is impossible: the price of a second late doubles with lateness (`late_penalty_s`) and has no bound, while
 the price of a group that came later starts at one. However large the others are, one that is passed over becomes the
@@ -29,10 +29,10 @@ from services.scheduler.instance import Instance, Node, Queues
 LATE_WEIGHT = 1_000.0  # a second late counts as this many seconds of waiting: lateness decides, waiting breaks ties
 LATE_STEP_S = 30.0  # up to here a second late has price 1; then twice as far for each doubling of the price
 
-State = tuple[float, float, float, str, bool, float, float]
+State = tuple[float, float, float, str, bool, float, float, float]
 """Of a walk, between two groups: clock_s (all work so far is done), start_s (the last group began), end_s (the last
 request so far ends), the model, whether running groups have been evicted, yield_s (to evict those not passed yet),
-and the cost so far."""
+the seconds by which requests are late, and the cost so far."""
 
 
 def late_penalty_s(late_s: float) -> float:
@@ -55,7 +55,7 @@ def late_pieces(late_s: float) -> list[tuple[float, float]]:
 
 def beginning(node: Node) -> State:
     """Before the first group."""
-    return 0.0, 0.0, 0.0, node.model, False, node.yield_s, 0.0
+    return 0.0, 0.0, 0.0, node.model, False, node.yield_s, 0.0, 0.0
 
 
 def walk(instance: Instance, number: int, queue: Iterable[int], state: State, limit: float = inf) -> State:
@@ -65,40 +65,43 @@ def walk(instance: Instance, number: int, queue: Iterable[int], state: State, li
     it is done).
     """
     groups, node = instance.groups, instance.nodes[number]
-    clock_s, start_s, end_s, model, evicted, yield_s, cost = state
+    clock_s, start_s, end_s, model, evicted, yield_s, total_late_s, cost = state
     for name in queue:
         group = groups[name]
         num_requests = group.num_waiting
         setup_s = 0.0
+        claims = node.is_full or group.model != node.model
         if group.home == number and not evicted:
             yield_s -= node.evict_s[name]
             end_s = max(end_s, node.rest_s[name])
+            claims = claims and group.num_waiting > 0
         else:
             num_requests += group.num_running
             setup_s = node.setup_s[name]
-            if not evicted and (node.is_full or group.model != node.model):
-                evicted = True
-                clock_s += yield_s
-                start_s += yield_s
+        if claims and not evicted:
+            evicted = True
+            clock_s += yield_s
+            start_s += yield_s
         if group.model != model:
             model = group.model
             clock_s = max(clock_s, end_s) + node.load_s[model]
             start_s = clock_s
         else:
             start_s = max(start_s, clock_s - node.overlap_s[model])
-        last_s = max(start_s, clock_s + node.work_s[name] - node.overlap_s[model])
+        last_s = max(start_s, clock_s + node.lead_s[name] - node.overlap_s[model])
         end_s = max(end_s, last_s)
         if num_requests:
             done_s = setup_s + last_s + node.tail_s[name]
             end_s = max(end_s, done_s)
             late_s = setup_s + (start_s + last_s) / 2 - group.due_s
             if late_s > 0:
+                total_late_s += num_requests * late_s
                 cost += LATE_WEIGHT * num_requests * late_penalty_s(late_s)
             cost += num_requests * done_s
             if cost > limit:
                 break
         clock_s += setup_s + node.work_s[name]
-    return clock_s, start_s, end_s, model, evicted, yield_s, cost
+    return clock_s, start_s, end_s, model, evicted, yield_s, total_late_s, cost
 
 
 def cost_of(state: State) -> float:
@@ -116,22 +119,22 @@ def total_cost(instance: Instance, queues: Queues) -> float:
     return sum(queue_cost(instance, number, queue) for number, queue in enumerate(queues))
 
 
+def least_cost(instance: Instance) -> float:
+    """No order costs less: every group as if it were alone at the head of the node that is best for it."""
+    return sum(
+        min(
+            cost_of(walk(instance, node, [number], (0.0, 0.0, 0.0, instance.nodes[node].model, False, 0.0, 0.0, 0.0)))
+            for node in group.places
+        )
+        for number, group in enumerate(instance.groups)
+        if group.places
+    )
+
+
 def late_request_s(instance: Instance, queues: Queues) -> float:
     """Seconds by which groups start after their deadlines, times their requests; what a plan reports."""
-    late_s = 0.0
-    for number, queue in enumerate(queues):
-        node = instance.nodes[number]
-        state = beginning(node)
-        for name in queue:
-            group = instance.groups[name]
-            state = walk(instance, number, [name], state)
-            clock_s, start_s, _, model, evicted, _, _ = state  # a clock with the group's own work in it
-            goes_on = group.home == number and not evicted
-            num_requests = group.num_waiting + (0 if goes_on else group.num_running)
-            setup_s = 0.0 if goes_on else node.setup_s[name]
-            last_s = max(start_s, clock_s - setup_s - node.overlap_s[model])
-            late_s += num_requests * max(0.0, setup_s + (start_s + last_s) / 2 - group.due_s)
-    return late_s
+    ends = (walk(instance, number, queue, beginning(instance.nodes[number])) for number, queue in enumerate(queues))
+    return sum(late_s for *_, late_s, _ in ends)
 
 
 def num_swaps(instance: Instance, queues: Queues) -> int:

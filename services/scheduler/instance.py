@@ -42,6 +42,8 @@ class Node:
     """Its batch has no room: a waiting group has to wait for a place, or for an eviction."""
     work_s: Sequence[float]
     """All tokens of the group at the throughput of a full batch: how long those behind it are kept."""
+    lead_s: Sequence[float]
+    """The same without its last member, which starts when this is done."""
     tail_s: Sequence[float]
     """From the start of its last member to the end of all."""
     setup_s: Sequence[float]

@@ -22,6 +22,7 @@ class _KindTable:
 
     batchings: list[Batching]
     work_s: list[float]
+    lead_s: list[float]
     tail_s: list[float]
     overlap_s: dict[str, float]
 
@@ -81,10 +82,22 @@ def _tabulate(node: NodeState, loads: Sequence[GroupLoad]) -> _KindTable:
     pairs = list(zip(loads, batchings, strict=True))
     return _KindTable(
         batchings=batchings,
-        work_s=[load.num_waiting * work.request_s + load.running_output_tokens * work.token_s for load, work in pairs],
+        work_s=[_work_s(load, work) for load, work in pairs],
+        lead_s=[_work_s(load, work) - _last_member_s(load, work) for load, work in pairs],
         tail_s=[_tail_s(load, work) if load.num_waiting else _rest_s(load, work) for load, work in pairs],
         overlap_s={model: _overlap_s(model, pairs) for model in {load.model for load in loads}},
     )
+
+
+def _work_s(load: GroupLoad, work: Batching) -> float:
+    return load.num_waiting * work.request_s + load.running_output_tokens * work.token_s
+
+
+def _last_member_s(load: GroupLoad, work: Batching) -> float:
+    """Its part of the work: of a waiting member, or where none waits, of a running one."""
+    if load.num_waiting:
+        return work.request_s
+    return load.running_output_tokens * work.token_s / max(1, load.num_running)
 
 
 def _overlap_s(model: str, pairs: Sequence[tuple[GroupLoad, Batching]]) -> float:
@@ -129,6 +142,7 @@ def _make_node(node: NodeState, loads: Sequence[GroupLoad], homes: Sequence[int]
         model=node.model,
         is_full=is_full,
         work_s=table.work_s,
+        lead_s=table.lead_s,
         tail_s=table.tail_s,
         setup_s=[_setup_s(node, load) for load in loads],
         evict_s={group: evict_s(node, loads[group]) for group in homes},

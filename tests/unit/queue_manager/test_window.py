@@ -51,7 +51,7 @@ def test_nobody_pulls_from_a_group_that_is_handed_over() -> None:
 def test_groups_give_way_in_the_order_of_the_queue_while_they_run_behind_the_first_that_waits() -> None:
     state = make_state(n0="a")
     for gid, num_waiting, num_running in (("g0", 0, 1), ("g1", 1, 0), ("g2", 1, 1), ("g3", 0, 2), ("g4", 1, 1)):
-        make_group(state, gid, waiting=num_waiting, running=num_running)
+        make_group(state, gid, waiting=num_waiting, running=num_running, kind="soon" if gid == "g1" else "batch")
         place(state, "n0", gid)
     state.nodes["n0"].yielding = ["g4", "g3", "g0"]
     assert gives_way(state) == ["g3", "g4"], "g0 is before the head; of g2 no plan has said it"
@@ -59,6 +59,16 @@ def test_groups_give_way_in_the_order_of_the_queue_while_they_run_behind_the_fir
     assert gives_way(state) == ["g4"]
     state.hand_overs["g4"] = HandOver("n1", 1.0)
     assert gives_way(state) == [], "it is taken out as a whole already"
+
+
+def test_nobody_gives_way_to_its_like() -> None:
+    """Else the evicted, who wait in front of what is left of their group, would change places with it for ever."""
+    state = make_state(n0="a")
+    make_group(state, "evicted", kv_at="n0")
+    make_group(state, "rest", running=1)
+    place(state, "n0", "evicted", "rest")
+    state.nodes["n0"].yielding = ["rest"]
+    assert gives_way(state) == []
 
 
 def test_nobody_gives_way_when_nobody_waits() -> None:

@@ -1,0 +1,51 @@
+"""Where a group may be placed, with each serving operation and without."""
+
+from __future__ import annotations
+
+from services.scheduler.reach import places
+from shared.messages import HANDED_OVER, GroupLoad, Operations
+from tests.unit.scheduler.problems import load, node, running
+
+NODES = [node("n0", "a"), node("n1", "b"), node("n2", "a")]
+
+
+def reach(group: GroupLoad, **without: bool) -> tuple[int, ...]:
+    return places(NODES, group, Operations(**without))
+
+
+def test_with_all_operations_everything_may_go_everywhere() -> None:
+    for group in (load("g"), load("g", node="n1"), running("g", "n0"), load("g", node="n0", kv_at="n0")):
+        assert reach(group) == (0, 1, 2)
+
+
+def test_without_swaps_a_group_goes_where_its_model_is() -> None:
+    assert reach(load("g", "a"), swap=False) == (0, 2)
+    assert reach(load("g", "b"), swap=False) == (1,)
+    assert reach(load("g", "c"), swap=False) == (), "it waits until a node has its model"
+
+
+def test_without_balance_a_group_that_has_a_node_stays() -> None:
+    assert reach(load("g", node="n1"), balance=False) == (1,)
+    assert reach(load("g"), balance=False) == (0, 1, 2)
+    assert reach(load("g", node="gone"), balance=False) == (0, 1, 2)
+    assert reach(running("g", "n0"), balance=False) == (0, 1, 2), "that is migration"
+
+
+def test_without_migration_what_has_kv_at_a_node_stays() -> None:
+    assert reach(running("g", "n2"), migrate=False) == (2,)
+    assert reach(load("g", node="n2", kv_at="n2"), migrate=False) == (2,)
+    assert reach(load("g", kv_at=HANDED_OVER), migrate=False) == (0, 1, 2)
+    assert reach(load("g", node="n2"), migrate=False) == (0, 1, 2)
+
+
+def test_kept_kv_that_waits_moves_by_balance_and_migration_together() -> None:
+    assert reach(load("g", node="n2", kv_at="n2"), balance=False) == (2,)
+
+
+def test_a_model_goes_where_it_can_be_loaded() -> None:
+    nodes = [node("n0", "a", broken="b"), node("n1", "c")]
+    assert places(nodes, load("g", "b"), Operations()) == (1,)
+
+
+def test_a_model_that_is_broken_everywhere_may_go_everywhere_so_that_its_clients_hear_of_it() -> None:
+    assert places([node("n0", "a", broken="b")], load("g", "b"), Operations()) == (0,)

@@ -1,0 +1,99 @@
+"""From groups and nodes to seconds, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from services.scheduler.instance import Instance
+from services.scheduler.tables import HAND_OVER_BYTES_PER_S, make_instance
+from shared.messages import HANDED_OVER, GroupLoad, NodeState, PlacementProblem
+from shared.step_cost import ModelRate, StepCost
+from tests.unit.scheduler.problems import SWAP_S, load, node, running
+
+
+def tables(nodes: list[NodeState], groups: list[GroupLoad], now_s: float = 0.0) -> Instance:
+    return make_instance(PlacementProblem(version=1, now_s=now_s, nodes=nodes, groups=groups))
+
+
+def batched(name: str = "n0", *, num_seqs: int = 4) -> NodeState:
+    """A step takes 0.4 s, however many requests are in it: with four of them 0.1 s a token."""
+    rate = ModelRate("a", StepCost(0.4, 0.0, 0.0), kv_tokens=10**9, kv_token_bytes=1_000, load_s=0.0)
+    return NodeState(name, "a", 0.0, 0.0, max_num_seqs=num_seqs, kv_bytes_per_s=1e6, rates=[rate])
+
+
+def test_groups_are_numbered_by_rank_then_deadline_then_as_they_were_made() -> None:
+    groups = [load("g10"), load("g9"), load("late", due_s=2e6), load("first", rank=-1.0, due_s=3e6)]
+    assert [group.name for group in tables([node()], groups).groups] == ["first", "g9", "g10", "late"]
+
+
+def test_work_is_the_time_of_all_tokens_in_a_full_batch() -> None:
+    groups = [load("g0", drain_s=4, num_requests=2), running("g1", "n0", rest_s=3)]
+    assert tables([node()], groups).nodes[0].work_s == pytest.approx([4, 3])
+    eight = msgspec.structs.replace(load("g0", num_requests=8), mean_output_tokens=10.0)
+    assert tables([batched()], [eight]).nodes[0].work_s == [pytest.approx(8 * 10 * 0.1)]
+
+
+def test_the_last_member_starts_when_those_before_it_are_done() -> None:
+    groups = [load("g0", drain_s=4, num_requests=4), load("g1"), running("g2", "n0", rest_s=3, num_requests=3)]
+    assert tables([node()], groups).nodes[0].lead_s == pytest.approx([3, 0, 2])
+
+
+def test_a_fast_node_takes_less() -> None:
+    problem = tables([node("slow"), node("fast", speed=4)], [load("g0", drain_s=2)])
+    assert [each.work_s[0] for each in problem.nodes] == pytest.approx([2, 0.5])
+
+
+def test_the_tail_is_a_whole_request_at_the_pace_of_the_batch() -> None:
+    ten = msgspec.structs.replace(load("g0", num_requests=8), mean_output_tokens=10.0)
+    assert tables([batched()], [ten]).nodes[0].tail_s == [pytest.approx(10 * 0.4)]
+
+
+def test_a_full_batch_overlaps_by_what_it_has_left() -> None:
+    # four requests of 10 tokens are half done: 4 x 5 x 0.1 s, less the one whose place gets free, 10 x 0.1 s
+    ten = msgspec.structs.replace(load("g0", num_requests=8), mean_output_tokens=10.0)
+    assert tables([batched()], [ten]).nodes[0].overlap_s == {"a": pytest.approx(1.0)}
+
+
+def test_a_batch_is_full_when_no_place_is_left() -> None:
+    assert tables([batched()], [running("g0", "n0", num_requests=4)]).nodes[0].is_full
+    roomy = tables([batched()], [running("g0", "n0", num_requests=3, rest_s=6), load("g1")]).nodes[0]
+    assert not roomy.is_full
+    assert roomy.overlap_s["a"] == roomy.work_s[0], "nobody waits for what runs"
+
+
+def test_what_runs_is_moved_out_and_in_at_the_measured_rate() -> None:
+    problem = tables([node("n0"), node("n1")], [running("g0", "n0", kv_s=0.5)])
+    here, there = problem.nodes
+    assert (here.evict_s, there.evict_s) == ({0: 0.5}, {})
+    assert here.setup_s == [0.5]
+    assert there.setup_s == [pytest.approx(2 * 0.5 + 0.5e6 / HAND_OVER_BYTES_PER_S)]
+
+
+def test_kept_kv_is_near_where_it_lies_and_everywhere_once_it_was_handed_over() -> None:
+    def setups(kv_at: str) -> list[float]:
+        parked = load("g0", node="n0", kv_at=kv_at, kv_tokens=500)
+        return [each.setup_s[0] for each in tables([node("n0"), node("n1")], [parked]).nodes]
+
+    assert setups("n0") == [0.5, pytest.approx(1.002)]
+    assert setups(HANDED_OVER) == [0.5, 0.5]
+
+
+def test_loading_takes_what_was_measured_also_back_to_the_model_that_is_loaded_now() -> None:
+    assert tables([node("n0", "a")], [load("g0", "a"), load("g1", "b")]).nodes[0].load_s == {"a": SWAP_S, "b": SWAP_S}
+
+
+def test_who_ran_on_a_node_that_is_gone_waits() -> None:
+    problem = tables([node("n0")], [running("g0", "gone")])
+    assert problem.groups[0].home is None
+    assert problem.nodes[0].evict_s == {}
+
+
+def test_deadlines_are_seen_from_now() -> None:
+    assert tables([node()], [load("g0", due_s=30)], now_s=100.0).groups[0].due_s == -70
+
+
+def test_nodes_of_one_kind_share_their_tables() -> None:
+    one, other, fast = tables([node("n0"), node("n1"), node("n2", speed=2)], [load("g0")]).nodes
+    assert one.work_s is other.work_s
+    assert one.work_s is not fast.work_s
