@@ -41,7 +41,7 @@ def test_the_last_member_starts_when_those_before_it_are_done() -> None:
 
 def test_a_fast_node_takes_less() -> None:
     problem = tables([node("slow"), node("fast", speed=4)], [load("g0", drain_s=2)])
-    assert list([each.work_s[0] for each in problem.nodes]) == pytest.approx([2, 0.5])
+    assert [each.work_s[0] for each in problem.nodes] == pytest.approx([2, 0.5])
 
 
 def test_the_tail_is_a_whole_request_at_the_pace_of_the_batch() -> None:
