@@ -172,8 +172,8 @@ def each_goes_on(plan: StepPlan) -> StepResult:
     )
 
 
-def test_a_beam_that_waits_to_be_chosen_is_not_computed_again() -> None:
-    """Its last block is full and published, so it could not be written again."""
+def while_a_beam_waits() -> Scheduler:
+    """Request d is swapped out; its first beam knows what may follow, its second has a token to go."""
     one = scheduler(41, 1, 32, step_tokens=5, max_num_seqs=8, policy=SwapAfterTheFirst(), num_host_blocks=20)
     teach_short_outputs(one)
     for name, num_prompt_tokens, max_tokens, first in (("a", 5, 10, 20), ("b", 7, 15, 29), ("c", 7, 19, 38)):
@@ -185,11 +185,16 @@ def test_a_beam_that_waits_to_be_chosen_is_not_computed_again() -> None:
         one.check()
         one.commit(plans[-1], each_goes_on(plans[-1]))
         one.check()
-    # recomputed once: the first beam knows what may follow, the second has a token to go when memory runs out
-    assert one.num_preemptions == 2
+    assert one.num_preemptions == 2  # recomputed once
     assert shape(plans[-2])[-2:] == [(67, 4, 2, True), (68, 4, 1, False)]
     for name in "abc":
         one.abort(name)
+    return one
+
+
+def test_a_beam_that_waits_to_be_chosen_is_not_computed_again() -> None:
+    """Its last block is full and published, so it could not be written again."""
+    one = while_a_beam_waits()
     plan = one.schedule(now=0.0)
     assert (shape(plan), len(plan.swaps_in)) == ([], 7)
     one.commit(plan, each_goes_on(plan))
