@@ -22,7 +22,7 @@ from shared import streams
 from shared.config import ClusterConfig, EngineOptions
 from shared.step_cost import StepCost
 
-DEFAULT_SOLVE_S = 0.005
+DEFAULT_SOLVE_S = 0.005  # a small problem
 
 MakeEngine = Callable[[Device, EngineOptions, AnswerTokens | None], NodeEngine]
 

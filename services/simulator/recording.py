@@ -9,7 +9,7 @@ from services.queue_manager.predictions import Predictions
 from services.simulator.clients import Outcome
 from shared.messages import HANDED_OVER, Evicted, Finished, Message, Pulled, Submit
 
-MAX_PREDICTIONS = 2_000
+MAX_PREDICTIONS = 1_000
 """Newcomers of a run whose wait is predicted: each prediction walks a queue."""
 
 
