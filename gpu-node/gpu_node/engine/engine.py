@@ -286,4 +286,5 @@ class Engine:
         """Assert that the books balance."""
         for scheduler in self._schedulers:
             scheduler.check()
+            assert all(self._eviction.state(one) for one in scheduler.parked), "an image is kept until it is restored"
         self._eviction.check()
