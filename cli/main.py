@@ -15,6 +15,7 @@ COMMANDS = {
     "models": ("cli.models", "Fetch and list model files."),
     "program": ("cli.program", "Show what one step of a model computes, and what it costs."),
     "bench": ("cli.bench", "Measure a running cluster, one engine, or the bookkeeping on a trace."),
+    "sim": ("cli.sim", "Simulate a cluster of devices that are not there."),
     "config": ("cli.config_commands", "Check and show configurations."),
 }
 
