@@ -181,7 +181,7 @@ class QueueOptions(Section):
 
     policy: Literal["qlm", "edf", "fcfs", "shepherd"] = "qlm"
     """``qlm``: groups placed by predicted waiting time. The others are what it is compared with."""
-    delta: Annotated[float, Field(gt=0, le=64)] = 1.0
+    delta: Annotated[float, Field(gt=0, le=64)] = 0.5
     """A request group is closed to newcomers when it has had this many average batches of requests (QLM's δ)."""
     operations: OperationOptions = OperationOptions()
 

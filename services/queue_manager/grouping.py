@@ -12,7 +12,8 @@ import msgspec
 from shared.config import QueueOptions
 from shared.messages import NodeState
 
-PRIOR_BATCH = 32.0  # requests that run together, assumed while no node has said what it can; `max_num_seqs`' default
+LEAST_BATCH = 4.0  # an average batch counts as this many at least: below it, more groups would only mean more plans
+PRIOR_BATCH = 32  # requests that a node runs together, until one has told; `max_num_seqs`' default
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,49 +21,71 @@ class GroupingRule:
     """What a group is."""
 
     num_batches: float
-    """Most requests of a group, in average batches; at 0 each request is a group of its own."""
+    """Most requests of a group, in average batches."""
+    least_requests: int
+    """It may have this many in any case."""
     is_fine: bool
     """Tenants, and clusters of lengths, do not mix; else only model and kind of promise count."""
+
+    def max_requests(self, average_batch: float) -> int:
+        """Most requests that a group may have had."""
+        return max(self.least_requests, int(self.num_batches * average_batch))
 
 
 def grouping_rule(options: QueueOptions) -> GroupingRule:
     """``qlm``: Algorithm 1 with its δ. ``shepherd``: fixed batches. ``edf``, ``fcfs``: no groups at all."""
     match options.policy:
         case "qlm":
-            return GroupingRule(options.delta, is_fine=True)
+            return GroupingRule(options.delta, 1, is_fine=True)
         case "shepherd":
-            return GroupingRule(1.0, is_fine=False)
+            return GroupingRule(0.0, PRIOR_BATCH, is_fine=False)
         case "edf" | "fcfs":
-            return GroupingRule(0.0, is_fine=False)
+            return GroupingRule(0.0, 1, is_fine=False)
 
 
-class BatchRoom(msgspec.Struct, array_like=True):
-    """What bounds a batch of one model, mean of the nodes that have told."""
+class Batch(msgspec.Struct, array_like=True):
+    """What there is of one model, and where."""
 
-    max_num_seqs: float
-    kv_tokens: float
+    num_requests: int = 0
+    """That run or wait."""
+    num_nodes: int = 0
+    """Nodes that hold the model."""
+    max_num_seqs: int = PRIOR_BATCH
+    """Most that one of them runs together."""
 
 
 class Batches:
-    """Average batch of a model. Owns `State.batches`."""
+    """Average batch of a model: what a node that holds it has if all share alike, up to what fits.
 
-    def __init__(self, rooms: dict[str, BatchRoom]) -> None:
-        self._rooms = rooms
+    What could run together is no measure alone: where there is room for hundreds and work for ten, a group of hundreds
+    would put onto one node what many should share. Owns `State.batches`.
+    """
+
+    def __init__(self, batches: dict[str, Batch]) -> None:
+        self._batches = batches
 
     def learn(self, nodes: Iterable[NodeState]) -> None:
-        """Take over what all nodes now say of themselves; O(nodes × models)."""
-        told: dict[str, list[tuple[int, int]]] = {}
+        """Take over which node holds which model; O(nodes)."""
+        told: dict[str, list[int]] = {}
         for node in nodes:
-            for rate in node.rates:
-                if node.max_num_seqs and rate.kv_tokens:
-                    told.setdefault(rate.model, []).append((node.max_num_seqs, rate.kv_tokens))
-        for model, rooms in told.items():
-            num_seqs, kv_tokens = (sum(column) / len(rooms) for column in zip(*rooms, strict=True))
-            self._rooms[model] = BatchRoom(num_seqs, kv_tokens)
+            told.setdefault(node.model, []).append(node.max_num_seqs)
+        for model in told.keys() | self._batches.keys():
+            batch = self._batch(model)
+            batch.num_nodes = len(told.get(model, ()))
+            batch.max_num_seqs = max(told.get(model, ()), default=0) or PRIOR_BATCH
 
-    def average(self, model: str, context_tokens: float) -> float:
-        """Requests that run together when each holds KV of ``context_tokens`` on average."""
-        room = self._rooms.get(model)
-        if room is None:
-            return PRIOR_BATCH
-        return min(room.max_num_seqs, room.kv_tokens / max(1.0, context_tokens))
+    def add(self, model: str) -> None:
+        """There is one request more."""
+        self._batch(model).num_requests += 1
+
+    def remove(self, model: str) -> None:
+        """There is one less."""
+        self._batch(model).num_requests -= 1
+
+    def average(self, model: str) -> float:
+        """Requests of the model that run together on a node."""
+        batch = self._batch(model)
+        return min(max(LEAST_BATCH, batch.num_requests / max(1, batch.num_nodes)), batch.max_num_seqs)
+
+    def _batch(self, model: str) -> Batch:
+        return self._batches.setdefault(model, Batch())

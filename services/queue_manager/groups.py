@@ -58,8 +58,6 @@ class RequestGroups:
             group = self._add(Group(gid="", model=request.model, slo_kind=kind, tenant=tenant, key=key, rank=rank))
         if is_new:
             self._fairness.charge(line, tenant, request.prompt_tokens + output_tokens)
-        # while it runs, a request holds its prompt and half of its output on average
-        group.joined_tokens += request.prompt_tokens + output_tokens / 2
         self._enter(group, request)
         return group
 
@@ -130,6 +128,7 @@ class RequestGroups:
         else:
             del group.waiting[request.request_id]
             group.waiting_totals.remove(request)
+        self._batches.remove(group.model)
         request.group = request.node = ""
         request.pulled_s = 0.0
         self._set_due(group)
@@ -157,7 +156,7 @@ class RequestGroups:
             self._paces.observe(request.model, request.node, num_drawn, now - request.pulled_s)
 
     def learn_nodes(self, nodes: Iterable[NodeState]) -> None:
-        """Nodes have come, gone, or told something new of themselves: what batches they form bounds the groups."""
+        """Nodes have come, gone, or changed their model: how many share what runs bounds the groups."""
         self._batches.learn(nodes)
 
     def expected_output(self, message: Submit) -> Moments:
@@ -175,8 +174,8 @@ class RequestGroups:
         group = self._state.groups.get(self._state.open_groups.get(key, ""))
         if group is None:
             return None
-        batch = self._batches.average(group.model, group.joined_tokens / group.num_joined)
-        return group if group.num_joined < max(1, round(self._rule.num_batches * batch)) else None
+        limit = self._rule.max_requests(self._batches.average(group.model))
+        return group if group.num_joined < limit else None
 
     def _add(self, group: Group) -> Group:
         group.gid = f"g{self._state.next_group}"
@@ -190,6 +189,7 @@ class RequestGroups:
         group.waiting[request.request_id] = None
         group.waiting_totals.add(request)
         group.num_joined += 1
+        self._batches.add(group.model)
         due_s = request.start_by_s
         if due_s < group.last_due_s:
             heapq.heappush(group.hurried, (due_s, request.request_id))

@@ -40,6 +40,9 @@ def check(state: State) -> None:
         assert set(node.yielding) <= set(node.queue), f"{node.node}: a group gives way that does not stand here"
         drain_s = sum(state.groups[gid].drain_s for gid in node.queue)
         assert abs(node.drain_s - drain_s) < 1e-6, f"{node.node} counts {node.drain_s} s of work, it is {drain_s} s"
+    for model, batch in state.batches.items():
+        num_requests = sum(group.num_members for group in state.groups.values() if group.model == model)
+        assert batch.num_requests == num_requests, f"{model}: there are {num_requests}, {batch.num_requests} counted"
     assert all(gid in state.groups for gid in state.open_groups.values()), "an open group is gone"
     assert all(gid in state.groups for gid in state.hand_overs), "a group is gone that is handed over"
     assert all(gid in state.groups for gid in state.plan.late), "a group is gone that is late"

@@ -12,7 +12,7 @@ import msgspec
 
 from services.queue_manager.clusters import LengthClusters
 from services.queue_manager.fairness import Line
-from services.queue_manager.grouping import BatchRoom
+from services.queue_manager.grouping import Batch
 from services.queue_manager.lengths import LengthSketch
 from services.queue_manager.totals import Totals
 from shared.liveness import Liveness
@@ -96,8 +96,6 @@ class Group(msgspec.Struct, gc=False):
     """Of a resume group: arrival of the last member that came back."""
     num_joined: int = 0
     """Requests it has ever had; at the limit it is closed to newcomers."""
-    joined_tokens: float = 0.0
-    """KV that those will need on average while they run, all together."""
     node: str = ""
     """The node in whose virtual queue it stands; ``""`` while it has no place."""
     drain_s: float = 0.0
@@ -220,5 +218,5 @@ class State(msgspec.Struct):
     """Learnt clusters of lengths (`clusters.Clusters`)."""
     lines: dict[str, Line] = {}
     """Virtual time (`fairness.Fairness`)."""
-    batches: dict[str, BatchRoom] = {}
-    """What fits into a batch (`grouping.Batches`)."""
+    batches: dict[str, Batch] = {}
+    """What there is of each model (`grouping.Batches`)."""

@@ -15,7 +15,7 @@ import pytest
 
 from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
-from services.queue_manager.grouping import PRIOR_BATCH
+from services.queue_manager.grouping import LEAST_BATCH
 from services.scheduler.core import SchedulerCore
 from shared.config import ClusterConfig, ModelSpec, QueueOptions, SloClass
 from shared.core import Core
@@ -24,7 +24,7 @@ from tests.scenarios.transcript import replay
 HERE = Path(__file__).parent
 CONFIG = ClusterConfig(
     models=[ModelSpec(name=name, source=f"{name}.gguf") for name in "ab"],  # what the scheduler hands out
-    queue=QueueOptions(delta=3 / PRIOR_BATCH),  # a group takes three requests
+    queue=QueueOptions(delta=3 / LEAST_BATCH),  # a group takes three requests
     slo_classes=ClusterConfig().slo_classes | {"strict": SloClass(deadline_s=30, late="refuse")},
 )
 

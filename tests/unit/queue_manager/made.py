@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.queue_manager.grouping import PRIOR_BATCH
+from services.queue_manager.grouping import LEAST_BATCH
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.state import Group, Request, State
 from shared.config import QueueOptions
@@ -10,8 +10,8 @@ from shared.slo import Slo
 
 SOON = Slo("interactive", deadline_s=20.0)
 LATER = Slo("batch", deadline_s=3600.0)
-PAIRS = QueueOptions(delta=2 / PRIOR_BATCH)  # groups of two
-LARGE = QueueOptions()
+PAIRS = QueueOptions(delta=2 / LEAST_BATCH)  # groups of two
+LARGE = QueueOptions(delta=32 / LEAST_BATCH)
 
 
 class MadeGroups(RequestGroups):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
-from services.queue_manager.grouping import PRIOR_BATCH
+from services.queue_manager.grouping import LEAST_BATCH
 from shared.config import ClusterConfig, QueueOptions, SloClass
 from shared.core import Drop, Send
 from shared.messages import (
@@ -35,7 +35,7 @@ from shared.slo import Slo
 from shared.step_cost import ModelRate, StepCost
 
 CONFIG = ClusterConfig(
-    queue=QueueOptions(delta=2 / PRIOR_BATCH),  # groups of two
+    queue=QueueOptions(delta=2 / LEAST_BATCH),  # groups of two
     slo_classes={"interactive": SloClass(deadline_s=20, late="refuse"), "batch": SloClass(deadline_s=3600)},
 )
 RATES = [ModelRate(model, StepCost(0.5, 0.01, 0.0001), 1000, 16, 1.0) for model in ("a", "b")]

@@ -2,50 +2,57 @@
 
 from __future__ import annotations
 
-import pytest
-
-from services.queue_manager.grouping import PRIOR_BATCH, Batches, GroupingRule, grouping_rule
+from services.queue_manager.grouping import LEAST_BATCH, PRIOR_BATCH, Batches, grouping_rule
 from shared.config import QueueOptions
 from shared.messages import NodeState
-from shared.step_cost import ModelRate, StepCost
-
-COST = StepCost(0.02, 1e-4, 1e-7)
 
 
-def node(name: str, max_num_seqs: int, **kv_tokens: int) -> NodeState:
-    rates = [
-        ModelRate(model, COST, kv_tokens=tokens, kv_token_bytes=1, load_s=1) for model, tokens in kv_tokens.items()
-    ]
-    return NodeState(node=name, model="a", tokens_per_s=0, swap_s=0, max_num_seqs=max_num_seqs, rates=rates)
+def node(name: str, model: str, max_num_seqs: int = 64) -> NodeState:
+    return NodeState(node=name, model=model, tokens_per_s=0, swap_s=0, max_num_seqs=max_num_seqs)
 
 
 def test_each_policy_has_its_groups() -> None:
-    assert grouping_rule(QueueOptions(policy="qlm", delta=2)) == GroupingRule(num_batches=2, is_fine=True)
-    assert grouping_rule(QueueOptions(policy="shepherd", delta=2)) == GroupingRule(num_batches=1, is_fine=False)
-    assert grouping_rule(QueueOptions(policy="edf")) == GroupingRule(num_batches=0, is_fine=False)
-    assert grouping_rule(QueueOptions(policy="fcfs")) == GroupingRule(num_batches=0, is_fine=False)
+    average = 10
+    sizes = {
+        policy: grouping_rule(QueueOptions(policy=policy, delta=1.5)).max_requests(average)
+        for policy in ("qlm", "shepherd", "edf", "fcfs")
+    }
+    assert sizes == {"qlm": 15, "shepherd": PRIOR_BATCH, "edf": 1, "fcfs": 1}
+    assert [grouping_rule(QueueOptions(policy=policy)).is_fine for policy in ("qlm", "edf")] == [True, False]
 
 
-def test_before_any_node_has_told_there_is_a_prior() -> None:
-    assert Batches({}).average("a", 1000) == PRIOR_BATCH
+def test_a_group_has_one_request_at_least() -> None:
+    assert grouping_rule(QueueOptions(delta=0.1)).max_requests(4) == 1
 
 
-@pytest.mark.parametrize(("context_tokens", "batch"), [(10, 64), (100, 64), (1000, 10), (20_000, 0.5), (0, 64)])
-def test_a_batch_is_bounded_by_places_and_by_memory(context_tokens: float, batch: float) -> None:
+def test_while_there_is_little_to_do_a_batch_counts_as_small() -> None:
+    assert Batches({}).average("a") == LEAST_BATCH
+
+
+def test_a_batch_is_the_part_of_a_node_when_all_share_alike() -> None:
     batches = Batches({})
-    batches.learn([node("n0", 64, a=10_000)])
-    assert batches.average("a", context_tokens) == batch
+    batches.learn([node("n0", "a"), node("n1", "a"), node("n2", "b")])
+    for _ in range(10):
+        batches.add("a")
+        batches.add("b")
+    assert (batches.average("a"), batches.average("b")) == (5, 10)
+    batches.remove("b")
+    assert batches.average("b") == 9
 
 
-def test_unlike_nodes_count_alike() -> None:
+def test_a_model_that_no_node_holds_is_one_batch() -> None:
     batches = Batches({})
-    batches.learn([node("n0", 64, a=10_000), node("n1", 16, a=2_000, b=500)])
-    assert [batches.average("a", context) for context in (1, 1000)] == [40, 6]
-    assert [batches.average("b", context) for context in (1, 100)] == [16, 5]
+    batches.learn([node("n0", "a")])
+    for _ in range(6):
+        batches.add("a")
+    batches.learn([node("n0", "b")])
+    assert batches.average("a") == 6
 
 
-def test_nodes_that_say_nothing_change_nothing() -> None:
+def test_no_batch_is_larger_than_a_node_can_run() -> None:
     batches = Batches({})
-    batches.learn([node("n0", 64, a=10_000)])
-    batches.learn([node("n0", 0, a=10), node("n1", 8, a=0), node("n2", 8)])
-    assert batches.average("a", 1000) == 10, "the last that was told, while all are starting anew"
+    for _ in range(100):
+        batches.add("a")
+    assert batches.average("a") == PRIOR_BATCH, "nobody has told"
+    batches.learn([node("n0", "a", max_num_seqs=2), node("n1", "a", max_num_seqs=3)])
+    assert batches.average("a") == 3

@@ -16,7 +16,6 @@ from services.queue_manager.state import Request, State
 from shared.config import QueueOptions
 from shared.messages import HANDED_OVER, NodeState
 from shared.slo import UNBOUNDED_S, Slo
-from shared.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.made import LARGE, LATER, SOON, MadeGroups
 
 # --- who joins which ------------------------------------------------------------------------------------------------
@@ -75,15 +74,13 @@ def test_a_full_group_is_followed_by_the_next() -> None:
     assert [groups.add(f"r{number}").group for number in range(5)] == ["g0", "g0", "g1", "g1", "g2"]
 
 
-def test_a_group_takes_delta_batches_as_the_nodes_have_told() -> None:
-    """64 places; 3,000 tokens of KV. A short request holds 8 + 70 / 2 = 43 of them on average, a long one 1,035."""
+def test_a_group_takes_delta_batches_of_what_there_is() -> None:
+    """With all requests shared by two nodes, 1.5 batches are three quarters of all that there are."""
     groups = MadeGroups(QueueOptions(delta=1.5))
-    rate = ModelRate("a", StepCost(0.02, 1e-4, 1e-7), kv_tokens=3000, kv_token_bytes=1, load_s=1)
-    groups.learn_nodes([NodeState(node="n0", model="a", tokens_per_s=0, swap_s=0, max_num_seqs=64, rates=[rate])])
-    short = [groups.add(f"r{number}").group for number in range(97)]
-    assert short == ["g0"] * 96 + ["g1"], "1.5 x 64"
-    long = [groups.add(f"l{number}", model="a", slo=LATER, prompt_tokens=1000).group for number in range(5)]
-    assert long == ["g2"] * 4 + ["g3"], "1.5 x 2.9"
+    nodes = [NodeState(node=name, model="a", tokens_per_s=0, swap_s=0, max_num_seqs=64) for name in ("n0", "n1")]
+    groups.learn_nodes(nodes)
+    sizes = Counter(groups.add(f"r{number}").group for number in range(40))
+    assert sizes == {"g0": 6, "g1": 15, "g2": 19}, "closed at 6 of 8 or fewer, at 15 of 21, and open at 19 of 40"
 
 
 def test_a_group_counts_those_who_have_left() -> None:
@@ -255,7 +252,7 @@ def test_who_was_lost_by_a_node_does_not_queue_up_again() -> None:
     assert groups.state.groups["g2"].rank == 312.0
     assert groups.state.lines["a interactive"].finish_tags == {"default": 6 * 78.0}, "charged once"
     assert groups.add("new").group == "g4", "newcomers stay out"
-
+    assert groups.add("new").group != again.gid, "newcomers stay out"
 
 # --- all of it ------------------------------------------------------------------------------------------------------
 

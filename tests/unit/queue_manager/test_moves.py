@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.queue_manager.eviction import HAND_OVER_TIMEOUT_S
-from services.queue_manager.grouping import PRIOR_BATCH
+from services.queue_manager.grouping import LEAST_BATCH
 from shared.config import ClusterConfig, QueueOptions
 from shared.slo import Slo
 from tests.unit.queue_manager.world import KV_TOKENS, World, WorldNode
 
-CONFIG = ClusterConfig(queue=QueueOptions(delta=2 / PRIOR_BATCH))  # groups of two
+CONFIG = ClusterConfig(queue=QueueOptions(delta=2 / LEAST_BATCH))  # groups of two
 MODELS = {"n0": "a", "n1": "a", "n2": "b"}
 PROMISES = [Slo("interactive", deadline_s=20.0), Slo("batch-1", deadline_s=60.0)]
 MAX_ROUNDS = 60
