@@ -165,7 +165,7 @@ class Requests:
             return self.resubmit(taken)  # pulled by a node that has been declared dead: lost like the rest
         self._bells.note_pull(node)
         is_crossed = message.group in self._state.hand_overs
-        return [*abort(node, stopped), *self._lose([*moved, *(taken if is_crossed else ())], now)]
+        return [*abort(node, stopped), *self._lose([*moved, *(taken if is_crossed else ())])]
 
     def _lose(self, requests: list[Request]) -> list[Effect]:
         """Give up attempts whose pull has crossed with their hand-over.
