@@ -86,7 +86,10 @@ class Instance:
     def span(self, group: int, node: int, queue: Sequence[int]) -> tuple[int, int]:
         """First and last place in ``queue``, which does not hold it, at which a group may be put in."""
         first, last = 0, len(queue)
+        groups, kind, may_evict = self.groups, self.groups[group].kind, self.may_evict
         for place, other in enumerate(queue):
+            if may_evict and groups[other].kind != kind:
+                continue  # the rules below have nothing to say; most are like this
             if self.must_precede(other, group, node):
                 first = place + 1
             elif last > place and self.must_precede(group, other, node):

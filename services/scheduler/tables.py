@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 
+from msgspec.structs import astuple
+
 from services.scheduler.instance import Group, Instance, Node
 from services.scheduler.reach import places
 from shared.batching import Batching, batching, longest_tokens, rate_of
@@ -62,14 +64,7 @@ def arrival(group: str) -> tuple[int, str]:
 
 def _kind(node: NodeState) -> object:
     """Nodes of which this is equal share their tables; learnt costs are never quite the same."""
-    costs = [
-        (
-            rate.model,
-            rate.kv_tokens,
-            *(_level(part) for part in (rate.cost.step_s, rate.cost.token_s, rate.cost.context_token_s)),
-        )
-        for rate in node.rates
-    ]
+    costs = [(rate.model, rate.kv_tokens, *map(_level, astuple(rate.cost))) for rate in node.rates]
     return node.device, node.max_num_seqs, node.step_tokens, tuple(sorted(costs))
 
 
