@@ -78,7 +78,7 @@ class Dispatcher:
                 for lost in message.requests:
                     request = self._inflight.get(lost.request_id)
                     if request is not None and request.generation.attempt == lost.attempt:
-                        await self._try_again(request)
+                        await self._try_again(request, gave_way=message.gave_way)
             case Rejected():
                 if request := self._inflight.get(message.request_id):
                     request.reject(message)
@@ -98,16 +98,17 @@ class Dispatcher:
         while self._releases:
             await asyncio.gather(*self._releases)
 
-    async def _try_again(self, request: InflightRequest) -> None:
+    async def _try_again(self, request: InflightRequest, *, gave_way: bool = False) -> None:
         generation = request.generation
         if generation.is_over:
             return
-        if not generation.may_try_again():
+        if not gave_way and not generation.may_try_again():
             request.give_up()
             return
         attempt = generation.attempt + 1
         await self._queue.submit(*request.messages(attempt))
-        generation.begin_attempt(attempt)  # after the submit, so that a failed one can be delivered again
+        # after the submit, so that a failed one can be delivered again
+        generation.begin_attempt(attempt, gave_way=gave_way)
         request_id = request.job.request_id
         if request_id not in self._inflight:  # the client left meanwhile, and its Cancel may have come first
             await self._queue.cancel(request_id)

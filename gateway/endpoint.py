@@ -15,7 +15,7 @@ from gateway.context import CLIENT, CONTEXT, METRICS, REQUEST_ID, SLOTS, Gateway
 from gateway.job import Job
 from gateway.models import ServedModel
 from gateway.openai_schema import GenerationRequest
-from gateway.patience import MAX_SILENCE_S, Patience
+from gateway.patience import Patience
 from gateway.promises import SLO_HEADER, choose_promise
 from gateway.queue_port import QueueUnavailableError
 from gateway.timeline import Timeline
@@ -87,11 +87,8 @@ class Handler(Generic[Body]):
             jobs = self._jobs(context, record, body, model, prompts, promise.slo)
             record.admit(endpoint.operation, jobs)
             renderer = endpoint.renderer(body, model, record.request_id, int(time.time()))
-            # of a ranked request there is no sign of life before it is complete
-            patience = Patience(
-                queue_ttl_s=promise.queue_ttl_s + (MAX_SILENCE_S if body.is_ranked else 0.0),
-                cold_start_ttl_s=context.config.gateway.cold_start_ttl_s,
-            )
+            cold_start_ttl_s = context.config.gateway.cold_start_ttl_s
+            patience = Patience.of(promise.queue_ttl_s, cold_start_ttl_s, is_ranked=body.is_ranked)
             async with context.dispatcher.run(*jobs) as call:
                 record.predicted = call.queue_line(record.timeline.arrival_s)
                 if body.stream:

@@ -98,11 +98,11 @@ class Generation:
         """Whether another attempt is worth it."""
         return not self.is_over and self._num_fruitless < MAX_FRUITLESS_ATTEMPTS
 
-    def begin_attempt(self, attempt: int) -> None:
-        """From now on only this attempt's tokens count."""
+    def begin_attempt(self, attempt: int, *, gave_way: bool = False) -> None:
+        """From now on only this attempt's tokens count. The last one is not held against it where it ``gave_way``."""
         assert attempt == self.attempt + 1
         self.attempt = attempt
-        self._num_fruitless += 1
+        self._num_fruitless += not gave_way
 
     def give_up(self) -> Failure:
         """End without an answer."""

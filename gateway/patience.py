@@ -29,6 +29,19 @@ class Patience:
     max_silence_s: float = MAX_SILENCE_S
     """For a later one of any prompt, before the answer is given up."""
 
+    @classmethod
+    def of(cls, queue_ttl_s: float, cold_start_ttl_s: float, *, is_ranked: bool) -> Patience:
+        """Of a call whose class has this time to live in the queue.
+
+        An answer that was begun may have to give way to more urgent ones, and then waits in the queue once more. Of a
+        ranked one there is no sign of life before it is complete.
+        """
+        return cls(
+            queue_ttl_s=queue_ttl_s + (MAX_SILENCE_S if is_ranked else 0.0),
+            cold_start_ttl_s=cold_start_ttl_s,
+            max_silence_s=max(MAX_SILENCE_S, queue_ttl_s),
+        )
+
     def queue_left_s(self, began_s: float, now: float) -> float:
         """Until a request that has waited since ``began_s`` is dropped, busy nodes or none."""
         return began_s + self.queue_ttl_s - now

@@ -71,9 +71,11 @@ class GatewayGone(Message, frozen=True, kw_only=True):
 
 
 class Resubmit(Message, frozen=True, kw_only=True):
-    """Queue manager to gateway: the node that ran these is lost; submit them again with what the client has."""
+    """Queue manager to gateway: what was computed of these is lost; submit them again with what the client has."""
 
     requests: list[Attempt]
+    gave_way: bool = False
+    """A plan took them off their node without their KV; else the node is lost, perhaps through one of them."""
 
 
 class Rejected(Message, frozen=True, kw_only=True):

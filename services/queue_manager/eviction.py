@@ -66,7 +66,7 @@ class Evictions:
                 lost.append(request)
             else:
                 effects += self._put_back(request, evicted, node, now)
-        effects += self._requests.resubmit(lost)
+        effects += self._requests.resubmit(lost, gave_way=True)
         return [*effects, *abort(node, unwanted)] if node is not None else effects
 
     def _is_at(self, request: Request, node: Node) -> bool:

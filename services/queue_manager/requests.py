@@ -130,7 +130,7 @@ class Requests:
         self._planning.note_closed(group)
         return [Drop(streams.group(group.gid))]
 
-    def resubmit(self, requests: list[Request]) -> list[Effect]:
+    def resubmit(self, requests: list[Request], *, gave_way: bool = False) -> list[Effect]:
         """These attempts are lost: their gateways, which know what the clients have, submit the next ones."""
         effects: list[Effect] = []
         by_gateway: dict[str, list[Attempt]] = {}
@@ -138,7 +138,8 @@ class Requests:
             by_gateway.setdefault(request.gateway, []).append(Attempt(request.request_id, request.attempt))
             effects += self.leave(request)  # it stays known, with its time of arrival, until it is submitted again
         for gateway, attempts in by_gateway.items():
-            effects.append(Send(streams.tokens(gateway), Resubmit(requests=attempts), to_existing=True))
+            message = Resubmit(requests=attempts, gave_way=gave_way)
+            effects.append(Send(streams.tokens(gateway), message, to_existing=True))
         return effects
 
     # --- at a node ------------------------------------------------------------------------------------------------
@@ -173,7 +174,7 @@ class Requests:
         Two nodes may have them, or one may have them twice: another attempt is right whatever was done first.
         """
         freed = [effect for request in requests for effect in self._free(request)]
-        return [*freed, *self.resubmit(requests)]
+        return [*freed, *self.resubmit(requests, gave_way=True)]
 
     def finished(self, message: Finished, now: float) -> list[Effect]:
         """Attempts have ended on a node."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from services.scheduler.cost import late_request_s, num_swaps
-from services.scheduler.policies import POLICIES
+from services.scheduler.policies import POLICIES, Policy
 from services.scheduler.tables import make_instance
 from shared.messages import PlacementProblem, Plan
 
 
-def solve(problem: PlacementProblem) -> Plan:
+def solve(problem: PlacementProblem, policies: Mapping[str, Policy] = POLICIES) -> Plan:
     """Every group that a node may serve has one place; the others are left out and wait. Deterministic.
 
     KeyError for a policy that does not exist; the configuration allows none.
     """
     instance = make_instance(problem)
-    queues = POLICIES[problem.policy](problem, instance)
+    queues = policies[problem.policy](problem, instance)
     return Plan(
         version=problem.version,
         queues={

@@ -30,6 +30,8 @@ class Outcome:
     attempt: int = 0
     num_tokens: int = 0
     num_fruitless: int = 0
+    started_s: float | None = None
+    """When a node took it for the first time."""
     first_token_s: float | None = None
     finished_s: float | None = None
     """When it was over, answered or not."""

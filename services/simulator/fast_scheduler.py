@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice
 
 from gpu_node.engine.choices import refusal_chunk
 from gpu_node.engine.limits import refusal
@@ -356,7 +357,10 @@ class FastScheduler:
         return self._admission.demand(self._num_known(sequence), sequence.num_prompt_tokens, sequence.max_len)
 
     def _running_demands(self) -> list[Demand]:
-        return [self._demand(sequence) for sequence in self._running.values()]
+        """Those that do not decode yet were admitted last."""
+        num_others = len(self._running) - len(self.batch)
+        others = [self._demand(sequence) for sequence in islice(reversed(self._running.values()), num_others)]
+        return [*self._admission.demands(self.batch, self.batch.clock), *others]
 
     def check(self) -> None:
         """Assert that the books balance. O(requests)."""

@@ -91,11 +91,11 @@ class SimulatedGateway:
                     answer = self.answers.get(chunk.request_id)
                     if answer is not None:
                         self._take(answer, answer.generation.accept(chunk), now)
-            case Resubmit(requests=requests):
+            case Resubmit(requests=requests, gave_way=gave_way):
                 for lost in requests:
                     answer = self.answers.get(lost.request_id)
                     if answer is not None and answer.generation.attempt == lost.attempt:
-                        self._try_again(answer)
+                        self._try_again(answer, gave_way=gave_way)
 
     def _take(self, answer: Answer, news: Delta | Failure | Refusal | Verdict, now: float) -> None:
         if news is Verdict.GAP:
@@ -112,9 +112,9 @@ class SimulatedGateway:
         if not answer.generation.ended_by_node:
             self._bus.send(streams.QUEUE, Cancel(request_id=answer.job.request_id))
 
-    def _try_again(self, answer: Answer) -> None:
-        if answer.generation.may_try_again():
-            answer.generation.begin_attempt(answer.generation.attempt + 1)
+    def _try_again(self, answer: Answer, *, gave_way: bool = False) -> None:
+        if gave_way or answer.generation.may_try_again():
+            answer.generation.begin_attempt(answer.generation.attempt + 1, gave_way=gave_way)
             self._send(answer)
 
     def _beat(self) -> None:

@@ -9,7 +9,7 @@ from services.queue_manager.predictions import Predictions
 from services.simulator.clients import Outcome
 from shared.messages import HANDED_OVER, Evicted, Finished, Message, Pulled, Submit
 
-MAX_PREDICTIONS = 2_000
+MAX_PREDICTIONS = 1_000
 """Newcomers of a run whose wait is predicted: each prediction walks a queue."""
 
 
@@ -98,13 +98,14 @@ class Recorder:
             self.recording.predictions.append(Prediction(int(submit.request_id), wait.mean_s, wait.quantile(0.9)))
 
     def _pulled(self, message: Pulled, now: float) -> None:
+        key = message.node, message.group
+        stay = self.recording.stays.get(key)
         for attempt in message.requests:
-            key = message.node, message.group
-            stay = self.recording.stays.get(key)
+            outcome = self._outcome_of(attempt.request_id)
+            outcome.started_s = now if outcome.started_s is None else outcome.started_s
             if stay is None:
-                request = self._outcome_of(attempt.request_id).request
-                stay = Stay(message.node, message.group, request.model, request.slo, now, now)
-                self.recording.stays[key] = stay
+                request = outcome.request
+                stay = self.recording.stays[key] = Stay(*key, request.model, request.slo, now, now)
             stay.num_requests += 1
             self._places[attempt.request_id] = stay
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from services.scheduler.placement import solve
+from services.scheduler.policies import POLICIES, qlm
 from services.simulator.clients import Clients, Outcome
-from services.simulator.cluster import DEFAULT_SOLVE_S, MakeEngine, SimulatedCluster, fast
+from services.simulator.cluster import MakeEngine, SimulatedCluster, fast
 from services.simulator.device import Device
 from services.simulator.node import Loading
 from services.simulator.recording import MAX_PREDICTIONS, Recorder, Recording
@@ -17,6 +20,9 @@ from shared.payload import Sampling
 WARM_UP_S = 60.0  # before the first request, so that every node has a model
 STALL_S = 6 * 3600.0  # without any answer, in virtual time: then the run is given up
 PROGRESS_EVERY = 1_000  # steps of the bus between two calls
+
+SOLVE_S = 1.0  # what a live search of full length takes on one core
+PLAN_VISITS = 50_000  # a twentieth of that: a long simulation has thousands of plans
 
 Progress = Callable[[int], None]
 
@@ -35,7 +41,9 @@ class Scenario:
     requests: Sequence[WorkloadRequest]
     """In the order of arrival."""
     make_engine: MakeEngine = fast
-    solve_s: float = DEFAULT_SOLVE_S
+    plan_visits: int = PLAN_VISITS
+    """Effort of a plan; see `services.scheduler.anytime`."""
+    solve_s: float = SOLVE_S
     """From a question for a plan to its answer."""
 
 
@@ -79,6 +87,7 @@ def simulate(scenario: Scenario, progress: Progress = lambda _: None) -> Run:
         scenario.devices,
         answer_tokens=answer_tokens,
         make_engine=scenario.make_engine,
+        solve=partial(solve, policies={**POLICIES, "qlm": partial(qlm.place, num_visits=scenario.plan_visits)}),
         solve_s=scenario.solve_s,
     )
     outcomes: dict[str, Outcome] = {}

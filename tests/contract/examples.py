@@ -116,7 +116,7 @@ MESSAGES: list[Message] = [
     Cancel(request_id="r-1", traceparent=TRACE),
     GatewayBeat(gateway="gw-0", traceparent=TRACE),
     GatewayGone(gateway="gw-0", traceparent=TRACE),
-    Resubmit(requests=[Attempt("r-1", 0), Attempt("r-2", 3)], traceparent=TRACE),
+    Resubmit(requests=[Attempt("r-1", 0), Attempt("r-2", 3)], gave_way=True, traceparent=TRACE),
     Rejected(request_id="r-1", attempt=1, wait_s=30.5, retry_after_s=12.5, traceparent=TRACE),
     QueueStatus(
         lines=[QueueLine("smol", "interactive", 7, 2, 3.5, 5.25)],

@@ -15,6 +15,7 @@ from tests.e2e.cluster import POLL_S, Cluster, wait_for
 API_KEY = "sk-key-that-must-be-in-no-log"
 MAX_TOKENS = 40  # of the longest greedy answers
 NUM_BEFORE = 4  # tokens that each stream must have before something is done to it
+UNDERWAY_S = 90.0  # until they have them, on a busy machine
 
 # Greedy answers to these are the same in every batch: nowhere are two tokens close to a tie.
 PROMPTS = [
@@ -81,6 +82,16 @@ async def complete(client: AsyncOpenAI, asks: Sequence[Ask]) -> list[Answer]:
     return answers
 
 
+async def underway(answers: Sequence[Answer], tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Until each of these streams has brought something."""
+    async with asyncio.timeout(UNDERWAY_S):
+        while min(answer.num_chunks for answer in answers) < NUM_BEFORE:
+            for task in tasks:
+                if task.done():
+                    task.result()
+            await asyncio.sleep(POLL_S)
+
+
 @dataclass
 class Load:
     """Streams that run and requests that queue behind them."""
@@ -113,7 +124,7 @@ class Load:
                 asyncio.create_task(stream(client, ask, answer)) for ask, answer in zip(asks, answers, strict=True)
             ]
             if asks is self.running:
-                await self._underway(tasks)
+                await underway(self.answers, tasks)
         try:
             await asyncio.to_thread(wait_for, "the queue's acceptance", lambda: self._is_accepted(cluster))
             unfinished = [answer for answer in self.answers if answer.finish_reason is None]
@@ -127,14 +138,6 @@ class Load:
 
     def _is_accepted(self, cluster: Cluster) -> bool:
         return bool(cluster.status("queue-manager")["num_requests"] == len(self.answers))
-
-    async def _underway(self, tasks: list[asyncio.Task[None]]) -> None:
-        async with asyncio.timeout(90):
-            while min(answer.num_chunks for answer in self.answers) < NUM_BEFORE:
-                for task in tasks:
-                    if task.done():
-                        task.result()
-                await asyncio.sleep(POLL_S)
 
     def check(self, failures: Sequence[BaseException | None], expected: dict[str, str]) -> None:
         """Every stream has each token exactly once: the undisturbed text, and the exact count."""

@@ -8,7 +8,7 @@ from gpu_node.engine.resumption import HeldState
 from gpu_node.engine.scheduler import Scheduler
 from shared.payload import Payload
 from tests.engine.bookkeeping import payload, prompt, scheduler, shape, step, teach_short_outputs
-from tests.engine.test_scheduler_swap import under_pressure
+from tests.engine.test_scheduler_swap import each_goes_on, under_pressure, while_a_beam_waits
 
 FORMAT = BlockFormat("m", block_size=4, block_bytes=1024, kv_layout="")
 
@@ -119,6 +119,19 @@ def test_a_swapped_out_request_is_taken_from_host_memory() -> None:
     plan = one.schedule(now=0.0)
     assert plan.sequences[0].token_ids == (7,)
     one.check()
+
+
+def test_a_beam_keeps_the_continuations_that_it_waits_with() -> None:
+    one = while_a_beam_waits()
+    held = evict(one, "d")
+    assert [len(beam.continuations) for beam in held.state.sequences] == [3, 0]
+    one.add(payload("d", prompt(4, first=50), max_tokens=16, num_candidates=2, is_beam=True), held.state)
+    for expected in ([(70, 5, 1, True)], [(69, 6, 1, True), (70, 6, 1, True)]):
+        plan = one.schedule(now=0.0)
+        one.check()
+        assert shape(plan) == expected
+        one.commit(plan, each_goes_on(plan))
+        one.check()
 
 
 def test_who_comes_back_waits_until_its_blocks_are_free_and_holds_up_those_behind_it() -> None:

@@ -172,24 +172,31 @@ def each_goes_on(plan: StepPlan) -> StepResult:
     )
 
 
-def test_a_beam_that_waits_to_be_chosen_is_not_computed_again() -> None:
-    """Its last block is full and published, so it could not be written again."""
+def while_a_beam_waits() -> Scheduler:
+    """Request d is swapped out; its first beam knows what may follow, its second has a token to go."""
     one = scheduler(41, 1, 32, step_tokens=5, max_num_seqs=8, policy=SwapAfterTheFirst(), num_host_blocks=20)
     teach_short_outputs(one)
-    for name, num_prompt_tokens, max_tokens, first in (("a", 5, 10, 20), ("b", 7, 15, 29), ("c", 7, 19, 38)):
+    for name, num_prompt_tokens, max_tokens, first in (("a", 5, 20, 20), ("b", 7, 15, 29), ("c", 7, 19, 38)):
         one.add(payload(name, prompt(num_prompt_tokens, first), max_tokens))
     one.add(payload("d", prompt(4, first=50), max_tokens=16, num_candidates=2, is_beam=True))
     plans: list[StepPlan] = []
     while not (plans and plans[-1].swaps_out):
         plans.append(one.schedule(now=0.0))
         one.check()
-        one.commit(plans[-1], each_goes_on(plans[-1]))
+        chunks = one.commit(plans[-1], each_goes_on(plans[-1]))
+        if any((chunk.request_id, chunk.index) == ("a", 9) for chunk in chunks):
+            one.abort("a")  # d finds room again; had a ended, longer outputs would be expected, and d would wait
         one.check()
-    # recomputed once: the first beam knows what may follow, the second has a token to go when memory runs out
-    assert one.num_preemptions == 2
+    assert one.num_preemptions == 2  # recomputed once
     assert shape(plans[-2])[-2:] == [(67, 4, 2, True), (68, 4, 1, False)]
     for name in "abc":
         one.abort(name)
+    return one
+
+
+def test_a_beam_that_waits_to_be_chosen_is_not_computed_again() -> None:
+    """Its last block is full and published, so it could not be written again."""
+    one = while_a_beam_waits()
     plan = one.schedule(now=0.0)
     assert (shape(plan), len(plan.swaps_in)) == ([], 7)
     one.commit(plan, each_goes_on(plan))

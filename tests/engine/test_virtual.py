@@ -111,6 +111,30 @@ def test_an_engine_runs_requests_to_their_ends(vocabulary: Path) -> None:
     assert reasons == {"stop": num_stopped, "length": 8 - num_stopped}
 
 
+def test_an_evicted_request_goes_on_elsewhere_with_the_same_words(vocabulary: Path) -> None:
+    def engine(device: str) -> Engine:
+        one = Engine(VirtualExecutor(device, OPTIONS), OPTIONS)
+        one.load_model(spec(vocabulary))
+        return one
+
+    request = Payload("r", 0, "g", "m", [1, 2], Sampling(max_tokens=12, seed=3))
+    alone = engine("a100")
+    alone.add(request)
+    wanted = [token for _ in range(12) for chunk in alone.step(0.0) for token in chunk.token_ids]
+
+    first, second = engine("a100"), engine("a10")
+    first.add(request)
+    tokens = [token for _ in range(5) for chunk in first.step(0.0) for token in chunk.token_ids]
+    chunks, kept = first.evict(["r"])
+    assert (chunks, [one.kv_tokens for one in kept]) == ([], [6])  # the fifth token has no keys and values yet
+    (image,) = first.hand_over(["r"])
+    second.add(request, image.data)
+    moved = [step for step in (second.step(0.0) for _ in range(8)) if step]
+    assert tokens + [token for chunks in moved for chunk in chunks for token in chunk.token_ids] == wanted
+    assert second.stats().kv_bytes_per_s == pytest.approx(hardware.kv_bytes_per_s(A10))
+    second.check()
+
+
 def test_weights_come_from_disk_first_and_then_from_host_memory(vocabulary: Path) -> None:
     executor = VirtualExecutor("a100", EngineOptions(host_models=1))
     model, other = spec(vocabulary), spec(vocabulary, "vicuna-13b", "other")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.delta import Delta, Failure
+from gateway.delta import Delta, Failure, Rejection
 from gateway.dispatcher import Dispatcher
 from gateway.generation import MAX_FRUITLESS_ATTEMPTS
 from gateway.job import Job
@@ -14,6 +14,9 @@ from gateway.queue_port import QueueUnavailableError
 from shared.messages import (
     Attempt,
     Chunk,
+    QueuePlace,
+    QueueStatus,
+    Rejected,
     Resubmit,
     Submit,
     Tokens,
@@ -261,3 +264,34 @@ async def test_a_client_that_leaves_during_a_resubmission_leaves_nothing(job: Jo
     await delivery
     assert queue.payloads == {}
     assert queue.cancels.qsize() == 2
+
+
+async def test_of_places_that_nobody_took_the_last_is_kept_and_a_token_ends_them(
+    dispatcher: Dispatcher, job: Job
+) -> None:
+    def standing(num_ahead: int) -> QueueStatus:
+        return QueueStatus(lines=[], places=[QueuePlace("r", num_ahead, 1.0, 2.0), QueuePlace("gone", 0, 0.0, 0.0)])
+
+    async with dispatcher.run(job) as call:
+        for num_ahead in (9, 8, 7):
+            await dispatcher.deliver(standing(num_ahead))
+        assert await call.next_news(WAIT_S) == QueuePlace("r", 7, 1.0, 2.0)
+        await dispatcher.deliver(standing(6))
+        await dispatcher.deliver(tokens(0, "a"))
+        await dispatcher.deliver(standing(5))
+        assert await call.next_news(WAIT_S) == [Delta("a", 1)]
+        assert await call.next_news(timeout_s=0) is None
+
+
+async def test_a_rejection_comes_once_and_ends_the_request(
+    queue: MemoryQueue, dispatcher: Dispatcher, job: Job
+) -> None:
+    rejected = Rejected(request_id="r", attempt=0, wait_s=30.0, retry_after_s=4.0)
+    async with dispatcher.run(job) as call:
+        for _ in range(2):  # the message may come twice
+            await dispatcher.deliver(rejected)
+        await dispatcher.deliver(tokens(0, "late"))
+        assert await call.next_deltas(WAIT_S) == Rejection(30.0, 4.0)
+        assert call.is_complete
+    assert await queue.next_finish() == "r"
+    assert queue.cancels.empty()

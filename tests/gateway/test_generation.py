@@ -142,6 +142,13 @@ def test_fruitless_attempts_are_bounded_and_a_token_makes_them_good() -> None:
     assert answer.give_up() is Failure.LOST
 
 
+def test_giving_way_is_not_held_against_a_request() -> None:
+    answer = generation()
+    for attempt in range(1, 2 * MAX_FRUITLESS_ATTEMPTS):
+        answer.begin_attempt(attempt, gave_way=True)
+    assert answer.may_try_again()
+
+
 DISTURBANCES = st.lists(
     st.tuples(st.sampled_from(["chunk", "stale", "lost"]), st.integers(0, 40), st.integers(0, 40)), max_size=12
 )

@@ -105,6 +105,14 @@ async def test_a_model_that_no_node_can_serve_is_given_up_before_the_time_of_its
     assert await gateway.queue.next_cancel() == headers["x-treadle-request-id"]
 
 
+def test_who_gives_way_waits_in_the_queue_once_more() -> None:
+    # queue_ttl_s, and the silence that is allowed in an answer that was begun
+    times = {ttl_s: Patience.of(ttl_s, 300.0, is_ranked=False) for ttl_s in (60.0, 7200.0)}
+    assert [(one.queue_ttl_s, one.max_silence_s) for one in times.values()] == [(60.0, 600.0), (7200.0, 7200.0)]
+    ranked = Patience.of(60.0, 300.0, is_ranked=True)
+    assert (ranked.queue_ttl_s, ranked.max_silence_s) == (660.0, 600.0)
+
+
 def test_only_the_time_without_any_node_counts_as_cold() -> None:
     patience = Patience(queue_ttl_s=600.0, cold_start_ttl_s=300.0)
     assert patience.queue_left_s(began_s=1000.0, now=1100.0) == 500.0

@@ -60,6 +60,7 @@ class Epoch:
             if done == {stopping}:
                 tasks.append(asyncio.create_task(self._drain()))
                 done, _ = await asyncio.wait(tasks, timeout=DRAIN_S, return_when=asyncio.FIRST_COMPLETED)
+                log.info("stopping", num_left=len(self.core.running), is_drained=self.core.is_drained)
             for task in done - {stopping}:
                 task.result()
         finally:

@@ -8,7 +8,9 @@ from services.scheduler.instance import Instance, Queues
 from services.scheduler.policies import edf, fcfs, qlm, shepherd
 from shared.messages import PlacementProblem
 
-POLICIES: dict[str, Callable[[PlacementProblem, Instance], Queues]] = {
+Policy = Callable[[PlacementProblem, Instance], Queues]
+
+POLICIES: dict[str, Policy] = {
     "qlm": qlm.place,
     "edf": edf.place,
     "fcfs": fcfs.place,

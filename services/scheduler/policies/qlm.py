@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.scheduler.anytime import search
+from services.scheduler.anytime import NUM_VISITS, search
 from services.scheduler.cost import least_cost, total_cost
 from services.scheduler.current import current_order
 from services.scheduler.exact import is_small, solve_exactly
@@ -13,12 +13,14 @@ LEAST_GAIN_S = 0.1  # a plan that gains less than this a request, as waiting tim
 PROVEN_SHARE = 1e-6  # an order that costs no more than this above the least is the best there is
 
 
-def place(problem: PlacementProblem, instance: Instance) -> Queues:
+def place(problem: PlacementProblem, instance: Instance, num_visits: int = NUM_VISITS) -> Queues:
     """The best order; the current one, completed by what is new, where that is as good but for next to nothing.
+
+    ``num_visits`` bounds the search where it is not exact.
 
     Predictions change a little all the time: without this, two orders of about the same cost would take turns.
     """
-    found = search(instance, current_order(instance, problem.queues))
+    found = search(instance, current_order(instance, problem.queues), num_visits)
     best = found.best
     if is_small(instance) and total_cost(instance, best) > (1 + PROVEN_SHARE) * least_cost(instance):
         best = solve_exactly(instance, best).queues

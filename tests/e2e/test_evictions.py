@@ -1,0 +1,91 @@
+"""Long answers give way to urgent ones on a live node, or move to another one, and go on there: no token changes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+from openai import AsyncOpenAI
+
+from shared.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
+from tests.e2e.cluster import Cluster
+from tests.e2e.traffic import PROMPTS, Answer, Ask, complete, openai_client, stream, underway
+
+pytestmark = pytest.mark.usefixtures("model_file")
+
+NUM_SEQS = 3
+NUM_URGENT = 8  # tokens
+LONG = 600  # tokens; at least some seconds of work
+ASKS = [Ask("first", prompt, LONG, "batch") for prompt in PROMPTS[:NUM_SEQS]]
+
+
+@contextmanager
+def started(folder: Path, models: list[str], num_nodes: int) -> Iterator[Cluster]:
+    """A cluster whose nodes run three requests at a time, with a promise that leaves no time to wait."""
+    weights = {"source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 2048}
+    cluster = Cluster.create(
+        folder,
+        models=[{"name": name, **weights} for name in models],
+        nodes=[{"name": f"node-{number}"} for number in range(num_nodes)],
+        engine={"max_num_seqs": NUM_SEQS, "kv_cache_bytes": 512 << 20},
+        slo_classes={"urgent": {"ttft_s": 0.5}, "batch": {"deadline_s": 7200}},
+        gateway={"default_slo": "batch"},
+    )
+    try:
+        cluster.up()
+        yield cluster
+    finally:
+        cluster.down()
+    assert cluster.members() == []
+
+
+@asynccontextmanager
+async def long_answers(client: AsyncOpenAI) -> AsyncIterator[list[Answer]]:
+    """Answers that are under way inside of the block, and complete behind it."""
+    answers = [Answer() for _ in ASKS]
+    tasks = [asyncio.create_task(stream(client, *pair)) for pair in zip(ASKS, answers, strict=True)]
+    try:
+        await underway(answers, tasks)
+        yield answers
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_long_answers_give_way_to_urgent_ones_of_their_model_and_of_another(tmp_path: Path) -> None:
+    with started(tmp_path, ["first", "second"], num_nodes=1) as cluster:
+        async with openai_client(cluster) as client:
+            expected = [answer.text for answer in await complete(client, ASKS)]
+            num_evicted = []
+            async with long_answers(client) as answers:
+                for model in cluster.models:
+                    (urgent,) = await complete(client, [Ask(model, PROMPTS[-1], NUM_URGENT, "urgent")])
+                    assert urgent.num_tokens == NUM_URGENT
+                    assert [answer.finish_reason for answer in answers] == [None] * NUM_SEQS, "it waited for no end"
+                    num_evicted.append(cluster.metric("node-0", "treadle_evictions_total"))
+        assert num_evicted[0] == 1
+        assert num_evicted[1] >= NUM_SEQS, "all that ran; who was evicted first may not have been back"
+        assert [answer.text for answer in answers] == expected
+        cluster.wait_idle()
+
+
+async def test_a_node_that_is_asked_to_stop_hands_its_long_answers_over(tmp_path: Path) -> None:
+    with started(tmp_path, ["first"], num_nodes=2) as cluster:
+        async with openai_client(cluster) as client:
+            expected = [answer.text for answer in await complete(client, ASKS)]
+            async with long_answers(client) as answers:
+                busiest = max(cluster.nodes, key=lambda name: cluster.status(name)["num_running"])
+                os.kill(cluster.pids()[busiest], signal.SIGTERM)
+        assert [answer.text for answer in answers] == expected
+        logs = cluster.logs()
+        assert '"is_drained":true' in logs[f"{busiest}.log"]
+        assert not any('"event":"image' in text for text in logs.values()), "none was lost"
+        cluster.up()
+        cluster.wait_idle()

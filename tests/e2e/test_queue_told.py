@@ -1,0 +1,93 @@
+"""What clients are told while a cluster is full: the queue, their places, and that a promise cannot be kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.e2e.cluster import POLL_S, WAIT_S, Cluster
+from tests.gateway.tiny import write_model
+
+NUM_LONG = 8
+LONG = {"model": "chat", "prompt": "he hello", "max_tokens": 400, "ignore_eos": True, "slo": "batch"}
+
+
+@pytest.fixture
+def full_cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """One predicted node that runs two requests at a time, each for a quarter of a minute, and lets nobody overtake."""
+    model_file = write_model(tmp_path / "tiny.gguf", context_length=4096)
+    cluster = Cluster.create(
+        tmp_path,
+        models=[{"name": "chat", "source": str(model_file), "max_model_len": 2048, "predict_as": "mistral-7b"}],
+        nodes=[{"name": "node-0", "executor": "predicted", "device": "a10"}],
+        engine={"max_num_seqs": 2},
+        slo_classes={"quick": {"ttft_s": 1, "late": "refuse"}, "batch": {"deadline_s": 3600}},
+        gateway={"default_slo": "batch"},
+        queue={"operations": {"evict": False}},
+    )
+    try:
+        cluster.up()
+        yield cluster
+    finally:
+        cluster.down()
+
+
+@asynccontextmanager
+async def loaded(http: aiohttp.ClientSession) -> AsyncIterator[None]:
+    """Two long requests run, and others wait behind them."""
+
+    async def ask() -> None:
+        async with http.post("/v1/completions", json=LONG) as response:
+            await response.read()
+
+    clients = [asyncio.create_task(ask()) for _ in range(NUM_LONG)]
+    try:
+        yield
+    finally:
+        for client in clients:
+            client.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+
+
+async def waiting_line(http: aiohttp.ClientSession) -> dict[str, Any]:
+    """The line of the class that waits, as soon as two of its requests run."""
+    while True:
+        async with http.get("/v1/queue") as response:
+            assert response.status == 200
+            report = await response.json()
+        for line in report["data"]:
+            if line["num_running"] == 2:
+                assert not report["is_stale"]
+                return dict(line)
+        await asyncio.sleep(POLL_S)
+
+
+async def test_clients_are_told_how_long_they_wait(full_cluster: Cluster) -> None:
+    async with asyncio.timeout(WAIT_S), aiohttp.ClientSession(full_cluster.url) as http, loaded(http):
+        line = await waiting_line(http)
+        assert (line["model"], line["slo_class"], line["num_waiting"]) == ("chat", "batch", NUM_LONG - 2)
+        assert 1.0 < line["wait_s"] <= line["wait_p90_s"]
+
+        place_wanted = LONG | {"stream": True, "stream_options": {"include_queue": True}}
+        async with http.post("/v1/completions", json=place_wanted) as response:
+            assert response.status == 200
+            comment = (await response.content.readuntil(b"\n\n")).decode()
+        place = json.loads(comment.removeprefix(": queue "))
+        assert place["num_ahead"] == NUM_LONG - 2
+        assert 1.0 < place["wait_s"] <= place["wait_p90_s"]
+
+        async with http.post("/v1/completions", json=LONG | {"slo": "quick", "max_tokens": 1}) as response:
+            error = (await response.json())["error"]
+            assert (response.status, error["code"]) == (429, "would_be_late"), error
+            assert response.headers["x-treadle-dropped-reason"] == "saturated"
+            assert int(response.headers["Retry-After"]) >= 1
+        assert "too long for the promise 'quick' (ttft_s 1)" in error["message"]
+    full_cluster.wait_idle()
+    assert full_cluster.metric("gateway", "treadle_refused_requests_total") == 1
