@@ -24,6 +24,7 @@ from shared.solver import Solver
 from shared.telemetry import record_handled
 
 SNAPSHOT_EVERY_ENTRIES = 5_000
+SNAPSHOT_BYTES_PER_ENTRY = 1_000  # a large state is written less often: each entry pays for so much of it at most
 RENEW_S = LEASE_S / 4  # the longest a read blocks, so that the lease never runs out while idle
 BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5.0
@@ -55,6 +56,7 @@ class _Leadership:
     aside: set[bytes]
     clock_offset_s: float = 0.0
     num_since_snapshot: int = 0
+    snapshot_after: int = SNAPSHOT_EVERY_ENTRIES
     tick_sent: bool = False
     traced: list[tuple[Message, float]] = field(default_factory=list)
     """Messages of traced requests in this batch, with the time of their entries."""
@@ -127,6 +129,7 @@ class Driver:
         if saved.snapshot is not None:
             core.restore(saved.snapshot)
         term = _Leadership(core, saved.snapshot_id, set(saved.aside))
+        term.snapshot_after = snapshot_interval(len(saved.snapshot or b""))
         while id_order(term.last_id) < id_order(saved.committed):
             entries = await self._log.replay(term.last_id, saved.committed)
             if not entries:
@@ -151,7 +154,7 @@ class Driver:
             for entry in entries:
                 effects += await self._fold(term, entry)
             await self._commit(term, entries, effects)
-            if term.num_since_snapshot >= SNAPSHOT_EVERY_ENTRIES:
+            if term.num_since_snapshot >= term.snapshot_after:
                 await self._save(term)
         await self._save(term)
         await self._log.release()
@@ -212,7 +215,9 @@ class Driver:
 
     async def _save(self, term: _Leadership) -> None:
         covered = {entry_id for entry_id in term.aside if id_order(entry_id) <= id_order(term.last_id)}
-        await self._log.save(term.last_id, term.core.snapshot(), covered)
+        snapshot = term.core.snapshot()
+        await self._log.save(term.last_id, snapshot, covered)
+        term.snapshot_after = snapshot_interval(len(snapshot))
         term.aside -= covered  # the log is trimmed up to here: nobody will read those entries again
         term.num_since_snapshot = 0
 
@@ -222,6 +227,11 @@ class Driver:
         if term.core.wake_at is not None and not term.tick_sent:
             due_s = min(due_s, term.core.wake_at - term.now())
         return max(1, int(due_s * 1000) + 1)
+
+
+def snapshot_interval(num_bytes: int) -> int:
+    """Entries between two snapshots of a state of this size; replaying them takes about as long as reading it."""
+    return max(SNAPSHOT_EVERY_ENTRIES, num_bytes // SNAPSHOT_BYTES_PER_ENTRY)
 
 
 async def _pause(stop: asyncio.Event, seconds: float) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 # Inboxes of services: each is its service's log, trimmed up to the last snapshot (see `shared.driver`), so their length
-# is bounded by SNAPSHOT_EVERY_ENTRIES plus what arrives while the service is down.
+# is bounded by `snapshot_interval` plus what arrives while the service is down.
 QUEUE: Final = "treadle:queue"
 SCHEDULER: Final = "treadle:scheduler"
 KV: Final = "treadle:kv"

@@ -30,47 +30,33 @@ from services.scheduler.cost import total_cost
 from services.scheduler.exact import solve_exactly
 from services.scheduler.placement import solve
 from services.scheduler.tables import make_instance
-from shared.messages import GroupLoad, ModelRate, NodeState, PlacementProblem
-from shared.step_cost import StepCost
+from shared.hardware import device_named, fits, kv_bytes_per_s, load_s, model_named, model_rate
+from shared.messages import GroupLoad, NodeState, PlacementProblem
 
-MODELS = ("mistral-7b", "vicuna-13b", "llama-70b")
-STEP_S = {"a100": (0.010, 0.017, 0.026), "a10": (0.029, 0.052, 0.080)}  # by model: reading its weights
-TOKEN_S = {"a100": 8e-5, "a10": 2e-4}
-LOAD_S = {"a100": (1.0, 1.6, 2.5), "a10": (1.5, 2.6, 4.0)}  # from host memory
+MODELS = [model_named(name) for name in ("mistral-7b", "vicuna-13b", "llama-70b")]
 NUM_SEQS = {"a100": 128, "a10": 48}
-KV_TOKENS = {"a100": 400_000, "a10": 60_000}
-KV_TOKEN_BYTES = 131_072
-KV_BYTES_PER_S = 12e9
 
 
 def node(name: str, device: str, model: str) -> NodeState:
-    """A device that holds ``model`` and has the others in host memory."""
-    rates = [
-        ModelRate(
-            each,
-            StepCost(STEP_S[device][number], TOKEN_S[device] * (number + 1), 1e-8),
-            KV_TOKENS[device],
-            KV_TOKEN_BYTES,
-            0.0 if each == model else LOAD_S[device][number],
-        )
-        for number, each in enumerate(MODELS)
-    ]
+    """A device that holds ``model`` and has the others in host memory; what does not fit is broken there."""
+    kind = device_named(device)
     return NodeState(
         name,
         model,
         tokens_per_s=0.0,
-        swap_s=LOAD_S[device][MODELS.index(model)],
+        swap_s=load_s(kind, model_named(model), "host"),
+        broken_models=[each.name for each in MODELS if not fits(kind, each)],
         device=device,
         max_num_seqs=NUM_SEQS[device],
         step_tokens=2048,
-        kv_bytes_per_s=KV_BYTES_PER_S,
-        rates=rates,
+        kv_bytes_per_s=kv_bytes_per_s(kind),
+        rates=[model_rate(kind, each, None if each.name == model else "host") for each in MODELS if fits(kind, each)],
     )
 
 
 def group(random: Random, name: str, nodes: list[NodeState], load: float) -> GroupLoad:
     """Of any model and promise; some run where their model is. ``load`` scales sizes."""
-    model = random.choice(MODELS)
+    model = random.choice(MODELS).name
     slo, within_s = random.choice((("interactive", 20.0), ("batch-1", 60.0), ("batch-2", 3600.0)))
     homes = [each.node for each in nodes if each.model == model]
     num_running = random.randint(1, 64) if homes and random.random() < 0.4 else 0
@@ -98,7 +84,11 @@ def group(random: Random, name: str, nodes: list[NodeState], load: float) -> Gro
 
 def problem(random: Random, num_nodes: int, num_groups: int, load: float = 1.0) -> PlacementProblem:
     """Random devices and groups."""
-    nodes = [node(f"n{number}", random.choice(("a100", "a10")), random.choice(MODELS)) for number in range(num_nodes)]
+    nodes = []
+    for number in range(num_nodes):
+        device = random.choice(("a100", "a100", "a100", "a100", "a100", "a10", "a10", "a10"))  # 50 to 30, as the paper
+        fitting = [each.name for each in MODELS if fits(device_named(device), each)]
+        nodes.append(node(f"n{number}", device, random.choice(fitting)))
     groups = [group(random, f"g{number}", nodes, load) for number in range(num_groups)]
     return PlacementProblem(version=1, now_s=0.0, nodes=nodes, groups=groups)
 
@@ -182,10 +172,7 @@ def main() -> None:
     args = parser.parse_args()
     if min(args.instances, args.nodes, args.groups) < 1:
         parser.error("--instances, --nodes and --groups must be at least 1")
-    if args.large:
-        report = measure_large(args.nodes, args.groups, args.seed)
-    else:
-        report = measure_gap(args.instances, args.seed)
+    report = measure_large(args.nodes, args.groups, args.seed) if args.large else measure_gap(args.instances, args.seed)
     if args.json:
         print(json.dumps(report))
         return

@@ -19,6 +19,7 @@ RECLUSTER_REQUESTS = 256  # learnt again after so many more,
 RECLUSTER_S = 60.0  # or with the next request after so long
 MAX_CLUSTERS = 4
 MAX_ROUNDS = 8  # of k-means
+MAX_LINES = 256  # that are remembered; the one that was heard of longest ago is forgotten first
 MIN_FALL = 0.5  # one more cluster has to take away this share of the inertia that is left,
 MIN_SPREAD_OCTAVES = 0.5  # of which there has to be more than this, as distance from the centre (root mean square)
 
@@ -47,7 +48,10 @@ class Clusters:
 
     def nearest(self, line: str, prompt_tokens: float, output_tokens: float, now: float) -> int:
         """Number of the cluster whose centre is nearest; the request is remembered for the next learning."""
-        clusters = self._lines.setdefault(line, LengthClusters())
+        clusters = self._lines.pop(line, None) or LengthClusters()
+        self._lines[line] = clusters  # at the end: the first is the one to forget
+        if len(self._lines) > MAX_LINES:
+            del self._lines[next(iter(self._lines))]
         point = _point(prompt_tokens, output_tokens)
         _remember(clusters, (round(CELLS_PER_OCTAVE * point[0]), round(CELLS_PER_OCTAVE * point[1])))
         if clusters.num_new >= RECLUSTER_REQUESTS or now - clusters.learnt_s >= RECLUSTER_S:
@@ -84,7 +88,8 @@ def cluster(cells: Sequence[tuple[int, int]]) -> list[Point]:
     points = [((x / CELLS_PER_OCTAVE, y / CELLS_PER_OCTAVE), weights[x, y]) for x, y in sorted(weights)]
     centres, inertia = k_means(points, [points[0][0]])
     while len(centres) < MAX_CLUSTERS and inertia > MIN_SPREAD_OCTAVES**2 * len(cells):
-        worst, _ = max(points, key=lambda weighted: _inertia(*weighted, centres))
+        inertias = [_inertia(point, weight, centres) for point, weight in points]
+        worst, _ = points[inertias.index(max(inertias))]
         more, rest = k_means(points, [*centres, worst])
         if rest > (1 - MIN_FALL) * inertia:
             break

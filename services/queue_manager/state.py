@@ -1,4 +1,8 @@
-"""What the queue manager knows. Plain structs, so that a snapshot is one encode and a restore one decode."""
+"""What the queue manager knows. Plain structs, so that a snapshot is one encode and a restore one decode.
+
+``gc=False`` where there are many of a kind: they hold names and numbers only, so there is no cycle to be collected, and
+a pass of the collector over all of them would stop the service.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +25,7 @@ GATEWAY_TIMEOUT_S = 10.0  # a gateway that is silent for this long has lost its 
 class Request(msgspec.Struct, array_like=True, gc=False):
     """An accepted request until it has finished or was cancelled.
 
-    There may be hundreds of thousands: it is an array in snapshots, names and promises are shared (`sharing`), and it
-    is nothing that the garbage collector would have to look at.
+    There may be hundreds of thousands: it is an array in snapshots, and names and promises are shared (`sharing`).
     """
 
     request_id: str
@@ -58,7 +61,7 @@ class Request(msgspec.Struct, array_like=True, gc=False):
         self.done_tokens = max(0, self.max_tokens - message.max_tokens)
 
 
-class Group(msgspec.Struct):
+class Group(msgspec.Struct, gc=False):
     """Requests of one model, one kind of promise, one tenant and similar lengths that are placed together.
 
     First come, first served inside. A *resume group* holds requests that were evicted: newcomers stay out.

@@ -18,7 +18,7 @@ class Counted(Protocol):
     pulled_s: float
 
 
-class Totals(msgspec.Struct):
+class Totals(msgspec.Struct, gc=False):
     """Each event changes the sums in O(1). A member's fields change only while it is outside."""
 
     prompt_tokens: int = 0

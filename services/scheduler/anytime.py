@@ -9,7 +9,7 @@ from services.scheduler.instance import Instance, Queues
 from services.scheduler.layout import Budget, Layout
 from services.scheduler.search import improve
 
-NUM_VISITS = 1_000_000  # of groups in trial queues; 80 nodes x 400 groups take under a second on one core
+NUM_VISITS = 600_000  # of groups in trial queues: 80 nodes x 400 groups take under a second on one core
 
 
 @dataclass(frozen=True, slots=True)

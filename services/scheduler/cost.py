@@ -21,7 +21,7 @@ dearest of all and goes first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import pairwise, repeat
 from math import frexp, inf, ldexp
 
 from services.scheduler.instance import Instance, Node, Queues
@@ -58,22 +58,25 @@ def beginning(node: Node) -> State:
     return 0.0, 0.0, 0.0, node.model, False, node.yield_s, 0.0, 0.0
 
 
-def walk(instance: Instance, number: int, queue: Iterable[int], state: State, limit: float = inf) -> State:
-    """Go on from ``state`` through these groups of a node; stop once the cost, which only grows, exceeds ``limit``.
+def walk(
+    instance: Instance, number: int, queue: Iterable[int], state: State, limits: Iterable[float] = repeat(inf)
+) -> State:
+    """Go on from ``state`` through these groups of a node. Once the cost exceeds a group's limit, it is infinite.
 
     Cost of a group: its requests x (`LATE_WEIGHT` x penalty of the lateness of its mean member + seconds until all of
     it is done).
     """
     groups, node = instance.groups, instance.nodes[number]
     clock_s, start_s, end_s, model, evicted, yield_s, total_late_s, cost = state
-    for name in queue:
+    for name, limit in zip(queue, limits, strict=False):
         group = groups[name]
         num_requests = group.num_waiting
         setup_s = 0.0
         claims = node.is_full or group.model != node.model
         if group.home == number and not evicted:
             yield_s -= node.evict_s[name]
-            end_s = max(end_s, node.rest_s[name])
+            rest_s = node.rest_s[name]
+            end_s = rest_s if rest_s > end_s else end_s
             claims = claims and group.num_waiting > 0
         else:
             num_requests += group.num_running
@@ -84,21 +87,26 @@ def walk(instance: Instance, number: int, queue: Iterable[int], state: State, li
             start_s += yield_s
         if group.model != model:
             model = group.model
-            clock_s = max(clock_s, end_s) + node.load_s[model]
+            overlap_s = node.overlap_s[model]
+            clock_s = (end_s if end_s > clock_s else clock_s) + node.load_s[model]
             start_s = clock_s
         else:
-            start_s = max(start_s, clock_s - node.overlap_s[model])
-        last_s = max(start_s, clock_s + node.lead_s[name] - node.overlap_s[model])
-        end_s = max(end_s, last_s)
+            overlap_s = node.overlap_s[model]
+            free_s = clock_s - overlap_s
+            start_s = free_s if free_s > start_s else start_s
+        last_s = clock_s + node.lead_s[name] - overlap_s
+        last_s = start_s if start_s > last_s else last_s
+        end_s = last_s if last_s > end_s else end_s
         if num_requests:
             done_s = setup_s + last_s + node.tail_s[name]
-            end_s = max(end_s, done_s)
-            late_s = setup_s + (start_s + last_s) / 2 - group.due_s
+            end_s = done_s if done_s > end_s else end_s
+            late_s = setup_s + (start_s + last_s) / 2 - node.due_s[name]
             if late_s > 0:
                 total_late_s += num_requests * late_s
                 cost += LATE_WEIGHT * num_requests * late_penalty_s(late_s)
             cost += num_requests * done_s
             if cost > limit:
+                cost = inf
                 break
         clock_s += setup_s + node.work_s[name]
     return clock_s, start_s, end_s, model, evicted, yield_s, total_late_s, cost

@@ -22,7 +22,7 @@ class Group:
     kind: str
     """Model and kind of promise: within one of these, groups start in the order of their numbers."""
     due_s: float
-    """From now until its first waiting member must have started; negative once that is missed."""
+    """From now until the first deadline, as it was promised: what those go by who order by deadline."""
     num_waiting: int
     num_running: int
     home: int | None
@@ -40,6 +40,8 @@ class Node:
     """Loaded, or being loaded; ``""`` while there is none."""
     is_full: bool
     """Its batch has no room: a waiting group has to wait for a place, or for an eviction."""
+    due_s: Sequence[float]
+    """From now until the first waiting member must have started here, to keep its promise; negative once missed."""
     work_s: Sequence[float]
     """All tokens of the group at the throughput of a full batch: how long those behind it are kept."""
     lead_s: Sequence[float]
@@ -86,7 +88,10 @@ class Instance:
     def span(self, group: int, node: int, queue: Sequence[int]) -> tuple[int, int]:
         """First and last place in ``queue``, which does not hold it, at which a group may be put in."""
         first, last = 0, len(queue)
+        groups, kind, may_evict = self.groups, self.groups[group].kind, self.may_evict
         for place, other in enumerate(queue):
+            if may_evict and groups[other].kind != kind:
+                continue  # the rules below have nothing to say; most are like this
             if self.must_precede(other, group, node):
                 first = place + 1
             elif last > place and self.must_precede(group, other, node):

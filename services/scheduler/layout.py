@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from math import inf
 
 from services.scheduler.cost import State, beginning, cost_of, walk
@@ -55,15 +56,16 @@ class Layout:
         self.queues: Queues = [[] for _ in instance.nodes]
         self.node_of: dict[int, int] = {}
         self._states: list[list[State]] = [[beginning(node)] for node in instance.nodes]
+        self._costs: list[list[float]] = [[0.0] for _ in instance.nodes]  # of these states
 
     @property
     def cost(self) -> float:
         """Cost of all queues."""
-        return sum(cost_of(states[-1]) for states in self._states)
+        return sum(costs[-1] for costs in self._costs)
 
     def cost_at(self, node: int) -> float:
         """Cost of one node's queue."""
-        return cost_of(self._states[node][-1])
+        return self._costs[node][-1]
 
     def cost_of_nodes(self, nodes: Iterable[int]) -> float:
         """Cost of the queues of these nodes."""
@@ -76,10 +78,11 @@ class Layout:
     def replace(self, node: int, queue: Sequence[int], unchanged: int = 0) -> None:
         """Give a node another queue, of which the first ``unchanged`` groups are the ones that it has."""
         self.queues[node] = list(queue)
-        states = self._states[node]
-        del states[unchanged + 1 :]
+        states, costs = self._states[node], self._costs[node]
+        del states[unchanged + 1 :], costs[unchanged + 1 :]
         for group in queue[unchanged:]:
             states.append(walk(self.instance, node, (group,), states[-1]))
+            costs.append(cost_of(states[-1]))
             self.node_of[group] = node
         self.budget.spend(len(queue) - unchanged)
 
@@ -103,33 +106,38 @@ class Layout:
         queue, states = self.queues[node], self._states[node]
         rest = queue[place + num_groups :]
         self.budget.spend(len(rest) + 1)
-        return cost_of(states[-1]) - cost_of(walk(self.instance, node, rest, states[place]))
+        return self._costs[node][-1] - cost_of(walk(self.instance, node, rest, states[place]))
 
     def best_place(self, segment: Sequence[int], node: int, limit: float = inf) -> Place:
         """Where in one queue a segment adds least, if that is below ``limit``; of equal places the last."""
         queue, states = self.queues[node], self._states[node]
-        groups = self.instance.groups
-        before = cost_of(states[-1])
-        # what runs here and finds its place again spares those behind its eviction; all else only delays them
-        only_delays = all(groups[group].home != node for group in segment)
+        costs = self._costs[node]
+        before = costs[-1]
+        # what runs here and finds its place again spares those behind its eviction; all else only delays them, so that
+        # what it has added so far is a bound
+        only_delays = all(self.instance.groups[group].home != node for group in segment)
         best = NOWHERE
         for place in self._places(segment, node):
-            bound = (cost_of(states[place]) if only_delays else before) + limit
-            state = walk(self.instance, node, segment, states[place], bound)
+            bound = (costs[place] if only_delays else before) + limit
+            state = walk(self.instance, node, segment, states[place], repeat(bound))
             num_visits = len(segment)
             if cost_of(state) < bound:
                 rest = queue[place:]
+                limits = [cost + limit for cost in costs[place + 1 :]] if only_delays else repeat(before + limit)
                 num_visits += len(rest)
-                added = cost_of(walk(self.instance, node, rest, state, before + limit)) - before
+                added = cost_of(walk(self.instance, node, rest, state, limits)) - before
                 if added < limit:
                     limit, best = added, Place(added, node, place)
             self.budget.spend(num_visits)
         return best
 
     def best_of(self, segment: Sequence[int], nodes: Iterable[int], limit: float = inf) -> Place:
-        """Where on these nodes a segment adds least, if that is below ``limit``; of equal nodes the first."""
+        """Where on these nodes a segment adds least, if that is below ``limit``; of equal nodes the cheapest.
+
+        Cheap nodes are tried first: what is found there rules out most places on the others.
+        """
         best = NOWHERE
-        for node in nodes:
+        for node in sorted(nodes, key=self.cost_at):
             found = self.best_place(segment, node, min(limit, best.added))
             if found is not NOWHERE:
                 best = found

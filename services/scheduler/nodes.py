@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import astuple
+
 from shared.messages import Heartbeat, NodeState, NodeUp
 from shared.step_cost import ModelRate
 
@@ -55,9 +57,7 @@ def _rate_is_off(told: ModelRate, rate: ModelRate) -> bool:
     return (
         (told.kv_tokens, told.kv_token_bytes) != (rate.kv_tokens, rate.kv_token_bytes)
         or _is_off(told.load_s, rate.load_s)
-        or _is_off(told.cost.step_s, rate.cost.step_s)
-        or _is_off(told.cost.token_s, rate.cost.token_s)
-        or _is_off(told.cost.context_token_s, rate.cost.context_token_s)
+        or any(map(_is_off, astuple(told.cost), astuple(rate.cost)))
     )
 
 

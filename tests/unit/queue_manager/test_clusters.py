@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from services.queue_manager.clusters import (
     MAX_CLUSTERS,
+    MAX_LINES,
     RECLUSTER_REQUESTS,
     RECLUSTER_S,
     WINDOW_REQUESTS,
@@ -127,3 +128,13 @@ def test_lines_learn_apart() -> None:
     clusters.nearest("a x", 16, 64, now=0.0)
     clusters.nearest("a y", 4096, 64, now=0.0)
     assert {line: learnt.centres for line, learnt in state.items()} == {"a x": [(4.0, 6.0)], "a y": [(12.0, 6.0)]}
+
+
+def test_the_lines_heard_of_longest_ago_are_forgotten_first() -> None:
+    state: dict[str, LengthClusters] = {}
+    clusters = Clusters(state)
+    for number in [*range(MAX_LINES), 0, MAX_LINES]:
+        clusters.nearest(f"a {number}", 16, 64, now=0.0)
+    assert len(state) == MAX_LINES
+    assert "a 0" in state
+    assert "a 1" not in state

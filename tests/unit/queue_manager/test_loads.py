@@ -118,4 +118,5 @@ def test_a_further_attempt_has_less_to_draw() -> None:
     groups.take_out(request)
     request.attempt, request.prompt_tokens, request.done_tokens = 1, 58, 50
     load = groups.load(groups.join(request, 1.0), now=1.0)
-    assert (load.mean_prompt_tokens, load.mean_output_tokens) == (58.0, pytest.approx(40))
+    assert load.mean_prompt_tokens == 58.0
+    assert load.mean_output_tokens == pytest.approx(40)

@@ -29,14 +29,14 @@ def test_groups_are_numbered_by_rank_then_deadline_then_as_they_were_made() -> N
 
 def test_work_is_the_time_of_all_tokens_in_a_full_batch() -> None:
     groups = [load("g0", drain_s=4, num_requests=2), running("g1", "n0", rest_s=3)]
-    assert tables([node()], groups).nodes[0].work_s == pytest.approx([4, 3])
+    assert list(tables([node()], groups).nodes[0].work_s) == pytest.approx([4, 3])
     eight = msgspec.structs.replace(load("g0", num_requests=8), mean_output_tokens=10.0)
     assert tables([batched()], [eight]).nodes[0].work_s == [pytest.approx(8 * 10 * 0.1)]
 
 
 def test_the_last_member_starts_when_those_before_it_are_done() -> None:
     groups = [load("g0", drain_s=4, num_requests=4), load("g1"), running("g2", "n0", rest_s=3, num_requests=3)]
-    assert tables([node()], groups).nodes[0].lead_s == pytest.approx([3, 0, 2])
+    assert list(tables([node()], groups).nodes[0].lead_s) == pytest.approx([3, 0, 2])
 
 
 def test_a_fast_node_takes_less() -> None:
@@ -91,6 +91,14 @@ def test_who_ran_on_a_node_that_is_gone_waits() -> None:
 
 def test_deadlines_are_seen_from_now() -> None:
     assert tables([node()], [load("g0", due_s=30)], now_s=100.0).groups[0].due_s == -70
+
+
+def test_who_has_to_end_by_then_starts_an_answer_earlier() -> None:
+    ends = msgspec.structs.replace(load("g0", drain_s=6, due_s=30), end_by_s=40.0)
+    assert tables([node(), node("n1", speed=3)], [ends], now_s=20.0).groups[0].due_s == 10, "as it was promised"
+    # 40 s less a prompt of one step and 59 tokens more: that is 6 s, on the fast node 2 s and later than promised
+    slow, fast = tables([node(), node("n1", speed=3)], [msgspec.structs.replace(ends, deadline_s=35.0)]).nodes
+    assert (slow.due_s[0], fast.due_s[0]) == (pytest.approx(34), 35)
 
 
 def test_nodes_of_one_kind_share_their_tables() -> None:
