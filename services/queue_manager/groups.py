@@ -48,16 +48,16 @@ class RequestGroups:
         output_tokens = lengths.rest(request.max_tokens, request.done_tokens).mean
         line = f"{request.model} {kind}"
         is_new = request.attempt == 0
-        key = self._key(request, line, output_tokens, now)
-        if not is_new:
-            key = f"again {key}"
+        tenant, cluster = "", 0
+        if self._rule.is_fine:
+            tenant, cluster = request.tenant, self._clusters.nearest(line, request.prompt_tokens, output_tokens, now)
+        key = f"{'new' if is_new else 'again'} {line} {tenant} {cluster}"
         group = self._open_group(key)
-        if group is None or self._is_full(group):
-            tenant = request.tenant if self._rule.is_fine else ""
+        if group is None:
             rank = self._fairness.open(line, tenant) if is_new else self._fairness.reopen(line)
             group = self._add(Group(gid="", model=request.model, slo_kind=kind, tenant=tenant, key=key, rank=rank))
         if is_new:
-            self._fairness.charge(line, group.tenant, request.prompt_tokens + output_tokens)
+            self._fairness.charge(line, tenant, request.prompt_tokens + output_tokens)
         # while it runs, a request holds its prompt and half of its output on average
         group.joined_tokens += request.prompt_tokens + output_tokens / 2
         self._enter(group, request)
@@ -65,14 +65,14 @@ class RequestGroups:
 
     def of_newcomer(self, message: Submit, now: float) -> Group:
         """The group that a first attempt would join, or one like that which it would open; nothing is changed."""
-        kind, tenant = message.slo.kind, message.tenant if self._rule.is_fine else ""
+        kind = message.slo.kind
         line = f"{message.model} {kind}"
-        key = line
+        tenant, cluster = "", 0
         if self._rule.is_fine:
             output_tokens = self.expected_output(message).mean
-            key = f"{line} {tenant} {self._clusters.peek(line, message.prompt_tokens, output_tokens)}"
-        group = self._state.groups.get(self._state.open_groups.get(key, ""))
-        if group is not None and not self._is_full(group):
+            tenant, cluster = message.tenant, self._clusters.peek(line, message.prompt_tokens, output_tokens)
+        group = self._open_group(f"new {line} {tenant} {cluster}")
+        if group is not None:
             return group
         due_s = message.slo.start_by_s(now)
         rank = self._fairness.next_tag(line, tenant)
@@ -88,7 +88,7 @@ class RequestGroups:
         assert not request.group, "it must have left its group"
         root = origin.root or origin.gid
         key = f"resume {root} {kv_at}"
-        group = self._open_group(key)
+        group = self._state.groups.get(self._state.open_groups.get(key, ""))
         if group is None or request.arrival_s < group.last_arrival_s:
             self._fairness.reopen(_line(origin), origin.rank)
             group = self._add(
@@ -170,18 +170,13 @@ class RequestGroups:
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
-    def _key(self, request: Request, line: str, output_tokens: float, now: float) -> str:
-        if not self._rule.is_fine:
-            return line
-        cluster = self._clusters.nearest(line, request.prompt_tokens, output_tokens, now)
-        return f"{line} {request.tenant} {cluster}"
-
-    def _is_full(self, group: Group) -> bool:
-        batch = self._batches.average(group.model, group.joined_tokens / group.num_joined)
-        return group.num_joined >= max(1, round(self._rule.num_batches * batch))
-
     def _open_group(self, key: str) -> Group | None:
-        return self._state.groups.get(self._state.open_groups.get(key, ""))
+        """The group that takes newcomers under this key, unless it is full."""
+        group = self._state.groups.get(self._state.open_groups.get(key, ""))
+        if group is None:
+            return None
+        batch = self._batches.average(group.model, group.joined_tokens / group.num_joined)
+        return group if group.num_joined < max(1, round(self._rule.num_batches * batch)) else None
 
     def _add(self, group: Group) -> Group:
         group.gid = f"g{self._state.next_group}"

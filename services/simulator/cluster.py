@@ -11,7 +11,7 @@ from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
 from services.scheduler.placement import solve
 from services.simulator.device import VOCAB_SIZE, Device, ModelOnDevice
-from services.simulator.device_executor import DeviceExecutor
+from services.simulator.device_executor import device_executor
 from services.simulator.fast_engine import FastEngine
 from services.simulator.gateway import SimulatedGateway
 from services.simulator.memory_bus import MemoryBus
@@ -29,7 +29,7 @@ MakeEngine = Callable[[Device, EngineOptions, AnswerTokens | None], NodeEngine]
 
 def stepped(device: Device, options: EngineOptions, answer_tokens: AnswerTokens | None) -> NodeEngine:
     """The live bookkeeping, step by step, for requests of every kind."""
-    return SteppedEngine(DeviceExecutor(device, options, answer_tokens), options)
+    return SteppedEngine(device_executor(device, options, answer_tokens), options)
 
 
 def fast(device: Device, options: EngineOptions, answer_tokens: AnswerTokens | None) -> NodeEngine:

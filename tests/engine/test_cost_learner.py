@@ -29,7 +29,7 @@ def steps(seed: int, num_steps: int) -> list[tuple[int, int, int]]:
 def learn(learner: CostLearner, true: StepCost, num_steps: int, seed: int = 0, noise: float = 0.0) -> None:
     chance = random.Random(seed)
     for step in steps(seed, num_steps):
-        learner.observe(*step, true.predict_s(*step) * (1 + chance.uniform(-noise, noise)))
+        learner.learn(*step, true.predict_s(*step) * (1 + chance.uniform(-noise, noise)))
 
 
 def worst(cost: StepCost | None, true: StepCost = TRUE) -> float:
@@ -46,7 +46,7 @@ def test_with_no_step_it_is_the_prior_and_without_one_nothing() -> None:
 def test_the_first_steps_behind_a_load_say_nothing() -> None:
     learner = CostLearner(PRIOR)
     for _ in range(WARM_UP_STEPS):
-        learner.observe(8, 100, 100, 5.0)
+        learner.learn(8, 100, 100, 5.0)
     assert learner.cost == PRIOR
 
 
@@ -54,7 +54,7 @@ def test_one_step_moves_the_prior_as_far_as_both_are_believed() -> None:
     """Only the weights: prior 1 s ± 1 s, measured 2 s ± 0.1 s: (1 / 1 + 2 / 0.01) / (1 / 1 + 1 / 0.01) s."""
     learner = CostLearner(StepCost(1.0, 1e-9, 0.0, 0.0))
     for _ in range(WARM_UP_STEPS + 1):
-        learner.observe(1, 0, 0, 2.0)
+        learner.learn(1, 0, 0, 2.0)
     assert (PRIOR_SPREAD, NOISE) == (1.0, 0.1)
     assert learner.cost is not None
     assert learner.cost.step_s == pytest.approx((1 + 200) / (1 + 100))
@@ -77,7 +77,7 @@ def test_a_load_that_only_decodes_keeps_the_priors_word_on_prompts() -> None:
     learner = CostLearner(TRUE)
     for step in range(3000):
         context = 16 * (100 + step % 50)
-        learner.observe(16, context, context, TRUE.predict_s(16, context, context))
+        learner.learn(16, context, context, TRUE.predict_s(16, context, context))
     assert learner.cost is not None
     assert learner.cost.predict_s(256, 256, 256 * 257 / 2) == pytest.approx(TRUE.predict_s(256, 256, 256 * 257 / 2))
 
@@ -85,7 +85,7 @@ def test_a_load_that_only_decodes_keeps_the_priors_word_on_prompts() -> None:
 def test_a_step_that_was_held_up_counts_as_two_at_most() -> None:
     learner = CostLearner(TRUE)
     learn(learner, TRUE, 200)
-    learner.observe(8, 800, 800, 60.0)
+    learner.learn(8, 800, 800, 60.0)
     learn(learner, TRUE, 16)
     assert MAX_RATIO == 2.0
     assert worst(learner.cost) < 0.05

@@ -9,7 +9,7 @@ import pytest
 
 from gpu_node.engine.engine import Engine, EngineBusyError
 from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
-from gpu_node.executors.predicted import PredictedExecutor, num_attended_tokens, num_context_tokens
+from gpu_node.executors.predicted import PredictedExecutor
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import Chunk
 from shared.payload import Output, Payload, Sampling
@@ -34,7 +34,7 @@ def payload(request_id: str, attempt: int = 0, output: list[int] | None = None) 
 def test_a_step_costs_a_base_and_something_for_each_row_each_token_it_reads_and_each_that_a_row_attends_to() -> None:
     draw = Draw(0, Sampling(max_tokens=1), 0)
     plan = StepPlan((ScheduledSequence(0, (1, 2, 3), 4, (0,), (draw,)), ScheduledSequence(1, (1,), 9, (1,), (draw,))))
-    seconds = COST.predict_s(plan.num_tokens, num_context_tokens(plan), num_attended_tokens(plan))
+    seconds = COST.predict_s(plan.num_tokens, plan.num_context_tokens, plan.num_attended_tokens)
     assert seconds == pytest.approx(0.01 + 4 * 0.001 + (7 + 10) * 0.0001 + (5 + 6 + 7 + 10) * 0.00001)
 
 

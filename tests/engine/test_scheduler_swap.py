@@ -176,14 +176,16 @@ def while_a_beam_waits() -> Scheduler:
     """Request d is swapped out; its first beam knows what may follow, its second has a token to go."""
     one = scheduler(41, 1, 32, step_tokens=5, max_num_seqs=8, policy=SwapAfterTheFirst(), num_host_blocks=20)
     teach_short_outputs(one)
-    for name, num_prompt_tokens, max_tokens, first in (("a", 5, 10, 20), ("b", 7, 15, 29), ("c", 7, 19, 38)):
+    for name, num_prompt_tokens, max_tokens, first in (("a", 5, 20, 20), ("b", 7, 15, 29), ("c", 7, 19, 38)):
         one.add(payload(name, prompt(num_prompt_tokens, first), max_tokens))
     one.add(payload("d", prompt(4, first=50), max_tokens=16, num_candidates=2, is_beam=True))
     plans: list[StepPlan] = []
     while not (plans and plans[-1].swaps_out):
         plans.append(one.schedule(now=0.0))
         one.check()
-        one.commit(plans[-1], each_goes_on(plans[-1]))
+        chunks = one.commit(plans[-1], each_goes_on(plans[-1]))
+        if any((chunk.request_id, chunk.index) == ("a", 9) for chunk in chunks):
+            one.abort("a")  # d finds room again; had a ended, longer outputs would be expected, and d would wait
         one.check()
     assert one.num_preemptions == 2  # recomputed once
     assert shape(plans[-2])[-2:] == [(67, 4, 2, True), (68, 4, 1, False)]

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 
+import msgspec
 import structlog
 from prometheus_client import Counter
 from redis.asyncio import Redis
@@ -55,7 +56,9 @@ class Agent:
         if core is None:
             return {"node": self._node, "device": self._device}
         beat = core.heartbeat()
-        return {name: getattr(beat, name) for name in beat.__struct_fields__ if name != "traceparent"} | {
+        values = {name: msgspec.to_builtins(getattr(beat, name)) for name in beat.__struct_fields__}
+        del values["traceparent"]
+        return values | {
             "loading": core.models.loading,
             "broken_models": core.models.broken,
             "engine_pid": self._engine.pid if self._engine else None,

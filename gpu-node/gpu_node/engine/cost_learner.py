@@ -16,6 +16,7 @@ with `MAX_RATIO` times the prediction. Where steps *have* become slower, so much
 from __future__ import annotations
 
 from gpu_node.engine.least_squares import NormalEquations, Vector
+from gpu_node.engine.plan import StepPlan
 from shared.step_cost import StepCost
 
 NOISE = 0.1  # relative spread of a step around its prediction
@@ -48,8 +49,12 @@ class CostLearner:
             return None
         return StepCost(*(share * unit for share, unit in zip(self._shares, self._units, strict=True)))
 
-    def observe(self, num_tokens: int, num_context_tokens: int, num_attended_tokens: int, duration_s: float) -> None:
-        """A step has been measured; the counts are those of `StepCost.predict_s`."""
+    def observe(self, plan: StepPlan, duration_s: float) -> None:
+        """A step has been measured."""
+        self.learn(plan.num_tokens, plan.num_context_tokens, plan.num_attended_tokens, duration_s)
+
+    def learn(self, num_tokens: int, num_context_tokens: int, num_attended_tokens: int, duration_s: float) -> None:
+        """A step of that size has been measured; the counts are those of `StepCost.predict_s`."""
         self._num_steps += 1
         if self._num_steps <= WARM_UP_STEPS or duration_s <= 0 or num_tokens == 0:
             return

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from gpu_node.engine.arena import ArenaFullError, PageArena, paging
 from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.choices import error_chunk
+from gpu_node.engine.cost_learner import CostLearner
 from gpu_node.engine.device_time import DeviceTime
 from gpu_node.engine.eviction import Eviction
 from gpu_node.engine.model import LoadedModel
@@ -21,6 +22,7 @@ from gpu_node.executors.executor import Executor, PendingStep
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import Chunk
 from shared.payload import Payload
+from shared.step_cost import StepCost
 
 
 class EngineBusyError(RuntimeError):
@@ -33,13 +35,14 @@ class _Resident:
 
     model: LoadedModel
     scheduler: Scheduler
+    cost: CostLearner
 
 
 @dataclass(frozen=True, slots=True)
 class _InFlight:
     """A step in the executor's queue."""
 
-    scheduler: Scheduler
+    resident: _Resident
     plan: StepPlan
     pending: PendingStep
     follows: bool
@@ -49,7 +52,11 @@ class _InFlight:
 class Engine:
     """Joins bookkeeping and execution; nothing else knows both."""
 
-    def __init__(self, executor: Executor, options: EngineOptions) -> None:
+    def __init__(
+        self, executor: Executor, options: EngineOptions, profiled: Mapping[str, StepCost] | None = None
+    ) -> None:
+        """``profiled`` is what steps of models were found to cost here before; the engine learns from there on."""
+        self._costs = {name: CostLearner(cost) for name, cost in (profiled or {}).items()}
         self._executor = executor
         self._options = options
         self._device_pages = PageArena(paging(options.kv_cache_bytes, options.max_models).num_pages)
@@ -116,7 +123,8 @@ class Engine:
             self._executor.unload_model(spec.name)
             raise
         self._throughput = Throughput()
-        return _Resident(model, Scheduler(model, self._options, blocks=blocks))
+        cost = self._costs.setdefault(spec.name, CostLearner())
+        return _Resident(model, Scheduler(model, self._options, blocks=blocks), cost)
 
     def _blocks_for(self, model: LoadedModel) -> BlockManager:
         """Room for a new model, at the cost of idle ones."""
@@ -234,12 +242,12 @@ class Engine:
         names = list(self._residents)
         first = names.index(self._last_served) + 1 if self._last_served in names else 0
         for name in names[first:] + names[:first]:
-            scheduler = self._residents[name].scheduler
-            plan = scheduler.schedule(now)
+            resident = self._residents[name]
+            plan = resident.scheduler.schedule(now)
             if not plan.is_empty:
-                self._eviction.write_back(self._residents[name].model, plan.restores)
+                self._eviction.write_back(resident.model, plan.restores)
                 pending = self._executor.submit(replace(plan, model=name, restores=()))
-                self._in_flight.append(_InFlight(scheduler, plan, pending, self._is_busy))
+                self._in_flight.append(_InFlight(resident, plan, pending, self._is_busy))
                 self._is_busy = True
                 self._last_served = name
                 return True
@@ -252,14 +260,16 @@ class Engine:
         self.device_time.observe(result, follows=step.follows)
         self._step_s = result.moves_s + result.duration_s
         self._throughput.observe(len(result.token_ids), self._step_s)
-        return step.scheduler.commit(step.plan, result)
+        step.resident.cost.observe(step.plan, result.duration_s)
+        return step.resident.scheduler.commit(step.plan, result)
 
     def _current(self) -> _Resident:
         return next(reversed(self._residents.values()))
 
     def stats(self) -> EngineStats:
         """The state between two steps; blocks, and what can be admitted, are the current model's."""
-        current = self._current().scheduler if self._residents else None
+        resident = self._current() if self._residents else None
+        current = resident.scheduler if resident else None
         return EngineStats(
             num_running=sum(scheduler.num_running for scheduler in self._schedulers),
             num_waiting=sum(scheduler.num_waiting for scheduler in self._schedulers),
@@ -269,10 +279,12 @@ class Engine:
             step_s=self._step_s,
             num_received=self._num_received,
             kv_bytes_per_s=self._eviction.kv_bytes_per_s,
+            cost=resident.cost.cost if resident else None,
         )
 
     def check(self) -> None:
         """Assert that the books balance."""
         for scheduler in self._schedulers:
             scheduler.check()
+            assert all(self._eviction.state(one) for one in scheduler.parked), "an image is kept until it is restored"
         self._eviction.check()

@@ -109,6 +109,20 @@ class StepPlan:
         """Rows of the batch."""
         return sum(len(sequence.token_ids) for sequence in self.sequences)
 
+    @property
+    def num_context_tokens(self) -> int:
+        """Tokens whose keys and values are read, all sequences together."""
+        return sum(part.start + len(part.token_ids) for part in self.sequences)
+
+    @property
+    def num_attended_tokens(self) -> int:
+        """Pairs of a row and a token that it attends to: the row at position p attends to p + 1."""
+        num_pairs = 0
+        for part in self.sequences:
+            num_rows = len(part.token_ids)
+            num_pairs += num_rows * part.start + num_rows * (num_rows + 1) // 2
+        return num_pairs
+
 
 @dataclass(frozen=True, slots=True)
 class StepResult:

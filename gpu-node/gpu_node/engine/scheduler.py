@@ -74,6 +74,11 @@ class Scheduler:
         return len(self._roster.waiting)
 
     @property
+    def parked(self) -> list[str]:
+        """Requests that wait to go on from an image."""
+        return [request.request_id for request in self._roster.waiting if request.parked is not None]
+
+    @property
     def num_admittable(self) -> int:
         """How many more requests can be expected to run at once; the agent pulls no more than this."""
         return self._admission.num_admittable(self._roster.running.values(), self._roster.waiting)

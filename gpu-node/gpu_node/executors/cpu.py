@@ -6,25 +6,24 @@ import weakref
 from collections.abc import Callable, Sequence
 from ctypes import c_uint64
 from dataclasses import dataclass, field
-from itertools import chain
 from time import perf_counter
 
 import numpy as np
 import torch
 
 from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.plan import ScheduledSequence, StepPlan, StepResult
+from gpu_node.engine.plan import ScheduledSequence, StepPlan
 from gpu_node.executors.cells import Cells
 from gpu_node.executors.cpu_lowering import UnsupportedOperatorError, lower
+from gpu_node.executors.cpu_step import RunningStep, draws_of, step_of
 from gpu_node.executors.executor import model_of
 from gpu_node.executors.feedback import Feedback
 from gpu_node.executors.host_tier import HostTier
-from gpu_node.executors.sampler import NOT_FINITE
 from gpu_node.executors.sizing import device_paging, host_paging, loaded_model
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
-from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, CpuStep, Float32s, Int32s, Limits
-from gpu_node.kernels.cpu.draws import NO_DRAWS, NOT_DRAWN, CpuDraw, CpuDraws, cell_mark
+from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, Limits
+from gpu_node.kernels.cpu.draws import CpuDraws, cell_mark
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
 from gpu_node.models.weights import load_weights
@@ -33,37 +32,6 @@ from shared.model_file import ModelFileError, checked_path
 
 _BFLOAT16_BYTES = 2
 _KV_LAYOUT = "cpu: bfloat16 [layer][head][keys, values]"
-
-
-@dataclass(frozen=True, slots=True)
-class RunningStep:
-    """A step in the device's queue."""
-
-    device: CpuDevice
-    event: int
-    step: CpuStep
-    """Keeps the memory alive that the device writes to."""
-    sequence_ids: tuple[int, ...]
-    """Of each draw: who gets the token."""
-
-    def is_done(self) -> bool:
-        """Whether `result` would return at once."""
-        return self.device.is_done(self.event)
-
-    def result(self) -> StepResult:
-        """Wait for the step; its tokens were drawn on the device."""
-        self.device.wait(self.event)
-        duration_s, idle_s = self.device.times(self.event)
-        draws = self.step.draws
-        tokens = list(zip(self.sequence_ids, draws.tokens.tolist(), strict=True))
-        logprobs = zip(self.sequence_ids, draws.token_logprobs(), strict=True)
-        return StepResult(
-            token_ids={sequence_id: token for sequence_id, token in tokens if token != NOT_DRAWN},
-            duration_s=duration_s,
-            idle_s=idle_s,
-            errors={sequence_id: NOT_FINITE for sequence_id, token in tokens if token == NOT_DRAWN},
-            logprobs={sequence_id: logprob for sequence_id, logprob in logprobs if logprob is not None},
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +175,8 @@ class CpuExecutor:
         model = model_of(plan.model, self._models)
         sequence_ids = tuple(draw.sequence_id for part in plan.sequences for draw in part.draws)
         first_cell = model.cells.take(len(sequence_ids))
-        draws = CpuDraws.of(_draws(model.feedback, plan.sequences), model.vocab_size, first_cell)
-        step = _step(model.feedback, plan, draws=draws)
+        draws = CpuDraws.of(draws_of(model.feedback, plan.sequences), model.vocab_size, first_cell)
+        step = step_of(model.feedback, plan, draws=draws)
         event = self._device.submit(model.program, step)
         model.feedback.remember({draw: cell_mark(first_cell + i) for i, draw in enumerate(sequence_ids)})
         return RunningStep(self._device, event, step, sequence_ids)
@@ -218,54 +186,9 @@ class CpuExecutor:
         loaded = model_of(model, self._models)
         num_rows = sum(bool(part.draws) for part in sequences)
         logits = np.empty((num_rows, loaded.vocab_size), dtype=np.float32)
-        step = _step(loaded.feedback, StepPlan(tuple(sequences)), logits=logits)
+        step = step_of(loaded.feedback, StepPlan(tuple(sequences)), logits=logits)
         self._device.wait(self._device.submit(loaded.program, step))
         return torch.from_numpy(logits)
-
-
-def _draws(feedback: Feedback, sequences: Sequence[ScheduledSequence]) -> list[CpuDraw]:
-    draws = []
-    for row, part in enumerate(part for part in sequences if part.draws):
-        for draw in part.draws:
-            prompt: Sequence[int] = ()
-            output: Sequence[int] = ()
-            if draw.sampling.has_penalties:
-                prompt, output = draw.prompt_token_ids, feedback.output(part, draw)
-            draws.append(CpuDraw(row, draw.sampling, draw.position, draw.choice, draw.num_top, prompt, output))
-    return draws
-
-
-def _step(
-    feedback: Feedback,
-    plan: StepPlan,
-    *,
-    draws: CpuDraws = NO_DRAWS,
-    logits: Float32s | None = None,
-) -> CpuStep:
-    sequences = plan.sequences
-    num_rows = _int32([len(part.token_ids) for part in sequences])
-    ends = np.cumsum(num_rows, dtype=np.int32)
-    return CpuStep(
-        starts=_int32([part.start for part in sequences]),
-        num_rows=num_rows,
-        num_blocks=_int32([len(part.block_table) for part in sequences]),
-        block_tables=_int32(list(chain.from_iterable(part.block_table for part in sequences))),
-        token_ids=_int32(list(chain.from_iterable(map(feedback.token_ids, sequences)))),
-        draw_rows=(ends - 1)[[bool(part.draws) for part in sequences]],
-        copies=_pairs([(copy.source, copy.destination) for copy in plan.copies]),
-        swaps_out=_pairs([(swap.device_block, swap.host_block) for swap in plan.swaps_out]),
-        swaps_in=_pairs([(swap.device_block, swap.host_block) for swap in plan.swaps_in]),
-        logits=logits,
-        draws=draws,
-    )
-
-
-def _int32(values: list[int]) -> Int32s:
-    return np.array(values, dtype=np.int32)
-
-
-def _pairs(values: list[tuple[int, int]]) -> Int32s:
-    return np.array(values, dtype=np.int32).reshape(-1, 2)
 
 
 def _close(

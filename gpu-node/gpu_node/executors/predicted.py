@@ -20,20 +20,6 @@ AnswerTokens = Callable[[Sampling], int]
 """After how many tokens a model ends its answer, by itself. What a request asks for identifies it by its seed."""
 
 
-def num_context_tokens(plan: StepPlan) -> int:
-    """Tokens whose keys and values a step reads, all sequences together."""
-    return sum(part.start + len(part.token_ids) for part in plan.sequences)
-
-
-def num_attended_tokens(plan: StepPlan) -> int:
-    """Pairs of a row and a token that it attends to: the row at position p attends to p + 1."""
-    num_tokens = 0
-    for part in plan.sequences:
-        num_rows = len(part.token_ids)
-        num_tokens += num_rows * part.start + num_rows * (num_rows + 1) // 2
-    return num_tokens
-
-
 DEFAULT_KV_BYTES_PER_S = 10e9
 """Between device and host memory: what a copy by one core of a server gives."""
 
@@ -111,7 +97,7 @@ class PredictedExecutor:
         return ComputedStep(
             StepResult(
                 token_ids={draw.sequence_id: self._token(draw) for draw in draws},
-                duration_s=self._cost.predict_s(plan.num_tokens, num_context_tokens(plan), num_attended_tokens(plan)),
+                duration_s=self._cost.predict_s(plan.num_tokens, plan.num_context_tokens, plan.num_attended_tokens),
                 moves_s=moves_s,
                 logprobs={draw.sequence_id: self._logprob(draw.num_top) for draw in draws if draw.num_top is not None},
             )

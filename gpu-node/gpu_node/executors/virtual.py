@@ -7,14 +7,15 @@ vocabulary, drawn from the request's seed, so its tokenizer decodes them; answer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import Draw, StepPlan
 from gpu_node.executors.counter import uniform
-from gpu_node.executors.executor import ComputedStep, ModelTooLargeError, model_of
-from gpu_node.executors.host_tier import HOST, HostTier
+from gpu_node.executors.executor import ComputedStep, ModelTooLargeError
+from gpu_node.executors.host_tier import HOST
 from gpu_node.executors.predicted import PredictedExecutor
+from gpu_node.executors.predicted_models import PredictedModels
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.shape import shape_of
 from gpu_node.models.words import Words, read_words
@@ -30,15 +31,6 @@ _LEAST = 2.0**-53  # a length has no probability of 0
 _LENGTH_POSITION = -1  # of the number that says how long an answer is; those that draw its tokens count from 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Model:
-    """A loaded model. Its steps are predicted over a vocabulary in which token n is word n."""
-
-    spec: ModelSpec
-    steps: PredictedExecutor
-    words: Words
-
-
 class VirtualExecutor:
     """Takes no time itself; `PacedExecutor` makes it take what its device would."""
 
@@ -47,13 +39,13 @@ class VirtualExecutor:
         self.device = device
         self._hardware = hardware.device_named(device)
         self._options = options
-        self._models: dict[str, _Model] = {}
-        self._left: HostTier[None] = HostTier(options.host_models, lambda _: None)
+        self._words: dict[str, Words] = {}
+        self._models = PredictedModels(self._predicted, options)
 
     @property
     def tiers(self) -> dict[str, str]:
         """Where weights would be."""
-        return self._left.tiers(self._models)
+        return self._models.tiers
 
     def load_s(self, spec: ModelSpec) -> float:
         """Seconds to load it from where its weights would be now. Raises `ModelFileError`."""
@@ -65,6 +57,16 @@ class VirtualExecutor:
 
         Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
         """
+        return replace(self._models.load_model(spec), vocab_size=self._words_of(spec).vocab_size)
+
+    def _words_of(self, spec: ModelSpec) -> Words:
+        """Read once: they are kept, unlike weights, when the model leaves."""
+        if spec.name not in self._words:
+            self._words[spec.name] = read_words(checked_path(spec))
+        return self._words[spec.name]
+
+    def _predicted(self, spec: ModelSpec) -> PredictedExecutor:
+        """Over a vocabulary in which token n is word n."""
         shape = model_shape(spec)
         if not hardware.fits(self._hardware, shape, spec.max_model_len):
             raise ModelTooLargeError(
@@ -72,38 +74,32 @@ class VirtualExecutor:
                 f"the memory of {self.device} ({self._hardware.memory_bytes / 1e9:.0f} GB) has no room beside them for "
                 f"a sequence of {spec.max_model_len} tokens"
             )
-        words = read_words(checked_path(spec))
         kv_cache_bytes = int(hardware.kv_bytes(self._hardware, shape))
-        steps = PredictedExecutor(
+        return PredictedExecutor(
             hardware.step_cost(self._hardware, shape),
             self._options.model_copy(update={"kv_cache_bytes": kv_cache_bytes}),
             shape.kv_token_bytes,
-            len(words.token_ids),
+            len(self._words_of(spec).token_ids),
             hardware.kv_bytes_per_s(self._hardware),
         )
-        model = steps.load_model(spec)
-        self._left.take(spec)
-        self._models[spec.name] = _Model(spec, steps, words)
-        return replace(model, vocab_size=words.vocab_size)
 
     def unload_model(self, name: str) -> None:
         """It is known to be in host memory, as long as it would be."""
-        self._left.put(self._models.pop(name).spec, None)
+        self._models.unload_model(name)
 
     def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
         """No content, but the time that it would take."""
-        return self._models[model].steps.read_blocks(model, blocks, swapped_out=swapped_out)
+        return self._models.read_blocks(model, blocks, swapped_out=swapped_out)
 
     def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
         """No content, but the time that it would take."""
-        return self._models[model].steps.write_blocks(model, blocks, content)
+        return self._models.write_blocks(model, blocks, content)
 
     def submit(self, plan: StepPlan) -> ComputedStep:
         """Predict the step, and say its tokens in words."""
-        model = model_of(plan.model, self._models)
-        result = model.steps.submit(plan).computed
+        result = self._models.submit(plan).computed
         draws = {draw.sequence_id: draw for part in plan.sequences for draw in part.draws}
-        words = model.words.token_ids
+        words = self._words[plan.model].token_ids
         token_ids = {
             sequence_id: words[number] if end is None else end
             for sequence_id, number in result.token_ids.items()

@@ -13,7 +13,6 @@ from functools import reduce
 from operator import add
 
 from gpu_node.engine.plan import ScheduledSequence, StepPlan
-from gpu_node.executors.predicted import num_attended_tokens, num_context_tokens
 from gpu_node.paging.buddy import BuddyAllocator, order_for
 from gpu_node.paging.server import MAX_NUM_SEQS, OPT_13B_A100, Memory, Step
 from gpu_node.paging.trace import Request
@@ -87,7 +86,7 @@ class ContiguousServer:
         self._running = [one for one in self._running if one.num_states < one.request.num_slots]
         plan = StepPlan(tuple(parts))
         return Step(
-            duration_s=OPT_13B_A100.predict_s(plan.num_tokens, num_context_tokens(plan), num_attended_tokens(plan)),
+            duration_s=OPT_13B_A100.predict_s(plan.num_tokens, plan.num_context_tokens, plan.num_attended_tokens),
             num_running=num_running,
             num_waiting=len(self._waiting),
             usage=usage,

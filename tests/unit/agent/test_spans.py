@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from gpu_node.agent.actions import Publish
 from gpu_node.agent.spans import RunSpans
 from gpu_node.engine.protocol import Run
-from shared.messages import Chunk, FinishedRequest, Tokens
+from shared.messages import Chunk, EvictedRequest, FinishedRequest, Tokens
 from tests.unit.agent.events import payload_of, tokens
 
 
@@ -71,3 +71,13 @@ def test_what_is_aborted_says_so(trace: Trace) -> None:
     trace.spans.drop(["r0", "unknown"])
     (span,) = trace.ended()
     assert dict(span.attributes or {})["treadle.aborted"] is True
+
+
+def test_what_is_evicted_says_so_and_its_next_run_is_a_span_of_its_own(trace: Trace) -> None:
+    trace.spans.begin(Run(payload_of("r0")))
+    trace.spans.publish(Publish(evicted=[EvictedRequest("r0", 0, 2, 9, "n0")]))
+    trace.spans.begin(Run(payload_of("r0")))
+    trace.publish(tokens("r0", 7, index=2, finish_reason="stop"), finished=FinishedRequest("r0", 0, "stop", 3))
+    evicted, resumed = trace.ended()
+    assert dict(evicted.attributes or {})["treadle.evicted"] is True
+    assert "treadle.evicted" not in dict(resumed.attributes or {})
