@@ -1,4 +1,7 @@
-"""The benchmark process of `treadle bench engine`, line by line. It keeps tensors out of the command line."""
+"""The process that measures for `treadle bench engine` and `treadle profile`, line by line.
+
+It keeps tensors out of the command line.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,15 @@ from pathlib import Path
 from cli.config_yaml import process_yaml
 from cli.errors import CliError, ClusterError
 from cli.process_plan import process_environment
-from gpu_node.bench.report import Machine, PointResult, Progress, decode
+from gpu_node.bench.report import Said, decode
 from shared.config import ClusterConfig
 
 END_TIMEOUT_S = 30.0  # after its last line, or when it is told to end: a step of a large batch may be running
 _LAST_LINES = 5
 
 
-def lines_of(config: ClusterConfig, arguments: Sequence[str]) -> Generator[Machine | Progress | PointResult]:
-    """Run ``python -m gpu_node.bench`` on the first node and model of ``config``.
+def lines_of(config: ClusterConfig, arguments: Sequence[str], module: str = "gpu_node.bench") -> Generator[Said]:
+    """Run ``python -m MODULE`` on the first node and model of ``config``.
 
     `CliError` for what the user can put right, `ClusterError` when the process dies. Close the generator to end it.
     """
@@ -27,7 +30,7 @@ def lines_of(config: ClusterConfig, arguments: Sequence[str]) -> Generator[Machi
         file, errors = Path(folder, "cluster.yaml"), Path(folder, "stderr")
         file.write_text(process_yaml(config), encoding="utf-8")
         environment = process_environment(str(file), "", config.nodes[0].num_threads)
-        command = [sys.executable, "-m", "gpu_node.bench", *arguments]
+        command = [sys.executable, "-m", module, *arguments]
         with errors.open("wb") as stderr:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, env=environment)  # noqa: S603
         try:
@@ -42,7 +45,7 @@ def lines_of(config: ClusterConfig, arguments: Sequence[str]) -> Generator[Machi
             if status == 2:
                 raise CliError(text)
             last = "\n".join(text.splitlines()[-_LAST_LINES:])
-            raise ClusterError(f"the benchmark process ended with status {status}:\n{last}")
+            raise ClusterError(f"the measuring process ended with status {status}:\n{last}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -15,7 +15,9 @@ COMMANDS = {
     "models": ("cli.models", "Fetch and list model files."),
     "program": ("cli.program", "Show what one step of a model computes, and what it costs."),
     "bench": ("cli.bench", "Measure a running cluster, one engine, or the bookkeeping on a trace."),
+    "profile": ("cli.profile", "Measure what steps of a model cost on a node, for predicted waiting times."),
     "sim": ("cli.sim", "Simulate a cluster of devices that are not there."),
+    "plan": ("cli.plan", "Find how many devices a workload needs."),
     "config": ("cli.config_commands", "Check and show configurations."),
 }
 

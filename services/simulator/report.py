@@ -32,7 +32,7 @@ def attainment(outcomes: Sequence[Outcome], config: ClusterConfig) -> float:
 
 
 def report(run: Run) -> dict[str, Any]:
-    """Times in seconds, from the arrival on: ``wait`` until a node takes the request, ``ttft`` until its first token."""
+    """Times in seconds, from the arrival on: ``wait`` until a node takes a request, ``ttft`` until its first token."""
     outcomes = sorted(run.recording.outcomes, key=lambda outcome: outcome.number)
     config, makespan_s = run.scenario.config, run.end_s - run.start_s
     waits_s = [one.started_s - one.sent_s for one in outcomes if one.started_s is not None]

@@ -83,5 +83,5 @@ def test_a_process_that_dies_is_told_with_its_last_words(model: str, monkeypatch
     monkeypatch.setenv("TREADLE_CPU_LIBRARY", "/nowhere/kernels.so")
     result = run("--model", model, "--points", "1x2x3", "--threads", "1", "--kv-gib", "1")
     assert result.exit_code == 1
-    assert result.stderr.startswith("Error: the benchmark process ended with status 1:\n")
+    assert result.stderr.startswith("Error: the measuring process ended with status 1:\n")
     assert "OSError: /nowhere/kernels.so" in result.stderr

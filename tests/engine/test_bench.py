@@ -128,7 +128,7 @@ def logged(submitted_s: float, done_s: float, *num_rows: int) -> LoggedStep:
         ScheduledSequence(number, (1,) * rows, 10, (0, 1), (Draw(number, Sampling(4), 0),))
         for number, rows in enumerate(num_rows)
     )
-    return LoggedStep(parts, submitted_s, done_s)
+    return LoggedStep(parts, submitted_s, done_s, done_s - submitted_s)
 
 
 IN_TURN = [logged(0, 4, 3, 3), logged(4.5, 6, 1, 3), logged(6.25, 7, 1, 1), logged(8, 9, 1, 1)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from shared.step_cost import StepCost
+
 
 class Line(msgspec.Struct, frozen=True, tag_field="kind", tag=str.lower):
     """Anything that it says."""
@@ -65,16 +67,57 @@ class PointResult(Line, frozen=True):
     load: float
 
 
+class ProfileStart(Line, frozen=True):
+    """The model is loaded; so many rows are to be computed."""
+
+    num_rows: int
+
+
+class ProfilePoint(Line, frozen=True):
+    """Steps of one size, as `gpu_node.bench.profiling` met them."""
+
+    kind_of_step: str
+    """``decode`` or ``prompt``."""
+    num_sequences: int
+    context_tokens: int
+    """Of a sequence, on average."""
+    num_steps: int
+    measured_s: float
+    """Median."""
+    predicted_s: float
+    """Median."""
+    is_held_out: bool
+    """The cost was not fitted to it."""
+
+
+class ProfileResult(Line, frozen=True):
+    """What a model's steps cost on this node, and what moving it takes; comes last."""
+
+    device: str
+    cost: StepCost
+    fit_error: float
+    """Median of |predicted / measured - 1| over the steps that it was fitted to."""
+    held_out_error: float
+    """Likewise over steps of other sizes."""
+    disk_load_s: float
+    host_load_s: float
+    """0.0 where weights do not stay in host memory."""
+    kv_bytes_per_s: float
+    """0.0 where keys and values cannot be moved."""
+    load: float
+
+
+Said = Machine | Progress | PointResult | ProfileStart | ProfilePoint | ProfileResult
+
+
 def encode(line: Line) -> str:
     """One line of text."""
     return msgspec.json.encode(line).decode()
 
 
-_DECODER: msgspec.json.Decoder[Machine | Progress | PointResult] = msgspec.json.Decoder(
-    Machine | Progress | PointResult
-)
+_DECODER: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
 
 
-def decode(text: str | bytes) -> Machine | Progress | PointResult:
+def decode(text: str | bytes) -> Said:
     """The line again; `msgspec.DecodeError` for anything else."""
     return _DECODER.decode(text)

@@ -22,6 +22,8 @@ class LoggedStep:
     submitted_s: float
     done_s: float
     """When the host had its result."""
+    duration_s: float
+    """That it took on the device, as the executor measured it."""
 
     @property
     def is_decode(self) -> bool:
@@ -87,7 +89,7 @@ class _LoggedPending:
 
     def result(self) -> StepResult:
         result = self.pending.result()
-        self.steps.append(LoggedStep(self.sequences, self.submitted_s, time.perf_counter()))
+        self.steps.append(LoggedStep(self.sequences, self.submitted_s, time.perf_counter(), result.duration_s))
         return result
 
 

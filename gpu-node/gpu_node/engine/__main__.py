@@ -16,6 +16,7 @@ from gpu_node.engine.server import Server
 from gpu_node.executors.node_executor import make_executor
 from shared.config import load_config
 from shared.errors import OperatorError
+from shared.profiles import profiled_costs, profiles_file, read_profiles
 from shared.telemetry import configure_logging
 
 
@@ -30,13 +31,15 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         config = load_config()
-        executor = make_executor(config.node(arguments.node), config.engine)
+        node = config.node(arguments.node)
+        profiled = profiled_costs(read_profiles(profiles_file(config)), config, node)
+        executor = make_executor(node, config.engine)
     except OperatorError as error:  # no traceback: the text says all, and pydantic's own may hold a secret
         structlog.get_logger().error("engine not started", error=str(error))
         return 1
     try:
         with socket.socket(fileno=arguments.fd) as sock:
-            engine = Engine(executor, config.engine)
+            engine = Engine(executor, config.engine, profiled)
             Server(Connection(sock), engine, config, executor.device, time.monotonic).run()
     except Exception:  # the state is unknown now: say what happened, end, and be started anew by the agent
         structlog.get_logger().exception("engine failed")

@@ -1,0 +1,171 @@
+"""Profiles one model on one node: ``python -m gpu_node.bench.profiling``, started by `treadle profile`.
+
+Measures the first node of the configuration with its first model, on the executor that the node asks for: real steps
+over a grid of batches and contexts, how long loading takes, how fast keys and values move. The cost is fitted to one
+part of the grid and judged by the other. Says on stdout what `gpu_node.bench.report` defines; what is wrong goes to
+stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from statistics import median
+
+from gpu_node.bench.measurement import Bench
+from gpu_node.bench.point import Point
+from gpu_node.bench.report import Line, ProfilePoint, ProfileResult, ProfileStart, Progress, encode
+from gpu_node.bench.step_fit import StepSample, fit, median_error
+from gpu_node.bench.step_log import LoggedStep
+from gpu_node.engine.model import LoadedModel
+from gpu_node.executors.executor import BlocksStayError, Executor, ModelTooLargeError
+from gpu_node.executors.host_tier import HOST
+from gpu_node.executors.node_executor import make_executor
+from shared.config import ClusterConfig, EngineOptions, ModelSpec, load_config
+from shared.errors import OperatorError
+
+BATCHES, CONTEXTS = (1, 4, 16, 64), (16, 256, 1024)
+HELD_OUT_BATCHES, HELD_OUT_CONTEXTS = (2, 8, 32), (96, 640)
+NUM_DECODES = 12
+"""Steps of each point in which the whole batch decodes."""
+MAX_POINT_TOKENS = 16_384
+"""Prompts of a point, all together: more would take a small device minutes."""
+WARM_UP = Point(2, 8, 4)
+MOVED_BLOCKS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A kind of step at a point of the grid."""
+
+    kind_of_step: str
+    point: Point
+    samples: list[StepSample]
+    is_held_out: bool
+
+    def line(self, cost: ProfileResult) -> ProfilePoint:
+        """What is told of it."""
+        return ProfilePoint(
+            kind_of_step=self.kind_of_step,
+            num_sequences=self.point.num_requests,
+            context_tokens=self.point.num_prompt_tokens,
+            num_steps=len(self.samples),
+            measured_s=median(sample.duration_s for sample in self.samples),
+            predicted_s=median(sample.predicted_s(cost.cost) for sample in self.samples),
+            is_held_out=self.is_held_out,
+        )
+
+
+def grid(batches: Sequence[int], contexts: Sequence[int], options: EngineOptions, model: LoadedModel) -> list[Point]:
+    """Points that the engine can run and that do not take for ever."""
+    points = [_point(batch, context, options.step_tokens) for batch, context in product(batches, contexts)]
+    return [
+        point
+        for point in points
+        if point.num_requests <= options.max_num_seqs
+        and point.num_tokens <= model.max_model_len
+        and point.num_requests * point.num_prompt_tokens <= MAX_POINT_TOKENS
+        and point.num_requests * point.num_tokens <= model.num_blocks * model.block_size // 2
+    ]
+
+
+def _point(batch: int, context: int, step_tokens: int) -> Point:
+    """Whose first request still decodes when the last prompt is computed, and some steps longer."""
+    num_prompt_steps = -(-batch * context // max(1, step_tokens - batch))
+    return Point(batch, context, num_prompt_steps + NUM_DECODES)
+
+
+def profile(config: ClusterConfig) -> None:
+    """Measure everything, and say it."""
+    node, spec, options = config.nodes[0], config.models[0], config.engine
+    executor = make_executor(node, options)
+    _say(Progress(f"loading {spec.name}"))
+    disk_load_s, host_load_s = _load_times(executor, spec)
+    bench = Bench(executor, options, spec)
+    fitted = grid(BATCHES, CONTEXTS, options, bench.model)
+    held_out = grid(HELD_OUT_BATCHES, HELD_OUT_CONTEXTS, options, bench.model)
+    _say(ProfileStart(sum(point.num_rows for point in [*fitted, *held_out])))
+    bench.measure(WARM_UP, lambda _: None)
+    measured: list[_Measured] = []
+    for point in [*fitted, *held_out]:
+        doing = f"{point.num_requests} x {point.num_prompt_tokens} tokens"
+        _say(Progress(doing))
+        run = bench.measure(point, lambda _: None)
+        _say(Progress(doing, point.num_rows))
+        measured += _sorted(point, run.steps, is_held_out=point not in fitted)
+    samples = [sample for one in measured if not one.is_held_out for sample in one.samples]
+    others = [sample for one in measured if one.is_held_out for sample in one.samples]
+    cost = fit(samples)
+    result = ProfileResult(
+        device=executor.device,
+        cost=cost,
+        fit_error=median_error(cost, samples),
+        held_out_error=median_error(cost, others),
+        disk_load_s=disk_load_s,
+        host_load_s=host_load_s,
+        kv_bytes_per_s=_kv_bytes_per_s(executor, bench.model),
+        load=os.getloadavg()[0],
+    )
+    for one in measured:
+        _say(one.line(result))
+    _say(result)
+
+
+def _sorted(point: Point, steps: Sequence[LoggedStep], *, is_held_out: bool) -> list[_Measured]:
+    """Decodes and prompts apart; a step with both counts as a prompt's."""
+    decodes = [_sample(step) for step in steps if step.is_decode]
+    prompts = [_sample(step) for step in steps if not step.is_decode]
+    kinds = (("decode", decodes), ("prompt", prompts))
+    return [_Measured(kind, point, samples, is_held_out) for kind, samples in kinds if samples]
+
+
+def _sample(step: LoggedStep) -> StepSample:
+    shape = step.shape
+    return StepSample(shape.num_rows, shape.num_context_tokens(), shape.num_attended(), step.duration_s)
+
+
+def _load_times(executor: Executor, spec: ModelSpec) -> tuple[float, float]:
+    """From the file, then from host memory; 0.0 for the latter where weights do not stay there."""
+    times = []
+    for _ in range(2):
+        started_s = time.perf_counter()
+        executor.load_model(spec)
+        times.append(time.perf_counter() - started_s)
+        executor.unload_model(spec.name)
+    stays = executor.tiers.get(spec.name) == HOST
+    return times[0], times[1] if stays else 0.0
+
+
+def _kv_bytes_per_s(executor: Executor, model: LoadedModel) -> float:
+    """Out and back in, of blocks that nobody holds."""
+    blocks = range(min(MOVED_BLOCKS, model.num_blocks))
+    try:
+        content, out_s = executor.read_blocks(model.name, blocks, swapped_out=False)
+    except BlocksStayError:
+        return 0.0
+    in_s = executor.write_blocks(model.name, blocks, content)
+    num_bytes = len(blocks) * model.block_bytes
+    return 2 * num_bytes / (out_s + in_s)
+
+
+def _say(line: Line) -> None:
+    sys.stdout.write(encode(line) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """The process's exit status: 0, or 2 for what the user has to put right."""
+    try:
+        profile(load_config())
+    except (OperatorError, ModelTooLargeError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

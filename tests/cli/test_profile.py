@@ -1,0 +1,91 @@
+"""`treadle profile` on a tiny model: real steps in a real process, and a file that engines start from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.main import main
+from shared.config import load_config
+from shared.profiles import profiled_costs, profiles_file, read_profiles
+from tests.engine import tiny
+
+CONFIG = """
+data_dir: {folder}/data
+models:
+  - {{ name: tiny, source: {model}, max_model_len: 128 }}
+nodes:
+  - {{ name: node-0, num_threads: 1, executor: cpu }}
+engine: {{ kv_cache_bytes: 4194304, max_num_seqs: 8, step_tokens: 64 }}
+"""
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("profile")
+    model = tiny.write_gguf(folder / "tiny.gguf", tiny.tensors_of(tiny.make_model()))
+    file = folder / "cluster.yaml"
+    file.write_text(CONFIG.format(folder=folder, model=model))
+    return file
+
+
+def run(config: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["profile", "-f", str(config), *arguments])
+
+
+def test_steps_are_measured_and_the_cost_is_kept_for_engines(config: Path) -> None:
+    result = run(config, "--json")
+    assert result.exit_code == 0, result.output
+    *points, last = map(json.loads, result.stdout.splitlines())
+    assert {(point["kind_of_step"], point["is_held_out"]) for point in points} == {
+        ("decode", False),
+        ("prompt", False),
+        ("decode", True),
+        ("prompt", True),
+    }
+    assert all(0 < point["measured_s"] < 10 for point in points)
+    assert last["kind"] == "profileresult"
+    assert last["disk_load_s"] > 0
+    assert last["kv_bytes_per_s"] > 0
+    cluster = load_config(config)
+    (kept,) = read_profiles(profiles_file(cluster))
+    assert (kept.model, kept.cost.step_s) == ("tiny", last["cost"]["step_s"])
+    assert profiled_costs([kept], cluster, cluster.nodes[0]) == {"tiny": kept.cost}
+
+
+def test_the_table_for_people(config: Path) -> None:
+    result = run(config)
+    assert result.exit_code == 0, result.output
+    heading, *_ = lines = result.stdout.splitlines()
+    assert heading.split()[:3] == ["step", "batch", "context"]
+    assert lines[-4].startswith("a step: ")
+    assert lines[-3].startswith("median error ")
+    assert lines[-1].startswith("kept in ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--model", "other"), "Error: 'other' is no configured model (tiny)\n"),
+        (("--node", "node-7"), "Error: 'node-7' is no configured node (node-0)\n"),
+    ],
+)
+def test_names_that_nobody_knows_are_answered_with_those_that_are_known(
+    config: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    result = run(config, *arguments)
+    assert (result.exit_code, result.stderr) == (2, said)
+
+
+def test_a_file_that_is_something_else_is_not_overwritten(config: Path, tmp_path: Path) -> None:
+    file = tmp_path / "profiles.json"
+    file.write_text("my notes")
+    own = tmp_path / "cluster.yaml"
+    own.write_text(config.read_text().replace(f"{config.parent}/data", str(tmp_path)))
+    result = run(own)
+    assert result.exit_code == 2
+    assert f"{file}: holds no profiles of treadle" in result.stderr
+    assert file.read_text() == "my notes"
