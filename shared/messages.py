@@ -376,6 +376,8 @@ class GroupLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a waiting member: attention to a prompt grows with its square."""
     output_error_tokens: float = 0.0
     """Standard error of ``mean_output_tokens``: how well it is known by now."""
+    end_by_s: float = 0.0
+    """Absolute time by which the same member must have ended; 0.0 where only its start was promised."""
 
 
 class Operations(msgspec.Struct, frozen=True, omit_defaults=True):

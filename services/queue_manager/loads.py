@@ -47,7 +47,15 @@ class Loads:
             max_tokens=(waiting.max_tokens - waiting.done_tokens) / max(1, num_waiting),
             kv_tokens=waiting.kv_tokens + group.running_totals.prompt_tokens + drawn * group.num_running,
             kv_at=group.kv_at,
+            end_by_s=self._end_by_s(group),
         )
+
+    def _end_by_s(self, group: Group) -> float:
+        """Promises of one kind are alike, so any member tells how long after its start it must have ended."""
+        slo = self._requests[next(iter(group.waiting or group.running))].slo
+        if slo.deadline_s is None:
+            return 0.0
+        return group.start_by_s - slo.start_by_s(0.0) + slo.deadline_s
 
     def _drawn_tokens(self, group: Group, now: float) -> float:
         """Tokens that a running member has drawn by now on average, by the pace of its model at its node."""

@@ -24,7 +24,7 @@ from shared.core import Effect, Send
 from shared.messages import Plan, PlanRequest
 
 PLAN_INTERVAL_S = 0.05  # plans are asked for at most this often
-LEISURE_S = 1.0  # and this often where no promise is in danger
+LEISURE_S = 3.0  # and this often where no promise is in danger
 WAITING_INTERVAL_S = 10.0  # a plan no older than this while anybody waits
 CHECK_INTERVAL_S = 0.25  # queues that have changed are looked at this often
 PLAN_TIMEOUT_S = 5.0  # an unanswered request for a plan is sent again
@@ -59,7 +59,7 @@ class Planning:
 
     def note_dry(self) -> None:
         """A node has nothing left to pull: it could take what waits elsewhere."""
-        if any(node.told for node in self._state.nodes.values()):
+        if self._state.waiting_at:
             self.note_chance()
 
     def note_closed(self, group: Group) -> None:
@@ -118,10 +118,10 @@ class Planning:
 
     def _note_who_waits(self, now: float) -> None:
         """Where nobody waits there is nothing to look at, and no plan that could get old."""
-        plan, nodes = self._state.plan, self._state.nodes
-        for name in [name for name in plan.touched if name not in nodes or not nodes[name].told]:
+        plan, waiting_at = self._state.plan, self._state.waiting_at
+        for name in [name for name in plan.touched if name not in waiting_at]:
             del plan.touched[name]
-        if not any(node.told for node in nodes.values()):
+        if not waiting_at:
             plan.stale_at_s = None
         elif plan.stale_at_s is None:
             plan.stale_at_s = now + WAITING_INTERVAL_S
@@ -144,13 +144,19 @@ class Planning:
         plan.late = {gid: None for node in self._state.nodes.values() for gid in self._late(node, now)}
 
     def _check(self, now: float) -> None:
-        """Find out who is predicted to start too late, at the nodes that have changed."""
+        """Find out who is predicted to start too late, at the nodes that have changed.
+
+        Where the last plan has left somebody late, more of that is no reason for haste.
+        """
         plan = self._state.plan
         plan.checked_at_s = now
         for name in plan.touched:
             late = self._late(self._state.nodes[name], now)
-            if any(gid not in plan.late for gid in late):
+            new = [gid for gid in late if gid not in plan.late]
+            if new and len(new) == len(late):
                 self.note_change()
+            elif new:
+                self.note_chance()
             plan.late.update(dict.fromkeys(late))
         plan.touched.clear()
 

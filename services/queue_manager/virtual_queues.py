@@ -77,6 +77,7 @@ class VirtualQueues:
         assert not group.node, f"{group.gid} has a place already"
         node.queue.insert(index, group.gid)
         group.node = node.node
+        self._state.num_placed += 1
         self.weigh(group, now)
 
     def remove(self, group: Group) -> Node | None:
@@ -89,6 +90,7 @@ class VirtualQueues:
             node.yielding.remove(group.gid)
         node.drain_s = max(0.0, node.drain_s - group.drain_s) if node.queue else 0.0
         group.node, group.drain_s = "", 0.0
+        self._state.num_placed -= 1
         return node
 
     def unplaced(self) -> list[Group]:
@@ -96,13 +98,21 @@ class VirtualQueues:
         return [group for group in self._state.groups.values() if not group.node]
 
     def weigh(self, group: Group, now: float) -> None:
-        """The group has changed: keep its node's sum of work up with it."""
+        """The group has new members, or another place: keep its node's sum of work up with it."""
         node = self._state.nodes.get(group.node)
         if node is None:
             return
         drain = drain_s(node.known, self._groups.load(group, now))
         node.drain_s = max(0.0, node.drain_s + drain - group.drain_s)
         group.drain_s = drain
+
+    def lighten(self, group: Group) -> None:
+        """A member has left: its share of the work goes with it."""
+        node = self._state.nodes.get(group.node)
+        if node is not None:
+            share_s = group.drain_s / (group.num_members + 1)
+            node.drain_s = max(0.0, node.drain_s - share_s)
+            group.drain_s -= share_s
 
     def weigh_all(self, node: Node, now: float) -> None:
         """The node is known better: all that stands in its queue takes another time."""

@@ -6,6 +6,7 @@ import msgspec
 
 from services.scheduler.assignment import demand_of, next_model
 from services.scheduler.nodes import has_changed, node_state, node_up
+from services.scheduler.rates import share_rates
 from shared import streams
 from shared.config import ClusterConfig
 from shared.core import Effect, Send, Solve
@@ -179,10 +180,13 @@ class SchedulerCore:
         problem = PlacementProblem(
             version=request.version,
             now_s=now,
-            nodes=[
-                msgspec.structs.replace(record.state, model=record.state.model or record.assigned)
-                for record in self.state.nodes.values()
-            ],
+            nodes=share_rates(
+                [
+                    msgspec.structs.replace(record.state, model=record.state.model or record.assigned)
+                    for record in self.state.nodes.values()
+                ],
+                self._models,
+            ),
             groups=request.groups,
             queues=request.queues,
             policy=self._policy,

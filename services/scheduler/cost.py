@@ -100,7 +100,7 @@ def walk(
         if num_requests:
             done_s = setup_s + last_s + node.tail_s[name]
             end_s = done_s if done_s > end_s else end_s
-            late_s = setup_s + (start_s + last_s) / 2 - group.due_s
+            late_s = setup_s + (start_s + last_s) / 2 - node.due_s[name]
             if late_s > 0:
                 total_late_s += num_requests * late_s
                 cost += LATE_WEIGHT * num_requests * late_penalty_s(late_s)

@@ -263,8 +263,10 @@ def _cost(program: _Program, group: int) -> Expression:
         program.require(first >= program.start_s[node, slot] + setup_s - is_off)
         program.require(last >= program.last_s[node, slot] + setup_s - is_off)
     tail_s = total(program.instance.nodes[node].tail_s[group] * program.x[node, group, slot] for node, slot in slots)
-    late_s = 0.5 * first + 0.5 * last - facts.due_s
-    overdue_s = max(0.0, -facts.due_s)
+    nodes = program.instance.nodes
+    due_s = total(nodes[node].due_s[group] * program.x[node, group, slot] for node, slot in slots)
+    late_s = 0.5 * first + 0.5 * last - due_s
+    overdue_s = max(0.0, *(-nodes[node].due_s[group] for node in facts.places))
     penalty, done = program.time(), program.time()
     program.require(done >= last + tail_s)
     for slope, offset in late_pieces(horizon_s + overdue_s):

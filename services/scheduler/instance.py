@@ -22,7 +22,7 @@ class Group:
     kind: str
     """Model and kind of promise: within one of these, groups start in the order of their numbers."""
     due_s: float
-    """From now until its first waiting member must have started; negative once that is missed."""
+    """From now until the first deadline, as it was promised: what those go by who order by deadline."""
     num_waiting: int
     num_running: int
     home: int | None
@@ -40,6 +40,8 @@ class Node:
     """Loaded, or being loaded; ``""`` while there is none."""
     is_full: bool
     """Its batch has no room: a waiting group has to wait for a place, or for an eviction."""
+    due_s: Sequence[float]
+    """From now until the first waiting member must have started here, to keep its promise; negative once missed."""
     work_s: Sequence[float]
     """All tokens of the group at the throughput of a full batch: how long those behind it are kept."""
     lead_s: Sequence[float]

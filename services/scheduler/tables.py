@@ -23,6 +23,7 @@ class _KindTable:
     """What nodes of one kind have in common; indexed by group."""
 
     batchings: list[Batching]
+    due_s: list[float]
     work_s: list[float]
     lead_s: list[float]
     tail_s: list[float]
@@ -51,7 +52,7 @@ def make_instance(problem: PlacementProblem) -> Instance:
     for number, node in enumerate(problem.nodes):
         kind = _kind(node)
         if kind not in tables:
-            tables[kind] = _tabulate(node, loads)
+            tables[kind] = _tabulate(node, loads, problem.now_s)
         homes = [group for group, facts in enumerate(groups) if facts.home == number]
         nodes.append(_make_node(node, loads, homes, tables[kind]))
     return Instance(groups, nodes, problem.operations.evict)
@@ -72,16 +73,28 @@ def _level(seconds: float) -> int | None:
     return round(log(seconds) / COST_STEP) if seconds > 0 else None
 
 
-def _tabulate(node: NodeState, loads: Sequence[GroupLoad]) -> _KindTable:
+def _tabulate(node: NodeState, loads: Sequence[GroupLoad], now_s: float) -> _KindTable:
     batchings = [batching(node, load) for load in loads]
     pairs = list(zip(loads, batchings, strict=True))
     return _KindTable(
         batchings=batchings,
+        due_s=[_start_by_s(load, work) - now_s for load, work in pairs],
         work_s=[_work_s(load, work) for load, work in pairs],
         lead_s=[_work_s(load, work) - _last_member_s(load, work) for load, work in pairs],
         tail_s=[_tail_s(load, work) if load.num_waiting else _rest_s(load, work) for load, work in pairs],
         overlap_s={model: _overlap_s(model, pairs) for model in {load.model for load in loads}},
     )
+
+
+def _start_by_s(load: GroupLoad, work: Batching) -> float:
+    """When a member must start: by its promise, and early enough to have ended when that was promised (C = W + P + D).
+
+    Its answer takes an output of mean length at the pace of a full batch.
+    """
+    if not load.end_by_s:
+        return load.deadline_s
+    answer_s = work.first_token_at(work.batch) + (work.output_tokens - 1) * work.token_at(work.batch)
+    return min(load.deadline_s, load.end_by_s - answer_s)
 
 
 def _work_s(load: GroupLoad, work: Batching) -> float:
@@ -136,6 +149,7 @@ def _make_node(node: NodeState, loads: Sequence[GroupLoad], homes: Sequence[int]
         name=node.node,
         model=node.model,
         is_full=is_full,
+        due_s=table.due_s,
         work_s=table.work_s,
         lead_s=table.lead_s,
         tail_s=table.tail_s,

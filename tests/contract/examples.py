@@ -74,6 +74,7 @@ _LOAD = GroupLoad(
     max_tokens=64.5,
     kv_tokens=310.5,
     kv_at="node-1",
+    end_by_s=1700000060.5,
     std_prompt_tokens=120.5,
     output_error_tokens=0.75,
 )

@@ -21,6 +21,8 @@ class Load:
     model: str = "a"
     work_s: float = 1.0
     due_s: float = FAR_S
+    answer_s: float = 0.0
+    """So long before its deadline it has to start."""
     waits: int = 1
     runs: int = 0
     home: int | None = None
@@ -73,6 +75,7 @@ def _node(number: int, node: Place, loads: list[Load], models: list[str]) -> Nod
         name=f"n{number}",
         model=node.model,
         is_full=node.is_full,
+        due_s=[load.due_s - load.answer_s / node.speed for load in loads],
         work_s=[load.work_s / node.speed for load in loads],
         lead_s=[(load.work_s if load.lead_s is None else load.lead_s) / node.speed for load in loads],
         tail_s=[load.tail_s / node.speed for load in loads],
@@ -121,6 +124,7 @@ def _loads(draw: st.DrawFn, nodes: list[Place]) -> Load:
         model=model,
         work_s=draw(st.integers(1, 20).map(float)),
         due_s=draw(st.integers(-10, 40).map(float)),
+        answer_s=draw(st.sampled_from([0.0, 4.0])),
         waits=draw(st.integers(0 if runs else 1, 4)),
         runs=draw(st.integers(1, 4)) if runs else 0,
         home=home,

@@ -93,6 +93,14 @@ def test_deadlines_are_seen_from_now() -> None:
     assert tables([node()], [load("g0", due_s=30)], now_s=100.0).groups[0].due_s == -70
 
 
+def test_who_has_to_end_by_then_starts_an_answer_earlier() -> None:
+    ends = msgspec.structs.replace(load("g0", drain_s=6, due_s=30), end_by_s=40.0)
+    assert tables([node(), node("n1", speed=3)], [ends], now_s=20.0).groups[0].due_s == 10, "as it was promised"
+    # 40 s less a prompt of one step and 59 tokens more: that is 6 s, on the fast node 2 s and later than promised
+    slow, fast = tables([node(), node("n1", speed=3)], [msgspec.structs.replace(ends, deadline_s=35.0)]).nodes
+    assert (slow.due_s[0], fast.due_s[0]) == (pytest.approx(34), 35)
+
+
 def test_nodes_of_one_kind_share_their_tables() -> None:
     one, other, fast = tables([node("n0"), node("n1"), node("n2", speed=2)], [load("g0")]).nodes
     assert one.work_s is other.work_s

@@ -1,0 +1,112 @@
+"""Whole simulations: the same scenario gives the same report, whichever engine is behind it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+from types import MappingProxyType
+
+import pytest
+
+from services.simulator.catalogue import cluster_config, device, devices_of
+from services.simulator.chrome_trace import chrome_trace
+from services.simulator.cluster import stepped
+from services.simulator.report import report
+from services.simulator.simulation import Run, Scenario, simulate
+from services.simulator.workloads.paper import WORKLOADS
+from services.simulator.workloads.request import WorkloadError, WorkloadRequest
+from shared.config import QueueOptions
+
+PLAN_VISITS = 2_000
+
+
+def scenario(
+    workload: str = "wb",
+    num_requests: int = 60,
+    seed: int = 1,
+    policy: str = "qlm",
+    devices: Mapping[str, int] = MappingProxyType({"a100": 2, "a10": 1}),
+) -> Scenario:
+    """Batches of 8 at most, so that requests wait."""
+    models = list(WORKLOADS[workload].models.weights)
+    nodes = devices_of(devices, models)
+    return Scenario(
+        config=cluster_config(list(nodes), models, QueueOptions.model_validate({"policy": policy}), max_num_seqs=8),
+        devices=nodes,
+        requests=WORKLOADS[workload].draw(12.0, num_requests, Random(seed)),
+        plan_visits=PLAN_VISITS,
+    )
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return simulate(scenario())
+
+
+def test_every_request_is_answered_with_all_its_tokens(run: Run) -> None:
+    assert len(run.recording.outcomes) == 60
+    for outcome in run.recording.outcomes:
+        assert outcome.reason == "stop"
+        assert outcome.num_tokens == outcome.request.output_tokens
+        assert outcome.started_s is not None
+        assert outcome.first_token_s is not None
+        assert outcome.finished_s is not None
+        assert outcome.sent_s <= outcome.started_s < outcome.first_token_s <= outcome.finished_s
+
+
+def test_models_are_swapped_where_there_are_more_than_nodes_for_them(run: Run) -> None:
+    found = report(run)
+    assert found["num_requests"] == found["num_answered"] == 60
+    assert found["model_swaps"] > 0
+    assert 0 < found["device_utilisation"] <= 1
+
+
+def test_the_same_scenario_gives_the_same_bytes(run: Run) -> None:
+    assert json.dumps(report(simulate(scenario()))) == json.dumps(report(run))
+    assert json.dumps(report(simulate(scenario(seed=2)))) != json.dumps(report(run))
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "edf"])
+def test_both_engines_give_the_same_run(policy: str) -> None:
+    """The live bookkeeping step by step, and the one that jumps: one node, and an order that goes by no prediction.
+
+    Predictions hang on what an engine has learnt of its steps, which the fast one knows from the start.
+    """
+    small = scenario("wa", num_requests=40, policy=policy, devices={"a100": 1})
+    fast_run, slow_run = simulate(small), simulate(replace(small, make_engine=stepped))
+    for one, other in zip(by_number(fast_run), by_number(slow_run), strict=True):
+        assert (one[0], one[3:]) == (other[0], other[3:])
+        assert one[1:3] == pytest.approx(other[1:3], rel=1e-9)
+
+
+def by_number(run: Run) -> list[tuple[int, float, float, int, str]]:
+    outcomes = sorted(run.recording.outcomes, key=lambda outcome: outcome.number)
+    return [(one.number, one.first_token_s or 0, one.finished_s or 0, one.num_tokens, one.reason) for one in outcomes]
+
+
+def test_the_trace_has_a_lane_a_device_and_closes_what_it_opens(run: Run) -> None:
+    events = chrome_trace(run)["traceEvents"]
+    assert [event["args"]["name"] for event in events if event["ph"] == "M"] == ["a100-0", "a100-1", "a10-0"]
+    begun = {event["id"]: event["ts"] for event in events if event["ph"] == "b"}
+    ended = {event["id"]: event["ts"] for event in events if event["ph"] == "e"}
+    assert begun.keys() == ended.keys()
+    assert all(0 <= begun[number] < ended[number] for number in begun)
+    loads = [event for event in events if event["ph"] == "X"]
+    assert len(loads) == report(run)["model_swaps"]
+    assert all(event["dur"] > 0 for event in loads)
+
+
+def test_a_model_that_fits_nowhere_is_an_error() -> None:
+    nodes = devices_of({"a10": 1}, ["llama-70b"])
+    request = WorkloadRequest(0.0, "llama-70b", "batch-1", 10, 10)
+    alone = Scenario(cluster_config(list(nodes), ["llama-70b"], QueueOptions()), nodes, [request])
+    with pytest.raises(WorkloadError, match="no device can serve 'llama-70b': it does not fit into a10"):
+        simulate(alone)
+
+
+def test_devices_hold_what_fits_their_memory() -> None:
+    models = ["mistral-7b", "vicuna-13b", "llama-70b"]
+    assert list(device("a10", models).models) == ["mistral-7b"]
+    assert list(device("a100", models).models) == models
