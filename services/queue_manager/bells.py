@@ -11,7 +11,7 @@ from shared.messages import GroupRef, VirtualQueue
 
 
 class Bells:
-    """Owns `Node.told`. However much changes in one message, a node is told once."""
+    """Owns `Node.told` and `State.waiting_at`. However much changes in one message, a node is told once."""
 
     def __init__(self, state: State, planning: Planning) -> None:
         self._state = state
@@ -32,7 +32,8 @@ class Bells:
             giving_way = yielding(self._state, node, head)
             is_dry = bool(node.told) and not head
             if _short(head) != node.told or giving_way != node.told_yielding:
-                node.told, node.told_yielding = _short(head), giving_way
+                self._remember(node, _short(head))
+                node.told_yielding = giving_way
                 message = VirtualQueue(node=node.node, epoch=node.epoch, groups=head, yielding=giving_way)
                 effects.append(Send(streams.node_inbox(node.node), message, max_entries=streams.MAX_NODE_INBOX))
             if is_dry:
@@ -43,12 +44,24 @@ class Bells:
         """The node has pulled: if only counts differ, it knows that itself and need not be told."""
         head = _short(window(self._state, node))
         if [gid for gid, _ in head] == [gid for gid, _ in node.told]:
-            node.told = head
+            self._remember(node, head)
 
     def repeat(self, node: Node) -> None:
         """Tell a node anew, whatever it was told before: it may have missed that."""
-        node.told, node.told_yielding = [], []
+        self._remember(node, [])
+        node.told_yielding = []
         self.touch(node.node)
+
+    def forget(self, node: Node) -> None:
+        """The node is gone."""
+        self._remember(node, [])
+
+    def _remember(self, node: Node, head: list[tuple[str, int]]) -> None:
+        node.told = head
+        if head:
+            self._state.waiting_at[node.node] = None
+        else:
+            self._state.waiting_at.pop(node.node, None)
 
 
 def _short(head: list[GroupRef]) -> list[tuple[str, int]]:

@@ -89,7 +89,7 @@ class QueueManagerCore:
             case Evicted():
                 return self._evictions.evicted(message, now)
             case Cancel():
-                return self._requests.cancel(message, now)
+                return self._requests.cancel(message)
             case Plan():
                 return self._plan(message, now)
             case NodeUp():
@@ -100,7 +100,7 @@ class QueueManagerCore:
                 self._gateways.hear(message.gateway, now)
                 return []
             case GatewayGone():
-                return self._gateways.gone(message.gateway, now)
+                return self._gateways.gone(message.gateway)
             case Tick():
                 return self._gateways.expire(now)
             case _:

@@ -66,7 +66,7 @@ class Evictions:
                 lost.append(request)
             else:
                 effects += self._put_back(request, evicted, node, now)
-        effects += self._requests.resubmit(lost, now, gave_way=True)
+        effects += self._requests.resubmit(lost, gave_way=True)
         return [*effects, *abort(node, unwanted)] if node is not None else effects
 
     def _is_at(self, request: Request, node: Node) -> bool:
@@ -99,7 +99,7 @@ class Evictions:
             self._place(group, origin, node, now)
         self._bells.touch(group.node)
         self._planning.touch(group.node)
-        return [self._requests.enqueue(request), *self._requests.close_if_empty(origin, now)]
+        return [self._requests.enqueue(request), *self._requests.close_if_empty(origin)]
 
     def _place(self, group: Group, origin: Group, node: Node, now: float) -> None:
         """Where a group of evicted requests goes: before the rest of its old group, for its members came earlier."""

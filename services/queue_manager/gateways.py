@@ -27,13 +27,13 @@ class Gateways:
 
     def expire(self, now: float) -> list[Effect]:
         """Bury those that were silent for too long."""
-        return [effect for gateway in self._state.gateways.expire(now) for effect in self.gone(gateway, now)]
+        return [effect for gateway in self._state.gateways.expire(now) for effect in self.gone(gateway)]
 
-    def gone(self, gateway: str, now: float) -> list[Effect]:
+    def gone(self, gateway: str) -> list[Effect]:
         """Its clients are gone with it: forget what it asked for, its payloads and its stream."""
         self._state.gateways.forget(gateway)
         lost = [request for request in self._state.requests.values() if request.gateway == gateway]
-        effects = [effect for request in lost for effect in self._requests.forget(request, now)]
+        effects = [effect for request in lost for effect in self._requests.forget(request)]
         finished = self._state.finished_since_beat.pop(gateway, [])
         left_behind = [*finished, *(request.request_id for request in lost)]
         payloads = [Drop(streams.payload(request_id)) for request_id in left_behind]

@@ -31,6 +31,8 @@ def check(state: State) -> None:
         places = [node.node for node in state.nodes.values() if gid in node.queue]
         assert places == ([group.node] if group.node else []), f"{gid} stands in {places}, says {group.node!r}"
         assert not (group.waiting and group.kv_at in state.nodes) or group.node == group.kv_at, f"{gid} left its KV"
+    assert state.num_placed == sum(bool(group.node) for group in state.groups.values()), "groups that have a place"
+    assert state.waiting_at.keys() == {node.node for node in state.nodes.values() if node.told}, "who was told of some"
     for node in state.nodes.values():
         assert len(node.queue) == len(set(node.queue)), f"{node.node} has a group twice"
         assert all(gid in state.groups for gid in node.queue), f"{node.node} has a group that is gone"

@@ -62,8 +62,9 @@ class Nodes:
         lost = [request for group in self._state.groups.values() for request in self._at(group, node)]
         for gid in list(node.queue):
             self._queues.remove(self._state.groups[gid])
+        self._bells.forget(node)
         del self._state.nodes[node.node]
-        effects = self._requests.resubmit(lost, now)
+        effects = self._requests.resubmit(lost)
         self._place_all(now)
         self._planning.note_change()
         return effects

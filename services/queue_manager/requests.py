@@ -63,7 +63,7 @@ class Requests:
             return []  # a repetition
         else:
             if request.group:
-                effects += self._withdraw(request, now)
+                effects += self._withdraw(request)
             request.begin_attempt(message)
         if message.wants_place:
             self._state.watching[request.request_id] = None
@@ -92,20 +92,20 @@ class Requests:
 
     # --- out ------------------------------------------------------------------------------------------------------
 
-    def cancel(self, message: Cancel, now: float) -> list[Effect]:
+    def cancel(self, message: Cancel) -> list[Effect]:
         """The client left."""
         request = self._state.requests.get(message.request_id)
-        return self.forget(request, now) if request is not None else []
+        return self.forget(request) if request is not None else []
 
-    def forget(self, request: Request, now: float) -> list[Effect]:
+    def forget(self, request: Request) -> list[Effect]:
         """Nobody waits for the answer any more."""
         del self._state.requests[request.request_id]
         self._state.watching.pop(request.request_id, None)
-        return self._withdraw(request, now) if request.group else []
+        return self._withdraw(request) if request.group else []
 
-    def _withdraw(self, request: Request, now: float) -> list[Effect]:
+    def _withdraw(self, request: Request) -> list[Effect]:
         """Take a request out of its group; what is run or kept of it is freed."""
-        return [*self._free(request), *self.leave(request, now)]
+        return [*self._free(request), *self.leave(request)]
 
     def _free(self, request: Request) -> list[Effect]:
         kv_at = "" if request.node else self._state.groups[request.group].kv_at
@@ -114,15 +114,15 @@ class Requests:
         node = self._state.nodes.get(request.node or kv_at)
         return abort(node, [Attempt(request.request_id, request.attempt)]) if node is not None else []
 
-    def leave(self, request: Request, now: float) -> list[Effect]:
+    def leave(self, request: Request) -> list[Effect]:
         """Take a request out of its group, and close that if it was the last."""
-        return self.close_if_empty(self._groups.leave(request), now)
+        return self.close_if_empty(self._groups.leave(request))
 
-    def close_if_empty(self, group: Group, now: float) -> list[Effect]:
+    def close_if_empty(self, group: Group) -> list[Effect]:
         """Somebody has left the group: it ends with its last member, and so does its stream."""
         self._bells.touch(group.node)
         if group.num_members:
-            self._queues.weigh(group, now)
+            self._queues.lighten(group)
             return []
         self._queues.remove(group)
         self._groups.close(group)
@@ -130,13 +130,13 @@ class Requests:
         self._planning.note_closed(group)
         return [Drop(streams.group(group.gid))]
 
-    def resubmit(self, requests: list[Request], now: float, *, gave_way: bool = False) -> list[Effect]:
+    def resubmit(self, requests: list[Request], *, gave_way: bool = False) -> list[Effect]:
         """These attempts are lost: their gateways, which know what the clients have, submit the next ones."""
         effects: list[Effect] = []
         by_gateway: dict[str, list[Attempt]] = {}
         for request in requests:
             by_gateway.setdefault(request.gateway, []).append(Attempt(request.request_id, request.attempt))
-            effects += self.leave(request, now)  # it stays known, with its time of arrival, until it is submitted again
+            effects += self.leave(request)  # it stays known, with its time of arrival, until it is submitted again
         for gateway, attempts in by_gateway.items():
             message = Resubmit(requests=attempts, gave_way=gave_way)
             effects.append(Send(streams.tokens(gateway), message, to_existing=True))
@@ -149,7 +149,7 @@ class Requests:
         taken: list[Request] = []
         moved: list[Request] = []
         stopped: list[Attempt] = []
-        for attempt in message.requests:
+        for attempt in dict.fromkeys(message.requests):
             request = self.current(attempt)
             if request is None or not request.group:
                 stopped.append(attempt)
@@ -160,22 +160,21 @@ class Requests:
                 taken.append(request)
                 self._state.watching.pop(request.request_id, None)
                 group = self._groups.pull(request, message.node, now)
-                self._queues.weigh(group, now)
                 self._bells.touch(group.node)  # not always this node: plans move groups
         node = self._state.nodes.get(message.node)
         if node is None or node.epoch != message.epoch:
-            return self.resubmit(taken, now)  # pulled by a node that has been declared dead: lost like the rest
+            return self.resubmit(taken)  # pulled by a node that has been declared dead: lost like the rest
         self._bells.note_pull(node)
         is_crossed = message.group in self._state.hand_overs
-        return [*abort(node, stopped), *self._lose([*moved, *(taken if is_crossed else ())], now)]
+        return [*abort(node, stopped), *self._lose([*moved, *(taken if is_crossed else ())])]
 
-    def _lose(self, requests: list[Request], now: float) -> list[Effect]:
+    def _lose(self, requests: list[Request]) -> list[Effect]:
         """Give up attempts whose pull has crossed with their hand-over.
 
         Two nodes may have them, or one may have them twice: another attempt is right whatever was done first.
         """
         freed = [effect for request in requests for effect in self._free(request)]
-        return [*freed, *self.resubmit(requests, now, gave_way=True)]
+        return [*freed, *self.resubmit(requests, gave_way=True)]
 
     def finished(self, message: Finished, now: float) -> list[Effect]:
         """Attempts have ended on a node."""
@@ -191,7 +190,7 @@ class Requests:
                 if finished.reason in ANSWERED:
                     is_cut = finished.reason == "length"
                     self._groups.learn_answer(request, finished.output_tokens, now, is_cut=is_cut)
-                effects += self.leave(request, now)
+                effects += self.leave(request)
         return effects
 
     def current(self, attempt: Attempt) -> Request | None:

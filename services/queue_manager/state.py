@@ -203,6 +203,10 @@ class State(msgspec.Struct):
     """By gateway, requests that a node finished after its last sign of life: should it be dead, their payloads stay."""
     watching: dict[str, None] = {}
     """Requests that nobody has pulled yet and whose clients would like to hear of their place."""
+    num_placed: int = 0
+    """Groups that stand in a queue."""
+    waiting_at: dict[str, None] = {}
+    """Nodes that were told of waiting requests."""
     hand_overs: dict[str, HandOver] = {}
     """By group: it holds KV at its node and is to go on at another. Nobody pulls from it meanwhile."""
     plan: PlanState = msgspec.field(default_factory=PlanState)
@@ -220,3 +224,8 @@ class State(msgspec.Struct):
     """Virtual time (`fairness.Fairness`)."""
     batches: dict[str, Batch] = {}
     """What there is of each model (`grouping.Batches`)."""
+
+    @property
+    def anybody_waits(self) -> bool:
+        """Whether there are requests that a node could pull, or that have no node."""
+        return bool(self.waiting_at) or self.num_placed < len(self.groups)

@@ -34,7 +34,7 @@ class Status:
     def tell(self, now: float) -> list[Effect]:
         """Tell every live gateway, if it is time; once more when nobody waits any longer."""
         status = self._state.status
-        if not self._anybody_waits():
+        if not self._state.anybody_waits:
             status.due_s = None
             if not status.has_told:
                 return []
@@ -53,10 +53,6 @@ class Status:
             Send(streams.tokens(gateway), QueueStatus(lines=lines, places=places.get(gateway, [])), to_existing=True)
             for gateway in self._state.gateways.heard_s
         ]
-
-    def _anybody_waits(self) -> bool:
-        placed = sum(len(node.queue) for node in self._state.nodes.values())
-        return placed < len(self._state.groups) or any(node.told for node in self._state.nodes.values())
 
     # --- lines ----------------------------------------------------------------------------------------------------
 

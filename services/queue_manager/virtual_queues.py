@@ -21,6 +21,7 @@ class VirtualQueues:
         self._state = state
         self._groups = groups
         self._may_overtake = options.policy == "qlm"
+        self._may_evict = options.policy == "qlm" and options.operations.evict
 
     # --- by rule --------------------------------------------------------------------------------------------------
 
@@ -77,6 +78,7 @@ class VirtualQueues:
         assert not group.node, f"{group.gid} has a place already"
         node.queue.insert(index, group.gid)
         group.node = node.node
+        self._state.num_placed += 1
         self.weigh(group, now)
 
     def remove(self, group: Group) -> Node | None:
@@ -89,6 +91,7 @@ class VirtualQueues:
             node.yielding.remove(group.gid)
         node.drain_s = max(0.0, node.drain_s - group.drain_s) if node.queue else 0.0
         group.node, group.drain_s = "", 0.0
+        self._state.num_placed -= 1
         return node
 
     def unplaced(self) -> list[Group]:
@@ -96,13 +99,21 @@ class VirtualQueues:
         return [group for group in self._state.groups.values() if not group.node]
 
     def weigh(self, group: Group, now: float) -> None:
-        """The group has changed: keep its node's sum of work up with it."""
+        """The group has new members, or another place: keep its node's sum of work up with it."""
         node = self._state.nodes.get(group.node)
         if node is None:
             return
         drain = drain_s(node.known, self._groups.load(group, now))
         node.drain_s = max(0.0, node.drain_s + drain - group.drain_s)
         group.drain_s = drain
+
+    def lighten(self, group: Group) -> None:
+        """A member has left: its share of the work goes with it."""
+        node = self._state.nodes.get(group.node)
+        if node is not None:
+            share_s = group.drain_s / (group.num_members + 1)
+            node.drain_s = max(0.0, node.drain_s - share_s)
+            group.drain_s -= share_s
 
     def weigh_all(self, node: Node, now: float) -> None:
         """The node is known better: all that stands in its queue takes another time."""
@@ -153,7 +164,7 @@ class VirtualQueues:
                 node.queue.insert(self.index_by_rule(node, groups[gid]), gid)
         node.drain_s = fsum(groups[gid].drain_s for gid in node.queue)  # a sum kept up by steps drifts: begin anew
         head = next((place for place, gid in enumerate(node.queue) if groups[gid].num_waiting), len(node.queue))
-        node.yielding = [gid for gid in node.queue[head + 1 :] if gid in started - stays]
+        node.yielding = [gid for gid in node.queue[head + 1 :] if self._may_evict and gid in started - stays]
 
 
 def _is_before(group: Group, other: Group) -> bool:

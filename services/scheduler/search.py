@@ -66,6 +66,8 @@ def _exchange(layout: Layout) -> None:
     for one, other in combinations(_dearest_first(layout), 2):
         if layout.budget.is_spent:
             return
+        if layout.cost_of_nodes((layout.node_of[one], layout.node_of[other])) <= _threshold(layout):
+            continue
         _exchange_two(layout, one, other)
 
 
@@ -96,6 +98,8 @@ def _rebuild(layout: Layout) -> None:
     for one, other in combinations(nodes, 2):
         if layout.budget.is_spent:
             return
+        if layout.cost_of_nodes((one, other)) <= _threshold(layout):
+            continue  # nothing can be gained
         before, queues = layout.cost, layout.copy()
         layout.replace(one, [])
         layout.replace(other, [])

@@ -1,0 +1,111 @@
+"""`treadle sim` and `treadle plan` as their users run them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.main import main
+
+SMALL = ["--workload", "wa", "--devices", "a100=1", "--rate", "10", "--requests", "40", "--max-num-seqs", "8"]
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def found(*arguments: str) -> dict[str, Any]:
+    result = invoke(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert isinstance(report, dict)
+    return report
+
+
+def test_a_run_reports_one_object_that_only_differs_in_the_time_it_took() -> None:
+    one, other = found("sim", "run", *SMALL), found("sim", "run", *SMALL)
+    assert one.pop("sim_wall_s") > 0
+    assert other.pop("sim_wall_s") > 0
+    assert json.dumps(one) == json.dumps(other)
+    assert one["num_answered"] == 40
+    assert set(one["slo_attainment_by_class"]) <= {"interactive", "batch-1", "batch-2"}
+    wanted = {"throughput_rps", "output_tok_s", "model_swaps", "evictions", "migrations", "makespan_s", "wait_p50_s"}
+    wanted |= {"wait_p99_s", "ttft_p50_s", "ttft_p99_s", "estimator_r2", "estimator_p90_coverage", "num_plans"}
+    assert wanted | {"device_utilisation", "slo_attainment"} <= one.keys()
+
+
+@pytest.mark.parametrize("policy", ["edf", "fcfs", "shepherd"])
+def test_every_policy_answers_everything(policy: str) -> None:
+    assert found("sim", "run", *SMALL, "--policy", policy)["num_answered"] == 40
+
+
+def test_without_operations_nobody_gives_way() -> None:
+    report = found("sim", "run", *SMALL, "--no-evict", "--no-balance", "--no-migrate", "--no-swap")
+    assert (report["evictions"], report["migrations"], report["model_swaps"]) == (0, 0, 0)
+
+
+def test_trace_and_picture(tmp_path: Path) -> None:
+    trace, picture = tmp_path / "trace.json", tmp_path / "run.png"
+    result = invoke("sim", "run", *SMALL, "--trace", str(trace), "--plot", str(picture))
+    assert result.exit_code == 0, result.output
+    assert "slo_attainment" in result.stdout
+    assert json.loads(trace.read_text())["traceEvents"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def write_trace(path: Path, num_lines: int = 60) -> Path:
+    lines = [f"{number / 10},{20 + number},{5 + number % 7}" for number in range(num_lines)]
+    path.write_text("\n".join(["arrival_s,input_tokens,output_tokens", *lines]) + "\n")
+    return path
+
+
+def test_a_trace_brings_its_own_arrivals(tmp_path: Path) -> None:
+    path = str(write_trace(tmp_path / "trace.csv"))
+    report = found("sim", "run", "--workload", path, "--slo", "interactive=1")
+    assert (report["num_requests"], report["slo_attainment_by_class"]) == (60, {"interactive": 1.0})
+    assert report["makespan_s"] == pytest.approx(6, abs=0.5)
+    faster = found("sim", "run", "--workload", path, "--rate", "100")
+    assert faster["makespan_s"] < 2
+
+
+def test_a_plan_is_the_least_number_of_the_cheapest_devices(tmp_path: Path) -> None:
+    path, picture = str(write_trace(tmp_path / "trace.csv")), tmp_path / "plan.png"
+    options = ["--requests", "30", "--trials", "2", "--plot", str(picture)]
+    plan = found("plan", "--trace", path, "--device", "a100", "--device", "a10", "--cost", "a100=4,a10=1.5", *options)
+    assert plan["devices"] == {"a10": 1}
+    assert plan["cost"] == 1.5
+    assert plan["attainment_low"] >= plan["target"] == 0.9
+    assert [fleet["num_devices"] for fleet in plan["fleets"]] == [1, 1]
+    assert picture.exists()
+    table = invoke("plan", "--trace", path, "--device", "a100", "--requests", "30", "--trials", "2")
+    assert "1 × a100 (cost 1) keep 90%, with 95% confidence" in table.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--workload", "wa"], "--rate is needed"),
+        (["--workload", "nothing.csv"], "neither one of wa, wb, wc nor a file"),
+        (["--workload", "wa", "--rate", "1", "--devices", "tpu=1"], "'tpu' is no device; there are a10, a100"),
+        (["--workload", "wa", "--rate", "1", "--devices", "a10=1.5"], "a10=a whole number above 0"),
+        (["--workload", "wa", "--rate", "1", "--devices", "a10=1,a10=2"], "say each device once"),
+        (["--workload", "wa", "--rate", "1", "--slo", "fast=1"], "'fast' is no SLO class"),
+        (["--workload", "wb", "--rate", "1", "--devices", "a10=1"], "no device can serve 'llama-70b'"),
+        (["--workload", "wa", "--rate", "1", "--models", "mistral-7b"], "--models maps those of a trace"),
+    ],
+)
+def test_bad_input_is_one_message_that_says_what_to_do(arguments: list[str], message: str) -> None:
+    result = invoke("sim", "run", "--requests", "5", *arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "Traceback" not in result.output
+
+
+def test_a_plan_for_devices_that_are_too_small_is_refused() -> None:
+    result = invoke("plan", "--trace", "wb", "--rate", "1", "--device", "a10")
+    assert result.exit_code == 2
+    assert "--device a10: vicuna-13b, llama-70b does not fit into its memory" in result.output
