@@ -13,7 +13,7 @@ def places(nodes: Sequence[NodeState], load: GroupLoad, operations: Operations) 
     A model that is broken everywhere may go everywhere, so that its clients are told at least.
     """
     numbers = {node.node: number for number, node in enumerate(nodes)}
-    if load.num_running and load.node in numbers and not operations.migrate:
+    if load.num_running and load.node in numbers and (load.num_waiting or not operations.migrate):
         return (numbers[load.node],)
     if load.kv_at in numbers and not (operations.migrate and operations.balance):
         return (numbers[load.kv_at],)

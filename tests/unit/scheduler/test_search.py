@@ -110,17 +110,6 @@ def test_a_limit_rules_out_what_costs_more() -> None:
     assert layout.best_place([0], 0, limit=2).added == inf
 
 
-def test_the_group_with_most_to_lose_is_placed_first() -> None:
-    """g0 is due first, but only g1 would be late elsewhere: where it is placed by deadline, it is late."""
-    problem = instance(
-        [Place("a"), Place("b", load_s=30)],
-        [Load("a", work_s=10, due_s=4), Load("a", work_s=10, due_s=6, slo="interactive", places=(0,))],
-    )
-    layout = Layout(problem, Budget(VISITS))
-    insert_all(layout, [0, 1])
-    assert layout.queues[0][0] == 1 or layout.queues == [[0, 1], []]
-
-
 def test_runs_of_one_model_are_merged() -> None:
     problem = instance([Place("a"), Place("b")], [Load("a"), Load("b"), Load("a", slo="i"), Load("b", slo="i")])
     layout = Layout(problem, Budget(VISITS))
