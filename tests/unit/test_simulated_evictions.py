@@ -191,7 +191,7 @@ REQUESTS = st.tuples(
     st.integers(0, 2**32),
     st.sampled_from([0, 200_000, 1 << 20]),
     st.lists(
-        st.tuples(st.floats(0.01, 1.0), st.one_of(REQUESTS, REQUESTS, REQUESTS, FAULTS)),
+        st.tuples(st.floats(0.01, 0.3), st.one_of(REQUESTS, REQUESTS, REQUESTS, FAULTS)),
         min_size=1,
         max_size=MAX_REQUESTS,
     ),
