@@ -79,7 +79,8 @@ class Backlog:
 
     def _place(self, work: Batching) -> Wait:
         """Until the batch has room for one more, by the ends that this takes."""
-        mean_s = self.busy_s + work.output_tokens * work.token_s - self.residual_token_s / self.tokens
+        residual_s = self.residual_token_s / self.tokens if self.tokens else 0.0  # of answers that are about to end
+        mean_s = self.busy_s + work.output_tokens * work.token_s - residual_s
         num_ends = max(0.0, self.num_requests - self.num_requests / self.places) + 1.0
         request_s = self.whole_s / self.num_requests
         square = self.variance_s2 / (self.num_requests * request_s**2)  # of the coefficient of variation

@@ -7,23 +7,20 @@ from __future__ import annotations
 
 from functools import cache
 from random import Random
-from typing import Literal
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.simulator.cluster import SimulatedCluster
 from services.simulator.service import Solver
-from shared.config import ClusterConfig, EngineOptions, ModelSpec, NodeSpec, QueueOptions
+from shared.config import ClusterConfig, EngineOptions, ModelSpec, NodeSpec
 from shared.messages import HANDED_OVER, Evicted, EvictedRequest, Message, PlacementProblem, Plan
 from shared.payload import Output
 from tests.unit.test_simulated_cluster import FAULTS, LONG_S, MODELS, READY_S, assert_nothing_left, run, submit
 
 
-def make_cluster(
-    solve: Solver, num_nodes: int = 2, evicted_kv_bytes: int = 1 << 20, policy: Literal["qlm", "edf"] = "edf"
-) -> SimulatedCluster:
-    """Two requests fill a node. With ``edf`` each is a group, and a plan is asked for at every arrival."""
+def make_cluster(solve: Solver, num_nodes: int = 2, evicted_kv_bytes: int = 1 << 20) -> SimulatedCluster:
+    """Two requests fill a node."""
     config = ClusterConfig(
         models=[ModelSpec(name=name, source="none", max_model_len=64) for name in MODELS],
         nodes=[NodeSpec(name=f"node-{number}") for number in range(num_nodes)],
@@ -34,7 +31,6 @@ def make_cluster(
             step_tokens=16,
             evicted_kv_bytes=evicted_kv_bytes,
         ),
-        queue=QueueOptions(policy=policy),
     )
     cluster = SimulatedCluster(config, solve=solve)
     cluster.bus.run_until(READY_S)
@@ -71,6 +67,15 @@ def evictions(cluster: SimulatedCluster) -> list[EvictedRequest]:
     return told
 
 
+def run_to_the_end(cluster: SimulatedCluster) -> None:
+    """Until every client has its answer; and what is left to be tidied up then."""
+    for _ in range(60):
+        run(cluster, 10)
+        if not cluster.gateway.unfinished:
+            break
+    run(cluster, 10)
+
+
 def undisturbed(name: str, model: str, num_tokens: int) -> list[int]:
     cluster = make_cluster(by_deadline)
     submit(cluster, name, model, num_tokens)
@@ -97,7 +102,7 @@ def test_a_batch_request_gives_way_to_an_urgent_one_once_and_goes_on() -> None:
 
 
 def test_who_gave_way_waits_for_room_and_does_not_push_out_the_rest_of_the_group() -> None:
-    cluster = make_cluster(by_deadline, num_nodes=1, policy="qlm")
+    cluster = make_cluster(by_deadline, num_nodes=1)
     told = evictions(cluster)
     for number in range(4):
         submit(cluster, f"batch-{number}", num_tokens=50, slo="batch-2")
@@ -186,7 +191,7 @@ REQUESTS = st.tuples(
     st.integers(0, 2**32),
     st.sampled_from([0, 200_000, 1 << 20]),
     st.lists(
-        st.tuples(st.floats(0.01, 1.0), st.one_of(REQUESTS, REQUESTS, REQUESTS, FAULTS)),
+        st.tuples(st.floats(0.01, 0.3), st.one_of(REQUESTS, REQUESTS, REQUESTS, FAULTS)),
         min_size=1,
         max_size=MAX_REQUESTS,
     ),
@@ -196,11 +201,11 @@ def test_whatever_is_planned_every_request_gets_every_token_once(
 ) -> None:
     cluster = make_cluster(at_random(seed), evicted_kv_bytes=evicted_kv_bytes)
     asked: dict[str, tuple[int, int]] = {}
-    for delay_s, event in events:
+    for place, (delay_s, event) in enumerate(events):
         run(cluster, delay_s)
         match event:
             case ("submit", str(model), int(num_tokens), str(slo), int(num_choices)):
-                name = f"r{len(asked)}"
+                name = f"r{place}"
                 asked[name] = (num_tokens, num_choices)
                 submit(cluster, name, model, num_tokens, slo, num_choices)
             case ("die" | "leave" as how, str(name)):
@@ -211,7 +216,7 @@ def test_whatever_is_planned_every_request_gets_every_token_once(
             case ("cancel", int(number)) if f"r{number}" in cluster.gateway.unfinished:
                 cluster.gateway.cancel(f"r{number}")
                 del asked[f"r{number}"]
-    run(cluster, 600)
+    run_to_the_end(cluster)
     assert_nothing_left(cluster)
     answers = cluster.gateway.answers
     assert {name: [output.token_ids for output in answers[name].outputs] for name in answers} == {

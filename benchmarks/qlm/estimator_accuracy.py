@@ -1,0 +1,182 @@
+"""Predicted against actual waiting time, over the length of the queue (QLM, SoCC'24, §8: accuracy of the RWT estimator).
+
+Simulated devices under the live queue manager, scheduler and agents: requests of one model and one class come faster than
+the device serves them, so the queue grows from nothing to thousands. When a request comes, its wait until the first token
+is predicted from what the queue manager has learnt by then; later the simulation tells what it was. Requests that come
+before anything could be learnt (``WARM_UP_REQUESTS``) are left out.
+
+    python benchmarks/qlm/estimator_accuracy.py --json --plot estimator_accuracy.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+
+from services.simulator.catalogue import cluster_config, device
+from services.simulator.simulation import Scenario, simulate
+from services.simulator.workloads.arrivals import poisson
+from services.simulator.workloads.lengths import draw_mega, draw_sharegpt
+from services.simulator.workloads.request import WorkloadRequest
+from shared.config import QueueOptions
+
+WARM_UP_REQUESTS = 100
+BUCKETS = (0, 1, 10, 100, 300, 1_000)
+"""Lower bounds of queue lengths that are told apart."""
+LONG_QUEUE = 100
+"""From here on R² has to be 0.99."""
+QUANTILE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A device, a model, and how often prompts are mega prompts."""
+
+    name: str
+    device: str
+    model: str
+    rate_per_s: float
+    mega_share: float = 0.0
+
+
+CASES = (
+    Case("A100, Mistral 7B", "a100", "mistral-7b", 30.0),
+    Case("A10, Mistral 7B", "a10", "mistral-7b", 5.0),
+    Case("A100, Vicuna 13B", "a100", "vicuna-13b", 8.0),
+    Case("A100, Mistral 7B, 5 % mega prompts", "a100", "mistral-7b", 30.0, mega_share=0.05),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A request's wait as it was predicted and as it was, in seconds, behind so many that waited when it came."""
+
+    num_waiting: int
+    predicted_s: float
+    bound_s: float
+    """The time that it was not to exceed with a probability of `QUANTILE`."""
+    actual_s: float
+
+
+def run(case: Case, num_requests: int, seed: int) -> list[Pair]:
+    """One simulation."""
+    random = Random(f"{case.name} {seed}")
+    requests = []
+    for arrival_s in poisson(case.rate_per_s, num_requests, random):
+        draw = draw_mega if random.random() < case.mega_share else draw_sharegpt
+        requests.append(WorkloadRequest(arrival_s, case.model, "batch-2", *draw(random)))
+    config = cluster_config(["node"], [case.model], QueueOptions())
+    recording = simulate(Scenario(config, {"node": device(case.device, [case.model])}, requests)).recording
+    outcomes = {outcome.number: outcome for outcome in recording.outcomes}
+    starts = sorted(outcome.started_s for outcome in outcomes.values() if outcome.started_s is not None)
+    pairs = []
+    for prediction in recording.predictions:
+        outcome = outcomes[prediction.number]
+        assert outcome.first_token_s is not None, "every request is served"
+        if prediction.number >= WARM_UP_REQUESTS:
+            num_waiting = prediction.number - bisect_right(starts, outcome.sent_s)
+            actual_s = outcome.first_token_s - outcome.sent_s
+            pairs.append(Pair(num_waiting, prediction.wait_s, prediction.wait_p90_s, actual_s))
+    return pairs
+
+
+def r_squared(pairs: Sequence[Pair]) -> float:
+    """Coefficient of determination of the predictions themselves, not of a line through them."""
+    mean_s = statistics.mean(pair.actual_s for pair in pairs)
+    total = sum((pair.actual_s - mean_s) ** 2 for pair in pairs)
+    return 1 - sum((pair.actual_s - pair.predicted_s) ** 2 for pair in pairs) / total
+
+
+def summary(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Over all, over long queues, and bucket by bucket."""
+    long = [pair for pair in pairs if pair.num_waiting > LONG_QUEUE]
+    return {
+        "num_predictions": len(pairs),
+        "r2": round(r_squared(pairs), 4),
+        "r2_long_queues": round(r_squared(long), 4) if len(long) > 1 else None,
+        "coverage_p90": round(_coverage(pairs), 3),
+        "buckets": [
+            _bucket(least, [pair for pair in pairs if least <= pair.num_waiting < end])
+            for least, end in zip(BUCKETS, (*BUCKETS[1:], math.inf), strict=True)
+        ],
+    }
+
+
+def _bucket(least: int, pairs: Sequence[Pair]) -> dict[str, Any]:
+    if not pairs:
+        return {"from": least, "num_predictions": 0}
+    ratios = [pair.predicted_s / pair.actual_s for pair in pairs]
+    return {
+        "from": least,
+        "num_predictions": len(pairs),
+        "mean_wait_s": round(statistics.mean(pair.actual_s for pair in pairs), 3),
+        "median_ratio": round(statistics.median(ratios), 3),
+        "coverage_p90": round(_coverage(pairs), 3),
+    }
+
+
+def _coverage(pairs: Sequence[Pair]) -> float:
+    return sum(pair.actual_s <= pair.bound_s for pair in pairs) / len(pairs)
+
+
+def plot(found: dict[str, list[Pair]], path: Path) -> None:
+    """Predicted over actual, and coverage over queue length; a column a case."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(2, len(found), figsize=(4 * len(found), 7), squeeze=False, layout="constrained")
+    for column, (name, pairs) in enumerate(found.items()):
+        above, below = axes[0][column], axes[1][column]
+        above.scatter([p.actual_s for p in pairs], [p.predicted_s for p in pairs], s=3, label="mean")
+        above.scatter([p.actual_s for p in pairs], [p.bound_s for p in pairs], s=1, alpha=0.3, label="90 % bound")
+        end_s = max(pair.actual_s for pair in pairs)
+        above.plot([0, end_s], [0, end_s], color="black", linewidth=0.8)
+        above.set(title=name, xlabel="actual wait (s)", ylabel="predicted (s)")
+        above.legend()
+        buckets = [bucket for bucket in summary(pairs)["buckets"] if bucket["num_predictions"]]
+        below.bar([str(bucket["from"]) for bucket in buckets], [bucket["coverage_p90"] for bucket in buckets])
+        below.axhline(QUANTILE, color="black", linewidth=0.8)
+        below.set(xlabel="requests waiting, from", ylabel="share within the 90 % bound", ylim=(0, 1))
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    """All cases over several seeds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=3_000, help="of each simulation")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument("--plot", type=Path, help="a PNG file")
+    arguments = parser.parse_args()
+    jobs = [(case, seed) for case in CASES for seed in range(arguments.seeds)]
+    found: dict[str, list[Pair]] = {case.name: [] for case in CASES}
+    for case, seed in track(jobs, "simulating", console=Console(stderr=True), disable=not sys.stderr.isatty()):
+        found[case.name] += run(case, arguments.requests, seed)
+    results = {name: summary(pairs) for name, pairs in found.items()}
+    if arguments.json:
+        print(json.dumps(results, indent=2, ensure_ascii=False))
+    else:
+        for name, result in results.items():
+            print(f"{name}: R² {result['r2']}, queues over {LONG_QUEUE}: {result['r2_long_queues']}")
+            for bucket in result["buckets"]:
+                print("   ", ", ".join(f"{key} {value}" for key, value in bucket.items()))
+    if arguments.plot:
+        plot(found, arguments.plot)
+
+
+if __name__ == "__main__":
+    main()
