@@ -63,11 +63,12 @@ def _move(layout: Layout, node: int, place: int, length: int) -> bool:
 
 def _exchange(layout: Layout) -> None:
     """Take two groups out and put both in again where they cost least, each first once (swap)."""
+    nothing = _threshold(layout)
     for one, other in combinations(_dearest_first(layout), 2):
         if layout.budget.is_spent:
             return
-        if layout.cost_of_nodes((layout.node_of[one], layout.node_of[other])) <= _threshold(layout):
-            continue
+        if layout.cost_of_nodes((layout.node_of[one], layout.node_of[other])) <= nothing:
+            continue  # nothing can be gained
         _exchange_two(layout, one, other)
 
 
@@ -95,10 +96,11 @@ def _exchange_two(layout: Layout, one: int, other: int) -> None:
 def _rebuild(layout: Layout) -> None:
     """Empty two queues, and place all that they held by regret."""
     nodes = sorted(range(len(layout.queues)), key=lambda node: -layout.cost_at(node))
+    nothing = _threshold(layout)
     for one, other in combinations(nodes, 2):
         if layout.budget.is_spent:
             return
-        if layout.cost_of_nodes((one, other)) <= _threshold(layout):
+        if layout.cost_of_nodes((one, other)) <= nothing:
             continue  # nothing can be gained
         before, queues = layout.cost, layout.copy()
         layout.replace(one, [])
