@@ -21,12 +21,14 @@ from services.queue_manager.state import Group, Node, State
 from shared import streams
 from shared.config import QueueOptions
 from shared.core import Effect, Send
+from shared.estimator import NEVER, GroupForecast
 from shared.messages import Plan, PlanRequest
 
 PLAN_INTERVAL_S = 0.05  # plans are asked for at most this often
 LEISURE_S = 3.0  # and this often where no promise is in danger
 WAITING_INTERVAL_S = 10.0  # a plan no older than this while anybody waits
 CHECK_INTERVAL_S = 0.25  # queues that have changed are looked at this often
+SOON_S = 1.0  # no plan brings a start much nearer than this
 PLAN_TIMEOUT_S = 5.0  # an unanswered request for a plan is sent again
 MAX_PLANNED_GROUPS = 400  # bounds the scheduler's work; groups that run and those due first are planned first
 
@@ -161,14 +163,29 @@ class Planning:
         plan.touched.clear()
 
     def _late(self, node: Node, now: float) -> list[str]:
-        """Groups of which the first or the last waiting member is predicted to start after it has to."""
+        """Groups of which the first or the last waiting member is predicted to start after it has to.
+
+        Where an end was promised, it has to start early enough for that. A broken model keeps nobody waiting.
+        """
         late: list[str] = []
         for gid, one in self._predictions.of_node(node, now).items():
             group = self._state.groups[gid]
-            is_first_late = now + one.start.mean_s > group.start_by_s
-            if is_first_late or now + one.wait_at(group.num_waiting - 1).mean_s > group.last_due_s:
+            slack_s = self._slack_s(group, one)
+            first_s, last_s = now + one.start.mean_s, now + one.last_start.mean_s
+            if one.begin != NEVER and (first_s > group.start_by_s + slack_s or last_s > group.last_due_s + slack_s):
                 late.append(gid)
         return late
+
+    def _slack_s(self, group: Group, one: GroupForecast) -> float:
+        """By how much the promised end leaves less time than the promised start; at most 0.0 s.
+
+        Whose answer takes too long though it starts soon cannot be helped by another order.
+        """
+        slo = self._state.requests[next(iter(group.waiting))].slo
+        if slo.deadline_s is None or one.last_start.mean_s < SOON_S:
+            return 0.0
+        answer_s = (one.work.output_tokens - 1) * one.work.token_at(one.work.batch)
+        return min(0.0, slo.deadline_s - slo.start_by_s(0.0) - answer_s)
 
     def _question(self, now: float) -> Effect:
         plan = self._state.plan

@@ -149,7 +149,7 @@ class Requests:
         taken: list[Request] = []
         moved: list[Request] = []
         stopped: list[Attempt] = []
-        for attempt in message.requests:
+        for attempt in dict.fromkeys(message.requests):
             request = self.current(attempt)
             if request is None or not request.group:
                 stopped.append(attempt)

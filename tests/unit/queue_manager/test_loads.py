@@ -45,6 +45,7 @@ def test_those_who_wait_before_anything_is_known() -> None:
         mean_output_tokens=mean,
         std_output_tokens=(sum(squares) / 2 - mean**2) ** 0.5,
         max_tokens=60.0,
+        end_by_s=20.0,
     )
 
 
