@@ -36,6 +36,9 @@ PAYLOAD_TTL_S: Final = 8 * 86_400
 # Migration takes seconds; an image that nobody has taken by then has lost its request, and is large.
 KV_IMAGE_TTL_S: Final = 120
 
+# KV of a request that can be handed over; a longer one is computed again elsewhere. Redis holds some hundreds of these.
+MAX_IMAGE_BYTES: Final = 64 << 20
+
 # Consumer group on every group stream; consumers are nodes under their epoch. Its pending list is the ledger of who is
 # working on what.
 CONSUMER_GROUP: Final = "nodes"

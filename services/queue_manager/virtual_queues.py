@@ -21,6 +21,7 @@ class VirtualQueues:
         self._state = state
         self._groups = groups
         self._may_overtake = options.policy == "qlm"
+        self._may_evict = options.policy == "qlm" and options.operations.evict
 
     # --- by rule --------------------------------------------------------------------------------------------------
 
@@ -163,7 +164,7 @@ class VirtualQueues:
                 node.queue.insert(self.index_by_rule(node, groups[gid]), gid)
         node.drain_s = fsum(groups[gid].drain_s for gid in node.queue)  # a sum kept up by steps drifts: begin anew
         head = next((place for place, gid in enumerate(node.queue) if groups[gid].num_waiting), len(node.queue))
-        node.yielding = [gid for gid in node.queue[head + 1 :] if gid in started - stays]
+        node.yielding = [gid for gid in node.queue[head + 1 :] if self._may_evict and gid in started - stays]
 
 
 def _is_before(group: Group, other: Group) -> bool:

@@ -13,6 +13,7 @@ from services.scheduler.reach import places
 from shared.batching import Batching, batching, longest_tokens, rate_of
 from shared.estimator import evict_s, swap_s
 from shared.messages import HANDED_OVER, GroupLoad, NodeState, PlacementProblem
+from shared.streams import MAX_IMAGE_BYTES
 
 HAND_OVER_BYTES_PER_S = 250e6  # of KV from node to node, through Redis
 COST_STEP = 0.1  # step costs that differ by less than about this share are one kind of node
@@ -169,4 +170,8 @@ def _setup_s(node: NodeState, load: GroupLoad) -> float:
     in_s = evict_s(node, load)  # as long as out
     if here == node.node or here == HANDED_OVER:
         return in_s
-    return 2 * in_s + load.kv_tokens * rate_of(node, load.model).kv_token_bytes / HAND_OVER_BYTES_PER_S
+    rate = rate_of(node, load.model)
+    kv_bytes = load.kv_tokens * rate.kv_token_bytes
+    if kv_bytes > MAX_IMAGE_BYTES * load.num_requests:  # too large to be handed over: computed again
+        return load.kv_tokens * rate.cost.token_s
+    return 2 * in_s + kv_bytes / HAND_OVER_BYTES_PER_S

@@ -83,9 +83,8 @@ class SimulatedCluster:
                 name,
                 models,
                 partial(make_engine, device, options, answer_tokens),
-                device.load_s,
+                device,
                 options,
-                device.kind,
             )
             for name, device in devices.items()
         }

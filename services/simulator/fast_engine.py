@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from gpu_node.engine.choices import error_chunk
 from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.protocol import MAX_IMAGE_BYTES, EngineStats, Image, Kept
+from gpu_node.engine.protocol import EngineStats, Image, Kept
 from gpu_node.engine.throughput import HORIZON_S
 from gpu_node.executors.host_tier import HostTier
 from gpu_node.executors.predicted import AnswerTokens
@@ -24,6 +24,7 @@ from services.simulator.span import Span
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import Chunk
 from shared.payload import Payload
+from shared.streams import MAX_IMAGE_BYTES
 
 
 class FastEngine:

@@ -25,6 +25,7 @@ from gpu_node.engine.protocol import (
     Step,
 )
 from gpu_node.executors.executor import ModelTooLargeError
+from services.simulator.device import Device
 from services.simulator.memory_bus import MemoryBus
 from services.simulator.node_engine import NodeEngine
 from shared import messages, streams
@@ -49,7 +50,7 @@ class Loading:
 class SimulatedNode:
     """One node over all its epochs; each epoch has a fresh core and a fresh engine, as live.
 
-    ``load_s`` tells how long a model takes from the memory that its weights are in.
+    What a model needs is known of simulated ones: a node tells from the start which of them do not fit its device.
     """
 
     def __init__(
@@ -58,9 +59,8 @@ class SimulatedNode:
         node: str,
         models: dict[str, ModelSpec],
         make_engine: Callable[[], NodeEngine],
-        load_s: Callable[[str, str], float],
+        device: Device,
         options: EngineOptions,
-        device: str = "predicted",
     ) -> None:
         self.node = node
         self.loadings: list[Loading] = []
@@ -69,7 +69,6 @@ class SimulatedNode:
         self._bus = bus
         self._models = models
         self._make_engine = make_engine
-        self._load_s = load_s
         self._options = options
         self._device = device
         self._num_epochs = 0
@@ -84,10 +83,13 @@ class SimulatedNode:
         """Begin an epoch."""
         self._num_epochs += 1
         self._is_alive = True
-        self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", self._device, self._options)
+        self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", self._device.kind, self._options)
         self.engine = self._make_engine()
         self._commands, self._is_busy, self._step_end_s = deque(), False, None
         self._bus.subscribe(streams.node_inbox(self.node), self.receive)
+        for model in self._models:
+            if model not in self._device.models:
+                self._feed(ModelFailed(model, f"{model!r} does not fit into the memory of {self._device.kind!r}"))
         self._beat(self._num_epochs)
 
     @property
@@ -226,7 +228,7 @@ class SimulatedNode:
     def _load(self, model: str, events: list[Event]) -> None:
         """What was to be told before is told first; other commands wait until the model is there."""
         source = self.engine.tiers.get(model, DISK)
-        load_s = self._load_s(model, source)
+        load_s = self._device.load_s(model, source)
         self._later(load_s, lambda: self._loaded(model, source, load_s))
         for event in events:
             self._feed(event)

@@ -64,7 +64,7 @@ def test_next_tokens_agree_with_those_of_the_reference(executors: tuple[CpuExecu
     assert max(errors) < 0.03, max(errors)
 
 
-def test_a_batch_gives_each_request_the_tokens_that_it_gets_alone(
+def test_a_batch_gives_each_request_the_tokens_that_it_gets_alone_and_so_it_does_after_an_eviction(
     executors: tuple[CpuExecutor, ReferenceExecutor], real_model: ModelSpec
 ) -> None:
     numbers = random.Random(18)
@@ -74,7 +74,18 @@ def test_a_batch_gives_each_request_the_tokens_that_it_gets_alone(
         engine = Engine(executor, options)
         engine.load_model(real_model)
         payloads = [tiny.request(str(n), text, 6, model=real_model.name) for n, text in enumerate(texts)]
-        assert tiny.run(engine, payloads) == [greedy_alone(executors[0], text, 6) for text in texts]
+        expected = {str(n): greedy_alone(executors[0], text, 6) for n, text in enumerate(texts)}
+        assert tiny.run(engine, payloads) == list(expected.values())
+        for payload in payloads:
+            assert engine.add(payload) == []
+        chunks = [chunk for _ in range(5) for chunk in engine.step(0.0)]
+        last, kept = engine.evict(expected)
+        assert sum(one.kv_tokens for one in kept) > 100
+        for payload in payloads:
+            engine.add(payload)
+        chunks += last + [chunk for step in tiny.steps(engine) for chunk in step]
+        found = {name: [chunk.token_ids[0] for chunk in chunks if chunk.request_id == name] for name in expected}
+        assert found == expected
 
 
 def greedy_alone(executor: CpuExecutor, text: list[int], num_tokens: int) -> list[int]:

@@ -11,7 +11,7 @@ import pytest
 
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.plan import StepPlan
-from gpu_node.engine.protocol import MAX_IMAGE_BYTES, Image, Kept
+from gpu_node.engine.protocol import Image, Kept
 from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.predicted import PredictedExecutor
 from gpu_node.executors.reference import ReferenceExecutor
@@ -19,6 +19,7 @@ from shared.config import EngineOptions, ModelSpec
 from shared.messages import Chunk
 from shared.payload import Payload, Sampling
 from shared.step_cost import StepCost
+from shared.streams import MAX_IMAGE_BYTES
 from tests.engine import tiny
 from tests.engine.workload import prompt, request
 

@@ -70,6 +70,7 @@ def test_blocks_without_content() -> None:
         (b"", "does not decode"),
         (b"\x81\xa7version\x01", "does not decode"),
         (encode_image(image())[:-1], "does not decode"),
+        (encode_image(image(num_blocks=2)), "its 2 blocks are not those of its sequences"),
         (encode_image(RequestImage(STATE, memoryview(b"1234"))), "its content has 4 bytes instead of 12"),
         (encode_image(image()).replace(b"\xa7version\x01", b"\xa7version\x02"), "it is of version 2"),
     ],

@@ -224,11 +224,11 @@ FAULTS = st.one_of(
 def test_whatever_happens_every_request_gets_every_token_once(events: list[tuple[float, tuple[object, ...]]]) -> None:
     cluster = make_cluster()
     asked: dict[str, list[int]] = {}
-    for delay_s, event in events:
+    for place, (delay_s, event) in enumerate(events):
         run(cluster, delay_s)
         match event:
             case ("submit", str(model), int(num_tokens), str(slo), int(num_choices)):
-                name = f"r{len(asked)}"
+                name = f"r{place}"
                 asked[name] = [num_tokens] * num_choices
                 submit(cluster, name, model, num_tokens, slo, num_choices)
             case ("die" | "leave" as how, str(name)):

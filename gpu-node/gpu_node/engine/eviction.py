@@ -11,11 +11,11 @@ from gpu_node.engine.image import ImageError, RequestImage, RequestState, decode
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.parking_lot import ParkingLot
 from gpu_node.engine.plan import Restore
-from gpu_node.engine.protocol import MAX_IMAGE_BYTES
 from gpu_node.engine.scheduler import Scheduler
 from gpu_node.engine.throughput import Throughput
 from gpu_node.executors.executor import BlocksStayError, Executor
 from shared.payload import Payload
+from shared.streams import MAX_IMAGE_BYTES
 
 log = structlog.get_logger()
 

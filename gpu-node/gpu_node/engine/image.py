@@ -78,6 +78,15 @@ class RequestState(msgspec.Struct, frozen=True):
                 filled[place] = max(filled.get(place, 0), num_tokens)
         return sum(filled.values())
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether its sequences have blocks for what they have computed, and all of them are there."""
+        return bool(self.sequences) and all(
+            one.num_computed_tokens <= len(one.places) * self.format.block_size
+            and all(0 <= place < self.num_blocks for place in one.places)
+            for one in self.sequences
+        )
+
     def refusal(self, payload: Payload, model: LoadedModel) -> str:
         """Why it cannot go on as this attempt with this model, or ``""``."""
         if (self.request_id, self.attempt) != (payload.request_id, payload.attempt):
@@ -122,6 +131,8 @@ def decode_image(data: bytes) -> RequestImage:
         raise ImageError(f"it is of version {sealed.version}; this engine has {IMAGE_VERSION}")
     state, content = sealed.image.state, sealed.image.content
     num_bytes = state.num_bytes if state.format.kv_layout else 0
+    if not state.is_whole:
+        raise ImageError(f"its {state.num_blocks} blocks are not those of its sequences")
     if len(content) != num_bytes:
         raise ImageError(f"its content has {len(content)} bytes instead of {num_bytes}")
     return sealed.image

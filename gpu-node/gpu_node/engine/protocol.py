@@ -16,9 +16,8 @@ import msgspec
 from shared.messages import Chunk
 from shared.payload import Payload
 from shared.step_cost import StepCost
+from shared.streams import MAX_IMAGE_BYTES
 
-MAX_IMAGE_BYTES = 64 << 20
-"""KV of a request that can be handed over; a longer one is computed again elsewhere."""
 MAX_FRAME_BYTES = MAX_IMAGE_BYTES + (16 << 20)
 """A prompt of a million tokens takes 5 MB; a longer frame is a torn stream, not a message."""
 

@@ -9,6 +9,7 @@ from services.scheduler.instance import Instance
 from services.scheduler.tables import HAND_OVER_BYTES_PER_S, make_instance
 from shared.messages import HANDED_OVER, GroupLoad, NodeState, PlacementProblem
 from shared.step_cost import ModelRate, StepCost
+from shared.streams import MAX_IMAGE_BYTES
 from tests.unit.scheduler.problems import SWAP_S, load, node, running
 
 
@@ -68,6 +69,15 @@ def test_what_runs_is_moved_out_and_in_at_the_measured_rate() -> None:
     assert (here.evict_s, there.evict_s) == ({0: 0.5}, {})
     assert here.setup_s == [0.5]
     assert there.setup_s == [pytest.approx(2 * 0.5 + 0.5e6 / HAND_OVER_BYTES_PER_S)]
+
+
+def test_kv_that_is_too_large_to_be_handed_over_is_computed_again() -> None:
+    tokens = 2 * MAX_IMAGE_BYTES // 1_000
+    large = msgspec.structs.replace(running("g0", "n0", num_requests=2), kv_tokens=float(tokens))
+    larger = msgspec.structs.replace(large, kv_tokens=tokens + 1_000.0)
+    nodes = [node("n0"), node("n1")]
+    assert tables(nodes, [large]).nodes[1].setup_s[0] < tokens * 0.1
+    assert tables(nodes, [larger]).nodes[1].setup_s[0] == pytest.approx((tokens + 1_000) * 0.1)
 
 
 def test_kept_kv_is_near_where_it_lies_and_everywhere_once_it_was_handed_over() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from gpu_node.executors.predicted import PredictedExecutor
+from services.simulator.device import Device, ModelOnDevice
 from services.simulator.memory_bus import MemoryBus
 from services.simulator.node import SimulatedNode
 from services.simulator.node_engine import SteppedEngine
@@ -33,7 +34,8 @@ OPTIONS = EngineOptions(
     block_size=4, kv_cache_bytes=3 << 20, max_num_seqs=2, step_tokens=16, async_scheduling=False, host_models=1
 )
 COST = StepCost(step_s=0.02, token_s=0.0, context_token_s=0.0)
-LOAD_S = {"disk": 2.0, "host": 0.5, "device": 0.0}
+ON_DEVICE = ModelOnDevice(COST, kv_token_bytes=23_040, kv_cache_bytes=3 << 20, disk_load_s=2.0, host_load_s=0.5)
+DEVICE = Device("d", {"a": ON_DEVICE, "b": ON_DEVICE}, kv_bytes_per_s=10e9)
 NUM_TOKENS = 20
 
 
@@ -49,10 +51,7 @@ class Queue:
         def make_engine() -> SteppedEngine:
             return SteppedEngine(PredictedExecutor(COST, OPTIONS, 23_040, vocab_size=100), OPTIONS)
 
-        self.nodes = {
-            name: SimulatedNode(self.bus, name, models, make_engine, lambda _, source: LOAD_S[source], OPTIONS)
-            for name in nodes
-        }
+        self.nodes = {name: SimulatedNode(self.bus, name, models, make_engine, DEVICE, OPTIONS) for name in nodes}
 
     def submit(self, group: str, request_id: str, model: str = "a", kv_at: str = "") -> None:
         if not kv_at:
@@ -101,7 +100,7 @@ def make_busy_queue(*nodes: str) -> Queue:
     queue.submit("batch", "b0")
     queue.submit("batch", "b1")
     queue.order("n0", ("batch", "a", 2))
-    queue.run(LOAD_S["disk"] + 0.1)
+    queue.run(ON_DEVICE.disk_load_s + 0.1)
     return queue
 
 
@@ -145,7 +144,7 @@ def test_a_change_of_model_and_back_computes_nothing_again() -> None:
     assert sorted(queue.finished()) == ["b0", "b1", "u0"]
     assert [queue.token_ids(name) for name in ("b0", "b1")] == [undisturbed(name) for name in ("b0", "b1")]
     assert queue.nodes["n0"].num_swaps == 3
-    assert queue.nodes["n0"].core.heartbeat().swap_s == LOAD_S["host"]
+    assert queue.nodes["n0"].core.heartbeat().swap_s == ON_DEVICE.host_load_s
 
 
 def test_a_request_goes_on_at_another_node_with_its_kv() -> None:
