@@ -7,23 +7,20 @@ from __future__ import annotations
 
 from functools import cache
 from random import Random
-from typing import Literal
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.simulator.cluster import SimulatedCluster
 from services.simulator.service import Solver
-from shared.config import ClusterConfig, EngineOptions, ModelSpec, NodeSpec, QueueOptions
+from shared.config import ClusterConfig, EngineOptions, ModelSpec, NodeSpec
 from shared.messages import HANDED_OVER, Evicted, EvictedRequest, Message, PlacementProblem, Plan
 from shared.payload import Output
 from tests.unit.test_simulated_cluster import FAULTS, LONG_S, MODELS, READY_S, assert_nothing_left, run, submit
 
 
-def make_cluster(
-    solve: Solver, num_nodes: int = 2, evicted_kv_bytes: int = 1 << 20, policy: Literal["qlm", "edf"] = "edf"
-) -> SimulatedCluster:
-    """Two requests fill a node. With ``edf`` each is a group, and a plan is asked for at every arrival."""
+def make_cluster(solve: Solver, num_nodes: int = 2, evicted_kv_bytes: int = 1 << 20) -> SimulatedCluster:
+    """Two requests fill a node."""
     config = ClusterConfig(
         models=[ModelSpec(name=name, source="none", max_model_len=64) for name in MODELS],
         nodes=[NodeSpec(name=f"node-{number}") for number in range(num_nodes)],
@@ -34,7 +31,6 @@ def make_cluster(
             step_tokens=16,
             evicted_kv_bytes=evicted_kv_bytes,
         ),
-        queue=QueueOptions(policy=policy),
     )
     cluster = SimulatedCluster(config, solve=solve)
     cluster.bus.run_until(READY_S)
@@ -106,7 +102,7 @@ def test_a_batch_request_gives_way_to_an_urgent_one_once_and_goes_on() -> None:
 
 
 def test_who_gave_way_waits_for_room_and_does_not_push_out_the_rest_of_the_group() -> None:
-    cluster = make_cluster(by_deadline, num_nodes=1, policy="qlm")
+    cluster = make_cluster(by_deadline, num_nodes=1)
     told = evictions(cluster)
     for number in range(4):
         submit(cluster, f"batch-{number}", num_tokens=50, slo="batch-2")
