@@ -21,5 +21,16 @@ def current_order(instance: Instance, queues: Mapping[str, Sequence[str]]) -> Qu
             if group is not None and node in instance.groups[group].places:
                 del numbers[name]  # it stands in one queue only
                 queue.insert(instance.span(group, node, queue)[1], group)
-        order.append(queue)
+        order.append(_with_full_runners_first(instance, node, queue))
     return order
+
+
+def _with_full_runners_first(instance: Instance, node: int, queue: list[int]) -> list[int]:
+    """Of the running groups in front, those of which some wait go last: they would claim the places of the others.
+
+    That happens where members join a group that runs; whether it is worth an eviction is for the solver to say.
+    """
+    groups = instance.groups
+    num_front = next((place for place, group in enumerate(queue) if groups[group].home != node), len(queue))
+    front = sorted(queue[:num_front], key=lambda group: (groups[group].num_waiting > 0, groups[group].due_s))
+    return [*front, *queue[num_front:]]

@@ -166,7 +166,7 @@ def _keep_time(program: _Program, node: int) -> None:
     models = sorted({program.instance.groups[group].model for group in groups})
     eviction_s = _keep_evictions(program, node)
     clock_s = end_s = work_s = 0.0
-    served = {model: float(model == table.model) for model in models}
+    served: dict[str, Expression] = {model: float(model == table.model) for model in models}
     for slot in range(program.num_slots[node]):
         x = {group: program.x[node, group, slot] for group in groups}
         serves = {m: total(x[group] for group in groups if program.instance.groups[group].model == m) for m in models}

@@ -10,10 +10,11 @@ from shared.messages import GroupLoad, NodeState, Operations
 def places(nodes: Sequence[NodeState], load: GroupLoad, operations: Operations) -> tuple[int, ...]:
     """Numbers of the nodes, in order; none where the group has to wait until a node has its model.
 
-    A model that is broken everywhere may go everywhere, so that its clients are told at least.
+    A model that is broken everywhere may go everywhere, so that its clients are told at least. A running group of which
+    some wait stays: nobody could pull from it until all of it was handed over.
     """
     numbers = {node.node: number for number, node in enumerate(nodes)}
-    if load.num_running and load.node in numbers and not operations.migrate:
+    if load.num_running and load.node in numbers and (load.num_waiting or not operations.migrate):
         return (numbers[load.node],)
     if load.kv_at in numbers and not (operations.migrate and operations.balance):
         return (numbers[load.kv_at],)

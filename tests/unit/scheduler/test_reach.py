@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from services.scheduler.reach import places
 from shared.messages import HANDED_OVER, GroupLoad, Operations
 from tests.unit.scheduler.problems import load, node, running
@@ -36,6 +38,11 @@ def test_without_migration_what_has_kv_at_a_node_stays() -> None:
     assert reach(load("g", node="n2", kv_at="n2"), migrate=False) == (2,)
     assert reach(load("g", kv_at=HANDED_OVER), migrate=False) == (0, 1, 2)
     assert reach(load("g", node="n2"), migrate=False) == (0, 1, 2)
+
+
+def test_a_running_group_of_which_some_wait_stays() -> None:
+    partly = msgspec.structs.replace(running("g", "n0"), num_waiting=1)
+    assert reach(partly) == (0,)
 
 
 def test_kept_kv_that_waits_moves_by_balance_and_migration_together() -> None:

@@ -58,6 +58,12 @@ def test_a_group_that_stands_behind_a_higher_rank_moves_forward() -> None:
     assert current_order(problem, {"n0": ["g1", "g2", "g0"]}) == [[1, 0, 2]]
 
 
+def test_running_groups_of_which_some_wait_stand_behind_those_that_run_as_a_whole() -> None:
+    partly = Load(waits=1, runs=1, home=0)
+    problem = instance([Place()], [partly, RUNS, Load()])
+    assert current_order(problem, {"n0": ["g0", "g1", "g2"]}) == [[1, 0, 2]]
+
+
 @given(instances(), st.randoms(use_true_random=False))
 def test_the_current_order_keeps_the_rules_whatever_it_was(problem: Instance, random: Random) -> None:
     names = [group.name for group in problem.groups]

@@ -111,14 +111,14 @@ def test_a_limit_rules_out_what_costs_more() -> None:
 
 
 def test_the_group_with_most_to_lose_is_placed_first() -> None:
-    """g0 is due first, but only g1 would be late elsewhere: where it is placed by deadline, it is late."""
+    """Both want n0. g0 is due first, but would be in time on n1 as well; g1 has no other node."""
     problem = instance(
-        [Place("a"), Place("b", load_s=30)],
-        [Load("a", work_s=10, due_s=4), Load("a", work_s=10, due_s=6, slo="interactive", places=(0,))],
+        [Place("a"), Place("a", speed=0.5)],
+        [Load(work_s=4, lead_s=0, due_s=3), Load(work_s=4, lead_s=0, due_s=3.5, slo="interactive", places=(0,))],
     )
     layout = Layout(problem, Budget(VISITS))
     insert_all(layout, [0, 1])
-    assert layout.queues[0][0] == 1 or layout.queues == [[0, 1], []]
+    assert layout.queues == [[1], [0]]
 
 
 def test_runs_of_one_model_are_merged() -> None:
