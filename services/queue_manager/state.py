@@ -96,6 +96,8 @@ class Group(msgspec.Struct, gc=False):
     """Of a resume group: arrival of the last member that came back."""
     num_joined: int = 0
     """Requests it has ever had; at the limit it is closed to newcomers."""
+    opened_s: float = math.inf
+    """When the first of them came."""
     joined_tokens: float = 0.0
     """KV that those will need on average while they run, all together."""
     node: str = ""
