@@ -57,7 +57,7 @@ class Backlog:
         step_s = work.step_at(num_running)
         first_token = Wait(work.first_token_at(num_running), math.hypot(step_s * UNIFORM_STD, work.std_prompt_s))
         if ahead.places + 1.0 / work.batch > 1.0:
-            return ahead._place(work).then(first_token)
+            return ahead._place().then(first_token)
         num_prompts = ahead.prompts_s / work.burst_s if work.burst_s else 0.0
         rest_s = STEP_SHARE * step_s if self.runs else 0.0
         return Wait(ahead.prompts_s + rest_s, num_prompts**0.5 * work.std_prompt_s).then(first_token)
@@ -77,12 +77,12 @@ class Backlog:
             runs=self.runs,
         )
 
-    def _place(self, work: Batching) -> Wait:
+    def _place(self) -> Wait:
         """Until the batch has room for one more, by the ends that this takes."""
         residual_s = self.residual_token_s / self.tokens if self.tokens else 0.0  # of answers that are about to end
-        mean_s = self.busy_s + work.output_tokens * work.token_s - residual_s
-        num_ends = max(0.0, self.num_requests - self.num_requests / self.places) + 1.0
         request_s = self.whole_s / self.num_requests
+        mean_s = self.busy_s + request_s - residual_s
+        num_ends = max(0.0, self.num_requests - self.num_requests / self.places) + 1.0
         square = self.variance_s2 / (self.num_requests * request_s**2)  # of the coefficient of variation
         law = num_ends * square
         if square < 1.0:

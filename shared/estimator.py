@@ -9,10 +9,10 @@ a *place*: at its start the batch is still full of others with work left. Work i
 What runs now is known, those ahead cost ``request_s`` each (`shared.batching`), and a full batch has b * m * a seconds
 left on average, m = E[O²] / 2 E[O] over all that it is made of. With r running and q waiting ahead this is::
 
-    W_q = R_now * a + q * (o * a + c) + o * a - b * m * a,    0 while r + q < b, but for the prompts before its own
+    W_q = R_now * a + (q + 1) * (o * a + c) - b * m * a,    0 while r + q < b, but for the prompts before its own
 
-where the o * a makes it (q + 1) * request_s in a batch that is full and in its steady state (R_now = b * m): one
-request ends in that time, and gives its place. Where all of a batch began together with outputs of equal lengths, they
+where the 1 makes it (q + 1) * request_s in a batch that is full and in its steady state (R_now = b * m): one request
+ends in that time, and gives its place. Where all of a batch began together with outputs of equal lengths, they
 also end together, and starts come in waves around this line, up to half a batch of outputs beside it.
 
 Its variance counts the ends, k, that have to come first. So many renewal processes side by side are a Poisson process

@@ -360,9 +360,9 @@ class GroupLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     num_waiting: int = 0
     num_running: int = 0
     mean_prompt_tokens: float = 0.0
-    """To be computed before the first new token, of a waiting member."""
+    """To be computed before the first new token, of a waiting member; where none waits, what running ones had to."""
     mean_output_tokens: float = 0.0
-    """Expected of a waiting member."""
+    """Expected of a waiting member; where none waits, of a running one when it began."""
     std_output_tokens: float = 0.0
     running_output_tokens: float = 0.0
     """Expected to come from the running members, all together."""

@@ -1,9 +1,9 @@
-"""Predicted against actual waiting time, over the length of the queue (QLM, SoCC'24, §8: accuracy of the RWT estimator).
+"""Predicted against actual waiting time, over the length of the queue (QLM, SoCC'24, §8: the RWT estimator's accuracy).
 
-Simulated devices under the live queue manager, scheduler and agents: requests of one model and one class come faster than
-the device serves them, so the queue grows from nothing to thousands. When a request comes, its wait until the first token
-is predicted from what the queue manager has learnt by then; later the simulation tells what it was. Requests that come
-before anything could be learnt (``WARM_UP_REQUESTS``) are left out.
+Simulated devices under the live queue manager, scheduler and agents, with requests of one model and one class. First
+they come at about the rate that the device can serve, so that lengths are learnt. Then they come faster, and the queue
+grows from nothing to more than a thousand. When one of these comes, its wait until the first token is predicted
+from what the queue manager knows by then; later the simulation tells what it was.
 
     python benchmarks/qlm/estimator_accuracy.py --json --plot estimator_accuracy.png
 """
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal, get_args
 
 from rich.console import Console
 from rich.progress import track
@@ -32,7 +32,12 @@ from services.simulator.workloads.lengths import draw_mega, draw_sharegpt
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config import QueueOptions
 
-WARM_UP_REQUESTS = 100
+Policy = Literal["shepherd", "qlm"]
+
+CALM_REQUESTS = 1_000
+"""Of the first part, which is not judged."""
+CALM_SHARE = 0.6
+"""Of the rate of the second part."""
 BUCKETS = (0, 1, 10, 100, 300, 1_000)
 """Lower bounds of queue lengths that are told apart."""
 LONG_QUEUE = 100
@@ -52,10 +57,10 @@ class Case:
 
 
 CASES = (
-    Case("A100, Mistral 7B", "a100", "mistral-7b", 30.0),
+    Case("A100, Mistral 7B", "a100", "mistral-7b", 20.0),
     Case("A10, Mistral 7B", "a10", "mistral-7b", 5.0),
     Case("A100, Vicuna 13B", "a100", "vicuna-13b", 8.0),
-    Case("A100, Mistral 7B, 5 % mega prompts", "a100", "mistral-7b", 30.0, mega_share=0.05),
+    Case("A100, Mistral 7B, 5 % mega prompts", "a100", "mistral-7b", 15.0, mega_share=0.05),
 )
 
 
@@ -70,14 +75,16 @@ class Pair:
     actual_s: float
 
 
-def run(case: Case, num_requests: int, seed: int) -> list[Pair]:
+def run(case: Case, policy: Policy, num_requests: int, seed: int) -> list[Pair]:
     """One simulation."""
     random = Random(f"{case.name} {seed}")
     requests = []
-    for arrival_s in poisson(case.rate_per_s, num_requests, random):
+    calm = poisson(CALM_SHARE * case.rate_per_s, CALM_REQUESTS, random)
+    surge = poisson(case.rate_per_s, num_requests, random)
+    for arrival_s in [*calm, *(calm[-1] + arrival_s for arrival_s in surge)]:
         draw = draw_mega if random.random() < case.mega_share else draw_sharegpt
         requests.append(WorkloadRequest(arrival_s, case.model, "batch-2", *draw(random)))
-    config = cluster_config(["node"], [case.model], QueueOptions())
+    config = cluster_config(["node"], [case.model], QueueOptions(policy=policy))
     recording = simulate(Scenario(config, {"node": device(case.device, [case.model])}, requests)).recording
     outcomes = {outcome.number: outcome for outcome in recording.outcomes}
     starts = sorted(outcome.started_s for outcome in outcomes.values() if outcome.started_s is not None)
@@ -85,7 +92,7 @@ def run(case: Case, num_requests: int, seed: int) -> list[Pair]:
     for prediction in recording.predictions:
         outcome = outcomes[prediction.number]
         assert outcome.first_token_s is not None, "every request is served"
-        if prediction.number >= WARM_UP_REQUESTS:
+        if prediction.number >= CALM_REQUESTS:
             num_waiting = prediction.number - bisect_right(starts, outcome.sent_s)
             actual_s = outcome.first_token_s - outcome.sent_s
             pairs.append(Pair(num_waiting, prediction.wait_s, prediction.wait_p90_s, actual_s))
@@ -159,13 +166,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=3_000, help="of each simulation")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument(
+        "--policy",
+        choices=get_args(Policy),
+        default="shepherd",
+        help="groups in the order of arrival (shepherd, the default), or by lengths, where some overtake (qlm)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--plot", type=Path, help="a PNG file")
     arguments = parser.parse_args()
     jobs = [(case, seed) for case in CASES for seed in range(arguments.seeds)]
     found: dict[str, list[Pair]] = {case.name: [] for case in CASES}
     for case, seed in track(jobs, "simulating", console=Console(stderr=True), disable=not sys.stderr.isatty()):
-        found[case.name] += run(case, arguments.requests, seed)
+        found[case.name] += run(case, arguments.policy, arguments.requests, seed)
     results = {name: summary(pairs) for name, pairs in found.items()}
     if arguments.json:
         print(json.dumps(results, indent=2, ensure_ascii=False))

@@ -163,6 +163,18 @@ class RequestGroups:
         """Output tokens that a request is expected to draw, before it has joined a group."""
         return self._lengths.distribution(message.model, message.slo.kind, message.tenant).rest(message.max_tokens)
 
+    def length_error(self, message: Submit, std_tokens: float) -> float:
+        """Standard error of the mean of that."""
+        lengths = self._lengths.distribution(message.model, message.slo.kind, message.tenant)
+        return lengths.error(std_tokens)
+
+    def num_joining(self, group: Group, now: float, seconds: float) -> float:
+        """Newcomers that a group can be expected to get in so many seconds, at its pace so far; 0 if closed."""
+        room = self._room(group)
+        if room <= 0 or group.num_joined < 2 or now <= group.opened_s:
+            return 0.0
+        return min(room, (group.num_joined - 1) / (now - group.opened_s) * seconds)
+
     def load(self, group: Group, now: float) -> GroupLoad:
         """What a plan needs to know of a group; O(1)."""
         return self._loads.load(group, now)
@@ -172,10 +184,13 @@ class RequestGroups:
     def _open_group(self, key: str) -> Group | None:
         """The group that takes newcomers under this key, unless it is full."""
         group = self._state.groups.get(self._state.open_groups.get(key, ""))
-        if group is None:
-            return None
-        limit = self._rule.max_requests(self._batches.average(group.model))
-        return group if group.num_joined < limit else None
+        return group if group is not None and self._room(group) > 0 else None
+
+    def _room(self, group: Group) -> int:
+        """Newcomers that it could still take; a resume group takes none."""
+        if group.root or self._state.open_groups.get(group.key) != group.gid:
+            return 0
+        return self._rule.max_requests(self._batches.average(group.model)) - group.num_joined
 
     def _add(self, group: Group) -> Group:
         group.gid = f"g{self._state.next_group}"
@@ -190,6 +205,7 @@ class RequestGroups:
         group.waiting_totals.add(request)
         group.num_joined += 1
         self._batches.add(group.model)
+        group.opened_s = min(group.opened_s, request.arrival_s)
         due_s = request.start_by_s
         if due_s < group.last_due_s:
             heapq.heappush(group.hurried, (due_s, request.request_id))

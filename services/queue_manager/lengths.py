@@ -83,11 +83,16 @@ class Distribution:
     """Point masses at the mean length of each bin, with prefix sums: any question takes two bisections."""
 
     def __init__(self, sketch: LengthSketch) -> None:
+        self._num_observed = min(sketch.num_observed, MEMORY_REQUESTS)
         points = list(_product_limit(sketch))
         self._tokens = [tokens for tokens, _ in points]
         self._mass = [0.0, *accumulate(mass for _, mass in points)]
         self._first = [0.0, *accumulate(mass * tokens for tokens, mass in points)]
         self._second = [0.0, *accumulate(mass * tokens * tokens for tokens, mass in points)]
+
+    def error(self, std_tokens: float) -> float:
+        """Standard error of a mean length, whose lengths spread so much."""
+        return std_tokens / math.sqrt(max(1, self._num_observed))
 
     def rest(self, limit: float, done: float = 0.0) -> Moments:
         """E[min(O, limit) - done | O > done]: tokens still to come when ``done`` have come without an end.

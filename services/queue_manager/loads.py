@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from services.queue_manager.lengths import Distribution, Lengths
@@ -23,7 +24,9 @@ class Loads:
         """O(1): the magnitudes of limits are few."""
         waiting, num_waiting = group.waiting_totals, group.num_waiting
         lengths = self._lengths.distribution(group.model, group.slo_kind, group.tenant)
-        mean, std = _rest(lengths, waiting, num_waiting, waiting.done_tokens / max(1, num_waiting))
+        # of who waits; where nobody does, what those who run had before them
+        fresh, num_fresh = (waiting, num_waiting) if num_waiting else (group.running_totals, group.num_running)
+        mean, std = _rest(lengths, fresh, num_fresh, fresh.done_tokens / max(1, num_fresh))
         drawn = self._drawn_tokens(group, now)
         rest, _ = _rest(lengths, group.running_totals, group.num_running, drawn)
         return GroupLoad(
@@ -40,11 +43,11 @@ class Loads:
             num_waiting=num_waiting,
             num_running=group.num_running,
             # whose KV is kept has nothing to compute before its next token
-            mean_prompt_tokens=0.0 if group.kv_at else waiting.prompt_tokens / max(1, num_waiting),
+            mean_prompt_tokens=0.0 if group.kv_at else fresh.prompt_tokens / max(1, num_fresh),
             mean_output_tokens=mean,
             std_output_tokens=std,
             running_output_tokens=rest * group.num_running,
-            max_tokens=(waiting.max_tokens - waiting.done_tokens) / max(1, num_waiting),
+            max_tokens=(fresh.max_tokens - fresh.done_tokens) / max(1, num_fresh),
             kv_tokens=waiting.kv_tokens + group.running_totals.prompt_tokens + drawn * group.num_running,
             kv_at=group.kv_at,
             end_by_s=self._end_by_s(group),
@@ -66,6 +69,14 @@ class Loads:
         elapsed_s = max(0.0, now - totals.pulled_ms / 1000 / num_running)
         drawn = totals.done_tokens / num_running + elapsed_s * self._paces.tokens_per_s(group.model, node)
         return min(drawn, totals.max_tokens / num_running)
+
+
+def _spread(totals: Totals, num_requests: int) -> float:
+    """Standard deviation of the prompts of these."""
+    if not num_requests:
+        return 0.0
+    mean = totals.prompt_tokens / num_requests
+    return math.sqrt(max(0.0, totals.square_prompt_tokens / num_requests - mean * mean))
 
 
 def _rest(lengths: Distribution, totals: Totals, num_requests: int, done: float) -> tuple[float, float]:

@@ -8,12 +8,13 @@ from math import hypot
 import msgspec
 
 from services.queue_manager.groups import RequestGroups
-from services.queue_manager.state import Node, State
+from services.queue_manager.state import Group, Node, State
 from services.queue_manager.virtual_queues import VirtualQueues
 from shared.estimator import GroupForecast, forecast, swap_s
 from shared.messages import GroupLoad, Submit
-from shared.wait import NOW, Wait
+from shared.wait import NEVER, NOW, Wait
 
+OVERTAKING_ROUNDS = 8  # in which a wait grows with those who come while it lasts
 FORECAST_GROUPS = 64  # of a queue are predicted one by one, which bounds the work; behind them, sums are good enough
 
 
@@ -53,8 +54,21 @@ class Predictions:
         loads.append(self._one(message, now))
         one = forecast(node.known, loads)[-1]
         behind_s = sum(self._state.groups[gid].drain_s for gid in node.queue[FORECAST_GROUPS:index])
+        open_ahead = [self._state.groups[gid] for gid in node.queue[:index] if gid != group.gid]
+        start = self._overtaken(one, [ahead for ahead in open_ahead if ahead.model == group.model], now)
+        behind_s += start.mean_s - one.start.mean_s if one.start != NEVER else 0.0
         is_learnt = any(rate.model == group.model for rate in node.known.rates)
         return Prospect(is_learnt, _later(one.start, behind_s), _later(one.completion, behind_s))
+
+    def _overtaken(self, one: GroupForecast, ahead: list[Group], now: float) -> Wait:
+        """When it starts although groups before it still take newcomers: who joins while it waits goes first.
+
+        The wait grows with those who come in it, so it is worked out in a few rounds, from below.
+        """
+        wait = one.start
+        for _ in range(OVERTAKING_ROUNDS):
+            wait = one.wait_at(sum(self._groups.num_joining(group, now, wait.mean_s) for group in ahead))
+        return wait
 
     def beyond(self, seconds: float) -> Wait:
         """For a place behind the head, with so much work before it."""
@@ -62,6 +76,7 @@ class Predictions:
 
     def _one(self, message: Submit, now: float) -> GroupLoad:
         output = self._groups.expected_output(message)
+        std = max(0.0, output.square - output.mean**2) ** 0.5
         return GroupLoad(
             group="",
             model=message.model,
@@ -71,7 +86,8 @@ class Predictions:
             output_tokens=output.mean,
             mean_prompt_tokens=message.prompt_tokens,
             mean_output_tokens=output.mean,
-            std_output_tokens=max(0.0, output.square - output.mean**2) ** 0.5,
+            std_output_tokens=std,
+            output_error_tokens=self._groups.length_error(message, std),
             max_tokens=message.max_tokens,
         )
 

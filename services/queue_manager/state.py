@@ -96,6 +96,8 @@ class Group(msgspec.Struct, gc=False):
     """Of a resume group: arrival of the last member that came back."""
     num_joined: int = 0
     """Requests it has ever had; at the limit it is closed to newcomers."""
+    opened_s: float = math.inf
+    """When the first of them came."""
     node: str = ""
     """The node in whose virtual queue it stands; ``""`` while it has no place."""
     drain_s: float = 0.0

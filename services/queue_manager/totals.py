@@ -22,6 +22,8 @@ class Totals(msgspec.Struct, gc=False):
     """Each event changes the sums in O(1). A member's fields change only while it is outside."""
 
     prompt_tokens: int = 0
+    square_prompt_tokens: int = 0
+    """Sum of the squares of the prompts' tokens."""
     max_tokens: int = 0
     done_tokens: int = 0
     kv_tokens: int = 0
@@ -55,6 +57,7 @@ class Totals(msgspec.Struct, gc=False):
 
     def _count(self, request: Counted, sign: int) -> None:
         self.prompt_tokens += sign * request.prompt_tokens
+        self.square_prompt_tokens += sign * request.prompt_tokens**2
         self.max_tokens += sign * request.max_tokens
         self.done_tokens += sign * request.done_tokens
         self.kv_tokens += sign * request.kv_tokens
