@@ -5,6 +5,7 @@ Deterministic: moves are tried in a fixed order, and time is counted in visits o
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from services.scheduler.greedy import insert_all
@@ -62,35 +63,56 @@ def _move(layout: Layout, node: int, place: int, length: int) -> bool:
 
 
 def _exchange(layout: Layout) -> None:
-    """Take two groups out and put both in again where they cost least, each first once (swap)."""
+    """Take two short segments out and put their groups in again: where each costs least, or crossed (swap)."""
     nothing = _threshold(layout)
-    for one, other in combinations(_dearest_first(layout), 2):
-        if layout.budget.is_spent:
-            return
-        if layout.cost_of_nodes((layout.node_of[one], layout.node_of[other])) <= nothing:
-            continue  # nothing can be gained
-        _exchange_two(layout, one, other)
+    for num_groups in range(2, 2 * MAX_SEGMENT + 1):
+        for one, other in combinations(_dearest_first(layout), 2):
+            if layout.cost_of_nodes({layout.node_of[one], layout.node_of[other]}) <= nothing:
+                continue  # nothing can be gained
+            for length in range(max(1, num_groups - MAX_SEGMENT), min(MAX_SEGMENT, num_groups - 1) + 1):
+                if layout.budget.is_spent:
+                    return
+                _exchange_two(layout, _segment(layout, one, length), _segment(layout, other, num_groups - length))
 
 
-def _exchange_two(layout: Layout, one: int, other: int) -> None:
-    nodes = {layout.node_of[one], layout.node_of[other]}
+def _segment(layout: Layout, group: int, length: int) -> list[int]:
+    """So many groups of its queue, from this one on; none where there are fewer."""
+    queue = layout.queues[layout.node_of[group]]
+    place = queue.index(group)
+    return queue[place : place + length] if place + length <= len(queue) else []
+
+
+def _exchange_two(layout: Layout, one: list[int], other: list[int]) -> None:
+    if not one or not other or set(one) & set(other):
+        return
+    here, there = layout.node_of[one[0]], layout.node_of[other[0]]
+    places = {group: layout.instance.groups[group].places for group in (*one, *other)}
+    crossed = dict.fromkeys(one, (there,)) | dict.fromkeys(other, (here,))
+    tries = [([*one, *other], places), ([*other, *one], places)]
+    if here != there and all(crossed[group][0] in places[group] for group in crossed):
+        tries.append(([*one, *other], crossed))
+    nodes = {here, there}
     queues = {node: layout.queues[node] for node in nodes}
     before = layout.cost_of_nodes(nodes)
-    layout.take(one)
-    layout.take(other)
+    for group in (*one, *other):
+        layout.take(group)
     saving = before - layout.cost_of_nodes(nodes) - _threshold(layout)
-    groups = layout.instance.groups
-    for first, second in ((one, other), (other, one)):
-        found = layout.best_of([first], groups[first].places, saving)
-        if found.added < saving:
-            layout.insert(found, [first])
-            then = layout.best_of([second], groups[second].places, saving - found.added)
-            if then.added < saving - found.added:
-                layout.insert(then, [second])
-                return
-            layout.take(first)
-    for node, queue in queues.items():
-        layout.replace(node, queue)
+    if not any(_put_back(layout, groups, nodes_of, saving) for groups, nodes_of in tries):
+        for node, queue in queues.items():
+            layout.replace(node, queue)
+
+
+def _put_back(layout: Layout, groups: list[int], nodes_of: Mapping[int, Sequence[int]], saving: float) -> bool:
+    """Each where it costs least of its nodes, as long as all together cost less than was saved; otherwise none."""
+    for number, group in enumerate(groups):
+        found = layout.best_of([group], nodes_of[group], saving)
+        if found.added >= saving:
+            for placed in groups[:number]:
+                layout.take(placed)
+            return False
+        layout.insert(found, [group])
+        saving -= found.added
+    return True
 
 
 def _rebuild(layout: Layout) -> None:
