@@ -92,7 +92,7 @@ class Distribution:
 
     def error(self, std_tokens: float) -> float:
         """Standard error of a mean length, whose lengths spread so much."""
-        return std_tokens / max(1, self._num_observed) ** 0.5
+        return std_tokens / math.sqrt(max(1, self._num_observed))
 
     def rest(self, limit: float, done: float = 0.0) -> Moments:
         """E[min(O, limit) - done | O > done]: tokens still to come when ``done`` have come without an end.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from services.queue_manager.lengths import Distribution, Lengths
@@ -75,7 +76,7 @@ def _spread(totals: Totals, num_requests: int) -> float:
     if not num_requests:
         return 0.0
     mean = totals.prompt_tokens / num_requests
-    return max(0.0, totals.square_prompt_tokens / num_requests - mean * mean) ** 0.5
+    return math.sqrt(max(0.0, totals.square_prompt_tokens / num_requests - mean * mean))
 
 
 def _rest(lengths: Distribution, totals: Totals, num_requests: int, done: float) -> tuple[float, float]:
