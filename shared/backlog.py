@@ -81,7 +81,7 @@ class Backlog:
         """Until the batch has room for one more, by the ends that this takes."""
         residual_s = self.residual_token_s / self.tokens if self.tokens else 0.0  # of answers that are about to end
         request_s = self.whole_s / self.num_requests
-        mean_s = self.busy_s + request_s - residual_s
+        mean_s = self.busy_s - max(0.0, residual_s - request_s)
         num_ends = max(0.0, self.num_requests - self.num_requests / self.places) + 1.0
         square = self.variance_s2 / (self.num_requests * request_s**2)  # of the coefficient of variation
         law = num_ends * square

@@ -9,11 +9,11 @@ a *place*: at its start the batch is still full of others with work left. Work i
 What runs now is known, those ahead cost ``request_s`` each (`shared.batching`), and a full batch has b * m * a seconds
 left on average, m = E[O²] / 2 E[O] over all that it is made of. With r running and q waiting ahead this is::
 
-    W_q = R_now * a + (q + 1) * (o * a + c) - b * m * a,    0 while r + q < b, but for the prompts before its own
+    W_q = R_now * a + q * request_s - max(0, b * m * a - request_s),    0 while r + q < b, but for the prompts before
 
-where the 1 makes it (q + 1) * request_s in a batch that is full and in its steady state (R_now = b * m): one request
-ends in that time, and gives its place. Where all of a batch began together with outputs of equal lengths, they
-also end together, and starts come in waves around this line, up to half a batch of outputs beside it.
+which is (q + 1) * request_s in a batch that is full and in its steady state (R_now = b * m): one request ends in that
+time, and gives its place. (With b = 1 nothing is left when it starts.) Where all of a batch began together with outputs
+of equal lengths, they also end together, and starts come in waves around this line, up to half a batch beside it.
 
 Its variance counts the ends, k, that have to come first. So many renewal processes side by side are a Poisson process
 at first and follow their law of large numbers later (Cox, Renewal Theory, 1962, §4.5; gamma lengths, v = σ²/μ²)::
@@ -47,9 +47,7 @@ __all__ = [
     "evict_s",
     "forecast",
     "num_waiting",
-    "residual_s",
     "swap_s",
-    "tail_s",
     "throughput",
 ]
 
@@ -83,23 +81,6 @@ def drain(node: NodeState, load: GroupLoad) -> Wait:
 def drain_s(node: NodeState, load: GroupLoad) -> float:
     """Mean of `drain`."""
     return drain(node, load).mean_s
-
-
-def residual_s(node: NodeState, load: GroupLoad) -> float:
-    """Work that is left in a full batch of such requests when the next one starts: it need not wait for this.
-
-    So a group starts after the drains of all before it, without this much.
-    """
-    work = batching(node, load)
-    return work.square_tokens / (2 * work.output_tokens) * work.batch * work.token_s
-
-
-def tail_s(node: NodeState, load: GroupLoad) -> float:
-    """From the start of the group's last member to the end of all, which a change of model behind it waits for."""
-    if load.model in node.broken_models:
-        return 0.0
-    work = batching(node, load)
-    return _longest_s(work, load, min(load.num_requests, work.batch))
 
 
 def swap_s(node: NodeState, from_model: str, to_model: str) -> float:
@@ -219,8 +200,3 @@ def _completion(ahead: Backlog, work: Batching, load: GroupLoad, num_together: f
         start = ahead.first_token(work, num_waiting(load) - 1)
         last = max(last, start.then(Wait((longest - 1) * token_s, std_s)), key=lambda wait: wait.mean_s)
     return last
-
-
-def _longest_s(work: Batching, load: GroupLoad, num_requests: float) -> float:
-    longest = longest_tokens(work.output_tokens, work.std_output_tokens, num_requests, load.max_tokens)
-    return longest * work.token_at(num_requests)

@@ -74,7 +74,7 @@ def test_those_who_run_have_drawn_something_since_they_were_pulled() -> None:
         pytest.approx(2 * 60),  # beyond both: as if it began anew
     ]
     assert [load.kv_tokens for load in loads] == [pytest.approx(2 * (10 + one)) for one in drawn]
-    # nobody waits: the lengths are those that the running ones had before them
+    # nobody waits: what those who run were when they began
     assert (loads[0].num_waiting, loads[0].mean_prompt_tokens, loads[0].mean_output_tokens) == (0, 10.0, 60.0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.estimator import MODEL_ERROR, NEVER, Wait, drain, drain_s, evict_s, forecast, swap_s, tail_s, throughput
+from shared.estimator import MODEL_ERROR, NEVER, Wait, drain, drain_s, evict_s, forecast, swap_s, throughput
 from shared.messages import GroupLoad, NodeState
 from shared.step_cost import StepCost
 from tests.unit.shared.queues import group, node
@@ -39,11 +39,6 @@ def test_a_group_drains_in_its_tokens_over_the_throughput() -> None:
     # QLM: √16 · 5 / 4 = 5 s, beside what the model errs on 40 s
     assert wait.std_s == pytest.approx((5**2 + (MODEL_ERROR * 40) ** 2) ** 0.5)
     assert drain_s(FOUR, group(waiting=16, output=10, running=2, left=8)) == 40 + 2
-
-
-def test_the_tail_of_a_group_is_its_longest_output_at_the_pace_of_what_is_left() -> None:
-    assert tail_s(FOUR, group(waiting=2, output=10)) == 10.0
-    assert tail_s(FOUR, group(waiting=100, output=10, std=2)) == pytest.approx(10 + 2 * 1.6651, abs=1e-3)  # √(2 ln 4)
 
 
 def test_a_swap_takes_what_loading_takes() -> None:
@@ -88,6 +83,11 @@ def test_what_runs_counts_with_what_it_has_left() -> None:
     assert soon.wait_at(0).mean_s == pytest.approx((12 + 10 - 20) / 4 + 1)
     assert later.wait_at(0).mean_s == pytest.approx((38 + 10 - 20) / 4 + 1)
     assert soon.wait_at(3).mean_s == pytest.approx((12 + 40 - 20) / 4 + 1)
+
+
+def test_where_one_runs_at_a_time_the_next_waits_for_all_of_it() -> None:
+    (line,) = forecast(node(STEP, num_seqs=1), [group(output=10, waiting=3, running=1, left=6)])
+    assert [line.wait_at(place).mean_s for place in range(3)] == [6 + 1, 16 + 1, 26 + 1]
 
 
 def test_a_fresh_batch_of_memoryless_lengths_frees_its_first_place_after_one_request_time() -> None:
@@ -161,4 +161,4 @@ def test_a_broken_model_never_starts_and_holds_nobody_up() -> None:
     broken, fine = forecast(state, [group("b", waiting=9), group("a")])
     assert broken.start == broken.completion == NEVER
     assert fine.start.mean_s == 1.0
-    assert (throughput(state, group("b")), drain_s(state, group("b")), tail_s(state, group("b"))) == (0.0, 0.0, 0.0)
+    assert (throughput(state, group("b")), drain_s(state, group("b"))) == (0.0, 0.0)
