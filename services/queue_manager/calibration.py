@@ -25,25 +25,35 @@ MAX_FITS = 1024  # (model, device) that are remembered; the one that was heard o
 
 
 class Fit(msgspec.Struct, array_like=True):
-    """Fading integrals over busy seconds, as observed and as modelled."""
+    """Fading integrals over busy seconds. What is averaged of the model is what grows with prompts."""
 
+    seconds: float = 0.0
     places: float = 0.0
     """Requests that ran."""
-    modelled_places: float = 0.0
-    tokens: float = 0.0
-    """Output tokens of each of them."""
-    modelled_tokens: float = 0.0
+    share: float = 0.0
+    """Of a batch that each should have taken."""
+    token_s: float = 0.0
+    """Between two tokens of one of them, prompts included."""
+    modelled_token_s: float = 0.0
     """The same in a batch of as many as ran."""
 
     @property
     def places_ratio(self) -> float:
         """Observed to modelled."""
-        return _bounded(self.places / self.modelled_places) if self.modelled_places else 1.0
+        return _bounded(self.places * self.share / self.seconds**2) if self.seconds else 1.0
 
     @property
     def seconds_ratio(self) -> float:
         """Observed to modelled, of the time of a step."""
-        return _bounded(self.modelled_tokens / self.tokens) if self.tokens else 1.0
+        return _bounded(self.token_s / self.modelled_token_s) if self.seconds else 1.0
+
+    def add(self, kept: float, seconds: float, places: float, share: float, token_s: float, modelled_s: float) -> None:
+        """So many seconds more, of which these are the means; of the past so much is kept."""
+        self.seconds = kept * self.seconds + seconds
+        self.places = kept * self.places + seconds * places
+        self.share = kept * self.share + seconds * share
+        self.token_s = kept * self.token_s + seconds * token_s
+        self.modelled_token_s = kept * self.modelled_token_s + seconds * modelled_s
 
 
 class Calibration:
@@ -59,18 +69,14 @@ class Calibration:
         """
         key = f"{load.model} {node.device}"
         fit = self._fits.pop(key, None) or Fit()
-        places = batching(node, load).batch
+        batch = batching(node, load).batch
         fewer = msgspec.structs.replace(node, rates=[_with_places(rate, fit) for rate in node.rates])
-        modelled_tokens_per_s = 1 / batching(fewer, load).token_at(math.inf)
-        if not fit.modelled_places:
-            fit = Fit(*(PRIOR_S * places,) * 2, *(PRIOR_S * modelled_tokens_per_s,) * 2)
-        kept = math.exp(-seconds / MEMORY_S)
-        self._fits[key] = Fit(
-            places=kept * fit.places + seconds * num_running,
-            modelled_places=kept * fit.modelled_places + seconds * places,
-            tokens=kept * fit.tokens + seconds * tokens_per_s,
-            modelled_tokens=kept * fit.modelled_tokens + seconds * modelled_tokens_per_s,
-        )
+        work = batching(fewer, load)
+        modelled_s = work.batch / work.tokens_per_s
+        if not fit.seconds:
+            fit.add(0.0, PRIOR_S, batch, 1 / batch, modelled_s, modelled_s)
+        fit.add(math.exp(-seconds / MEMORY_S), seconds, num_running, 1 / batch, 1 / tokens_per_s, modelled_s)
+        self._fits[key] = fit  # at the end: the first is the one to forget
         if len(self._fits) > MAX_FITS:
             del self._fits[next(iter(self._fits))]
 

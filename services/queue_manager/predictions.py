@@ -10,12 +10,13 @@ import msgspec
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.state import Group, Node, State
 from services.queue_manager.virtual_queues import VirtualQueues
-from shared.estimator import GroupForecast, forecast, swap_s
+from shared.estimator import MODEL_ERROR, GroupForecast, forecast, swap_s
 from shared.messages import GroupLoad, Submit
 from shared.wait import NEVER, NOW, Wait
 
 OVERTAKING_ROUNDS = 8  # in which a wait grows with those who come while it lasts
 FORECAST_GROUPS = 64  # of a queue are predicted one by one, which bounds the work; behind them, sums are good enough
+SUM_ERROR = 2 * MODEL_ERROR  # relative, of these sums: what was learnt since is not in them
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,5 +122,5 @@ class Predictions:
 
 
 def _later(wait: Wait, seconds: float) -> Wait:
-    """So much later; the sums behind the head are taken to be as unsure as they are long."""
-    return Wait(wait.mean_s + seconds, hypot(wait.std_s, seconds)) if seconds else wait
+    """So much later, by sums that were made when the groups behind the head grew last."""
+    return Wait(wait.mean_s + seconds, hypot(wait.std_s, SUM_ERROR * seconds)) if seconds else wait

@@ -29,10 +29,10 @@ def test_what_was_observed_moves_the_prior_as_long_as_it_lasted() -> None:
     fits: dict[str, Fit] = {}
     modelled = 815 / 65
     Calibration(fits).observe(node(), LOAD, 8, tokens_per_s=16.0, seconds=5.0)
-    kept = math.exp(-5.0 / MEMORY_S)
+    kept = math.exp(-5.0 / MEMORY_S) * PRIOR_S
     fit = fits["a gpu"]
-    assert fit.places_ratio == pytest.approx((kept * PRIOR_S * modelled + 5 * 8) / ((kept * PRIOR_S + 5) * modelled))
-    assert fit.seconds_ratio == pytest.approx((kept * PRIOR_S + 5) * 20 / (kept * PRIOR_S * 20 + 5 * 16))
+    assert fit.places_ratio == pytest.approx((kept * modelled + 5 * 8) / ((kept + 5) * modelled))
+    assert fit.seconds_ratio == pytest.approx((kept / 20 + 5 / 16) / ((kept + 5) / 20))
 
 
 def test_in_the_end_the_model_says_what_is_observed() -> None:
