@@ -64,8 +64,11 @@ def _move(layout: Layout, node: int, place: int, length: int) -> bool:
 
 def _exchange(layout: Layout) -> None:
     """Take two short segments out and put their groups in again: where each costs least, or crossed (swap)."""
+    nothing = _threshold(layout)
     for num_groups in range(2, 2 * MAX_SEGMENT + 1):
         for one, other in combinations(_dearest_first(layout), 2):
+            if layout.cost_of_nodes((layout.node_of[one], layout.node_of[other])) <= nothing:
+                continue  # nothing can be gained
             for length in range(max(1, num_groups - MAX_SEGMENT), min(MAX_SEGMENT, num_groups - 1) + 1):
                 if layout.budget.is_spent:
                     return
@@ -115,9 +118,12 @@ def _put_back(layout: Layout, groups: list[int], nodes_of: Mapping[int, Sequence
 def _rebuild(layout: Layout) -> None:
     """Empty two queues, and place all that they held by regret."""
     nodes = sorted(range(len(layout.queues)), key=lambda node: -layout.cost_at(node))
+    nothing = _threshold(layout)
     for one, other in combinations(nodes, 2):
         if layout.budget.is_spent:
             return
+        if layout.cost_of_nodes((one, other)) <= nothing:
+            continue  # nothing can be gained
         before, queues = layout.cost, layout.copy()
         layout.replace(one, [])
         layout.replace(other, [])
