@@ -113,11 +113,13 @@ class Layout:
         queue, states = self.queues[node], self._states[node]
         costs = self._costs[node]
         before = costs[-1]
-        # what runs here and finds its place again spares those behind its eviction; all else only delays them, so that
-        # what it has added so far is a bound
-        only_delays = all(self.instance.groups[group].home != node for group in segment)
+        running = self.instance.nodes[node].evict_s
+        num_ahead = next((len(queue) - back for back, group in enumerate(reversed(queue)) if group in running), 0)
         best = NOWHERE
         for place in self._places(segment, node):
+            # behind all that runs here a segment only delays those behind it, and what it has added so far is a bound;
+            # what runs may get another part by it, and then others may start earlier
+            only_delays = place >= num_ahead and running.keys().isdisjoint(segment)
             bound = (costs[place] if only_delays else before) + limit
             state = walk(self.instance, node, segment, states[place], repeat(bound))
             num_visits = len(segment)
