@@ -9,17 +9,12 @@ import random
 from dataclasses import dataclass
 
 TOPICS = (
-    """
-the sea, bread, mountains, a steam engine, honey bees, the moon, glass, rivers, chess, volcanoes, paper, the
-violin, rain, ants, sleep, gold, windmills, whales, tea, maps, salt, bridges, candles, owls, rice, clocks,
-forests, silk, bicycles, snow
-""".replace("\n", " ")
-    .strip()
-    .split(", ")
-)
+    "sea bread mountains bees moon glass rivers chess volcanoes paper violins rain ants sleep gold windmills whales tea "
+    "maps salt bridges candles owls rice clocks forests silk bicycles snow fire"
+).split()
 QUESTIONS = (
-    "What is {topic}? Answer in one sentence.",
-    "Explain to a child how {topic} came to be.",
+    "What is meant by {topic}? Answer in one sentence.",
+    "Explain {topic} to a child.",
     "Write a short story about {topic}.",
     "List five facts about {topic}.",
     "Name three words that go with {topic}.",
