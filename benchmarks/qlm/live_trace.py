@@ -8,10 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-TOPICS = (
-    "sea bread mountains bees moon glass rivers chess volcanoes paper violins rain ants sleep gold windmills whales tea "
-    "maps salt bridges candles owls rice clocks forests silk bicycles snow fire"
-).split()
+TOPICS = ("sea", "bread", "bees", "moon", "glass", "rivers", "chess", "volcanoes", "paper", "rain", "ants", "sleep")
 QUESTIONS = (
     "What is meant by {topic}? Answer in one sentence.",
     "Explain {topic} to a child.",
