@@ -42,7 +42,9 @@ def command() -> None:
 @click.option("--slo", type=SLO_MIX, help="Mix of classes, such as interactive=1,batch-1=2.  [default: workload's]")
 @click.option("--models", help="Served for those of a file, the most popular first: A,B.  [default: QLM's three]")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For all that is drawn.")
-@click.option("--delta", type=click.FloatRange(min=0, max=64, min_open=True), default=1.0, show_default=True)
+@click.option(
+    "--delta", type=click.FloatRange(min=0, max=64, min_open=True), default=QueueOptions().delta, show_default=True
+)
 @click.option("--max-num-seqs", type=click.IntRange(1, 4096), default=MAX_NUM_SEQS, show_default=True, help="Batch.")
 @click.option("--evict/--no-evict", default=True, help="Running requests give way.")
 @click.option("--balance/--no-balance", default=True, help="Waiting groups change nodes.")
