@@ -155,6 +155,11 @@ class VirtualQueue(Message, frozen=True, kw_only=True):
     groups: list[GroupRef]
     yielding: list[str] = []
     """Groups with running requests that stand behind the head: evicted where the head could not start otherwise."""
+    hopeless: list[str] = []
+    """Models of these groups that no node can load: their requests are answered with the reason that this node has.
+
+    Another model that is broken here is left alone: its groups are about to move to a node that may have it.
+    """
 
 
 class Evict(Message, frozen=True, kw_only=True):
