@@ -88,7 +88,7 @@ def _exchange_two(layout: Layout, one: list[int], other: list[int]) -> None:
     here, there = layout.node_of[one[0]], layout.node_of[other[0]]
     places = {group: layout.instance.groups[group].places for group in (*one, *other)}
     crossed = dict.fromkeys(one, (there,)) | dict.fromkeys(other, (here,))
-    tries = [([*one, *other], places), ([*other, *one], places)]
+    tries: list[tuple[list[int], Mapping[int, Sequence[int]]]] = [([*one, *other], places), ([*other, *one], places)]
     if here != there and all(crossed[group][0] in places[group] for group in crossed):
         tries.append(([*one, *other], crossed))
     nodes = {here, there}

@@ -5,12 +5,14 @@ Why it has to is written down in `services.queue_manager.rescue`.
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from services.queue_manager.planning import WAITING_INTERVAL_S
 from services.queue_manager.rescue import OVERDUE_S
 from services.simulator.cluster import SimulatedCluster
-from shared.config import ClusterConfig, EngineOptions, ModelSpec, NodeSpec, SloClass
+from shared.config import ClusterConfig, EngineOptions, GatewayOptions, ModelSpec, NodeSpec, SloClass
 from shared.payload import Sampling
 
 PATIENT_S = 40.0
@@ -27,12 +29,12 @@ def first_token_s(patient_model: str) -> float:
         nodes=[NodeSpec(name="node-0")],
         slo_classes={"urgent": SloClass(deadline_s=URGENT_S), "patient": SloClass(deadline_s=PATIENT_S)},
         engine=EngineOptions(block_size=4, kv_cache_bytes=3 << 20, max_num_seqs=2, step_tokens=16),
-        gateway={"default_slo": "urgent"},
+        gateway=GatewayOptions(default_slo="urgent"),
     )
     cluster = SimulatedCluster(config)
     for number in range(500):
-        at_s = START_S + number * BETWEEN_S
-        cluster.bus.at(at_s, lambda number=number: submit(cluster, config, f"urgent-{number}", "a", "urgent"))
+        urgent = partial(submit, cluster, config, f"urgent-{number}", "a", "urgent")
+        cluster.bus.at(START_S + number * BETWEEN_S, urgent)
     cluster.bus.at(START_S + 10.0, lambda: submit(cluster, config, "patient", patient_model, "patient"))
     cluster.bus.run_until(START_S + 500 * BETWEEN_S)
     answer = cluster.gateway.answers["patient"]
