@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import combinations, repeat
 from math import inf
 
 from services.scheduler.cost import State, beginning, cost_of, walk
@@ -160,6 +160,8 @@ class Layout:
         """Places that the rules allow, last first; a few of them where they are many."""
         queue = self.queues[node]
         first, last = self.instance.span(segment[0], node, queue)
+        if any(self.instance.must_precede(later, earlier, node) for earlier, later in combinations(segment, 2)):
+            return ()  # at home they run in an order that they may not start in elsewhere
         for group in segment[1:]:
             other_first, other_last = self.instance.span(group, node, queue)
             first, last = max(first, other_first), min(last, other_last)
