@@ -50,7 +50,7 @@ def _kept(axes: Any, title: str, rows: list[dict[str, Any]]) -> None:
     axes.set_xticks(range(len(labels)), labels, fontsize=8)
     axes.set(title=title, ylabel="promises kept", ylim=(0, 1.08))
     if len(policies) > 1:
-        axes.legend(frameon=False, fontsize=7, loc="lower left")
+        axes.legend(fontsize=7, loc="lower center", ncols=len(policies))
 
 
 def _waits(axes: Any, rows: list[dict[str, Any]]) -> None:

@@ -36,8 +36,9 @@ def merged(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if key in found:
             rows = [*found[key]["rows"], *result["rows"]]
             capacity = found[key]["capacity_rps"] or result["capacity_rps"]
-            result = {**result, "rows": rows, "capacity_rps": capacity}
-        found[key] = result
+            found[key] = {**result, "rows": rows, "capacity_rps": capacity}
+        else:
+            found[key] = result
     return list(found.values())
 
 
