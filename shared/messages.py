@@ -1,4 +1,6 @@
-"""Every message that crosses a process border. Frozen, tagged, versioned by field defaults.
+"""Every message that crosses a process border; one file, though a long one, so that the whole border can be read.
+
+Frozen, tagged, versioned by field defaults.
 
 Wire format: MessagePack map with a ``type`` field, one stream field ``m`` an entry. Unknown fields are ignored and new
 fields have defaults, so two neighbouring versions can run side by side during an upgrade.
