@@ -22,19 +22,20 @@ from services.simulator.workloads.request import WorkloadRequest
 from shared.config import OperationOptions
 
 EIGHT = {"a100": 5, "a10": 3}
+TWO = {"a100": 1, "a10": 1}
 MIXED_CLASSES_RPS = 14.0  # three models with interactive requests among them, on EIGHT: about what it can serve
-ONE_MODEL_RPS = 34.0
+MEGA_RPS = 20.0
 DELTAS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 MEGA_SHARES = (0.0, 0.05, 0.1, 0.2)
 EQUAL_PRICES: Mapping[str, Mapping[str, int]] = {
-    "4 A100": {"a100": 4},
-    "2 A100 + 8 A10": {"a100": 2, "a10": 8},
-    "16 A10": {"a10": 16},
+    "2 A100": {"a100": 2},
+    "1 A100 + 4 A10": {"a100": 1, "a10": 4},
+    "8 A10": {"a10": 8},
 }
 """At four A10 for the price of one A100, as the clouds let them."""
-EQUAL_PRICES_RPS = 20.0
+EQUAL_PRICES_RPS = 38.0
 NUM_TUNED = 12
-TUNED_RPS = 20.0
+TUNED_RPS = 30.0
 ZIPF_EXPONENT = 1.0  # of how often each of the tuned models is asked for
 TENANTS_RPS = 30.0
 FLOOD_SHARE = 0.9  # of the requests
@@ -80,11 +81,9 @@ def mega(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
     """Mega prompts among the others, one model."""
     cases = []
     for share in MEGA_SHARES:
-        requests = _drawn(PaperWorkload(ONE_MODEL, INTERACTIVE_AND_BATCH, share), ONE_MODEL_RPS, scale, seed)
+        requests = _drawn(PaperWorkload(ONE_MODEL, INTERACTIVE_AND_BATCH, share), MEGA_RPS, scale, seed)
         models = models_of(requests)
-        cases += [
-            Case(f"{share:.0%}", devices_of(EIGHT, models), models, requests, policy) for policy in ("qlm", "fcfs")
-        ]
+        cases += [Case(f"{share:.0%}", devices_of(TWO, models), models, requests, policy) for policy in ("qlm", "fcfs")]
     return cases, _nothing_more
 
 
@@ -108,7 +107,7 @@ def tenants(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
     ]
     quiet = {number for number, one in enumerate(requests) if one.tenant == QUIET}
     models = models_of(requests)
-    devices = devices_of({"a100": 1, "a10": 1}, models)
+    devices = devices_of(TWO, models)
     nobody = [replace(one, tenant="default") for one in requests]
     cases = [
         Case("fair", devices, models, requests),
