@@ -5,7 +5,12 @@ they come at about the rate that the device can serve, so that lengths are learn
 grows from nothing to more than a thousand. When one of these comes, its wait until the first token is predicted
 from what the queue manager knows by then; later the simulation tells what it was.
 
-    python benchmarks/qlm/estimator_accuracy.py --json --plot estimator_accuracy.png
+Conditions: one node; lengths of ShareGPT (5 % mega prompts in the last case); the engine admits by predicted peaks of
+memory. Nothing is told to the estimator: lengths, paces and full batches are learnt from the messages of the same run,
+with those that have not ended counted as far as they have come. Waits of one run are alike in their errors, since they
+wait for each other: a share of bounds that hold is a mean over few independent runs, however many requests they have.
+
+    python benchmarks/qlm/estimator_accuracy.py --json --plot docs/figures/estimator_accuracy.png
 """
 
 from __future__ import annotations
