@@ -21,6 +21,7 @@ from services.simulator.report import report
 from services.simulator.simulation import PLAN_VISITS, Run, Scenario, StalledError, simulate
 from services.simulator.workloads.request import WorkloadError
 from shared.config import OperationOptions, QueueOptions
+from shared.profiles import Profile, ProfileError, read_profiles
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _ENGINES = {"fast": cluster.fast, "stepped": cluster.stepped}
@@ -37,12 +38,15 @@ def command() -> None:
     "--policy", type=click.Choice(["qlm", "edf", "fcfs", "shepherd"]), default="qlm", show_default=True, help="Order."
 )
 @click.option("--devices", type=DEVICE_COUNTS, default="a100=1", show_default=True, help="Such as a100=50,a10=30.")
+@click.option("--profiles", type=_FILE, help="Of `treadle profile`: measured costs in the place of published numbers.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Arrivals a second.  [default: the file's]")
 @click.option("--requests", "num_requests", type=click.IntRange(min=1), default=3500, show_default=True)
 @click.option("--slo", type=SLO_MIX, help="Mix of classes, such as interactive=1,batch-1=2.  [default: workload's]")
 @click.option("--models", help="Served for those of a file, the most popular first: A,B.  [default: QLM's three]")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For all that is drawn.")
-@click.option("--delta", type=click.FloatRange(min=0, max=64, min_open=True), default=1.0, show_default=True)
+@click.option(
+    "--delta", type=click.FloatRange(min=0, max=64, min_open=True), default=QueueOptions().delta, show_default=True
+)
 @click.option("--max-num-seqs", type=click.IntRange(1, 4096), default=MAX_NUM_SEQS, show_default=True, help="Batch.")
 @click.option("--evict/--no-evict", default=True, help="Running requests give way.")
 @click.option("--balance/--no-balance", default=True, help="Waiting groups change nodes.")
@@ -57,6 +61,7 @@ def run(
     workload: str,
     policy: str,
     devices: dict[str, float],
+    profiles: Path | None,
     num_requests: int,
     seed: int,
     max_num_seqs: int,
@@ -74,7 +79,8 @@ def run(
     choice = workload_choice(workload, options["rate"], options["slo"], options["models"])
     operations = OperationOptions(**{name: options[name] for name in ("evict", "balance", "migrate", "swap")})
     queue = QueueOptions.model_validate({"policy": policy, "delta": options["delta"], "operations": operations})
-    nodes = devices_of({kind: int(count) for kind, count in devices.items()}, choice.models)
+    counts = {kind: int(count) for kind, count in devices.items()}
+    nodes = devices_of(counts, choice.models, _profiles(profiles) if profiles else ())
     scenario = Scenario(
         config=cluster_config(list(nodes), choice.models, queue, max_num_seqs),
         devices=nodes,
@@ -87,7 +93,7 @@ def run(
     found = {
         "workload": choice.name,
         "policy": policy,
-        "devices": {kind: int(count) for kind, count in devices.items()},
+        "devices": counts,
         "rate_rps": options["rate"],
         "seed": seed,
         **report(done),
@@ -98,6 +104,15 @@ def run(
         click.echo(json.dumps(found, indent=2))
     else:
         _print(found)
+
+
+def _profiles(path: Path) -> list[Profile]:
+    if not path.exists():
+        raise CliError(f"{path}: there is no such file; `treadle profile` writes one into the data folder")
+    try:
+        return read_profiles(path)
+    except ProfileError as error:
+        raise CliError(str(error)) from error
 
 
 def _simulate(scenario: Scenario) -> Run:

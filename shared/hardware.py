@@ -95,16 +95,16 @@ DEVICES = {
 MODELS = {
     model.name: model
     for model in (
-        # huggingface.co/mistralai/Mistral-7B-v0.1: 7.24 B, 32 layers of 4,096, 32 heads, 8 for keys, vocabulary 32,000
+        # model card of Mistral-7B-v0.1: 7.24 B, 32 layers of 4,096, 32 heads, 8 for keys, vocabulary 32,000
         ModelShape("mistral-7b", 7.242e9, 32_000 * 4_096, 32, 32, 8, 128),
-        # huggingface.co/lmsys/vicuna-13b-v1.5, Llama 2 of 13.0 B: 40 layers of 5,120, 40 heads, all with keys
+        # model card of vicuna-13b-v1.5, Llama 2 of 13.0 B: 40 layers of 5,120, 40 heads, all with keys
         ModelShape("vicuna-13b", 13.016e9, 32_000 * 5_120, 40, 40, 40, 128),
-        # huggingface.co/meta-llama/Llama-2-70b-hf: 69.0 B, 80 layers of 8,192, 64 heads, 8 for keys. Weights of 4 bits
+        # model card of Llama-2-70b-hf: 69.0 B, 80 layers of 8,192, 64 heads, 8 for keys. Weights of 4 bits
         # with a scale and a zero for each 128, so that it fits one card of 80 GB; products in 16 bits
         ModelShape("llama-70b", 68.977e9, 32_000 * 8_192, 80, 64, 8, 128, weight_bytes=0.5 + 4 / 128),
-        # huggingface.co/meta-llama/Meta-Llama-3-8B: 8.03 B, 32 layers of 4,096, 32 heads, 8 for keys, 128,256 words
+        # model card of Meta-Llama-3-8B: 8.03 B, 32 layers of 4,096, 32 heads, 8 for keys, 128,256 words
         ModelShape("llama-3-8b", 8.030e9, 128_256 * 4_096, 32, 32, 8, 128),
-        # huggingface.co/HuggingFaceTB/SmolLM2-135M: 134.5 M, 30 layers of 576, 9 heads, 3 for keys; the table of words
+        # model card of SmolLM2-135M: 134.5 M, 30 layers of 576, 9 heads, 3 for keys; the table of words
         # is the output layer
         ModelShape("smollm2-135m", 134.5e6, 0, 30, 9, 3, 64),
     )

@@ -1,4 +1,6 @@
-"""Every message that crosses a process border. Frozen, tagged, versioned by field defaults.
+"""Every message that crosses a process border; one file, though a long one, so that the whole border can be read.
+
+Frozen, tagged, versioned by field defaults.
 
 Wire format: MessagePack map with a ``type`` field, one stream field ``m`` an entry. Unknown fields are ignored and new
 fields have defaults, so two neighbouring versions can run side by side during an upgrade.
@@ -155,6 +157,11 @@ class VirtualQueue(Message, frozen=True, kw_only=True):
     groups: list[GroupRef]
     yielding: list[str] = []
     """Groups with running requests that stand behind the head: evicted where the head could not start otherwise."""
+    hopeless: list[str] = []
+    """Models of these groups that no node can load: their requests are answered with the reason that this node has.
+
+    Another model that is broken here is left alone: its groups are about to move to a node that may have it.
+    """
 
 
 class Evict(Message, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.queue_manager.planning import Planning
 from services.queue_manager.state import Node, State
-from services.queue_manager.window import window, yielding
+from services.queue_manager.window import hopeless, window, yielding
 from shared import streams
 from shared.core import Effect, Send
 from shared.messages import GroupRef, VirtualQueue
@@ -30,11 +30,14 @@ class Bells:
         for node in nodes:
             head = window(self._state, node)
             giving_way = yielding(self._state, node, head)
+            given_up = hopeless(self._state, node, head)
             is_dry = bool(node.told) and not head
-            if _short(head) != node.told or giving_way != node.told_yielding:
+            if (_short(head), giving_way, given_up) != (node.told, node.told_yielding, node.told_hopeless):
                 self._remember(node, _short(head))
-                node.told_yielding = giving_way
-                message = VirtualQueue(node=node.node, epoch=node.epoch, groups=head, yielding=giving_way)
+                node.told_yielding, node.told_hopeless = giving_way, given_up
+                message = VirtualQueue(
+                    node=node.node, epoch=node.epoch, groups=head, yielding=giving_way, hopeless=given_up
+                )
                 effects.append(Send(streams.node_inbox(node.node), message, max_entries=streams.MAX_NODE_INBOX))
             if is_dry:
                 self._planning.note_dry()
@@ -50,6 +53,7 @@ class Bells:
         """Tell a node anew, whatever it was told before: it may have missed that."""
         self._remember(node, [])
         node.told_yielding = []
+        node.told_hopeless = []
         self.touch(node.node)
 
     def forget(self, node: Node) -> None:

@@ -10,12 +10,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping
 
+from services.queue_manager.calibration import Calibration
 from services.queue_manager.clusters import Clusters
 from services.queue_manager.fairness import Fairness
 from services.queue_manager.grouping import Batches, grouping_rule
 from services.queue_manager.lengths import Lengths
 from services.queue_manager.loads import Loads
+from services.queue_manager.observer import Observer
 from services.queue_manager.paces import Paces
+from services.queue_manager.running import Running
 from services.queue_manager.state import Group, Request, State
 from shared.config import QueueOptions, TenantSpec
 from shared.messages import GroupLoad, NodeState, Submit
@@ -29,6 +32,9 @@ class RequestGroups:
         self._rule = grouping_rule(options)
         self._lengths = Lengths(state.lengths)
         self._paces = Paces(state.paces)
+        self._running = Running(state.running)
+        self.calibration = Calibration(state.fits)
+        self._observer = Observer(state, self._running, self._lengths, self._paces, self.calibration)
         self._clusters = Clusters(state.clusters)
         self._batches = Batches(state.batches)
         self._fairness = Fairness(state.lines, tenants)
@@ -118,6 +124,8 @@ class RequestGroups:
         request.node, request.pulled_s, request.kv_tokens = node, now, 0
         group.running[request.request_id] = None
         group.running_totals.add(request)
+        self._running.add(request.model, request.request_id)
+        self._observer.look(request.model, now)
         self._fairness.begin(_line(group), group.rank)
         self._set_due(group)
         return group
@@ -128,6 +136,7 @@ class RequestGroups:
         if request.node:
             del group.running[request.request_id]
             group.running_totals.remove(request)
+            self._running.remove(request.model, request.request_id)
         else:
             del group.waiting[request.request_id]
             group.waiting_totals.remove(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.queue_manager.state import State
 from services.queue_manager.totals import Totals
-from services.queue_manager.window import window, yielding
+from services.queue_manager.window import hopeless, window, yielding
 
 
 def check(state: State) -> None:
@@ -39,12 +39,15 @@ def check(state: State) -> None:
         head = [(ref.group, ref.num_waiting) for ref in window(state, node)]
         assert node.told == head, f"{node.node} believes {node.told}, it is {head}: the next bell may not ring"
         assert node.told_yielding == yielding(state, node, window(state, node)), f"{node.node}: who gives way"
+        assert node.told_hopeless == hopeless(state, node, window(state, node)), f"{node.node}: what nobody can load"
         assert set(node.yielding) <= set(node.queue), f"{node.node}: a group gives way that does not stand here"
         drain_s = sum(state.groups[gid].drain_s for gid in node.queue)
         assert abs(node.drain_s - drain_s) < 1e-6, f"{node.node} counts {node.drain_s} s of work, it is {drain_s} s"
     for model, batch in state.batches.items():
         num_requests = sum(group.num_members for group in state.groups.values() if group.model == model)
         assert batch.num_requests == num_requests, f"{model}: there are {num_requests}, {batch.num_requests} counted"
+    runs = {name for runners in state.running.values() for name in runners.members}
+    assert runs == {name for name, request in state.requests.items() if request.node}, "what runs, model by model"
     assert all(gid in state.groups for gid in state.open_groups.values()), "an open group is gone"
     assert all(gid in state.groups for gid in state.hand_overs), "a group is gone that is handed over"
     assert all(gid in state.groups for gid in state.plan.late), "a group is gone that is late"

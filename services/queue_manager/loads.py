@@ -50,6 +50,8 @@ class Loads:
             max_tokens=(fresh.max_tokens - fresh.done_tokens) / max(1, num_fresh),
             kv_tokens=waiting.kv_tokens + group.running_totals.prompt_tokens + drawn * group.num_running,
             kv_at=group.kv_at,
+            std_prompt_tokens=0.0 if group.kv_at else _spread(fresh, num_fresh),
+            output_error_tokens=lengths.error(std),
             end_by_s=self._end_by_s(group),
         )
 

@@ -32,13 +32,13 @@ class Nodes:
         self._requests = requests
 
     def up(self, message: NodeUp, now: float) -> list[Effect]:
-        """A node serves, or is known better. Only a new one, or another model on it, calls for a plan by itself."""
+        """A node serves, or is known better. A new one, or other models that it has or cannot have, call for a plan."""
         effects: list[Effect] = []
         node = self._state.nodes.get(message.node)
         if node is not None and node.epoch != message.epoch:
             effects += self._lose(node, now)
             node = None
-        is_other = node is None or node.model != message.model
+        is_other = node is None or node.model != message.model or node.known.broken_models != message.broken_models
         if node is None:
             node = Node(node=message.node, epoch=message.epoch, known=_known(message))
             self._state.nodes[node.node] = node
@@ -48,6 +48,7 @@ class Nodes:
         if is_other:
             self._place_all(now)
             self._planning.note_change()
+            self._bells.touch(*self._state.nodes)  # what no node can load may be another model now
         self._planning.touch(node.node)
         self._bells.repeat(node)
         return effects
@@ -64,6 +65,7 @@ class Nodes:
             self._queues.remove(self._state.groups[gid])
         self._bells.forget(node)
         del self._state.nodes[node.node]
+        self._bells.touch(*self._state.nodes)
         effects = self._requests.resubmit(lost)
         self._place_all(now)
         self._planning.note_change()

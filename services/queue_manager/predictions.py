@@ -35,10 +35,11 @@ class Predictions:
         self._state = state
         self._groups = groups
         self._queues = queues
+        self._calibration = groups.calibration
 
     def of_node(self, node: Node, now: float) -> dict[str, GroupForecast]:
         """Forecasts of the groups at the head of a queue in which somebody waits, in order."""
-        forecasts = forecast(node.known, self._loads(node, len(node.queue), now))
+        forecasts = forecast(self._calibration.expected(node.known), self._loads(node, len(node.queue), now))
         return {one.group: one for one in forecasts if one.num_waiting}
 
     def of_newcomer(self, message: Submit, now: float) -> Prospect | None:
@@ -55,7 +56,7 @@ class Predictions:
         if group.waiting and not group.node:
             loads.append(self._groups.load(group, now))
         loads.append(newcomer)
-        one = forecast(node.known, loads)[-1]
+        one = forecast(self._calibration.expected(node.known), loads)[-1]
         behind_s = sum(self._state.groups[gid].drain_s for gid in node.queue[FORECAST_GROUPS:index])
         open_ahead = [self._state.groups[gid] for gid in node.queue[:index] if gid != group.gid]
         start = self._overtaken(one, [ahead for ahead in open_ahead if ahead.model == group.model], now)

@@ -131,7 +131,7 @@ class VirtualQueues:
         node = self._state.nodes.get(group.node)
         if node is None:
             return
-        drain = drain_s(node.known, self._groups.load(group, now))
+        drain = drain_s(self._groups.calibration.expected(node.known), self._groups.load(group, now))
         node.drain_s = max(0.0, node.drain_s + drain - group.drain_s)
         group.drain_s = drain
 

@@ -39,5 +39,12 @@ def yielding(state: State, node: Node, head: list[GroupRef]) -> list[str]:
     return [gid for gid in running if not _are_alike(state.groups[gid], first)]
 
 
+def hopeless(state: State, node: Node, head: list[GroupRef]) -> list[str]:
+    """Models of ``head`` that this node could not load, and no other either."""
+    broken = {ref.model for ref in head} & set(node.known.broken_models)
+    others = [set(other.known.broken_models) for other in state.nodes.values()] if broken else []
+    return sorted(model for model in broken if all(model in other for other in others))
+
+
 def _are_alike(one: Group, other: Group) -> bool:
     return (one.model, one.slo_kind) == (other.model, other.slo_kind)

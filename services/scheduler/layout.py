@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import combinations, repeat
 from math import inf
 
 from services.scheduler.cost import State, beginning, cost_of, walk
@@ -113,11 +113,13 @@ class Layout:
         queue, states = self.queues[node], self._states[node]
         costs = self._costs[node]
         before = costs[-1]
-        # what runs here and finds its place again spares those behind its eviction; all else only delays them, so that
-        # what it has added so far is a bound
-        only_delays = all(self.instance.groups[group].home != node for group in segment)
+        running = self.instance.nodes[node].evict_s
+        num_ahead = next((len(queue) - back for back, group in enumerate(reversed(queue)) if group in running), 0)
         best = NOWHERE
         for place in self._places(segment, node):
+            # behind all that runs here a segment only delays those behind it, and what it has added so far is a bound;
+            # what runs may get another part by it, and then others may start earlier
+            only_delays = place >= num_ahead and running.keys().isdisjoint(segment)
             bound = (costs[place] if only_delays else before) + limit
             state = walk(self.instance, node, segment, states[place], repeat(bound))
             num_visits = len(segment)
@@ -158,6 +160,8 @@ class Layout:
         """Places that the rules allow, last first; a few of them where they are many."""
         queue = self.queues[node]
         first, last = self.instance.span(segment[0], node, queue)
+        if any(self.instance.must_precede(later, earlier, node) for earlier, later in combinations(segment, 2)):
+            return ()  # at home they run in an order that they may not start in elsewhere
         for group in segment[1:]:
             other_first, other_last = self.instance.span(group, node, queue)
             first, last = max(first, other_first), min(last, other_last)

@@ -67,7 +67,7 @@ def _exchange(layout: Layout) -> None:
     nothing = _threshold(layout)
     for num_groups in range(2, 2 * MAX_SEGMENT + 1):
         for one, other in combinations(_dearest_first(layout), 2):
-            if layout.cost_of_nodes({layout.node_of[one], layout.node_of[other]}) <= nothing:
+            if layout.cost_of_nodes((layout.node_of[one], layout.node_of[other])) <= nothing:
                 continue  # nothing can be gained
             for length in range(max(1, num_groups - MAX_SEGMENT), min(MAX_SEGMENT, num_groups - 1) + 1):
                 if layout.budget.is_spent:
@@ -88,7 +88,7 @@ def _exchange_two(layout: Layout, one: list[int], other: list[int]) -> None:
     here, there = layout.node_of[one[0]], layout.node_of[other[0]]
     places = {group: layout.instance.groups[group].places for group in (*one, *other)}
     crossed = dict.fromkeys(one, (there,)) | dict.fromkeys(other, (here,))
-    tries = [([*one, *other], places), ([*other, *one], places)]
+    tries: list[tuple[list[int], Mapping[int, Sequence[int]]]] = [([*one, *other], places), ([*other, *one], places)]
     if here != there and all(crossed[group][0] in places[group] for group in crossed):
         tries.append(([*one, *other], crossed))
     nodes = {here, there}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from services.simulator.device import Device, ModelOnDevice
 from shared import hardware
 from shared.config import ClusterConfig, EngineOptions, ModelSpec, NodeSpec, QueueOptions
+from shared.profiles import Profile
 
 MAX_MODEL_LEN = 4096
 """Tokens of prompt and answer together, in every simulated model."""
@@ -18,33 +19,43 @@ HOST_MODELS = 2
 """Models that a node keeps in host memory beside the one on its device."""
 
 
-def device(kind: str, models: Sequence[str]) -> Device:
-    """A device of the catalogue; models that do not fit are left out. `UnknownHardwareError` for unknown names."""
+def device(kind: str, models: Sequence[str], profiles: Iterable[Profile] = ()) -> Device:
+    """A device of the catalogue; models that do not fit are left out. `UnknownHardwareError` for unknown names.
+
+    What ``profiles`` have measured of a model on this kind of device replaces what follows from published numbers.
+    """
     chosen = hardware.device_named(kind)
+    measured = {profile.model: profile for profile in profiles if profile.device == kind}
     shapes = [hardware.model_named(name) for name in models]
     return Device(
         kind=kind,
         models={
-            shape.name: ModelOnDevice(
-                cost=hardware.step_cost(chosen, shape),
-                kv_token_bytes=shape.kv_token_bytes,
-                kv_cache_bytes=int(hardware.kv_bytes(chosen, shape)),
-                disk_load_s=hardware.load_s(chosen, shape, "disk"),
-                host_load_s=hardware.load_s(chosen, shape, "host"),
-            )
+            shape.name: _on_device(chosen, shape, measured.get(shape.name))
             for shape in shapes
             if hardware.fits(chosen, shape, MAX_MODEL_LEN)
         },
-        kv_bytes_per_s=hardware.kv_bytes_per_s(chosen),
+        kv_bytes_per_s=max((one.kv_bytes_per_s for one in measured.values()), default=0.0)
+        or hardware.kv_bytes_per_s(chosen),
     )
 
 
-def devices_of(counts: Mapping[str, int], models: Sequence[str]) -> dict[str, Device]:
+def _on_device(chosen: hardware.Device, shape: hardware.ModelShape, measured: Profile | None) -> ModelOnDevice:
+    return ModelOnDevice(
+        cost=measured.cost if measured else hardware.step_cost(chosen, shape),
+        kv_token_bytes=shape.kv_token_bytes,
+        kv_cache_bytes=int(hardware.kv_bytes(chosen, shape)),
+        disk_load_s=measured.disk_load_s if measured else hardware.load_s(chosen, shape, "disk"),
+        host_load_s=measured.host_load_s if measured else hardware.load_s(chosen, shape, "host"),
+    )
+
+
+def devices_of(counts: Mapping[str, int], models: Sequence[str], profiles: Iterable[Profile] = ()) -> dict[str, Device]:
     """So many devices of each kind, by the names of their nodes."""
+    measured = list(profiles)
     return {
         f"{kind}-{number}": one
         for kind, count in counts.items()
-        for one in [device(kind, models)]
+        for one in [device(kind, models, measured)]
         for number in range(count)
     }
 

@@ -130,6 +130,7 @@ MESSAGES: list[Message] = [
         epoch="e-1",
         groups=[GroupRef("g-1", "smol", 3), GroupRef("g-2", "smol-b", 1)],
         yielding=["g-0"],
+        hopeless=["smol-b"],
         traceparent=TRACE,
     ),
     Evict(node="node-0", epoch="e-1", requests=[Attempt("r-1", 1)], traceparent=TRACE),

@@ -54,6 +54,7 @@ class AgentCore:
         self._evictions = Evictions(node, self._ledger)
         self._queue: list[GroupRef] = []
         self._yielding: list[str] = []
+        self._hopeless: list[str] = []
         self._empty: set[str] = set()
         """Groups that had nothing left at the last pull; a new `VirtualQueue` rings again."""
         self._is_pulling = False
@@ -135,7 +136,7 @@ class AgentCore:
         """Serve the head of the virtual queue: pull for it, or make the room or change the model that it needs."""
         if self.models.loading or self._is_pulling or self._is_draining:
             return []
-        head = next((ref for ref in self._queue if ref.group not in self._empty), None)
+        head = next((ref for ref in self._queue if self._concerns(ref)), None)
         if head is None:
             return []
         if head.model in self.models.broken:
@@ -148,6 +149,10 @@ class AgentCore:
             return self._pull(head, min(num_admittable, MAX_PULL))
         # what the engine has not counted yet may leave more room than it seems
         return self._make_way(head) if not num_unseen and not self._evictions.is_under_way else []
+
+    def _concerns(self, ref: GroupRef) -> bool:
+        """Somebody waits in the group, and this node can serve it, or has to say why nobody can."""
+        return ref.group not in self._empty and (ref.model not in self.models.broken or ref.model in self._hopeless)
 
     def _make_way(self, head: GroupRef) -> list[Action]:
         """Evict as many as wait, and pull as many at once, so that the engine exchanges them between two steps.
@@ -190,7 +195,7 @@ class AgentCore:
 
     def _new_queue(self, message: VirtualQueue) -> list[Action]:
         if self._is_mine(message):
-            self._queue, self._yielding = message.groups, message.yielding
+            self._queue, self._yielding, self._hopeless = message.groups, message.yielding, message.hopeless
             self._empty = set()
         return []
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpu_node.agent.actions import Entry, Taken
 from gpu_node.agent.core import AgentCore
 from gpu_node.engine.protocol import EngineStats, Evicted, Kept, ModelLoaded, Step
@@ -29,9 +31,14 @@ def make_agent(model: str = "", num_admittable: int = 0) -> AgentCore:
     return agent
 
 
-def queue(*groups: tuple[str, str, int], yielding: list[str] | None = None, epoch: str = EPOCH) -> VirtualQueue:
-    """The virtual queue: (group, model, number waiting), head first; and running groups that stand behind its head."""
-    return VirtualQueue(node="n0", epoch=epoch, groups=[GroupRef(*group) for group in groups], yielding=yielding or [])
+def queue(
+    *groups: tuple[str, str, int], yielding: Iterable[str] = (), hopeless: Iterable[str] = (), epoch: str = EPOCH
+) -> VirtualQueue:
+    """The virtual queue: (group, model, number waiting), head first; running groups that stand behind its head; models
+    that no node can load.
+    """
+    refs = [GroupRef(*group) for group in groups]
+    return VirtualQueue(node="n0", epoch=epoch, groups=refs, yielding=list(yielding), hopeless=list(hopeless))
 
 
 def entry(

@@ -153,20 +153,27 @@ def test_a_payload_of_another_attempt_is_not_run(enqueued: int, present: int) ->
     ]
 
 
-def test_requests_of_a_model_that_cannot_be_loaded_are_answered_with_the_reason() -> None:
+def test_requests_of_a_model_that_no_node_can_load_are_answered_with_the_reason() -> None:
     agent = make_agent()
     agent.handle(queue(("g0", "b", 2)))
-    assert agent.handle(ModelFailed("b", "no such file")) == [Beat(agent.heartbeat()), Pull("g0", MAX_PULL)]
+    assert agent.handle(ModelFailed("b", "no such file")) == [Beat(agent.heartbeat())]
     assert agent.heartbeat().broken_models == ["b"]
+    assert agent.handle(queue(("g0", "b", 2), hopeless=["b"])) == [Pull("g0", MAX_PULL)]
     assert agent.handle(taken("g0", MAX_PULL, entry("r0", model="b"), entry("r1", model="b"))) == [
         refusal("r0", "r1", error="no such file")
     ]
     assert agent.running == {}
 
 
-def test_after_a_broken_model_the_next_group_is_served() -> None:
+def test_requests_of_a_model_that_another_node_may_have_are_left_to_it() -> None:
     agent = make_agent("a", num_admittable=2)
     agent.handle(queue(("g0", "b", 1), ("g1", "a", 1)))
+    assert agent.handle(ModelFailed("b", "it is too large")) == [Beat(agent.heartbeat()), Pull("g1", 2)]
+
+
+def test_after_a_hopeless_group_the_next_is_served() -> None:
+    agent = make_agent("a", num_admittable=2)
+    agent.handle(queue(("g0", "b", 1), ("g1", "a", 1), hopeless=["b"]))
     agent.handle(ModelFailed("b", "no such file"))
     actions = agent.handle(taken("g0", MAX_PULL, entry("r0", model="b")))
     assert actions == [refusal("r0", error="no such file"), Pull("g1", 2)]

@@ -1,0 +1,78 @@
+"""Devices that keep a share of the promises, for QLM and what it is compared with (SoCC'24 §8).
+
+Doubling and bisection over simulations, by the search of ``treadle plan``; the ratio is to QLM's number.
+
+    python benchmarks/qlm/devices_needed.py --workload wa --rate 30 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from functools import partial
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from runs import POLICIES, Case, drawn, models_of, names, provenance
+
+from cli.progress_bar import progress_bar
+from services.simulator.capacity import MAX_DEVICES, Attainment, CapacityError, least_devices
+from services.simulator.catalogue import devices_of
+from services.simulator.report import attainment
+from services.simulator.simulation import simulate
+from services.simulator.workloads.paper import WORKLOADS
+from shared.hardware import DEVICES
+
+CONFIDENCE = 0.95
+
+
+def needed(policy: str, args: argparse.Namespace) -> tuple[int, list[Attainment]]:
+    """The least number for a policy, and all that were tried; `SystemExit` where none is enough."""
+
+    def trial(num_devices: int, number: int) -> float:
+        requests = drawn(args.workload, args.rate, args.requests, args.seed + number)
+        models = models_of(requests)
+        devices = devices_of({args.device: num_devices}, models)
+        run = simulate(Case(policy, devices, models, requests, policy).scenario())
+        return attainment(run.recording.outcomes, run.scenario.config)
+
+    with progress_bar(f"{policy}: trials", MAX_DEVICES.bit_length() * args.trials) as show:
+        try:
+            return least_devices(trial, args.target, args.trials, CONFIDENCE, show)
+        except CapacityError as error:
+            raise SystemExit(f"{policy}: {error}; try a lower --rate") from error
+
+
+def main() -> None:
+    """Search and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workload", choices=list(WORKLOADS), default="wa")
+    parser.add_argument("--rate", type=float, default=30.0, help="arrivals a second (default 30)")
+    parser.add_argument("--device", choices=list(DEVICES), default="a100")
+    parser.add_argument("--target", type=float, default=0.9, help="share of the promises (default 0.9)")
+    parser.add_argument("--policies", type=partial(names, known=POLICIES), default=list(POLICIES))
+    parser.add_argument("--requests", type=int, default=1_000, help="of a trial (default 1000)")
+    parser.add_argument("--trials", type=int, default=1, help="samples; their lower bound is held to the target")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    args = parser.parse_args()
+    if min(args.rate, args.requests, args.trials) <= 0 or not 0 < args.target < 1:
+        parser.error("--rate, --requests and --trials must be above 0, --target between 0 and 1")
+    rows: list[dict[str, Any]] = []
+    for policy in args.policies:
+        count, tried = needed(policy, args)
+        row = {"policy": policy, "num_devices": count, "tried": {one.num_devices: one.mean for one in tried}}
+        rows.append(row | {"ratio": round(count / rows[0]["num_devices"], 3) if rows else 1.0})
+    if args.json:
+        print(json.dumps(provenance(args.seed) | {"rows": rows}))
+        return
+    table = Table("policy", "devices", f"to {rows[0]['policy']}'s", "promises kept by so many")
+    for row in rows:
+        kept = ", ".join(f"{count}: {share:.1%}" for count, share in row["tried"].items())
+        table.add_row(row["policy"], str(row["num_devices"]), f"{row['ratio']:.2f}", kept)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""QLM beside EDF and FCFS on real nodes: the same trace, two CPU nodes, two models, interactive and batch requests.
+
+For each policy a cluster of its own is started and the trace is played against its gateway. Judged where the clients
+are: promises kept by class, total time, latency; and how well the waits were predicted that clients were told. Then the
+simulator replays the trace of the qlm run with the answers' lengths and this machine's measured step costs, and its
+decisions and times are compared with the live ones.
+
+    python benchmarks/qlm/live.py --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+from typing import Any
+
+from fidelity import compare
+from live_client import Seen, play
+from live_cluster import MODELS, running, two_nodes
+from live_decisions import DecisionLog
+from live_trace import LiveRequest, live_trace
+from rich.console import Console
+from rich.progress import Progress
+
+POLICIES = ("qlm", "edf", "fcfs")
+MIN_QUEUE = 30  # waits are judged that were predicted behind more requests than this
+
+
+def main() -> None:
+    """Parse, play, compare, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--policies", default=",".join(POLICIES))
+    parser.add_argument("--batch", type=int, default=100, help="batch requests, all at once")
+    parser.add_argument("--interactive", type=int, default=40)
+    parser.add_argument("--rate", type=float, default=1.0, help="interactive requests a second")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=1, help="times that each policy is run, in turn")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines for people")
+    options = parser.parse_args()
+    trace = live_trace(MODELS, options.batch, options.interactive, options.rate, options.seed)
+    policies = options.policies.split(",")
+    runs: dict[str, list[dict[str, Any]]] = {policy: [] for policy in policies}
+    fidelity: list[dict[str, Any]] = []
+    console = Console(stderr=True)
+    with Progress(console=console) as progress:
+        for round_number in range(options.rounds):
+            for policy in policies:
+                task = progress.add_task(f"{policy}, round {round_number + 1}", total=len(trace))
+                seen, log = run(policy, trace, lambda task=task: progress.advance(task))
+                runs[policy].append(summary(seen, log))
+                if policy == "qlm":
+                    fidelity.append(compare(two_nodes(policy), seen, log))
+    result = {"policies": runs, "fidelity": fidelity}
+    json.dump(result, sys.stdout, indent=None if options.json else 2)
+    sys.stdout.write("\n")
+
+
+def run(policy: str, trace: list[LiveRequest], advance: Any) -> tuple[list[Seen], DecisionLog]:
+    """Play the trace on a fresh cluster; a request of each model before it, so that both nodes are up and warm."""
+    log = DecisionLog()
+    with running(two_nodes(policy)) as cluster:
+        warm_up = [LiveRequest(-1 - place, 0.0, model, "batch-1", "Hello.", 16) for place, model in enumerate(MODELS)]
+        asyncio.run(play(cluster.url, warm_up, lambda: None))
+        with log.following(cluster.redis_url):
+            seen = asyncio.run(play(cluster.url, trace, advance))
+    return seen, log
+
+
+def summary(seen: list[Seen], log: DecisionLog) -> dict[str, Any]:
+    """What the clients of one run saw."""
+    classes = sorted({one.request.slo for one in seen})
+    deadlines = {name: spec["deadline_s"] for name, spec in two_nodes("qlm")["slo_classes"].items()}
+    done = [one for one in seen if not one.refused]
+    kept = {name: [_is_kept(one, deadlines[name]) for one in seen if one.request.slo == name] for name in classes}
+    waits = [wait for one in done for wait in _judged_waits(one)]
+    return {
+        "slo_attainment": {
+            "all": statistics.mean(one for each in kept.values() for one in each),
+            **{k: statistics.mean(v) for k, v in kept.items()},
+        },
+        "makespan_s": max(one.finished_s or 0.0 for one in done),
+        "output_tok_s": sum(one.output_tokens for one in done) / max(one.finished_s or 0.0 for one in done),
+        "latency_mean_s": {
+            name: statistics.mean(one.latency_s for one in done if one.request.slo == name) for name in classes
+        },
+        "refused": len(seen) - len(done),
+        "evicted": log.num_evicted,
+        "num_predictions": len(waits),
+        "start_error_median": statistics.median(abs(told - true) / true for told, true in waits) if waits else None,
+    }
+
+
+def _is_kept(one: Seen, deadline_s: float) -> bool:
+    return not one.refused and one.latency_s <= deadline_s
+
+
+def _judged_waits(one: Seen) -> list[tuple[float, float]]:
+    """Predicted and true seconds until the first token, as told first, where the queue was long enough."""
+    told = [place for place in one.places if place.num_ahead > MIN_QUEUE and place.wait_s is not None][:1]
+    return [(place.wait_s or 0.0, (one.first_token_s or 0.0) - place.told_s) for place in told]
+
+
+if __name__ == "__main__":
+    main()

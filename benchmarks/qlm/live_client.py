@@ -1,0 +1,100 @@
+"""Plays a trace against a gateway as its clients would, and notes what each of them saw."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import aiohttp
+from live_trace import LiveRequest
+
+REQUEST_TIMEOUT_S = 900.0
+PLACE = ": queue "
+
+
+@dataclass
+class Place:
+    """What a waiting client was told, and when (seconds after the trace began)."""
+
+    told_s: float
+    num_ahead: int
+    wait_s: float | None
+    wait_p90_s: float | None
+
+
+@dataclass
+class Seen:
+    """One request as its client saw it; times in seconds after the trace began."""
+
+    request: LiveRequest
+    request_id: str = ""
+    sent_s: float = 0.0
+    first_token_s: float | None = None
+    finished_s: float | None = None
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    places: list[Place] = field(default_factory=list)
+    refused: str = ""
+    """Why it has no answer; ``""`` where it has one."""
+
+    @property
+    def latency_s(self) -> float:
+        """From sending to the last token."""
+        assert self.finished_s is not None, f"request {self.request.number} has no answer: {self.refused}"
+        return self.finished_s - self.sent_s
+
+
+async def play(url: str, trace: Sequence[LiveRequest], advance: Callable[[], None]) -> list[Seen]:
+    """Send each request at its time; ``advance`` is called after each answer."""
+    seen = [Seen(request) for request in trace]
+    timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
+        began_s = time.perf_counter()
+        async with asyncio.TaskGroup() as clients:
+            for one in seen:
+                clients.create_task(_client(session, url, one, began_s, advance))
+    return seen
+
+
+async def _client(
+    session: aiohttp.ClientSession, url: str, seen: Seen, began_s: float, advance: Callable[[], None]
+) -> None:
+    request = seen.request
+    await asyncio.sleep(request.arrival_s - (time.perf_counter() - began_s))
+    body = {
+        "model": request.model,
+        "messages": [{"role": "user", "content": request.prompt}],
+        "max_tokens": request.max_tokens,
+        "temperature": 0,
+        "slo": request.slo,
+        "stream": True,
+        "stream_options": {"include_usage": True, "include_queue": True},
+    }
+    seen.sent_s = time.perf_counter() - began_s
+    async with session.post(f"{url}/v1/chat/completions", json=body) as response:
+        seen.request_id = response.headers["x-treadle-request-id"]
+        if response.status == 200:
+            async for line in response.content:
+                _read(seen, line.decode().strip(), time.perf_counter() - began_s)
+        else:
+            seen.refused = f"{response.status}: {(await response.text())[:200]}"
+    advance()
+
+
+def _read(seen: Seen, line: str, now_s: float) -> None:
+    if line.startswith(PLACE):
+        told = json.loads(line.removeprefix(PLACE))
+        seen.places.append(Place(now_s, told["num_ahead"], told["wait_s"], told["wait_p90_s"]))
+    elif line.startswith("data: {"):
+        event = json.loads(line.removeprefix("data: "))
+        if "error" in event:
+            seen.refused = event["error"]["message"]
+        if event.get("usage"):
+            seen.prompt_tokens = event["usage"]["prompt_tokens"]
+            seen.output_tokens = event["usage"]["completion_tokens"]
+        if any(choice["delta"].get("content") for choice in event.get("choices", [])):
+            seen.first_token_s = now_s if seen.first_token_s is None else seen.first_token_s
+            seen.finished_s = now_s

@@ -1,0 +1,86 @@
+"""A cluster of its own for a benchmark: written, started and stopped by the `treadle` command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cli.ports import free_port
+from shared.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
+
+HOST = "127.0.0.1"
+NUM_ADMIN_PORTS = 64
+COMMAND_TIMEOUT_S = 300
+MODELS = ("hot", "cold")
+
+
+def two_nodes(policy: str) -> dict[str, Any]:
+    """Two models on two CPU nodes, one thread each; promises that this small cluster can nearly keep."""
+    return {
+        "models": [
+            {"name": name, "source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 512} for name in MODELS
+        ],
+        "slo_classes": {
+            "interactive": {"deadline_s": 8, "queue_ttl_s": 600},
+            "batch-1": {"deadline_s": 90, "queue_ttl_s": 600},
+        },
+        "nodes": [{"name": f"node-{number}", "cpus": [number]} for number in range(2)],
+        "engine": {"max_num_seqs": 8},
+        "queue": {"policy": policy},
+    }
+
+
+class LiveCluster:
+    """Where a running cluster answers."""
+
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+        self._folder = folder
+        ports = {"gateway": {"host": HOST, "port": free_port(HOST)}, "admin_port": 21_000 + os.getpid() % 20_000}
+        self.config = {**ports, **config, "data_dir": str(folder / "data")}
+        self.file = folder / "cluster.yaml"
+        self.file.write_text(yaml.safe_dump(self.config))
+
+    @property
+    def url(self) -> str:
+        """Of the gateway."""
+        return f"http://{HOST}:{self.config['gateway']['port']}"
+
+    @property
+    def redis_url(self) -> str:
+        """Of the Redis that the command started."""
+        record = json.loads((self._folder / "data" / "run" / "cluster.json").read_text())
+        return f"redis://{HOST}:{record['redis_port']}/0"
+
+    def treadle(self, command: str) -> None:
+        """Run ``treadle COMMAND``; its output is shown when it fails."""
+        done = subprocess.run(
+            [str(Path(sys.executable).with_name("treadle")), command, "-f", str(self.file)],
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"treadle {command} failed:\n{done.stdout}{done.stderr}")
+
+
+@contextmanager
+def running(config: dict[str, Any]) -> Iterator[LiveCluster]:
+    """A cluster that serves, and nothing left of it afterwards."""
+    with tempfile.TemporaryDirectory(prefix="treadle-live-") as folder:
+        cluster = LiveCluster(Path(folder), config)
+        cluster.treadle("up")
+        try:
+            yield cluster
+        finally:
+            cluster.treadle("down")

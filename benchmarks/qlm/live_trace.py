@@ -1,0 +1,55 @@
+"""The trace of the live comparison: batch work for two models that is there at once, and interactive requests after it.
+
+Prompts are questions to a real model, which ends its answers itself; so nobody knows how long they will be.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+TOPICS = ("sea", "bread", "bees", "moon", "glass", "rivers", "chess", "volcanoes", "paper", "rain", "ants", "sleep")
+QUESTIONS = (
+    "What is meant by {topic}? Answer in one sentence.",
+    "Explain {topic} to a child.",
+    "Write a short story about {topic}.",
+    "List five facts about {topic}.",
+    "Name three words that go with {topic}.",
+    "Describe the history of {topic} in detail, from the beginning until today.",
+)
+MAX_TOKENS = 192  # of an answer; a third of the answers would go on
+HOT_SHARE = 0.75  # of the batch requests go to the first model
+
+
+@dataclass(frozen=True)
+class LiveRequest:
+    """One chat request. ``number`` names it in every run of the trace."""
+
+    number: int
+    arrival_s: float
+    model: str
+    slo: str
+    prompt: str
+    max_tokens: int = MAX_TOKENS
+
+
+def live_trace(
+    models: tuple[str, str], num_batch: int, num_interactive: int, rate: float, seed: int
+) -> list[LiveRequest]:
+    """``num_batch`` requests at once, then interactive ones at ``rate`` a second (Poisson), in order of arrival."""
+    rng = random.Random(seed)
+    asks = [question.format(topic=topic) for question in QUESTIONS for topic in TOPICS]
+    rng.shuffle(asks)
+    requests = []
+    arrival_s = 0.0
+    for number in range(num_batch + num_interactive):
+        is_batch = number < num_batch
+        if is_batch:
+            model = models[0] if rng.random() < HOT_SHARE else models[1]
+        else:
+            arrival_s += rng.expovariate(rate)
+            model = rng.choice(models)
+        slo = "batch-1" if is_batch else "interactive"
+        prompt = f"{asks[number % len(asks)]} ({number})"  # no prompt twice: nothing is found in a cache
+        requests.append(LiveRequest(number, arrival_s, model, slo, prompt))
+    return requests

@@ -1,0 +1,184 @@
+"""What the benchmarks in the simulator share: a case, its run, its figures, and what a result says of its making."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cli.errors import CliError
+from cli.progress_bar import progress_bar
+from cli.workload_option import workload_choice
+from services.simulator import catalogue
+from services.simulator.device import Device
+from services.simulator.report import report
+from services.simulator.simulation import PLAN_VISITS, SOLVE_S, Run, Scenario, simulate
+from services.simulator.workloads.request import WorkloadRequest
+from shared import hardware
+from shared.config import OperationOptions, QueueOptions
+
+POLICIES = ("qlm", "edf", "fcfs", "shepherd")
+SATURATED_PER_DEVICE = 600
+"""Requests that come at once where a cluster's capacity is measured: more than twice what fits into its batches."""
+SATURATED_FROM, SATURATED_TO = 0.3, 0.6
+"""Of these requests: before, batches fill and the short answers come first; after, the first queues are empty."""
+AT_ONCE_PER_S = 1e5
+ALL_OPERATIONS = OperationOptions()
+FIGURES = (
+    "num_requests",
+    "slo_attainment",
+    "slo_attainment_by_class",
+    "slo_attainment_by_model",
+    "started_in_time",
+    "throughput_rps",
+    "output_tok_s",
+    "makespan_s",
+    "ttft_p50_s",
+    "ttft_p99_s",
+    "model_swaps",
+    "evictions",
+    "migrations",
+    "preemptions",
+    "num_plans",
+    "device_utilisation",
+    "device_utilisation_by_kind",
+)
+"""Of a report, those that a benchmark keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One simulation."""
+
+    label: str
+    devices: Mapping[str, Device]
+    models: Sequence[str]
+    requests: Sequence[WorkloadRequest]
+    policy: str = "qlm"
+    delta: float | None = None
+    """None is the default of the configuration."""
+    operations: OperationOptions = ALL_OPERATIONS
+
+    def scenario(self) -> Scenario:
+        """What is simulated."""
+        options = {"policy": self.policy, "operations": self.operations}
+        queue = QueueOptions.model_validate(options if self.delta is None else options | {"delta": self.delta})
+        config = catalogue.cluster_config(list(self.devices), self.models, queue)
+        return Scenario(config, self.devices, self.requests)
+
+
+def run_all(cases: Iterable[Case], num_cases: int) -> list[tuple[dict[str, Any], Run]]:
+    """Figures of each case, in their order. Cases may be made one by one."""
+    done: list[tuple[dict[str, Any], Run]] = []
+    with progress_bar("simulations", num_cases) as show:
+        for case in cases:
+            show(len(done))
+            began_s = time.process_time()
+            run = simulate(case.scenario(), lambda _: show(len(done)))
+            processor_s = time.process_time() - began_s
+            done.append(({"label": case.label, "policy": case.policy, **figures(run, processor_s)}, run))
+        show(len(done))
+    return done
+
+
+def figures(run: Run, processor_s: float) -> dict[str, Any]:
+    """Of a run that took so much processor time."""
+    found = report(run)
+    return {name: found[name] for name in FIGURES} | {"processor_s": round(processor_s, 2)}
+
+
+def saturated_rps(devices: Mapping[str, Device], models: Sequence[str], requests: Sequence[WorkloadRequest]) -> float:
+    """Answers a second of devices that have all their work before them, in the order that QLM's scheduler finds."""
+    run = simulate(Case("saturated", devices, models, requests).scenario())
+    ends_s = sorted(one.finished_s for one in run.recording.outcomes if one.finished_s is not None)
+    first, last = int(SATURATED_FROM * len(ends_s)), int(SATURATED_TO * len(ends_s))
+    return (last - first) / (ends_s[last] - ends_s[first])
+
+
+def drawn(workload: str, rate_per_s: float | None, num_requests: int, seed: int) -> list[WorkloadRequest]:
+    """Requests of ``wa``, ``wb``, ``wc`` or a file; without a rate, as fast as the file's; `SystemExit` if neither."""
+    try:
+        return workload_choice(workload, rate_per_s, None, None).draw(num_requests, seed)
+    except CliError as error:
+        raise SystemExit(str(error)) from error
+
+
+def models_of(requests: Sequence[WorkloadRequest]) -> list[str]:
+    """Models that are asked for."""
+    return sorted({request.model for request in requests})
+
+
+def capacity_rps(workload: str, counts: Mapping[str, int], seed: int) -> float:
+    """`saturated_rps` of devices of the catalogue under a workload."""
+    requests = drawn(workload, AT_ONCE_PER_S, SATURATED_PER_DEVICE * sum(counts.values()), seed)
+    models = models_of(requests)
+    return saturated_rps(catalogue.devices_of(counts, models), models, requests)
+
+
+def device_counts(text: str) -> dict[str, int]:
+    """``KIND=NUMBER,KIND=NUMBER``, for argparse."""
+    try:
+        counts = {kind: int(number) for kind, number in (part.split("=") for part in text.split(","))}
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: say devices as a100=5,a10=3") from error
+    if set(counts) - set(hardware.DEVICES) or min(counts.values()) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: at least one each of {', '.join(hardware.DEVICES)}")
+    return counts
+
+
+def numbers(text: str) -> list[float]:
+    """Positive numbers with commas between them, for argparse."""
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: numbers with commas between them are needed") from error
+    if min(found) <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: numbers above 0 are needed")
+    return found
+
+
+def names(text: str, known: Sequence[str]) -> list[str]:
+    """Names with commas between them, of those that are known, for argparse."""
+    found = text.split(",")
+    if strangers := [name for name in found if name not in known]:
+        raise argparse.ArgumentTypeError(f"no {', '.join(strangers)}; there are {', '.join(known)}")
+    return found
+
+
+def provenance(seed: int) -> dict[str, Any]:
+    """What has to be the same so that the same result comes out, but for processor times."""
+    return {
+        "command": " ".join(["python", *sys.argv]),
+        "seed": seed,
+        "parameters": {
+            "max_num_seqs": catalogue.MAX_NUM_SEQS,
+            "step_tokens": catalogue.STEP_TOKENS,
+            "max_model_len": catalogue.MAX_MODEL_LEN,
+            "host_kv_bytes": catalogue.HOST_KV_BYTES,
+            "host_models": catalogue.HOST_MODELS,
+            "default_delta": QueueOptions().delta,
+            "plan_visits": PLAN_VISITS,
+            "solve_s": SOLVE_S,
+            "compute_efficiency": hardware.COMPUTE_EFFICIENCY,
+            "memory_efficiency": hardware.MEMORY_EFFICIENCY,
+            "step_overhead_s": hardware.STEP_OVERHEAD_S,
+        },
+        "python": platform.python_version(),
+    }
+
+
+def read_results(paths: Sequence[str]) -> list[dict[str, Any]]:
+    """What benchmarks have printed with ``--json``; `SystemExit` for what is none."""
+    found = []
+    for path in paths:
+        try:
+            found.append(json.loads(Path(path).read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise SystemExit(f"{path} is no result of a benchmark: {error}") from error
+    return found
