@@ -49,7 +49,7 @@ class Predictions:
         seat = self._queues.seat_of(newcomer, message.slo)
         group = self._groups.of_newcomer(message, now, seat.node if seat else "")
         placed = self._state.nodes.get(group.node)
-        node = placed or seat or self._queues.home_of(group.model) or self._nearest(group.model)
+        node = placed or seat or self._queues.home_of(group, newcomer) or self._nearest(group.model)
         if node is None:
             return None
         index = node.queue.index(group.gid) + 1 if group.node else self._queues.index_by_rule(node, group)

@@ -9,6 +9,7 @@ from math import fsum
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.seats import Seats
 from services.queue_manager.state import Group, Node, State
+from shared.batching import batching, residual_tokens
 from shared.config import QueueOptions
 from shared.estimator import drain_s, swap_s
 from shared.messages import GroupLoad
@@ -31,8 +32,8 @@ class VirtualQueues:
     # --- by rule --------------------------------------------------------------------------------------------------
 
     def place(self, group: Group, now: float) -> Node | None:
-        """Put a group without a place at the node that holds its model and is drained first; None if no node does."""
-        node = self.home_of(group.model)
+        """Put a group without a place at the node that holds its model and ends it first; None if no node does."""
+        node = self.home_of(group, self._groups.load(group, now))
         if node is not None:
             self.enter(group, node, now)
         return node
@@ -41,10 +42,28 @@ class VirtualQueues:
         """The node at which a request that comes now is to begin at once; None if it has to wait."""
         return self._seats.best(newcomer, slo.start_by_s(0.0)) if self._has_seats else None
 
-    def home_of(self, model: str) -> Node | None:
-        """Of the nodes that hold a model the one with the least work, in seconds; of equal ones the first by name."""
-        holders = (node for node in self._state.nodes.values() if node.model == model)
-        return min(holders, key=lambda node: (self._free_in_s(node), node.node), default=None)
+    def home_of(self, group: Group, load: GroupLoad) -> Node | None:
+        """Of the nodes that hold its model the one that ends an answer of the group first, as the rule places it.
+
+        Of equal ones the one with the least work, in seconds; then the first by name. The baselines know no answer's
+        length, and go by work alone.
+        """
+
+        def order(node: Node) -> tuple[float, float, str]:
+            free_s = self._free_in_s(node)
+            return self._answer_in_s(node, group, load, free_s) if self._has_seats else 0.0, free_s, node.node
+
+        holders = (node for node in self._state.nodes.values() if node.model == group.model)
+        return min(holders, key=order, default=None)
+
+    def _answer_in_s(self, node: Node, group: Group, load: GroupLoad, free_s: float) -> float:
+        """QLM's C = W + P + D (SoCC'24 §5) behind those who would be ahead, at the pace of a full batch."""
+        work = batching(node.known, load)
+        behind = node.queue[self.index_by_rule(node, group) :]
+        ahead_s = free_s - fsum(self._state.groups[gid].drain_s for gid in behind)
+        in_batch_s = work.batch * residual_tokens(work.output_tokens, work.std_output_tokens) * work.token_s
+        answer_s = work.first_token_at(work.batch) + (work.output_tokens - 1) * work.token_at(work.batch)
+        return max(0.0, ahead_s - in_batch_s) + answer_s
 
     def _free_in_s(self, node: Node) -> float:
         """When the node could begin with more of its model: behind another one, that takes two swaps as well."""

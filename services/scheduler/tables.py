@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 
 from msgspec.structs import astuple
@@ -50,13 +50,41 @@ def make_instance(problem: PlacementProblem) -> Instance:
     ]
     tables: dict[object, _KindTable] = {}
     nodes = []
+    batches: list[list[float]] = []
     for number, node in enumerate(problem.nodes):
         kind = _kind(node)
         if kind not in tables:
             tables[kind] = _tabulate(node, loads, problem.now_s)
         homes = [group for group, facts in enumerate(groups) if facts.home == number]
         nodes.append(_make_node(node, loads, homes, tables[kind]))
+        batches.append([work.batch for work in tables[kind].batchings])
+    groups = _with_room_for_kv(problem.nodes, groups, loads, batches)
     return Instance(groups, nodes, problem.operations.evict)
+
+
+def _with_room_for_kv(
+    nodes: Sequence[NodeState], groups: Sequence[Group], loads: Sequence[GroupLoad], batches: Sequence[Sequence[float]]
+) -> list[Group]:
+    """What has KV at a node leaves it only for one that can go on with all of it at once.
+
+    Elsewhere it would stop to wait, or push out others who have to be kept in turn: KV is moved, and nothing is won.
+    ``batches`` is the batch of each group at each node.
+    """
+    names = {node.node: number for number, node in enumerate(nodes)}
+    room = [1.0] * len(nodes)
+    for number, load in enumerate(loads):
+        standing = names.get(load.node)
+        if standing is not None:
+            room[standing] -= (load.num_running + load.num_waiting) / batches[standing][number]
+    kept: list[Group] = []
+    for number, (group, load) in enumerate(zip(groups, loads, strict=True)):
+        here = group.home if group.home is not None else names.get(load.kv_at)
+        places = group.places
+        if here is not None:
+            share = [load.num_requests / batch[number] for batch in batches]
+            places = tuple(node for node in places if node == here or share[node] <= room[node])
+        kept.append(replace(group, places=places))
+    return kept
 
 
 def arrival(group: str) -> tuple[int, str]:

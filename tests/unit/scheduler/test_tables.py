@@ -116,3 +116,21 @@ def test_nodes_of_one_kind_share_their_tables() -> None:
     one, other, fast = tables([node("n0"), node("n1"), node("n2", speed=2)], [load("g0")]).nodes
     assert one.work_s is other.work_s
     assert one.work_s is not fast.work_s
+
+
+@pytest.mark.parametrize(("num_there", "places"), [(1, (0, 1)), (2, (0,))])
+def test_a_running_group_moves_only_to_a_node_that_has_room_for_all_of_it(num_there: int, places: tuple[int]) -> None:
+    """Three of four places are free at ``n1``, or two; those who wait there count, for the room is theirs."""
+    groups = [running("g0", "n0", num_requests=3), load("g1", num_requests=num_there, node="n1")]
+    moved = tables([batched("n0"), batched("n1")], groups).groups
+    assert {group.name: group.places for group in moved}["g0"] == places
+
+
+def test_what_was_evicted_moves_likewise_and_what_has_no_kv_moves_anywhere() -> None:
+    groups = [
+        load("kept", num_requests=3, node="n0", kv_at="n0", kv_tokens=30),
+        load("new", num_requests=3, node="n0"),
+        running("g2", "n1", num_requests=2),
+    ]
+    places = {group.name: group.places for group in tables([batched("n0"), batched("n1")], groups).groups}
+    assert places == {"kept": (0,), "new": (0, 1), "g2": (1,)}
