@@ -21,8 +21,8 @@ from rich.table import Table
 from runs import names, provenance, run_all
 from studies import STUDIES, Scale
 
-FULL = Scale(num_requests=3_000, share=1.0)
-QUICK = Scale(num_requests=150, share=0.1)
+FULL = Scale(num_requests=2_000, share=1.0)
+QUICK = Scale(num_requests=100, share=0.1)
 
 
 def measure(study: str, scale: Scale, seed: int) -> list[dict[str, Any]]:

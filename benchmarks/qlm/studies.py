@@ -33,7 +33,7 @@ EQUAL_PRICES: Mapping[str, Mapping[str, int]] = {
     "8 A10": {"a10": 8},
 }
 """At four A10 for the price of one A100, as the clouds let them."""
-EQUAL_PRICES_RPS = 38.0
+EQUAL_PRICES_RPS = 44.0
 NUM_TUNED = 12
 TUNED_RPS = 30.0
 ZIPF_EXPONENT = 1.0  # of how often each of the tuned models is asked for
