@@ -22,8 +22,8 @@ from services.simulator.workloads.request import WorkloadRequest
 from shared.config import OperationOptions
 
 TWO = {"a100": 1, "a10": 1}
-THREE = {"a100": 2, "a10": 1}
-MIXED_CLASSES_RPS = 4.0  # three models with interactive requests among them, on THREE
+FOUR = {"a100": 3, "a10": 1}
+MIXED_CLASSES_RPS = 6.0  # three models with interactive requests among them, on FOUR
 MEGA_RPS = 20.0
 DELTAS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 MEGA_SHARES = (0.0, 0.05, 0.1, 0.2)
@@ -54,10 +54,13 @@ class Scale:
 
 
 def operations(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
-    """Each serving operation off; three models and all classes, so that each is of use."""
+    """Each serving operation off: three models and all classes, so that each is of use.
+
+    There are more devices than models, or without swaps nobody could serve one of them.
+    """
     requests = _drawn(PaperWorkload(MANY_MODELS, INTERACTIVE_AND_BATCH), MIXED_CLASSES_RPS, scale, seed)
     models = models_of(requests)
-    devices = devices_of(THREE, models)
+    devices = devices_of(FOUR, models)
     cases = [Case("all", devices, models, requests)]
     for name in OperationOptions.model_fields:
         without = OperationOptions.model_validate({name: False})
@@ -132,7 +135,7 @@ def delta(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
     """Sizes of request groups; three models and all classes."""
     requests = _drawn(PaperWorkload(MANY_MODELS, INTERACTIVE_AND_BATCH), MIXED_CLASSES_RPS, scale, seed)
     models = models_of(requests)
-    devices = devices_of(THREE, models)
+    devices = devices_of(FOUR, models)
     return [Case(f"{one:g}", devices, models, requests, delta=one) for one in DELTAS], _nothing_more
 
 
