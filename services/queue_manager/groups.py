@@ -10,12 +10,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping
 
+from services.queue_manager.calibration import Calibration
 from services.queue_manager.clusters import Clusters
 from services.queue_manager.fairness import Fairness
 from services.queue_manager.grouping import Batches, grouping_rule
-from services.queue_manager.lengths import Lengths, Moments
+from services.queue_manager.lengths import Lengths
 from services.queue_manager.loads import Loads
+from services.queue_manager.observer import Observer
 from services.queue_manager.paces import Paces
+from services.queue_manager.running import Running
 from services.queue_manager.state import Group, Request, State
 from shared.config import QueueOptions, TenantSpec
 from shared.messages import GroupLoad, NodeState, Submit
@@ -29,6 +32,9 @@ class RequestGroups:
         self._rule = grouping_rule(options)
         self._lengths = Lengths(state.lengths)
         self._paces = Paces(state.paces)
+        self._running = Running(state.running)
+        self.calibration = Calibration(state.fits)
+        self._observer = Observer(state, self._running, self._lengths, self._paces, self.calibration)
         self._clusters = Clusters(state.clusters)
         self._batches = Batches(state.batches)
         self._fairness = Fairness(state.lines, tenants)
@@ -36,8 +42,11 @@ class RequestGroups:
 
     # --- members --------------------------------------------------------------------------------------------------
 
-    def join(self, request: Request, now: float) -> Group:
+    def join(self, request: Request, now: float, seat: str = "") -> Group:
         """Put a request that has to run from its payload into the open group of its cluster, or into a new one.
+
+        ``seat`` is the node where it can begin at once: then it joins those who did so there. Else it joins those who
+        wait; a group that waits has no such node, so that it can be placed anywhere.
 
         One that has been lost by a node does not queue up again: its tenant has been charged, and its group stands
         beside those that begin now.
@@ -51,8 +60,8 @@ class RequestGroups:
         tenant, cluster = "", 0
         if self._rule.is_fine:
             tenant, cluster = request.tenant, self._clusters.nearest(line, request.prompt_tokens, output_tokens, now)
-        key = f"{'new' if is_new else 'again'} {line} {tenant} {cluster}"
-        group = self._open_group(key)
+        key = f"{'new' if is_new else 'again'} {line} {tenant} {cluster} {seat}"
+        group = self._open_group(key, seat)
         if group is None:
             rank = self._fairness.open(line, tenant) if is_new else self._fairness.reopen(line)
             group = self._add(Group(gid="", model=request.model, slo_kind=kind, tenant=tenant, key=key, rank=rank))
@@ -61,15 +70,15 @@ class RequestGroups:
         self._enter(group, request)
         return group
 
-    def of_newcomer(self, message: Submit, now: float) -> Group:
+    def of_newcomer(self, message: Submit, now: float, seat: str = "") -> Group:
         """The group that a first attempt would join, or one like that which it would open; nothing is changed."""
         kind = message.slo.kind
         line = f"{message.model} {kind}"
         tenant, cluster = "", 0
         if self._rule.is_fine:
-            output_tokens = self.expected_output(message).mean
+            output_tokens = self._loads.expected_output(message).mean
             tenant, cluster = message.tenant, self._clusters.peek(line, message.prompt_tokens, output_tokens)
-        group = self._open_group(f"new {line} {tenant} {cluster}")
+        group = self._open_group(f"new {line} {tenant} {cluster} {seat}", seat)
         if group is not None:
             return group
         due_s = message.slo.start_by_s(now)
@@ -115,6 +124,8 @@ class RequestGroups:
         request.node, request.pulled_s, request.kv_tokens = node, now, 0
         group.running[request.request_id] = None
         group.running_totals.add(request)
+        self._running.add(request.model, request.request_id)
+        self._observer.look(request.model, now)
         self._fairness.begin(_line(group), group.rank)
         self._set_due(group)
         return group
@@ -125,6 +136,7 @@ class RequestGroups:
         if request.node:
             del group.running[request.request_id]
             group.running_totals.remove(request)
+            self._running.remove(request.model, request.request_id)
         else:
             del group.waiting[request.request_id]
             group.waiting_totals.remove(request)
@@ -159,15 +171,6 @@ class RequestGroups:
         """Nodes have come, gone, or changed their model: how many share what runs bounds the groups."""
         self._batches.learn(nodes)
 
-    def expected_output(self, message: Submit) -> Moments:
-        """Output tokens that a request is expected to draw, before it has joined a group."""
-        return self._lengths.distribution(message.model, message.slo.kind, message.tenant).rest(message.max_tokens)
-
-    def length_error(self, message: Submit, std_tokens: float) -> float:
-        """Standard error of the mean of that."""
-        lengths = self._lengths.distribution(message.model, message.slo.kind, message.tenant)
-        return lengths.error(std_tokens)
-
     def num_joining(self, group: Group, now: float, seconds: float) -> float:
         """Newcomers that a group can be expected to get in so many seconds, at its pace so far; 0 if closed."""
         room = self._room(group)
@@ -179,12 +182,19 @@ class RequestGroups:
         """What a plan needs to know of a group; O(1)."""
         return self._loads.load(group, now)
 
+    def newcomer(self, message: Submit, now: float) -> GroupLoad:
+        """The same of a request that comes now, alone."""
+        return self._loads.newcomer(message, now)
+
     # --- groups ---------------------------------------------------------------------------------------------------
 
-    def _open_group(self, key: str) -> Group | None:
-        """The group that takes newcomers under this key, unless it is full."""
+    def _open_group(self, key: str, seat: str) -> Group | None:
+        """The group that takes newcomers under this key, unless it is full or a plan has moved it off their seat."""
         group = self._state.groups.get(self._state.open_groups.get(key, ""))
-        return group if group is not None and self._room(group) > 0 else None
+        if group is None or self._room(group) <= 0:
+            return None
+        is_there = group.node == seat and group.gid not in self._state.hand_overs
+        return group if is_there or not seat else None
 
     def _room(self, group: Group) -> int:
         """Newcomers that it could still take; a resume group takes none."""

@@ -46,6 +46,8 @@ def check(state: State) -> None:
     for model, batch in state.batches.items():
         num_requests = sum(group.num_members for group in state.groups.values() if group.model == model)
         assert batch.num_requests == num_requests, f"{model}: there are {num_requests}, {batch.num_requests} counted"
+    runs = {name for runners in state.running.values() for name in runners.members}
+    assert runs == {name for name, request in state.requests.items() if request.node}, "what runs, model by model"
     assert all(gid in state.groups for gid in state.open_groups.values()), "an open group is gone"
     assert all(gid in state.groups for gid in state.hand_overs), "a group is gone that is handed over"
     assert all(gid in state.groups for gid in state.plan.late), "a group is gone that is late"

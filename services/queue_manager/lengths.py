@@ -7,25 +7,33 @@ have been longer. So the distribution is the product-limit estimate (Kaplan and 
 S(v) = Π_{i ≤ v} (1 - ended_i / at_risk_i). Taking cut answers for ended ones would teach short lengths to whoever sets
 small limits now and then. What is left of S behind the longest answer seen is put one mean residual life of a
 memoryless length (tokens seen / answers ended) behind it.
+
+An answer that still runs is cut at what it has drawn by now. Without them lengths would be too short whenever load
+grows, for short answers end first. At risk at v, within the memory, are those that have reached v within it: they ended
+beyond v, or run beyond v, but did not when it began (left truncation). With weights w that fade, by parts::
+
+    at_risk(v) = ∫ w d(E_v + R_v) = Σ w of those that ended beyond v + w(now) R_v(now) - ∫ R_v dw
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
 import msgspec
 
 BINS_PER_OCTAVE = 4
-MEMORY_REQUESTS = 1024  # answers older than about this many count less and less: exact before, exponential from then on
+MEMORY_REQUESTS = 4096  # answers older than about this many count less and less: exact before, exponential from then on
 MIN_OBSERVED = 16  # answers of its own that a key needs; a coarser one speaks for it until then
 MAX_KEYS = 1024  # sketches that are kept; the one that was heard of longest ago is forgotten first
 PRIOR_TOKENS = (16, 64, 256, 1024)  # lengths that everything starts from, as if each had been seen once
 MAX_WEIGHT = 1e9  # weights grow as older ones fade; beyond this all are scaled down
 MIN_WEIGHT = 1e-9  # what has faded so far is dropped
+LEAST_ALIVE = 1e-9  # probability below which nothing is left, but for rounding
+OWN_BIN = 0.5  # of its bin that an answer which runs has behind it, on average
 
 
 class Moments(NamedTuple):
@@ -52,11 +60,17 @@ class LengthSketch(msgspec.Struct):
     """Of the next answer; grows instead of all others shrinking."""
     bins: dict[int, Bin] = {}
     """By quarter octave."""
+    running: dict[int, int] = {}
+    """Answers that ran when somebody looked last, by the bin of what they had drawn."""
+    looked_at_weight: float = 1.0
+    """`weight` at that time."""
+    ran: dict[int, float] = {}
+    """∫ R dw: answers that ran, by the same bins, for each change of `weight`."""
 
     def observe(self, tokens: int, *, is_cut: bool) -> None:
         """One more answer; ``is_cut``: it ended at its limit. One that ended at once counts as a token."""
         tokens = max(1, tokens)
-        place = self.bins.setdefault(int(BINS_PER_OCTAVE * math.log2(tokens)), Bin())
+        place = self.bins.setdefault(bin_of(tokens), Bin())
         if is_cut:
             place.cut += self.weight
             place.cut_tokens += self.weight * tokens
@@ -69,6 +83,18 @@ class LengthSketch(msgspec.Struct):
         if self.weight > MAX_WEIGHT:
             self._scale_down()
 
+    def look(self, running: dict[int, int]) -> None:
+        """How many answers run now, by the bin of what they have drawn."""
+        passed = self.weight - self.looked_at_weight
+        if passed:
+            for number, count in self.running.items():
+                self.ran[number] = self.ran.get(number, 0.0) + passed * count
+        self.running, self.looked_at_weight = running, self.weight
+
+    def at_risk(self, number: int) -> float:
+        """What the answers that run add to those at risk in this bin; negative where more did before."""
+        return self.weight * self.running.get(number, 0) - self.ran.get(number, 0.0)
+
     def _scale_down(self) -> None:
         for number, place in list(self.bins.items()):
             scaled = Bin(*(value / self.weight for value in msgspec.structs.astuple(place)))
@@ -76,7 +102,14 @@ class LengthSketch(msgspec.Struct):
                 self.bins[number] = scaled
             else:
                 del self.bins[number]
+        self.ran = {number: ran / self.weight for number, ran in self.ran.items() if ran / self.weight > MIN_WEIGHT}
+        self.looked_at_weight /= self.weight
         self.weight = 1.0
+
+
+def bin_of(tokens: float) -> int:
+    """Of a length of at least a token."""
+    return int(BINS_PER_OCTAVE * math.log2(max(1.0, tokens)))
 
 
 class Distribution:
@@ -117,22 +150,38 @@ class Distribution:
 
 def _product_limit(sketch: LengthSketch) -> Iterator[tuple[float, float]]:
     """(tokens, probability), shortest first."""
-    bins = [sketch.bins[number] for number in sorted(sketch.bins)]
-    at_risk = list(accumulate(place.ended + place.cut for place in reversed(bins)))  # from the longest on
+    numbers = sorted(sketch.bins.keys() | sketch.running.keys())
+    at_risk = _at_risk(sketch, numbers)
     alive = 1.0
     longest = 0.0
-    for place, at_risk_here in zip(bins, reversed(at_risk), strict=True):
+    for number in numbers:
+        place = sketch.bins.get(number)
+        if place is None:
+            continue
         if place.ended:
-            mass = alive * place.ended / at_risk_here
+            mass = alive * place.ended / max(place.ended + place.cut, at_risk[number])
             longest = place.ended_tokens / place.ended
             yield longest, mass
             alive -= mass
         if place.cut:
             longest = max(longest, place.cut_tokens / place.cut)
-    if bins[-1].cut:
+    if alive > LEAST_ALIVE:
         # as if one answer had ended, where none has
-        num_ended = max(sketch.weight, sum(place.ended for place in bins))
-        yield longest + sum(place.ended_tokens + place.cut_tokens for place in bins) / num_ended, alive
+        num_ended = max(sketch.weight, sum(place.ended for place in sketch.bins.values()))
+        tokens = sum(place.ended_tokens + place.cut_tokens for place in sketch.bins.values())
+        yield longest + tokens / num_ended, alive
+
+
+def _at_risk(sketch: LengthSketch, numbers: list[int]) -> dict[int, float]:
+    """Weight of the answers that could have ended in each bin."""
+    found = {}
+    later = 0.0
+    for number in reversed(numbers):
+        place = sketch.bins.get(number, Bin())
+        here, run = place.ended + place.cut, sketch.at_risk(number)
+        found[number] = later + here + OWN_BIN * run
+        later += here + run
+    return found
 
 
 class Lengths:
@@ -158,6 +207,19 @@ class Lengths:
             del self._sketches[oldest]
             self._distributions.pop(oldest, None)
 
+    def look(self, model: str, running: Iterable[tuple[str, str, float]]) -> None:
+        """All answers of a model that run now: (kind, tenant, tokens drawn)."""
+        counts: dict[str, dict[int, int]] = {}
+        for kind, tenant, tokens in running:
+            number = bin_of(tokens)
+            for key in _keys(model, kind, tenant)[:-1]:
+                of_key = counts.setdefault(key, {})
+                of_key[number] = of_key.get(number, 0) + 1
+        for key, sketch in self._sketches.items():
+            if key == model or key.startswith(f"{model} "):
+                sketch.look(counts.get(key, {}))
+                self._distributions.pop(key, None)
+
     def distribution(self, model: str, kind: str, tenant: str) -> Distribution:
         """Of the finest key that has enough answers of its own; the prior's at last."""
         key = next(key for key in _keys(model, kind, tenant) if not key or self._speaks(key))
@@ -165,6 +227,10 @@ class Lengths:
         if distribution is None:
             distribution = self._distributions[key] = Distribution(self._sketches[key])
         return distribution
+
+    def of_model(self, model: str) -> Distribution:
+        """Over all kinds of promises and tenants."""
+        return self.distribution(model, "", "")
 
     def _speaks(self, key: str) -> bool:
         sketch = self._sketches.get(key)

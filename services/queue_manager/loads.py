@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from services.queue_manager.lengths import Distribution, Lengths
+from services.queue_manager.lengths import Distribution, Lengths, Moments
 from services.queue_manager.paces import Paces
 from services.queue_manager.state import Group, Request
 from services.queue_manager.totals import Totals
-from shared.messages import GroupLoad
+from shared.messages import GroupLoad, Submit
 
 
 class Loads:
@@ -50,8 +50,33 @@ class Loads:
             max_tokens=(fresh.max_tokens - fresh.done_tokens) / max(1, num_fresh),
             kv_tokens=waiting.kv_tokens + group.running_totals.prompt_tokens + drawn * group.num_running,
             kv_at=group.kv_at,
+            std_prompt_tokens=0.0 if group.kv_at else _spread(fresh, num_fresh),
+            output_error_tokens=lengths.error(std),
             end_by_s=self._end_by_s(group),
         )
+
+    def newcomer(self, message: Submit, now: float) -> GroupLoad:
+        """A request that comes now, as if it were a group."""
+        lengths = self._lengths.distribution(message.model, message.slo.kind, message.tenant)
+        output = lengths.rest(message.max_tokens)
+        std = max(0.0, output.square - output.mean**2) ** 0.5
+        return GroupLoad(
+            group="",
+            model=message.model,
+            deadline_s=message.slo.start_by_s(now),
+            num_requests=1,
+            num_waiting=1,
+            output_tokens=output.mean,
+            mean_prompt_tokens=message.prompt_tokens,
+            mean_output_tokens=output.mean,
+            std_output_tokens=std,
+            output_error_tokens=lengths.error(std),
+            max_tokens=message.max_tokens,
+        )
+
+    def expected_output(self, message: Submit) -> Moments:
+        """Output tokens that a request is expected to draw, before it has joined a group."""
+        return self._lengths.distribution(message.model, message.slo.kind, message.tenant).rest(message.max_tokens)
 
     def _end_by_s(self, group: Group) -> float:
         """Promises of one kind are alike, so any member tells how long after its start it must have ended."""

@@ -35,24 +35,28 @@ class Predictions:
         self._state = state
         self._groups = groups
         self._queues = queues
+        self._calibration = groups.calibration
 
     def of_node(self, node: Node, now: float) -> dict[str, GroupForecast]:
         """Forecasts of the groups at the head of a queue in which somebody waits, in order."""
-        forecasts = forecast(node.known, self._loads(node, len(node.queue), now))
+        forecasts = forecast(self._calibration.expected(node.known), self._loads(node, len(node.queue), now))
         return {one.group: one for one in forecasts if one.num_waiting}
 
     def of_newcomer(self, message: Submit, now: float) -> Prospect | None:
         """For a request that comes now; None while there is no node that could serve its model."""
-        group = self._groups.of_newcomer(message, now)
-        node = self._state.nodes.get(group.node) or self._queues.home_of(group.model) or self._nearest(group.model)
+        newcomer = self._groups.newcomer(message, now)
+        seat = self._queues.seat_of(newcomer, message.slo)
+        group = self._groups.of_newcomer(message, now, seat.node if seat else "")
+        placed = self._state.nodes.get(group.node)
+        node = placed or seat or self._queues.home_of(group.model) or self._nearest(group.model)
         if node is None:
             return None
         index = node.queue.index(group.gid) + 1 if group.node else self._queues.index_by_rule(node, group)
         loads = self._loads(node, index, now)
         if group.waiting and not group.node:
             loads.append(self._groups.load(group, now))
-        loads.append(self._one(message, now))
-        one = forecast(node.known, loads)[-1]
+        loads.append(newcomer)
+        one = forecast(self._calibration.expected(node.known), loads)[-1]
         behind_s = sum(self._state.groups[gid].drain_s for gid in node.queue[FORECAST_GROUPS:index])
         open_ahead = [self._state.groups[gid] for gid in node.queue[:index] if gid != group.gid]
         start = self._overtaken(one, [ahead for ahead in open_ahead if ahead.model == group.model], now)
@@ -73,23 +77,6 @@ class Predictions:
     def beyond(self, seconds: float) -> Wait:
         """For a place behind the head, with so much work before it."""
         return _later(NOW, seconds)
-
-    def _one(self, message: Submit, now: float) -> GroupLoad:
-        output = self._groups.expected_output(message)
-        std = max(0.0, output.square - output.mean**2) ** 0.5
-        return GroupLoad(
-            group="",
-            model=message.model,
-            deadline_s=message.slo.start_by_s(now),
-            num_requests=1,
-            num_waiting=1,
-            output_tokens=output.mean,
-            mean_prompt_tokens=message.prompt_tokens,
-            mean_output_tokens=output.mean,
-            std_output_tokens=std,
-            output_error_tokens=self._groups.length_error(message, std),
-            max_tokens=message.max_tokens,
-        )
 
     def _nearest(self, model: str) -> Node | None:
         """The node that could serve a model first which nobody holds: its own work, then the swap."""

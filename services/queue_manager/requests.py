@@ -67,7 +67,8 @@ class Requests:
             request.begin_attempt(message)
         if message.wants_place:
             self._state.watching[request.request_id] = None
-        self._seat(self._groups.join(request, now), now)
+        seat = self._queues.seat_of(self._groups.newcomer(message, now), request.slo)
+        self._seat(self._groups.join(request, now, seat.node if seat else ""), seat, now)
         return [*effects, self.enqueue(request, message.traceparent)]
 
     def enqueue(self, request: Request, traceparent: str = "") -> Effect:
@@ -81,10 +82,12 @@ class Requests:
         )
         return Send(streams.group(request.group), entry)
 
-    def _seat(self, group: Group, now: float) -> None:
+    def _seat(self, group: Group, seat: Node | None, now: float) -> None:
         """A group has a new member: see that it has a place, and that the place is good enough."""
         if group.node:
             self._queues.weigh(group, now)
+        elif seat is not None:
+            self._queues.enter(group, seat, now)
         else:
             self._planning.note_placed(group, self._queues.place(group, now))
         self._planning.touch(group.node)

@@ -10,10 +10,13 @@ import math
 
 import msgspec
 
+from services.queue_manager.calibration import Fit
 from services.queue_manager.clusters import LengthClusters
 from services.queue_manager.fairness import Line
 from services.queue_manager.grouping import Batch
 from services.queue_manager.lengths import LengthSketch
+from services.queue_manager.paces import Pace
+from services.queue_manager.running import Runners
 from services.queue_manager.totals import Totals
 from shared.liveness import Liveness
 from shared.messages import NodeState, Submit
@@ -219,8 +222,12 @@ class State(msgspec.Struct):
     next_group: int = 0
     lengths: dict[str, LengthSketch] = {}
     """Learnt lengths of answers (`lengths.Lengths`)."""
-    paces: dict[str, float] = {}
+    paces: dict[str, Pace] = {}
     """Learnt output tokens a second of one running request (`paces.Paces`)."""
+    fits: dict[str, Fit] = {}
+    """How nodes do against what is known of them (`calibration.Calibration`)."""
+    running: dict[str, Runners] = {}
+    """By model, what runs (`running.Running`)."""
     clusters: dict[str, LengthClusters] = {}
     """Learnt clusters of lengths (`clusters.Clusters`)."""
     lines: dict[str, Line] = {}

@@ -7,9 +7,12 @@ from __future__ import annotations
 from math import fsum
 
 from services.queue_manager.groups import RequestGroups
+from services.queue_manager.seats import Seats
 from services.queue_manager.state import Group, Node, State
 from shared.config import QueueOptions
 from shared.estimator import drain_s, swap_s
+from shared.messages import GroupLoad
+from shared.slo import Slo
 
 MAX_OVERTAKEN = 256  # groups that a new one is compared with; what has to overtake more waits for the plan
 
@@ -20,6 +23,8 @@ class VirtualQueues:
     def __init__(self, state: State, groups: RequestGroups, options: QueueOptions) -> None:
         self._state = state
         self._groups = groups
+        self._seats = Seats(state)
+        self._has_seats = options.policy == "qlm"
         self._may_overtake = options.policy == "qlm"
         self._may_evict = options.policy == "qlm" and options.operations.evict
 
@@ -31,6 +36,10 @@ class VirtualQueues:
         if node is not None:
             self.enter(group, node, now)
         return node
+
+    def seat_of(self, newcomer: GroupLoad, slo: Slo) -> Node | None:
+        """The node at which a request that comes now is to begin at once; None if it has to wait."""
+        return self._seats.best(newcomer, slo.start_by_s(0.0)) if self._has_seats else None
 
     def home_of(self, model: str) -> Node | None:
         """Of the nodes that hold a model the one with the least work, in seconds; of equal ones the first by name."""
@@ -103,7 +112,7 @@ class VirtualQueues:
         node = self._state.nodes.get(group.node)
         if node is None:
             return
-        drain = drain_s(node.known, self._groups.load(group, now))
+        drain = drain_s(self._groups.calibration.expected(node.known), self._groups.load(group, now))
         node.drain_s = max(0.0, node.drain_s + drain - group.drain_s)
         group.drain_s = drain
 

@@ -31,6 +31,7 @@ class MadeGroups(RequestGroups):
         max_tokens: int = 100,
         arrival_s: float = 0.0,
         attempt: int = 0,
+        seat: str = "",
     ) -> Request:
         """A request that has joined its group when it arrived."""
         request = Request(
@@ -45,7 +46,7 @@ class MadeGroups(RequestGroups):
             attempt=attempt,
         )
         self.state.requests[name] = request
-        self.join(request, arrival_s)
+        self.join(request, arrival_s, seat)
         return request
 
     def group_of(self, request: Request) -> Group:

@@ -44,6 +44,20 @@ def test_promises_in_numbers_share_a_group_when_they_are_of_one_magnitude() -> N
     assert joined == ["g0", "g1", "g0", "g2", "g2"], "one second does not wait behind an hour"
 
 
+def test_who_begins_at_once_joins_those_at_its_node_and_who_waits_those_who_wait() -> None:
+    groups = MadeGroups(LARGE)
+    for number, seat in enumerate(("n0", "n1", "")):
+        assert groups.group_of(groups.add(f"r{number}", seat=seat)).gid == f"g{number}"
+        groups.state.groups[f"g{number}"].node = seat
+    assert [groups.add(f"s{number}", seat=seat).group for number, seat in enumerate(("n0", "n1", ""))] == [
+        "g0",
+        "g1",
+        "g2",
+    ]
+    groups.state.groups["g0"].node = "n1"
+    assert groups.add("r3", seat="n0").group == "g3", "a plan has moved those who were there"
+
+
 def test_mega_prompts_get_groups_of_their_own_once_they_are_known() -> None:
     groups = MadeGroups(QueueOptions(delta=64))
     for number in range(RECLUSTER_REQUESTS + 1):

@@ -18,6 +18,7 @@ from services.queue_manager.lengths import (
     Lengths,
     LengthSketch,
     Moments,
+    bin_of,
 )
 
 
@@ -178,3 +179,61 @@ def test_distributions_follow_the_sketches() -> None:
     assert mean_of(lengths, "a", "interactive", "t") == pytest.approx(100)
     observe(lengths, "a", "interactive", "t", 200, times=MIN_OBSERVED)
     assert mean_of(lengths, "a", "interactive", "t") == pytest.approx(150)
+
+
+# --- answers that run -----------------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_runs_might_have_ended_earlier() -> None:
+    """Of eight that have reached 10, four ended there: S(10) = 1/2. All that is left ends at 40."""
+    made = sketch(ended=[10] * 4 + [40] * 2)
+    made.look({bin_of(30): 2})
+    assert Distribution(made).rest(limit=1000).mean == pytest.approx(10 / 2 + 40 / 2)
+
+
+def test_an_answer_that_runs_counts_as_half_in_its_own_bin() -> None:
+    """Four end at 16 and 64 each; two more are somewhere in the bin of 16: S(16) = 1 - 4/9."""
+    made = sketch(ended=[16] * 4 + [64] * 4)
+    made.look({bin_of(17): 2})
+    assert Distribution(made).rest(limit=1000).mean == pytest.approx(16 * 4 / 9 + 64 * 5 / 9)
+
+
+def test_answers_longer_than_all_that_ended_are_expected_to_go_on() -> None:
+    """S(10) = 1 - 4/8; behind it, a memoryless length: 40 tokens seen / 4 ends."""
+    made = sketch(ended=[10] * 4)
+    made.look({bin_of(50): 4})
+    assert Distribution(made).rest(limit=1000).mean == pytest.approx(10 / 2 + (10 + 10) / 2)
+
+
+def test_who_looks_again_counts_nobody_twice() -> None:
+    made = sketch(ended=[10] * 4 + [40] * 2)
+    made.look({bin_of(10): 2})
+    made.look({bin_of(30): 2})
+    once = sketch(ended=[10] * 4 + [40] * 2)
+    once.look({bin_of(30): 2})
+    assert made == once
+
+
+def test_a_steady_state_is_told_by_those_that_end_alone() -> None:
+    """As many run at each age as ever: the faded memory of them takes back what those of now add."""
+    made = LengthSketch()
+    running = {bin_of(8): 50, bin_of(32): 50}
+    num_rounds = 10 * MEMORY_REQUESTS // 2
+    for _ in range(num_rounds):
+        made.look(running)
+        made.observe(10, is_cut=False)
+        made.observe(50, is_cut=False)
+    made.look(running)
+    assert Distribution(made).rest(limit=1000).mean == pytest.approx(30, rel=0.01)
+
+
+def test_only_answers_of_the_model_that_is_looked_at_are_meant() -> None:
+    lengths = Lengths({})
+    for model in ("a", "aa"):
+        for tokens in [10] * MIN_OBSERVED + [40] * MIN_OBSERVED:
+            lengths.observe(model, "batch", "t", tokens, is_cut=False)
+    lengths.look("a", [("batch", "t", 30.0)] * 2 * MIN_OBSERVED)
+    means = [lengths.distribution(model, "batch", "t").rest(limit=1000).mean for model in ("a", "aa")]
+    assert means == [pytest.approx(10 / 4 + 40 * 3 / 4), pytest.approx(25)]
+    lengths.look("a", [])
+    assert lengths.distribution("a", "batch", "t").rest(limit=1000).mean == pytest.approx(25)

@@ -45,6 +45,8 @@ def test_those_who_wait_before_anything_is_known() -> None:
         mean_output_tokens=mean,
         std_output_tokens=(sum(squares) / 2 - mean**2) ** 0.5,
         max_tokens=60.0,
+        std_prompt_tokens=10.0,  # of 10 and 30
+        output_error_tokens=(sum(squares) / 2 - mean**2) ** 0.5 / 2,  # of four lengths
         end_by_s=20.0,
     )
 

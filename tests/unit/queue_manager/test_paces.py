@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.queue_manager.paces import MAX_PACES, PRIOR_TOKENS_PER_S, Paces
+from services.queue_manager.paces import MAX_PACES, MEMORY_REQUESTS, PRIOR_TOKENS_PER_S, Pace, Paces
 
 
 def test_the_first_request_sets_the_pace_and_later_ones_move_it() -> None:
@@ -13,7 +13,8 @@ def test_the_first_request_sets_the_pace_and_later_ones_move_it() -> None:
     paces.observe("a", "n0", 100, seconds=2)
     assert paces.tokens_per_s("a", "n0") == 50
     paces.observe("a", "n0", 100, seconds=1)
-    assert paces.tokens_per_s("a", "n0") == pytest.approx(0.9 * 50 + 0.1 * 100)
+    kept = 1 - 1 / MEMORY_REQUESTS
+    assert paces.tokens_per_s("a", "n0") == pytest.approx((kept * 100 + 100) / (kept * 2 + 1))
     assert paces.tokens_per_s("a", "n1") == paces.tokens_per_s("b", "n0") == PRIOR_TOKENS_PER_S
 
 
@@ -24,7 +25,7 @@ def test_no_time_says_nothing() -> None:
 
 
 def test_the_oldest_are_forgotten() -> None:
-    known: dict[str, float] = {}
+    known: dict[str, Pace] = {}
     paces = Paces(known)
     for number in range(MAX_PACES):
         paces.observe("a", f"n{number}", 1, seconds=1)

@@ -1,0 +1,107 @@
+"""What a full batch really is, against what `shared.batching` makes of it: Θ, learnt online.
+
+A node with requests to spare runs as many as its engine admits, which is not quite what fits on average: the engine
+predicts how its batch will grow, and lengths in it rise and fall together. Nor do tokens come quite as fast as steps of
+a mean batch would have it. Both are measured while somebody waits: requests that run, and output tokens a second of one
+of them; by Little's law their product is Θ, the output tokens a second of the node (QLM, SoCC'24 §5: learnt online per
+kind of device and model). It varies less than a count of ends, for which hundreds of requests would have to end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import msgspec
+
+from shared.batching import batching
+from shared.messages import GroupLoad, NodeState
+from shared.step_cost import ModelRate, StepCost
+
+MEMORY_S = 120.0  # of a busy node; what is older counts less than 1/e
+PRIOR_S = 10.0  # for so long it is taken to have been as modelled
+LEAST_RATIO, MOST_RATIO = 0.5, 2.0  # bounds of what is corrected: beyond them the cost model itself is wrong
+MAX_FITS = 1024  # (model, device) that are remembered; the one that was heard of longest ago is forgotten first
+
+
+class Fit(msgspec.Struct, array_like=True):
+    """Fading integrals over busy seconds, as observed and as modelled."""
+
+    places: float = 0.0
+    """Requests that ran."""
+    modelled_places: float = 0.0
+    tokens: float = 0.0
+    """Output tokens of each of them."""
+    modelled_tokens: float = 0.0
+    """The same in a batch of as many as ran."""
+
+    @property
+    def places_ratio(self) -> float:
+        """Observed to modelled."""
+        return _bounded(self.places / self.modelled_places) if self.modelled_places else 1.0
+
+    @property
+    def seconds_ratio(self) -> float:
+        """Observed to modelled, of the time of a step."""
+        return _bounded(self.modelled_tokens / self.tokens) if self.tokens else 1.0
+
+
+class Calibration:
+    """Corrects what is known of nodes. Owns `State.fits`."""
+
+    def __init__(self, fits: dict[str, Fit]) -> None:
+        self._fits = fits
+
+    def observe(self, node: NodeState, load: GroupLoad, num_running: int, tokens_per_s: float, seconds: float) -> None:
+        """For so many seconds, while others waited, so many like these ran, and drew so many tokens a second each.
+
+        How fast they are is compared at the batch that there was.
+        """
+        key = f"{load.model} {node.device}"
+        fit = self._fits.pop(key, None) or Fit()
+        places = batching(node, load).batch
+        fewer = msgspec.structs.replace(node, rates=[_with_places(rate, fit) for rate in node.rates])
+        modelled_tokens_per_s = 1 / batching(fewer, load).token_at(math.inf)
+        if not fit.modelled_places:
+            fit = Fit(*(PRIOR_S * places,) * 2, *(PRIOR_S * modelled_tokens_per_s,) * 2)
+        kept = math.exp(-seconds / MEMORY_S)
+        self._fits[key] = Fit(
+            places=kept * fit.places + seconds * num_running,
+            modelled_places=kept * fit.modelled_places + seconds * places,
+            tokens=kept * fit.tokens + seconds * tokens_per_s,
+            modelled_tokens=kept * fit.modelled_tokens + seconds * modelled_tokens_per_s,
+        )
+        if len(self._fits) > MAX_FITS:
+            del self._fits[next(iter(self._fits))]
+
+    def expected(self, node: NodeState) -> NodeState:
+        """The node as it can be expected to do."""
+        return msgspec.structs.replace(node, rates=list(self._rates(node))) if node.rates else node
+
+    def _rates(self, node: NodeState) -> Iterator[ModelRate]:
+        for rate in node.rates:
+            fit = self._fits.get(f"{rate.model} {node.device}")
+            yield rate if fit is None else corrected(rate, fit)
+
+
+def corrected(rate: ModelRate, fit: Fit) -> ModelRate:
+    """The rate with which the model comes to what was observed: its memory holds fewer, and its steps take longer."""
+    seconds = fit.seconds_ratio
+    cost = rate.cost
+    return msgspec.structs.replace(
+        _with_places(rate, fit),
+        cost=StepCost(
+            step_s=seconds * cost.step_s,
+            token_s=seconds * cost.token_s,
+            context_token_s=seconds * cost.context_token_s,
+            attended_token_s=seconds * cost.attended_token_s,
+        ),
+    )
+
+
+def _with_places(rate: ModelRate, fit: Fit) -> ModelRate:
+    return msgspec.structs.replace(rate, kv_tokens=round(fit.places_ratio * rate.kv_tokens))
+
+
+def _bounded(ratio: float) -> float:
+    return min(max(ratio, LEAST_RATIO), MOST_RATIO)

@@ -1,0 +1,68 @@
+"""Looks at what runs now and then, so that what is learnt does not hang on the answers that have ended alone."""
+
+from __future__ import annotations
+
+from services.queue_manager.calibration import Calibration
+from services.queue_manager.lengths import Lengths
+from services.queue_manager.paces import Paces
+from services.queue_manager.running import Running
+from services.queue_manager.state import Node, Request, State
+from shared.messages import GroupLoad
+
+BUSY_S = 1.0  # a node at whose head somebody has waited for so long has no place to spare
+
+
+class Observer:
+    """Owns nothing: it tells `Lengths` and `Calibration` what it sees."""
+
+    def __init__(
+        self, state: State, running: Running, lengths: Lengths, paces: Paces, calibration: Calibration
+    ) -> None:
+        self._state = state
+        self._running = running
+        self._lengths = lengths
+        self._paces = paces
+        self._calibration = calibration
+
+    def look(self, model: str, now: float) -> None:
+        """Walk over those of a model that run, if it is time to."""
+        look = self._running.look(model, now)
+        if look is None:
+            return
+        running = [self._state.requests[member] for member in look.members]
+        self._lengths.look(model, [(one.slo.kind, one.tenant, self._paces.drawn_tokens(one, now)) for one in running])
+        by_node: dict[str, list[Request]] = {}
+        for request in running:
+            by_node.setdefault(request.node, []).append(request)
+        for name, members in by_node.items():
+            node = self._state.nodes.get(name)
+            pace = self._paces.learnt(model, name)
+            if pace is not None and node is not None and node.model == model and self._is_busy(node, now):
+                load = self._like(model, members)
+                self._calibration.observe(node.known, load, len(members), pace, look.since_s)
+
+    def _is_busy(self, node: Node, now: float) -> bool:
+        """Whether somebody has waited there for a while, for the model that it holds."""
+        group = self._state.groups.get(node.told[0][0]) if node.told else None
+        if group is None or group.model != node.model or not group.waiting:
+            return False
+        return now - self._state.requests[next(iter(group.waiting))].arrival_s >= BUSY_S
+
+    def _like(self, model: str, members: list[Request]) -> GroupLoad:
+        """A group of requests like these, before any of them began."""
+        number = len(members)
+        prompt = sum(one.prompt_tokens for one in members) / number
+        square = sum(one.prompt_tokens**2 for one in members) / number
+        limit = sum(one.max_tokens for one in members) / number
+        output = self._lengths.of_model(model).rest(limit)
+        return GroupLoad(
+            group="",
+            model=model,
+            deadline_s=0.0,
+            num_requests=number,
+            output_tokens=output.mean * number,
+            mean_prompt_tokens=prompt,
+            std_prompt_tokens=max(0.0, square - prompt**2) ** 0.5,
+            mean_output_tokens=output.mean,
+            std_output_tokens=max(0.0, output.square - output.mean**2) ** 0.5,
+        )

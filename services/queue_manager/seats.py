@@ -1,0 +1,57 @@
+"""At which node a newcomer begins, while it begins at once at any: where it costs the promises least.
+
+A batch that has room takes a request at once, so nobody waits; what the choice decides is how long answers take. With
+r requests there, the newcomer's answer takes (`shared.batching`: C = W + P + D of QLM, SoCC'24 §5, with W = 0) ::
+
+    answer_s = first_token_at(r + 1) + (o - 1) * step_at(r + 1)
+
+and each of the r others is delayed by what its rows add to the steps: ``prompt_rows_s + o * row_s``. Seconds are
+weighed by what they are seconds of: a share of the time that was promised. So work that is urgent goes to fast devices
+and to small batches, and work that is not goes where it disturbs least::
+
+    cost = answer_s / promise_s + Σ_r delay_s / promise_s(r)
+"""
+
+from __future__ import annotations
+
+from services.queue_manager.state import Node, State
+from shared.batching import Batching, batching
+from shared.messages import GroupLoad
+
+PATIENCE_S = 120.0  # nobody likes to wait: a promise that is further away counts as this
+
+
+class Seats:
+    """Owns nothing: every answer is computed from the state."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def best(self, load: GroupLoad, promise_s: float) -> Node | None:
+        """Of the nodes at which such a request begins at once the one that it costs least; None if there is none.
+
+        ``promise_s`` is the time that it was promised to take at most. O(nodes x groups that fit into a batch).
+        """
+        best, least = None, float("inf")
+        for node in self._state.nodes.values():
+            if node.model != load.model or load.model in node.known.broken_models:
+                continue
+            work = batching(node.known, load)
+            cost = self._cost(node, work, promise_s)
+            if cost is not None and (cost, node.node) < (least, best.node if best else ""):
+                best, least = node, cost
+        return best
+
+    def _cost(self, node: Node, work: Batching, promise_s: float) -> float | None:
+        """None where there is no room, or a model has to be loaded before."""
+        num_there, promises = 0, 0.0
+        for gid in node.queue:
+            group = self._state.groups[gid]
+            num_there += group.num_members
+            if num_there + 1 > work.batch or group.model != node.model:
+                return None
+            member = self._state.requests[next(iter(group.waiting or group.running))]
+            promises += group.num_members / min(PATIENCE_S, member.slo.start_by_s(0.0))
+        answer_s = work.first_token_at(num_there + 1) + (work.output_tokens - 1) * work.step_at(num_there + 1)
+        delay_s = work.prompt_rows_s + work.output_tokens * work.row_s
+        return answer_s / min(PATIENCE_S, promise_s) + delay_s * promises

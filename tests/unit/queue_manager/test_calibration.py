@@ -1,0 +1,68 @@
+"""A full batch as it is observed, against what the model makes of it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from services.queue_manager.calibration import MAX_FITS, MEMORY_S, MOST_RATIO, PRIOR_S, Calibration, Fit
+from shared.batching import batching
+from shared.messages import GroupLoad, NodeState
+from shared.step_cost import ModelRate, StepCost
+
+LOAD = GroupLoad(group="", model="a", deadline_s=0.0, num_requests=8, output_tokens=800.0, mean_output_tokens=100.0)
+
+
+def node(name: str = "n0", *, device: str = "gpu") -> NodeState:
+    """Room for (865 - 50) / (50 + 15) requests like these, which is 12.5; a step takes 1/20 s."""
+    rate = ModelRate("a", StepCost(0.05, 0.0, 0.0), kv_tokens=865, kv_token_bytes=1, load_s=0.0)
+    return NodeState(node=name, model="a", tokens_per_s=0.0, swap_s=0.0, device=device, max_num_seqs=64, rates=[rate])
+
+
+def test_nothing_is_corrected_before_anything_was_observed() -> None:
+    assert batching(node(), LOAD).batch == pytest.approx(815 / 65)
+    assert Calibration({}).expected(node()) == node()
+
+
+def test_what_was_observed_moves_the_prior_as_long_as_it_lasted() -> None:
+    fits: dict[str, Fit] = {}
+    modelled = 815 / 65
+    Calibration(fits).observe(node(), LOAD, 8, tokens_per_s=16.0, seconds=5.0)
+    kept = math.exp(-5.0 / MEMORY_S)
+    fit = fits["a gpu"]
+    assert fit.places_ratio == pytest.approx((kept * PRIOR_S * modelled + 5 * 8) / ((kept * PRIOR_S + 5) * modelled))
+    assert fit.seconds_ratio == pytest.approx((kept * PRIOR_S + 5) * 20 / (kept * PRIOR_S * 20 + 5 * 16))
+
+
+def test_in_the_end_the_model_says_what_is_observed() -> None:
+    """8 run, each at 16 tokens a second: Θ = 128 tokens a second, instead of 12.5 x 20."""
+    calibration = Calibration({})
+    for _ in range(400):
+        calibration.observe(node(), LOAD, 8, tokens_per_s=16.0, seconds=5.0)
+    work = batching(calibration.expected(node()), LOAD)
+    assert work.token_at(math.inf) == pytest.approx(1 / 16, rel=1e-3)
+    # the KV that 8 of 12.5 take of 865 tokens, less what the next one leaves unused
+    assert work.batch == pytest.approx((865 * 8 / (815 / 65) - 50) / 65, rel=0.01)
+
+
+def test_what_is_seen_of_a_device_holds_for_others_of_its_kind() -> None:
+    calibration = Calibration({})
+    calibration.observe(node(), LOAD, 8, tokens_per_s=16.0, seconds=5.0)
+    assert calibration.expected(node("n1")).rates == calibration.expected(node()).rates != node().rates
+    assert calibration.expected(node("n1", device="other")) == node("n1", device="other")
+
+
+def test_corrections_are_bounded() -> None:
+    fits: dict[str, Fit] = {}
+    for _ in range(400):
+        Calibration(fits).observe(node(), LOAD, 1000, tokens_per_s=1e-3, seconds=5.0)
+    assert (fits["a gpu"].places_ratio, fits["a gpu"].seconds_ratio) == (MOST_RATIO, MOST_RATIO)
+
+
+def test_the_oldest_are_forgotten() -> None:
+    fits: dict[str, Fit] = {}
+    for number in range(MAX_FITS + 1):
+        Calibration(fits).observe(node(device=f"d{number}"), LOAD, 8, tokens_per_s=16.0, seconds=1.0)
+    assert len(fits) == MAX_FITS
+    assert "a d0" not in fits
