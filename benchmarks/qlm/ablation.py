@@ -21,8 +21,8 @@ from rich.table import Table
 from runs import names, provenance, run_all
 from studies import STUDIES, Scale
 
-FULL = Scale(num_requests=3_000, share=1.0)
-QUICK = Scale(num_requests=150, share=0.1)
+FULL = Scale(num_requests=1_200, share=1.0)
+QUICK = Scale(num_requests=100, share=0.1)
 
 
 def measure(study: str, scale: Scale, seed: int) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--study", type=partial(names, known=list(STUDIES)), default=list(STUDIES))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help="a twentieth of the requests, on the same devices")
+    parser.add_argument("--quick", action="store_true", help="100 requests at a tenth of the rate")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     args = parser.parse_args()
     results = {study: measure(study, QUICK if args.quick else FULL, args.seed) for study in args.study}

@@ -21,9 +21,9 @@ from services.simulator.workloads.paper import INTERACTIVE_AND_BATCH, MANY_MODEL
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config import OperationOptions
 
-EIGHT = {"a100": 5, "a10": 3}
 TWO = {"a100": 1, "a10": 1}
-MIXED_CLASSES_RPS = 14.0  # three models with interactive requests among them, on EIGHT: about what it can serve
+FOUR = {"a100": 3, "a10": 1}
+MIXED_CLASSES_RPS = 12.0  # three models with interactive requests among them, on FOUR: more than it can serve
 MEGA_RPS = 20.0
 DELTAS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 MEGA_SHARES = (0.0, 0.05, 0.1, 0.2)
@@ -33,7 +33,7 @@ EQUAL_PRICES: Mapping[str, Mapping[str, int]] = {
     "8 A10": {"a10": 8},
 }
 """At four A10 for the price of one A100, as the clouds let them."""
-EQUAL_PRICES_RPS = 38.0
+EQUAL_PRICES_RPS = 44.0
 NUM_TUNED = 12
 TUNED_RPS = 30.0
 ZIPF_EXPONENT = 1.0  # of how often each of the tuned models is asked for
@@ -54,10 +54,13 @@ class Scale:
 
 
 def operations(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
-    """Each serving operation off; three models and all classes, so that each is of use."""
+    """Each serving operation off: three models and all classes, so that each is of use.
+
+    There are more devices than models, or without swaps nobody could serve one of them.
+    """
     requests = _drawn(PaperWorkload(MANY_MODELS, INTERACTIVE_AND_BATCH), MIXED_CLASSES_RPS, scale, seed)
     models = models_of(requests)
-    devices = devices_of(EIGHT, models)
+    devices = devices_of(FOUR, models)
     cases = [Case("all", devices, models, requests)]
     for name in OperationOptions.model_fields:
         without = OperationOptions.model_validate({name: False})
@@ -132,7 +135,7 @@ def delta(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
     """Sizes of request groups; three models and all classes."""
     requests = _drawn(PaperWorkload(MANY_MODELS, INTERACTIVE_AND_BATCH), MIXED_CLASSES_RPS, scale, seed)
     models = models_of(requests)
-    devices = devices_of(EIGHT, models)
+    devices = devices_of(FOUR, models)
     return [Case(f"{one:g}", devices, models, requests, delta=one) for one in DELTAS], _nothing_more
 
 
