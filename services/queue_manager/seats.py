@@ -14,10 +14,8 @@ and to small batches, and work that is not goes where it disturbs least::
 
 from __future__ import annotations
 
-from math import inf
-
 from services.queue_manager.state import Node, State
-from shared.batching import BLOCK_TOKENS, Batching, batching, num_seqs, rate_of, residual_tokens
+from shared.batching import Batching, batching
 from shared.messages import GroupLoad
 
 PATIENCE_S = 120.0  # nobody likes to wait: a promise that is further away counts as this
@@ -34,30 +32,23 @@ class Seats:
 
         ``promise_s`` is the time that it was promised to take at most. O(nodes x groups that fit into a batch).
         """
-        best, least = None, inf
+        best, least = None, float("inf")
         for node in self._state.nodes.values():
             if node.model != load.model or load.model in node.known.broken_models:
                 continue
             work = batching(node.known, load)
-            cost = self._cost(node, work, load.mean_prompt_tokens, promise_s)
+            cost = self._cost(node, work, promise_s)
             if cost is not None and (cost, node.node) < (least, best.node if best else ""):
                 best, least = node, cost
         return best
 
-    def _cost(self, node: Node, work: Batching, prompt_tokens: float, promise_s: float) -> float | None:
-        """None where there is no room, or a model has to be loaded before.
-
-        Those who are there hold their prompts and, like the newcomer soon, half of a life's output (`shared.batching`).
-        """
-        own_tokens = residual_tokens(work.output_tokens, work.std_output_tokens) + BLOCK_TOKENS
-        most_tokens = rate_of(node.known, node.model).kv_tokens or inf
-        num_there, held_tokens, promises = 0, prompt_tokens + own_tokens, 0.0
+    def _cost(self, node: Node, work: Batching, promise_s: float) -> float | None:
+        """None where there is no room, or a model has to be loaded before."""
+        num_there, promises = 0, 0.0
         for gid in node.queue:
             group = self._state.groups[gid]
             num_there += group.num_members
-            held_tokens += group.running_totals.prompt_tokens + group.waiting_totals.prompt_tokens
-            held_tokens += group.num_members * own_tokens
-            if num_there >= num_seqs(node.known) or held_tokens > most_tokens or group.model != node.model:
+            if num_there + 1 > work.batch or group.model != node.model:
                 return None
             member = self._state.requests[next(iter(group.waiting or group.running))]
             promises += group.num_members / min(PATIENCE_S, member.slo.start_by_s(0.0))

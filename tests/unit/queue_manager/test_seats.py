@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from services.queue_manager.seats import PATIENCE_S, Seats
@@ -85,15 +84,3 @@ def test_a_broken_model_has_no_seat() -> None:
     node = make_node("n0", 0.05)
     node.known = NodeState(node="n0", model="a", tokens_per_s=0.0, swap_s=0.0, broken_models=["a"])
     assert best(make_state(node), 20.0) == ""
-
-
-def test_no_seat_where_keys_and_values_have_no_room() -> None:
-    """Two at 8 prompt tokens, 5 tokens of output behind them and a last block of 16: 21 + 29 tokens are held, no 49."""
-    node = make_node("n0", 0.05)
-    rate = node.known.rates[0]
-    state = make_state(node)
-    make_group(state, "g0", waiting=0, running=1)
-    place(state, "n0", "g0")
-    for kv_tokens, seat in ((50, "n0"), (49, "")):
-        node.known = msgspec.structs.replace(node.known, rates=[msgspec.structs.replace(rate, kv_tokens=kv_tokens)])
-        assert best(state, 20.0) == seat
