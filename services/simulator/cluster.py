@@ -10,6 +10,7 @@ from services.kv_manager.core import KvManagerCore
 from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
 from services.scheduler.placement import solve
+from services.scheduler.policies import POLICIES, qlm
 from services.simulator.device import VOCAB_SIZE, Device, ModelOnDevice
 from services.simulator.device_executor import device_executor
 from services.simulator.fast_engine import FastEngine
@@ -35,6 +36,11 @@ def stepped(device: Device, options: EngineOptions, answer_tokens: AnswerTokens 
 def fast(device: Device, options: EngineOptions, answer_tokens: AnswerTokens | None) -> NodeEngine:
     """The one that jumps, for many plain requests."""
     return FastEngine(device, options, answer_tokens or (lambda sampling: sampling.max_tokens + 1))
+
+
+def searching(num_visits: int) -> Solver:
+    """The live solver, whose search has this budget (`services.scheduler.anytime`)."""
+    return partial(solve, policies={**POLICIES, "qlm": partial(qlm.place, num_visits=num_visits)})
 
 
 def small_device(config: ClusterConfig) -> Device:

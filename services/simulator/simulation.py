@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from services.scheduler.placement import solve
-from services.scheduler.policies import POLICIES, qlm
 from services.simulator.clients import Clients, Outcome
-from services.simulator.cluster import MakeEngine, SimulatedCluster, fast
+from services.simulator.cluster import MakeEngine, SimulatedCluster, fast, searching
 from services.simulator.device import Device
 from services.simulator.node import Loading
 from services.simulator.recording import MAX_PREDICTIONS, Recorder, Recording
@@ -87,7 +84,7 @@ def simulate(scenario: Scenario, progress: Progress = lambda _: None) -> Run:
         scenario.devices,
         answer_tokens=answer_tokens,
         make_engine=scenario.make_engine,
-        solve=partial(solve, policies={**POLICIES, "qlm": partial(qlm.place, num_visits=scenario.plan_visits)}),
+        solve=searching(scenario.plan_visits),
         solve_s=scenario.solve_s,
     )
     outcomes: dict[str, Outcome] = {}

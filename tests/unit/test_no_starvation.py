@@ -11,7 +11,8 @@ import pytest
 
 from services.queue_manager.planning import WAITING_INTERVAL_S
 from services.queue_manager.rescue import OVERDUE_S
-from services.simulator.cluster import SimulatedCluster
+from services.simulator.cluster import SimulatedCluster, searching
+from services.simulator.simulation import PLAN_VISITS
 from shared.config import ClusterConfig, EngineOptions, GatewayOptions, ModelSpec, NodeSpec, SloClass
 from shared.payload import Sampling
 
@@ -31,7 +32,7 @@ def first_token_s(patient_model: str) -> float:
         engine=EngineOptions(block_size=4, kv_cache_bytes=3 << 20, max_num_seqs=2, step_tokens=16),
         gateway=GatewayOptions(default_slo="urgent"),
     )
-    cluster = SimulatedCluster(config)
+    cluster = SimulatedCluster(config, solve=searching(PLAN_VISITS))
     for number in range(500):
         urgent = partial(submit, cluster, config, f"urgent-{number}", "a", "urgent")
         cluster.bus.at(START_S + number * BETWEEN_S, urgent)
