@@ -20,10 +20,11 @@ from shared.config import ClusterConfig
 from shared.messages import Heartbeat, Message, Pulled
 from shared.payload import Sampling
 
-MODELS_LOADED_S = 30.0  # of virtual time, until the warm-up is over
+MODELS_LOADED_S = 60.0  # of virtual time, until the warm-up is over
 STEP_S = 1.0
 MAX_VIRTUAL_S = 3600.0
-WARM_UP_TOKENS = 16
+NUM_WARM_UP = 8  # requests of each kind before the trace, as long as its answers are on average
+WARM_UP_LIMIT = 192
 DEFAULT_KV_BYTES_PER_S = 5e9  # of a node that has moved nothing
 
 
@@ -64,7 +65,8 @@ class Replay:
         self._seen = seen
         self._config = config
         lengths = {one.request.number: one.output_tokens for one in seen}
-        answer_tokens: AnswerTokens = lambda sampling: lengths.get(sampling.seed, WARM_UP_TOKENS)  # noqa: E731
+        mean = round(statistics.mean(lengths.values()))
+        answer_tokens: AnswerTokens = lambda sampling: lengths.get(sampling.seed, mean)  # noqa: E731
         devices = {name: _device(beat, config) for name, beat in sorted(beats.items())}
         self._cluster = SimulatedCluster(config, devices, answer_tokens=answer_tokens)
         self._cluster.bus.listen(self._note)
@@ -72,8 +74,11 @@ class Replay:
     def run(self) -> None:
         """Warm up as the live cluster was, then replay until every answer is complete."""
         bus, gateway = self._cluster.bus, self._cluster.gateway
-        for place, model in enumerate(self._config.models):
-            self._submit(f"warm-{place}", model.name, "batch-1", 30, -1 - place, WARM_UP_TOKENS)
+        for place in range(NUM_WARM_UP):
+            for number, model in enumerate(self._config.models):
+                for slo in self._config.slo_classes:
+                    name = f"warm-{place}-{number}-{slo}"
+                    self._submit(name, model.name, slo, 30, -1 - place, WARM_UP_LIMIT)
         bus.run_until(MODELS_LOADED_S)
         assert not gateway.unfinished, "the warm-up is over"
         for one in self._seen:

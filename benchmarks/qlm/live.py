@@ -26,6 +26,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 POLICIES = ("qlm", "edf", "fcfs")
+WARM_UP = 16  # batch requests, and as many interactive ones
+WARM_UP_SEED = 99
 MIN_QUEUE = 30  # waits are judged that were predicted behind more requests than this
 
 
@@ -59,11 +61,12 @@ def main() -> None:
 
 
 def run(policy: str, trace: list[LiveRequest], advance: Any) -> tuple[list[Seen], DecisionLog]:
-    """Play the trace on a fresh cluster; a request of each model before it, so that both nodes are up and warm."""
+    """Play the trace on a fresh cluster, behind some requests of each kind: nodes have models then, and lengths and
+    step costs have been learnt, as in a cluster that has been up for a minute.
+    """
     log = DecisionLog()
     with running(two_nodes(policy)) as cluster:
-        warm_up = [LiveRequest(-1 - place, 0.0, model, "batch-1", "Hello.", 16) for place, model in enumerate(MODELS)]
-        asyncio.run(play(cluster.url, warm_up, lambda: None))
+        asyncio.run(play(cluster.url, live_trace(MODELS, WARM_UP, WARM_UP, 4.0, WARM_UP_SEED), lambda: None))
         with log.following(cluster.redis_url):
             seen = asyncio.run(play(cluster.url, trace, advance))
     return seen, log
@@ -86,10 +89,11 @@ def summary(seen: list[Seen], log: DecisionLog) -> dict[str, Any]:
         "latency_mean_s": {
             name: statistics.mean(one.latency_s for one in done if one.request.slo == name) for name in classes
         },
-        "refused": len(seen) - len(done),
+        "refused": [one.refused for one in seen if one.refused],
         "evicted": log.num_evicted,
         "num_predictions": len(waits),
         "start_error_median": statistics.median(abs(told - true) / true for told, true in waits) if waits else None,
+        "start_error_median_s": statistics.median(told - true for told, true in waits) if waits else None,
     }
 
 

@@ -26,7 +26,8 @@ def window(state: State, node: Node) -> list[GroupRef]:
 def yielding(state: State, node: Node, head: list[GroupRef]) -> list[str]:
     """Groups that the plan has give way, as far as they still run behind the first of ``head``; in order.
 
-    Not to their like: who was evicted waits in front of the rest of the old group, and would change places with it.
+    Not to their like: who was evicted waits in front of the rest of the old group, and would change places with it. And
+    not to who is due later: a plan may find that all are in time either way, and predictions err.
     """
     if not (node.yielding and head):
         return []
@@ -36,7 +37,7 @@ def yielding(state: State, node: Node, head: list[GroupRef]) -> list[str]:
     behind = node.queue[node.queue.index(head[0].group) + 1 :]
     first = state.groups[head[0].group]
     running = [gid for gid in behind if gid in wanted and state.groups[gid].running]
-    return [gid for gid in running if not _are_alike(state.groups[gid], first)]
+    return [gid for gid in running if _gives_way(state.groups[gid], first)]
 
 
 def hopeless(state: State, node: Node, head: list[GroupRef]) -> list[str]:
@@ -46,5 +47,6 @@ def hopeless(state: State, node: Node, head: list[GroupRef]) -> list[str]:
     return sorted(model for model in broken if all(model in other for other in others))
 
 
-def _are_alike(one: Group, other: Group) -> bool:
-    return (one.model, one.slo_kind) == (other.model, other.slo_kind)
+def _gives_way(runs: Group, waits: Group) -> bool:
+    is_alike = (runs.model, runs.slo_kind) == (waits.model, waits.slo_kind)
+    return not is_alike and waits.start_by_s < runs.start_by_s

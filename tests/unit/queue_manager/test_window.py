@@ -53,6 +53,7 @@ def test_groups_give_way_in_the_order_of_the_queue_while_they_run_behind_the_fir
     for gid, num_waiting, num_running in (("g0", 0, 1), ("g1", 1, 0), ("g2", 1, 1), ("g3", 0, 2), ("g4", 1, 1)):
         make_group(state, gid, waiting=num_waiting, running=num_running, kind="soon" if gid == "g1" else "batch")
         place(state, "n0", gid)
+    state.groups["g1"].start_by_s = 5.0
     state.nodes["n0"].yielding = ["g4", "g3", "g0"]
     assert gives_way(state) == ["g3", "g4"], "g0 is before the head; of g2 no plan has said it"
     state.groups["g3"].running.clear()
@@ -69,6 +70,18 @@ def test_nobody_gives_way_to_its_like() -> None:
     place(state, "n0", "evicted", "rest")
     state.nodes["n0"].yielding = ["rest"]
     assert gives_way(state) == []
+
+
+def test_nobody_gives_way_to_who_is_due_later() -> None:
+    state = make_state(n0="a")
+    make_group(state, "patient", kind="batch")
+    make_group(state, "urgent", waiting=0, running=1, kind="soon")
+    place(state, "n0", "patient", "urgent")
+    state.nodes["n0"].yielding = ["urgent"]
+    state.groups["patient"].start_by_s, state.groups["urgent"].start_by_s = 60.0, 20.0
+    assert gives_way(state) == []
+    state.groups["patient"].start_by_s = 19.0
+    assert gives_way(state) == ["urgent"]
 
 
 def test_nobody_gives_way_when_nobody_waits() -> None:

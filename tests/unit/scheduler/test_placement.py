@@ -39,8 +39,8 @@ def test_groups_of_one_model_stand_together() -> None:
 
 def test_a_deadline_breaks_a_run_of_one_model() -> None:
     groups = [
-        load("g0", "a", drain_s=2, due_s=5),
-        load("urgent", "b", drain_s=2, due_s=6),
+        load("g0", "a", drain_s=2, due_s=8),
+        load("urgent", "b", drain_s=2, due_s=8),  # with care, 6
         load("g1", "a", drain_s=2, due_s=100),
     ]
     answer = plan([node(model="a")], groups)
@@ -50,17 +50,17 @@ def test_a_deadline_breaks_a_run_of_one_model() -> None:
 
 def test_a_deadline_that_can_wait_breaks_no_run() -> None:
     groups = [
-        load("g0", "a", drain_s=2, due_s=5),
-        load("calm", "b", drain_s=2, due_s=7),
+        load("g0", "a", drain_s=2, due_s=8),
+        load("calm", "b", drain_s=2, due_s=10),
         load("g1", "a", drain_s=2, due_s=100),
     ]
     assert plan([node(model="a")], groups).queues == {"n0": ["g0", "g1", "calm"]}
 
 
 def test_what_comes_too_late_is_said() -> None:
-    groups = [load("g0", drain_s=5, due_s=0), load("g1", drain_s=3, due_s=2, num_requests=3, rank=1)]
-    # three requests of 1 s start at 5, 6 and 7: in the mean at 6
-    assert plan([node()], groups).late_s == 3 * 4
+    groups = [load("g0", drain_s=5, due_s=0), load("g1", drain_s=3, due_s=4, num_requests=3, rank=1)]
+    # three requests of 1 s start at 5, 6 and 7: in the mean at 6, with care due at 3
+    assert plan([node()], groups).late_s == 3 * 3
 
 
 def test_within_a_kind_rank_decides() -> None:

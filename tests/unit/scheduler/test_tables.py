@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from services.scheduler.instance import Instance
-from services.scheduler.tables import HAND_OVER_BYTES_PER_S, make_instance
+from services.scheduler.tables import HAND_OVER_BYTES_PER_S, MARGIN, make_instance
 from shared.messages import HANDED_OVER, GroupLoad, NodeState, PlacementProblem
 from shared.step_cost import ModelRate, StepCost
 from shared.streams import MAX_IMAGE_BYTES
@@ -108,8 +108,13 @@ def test_who_has_to_end_by_then_starts_an_answer_earlier() -> None:
     assert tables([node(), node("n1", speed=3)], [ends], now_s=20.0).groups[0].due_s == 10, "as it was promised"
     # 40 s less a prompt of one step and 59 tokens more: that is 6 s, on the fast node 2 s and later than promised
     slow, fast = tables([node(), node("n1", speed=3)], [msgspec.structs.replace(ends, deadline_s=35.0)]).nodes
-    assert slow.due_s[0] == pytest.approx(34)
-    assert fast.due_s[0] == 35
+    assert slow.due_s[0] == pytest.approx(34 * (1 - MARGIN))
+    assert fast.due_s[0] == 35 * (1 - MARGIN)
+
+
+def test_what_is_late_already_is_as_late_as_it_is() -> None:
+    (only,) = tables([node()], [load("g0", drain_s=6, due_s=5)], now_s=9.0).nodes
+    assert only.due_s[0] == -4
 
 
 def test_nodes_of_one_kind_share_their_tables() -> None:
