@@ -116,6 +116,10 @@ class Load:
         self, client: AsyncOpenAI, cluster: Cluster, disturb: Callable[[], Awaitable[None]]
     ) -> list[BaseException | None]:
         """Run everything, and ``disturb`` while each stream is underway; the failures of the streams, None for none."""
+        # a model that has to be loaded first would begin when the streams of the others are over
+        await complete(
+            client, [Ask(model, PROMPTS[0], 1) for model in dict.fromkeys(ask.model for ask in self.running)]
+        )
         tasks = []
         for asks in (self.running, self.queued):
             answers = [Answer() for _ in asks]
