@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from services.queue_manager import invariants
 from services.simulator.cluster import SimulatedCluster
 from shared import streams
-from shared.config import ClusterConfig, EngineOptions, ModelSpec, NodeSpec, QueueOptions
+from shared.config import ClusterConfig, EngineOptions, ModelSpec, QueueOptions
+from shared.config_nodes import NodeSpec
 from shared.messages import NodeGone
 from shared.payload import Sampling
 
