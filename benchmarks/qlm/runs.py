@@ -32,6 +32,7 @@ AT_ONCE_PER_S = 1e5
 ALL_OPERATIONS = OperationOptions()
 FIGURES = (
     "num_requests",
+    "num_unserved",
     "slo_attainment",
     "slo_attainment_by_class",
     "slo_attainment_by_model",

@@ -136,7 +136,6 @@ async def test_signs_of_life_and_the_goodbye_go_to_scheduler_and_kv_manager(redi
         num_free_blocks=8,
         num_running=0,
         num_waiting=0,
-        tokens_per_s=0.0,
         swap_s=0.0,
     )
     await bus.beat(beat)
