@@ -2,8 +2,9 @@
 
 from services.scheduler.core import SchedulerCore
 from services.scheduler.placement import solve
+from services.scheduler.providers.keeper import keep_pools
 from shared import streams
 from shared.service import run_service
 
 if __name__ == "__main__":
-    run_service("scheduler", streams.SCHEDULER, SchedulerCore, solve)
+    run_service("scheduler", streams.SCHEDULER, SchedulerCore, solve, keep_pools)
