@@ -123,7 +123,7 @@ class ScalingOptions(Section):
     provider: Literal["none", "process", "docker", "kubernetes"] = "none"
     """``none``: somebody else starts them. ``process``: on the scheduler's own machine. ``docker``: containers.
     ``kubernetes``: replicas of the pools' StatefulSets, which have the names of the pools."""
-    up_cooldown_s: PositiveSeconds = 15.0
+    up_cooldown_s: PositiveSeconds = 5.0
     """A pool that has just grown or shrunk is left alone for this long, unless it has no nodes at all."""
     down_cooldown_s: PositiveSeconds = 300.0
     """A pool shrinks to the most nodes that the promises needed for this long."""

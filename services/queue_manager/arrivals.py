@@ -12,8 +12,10 @@ from shared.messages import GroupLoad, Submit
 from shared.slo import Slo
 
 BUCKET_S = 5.0
-SPANS_S = (15.0, 60.0)  # a short one for what begins, a long one for what goes on; the longest is remembered
-NUM_DEVIATIONS = 1.0  # of a Poisson count, that a rate is put above its mean
+SPANS = ((5.0, -1.0), (15.0, 0.0), (60.0, 1.0))
+"""Seconds that a rate is counted over, and by how many deviations of a Poisson count it is put above its mean: what has
+just begun counts as far as chance does not explain it, what goes on as far as chance would seldom exceed it."""
+MEMORY_S = max(span_s for span_s, _ in SPANS)
 
 
 class Bucket(msgspec.Struct, array_like=True):
@@ -61,7 +63,7 @@ class Arrivals:
     def forget(self, now: float) -> None:
         """What came before the longest span is over."""
         for key, coming in list(self._coming.items()):
-            first = (now - max(SPANS_S)) // BUCKET_S
+            first = (now - MEMORY_S) // BUCKET_S
             coming.buckets = [bucket for bucket in coming.buckets if bucket.number >= first]
             if not coming.buckets:
                 del self._coming[key]
@@ -94,10 +96,10 @@ class Arrivals:
 
 
 def _rate_per_s(coming: Coming, now: float) -> float:
-    """The highest over the spans, of what a Poisson process would seldom exceed."""
+    """The highest over the spans."""
     rates = []
-    for span_s in SPANS_S:
+    for span_s, num_deviations in SPANS:
         first = (now - span_s) // BUCKET_S
         num = sum(bucket.num_requests for bucket in coming.buckets if bucket.number >= first)
-        rates.append((num + NUM_DEVIATIONS * math.sqrt(num)) / (now - first * BUCKET_S))
+        rates.append((num + num_deviations * math.sqrt(num)) / (now - first * BUCKET_S))
     return max(rates)

@@ -29,6 +29,7 @@ from shared.messages import Plan, PlanRequest
 PLAN_INTERVAL_S = 0.05  # plans are asked for at most this often
 LEISURE_S = 3.0  # and this often where no promise is in danger
 WAITING_INTERVAL_S = 10.0  # a plan no older than this while anybody waits
+SIZING_INTERVAL_S = 5.0  # nor than this while anybody has come of late, where there are pools of nodes
 CHECK_INTERVAL_S = 0.25  # queues that have changed are looked at this often
 SOON_S = 1.0  # no plan brings a start much nearer than this
 PLAN_TIMEOUT_S = 5.0  # an unanswered request for a plan is sent again
@@ -131,6 +132,10 @@ class Planning:
             return []
         return [self._question(now)]
 
+    @property
+    def _interval_s(self) -> float:
+        return SIZING_INTERVAL_S if self._arrivals else WAITING_INTERVAL_S
+
     def _is_idle(self) -> bool:
         """There is nothing to ask. Without nodes there is, where they can come."""
         if self._arrivals:
@@ -145,7 +150,7 @@ class Planning:
         if self._is_idle() if self._arrivals else not waiting_at:
             plan.stale_at_s = None
         elif plan.stale_at_s is None:
-            plan.stale_at_s = now + WAITING_INTERVAL_S
+            plan.stale_at_s = now + self._interval_s
 
     def accept(self, message: Plan) -> bool:
         """Whether to apply this plan: any that is newer than the last one applied, since applying repairs it."""
@@ -213,7 +218,7 @@ class Planning:
         plan.asked_at_s = plan.last_asked_s = now
         plan.asked_version = plan.version
         plan.asked_running = [group.gid for group in groups if group.running]
-        plan.has_chance, plan.stale_at_s = False, now + WAITING_INTERVAL_S
+        plan.has_chance, plan.stale_at_s = False, now + self._interval_s
         asked = {group.gid for group in groups}
         queues = {
             node.node: [gid for gid in node.queue if gid in asked] for node in self._state.nodes.values() if node.queue

@@ -17,8 +17,8 @@ from shared.config_nodes import NodePool, ScalingOptions
 from shared.core import Effect, Send
 from shared.messages import Heartbeat, NodeState, PoolState, Scale, Scaled
 
-SIZING_INTERVAL_S = 5.0  # sizes are worked out with a plan at most this often
-QUIET_S = 15.0  # without a question, which comes every 10 s while there is anything to do, there is nothing
+SIZING_INTERVAL_S = 2.0  # sizes are worked out with a plan at most this often
+QUIET_S = 15.0  # without a question, which comes every 5 s while there is anything to do, there is nothing
 REPEAT_S = 10.0  # the provider is told again this often
 LEARNT_STARTS = 4  # of which `Pool.start_s` is about the mean
 
