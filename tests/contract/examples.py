@@ -76,6 +76,24 @@ _LOAD = GroupLoad(
     output_error_tokens=0.75,
 )
 _RATE = ModelRate("smol", StepCost(0.01, 0.001, 0.0001, 0.00001), 22_000, 23_040, 1.5)
+HEARTBEAT = Heartbeat(
+    node="node-0",
+    epoch="e-1",
+    device="cpu",
+    model="smol",
+    num_blocks=1024,
+    num_free_blocks=1000,
+    num_running=2,
+    num_waiting=1,
+    swap_s=0.75,
+    block_bytes=368640,
+    broken_models=["llama"],
+    max_num_seqs=32,
+    step_tokens=256,
+    kv_bytes_per_s=1e9,
+    rates=[_RATE],
+    traceparent=TRACE,
+)
 _PLAN = Plan(version=7, queues={"node-0": ["g-1", "g-2"], "node-1": []}, num_swaps=1, late_s=2.5, traceparent=TRACE)
 _SAMPLING = Sampling(
     max_tokens=64,
@@ -152,24 +170,7 @@ MESSAGES: list[Message] = [
         ],
         traceparent=TRACE,
     ),
-    Heartbeat(
-        node="node-0",
-        epoch="e-1",
-        device="cpu",
-        model="smol",
-        num_blocks=1024,
-        num_free_blocks=1000,
-        num_running=2,
-        num_waiting=1,
-        swap_s=0.75,
-        block_bytes=368640,
-        broken_models=["llama"],
-        max_num_seqs=32,
-        step_tokens=256,
-        kv_bytes_per_s=1e9,
-        rates=[_RATE],
-        traceparent=TRACE,
-    ),
+    HEARTBEAT,
     NodeUp(
         node="node-0",
         epoch="e-1",
