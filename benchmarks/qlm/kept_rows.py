@@ -63,8 +63,8 @@ def _read(path: Path, commit: str) -> dict[str, Row]:
 
 
 def code_commit(root: Path = ROOT) -> str:
-    """The last commit that changed the code; ``""`` outside of a repository, or where the code has changed since."""
-    changes = _git(root, "status", "--porcelain", "--", *CODE)
+    """The last commit that changed the code; ``""`` outside of a repository, or where it has been edited since."""
+    changes = _git(root, "status", "--porcelain", "--untracked-files=no", "--", *CODE)
     return "" if changes is None or changes else _git(root, "log", "-1", "--format=%h", "--", *CODE) or ""
 
 

@@ -58,9 +58,19 @@ def test_a_row_that_is_kept_is_not_measured_again_by_the_same_code(tmp_path: Pat
     asked: list[str] = []
 
     def ask(question: str, commit: str) -> Any:
-        return kept_rows.KeptRows(path, commit).measured(question, lambda: {"row": asked.append(question)})
+        def measure() -> dict[str, str]:
+            asked.append(question)
+            return {"answer": f"{question} {commit}"}
 
-    assert [ask("q", "c1"), ask("q", "c1"), ask("p", "c1"), ask("q", "c2"), ask("q", "c1")] == [{"row": None}] * 5
+        return kept_rows.KeptRows(path, commit).measured(question, measure)["answer"]
+
+    assert [ask("q", "c1"), ask("q", "c1"), ask("p", "c1"), ask("q", "c2"), ask("q", "c1")] == [
+        "q c1",
+        "q c1",
+        "p c1",
+        "q c2",
+        "q c1",
+    ]
     assert asked == ["q", "p", "q"]
 
 
@@ -95,6 +105,7 @@ def test_the_commit_is_that_of_the_code_alone(tmp_path: Path) -> None:
     second = commit("other.py")
     assert second not in ("", first)
     (tmp_path / "docs" / "page.md").write_text("changed")
+    (tmp_path / "results.json").write_text("untracked")
     assert code_commit(tmp_path) == second
     (tmp_path / "other.py").write_text("changed")
     assert code_commit(tmp_path) == ""
