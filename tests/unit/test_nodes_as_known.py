@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
 from shared.config import ClusterConfig
 from shared.core import Effect, Send
 from shared.estimator import swap_s
 from shared.messages import Heartbeat, NodeState, NodeUp
-from shared.step_cost import ModelRate, StepCost
+from tests.contract.examples import HEARTBEAT
 
-RATE = ModelRate("a", StepCost(0.02, 0.001, 0.00001), kv_tokens=1000, kv_token_bytes=64, load_s=0.0)
+UNKNOWN = "a model of which the node knows nothing"
 
 
 def heartbeat(last_swap_s: float) -> Heartbeat:
-    """No field has its default; of model b, nothing is known."""
-    return Heartbeat(
-        node="n0",
-        epoch="n0.1",
-        device="cpu",
-        model="a",
-        num_blocks=100,
-        num_free_blocks=90,
-        num_running=2,
-        num_waiting=1,
-        swap_s=last_swap_s,
-        block_bytes=1024,
-        broken_models=["c"],
-        max_num_seqs=8,
-        step_tokens=64,
-        kv_bytes_per_s=1e9,
-        rates=[RATE],
-    )
+    return msgspec.structs.replace(HEARTBEAT, swap_s=last_swap_s)
 
 
 class Both:
@@ -51,7 +36,7 @@ class Both:
     @property
     def known(self) -> tuple[NodeState, NodeState]:
         """The node as either knows it."""
-        return self.scheduler.state.nodes["n0"].state, self.queue_manager.state.nodes["n0"].known
+        return self.scheduler.state.nodes[HEARTBEAT.node].state, self.queue_manager.state.nodes[HEARTBEAT.node].known
 
 
 def _told(effect: Effect) -> list[NodeUp]:
@@ -63,7 +48,7 @@ def test_scheduler_and_queue_manager_know_the_same_of_a_node() -> None:
     assert both.beat(heartbeat(7.0)) == 1
     planned, predicted = both.known
     assert planned == predicted
-    assert swap_s(planned, "a", "b") == swap_s(predicted, "a", "b") == 7.0
+    assert swap_s(planned, HEARTBEAT.model, UNKNOWN) == swap_s(predicted, HEARTBEAT.model, UNKNOWN) == 7.0
 
 
 def test_a_swap_that_took_longer_is_news_and_one_that_took_about_as_long_is_not() -> None:
