@@ -82,7 +82,8 @@ class SimulatedCluster:
         self.gateway = SimulatedGateway(self.bus, "gateway", VOCAB_SIZE)
         # steps take their predicted time one after another: there is no host time to hide behind them
         self._options = config.engine.model_copy(update={"async_scheduling": False})
-        self._devices = devices or {node.name: small_device(config) for node in [*config.nodes, *config.pools]}
+        names = [*(node.name for node in config.nodes), *(pool.name for pool in config.pools)]
+        self._devices = devices or dict.fromkeys(names, small_device(config))
         self._models = {model.name: model for model in config.models}
         self._make_engine = make_engine
         self._answer_tokens = answer_tokens

@@ -28,7 +28,7 @@ MOST_TIMES, MOST_MORE = 2, 4
 class _Pool:
     spec: NodePool
     wanted: int
-    beats: dict[str, list[bool]] = field(default_factory=dict)
+    beats: dict[str, list[float]] = field(default_factory=dict)
     """Of each node that serves, whether it was busy at the heartbeats since the last decision."""
     desired: deque[tuple[float, int]] = field(default_factory=deque)
 
@@ -46,7 +46,7 @@ class UtilizationScaler:
     def _listen(self, _: float, __: str, message: Message) -> None:
         for pool in self._pools:
             if isinstance(message, Heartbeat) and message.model and pool.spec.ordinal(message.node) is not None:
-                pool.beats.setdefault(message.node, []).append(message.num_running + message.num_waiting > 0)
+                pool.beats.setdefault(message.node, []).append(float(message.num_running + message.num_waiting > 0))
 
     def _decide(self) -> None:
         now = self._bus.now
@@ -64,7 +64,7 @@ class UtilizationScaler:
         self._bus.at(now + PERIOD_S, self._decide)
 
     def _desired(self, pool: _Pool) -> int:
-        total, num_serving = sum(map(mean, pool.beats.values())), len(pool.beats)
+        total, num_serving = sum(mean(busy) for busy in pool.beats.values()), len(pool.beats)
         if not num_serving:
             return pool.wanted
         ratio = total / num_serving / self._target

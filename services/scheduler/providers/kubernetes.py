@@ -6,6 +6,7 @@ account needs is ``get`` and ``patch`` on ``statefulsets/scale`` of these names.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ class KubernetesProvider:
                 scale = self._api.read_namespaced_stateful_set_scale(
                     pool.name, self._namespace, _request_timeout=CALL_TIMEOUT_S
                 )
-                if scale.spec.replicas == num_nodes or self._patch(pool.name, num_nodes, scale):
+                # a count of 0 is left out
+                if (scale.spec.replicas or 0) == num_nodes or self._patch(pool.name, num_nodes, scale):
                     return int(scale.status.replicas)
         except ApiException as error:
             raise ProviderError(self._explained(pool.name, error)) from error
@@ -77,8 +79,9 @@ def make(cluster: ClusterConfig, redis_url: str) -> KubernetesProvider:  # noqa:
             config.load_incluster_config()
             namespace = NAMESPACE_FILE.read_text().strip()
         else:
-            config.load_kube_config()
-            _, context = config.list_kube_config_contexts()
+            path = os.environ.get("KUBECONFIG")  # the client looks when it is imported
+            config.load_kube_config(path)
+            _, context = config.list_kube_config_contexts(path)
             namespace = context["context"].get("namespace", DEFAULT_NAMESPACE)
     except ConfigException as error:
         raise ConfigError(
