@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -101,9 +102,9 @@ async def test_what_went_wrong_is_told_and_the_next_wish_tries_again(kept: Kept)
     assert ERRORS.labels("p")._value.get() == errors + 1
 
 
-async def test_only_the_active_instance_acts(redis: Redis, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_the_active_instance_acts(redis: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TREADLE_CONFIG", f"{tmp_path}/cluster.yaml")
-    config = ClusterConfig(nodes=[], pools=[POOL], scaling=ScalingOptions(provider="process"), data_dir=str(tmp_path))
+    config = ClusterConfig(nodes=[], pools=[POOL], scaling=ScalingOptions(provider="process"), data_dir=tmp_path)
     inbox = StreamReader(redis, streams.SCHEDULER)
     await inbox.start()
     answers: dict[bool, int] = {}
