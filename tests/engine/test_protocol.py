@@ -54,6 +54,9 @@ def test_the_bytes_of_a_frame() -> None:
             "num_received": 7,
             "kv_bytes_per_s": 0.0,
             "cost": None,
+            "swapped_kv_bytes": 0,
+            "evicted_kv_bytes": 0,
+            "counts": {},
         },
     }
     assert event_decoder().feed(data) == [event]
