@@ -93,6 +93,8 @@ class Driver(Generic[C]):
         self._solver = solver
         self._term: _Leadership[C] | None = None
         LEASE_HELD.labels(service).set(0)
+        for counter in (ENTRIES, SET_ASIDE, REBUILDS):
+            counter.labels(service)  # is there from the start, so that the first event is an increase
 
     @property
     def core(self) -> C | None:
