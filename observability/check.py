@@ -1,4 +1,4 @@
-"""``python -m observability.check URL``: asks a Prometheus every query of the dashboards, and names those without data."""
+"""``python -m observability.check URL`` asks a Prometheus every query of the dashboards; it says which have no data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def queries(dashboard: Dashboard) -> Iterator[tuple[str, str]]:
 
 def num_series(url: str, expr: str) -> int:
     """How many series a query has now; an HTTP error for one that Prometheus does not understand."""
-    with urlopen(f"{url}/api/v1/query?{urlencode({'query': expr})}", timeout=TIMEOUT_S) as answer:
+    query = urlencode({"query": expr})
+    with urlopen(f"{url}/api/v1/query?{query}", timeout=TIMEOUT_S) as answer:  # noqa: S310 - the URL is the caller's own
         return len(json.load(answer)["data"]["result"])
 
 
