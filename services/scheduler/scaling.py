@@ -44,6 +44,12 @@ class Pool(msgspec.Struct):
     num_nodes: int = 0
     """As the provider told last."""
     error: str = ""
+    num_grown: int = 0
+    """Times that it has grown;"""
+    num_shrunk: int = 0
+    """that it has shrunk;"""
+    num_errors: int = 0
+    """and that the provider could not make it as it should be."""
 
 
 class ScalingState(msgspec.Struct):
@@ -88,7 +94,7 @@ class Scaling:
         """A node is there. If it is of a pool and has its first model, its start is over."""
         if beat.num_running or beat.num_waiting:
             self._state.asked_s = now
-        name = self._pool_of(beat.node)
+        name = self.pool_of(beat.node)
         if name is None or not beat.model:
             return
         pool = self._state.pools[name]
@@ -100,19 +106,20 @@ class Scaling:
 
     def lose(self, node: str, now: float) -> None:
         """A node is gone; one that is wanted is started again."""
-        name = self._pool_of(node)
+        name = self.pool_of(node)
         if name is not None and not self.is_leaving(node):
             self._state.pools[name].starting_s[node] = now
 
     def is_leaving(self, node: str) -> bool:
         """Whether it is one too many of its pool: it hands its work back and stops."""
-        name = self._pool_of(node)
+        name = self.pool_of(node)
         if name is None:
             return False
         ordinal = self._specs[name].ordinal(node)
         return ordinal is not None and ordinal >= self._state.pools[name].wanted
 
-    def _pool_of(self, node: str) -> str | None:
+    def pool_of(self, node: str) -> str | None:
+        """Name of the node's pool; None where it has none that is scaled here."""
         return next((name for name, spec in self._specs.items() if spec.ordinal(node) is not None), None)
 
     # --- what is asked --------------------------------------------------------------------------------------------
@@ -169,6 +176,7 @@ class Scaling:
         pool = self._state.pools.get(message.pool)
         if pool is not None:
             pool.num_nodes, pool.error = message.num_nodes, message.error
+            pool.num_errors += bool(message.error)
 
     def _need(self, pool: Pool, spec: NodePool, number: int, now: float) -> None:
         number = min(max(number, spec.min_nodes), spec.max_nodes)
@@ -184,6 +192,8 @@ class Scaling:
             self._change(pool, spec, target, now)
 
     def _change(self, pool: Pool, spec: NodePool, target: int, now: float) -> None:
+        pool.num_grown += target > pool.wanted
+        pool.num_shrunk += target < pool.wanted
         names = [f"{spec.name}-{ordinal}" for ordinal in range(target)]
         for name in names[pool.wanted :]:
             pool.starting_s[name] = now

@@ -53,6 +53,9 @@ def test_the_bytes_of_a_frame() -> None:
             "num_received": 6,
             "kv_bytes_per_s": 0.0,
             "cost": None,
+            "swapped_kv_bytes": 0,
+            "evicted_kv_bytes": 0,
+            "counts": {},
         },
     }
     assert event_decoder().feed(data) == [event]

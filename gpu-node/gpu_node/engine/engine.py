@@ -10,6 +10,7 @@ from gpu_node.engine.arena import ArenaFullError, PageArena, paging
 from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.choices import error_chunk
 from gpu_node.engine.cost_learner import CostLearner
+from gpu_node.engine.counts import Counts
 from gpu_node.engine.device_time import DeviceTime
 from gpu_node.engine.eviction import Eviction
 from gpu_node.engine.model import LoadedModel
@@ -68,6 +69,7 @@ class Engine:
         self._is_busy = False  # ever since the last step was submitted
         self._num_ahead = MAX_STEPS_IN_FLIGHT - 1 if options.async_scheduling else 0
         self._num_received = 0
+        self._counts_of_gone = Counts()
         self.device_time = DeviceTime()
 
     @property
@@ -82,8 +84,13 @@ class Engine:
 
     @property
     def num_preemptions(self) -> int:
-        """Preemptions of the loaded models, since each was loaded."""
-        return sum(scheduler.num_preemptions for scheduler in self._schedulers)
+        """How often a request gave way because memory ran out."""
+        return self.counts.num_preemptions
+
+    @property
+    def counts(self) -> Counts:
+        """Since the engine began, those of models that have gone included."""
+        return sum((scheduler.counts for scheduler in self._schedulers), self._counts_of_gone)
 
     @property
     def _schedulers(self) -> list[Scheduler]:
@@ -144,7 +151,9 @@ class Engine:
 
     def _unload(self, name: str) -> None:
         """Steps of aborted requests may still be in flight: nothing comes of them any more."""
-        self._residents.pop(name).scheduler.blocks.close()
+        scheduler = self._residents.pop(name).scheduler
+        self._counts_of_gone += scheduler.counts
+        scheduler.blocks.close()
         self._executor.unload_model(name)
 
     # --- requests come and go -----------------------------------------------------------------------------------------
@@ -275,6 +284,9 @@ class Engine:
             num_received=self._num_received,
             kv_bytes_per_s=self._eviction.kv_bytes_per_s,
             cost=resident.cost.cost if resident else None,
+            swapped_kv_bytes=sum(map(_swapped_kv_bytes, self._residents.values())),
+            evicted_kv_bytes=self._eviction.num_bytes,
+            counts=self.counts,
         )
 
     def check(self) -> None:
@@ -283,3 +295,7 @@ class Engine:
             scheduler.check()
             assert all(self._eviction.state(one) for one in scheduler.parked), "an image is kept until it is restored"
         self._eviction.check()
+
+
+def _swapped_kv_bytes(resident: _Resident) -> int:
+    return resident.scheduler.blocks.num_used_host_blocks * resident.model.block_bytes

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable
 
 import structlog
-from prometheus_client import Counter, Gauge
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -25,10 +24,6 @@ from shared.service import redis_url
 from shared.tasks import cancel_all
 
 BACKOFF_S = 1.0
-
-NODES = Gauge("treadle_pool_nodes", "Nodes of a pool: wanted by the scheduler, live by the provider", ["pool", "state"])
-CHANGES = Counter("treadle_pool_changes_total", "Times that a pool was to grow or to shrink", ["pool", "direction"])
-ERRORS = Counter("treadle_pool_errors_total", "Tries after which a pool was not as it should be", ["pool"])
 
 log = structlog.get_logger()
 
@@ -46,10 +41,7 @@ class PoolKeeper:
 
     def wish(self, num_nodes: int) -> None:
         """So many nodes shall run."""
-        if self._wanted is not None and num_nodes != self._wanted:
-            CHANGES.labels(self._pool.name, "up" if num_nodes > self._wanted else "down").inc()
         self._wanted = num_nodes
-        NODES.labels(self._pool.name, "wanted").set(num_nodes)
         self._news.set()
 
     async def run(self) -> None:
@@ -59,14 +51,12 @@ class PoolKeeper:
             self._news.clear()
             assert self._wanted is not None
             error = await self._try(self._wanted)
-            NODES.labels(self._pool.name, "live").set(self._live)
             await self._answer(Scaled(pool=self._pool.name, num_nodes=self._live, error=error))
 
     async def _try(self, num_nodes: int) -> str:
         try:
             self._live = await asyncio.to_thread(self._provider.scale, self._pool, num_nodes)
         except ProviderError as error:
-            ERRORS.labels(self._pool.name).inc()
             log.error("pool not scaled", pool=self._pool.name, num_nodes=num_nodes, error=str(error))
             return str(error)
         return ""

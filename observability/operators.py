@@ -1,0 +1,216 @@
+"""The dashboard for those who run the cluster: services, virtual queues, plans, the estimator (nodes: `node_rows`)."""
+
+from __future__ import annotations
+
+from observability.grafana import Dashboard, Panel, Query, Row, Variable
+from observability.node_rows import ENGINES, MEMORY, OPERATIONS
+from observability.promql import increase, quantile, rate
+
+_NODE = '{node=~"$node"}'
+_MODEL = '{model=~"$model"}'
+
+
+def _now(title: str, description: str, expr: str, legend: str = "") -> Panel:
+    return Panel(title, description, "short", [Query(expr, legend)], kind="stat", width=4)
+
+
+CLUSTER = Row(
+    "Cluster",
+    [
+        _now("Nodes", "Alive, as the scheduler hears them.", "max(treadle_nodes)"),
+        _now("Gateways", "Alive, as the queue manager hears them.", "max(treadle_queue_gateways)"),
+        _now(
+            "Leaders",
+            "One instance of each service leads; 0 is an outage.",
+            "sum by (service) (treadle_lease_held)",
+            "{{service}}",
+        ),
+        _now("Accepted requests", "Not finished.", "sum(treadle_queue_accepted_requests)"),
+        _now("Broken models", "That some node could not load.", "count(treadle_broken_models) or vector(0)"),
+        _now(
+            "Dead letters",
+            "Entries that could not be handled, in the time shown.",
+            " + ".join(
+                increase(metric, window="$__range")
+                for metric in ("treadle_inbox_set_aside_total", "treadle_undecodable_entries_total")
+            ),
+        ),
+    ],
+)
+
+VIRTUAL_QUEUES = Row(
+    "Virtual queues",
+    [
+        Panel(
+            "Waiting requests by node",
+            "In its virtual queue, not pulled.",
+            "short",
+            [Query(f"treadle_virtual_queue_waiting_requests{_NODE}", "{{node}}")],
+        ),
+        Panel(
+            "Groups by node",
+            "Request groups in its virtual queue; unplaced ones wait for a node that can have their model.",
+            "short",
+            [
+                Query(f"treadle_virtual_queue_groups{_NODE}", "{{node}}"),
+                Query("sum(treadle_queue_unplaced_groups)", "unplaced"),
+                Query("sum(treadle_queue_hand_overs)", "handed over"),
+            ],
+        ),
+        Panel(
+            "Predicted time until done",
+            "Of all that stands in the virtual queue.",
+            "s",
+            [Query(f"treadle_virtual_queue_drain_seconds{_NODE}", "{{node}}")],
+        ),
+        Panel(
+            "Waiting requests by model and class",
+            "All tenants together.",
+            "short",
+            [Query(f"sum by (model, slo_class) (treadle_queue_waiting_requests{_MODEL})", "{{model}} {{slo_class}}")],
+        ),
+        Panel(
+            "Running requests by model",
+            "Pulled by a node.",
+            "short",
+            [Query(f"sum by (model) (treadle_queue_running_requests{_MODEL})", "{{model}}")],
+        ),
+        Panel(
+            "Nodes by model",
+            "How many hold it.",
+            "short",
+            [Query(f"count by (model) (treadle_node_info{_MODEL})", "{{model}}")],
+        ),
+    ],
+)
+
+PLANS = Row(
+    "Plans",
+    [
+        Panel(
+            "Plans a second",
+            "The queue manager asks when a promise is in danger, and slowly otherwise.",
+            "short",
+            [
+                Query(rate("treadle_plans_total"), "plans"),
+                Query(rate("treadle_solver_failures_total"), "failed"),
+            ],
+        ),
+        Panel(
+            "Solver",
+            "From a placement problem to its answer, in a process of its own.",
+            "s",
+            [Query(quantile(share, "treadle_solver_seconds"), f"p{share * 100:g}") for share in (0.5, 0.99)],
+        ),
+        Panel(
+            "Late groups",
+            "Found to start too late since the last plan, and how long a plan has been awaited.",
+            "short",
+            [
+                Query("sum(treadle_plan_late_groups)", "late groups"),
+                Query("max(treadle_plan_pending_seconds)", "plan awaited, seconds"),
+            ],
+        ),
+        Panel(
+            "Work to be done by model",
+            "Tokens that the scheduler was told of when it was last asked.",
+            "short",
+            [Query(f"sum by (model) (treadle_model_demand_tokens{_MODEL})", "{{model}}")],
+            width=12,
+        ),
+        Panel(
+            "Swaps, planned and done",
+            "A minute. Plans are revised before they are carried out: more are planned than done.",
+            "short",
+            [
+                Query(f"60 * {rate('treadle_planned_swaps_total')}", "planned"),
+                Query(f"60 * {rate('treadle_model_swaps_total')}", "done"),
+            ],
+            width=12,
+        ),
+    ],
+)
+
+ESTIMATOR = Row(
+    "Estimator: predicted against actual wait",
+    [
+        Panel(
+            "Error of predictions",
+            "Actual minus predicted time to the first token: above 0 it came later than predicted.",
+            "s",
+            [
+                Query(quantile(share, "treadle_queue_wait_error_seconds", chosen=_MODEL), f"p{share * 100:g}")
+                for share in (0.1, 0.5, 0.9)
+            ],
+        ),
+        Panel(
+            "Error, all predictions",
+            "How many erred how far.",
+            "s",
+            [
+                Query(
+                    increase("treadle_queue_wait_error_seconds_bucket", "le", chosen=_MODEL),
+                    "{{le}}",
+                )
+            ],
+            kind="heatmap",
+        ),
+        Panel(
+            "Waits above their p90",
+            "Should be a tenth: more means that predictions are too sure of themselves.",
+            "percentunit",
+            [
+                Query(
+                    f"{rate('treadle_queue_wait_above_p90_total', 'slo_class', chosen=_MODEL)}"
+                    f" / {rate('treadle_queue_wait_error_seconds_count', 'slo_class', chosen=_MODEL)}",
+                    "{{slo_class}}",
+                )
+            ],
+        ),
+    ],
+)
+
+SERVICES = Row(
+    "Services",
+    [
+        Panel(
+            "Inbox entries a second",
+            "Messages that each service has handled.",
+            "short",
+            [Query(rate("treadle_inbox_entries_total", "service"), "{{service}}")],
+        ),
+        Panel(
+            "Inbox lag",
+            "Age of the newest entry of a batch when its effects were committed.",
+            "s",
+            [Query("max by (service) (treadle_inbox_lag_seconds)", "{{service}}")],
+        ),
+        Panel(
+            "Commit, p99",
+            "One atomic script at Redis.",
+            "s",
+            [Query(quantile(0.99, "treadle_commit_seconds", "service"), "{{service}}")],
+        ),
+        Panel(
+            "Rebuilds and epochs",
+            "In 15 minutes: cores built from their logs, and lives of nodes. Few, outside of upgrades.",
+            "short",
+            [
+                Query(increase("treadle_core_rebuilds_total", "service", window="15m"), "{{service}}"),
+                Query(increase("treadle_node_epochs_total", "instance", window="15m"), "{{instance}}"),
+            ],
+            width=24,
+        ),
+    ],
+)
+
+OPERATORS = Dashboard(
+    uid="treadle-operators",
+    title="Treadle: operators",
+    description="Services, virtual queues, plans, the estimator, swaps, engines and KV memory.",
+    variables=[
+        Variable("model", "label_values(treadle_requests_total, model)"),
+        Variable("node", "label_values(treadle_node_info, node)"),
+    ],
+    rows=[CLUSTER, VIRTUAL_QUEUES, PLANS, ESTIMATOR, OPERATIONS, ENGINES, MEMORY, SERVICES],
+)
