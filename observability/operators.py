@@ -1,9 +1,10 @@
-"""The dashboard for those who run the cluster: services, virtual queues, plans, the estimator (nodes: `node_rows`)."""
+"""The dashboard for those who run the cluster: services, virtual queues, plans, the estimator; see also `node_rows`."""
 
 from __future__ import annotations
 
 from observability.grafana import Dashboard, Panel, Query, Row, Variable
 from observability.node_rows import ENGINES, MEMORY, OPERATIONS
+from observability.pool_rows import POOLS
 from observability.promql import increase, quantile, rate
 
 _NODE = '{node=~"$node"}'
@@ -212,5 +213,5 @@ OPERATORS = Dashboard(
         Variable("model", "label_values(treadle_requests_total, model)"),
         Variable("node", "label_values(treadle_node_info, node)"),
     ],
-    rows=[CLUSTER, VIRTUAL_QUEUES, PLANS, ESTIMATOR, OPERATIONS, ENGINES, MEMORY, SERVICES],
+    rows=[CLUSTER, VIRTUAL_QUEUES, PLANS, ESTIMATOR, POOLS, OPERATIONS, ENGINES, MEMORY, SERVICES],
 )
