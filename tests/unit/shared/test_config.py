@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from shared.config import (
     CONFIG_ENV,
     MODELS_ENV,
+    OTLP_ENV,
     REDIS_ENV,
     ClusterConfig,
     ConfigError,
@@ -26,7 +27,7 @@ SECRET = "sk-very-secret"
 
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (CONFIG_ENV, REDIS_ENV, MODELS_ENV):
+    for name in (CONFIG_ENV, REDIS_ENV, MODELS_ENV, OTLP_ENV):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -281,6 +282,14 @@ def test_the_redis_of_the_environment_overrides_the_file(tmp_path: Path, monkeyp
     assert found is not None
     assert found.get_secret_value() == f"redis://:{SECRET}@env/0"
     assert SECRET not in repr(load_config(file))
+
+
+def test_the_collector_of_the_environment_overrides_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("otlp_endpoint: http://file:4318")
+    assert load_config(file).otlp_endpoint == "http://file:4318"
+    monkeypatch.setenv(OTLP_ENV, "http://env:4318")
+    assert load_config(file).otlp_endpoint == "http://env:4318"
 
 
 def test_values_do_not_change_after_start_up() -> None:
