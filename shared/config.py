@@ -5,19 +5,19 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field, SecretStr, ValidationError, model_validator
 
+from shared.config_files import ConfigError, read_text, yaml_mapping, yaml_value
 from shared.config_nodes import NodePool, NodeSpec, ScalingOptions
-from shared.config_problems import describe, describe_syntax, doubles, shared_cpus, taken_names, unknown_sizes
+from shared.config_problems import describe, doubles, shared_cpus, taken_names, unknown_sizes
 from shared.config_section import Name, PositiveSeconds, Section
-from shared.errors import OperatorError
 from shared.slo import Slo
 
 CONFIG_ENV = "TREADLE_CONFIG"
 REDIS_ENV = "TREADLE_REDIS_URL"
+KEYS_ENV = "TREADLE_KEYS"
 MODELS_ENV = "TREADLE_MODELS_DIR"
 NODE_ENV = "TREADLE_NODE"
 ADMIN_PORT_ENV = "TREADLE_ADMIN_PORT"
@@ -27,10 +27,6 @@ SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db
 
 ADMIN_SERVICES = ("queue-manager", "scheduler", "kv-manager")  # in the order of their admin ports
 SERVICES = ("redis", "gateway", *ADMIN_SERVICES)
-
-
-class ConfigError(OperatorError, ValueError):
-    """A configuration that cannot be used. The text lists every problem, one a line."""
 
 
 WeightType = Literal["bfloat16", "int8"]
@@ -136,6 +132,10 @@ class GatewayOptions(Section):
     max_body_bytes: Annotated[int, Field(ge=1024)] = 4 << 20
     max_inflight: Annotated[int, Field(ge=1)] = 4096
     default_slo: str = "interactive"
+    drain_s: PositiveSeconds = 15.0
+    """Asked to stop, it takes no more requests and lets those that run end for this long; the others are cut off.
+
+    More than `treadle down` waits (20 s) is of use only where something more patient stops it."""
     cold_start_ttl_s: PositiveSeconds = 300.0
     """A request whose model no node can serve is held for this long, then dropped with 503. While nodes can, it is held
     as its class's ``queue_ttl_s`` says, also where its model has to be swapped in first."""
@@ -256,38 +256,42 @@ class ClusterConfig(Section):
 
 def parse_config(text: str, source: str) -> ClusterConfig:
     """Validate YAML text; `ConfigError` lists all problems with their places in ``source``."""
-    try:
-        raw = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{source}: not valid YAML: {describe_syntax(error)}") from error
-    if raw is None:
-        raw = {}
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{source}: expected a mapping at the top, found {type(raw).__name__}")
-    try:
-        return ClusterConfig.model_validate(raw)
-    except ValidationError as error:
-        raise ConfigError(f"{source}: {describe(error)}") from error
+    return _validate(yaml_mapping(text, source), source)
 
 
 def load_config(path: Path | None = None) -> ClusterConfig:
     """Configuration from ``path``, else from the file named by TREADLE_CONFIG, else the defaults.
 
-    TREADLE_REDIS_URL overrides ``redis_url``, so that a secret need not stand in the file.
+    What is secret need not stand in that file: TREADLE_REDIS_URL overrides ``redis_url``, and TREADLE_KEYS, the path of
+    a YAML file with a list of keys, overrides ``keys``. Problems of both files are reported together.
     """
     named = path or (Path(os.environ[CONFIG_ENV]) if os.environ.get(CONFIG_ENV) else None)
-    if named is None:
-        config = ClusterConfig()
-    else:
-        try:
-            text = named.read_text("utf-8")
-        except OSError as error:
-            raise ConfigError(f"{named}: cannot be read: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{named}: cannot be read: it is not UTF-8 text") from error
-        config = parse_config(text, str(named))
+    values = yaml_mapping(read_text(named), str(named)) if named else {}
+    sources = [str(named)] if named else []
+    if keys := os.environ.get(KEYS_ENV):
+        values |= {"keys": _keys(Path(keys))}
+        sources.append(keys)
+    config = _validate(values, " with ".join(sources))
     url = os.environ.get(REDIS_ENV)
     return config.model_copy(update={"redis_url": SecretStr(url)}) if url else config
+
+
+def _keys(path: Path) -> list[Any]:
+    """The keys of a file that holds nothing else; an empty one is refused, since it would open the gateway to all."""
+    keys = yaml_value(read_text(path), str(path))
+    if not isinstance(keys, list) or not keys:
+        raise ConfigError(
+            f"{path}: expected a list of keys as under `keys` of the configuration ({KEYS_ENV} names this file); "
+            f"unset {KEYS_ENV} for a gateway without keys"
+        )
+    return keys
+
+
+def _validate(values: dict[str, Any], source: str) -> ClusterConfig:
+    try:
+        return ClusterConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"{source}: {describe(error)}") from error
 
 
 def models_dir() -> Path:

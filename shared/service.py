@@ -14,7 +14,8 @@ import uvloop
 
 from shared.admin import Admin, serve_admin
 from shared.bus import check_reachable, connect
-from shared.config import ADMIN_PORT_ENV, ClusterConfig, ConfigError, load_config
+from shared.config import ADMIN_PORT_ENV, ClusterConfig, load_config
+from shared.config_files import ConfigError
 from shared.core import Core
 from shared.driver import Driver
 from shared.errors import OperatorError
@@ -95,7 +96,7 @@ async def _serve(
     solver = Solver(solve, redis, inbox) if solve else None
     driver = Driver(lambda: make_core(config), redis, service=service, inbox=inbox, instance=instance, solver=solver)
     admin = Admin(
-        not_ready=lambda: "" if driver.core else "no core: waiting for the lease or for Redis",
+        not_ready=lambda: "" if driver.core or driver.stands_by else "no core: waiting for Redis",
         status=lambda: driver.core.describe() if driver.core else {},
     )
     runner = await serve_admin(admin, config.admin_host, admin_port(config, service))

@@ -8,7 +8,8 @@ import os
 from gpu_node.agent.agent import Agent
 from shared.admin import Admin, serve_admin
 from shared.bus import check_reachable, connect
-from shared.config import NODE_ENV, ClusterConfig, ConfigError
+from shared.config import NODE_ENV, ClusterConfig
+from shared.config_files import ConfigError
 from shared.service import admin_port, redis_url, run_process, stop_on_signals
 from shared.telemetry import configure_logging, configure_tracing
 
