@@ -57,6 +57,11 @@ class InflightCall:
         return all(request.generation.has_begun for request in self.requests)
 
     @property
+    def num_resubmissions(self) -> int:
+        """How often one of its requests was put into the queue again."""
+        return sum(request.generation.attempt for request in self.requests)
+
+    @property
     def num_prompt_tokens(self) -> int:
         """Of all prompts."""
         return sum(len(request.job.prompt_token_ids) for request in self.requests)

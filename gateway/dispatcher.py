@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
+from gateway import tracing
 from gateway.call import InflightCall
 from gateway.generation import Verdict
 from gateway.job import Job
@@ -109,6 +110,7 @@ class Dispatcher:
         await self._queue.submit(*request.messages(attempt))
         # after the submit, so that a failed one can be delivered again
         generation.begin_attempt(attempt, gave_way=gave_way)
+        tracing.note_resubmission(request.job, attempt, gave_way=gave_way)
         request_id = request.job.request_id
         if request_id not in self._inflight:  # the client left meanwhile, and its Cancel may have come first
             await self._queue.cancel(request_id)

@@ -90,7 +90,7 @@ class Handler(Generic[Body]):
             cold_start_ttl_s = context.config.gateway.cold_start_ttl_s
             patience = Patience.of(promise.queue_ttl_s, cold_start_ttl_s, is_ranked=body.is_ranked)
             async with context.dispatcher.run(*jobs) as call:
-                record.predicted = call.queue_line(record.timeline.arrival_s)
+                record.submit(call)
                 if body.stream:
                     return await answer_stream(
                         http,
@@ -120,7 +120,7 @@ class Handler(Generic[Body]):
                 token_bytes=model.tokenizer.token_bytes,
                 slo=slo,
                 tenant=record.tenant,
-                traceparent=tracing.traceparent(record.span),
+                span=record.span,
                 wants_place=body.include_queue,
             )
             for number, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))

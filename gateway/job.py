@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from opentelemetry.trace import INVALID_SPAN, Span
+
 from shared.messages import Submit
 from shared.payload import Output, Payload, Sampling
 from shared.slo import Slo
+from shared.telemetry import traceparent
 
 
 @dataclass(frozen=True)
@@ -22,13 +25,15 @@ class Job:
     token_bytes: Sequence[bytes] = field(repr=False)
     slo: Slo
     tenant: str
-    traceparent: str = ""
+    span: Span = field(default=INVALID_SPAN, repr=False)
+    """Of the call that it belongs to; what the cluster does for it hangs below."""
     wants_place: bool = False
     """The client would like to hear of its place in the queue."""
 
     def messages(self, gateway: str, attempt: int, outputs: list[Output]) -> tuple[Payload, Submit]:
         """What the queue needs for an attempt: what the client has of each choice, and how much is left to do."""
         prompt_tokens, max_tokens = self._work(outputs)
+        parent = traceparent(self.span)
         payload = Payload(
             request_id=self.request_id,
             attempt=attempt,
@@ -37,7 +42,7 @@ class Job:
             prompt_token_ids=self.prompt_token_ids,
             sampling=self.sampling,
             outputs=outputs,
-            traceparent=self.traceparent,
+            traceparent=parent,
         )
         submit = Submit(
             request_id=self.request_id,
@@ -49,7 +54,7 @@ class Job:
             tenant=self.tenant,
             attempt=attempt,
             wants_place=self.wants_place and not outputs,
-            traceparent=self.traceparent,
+            traceparent=parent,
         )
         return payload, submit
 

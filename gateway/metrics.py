@@ -6,10 +6,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from gateway.queue_metrics import PredictionErrors
 from gateway.timeline import Timeline
+from shared.label_cap import LabelCap
 from shared.slo import Slo
 
-MAX_LABEL_SETS = 1000  # (model, class, tenant) triples told apart; all further ones are counted together
-_OTHER = ("other", "other", "other")
 _LABELS = ["model", "slo_class", "tenant"]
 _LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600, 1800, 3600)
 _TPOT_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5)
@@ -19,7 +18,7 @@ class GatewayMetrics:
     """The gateway's metrics in one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._known: set[tuple[str, str, str]] = set()
+        self._cap = LabelCap()
         self._ttft = Histogram(
             "treadle_ttft_seconds", "Arrival to first token", _LABELS, buckets=_LATENCY_BUCKETS_S, registry=registry
         )
@@ -39,6 +38,18 @@ class GatewayMetrics:
         self._refused = Counter(
             "treadle_refused_requests_total", "Requests answered with an error", [*_LABELS, "code"], registry=registry
         )
+        self._prompt_tokens = Counter(
+            "treadle_prompt_tokens_total", "Tokens in the prompts of answers that began", _LABELS, registry=registry
+        )
+        self._output_tokens = Counter(
+            "treadle_output_tokens_total", "Tokens of answers, complete or not", _LABELS, registry=registry
+        )
+        self._resubmitted = Counter(
+            "treadle_resubmitted_requests_total",
+            "Attempts after the first: the node was lost, or the request gave way without its KV",
+            _LABELS,
+            registry=registry,
+        )
         self._attained = Counter("treadle_slo_attained_total", "Answers in time", _LABELS, registry=registry)
         self._missed = Counter(
             "treadle_slo_missed_total",
@@ -51,15 +62,25 @@ class GatewayMetrics:
 
     def count(self, labels: tuple[str, str, str], outcome: str) -> None:
         """One request is over."""
-        self._requests.labels(*self._capped(labels), outcome).inc()
+        self._requests.labels(*self._cap.capped(labels), outcome).inc()
 
     def count_refusal(self, labels: tuple[str, str, str], code: str) -> None:
         """One request was answered with an error; ``code`` is one of `gateway.errors`."""
-        self._refused.labels(*self._capped(labels), code).inc()
+        self._refused.labels(*self._cap.capped(labels), code).inc()
+
+    def count_work(
+        self, labels: tuple[str, str, str], *, prompt_tokens: int, output_tokens: int, num_resubmissions: int
+    ) -> None:
+        """What was done for a request, whatever came of it."""
+        capped = self._cap.capped(labels)
+        if output_tokens:
+            self._prompt_tokens.labels(*capped).inc(prompt_tokens)
+            self._output_tokens.labels(*capped).inc(output_tokens)
+        self._resubmitted.labels(*capped).inc(num_resubmissions)
 
     def observe(self, labels: tuple[str, str, str], timeline: Timeline) -> None:
         """The times of one complete answer."""
-        capped = self._capped(labels)
+        capped = self._cap.capped(labels)
         for histogram, value in (
             (self._ttft, timeline.ttft_s),
             (self._tpot, timeline.tpot_s),
@@ -71,11 +92,4 @@ class GatewayMetrics:
     def judge(self, labels: tuple[str, str, str], slo: Slo, timeline: Timeline, *, is_complete: bool) -> None:
         """Whether an accepted request's promise was kept; a request that its client gave up is not judged."""
         kept = is_complete and timeline.keeps(slo)
-        (self._attained if kept else self._missed).labels(*self._capped(labels)).inc()
-
-    def _capped(self, labels: tuple[str, str, str]) -> tuple[str, str, str]:
-        if labels not in self._known:
-            if len(self._known) >= MAX_LABEL_SETS:
-                return _OTHER
-            self._known.add(labels)
-        return labels
+        (self._attained if kept else self._missed).labels(*self._cap.capped(labels)).inc()

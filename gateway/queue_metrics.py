@@ -10,6 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gateway.queue_view import QueueView
+from shared.label_cap import LabelCap
 from shared.messages import QueueLine
 
 _LABELS = ["model", "slo_class"]
@@ -24,8 +25,7 @@ class QueueCollector(Collector):
         self._clock = clock
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Three gauges, with a sample for each model and kind of promise."""
-        waiting = GaugeMetricFamily("treadle_queue_waiting_requests", "Requests that wait for a node", labels=_LABELS)
+        """Two gauges, with a sample for each model and kind of promise."""
         wait = GaugeMetricFamily(
             "treadle_queue_predicted_wait_seconds", "Predicted wait of a request that comes now", labels=_LABELS
         )
@@ -34,16 +34,16 @@ class QueueCollector(Collector):
         )
         for line in self._view.lines if self._view.is_fresh(self._clock()) else []:
             labels = [line.model, line.slo]
-            waiting.add_metric(labels, line.num_waiting)
             wait.add_metric(labels, line.wait_s)
             wait_p90.add_metric(labels, line.wait_p90_s)
-        yield from (waiting, wait, wait_p90)
+        yield from (wait, wait_p90)
 
 
 class PredictionErrors:
     """Predicted against actual waiting: the first token of a newcomer as it was predicted, and as it came."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self._cap = LabelCap()
         self._error = Histogram(
             "treadle_queue_wait_error_seconds",
             "Actual minus predicted time to the first token; above 0 it came later than predicted",
@@ -62,6 +62,7 @@ class PredictionErrors:
         """The first token of a request came; ``line`` is what was predicted when it arrived."""
         if math.isinf(line.wait_s):
             return  # nothing was predicted: no node could serve it
-        self._error.labels(line.model, line.slo).observe(ttft_s - line.wait_s)
+        labels = self._cap.capped((line.model, line.slo))
+        self._error.labels(*labels).observe(ttft_s - line.wait_s)
         if ttft_s > line.wait_p90_s:
-            self._above_p90.labels(line.model, line.slo).inc()
+            self._above_p90.labels(*labels).inc()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gateway.job import Job
@@ -29,13 +29,6 @@ def request_span(tracer: Tracer, operation: str, headers: Mapping[str, str]) -> 
         yield span
 
 
-def traceparent(span: Span) -> str:
-    """The W3C trace context under which the rest of the cluster works for this span; ``""`` if there is none."""
-    carrier: dict[str, str] = {}
-    _propagator.inject(carrier, set_span_in_context(span))
-    return carrier.get("traceparent", "")
-
-
 def describe_jobs(span: Span, operation: str, request_id: str, jobs: Sequence[Job]) -> None:
     """What was asked for; never the prompt."""
     job = jobs[0]  # its jobs differ in nothing that is said here
@@ -52,6 +45,14 @@ def describe_jobs(span: Span, operation: str, request_id: str, jobs: Sequence[Jo
             "treadle.slo_class": job.slo.name,
             "treadle.tenant": job.tenant,
         }
+    )
+
+
+def note_resubmission(job: Job, attempt: int, *, gave_way: bool) -> None:
+    """The request is in the queue again, for another attempt."""
+    job.span.add_event(
+        "resubmitted",
+        {"treadle.request_id": job.request_id, "treadle.attempt": attempt, "treadle.gave_way": gave_way},
     )
 
 

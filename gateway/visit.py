@@ -9,6 +9,7 @@ import structlog
 from opentelemetry.trace import Span
 
 from gateway import tracing
+from gateway.call import InflightCall
 from gateway.errors import DROPPED_REASON_HEADER, ApiError
 from gateway.job import Job
 from gateway.metrics import GatewayMetrics
@@ -34,6 +35,8 @@ class Visit:
     timeline: Timeline
     jobs: Sequence[Job] = field(default=(), repr=False)
     """One a prompt; none until the call is admitted."""
+    call: InflightCall | None = field(default=None, repr=False)
+    """None until its requests are submitted."""
     predicted: QueueLine | None = None
     """How it stood in the queue for requests like this when it came; None while nothing was known."""
     refusal: str = ""
@@ -45,6 +48,11 @@ class Visit:
         """The request is complete and checked."""
         self.jobs = jobs
         tracing.describe_jobs(self.span, operation, self.request_id, jobs)
+
+    def submit(self, call: InflightCall) -> None:
+        """Its requests are in the queue."""
+        self.call = call
+        self.predicted = call.queue_line(self.timeline.arrival_s)
 
     def refuse(self, error: ApiError) -> None:
         """The request is answered with an error: the reason it was dropped for, or whose fault it was."""
@@ -60,9 +68,17 @@ class Visit:
     def close(self, metrics: GatewayMetrics, now: float) -> None:
         """Publish metrics, span attributes and one log event. Prompts, answers and keys are in none of them."""
         job, timeline = next(iter(self.jobs), None), self.timeline  # its jobs have model and promise in common
-        model, slo_class = (job.model, job.slo.name) if job else (_UNKNOWN, _UNKNOWN)
+        model, slo_class = (job.model, job.slo.kind) if job else (_UNKNOWN, _UNKNOWN)
         labels = (model, slo_class, self.tenant)
+        prompt_tokens = sum(len(one.prompt_token_ids) for one in self.jobs)
+        num_resubmissions = self.call.num_resubmissions if self.call is not None else 0
         metrics.count(labels, self.outcome)
+        metrics.count_work(
+            labels,
+            prompt_tokens=prompt_tokens,
+            output_tokens=timeline.num_tokens,
+            num_resubmissions=num_resubmissions,
+        )
         if self.refusal:
             metrics.count_refusal(labels, self.refusal)
         if self.predicted is not None and timeline.ttft_s is not None:
@@ -81,8 +97,9 @@ class Visit:
             slo_class=slo_class,
             tenant=self.tenant,
             outcome=self.outcome,
-            prompt_tokens=sum(len(one.prompt_token_ids) for one in self.jobs),
+            prompt_tokens=prompt_tokens,
             output_tokens=timeline.num_tokens,
+            num_resubmissions=num_resubmissions,
             ttft_s=timeline.ttft_s,
             e2e_s=now - timeline.arrival_s,
         )

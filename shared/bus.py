@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from prometheus_client import Counter
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -18,6 +19,8 @@ CONNECT_TIMEOUT_S = 3.0
 SOCKET_TIMEOUT_S = 15.0  # longer than any blocking read
 READ_BLOCK_MS = 1_000
 MAX_READ_ENTRIES = 512
+
+UNDECODABLE = Counter("treadle_undecodable_entries_total", "Entries for this process that went to the dead letters")
 
 
 class RedisUnreachableError(OperatorError):
@@ -92,5 +95,6 @@ class StreamReader:
 
 async def bury(redis: Redis, stream: str, entry_id: bytes, fields: dict[bytes, bytes], reason: str) -> None:
     """Keep an undecodable entry as evidence."""
+    UNDECODABLE.inc()
     letter: dict[Any, Any] = {**fields, b"stream": stream, b"id": entry_id, b"reason": reason}
     await redis.xadd(DEAD_LETTER, letter, maxlen=MAX_DEAD_LETTERS, approximate=True)

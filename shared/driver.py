@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
@@ -21,7 +22,7 @@ from shared.commit_log import LEASE_S, CommitLog, Entry, FencedError, entry_time
 from shared.core import Core, Effect, Send, Solve
 from shared.messages import Message, Tick
 from shared.solver import Solver
-from shared.telemetry import record_handled
+from shared.telemetry import record_handled, trace_id
 
 SNAPSHOT_EVERY_ENTRIES = 5_000
 SNAPSHOT_BYTES_PER_ENTRY = 1_000  # a large state is written less often: each entry pays for so much of it at most
@@ -33,6 +34,7 @@ ENTRIES = Counter("treadle_inbox_entries_total", "Inbox entries handled", ["serv
 SET_ASIDE = Counter("treadle_inbox_set_aside_total", "Entries moved to the dead letters", ["service"])
 REBUILDS = Counter("treadle_core_rebuilds_total", "Times the core was built from snapshot and log", ["service"])
 LAG = Gauge("treadle_inbox_lag_seconds", "Age of the newest handled entry when it was committed", ["service"])
+LEASE_HELD = Gauge("treadle_lease_held", "1 while this instance leads its service, 0 while it stands by", ["service"])
 COMMIT_S = Histogram(
     "treadle_commit_seconds",
     "Time of one atomic commit",
@@ -42,16 +44,18 @@ COMMIT_S = Histogram(
 
 log = structlog.get_logger()
 
+C = TypeVar("C", bound=Core)
+
 
 class HandlerError(Exception):
     """A core raised on an entry, which is set aside now; the core's state can no longer be trusted."""
 
 
 @dataclass(slots=True)
-class _Leadership:
+class _Leadership(Generic[C]):
     """One term as active instance: the core and how far it is."""
 
-    core: Core
+    core: C
     last_id: bytes
     aside: set[bytes]
     clock_offset_s: float = 0.0
@@ -68,12 +72,12 @@ class _Leadership:
         return self.core.wake_at is not None and self.core.wake_at <= self.now()
 
 
-class Driver:
+class Driver(Generic[C]):
     """Runs one service's core over Redis until ``stop`` is set."""
 
     def __init__(
         self,
-        make_core: Callable[[], Core],
+        make_core: Callable[[], C],
         redis: Redis,
         *,
         service: str,
@@ -87,8 +91,9 @@ class Driver:
         self._service = service
         self._instance = instance
         self._solver = solver
-        self._term: _Leadership | None = None
+        self._term: _Leadership[C] | None = None
         self._stands_by = False
+        LEASE_HELD.labels(service).set(0)
 
     @property
     def stands_by(self) -> bool:
@@ -96,7 +101,7 @@ class Driver:
         return self._stands_by
 
     @property
-    def core(self) -> Core | None:
+    def core(self) -> C | None:
         """The core while this instance is active and its state is whole; None otherwise."""
         return self._term.core if self._term else None
 
@@ -129,6 +134,7 @@ class Driver:
             log.warning("lease lost, standing by", service=self._service)
         finally:
             self._term = None
+            LEASE_HELD.labels(self._service).set(0)
 
     async def _begin(self) -> None:
         """Build the core: snapshot, then the log up to the committed id, whose effects were sent before."""
@@ -150,6 +156,7 @@ class Driver:
         seconds, microseconds = await self._redis.time()
         term.clock_offset_s = seconds + microseconds / 1e6 - time.monotonic()
         self._term = term
+        LEASE_HELD.labels(self._service).set(1)
         REBUILDS.labels(self._service).inc()
         log.info("active", service=self._service, committed=saved.committed.decode(), replayed=term.num_since_snapshot)
 
@@ -167,7 +174,7 @@ class Driver:
         await self._save(term)
         await self._log.release()
 
-    async def _commit(self, term: _Leadership, entries: list[Entry], effects: list[Effect]) -> None:
+    async def _commit(self, term: _Leadership[C], entries: list[Entry], effects: list[Effect]) -> None:
         """Send the effects of a batch; without any, still renew the lease."""
         if term.is_due() and not term.tick_sent:
             effects.append(Send(self._log.inbox, Tick()))  # time that passes is a message like any other
@@ -189,7 +196,7 @@ class Driver:
                 assert self._solver is not None, f"{self._service} asks to solve but was given no solver"
                 self._solver.submit(effect.problem)
 
-    async def _fold(self, term: _Leadership, entry: Entry) -> list[Effect]:
+    async def _fold(self, term: _Leadership[C], entry: Entry) -> list[Effect]:
         """One entry into the core; its id is its time, the same at every replay.
 
         What cannot be decoded never reached the core: it is set aside and the core goes on. What makes the core raise
@@ -211,17 +218,23 @@ class Driver:
         try:
             return term.core.handle(message, entry_time(entry_id))
         except Exception as error:
-            log.exception("core raised", service=self._service, entry=entry_id.decode(), message=type(message).__name__)
+            log.exception(
+                "core raised",
+                service=self._service,
+                entry=entry_id.decode(),
+                message=type(message).__name__,
+                trace_id=trace_id(message.traceparent),
+            )
             await self._set_aside(term, entry, f"{type(error).__name__}: {error}")
             raise HandlerError(f"entry {entry_id.decode()}: {error}") from error
 
-    async def _set_aside(self, term: _Leadership, entry: Entry, reason: str) -> None:
+    async def _set_aside(self, term: _Leadership[C], entry: Entry, reason: str) -> None:
         log.error("entry set aside", service=self._service, entry=entry[0].decode(), reason=reason)
         await self._log.set_aside(entry, reason)
         term.aside.add(entry[0])
         SET_ASIDE.labels(self._service).inc()
 
-    async def _save(self, term: _Leadership) -> None:
+    async def _save(self, term: _Leadership[C]) -> None:
         covered = {entry_id for entry_id in term.aside if id_order(entry_id) <= id_order(term.last_id)}
         snapshot = term.core.snapshot()
         await self._log.save(term.last_id, snapshot, covered)
@@ -229,7 +242,7 @@ class Driver:
         term.aside -= covered  # the log is trimmed up to here: nobody will read those entries again
         term.num_since_snapshot = 0
 
-    def _block_ms(self, term: _Leadership) -> int:
+    def _block_ms(self, term: _Leadership[C]) -> int:
         """Until the core wants to wake, but no longer than the lease allows; never 0, which would block for ever."""
         due_s = RENEW_S
         if term.core.wake_at is not None and not term.tick_sent:

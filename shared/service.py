@@ -8,15 +8,18 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine
+from typing import TypeVar
 
 import structlog
 import uvloop
+from prometheus_client import REGISTRY
 
 from shared.admin import Admin, serve_admin
 from shared.bus import check_reachable, connect
 from shared.config import ADMIN_PORT_ENV, ClusterConfig, load_config
 from shared.config_files import ConfigError
 from shared.core import Core
+from shared.core_metrics import CoreCollector, Measure
 from shared.driver import Driver
 from shared.errors import OperatorError
 from shared.messages import PlacementProblem, Plan
@@ -29,15 +32,18 @@ DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
 
 log = structlog.get_logger()
 
+C = TypeVar("C", bound=Core)
+
 
 def run_service(
     service: str,
     inbox: str,
-    make_core: Callable[[ClusterConfig], Core],
+    make_core: Callable[[ClusterConfig], C],
+    measure: Measure[C],
     solve: Callable[[PlacementProblem], Plan] | None = None,
 ) -> None:
     """Run a service until SIGTERM; one line on stderr and exit status 2 when it cannot start."""
-    run_process(lambda config: _serve(config, service, inbox, make_core, solve))
+    run_process(lambda config: _serve(config, service, inbox, make_core, measure, solve))
 
 
 def run_process(main: Callable[[ClusterConfig], Coroutine[None, None, None]]) -> None:
@@ -84,7 +90,8 @@ async def _serve(
     config: ClusterConfig,
     service: str,
     inbox: str,
-    make_core: Callable[[ClusterConfig], Core],
+    make_core: Callable[[ClusterConfig], C],
+    measure: Measure[C],
     solve: Callable[[PlacementProblem], Plan] | None,
 ) -> None:
     instance = instance_name(service)
@@ -95,6 +102,7 @@ async def _serve(
     await check_reachable(redis)
     solver = Solver(solve, redis, inbox) if solve else None
     driver = Driver(lambda: make_core(config), redis, service=service, inbox=inbox, instance=instance, solver=solver)
+    REGISTRY.register(CoreCollector(lambda: driver.core, measure))
     admin = Admin(
         not_ready=lambda: "" if driver.core or driver.stands_by else "no core: waiting for Redis",
         status=lambda: driver.core.describe() if driver.core else {},

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 import structlog
+from prometheus_client import Counter, Histogram
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from shared.codec import FIELD, decode, encode
 from shared.messages import PlacementProblem, Plan, Solved
 from shared.tasks import cancel_all
+
+SOLVE_S = Histogram(
+    "treadle_solver_seconds",
+    "Time from a placement problem to its answer",
+    buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+FAILURES = Counter("treadle_solver_failures_total", "Placement problems without an answer, by the reason", ["reason"])
 
 log = structlog.get_logger()
 
@@ -63,13 +72,18 @@ class Solver:
             if self._pool is None:
                 # spawn: a fork would share the sockets of the running loop
                 self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+            started = time.monotonic()
             try:
                 answer = await loop.run_in_executor(self._pool, _solve_bytes, self._solve, encode(problem))
+                SOLVE_S.observe(time.monotonic() - started)
                 await self._redis.xadd(self._inbox, {FIELD: answer})
             except BrokenProcessPool:
                 log.error("solver process died", version=problem.version)
+                FAILURES.labels("process_died").inc()
                 self._pool = None
             except (RedisError, OSError) as error:
+                FAILURES.labels("answer_lost").inc()
                 log.warning("solver answer lost", version=problem.version, error=str(error))
             except Exception:  # a failed solve must not end the service: the core goes on with the plan it has
+                FAILURES.labels("raised").inc()
                 log.exception("solver failed", version=problem.version)

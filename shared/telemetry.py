@@ -9,9 +9,12 @@ from types import TracebackType
 import msgspec
 import structlog
 from opentelemetry import trace
+from opentelemetry.trace import Span, format_trace_id, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from shared.messages import Message
+
+_propagator = TraceContextTextMapPropagator()
 
 
 def configure_logging(service: str, instance: str, level: int = logging.INFO) -> None:
@@ -23,6 +26,7 @@ def configure_logging(service: str, instance: str, level: int = logging.INFO) ->
 
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
+        _name_trace,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         name_process,
@@ -47,6 +51,14 @@ def configure_logging(service: str, instance: str, level: int = logging.INFO) ->
     )
     sys.excepthook = _log_crash
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)
+
+
+def _name_trace(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+    """What is said while a traced request is worked on can be found by its trace."""
+    context = trace.get_current_span().get_span_context()
+    if context.is_valid:
+        event.setdefault("trace_id", format_trace_id(context.trace_id))
+    return event
 
 
 def _log_crash(kind: type[BaseException], error: BaseException, trace_back: TracebackType | None) -> None:
@@ -74,11 +86,23 @@ def configure_tracing(service: str, instance: str, endpoint: str | None) -> None
     trace.set_tracer_provider(provider)
 
 
+def traceparent(span: Span) -> str:
+    """The W3C trace context under which the rest of the cluster works for this span; ``""`` if there is none."""
+    carrier: dict[str, str] = {}
+    _propagator.inject(carrier, set_span_in_context(span))
+    return carrier.get("traceparent", "")
+
+
+def trace_id(traceparent: str) -> str:
+    """The id by which a trace is found, of a message's ``traceparent``; ``""`` if it has none."""
+    return traceparent.split("-")[1] if traceparent else ""
+
+
 def record_handled(service: str, message: Message, arrived_s: float, committed_s: float) -> None:
     """A span for one handled message of a traced request: from its arrival in the inbox until its effects were sent."""
     if not message.traceparent:
         return
-    parent = TraceContextTextMapPropagator().extract({"traceparent": message.traceparent})
+    parent = _propagator.extract({"traceparent": message.traceparent})
     name = f"{service} {type(message).__name__.lower()}"
     span = trace.get_tracer(f"treadle.{service}").start_span(name, parent, start_time=int(arrived_s * 1e9))
     span.end(int(committed_s * 1e9))

@@ -1,8 +1,9 @@
 """The KV manager's process: configuration and one call."""
 
 from services.kv_manager.core import KvManagerCore
+from services.kv_manager.metrics import measure
 from shared import streams
 from shared.service import run_service
 
 if __name__ == "__main__":
-    run_service("kv-manager", streams.KV, lambda _: KvManagerCore())
+    run_service("kv-manager", streams.KV, lambda _: KvManagerCore(), measure)

@@ -1,8 +1,9 @@
 """The queue manager's process: configuration and one call."""
 
 from services.queue_manager.core import QueueManagerCore
+from services.queue_manager.metrics import QueueMetrics
 from shared import streams
 from shared.service import run_service
 
 if __name__ == "__main__":
-    run_service("queue-manager", streams.QUEUE, QueueManagerCore)
+    run_service("queue-manager", streams.QUEUE, QueueManagerCore, QueueMetrics())

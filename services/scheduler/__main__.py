@@ -1,9 +1,10 @@
 """The scheduler's process: configuration and one call."""
 
 from services.scheduler.core import SchedulerCore
+from services.scheduler.metrics import measure
 from services.scheduler.placement import solve
 from shared import streams
 from shared.service import run_service
 
 if __name__ == "__main__":
-    run_service("scheduler", streams.SCHEDULER, SchedulerCore, solve)
+    run_service("scheduler", streams.SCHEDULER, SchedulerCore, measure, solve)

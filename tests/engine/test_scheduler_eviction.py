@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpu_node.engine.counts import Counts
 from gpu_node.engine.image import BlockFormat, RequestState, SequenceState
 from gpu_node.engine.plan import Restore
 from gpu_node.engine.resumption import HeldState
@@ -160,3 +161,14 @@ def test_an_evicted_request_that_is_preempted_later_is_computed_again() -> None:
     held = evict(one, "a")
     assert held.state.sequences[0].output_token_ids == [7, 7, 7]
     assert held.state.sequences[0].num_computed_tokens == 9
+
+
+def test_what_an_image_saves_is_counted() -> None:
+    request = payload("a", prompt(6), max_tokens=8)
+    one = decoding(request)
+    state = evict(one, "a").state
+    assert one.counts == Counts(prefix_queried_tokens=6)
+    one.add(request, state)
+    one.schedule(now=0.0)
+    assert one.counts == Counts(prefix_queried_tokens=6, restored_tokens=8)
+    assert state.kv_tokens == 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpu_node.engine.counts import Counts
 from gpu_node.engine.engine import Engine, EngineBusyError
 from gpu_node.executors.predicted import PredictedExecutor
 from shared.config import EngineOptions, ModelSpec
@@ -137,3 +138,17 @@ def test_a_model_that_finds_no_room_is_not_loaded() -> None:
     run(one)
     load(one, "b")
     assert one.is_loaded("a")
+
+
+def test_counts_outlive_the_models_that_they_are_of() -> None:
+    one = engine(max_models=1)
+    load(one, "a")
+    one.add(request("x", "a", num_prompt_tokens=40))
+    run(one)
+    one.add(request("y", "a", num_prompt_tokens=40))
+    run(one)
+    assert one.counts == Counts(prefix_queried_tokens=80, prefix_cached_tokens=32), "two full blocks"
+    load(one, "b")
+    one.add(request("z", "b"))
+    run(one)
+    assert one.stats().counts == Counts(prefix_queried_tokens=83, prefix_cached_tokens=32)

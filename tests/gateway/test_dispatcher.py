@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from gateway.delta import Delta, Failure, Rejection
 from gateway.dispatcher import Dispatcher
@@ -28,6 +29,7 @@ from tests.gateway.tiny import ids
 
 SLO = Slo(name="interactive", deadline_s=20)
 WAIT_S = 5.0
+TRACEPARENT = f"00-{0xABC:032x}-{0xDEF:016x}-01"
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ def job(tiny: ServedModel) -> Job:
         token_bytes=tiny.tokenizer.token_bytes,
         slo=SLO,
         tenant="acme",
-        traceparent="00-trace",
+        span=NonRecordingSpan(SpanContext(trace_id=0xABC, span_id=0xDEF, is_remote=False, trace_flags=TraceFlags(1))),
     )
 
 
@@ -74,7 +76,7 @@ async def test_a_job_becomes_a_payload_and_a_submit(queue: MemoryQueue, dispatch
             prompt_tokens=6,
             max_tokens=10,
             tenant="acme",
-            traceparent="00-trace",
+            traceparent=TRACEPARENT,
         )
         assert queue.payloads["r"] == Payload(
             request_id="r",
@@ -83,7 +85,7 @@ async def test_a_job_becomes_a_payload_and_a_submit(queue: MemoryQueue, dispatch
             model="tiny",
             prompt_token_ids=ids("prompt"),
             sampling=job.sampling,
-            traceparent="00-trace",
+            traceparent=TRACEPARENT,
         )
 
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.metrics import MAX_LABEL_SETS, GatewayMetrics
+from gateway.metrics import GatewayMetrics
 from gateway.timeline import Timeline
+from shared.label_cap import MAX_LABEL_SETS
 from shared.slo import Slo
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 
+from prometheus_client import REGISTRY
+
 from gpu_node.agent.agent import Agent
+from gpu_node.agent.engine_gauges import EngineGauges
 from shared.admin import Admin, serve_admin
 from shared.bus import check_reachable, connect
 from shared.config import NODE_ENV, ClusterConfig
@@ -27,6 +30,7 @@ async def serve(config: ClusterConfig, node: str) -> None:
     redis = connect(redis_url(config))
     await check_reachable(redis)
     agent = Agent(redis, node, spec.device, config.engine)
+    REGISTRY.register(EngineGauges(lambda: agent.core, config.engine))
     admin = Admin(not_ready=lambda: agent.not_ready, status=agent.status)
     runner = await serve_admin(admin, config.admin_host, admin_port(config, node))
     try:

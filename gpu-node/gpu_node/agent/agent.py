@@ -8,7 +8,6 @@ import time
 
 import msgspec
 import structlog
-from prometheus_client import Counter
 from redis.asyncio import Redis
 
 from gpu_node.agent.core import AgentCore
@@ -19,8 +18,6 @@ from shared.errors import OperatorError
 
 MAX_EPOCHS = 5  # epochs that may end within EPOCH_WINDOW_S before the process gives up, so that its supervisor sees it
 EPOCH_WINDOW_S = 60.0
-
-EPOCHS = Counter("treadle_node_epochs_total", "Epochs begun by this node")
 
 log = structlog.get_logger()
 
@@ -49,6 +46,11 @@ class Agent:
             broken = "; ".join(self._core.models.broken.values())
             return broken or f"loading model {self._core.models.loading or '(none assigned yet)'}"
         return ""
+
+    @property
+    def core(self) -> AgentCore | None:
+        """The decisions of the current epoch; None between two of them."""
+        return self._core
 
     def status(self) -> dict[str, object]:
         """What an operator wants to see of this node."""
@@ -80,7 +82,6 @@ class Agent:
 
     async def _serve_epoch(self, stopping: asyncio.Task[bool]) -> None:
         epoch = f"{self._node}-{secrets.token_hex(4)}"
-        EPOCHS.inc()
         log.info("epoch begins", epoch=epoch)
         self._engine = await EngineProcess.start(self._node)
         self._core = AgentCore(self._node, epoch, self._device, self._options)

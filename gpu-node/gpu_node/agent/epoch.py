@@ -12,8 +12,9 @@ from redis.exceptions import RedisError
 from gpu_node.agent.actions import Action, Beat, Drain, NewEpoch, Publish, Pull, Resume, Store, Tell
 from gpu_node.agent.core import AgentCore, Event
 from gpu_node.agent.engine_process import EngineProcess
-from gpu_node.agent.metrics import observe, observe_published
+from gpu_node.agent.metrics import EpochMetrics, observe_published
 from gpu_node.agent.node_bus import NodeBus
+from gpu_node.agent.run_times import RunTimes
 from gpu_node.agent.spans import RunSpans
 from gpu_node.engine.protocol import AbortRequests, Command, EngineReady, Run
 from shared import streams
@@ -44,6 +45,8 @@ class Epoch:
         self._engine = engine
         self._bus = NodeBus(redis, core.node, core.epoch)
         self._spans = RunSpans(core.node, trace.get_tracer("treadle.node"))
+        self._metrics = EpochMetrics(core)
+        self._times = RunTimes()
         self._events: asyncio.Queue[Event] = asyncio.Queue(MAX_EVENTS)
         self._drained = asyncio.Event()
 
@@ -124,7 +127,7 @@ class Epoch:
         while True:
             event = await self._events.get()
             actions = self.core.handle(event)
-            observe(self.core, event)
+            self._metrics.observe(event)
             for action in actions:
                 await self._do(action)
             if self.core.is_drained:
@@ -141,6 +144,7 @@ class Epoch:
             case Publish():
                 self._spans.publish(action)
                 await self._publish(action)
+                self._times.publish(action, _now())
                 observe_published(action)
             case Store():
                 await self._store(action)
@@ -152,8 +156,10 @@ class Epoch:
     async def _tell(self, command: Command) -> None:
         if isinstance(command, Run):
             self._spans.begin(command)
+            self._times.begin(command.payload, _now())
         elif isinstance(command, AbortRequests):
             self._spans.drop(command.request_ids)
+            self._times.drop(command.request_ids)
         await self._engine.send(command)
 
     async def _pull(self, pull: Pull) -> None:
@@ -162,6 +168,7 @@ class Epoch:
         except (RedisError, OSError) as error:
             # the entries may be ours without our knowing which: only a new epoch makes the ledger right again
             raise EpochOverError(f"unclear whether {pull.group} was pulled: {error}") from error
+        self._spans.pulled(taken.group, taken.entries)
         for action in self.core.handle(taken):
             await self._do(action)
 
@@ -197,3 +204,7 @@ class Epoch:
             await self._bus.beat(action.heartbeat)
         except (RedisError, OSError) as error:
             log.warning("heartbeat not sent", error=str(error))  # the next one says the same
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

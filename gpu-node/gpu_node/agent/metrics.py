@@ -3,51 +3,77 @@
 from __future__ import annotations
 
 import structlog
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Histogram
 
 from gpu_node.agent.actions import Publish
 from gpu_node.agent.core import AgentCore, Event
 from gpu_node.agent.models import DEVICE
-from gpu_node.engine.protocol import ModelFailed, ModelLoaded, Step
+from gpu_node.engine.counts import Counts
+from gpu_node.engine.protocol import Evicted, ModelFailed, ModelLoaded, Step
 from shared.messages import HANDED_OVER
 
+EPOCHS = Counter("treadle_node_epochs_total", "Epochs begun by this node")
 STEPS = Counter("treadle_node_steps_total", "Engine steps published")
 TOKENS = Counter("treadle_node_output_tokens_total", "Output tokens published", ["model"])
 SWAPS = Counter("treadle_model_swaps_total", "Models loaded", ["model"])
-SWAP_S = Histogram("treadle_model_swap_seconds", "Time to load a model", ["model", "source"])
+SWAP_S = Histogram(
+    "treadle_model_swap_seconds",
+    "Time to load a model, by where its weights were",
+    ["model", "source"],
+    buckets=(0.001, 0.01, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300),
+)
 EVICTIONS = Counter("treadle_evictions_total", "Requests that gave way to more urgent ones")
 MIGRATIONS = Counter("treadle_migrations_total", "Requests that were handed over to another node")
 EVICTED_KV_TOKENS = Counter("treadle_evicted_kv_tokens_total", "Tokens whose KV was kept when their request left")
-RUNNING = Gauge("vllm:num_requests_running", "Requests in the engine's batch")
-WAITING = Gauge("vllm:num_requests_waiting", "Requests that wait inside the engine")
-KV_USAGE = Gauge("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1")
+RESTORED_TOKENS = Counter(
+    "treadle_restored_kv_tokens_total", "Tokens whose KV came back with their request, and was not computed again"
+)
+PREEMPTIONS = Counter("vllm:num_preemptions_total", "Requests that gave way inside the engine: memory ran out")
+PREFIX_QUERIES = Counter("vllm:prefix_cache_queries_total", "Tokens that were looked up among cached prefixes")
+PREFIX_HITS = Counter("vllm:prefix_cache_hits_total", "Tokens that were found there, and not computed")
 
 log = structlog.get_logger()
 
 
-def observe(core: AgentCore, event: Event) -> None:
-    """The core has taken in an event."""
-    match event:
-        case Step(chunks=chunks, stats=stats):
-            STEPS.inc()
-            TOKENS.labels(core.model).inc(sum(len(chunk.token_ids) for chunk in chunks))
-            RUNNING.set(stats.num_running)
-            WAITING.set(stats.num_waiting)
-            loaded = core.models.loaded
-            KV_USAGE.set(1 - stats.num_free_blocks / loaded.num_blocks if loaded else 0)
-        case ModelLoaded():
-            if event.source != DEVICE:
-                SWAPS.labels(event.model).inc()
-                SWAP_S.labels(event.model, event.source).observe(event.load_s)
-            log.info(
-                "model loaded",
-                model=event.model,
-                source=event.source,
-                load_s=event.load_s,
-                num_blocks=event.num_blocks,
-            )
-        case ModelFailed():
-            log.error("model cannot be loaded", model=event.model, error=event.error)
+class EpochMetrics:
+    """What happens in one epoch; the engine's own counts begin with it."""
+
+    def __init__(self, core: AgentCore) -> None:
+        EPOCHS.inc()
+        self._core = core
+        self._counts = Counts()
+
+    def observe(self, event: Event) -> None:
+        """The core has taken in an event."""
+        match event:
+            case Step(chunks=chunks, stats=stats):
+                STEPS.inc()
+                TOKENS.labels(self._core.model).inc(sum(len(chunk.token_ids) for chunk in chunks))
+                self._count(stats.counts)
+            case Evicted(stats=stats):
+                self._count(stats.counts)
+            case ModelLoaded():
+                if event.source != DEVICE:
+                    SWAPS.labels(event.model).inc()
+                    SWAP_S.labels(event.model, event.source).observe(event.load_s)
+                log.info(
+                    "model loaded",
+                    model=event.model,
+                    source=event.source,
+                    load_s=event.load_s,
+                    num_blocks=event.num_blocks,
+                )
+            case ModelFailed():
+                log.error("model cannot be loaded", model=event.model, error=event.error)
+
+    def _count(self, counts: Counts) -> None:
+        if counts == self._counts:
+            return
+        new, self._counts = counts - self._counts, counts
+        RESTORED_TOKENS.inc(new.restored_tokens)
+        PREEMPTIONS.inc(new.num_preemptions)
+        PREFIX_QUERIES.inc(new.prefix_queried_tokens)
+        PREFIX_HITS.inc(new.prefix_cached_tokens)
 
 
 def observe_published(publish: Publish) -> None:

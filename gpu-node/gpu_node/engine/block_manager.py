@@ -72,6 +72,11 @@ class BlockManager:
         return self._device.num_used
 
     @property
+    def num_used_host_blocks(self) -> int:
+        """Blocks of host memory that swapped-out sequences hold."""
+        return self._host.num_used
+
+    @property
     def num_usable_blocks(self) -> int:
         """Used and free ones: what this model can have while other models hold what they do."""
         return self.num_used_blocks + self.num_free_blocks

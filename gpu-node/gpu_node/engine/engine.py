@@ -10,6 +10,7 @@ from gpu_node.engine.arena import ArenaFullError, PageArena, paging
 from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.choices import error_chunk
 from gpu_node.engine.cost_learner import CostLearner
+from gpu_node.engine.counts import Counts
 from gpu_node.engine.device_time import DeviceTime
 from gpu_node.engine.eviction import Eviction
 from gpu_node.engine.model import LoadedModel
@@ -17,7 +18,6 @@ from gpu_node.engine.plan import StepPlan
 from gpu_node.engine.protocol import EngineStats, Image, Kept
 from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.scheduler import Scheduler
-from gpu_node.engine.throughput import Throughput
 from gpu_node.executors.executor import Executor, PendingStep
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import Chunk
@@ -64,12 +64,12 @@ class Engine:
         self._residents: dict[str, _Resident] = {}  # the model that was asked for last is the last
         self._last_served = ""
         self._eviction = Eviction(executor, options.evicted_kv_bytes)
-        self._throughput = Throughput()
         self._step_s = 0.0
         self._in_flight: deque[_InFlight] = deque()
         self._is_busy = False  # ever since the last step was submitted
         self._num_ahead = MAX_STEPS_IN_FLIGHT - 1 if options.async_scheduling else 0
         self._num_received = 0
+        self._counts_of_gone = Counts()
         self.device_time = DeviceTime()
 
     @property
@@ -84,8 +84,13 @@ class Engine:
 
     @property
     def num_preemptions(self) -> int:
-        """Preemptions of the loaded models, since each was loaded."""
-        return sum(scheduler.num_preemptions for scheduler in self._schedulers)
+        """How often a request gave way because memory ran out."""
+        return self.counts.num_preemptions
+
+    @property
+    def counts(self) -> Counts:
+        """Since the engine began, those of models that have gone included."""
+        return sum((scheduler.counts for scheduler in self._schedulers), self._counts_of_gone)
 
     @property
     def _schedulers(self) -> list[Scheduler]:
@@ -122,7 +127,6 @@ class Engine:
         except EngineBusyError:
             self._executor.unload_model(spec.name)
             raise
-        self._throughput = Throughput()
         cost = self._costs.setdefault(spec.name, CostLearner())
         return _Resident(model, Scheduler(model, self._options, blocks=blocks), cost)
 
@@ -147,7 +151,9 @@ class Engine:
 
     def _unload(self, name: str) -> None:
         """Steps of aborted requests may still be in flight: nothing comes of them any more."""
-        self._residents.pop(name).scheduler.blocks.close()
+        scheduler = self._residents.pop(name).scheduler
+        self._counts_of_gone += scheduler.counts
+        scheduler.blocks.close()
         self._executor.unload_model(name)
 
     # --- requests come and go -----------------------------------------------------------------------------------------
@@ -259,7 +265,6 @@ class Engine:
         result = step.pending.result()
         self.device_time.observe(result, follows=step.follows)
         self._step_s = result.moves_s + result.duration_s
-        self._throughput.observe(len(result.token_ids), self._step_s)
         step.resident.cost.observe(step.plan, result.duration_s)
         return step.resident.scheduler.commit(step.plan, result)
 
@@ -275,11 +280,13 @@ class Engine:
             num_waiting=sum(scheduler.num_waiting for scheduler in self._schedulers),
             num_free_blocks=current.blocks.num_free_blocks if current else 0,
             num_admittable=current.num_admittable if current else 0,
-            tokens_per_s=self._throughput.per_s,
             step_s=self._step_s,
             num_received=self._num_received,
             kv_bytes_per_s=self._eviction.kv_bytes_per_s,
             cost=resident.cost.cost if resident else None,
+            swapped_kv_bytes=sum(map(_swapped_kv_bytes, self._residents.values())),
+            evicted_kv_bytes=self._eviction.num_bytes,
+            counts=self.counts,
         )
 
     def check(self) -> None:
@@ -288,3 +295,7 @@ class Engine:
             scheduler.check()
             assert all(self._eviction.state(one) for one in scheduler.parked), "an image is kept until it is restored"
         self._eviction.check()
+
+
+def _swapped_kv_bytes(resident: _Resident) -> int:
+    return resident.scheduler.blocks.num_used_host_blocks * resident.model.block_bytes

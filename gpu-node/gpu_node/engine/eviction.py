@@ -33,6 +33,11 @@ class Eviction:
         """Measured over moves in both directions; 0.0 before the first."""
         return self._moves.per_s
 
+    @property
+    def num_bytes(self) -> int:
+        """Host memory that is kept for evicted requests."""
+        return self._lot.num_bytes
+
     def state(self, request_id: str) -> RequestState | None:
         """What is kept of a request; None where nothing is."""
         return self._lot.state(request_id)

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from gpu_node.engine.counts import Counts
 from shared.messages import Chunk
 from shared.payload import Payload
 from shared.step_cost import StepCost
@@ -105,8 +106,6 @@ class EngineStats(msgspec.Struct, frozen=True):
     """Blocks that no sequence holds; some of them still hold prefixes that can be reused."""
     num_admittable: int
     """How many more requests the engine expects to be able to run now; pull no more than this."""
-    tokens_per_s: float
-    """Output tokens per second of step time, exponentially weighted."""
     step_s: float
     """Duration of the last step."""
     num_received: int = 0
@@ -115,6 +114,11 @@ class EngineStats(msgspec.Struct, frozen=True):
     """Measured rate of moves between device and host memory; 0.0 before the first."""
     cost: StepCost | None = None
     """Of the current model on this device, as far as it has been learnt; None before any step and any profile."""
+    swapped_kv_bytes: int = 0
+    """Host memory that holds KV of preempted requests."""
+    evicted_kv_bytes: int = 0
+    """Host memory that holds KV of evicted ones."""
+    counts: Counts = Counts()
 
 
 class EngineReady(_Frame, frozen=True):

@@ -16,6 +16,7 @@ from __future__ import annotations
 from gpu_node.engine.admission import Admission
 from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.choices import end_chunks, refusal_chunk
+from gpu_node.engine.counts import Counts
 from gpu_node.engine.ends import finish_reason
 from gpu_node.engine.image import RequestState
 from gpu_node.engine.limits import refusal
@@ -47,7 +48,7 @@ class Scheduler:
         self.blocks = blocks or BlockManager.alone(
             model.num_blocks, model.block_size, model.name, model.num_host_blocks
         )
-        self.num_preemptions = 0
+        self.counts = Counts()
         self._model = model
         self._options = options
         self._policy = policy or preemption_policy(options)
@@ -77,6 +78,11 @@ class Scheduler:
     def parked(self) -> list[str]:
         """Requests that wait to go on from an image."""
         return [request.request_id for request in self._roster.waiting if request.parked is not None]
+
+    @property
+    def num_preemptions(self) -> int:
+        """How often a request gave way because memory ran out."""
+        return self.counts.num_preemptions
 
     @property
     def num_admittable(self) -> int:
@@ -208,7 +214,7 @@ class Scheduler:
         return num_new_blocks == 0 or num_new_blocks <= self.blocks.num_free_blocks
 
     def _preempt(self, victim: Request) -> None:
-        self.num_preemptions += 1
+        self.counts += Counts(num_preemptions=1)
         if self._policy.fate(victim, self.blocks) is Fate.SWAP and self._roster.can_swap_out(victim):
             self._roster.swap_out(victim)
         else:
@@ -270,6 +276,7 @@ class Scheduler:
             if request.parked is not None:
                 if request.parked.num_blocks > self.blocks.num_free_blocks:
                     return
+                self.counts += Counts(restored_tokens=request.parked.kv_tokens)
                 if not self._restore(step):
                     return
                 continue
@@ -278,4 +285,7 @@ class Scheduler:
             if not self._has_room(leader, end):
                 roster.put_back(request)  # nobody who runs gives way to it
                 return
+            self.counts += Counts(
+                prefix_queried_tokens=request.num_shared_tokens, prefix_cached_tokens=leader.num_computed_tokens
+            )
             self._schedule(request, leader, end, step)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 from prometheus_client import REGISTRY
 
 from gpu_node.agent.actions import Publish
-from gpu_node.agent.metrics import observe, observe_published
+from gpu_node.agent.metrics import EpochMetrics, observe_published
+from gpu_node.engine.counts import Counts
+from gpu_node.engine.protocol import Step
 from shared.messages import HANDED_OVER, EvictedRequest
-from tests.unit.agent.events import loaded, make_agent
+from tests.unit.agent.events import loaded, make_agent, stats
 
 
 def value(name: str, **labels: str) -> float:
@@ -23,16 +26,31 @@ def test_requests_that_gave_way_and_those_that_moved_are_counted_apart() -> None
 
 
 def test_loads_are_counted_by_where_the_weights_came_from() -> None:
-    agent = make_agent()
+    metrics = EpochMetrics(make_agent())
     for event in (
         loaded("counted", load_s=2.0),
         loaded("counted", load_s=0.25, source="host"),
         loaded("counted", load_s=0.0, source="device"),
     ):
-        observe(agent, event)
+        metrics.observe(event)
     seconds = {
         source: value("treadle_model_swap_seconds_sum", model="counted", source=source)
         for source in ("disk", "host", "device")
     }
     assert seconds == {"disk": 2.0, "host": 0.25, "device": 0.0}
     assert value("treadle_model_swaps_total", model="counted") == 2
+
+
+def test_the_engines_counts_are_told_as_they_grow_and_begin_anew_with_an_epoch() -> None:
+    names = (
+        "vllm:num_preemptions_total",
+        "vllm:prefix_cache_queries_total",
+        "vllm:prefix_cache_hits_total",
+        "treadle_restored_kv_tokens_total",
+    )
+    before = [value(name) for name in names]
+    for epoch in ([Counts(1, 20, 8, 0), Counts(1, 20, 8, 0), Counts(2, 30, 16, 12)], [Counts(0, 5, 0, 3)]):
+        metrics = EpochMetrics(make_agent())
+        for counts in epoch:
+            metrics.observe(Step([], msgspec.structs.replace(stats(), counts=counts)))
+    assert [value(name) - old for name, old in zip(names, before, strict=True)] == [2, 35, 16, 15]

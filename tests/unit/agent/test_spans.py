@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -11,7 +14,9 @@ from gpu_node.agent.actions import Publish
 from gpu_node.agent.spans import RunSpans
 from gpu_node.engine.protocol import Run
 from shared.messages import Chunk, EvictedRequest, FinishedRequest, Tokens
-from tests.unit.agent.events import payload_of, tokens
+from tests.unit.agent.events import entry, payload_of, tokens
+
+TRACEPARENT = f"00-{0xABC:032x}-{0xDEF:016x}-01"
 
 
 class Trace:
@@ -44,7 +49,7 @@ def test_a_run_has_one_first_token_and_the_ends_of_its_choices(trace: Trace) -> 
         tokens("r0", 8, index=1, choice=0, finish_reason="stop"), finished=FinishedRequest("r0", 0, "stop", 4)
     )
     (span,) = trace.ended()
-    assert [event.name for event in span.events] == ["first token"]
+    assert [event.name for event in span.events] == ["first token", "last token"]
     attributes = dict(span.attributes or {})
     assert attributes["gen_ai.response.finish_reasons"] == ("stop", "length")
     assert attributes["gen_ai.usage.output_tokens"] == 4
@@ -55,7 +60,12 @@ def test_a_resumed_run_has_a_first_token_of_its_own(trace: Trace) -> None:
     trace.publish(
         tokens("r0", 7, attempt=1, index=2, finish_reason="stop"), finished=FinishedRequest("r0", 1, "stop", 3)
     )
-    assert [event.name for event in trace.ended()[0].events] == ["first token"]
+    first, last = trace.ended()[0].events
+    assert (first.name, dict(first.attributes or {}), last.name) == (
+        "first token",
+        {"treadle.token_index": 2},
+        "last token",
+    )
 
 
 def test_a_run_that_fails_at_once_has_no_first_token(trace: Trace) -> None:
@@ -80,4 +90,23 @@ def test_what_is_evicted_says_so_and_its_next_run_is_a_span_of_its_own(trace: Tr
     trace.publish(tokens("r0", 7, index=2, finish_reason="stop"), finished=FinishedRequest("r0", 0, "stop", 3))
     evicted, resumed = trace.ended()
     assert dict(evicted.attributes or {})["treadle.evicted"] is True
+    (event,) = evicted.events
+    assert (event.name, dict(event.attributes or {})) == ("evicted", {"treadle.kv_tokens": 9, "treadle.kv_at": "n0"})
     assert "treadle.evicted" not in dict(resumed.attributes or {})
+
+
+def test_the_wait_in_the_queue_lasts_from_the_entry_to_the_pull(trace: Trace) -> None:
+    payload = msgspec.structs.replace(payload_of("r0", 1), traceparent=TRACEPARENT)
+    pulled = replace(entry("r0", 1, payload=payload, kv_at="n0"), entry_id=b"1700000000250-3")
+    trace.spans.pulled("g7", [pulled, entry("untraced"), replace(entry("gone"), payload=None)])
+    (wait,) = trace.ended()
+    assert (wait.name, wait.start_time) == ("queue wait", 1_700_000_000_250_000_000)
+    assert wait.parent is not None
+    assert (wait.parent.trace_id, wait.parent.span_id) == (0xABC, 0xDEF)
+    assert dict(wait.attributes or {}) == {
+        "gen_ai.request.model": "a",
+        "treadle.attempt": 1,
+        "treadle.group": "g7",
+        "treadle.node": "n0",
+        "treadle.kv_at": "n0",
+    }

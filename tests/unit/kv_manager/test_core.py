@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from services.kv_manager.core import NODE_TIMEOUT_S, KvManagerCore
+from services.kv_manager.metrics import measure
 from shared.messages import Heartbeat, NodeGone, Tick
+from tests.samples import samples_of
 
 
 def beat(
@@ -18,7 +20,6 @@ def beat(
         num_free_blocks=num_free_blocks,
         num_running=0,
         num_waiting=0,
-        tokens_per_s=0.0,
         swap_s=0.0,
         block_bytes=block_bytes,
     )
@@ -75,3 +76,15 @@ def test_a_restored_core_knows_the_same() -> None:
     restored = KvManagerCore()
     restored.restore(core.snapshot())
     assert (restored.state, restored.wake_at) == (core.state, core.wake_at)
+
+
+def test_memory_in_metrics_is_in_bytes() -> None:
+    core = make_core(beat("n0", num_free_blocks=30), beat("n0", num_free_blocks=90), beat("n1", model="b"))
+    assert samples_of(measure(core)) == {
+        ("treadle_kv_capacity_bytes", "n0", "a"): 6400,
+        ("treadle_kv_capacity_bytes", "n1", "b"): 6400,
+        ("treadle_kv_used_bytes", "n0", "a"): 640,
+        ("treadle_kv_used_bytes", "n1", "b"): 0,
+        ("treadle_kv_peak_used_bytes", "n0", "a"): 4480,
+        ("treadle_kv_peak_used_bytes", "n1", "b"): 0,
+    }

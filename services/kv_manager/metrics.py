@@ -1,0 +1,27 @@
+"""What is to be seen of the KV manager: memory of every node, as the nodes report it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import Metric
+
+from services.kv_manager.core import KvManagerCore, NodeMemory
+from shared.core_metrics import gauges
+
+
+def measure(core: KvManagerCore) -> Iterator[Metric]:
+    """A `shared.core_metrics.Measure`."""
+    nodes = list(core.state.nodes.values())
+
+    def by_node(name: str, description: str, num_blocks: Callable[[NodeMemory], int]) -> Metric:
+        samples = (([node.node, node.model], num_blocks(node) * node.block_bytes) for node in nodes)
+        return gauges(name, description, ["node", "model"], samples)
+
+    yield by_node("treadle_kv_capacity_bytes", "KV memory on the device of a node", lambda node: node.num_blocks)
+    yield by_node("treadle_kv_used_bytes", "KV memory that sequences hold", lambda node: node.num_used_blocks)
+    yield by_node(
+        "treadle_kv_peak_used_bytes",
+        "The most that they have held since the node's model was loaded",
+        lambda node: node.peak_used_blocks,
+    )

@@ -1,0 +1,57 @@
+"""What is to be seen of the scheduler."""
+
+from __future__ import annotations
+
+from services.scheduler.core import SchedulerCore
+from services.scheduler.metrics import measure
+from shared.config import ClusterConfig
+from shared.messages import GroupLoad, Heartbeat, NodeGone, Plan, PlanRequest, Solved
+from tests.samples import samples_of
+
+
+def beat(node: str, model: str, *, broken_models: tuple[str, ...] = ()) -> Heartbeat:
+    return Heartbeat(
+        node=node,
+        epoch=f"{node}.1",
+        device="cpu",
+        model=model,
+        num_blocks=100,
+        num_free_blocks=100,
+        num_running=0,
+        num_waiting=0,
+        tokens_per_s=0.0,
+        swap_s=0.0,
+        broken_models=list(broken_models),
+    )
+
+
+def test_without_nodes_it_says_so() -> None:
+    assert samples_of(measure(SchedulerCore(ClusterConfig()))) == {
+        ("treadle_nodes",): 0,
+        ("treadle_plans_total",): 0,
+        ("treadle_planned_swaps_total",): 0,
+    }
+
+
+def test_nodes_demand_and_plans() -> None:
+    core = SchedulerCore(ClusterConfig())
+    core.handle(beat("n0", "a"), 1.0)
+    core.handle(beat("n1", "b", broken_models=("c",)), 1.0)
+    core.handle(beat("n2", "a"), 1.0)
+    group = GroupLoad(
+        "g0", "a", deadline_s=9.0, num_requests=2, output_tokens=30.0, num_waiting=2, mean_output_tokens=15.0
+    )
+    core.handle(PlanRequest(version=1, groups=[group]), 2.0)
+    core.handle(Solved(plan=Plan(version=1, queues={"n0": ["g0"]}, num_swaps=3)), 3.0)
+    core.handle(NodeGone(node="n2", epoch="n2.1"), 4.0)
+    found = samples_of(measure(core))
+    demand_tokens = found.pop(("treadle_model_demand_tokens", "a"))
+    assert demand_tokens == core.state.demand["a"] > 0
+    assert found == {
+        ("treadle_nodes",): 2,
+        ("treadle_node_info", "n0", "cpu", "a"): 1,
+        ("treadle_node_info", "n1", "cpu", "b"): 1,
+        ("treadle_broken_models", "n1", "c"): 1,
+        ("treadle_plans_total",): 1,
+        ("treadle_planned_swaps_total",): 3,
+    }
