@@ -40,6 +40,8 @@ def resolved(part: Schema, schema: Schema) -> Schema:
 def leaves(part: Schema, values: dict[str, Any], schema: Schema, above: str = "") -> Iterator[tuple[str, Schema, Any]]:
     """Path, schema and default of every value below an object."""
     for name, reference in part["properties"].items():
+        if name not in values and name == NOT_READ:
+            continue
         inner, default = resolved(reference, schema), values[name]
         if "properties" in inner and default and target(reference) not in OF_KUBERNETES:
             yield from leaves(inner, default, schema, f"{above}{name}.")

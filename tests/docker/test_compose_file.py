@@ -133,5 +133,10 @@ def test_an_image_is_built_on_what_it_is_told_and_from_hashes_alone(path: str) -
 
 
 def test_there_is_a_dockerfile_for_each_component() -> None:
-    assert DOCKERFILES == ["gateway/Dockerfile", "gpu-node/Dockerfile", "gpu-node/Dockerfile.cuda", "services/Dockerfile"]
+    assert DOCKERFILES == [
+        "gateway/Dockerfile",
+        "gpu-node/Dockerfile",
+        "gpu-node/Dockerfile.cuda",
+        "services/Dockerfile",
+    ]
     assert {dockerfile(name) for name in CONTAINERS} - {None} == set(DOCKERFILES)

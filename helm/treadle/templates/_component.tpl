@@ -1,14 +1,14 @@
 {{/*
 The pod of one of our processes: `python -m MODULE`, which reads cluster.yaml and answers /healthz and /readyz.
 
-Takes {root, component, spec, image (its name), module} and optionally {pool, port (its name: http or admin), env (list),
+Takes {root, component, spec, image (its name), module} and optionally {pool, port (its name: http or admin), env,
 models (true: it reads the files of the models), keys (true: it reads the API keys), startupSeconds, preStopSeconds,
 threads} and what treadle.pod takes.
 */}}
 {{- define "treadle.component" -}}
 {{- $root := .root -}}
 {{- $checksums := dict "checksum/config" (include "treadle.config" $root | sha256sum) -}}
-{{- $volumes := list (dict "name" "config" "configMap" (dict "name" (printf "%s-config" (include "treadle.fullname" $root)))) -}}
+{{- $volumes := list (dict "name" "config" "configMap" (dict "name" (include "treadle.configMap" $root))) -}}
 {{- $keys := ternary (include "treadle.keysSecret" $root) "" (.keys | default false) -}}
 {{- with $keys -}}
 {{- $volumes = append $volumes (dict "name" "keys" "secret" (dict "secretName" . "defaultMode" 0440)) -}}
@@ -23,7 +23,8 @@ threads} and what treadle.pod takes.
 {{- $pull = include "treadle.pullModels" $root -}}
 {{- end -}}
 {{- $containers := include "treadle.process" (merge (dict "keysSecret" $keys) .) -}}
-{{- include "treadle.pod" (merge (dict "containers" $containers "initContainers" $pull "volumes" $volumes "checksums" $checksums) .) -}}
+{{- $pod := dict "containers" $containers "initContainers" $pull "volumes" $volumes "checksums" $checksums -}}
+{{- include "treadle.pod" (merge $pod .) -}}
 {{- end -}}
 
 {{- define "treadle.process" -}}

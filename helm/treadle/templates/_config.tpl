@@ -7,15 +7,20 @@
 {{- toYaml (merge $pool (dict "node" (dict "max_nodes" 1 "num_threads" 1))) -}}
 {{- end -}}
 
+{{- define "treadle.configMap" -}}
+{{- include "treadle.fullname" . }}-config
+{{- end -}}
+
 {{- define "treadle.config" -}}
 {{- $cluster := .Values.cluster -}}
-{{- $gateway := merge (dict "host" "0.0.0.0" "port" (include "treadle.port" "http" | int) "drain_s" .Values.gateway.drainSeconds) $cluster.gateway -}}
+{{- $own := dict "host" "0.0.0.0" "port" (include "treadle.port" "http" | int) "drain_s" .Values.gateway.drainSeconds -}}
 {{- $pools := list -}}
 {{- range .Values.gpuNode.pools -}}
 {{- $pool := include "treadle.pool" (dict "root" $ "pool" .) | fromYaml -}}
 {{- $pools = append $pools (merge (dict "name" $pool.fullname) $pool.node) -}}
 {{- end -}}
-{{- $config := dict "models" .Values.models "nodes" list "pools" $pools "gateway" $gateway "admin_host" "0.0.0.0" -}}
+{{- $config := dict
+  "models" .Values.models "nodes" list "pools" $pools "gateway" (merge $own $cluster.gateway) "admin_host" "0.0.0.0" -}}
 {{- with .Values.tracing.endpoint -}}
 {{- $config = set $config "otlp_endpoint" . -}}
 {{- end -}}
@@ -38,33 +43,5 @@
 {{- .Values.apiKeys.existingSecret -}}
 {{- else if .Values.apiKeys.list -}}
 {{- include "treadle.fullname" . }}-keys
-{{- end -}}
-{{- end -}}
-
-{{/* What contradicts itself, all of it at once, in words that say what to do. */}}
-{{- define "treadle.validate" -}}
-{{- $redis := .Values.redis -}}
-{{- $problems := list -}}
-{{- if and $redis.enabled (or $redis.url $redis.existingSecret) -}}
-{{- $problems = append $problems "redis.enabled: the chart's Redis and one of your own; set redis.enabled=false, or leave redis.url and redis.existingSecret empty" -}}
-{{- end -}}
-{{- if and (not $redis.enabled) (not (or $redis.url $redis.existingSecret)) -}}
-{{- $problems = append $problems "redis.enabled: false needs redis.existingSecret or redis.url" -}}
-{{- end -}}
-{{- if and $redis.url $redis.existingSecret -}}
-{{- $problems = append $problems "redis.url: redis.existingSecret names the address already; leave one of them empty" -}}
-{{- end -}}
-{{- if and .Values.apiKeys.list .Values.apiKeys.existingSecret -}}
-{{- $problems = append $problems "apiKeys.list: apiKeys.existingSecret holds the keys already; leave one of them empty" -}}
-{{- end -}}
-{{- $pools := list -}}
-{{- range .Values.gpuNode.pools -}}
-{{- if has .name $pools -}}
-{{- $problems = append $problems (printf "gpuNode.pools: %q is there twice" .name) -}}
-{{- end -}}
-{{- $pools = append $pools .name -}}
-{{- end -}}
-{{- with $problems -}}
-{{- fail (printf "\n  - %s" (join "\n  - " .)) -}}
 {{- end -}}
 {{- end -}}

@@ -33,7 +33,7 @@ emptyDir:
 - name: models
   image: {{ include "treadle.image" (dict "root" . "image" $pull.image "name" "services") }}
   imagePullPolicy: {{ $pull.image.pullPolicy | default .Values.image.pullPolicy }}
-  command: [treadle, models, pull]
+  command: [python, -m, cli, models, pull]
   env:
     - name: TREADLE_CONFIG
       value: /etc/treadle/cluster.yaml

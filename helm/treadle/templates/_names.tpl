@@ -37,9 +37,14 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
-{{/* The head of every object. Takes what treadle.selector takes, name, and optionally labels and annotations. */}}
+{{/* Name of a component's objects: RELEASE-COMPONENT; of a pool's: RELEASE-POOL. Takes what treadle.selector takes. */}}
+{{- define "treadle.object" -}}
+{{- printf "%s-%s" (include "treadle.fullname" .root) (.pool | default .component) -}}
+{{- end -}}
+
+{{/* The head of every object. Takes what treadle.selector takes, and optionally name, labels and annotations. */}}
 {{- define "treadle.metadata" -}}
-name: {{ .name }}
+name: {{ .name | default (include "treadle.object" .) }}
 namespace: {{ .root.Release.Namespace }}
 labels:
   {{- include "treadle.labels" . | nindent 2 }}
@@ -52,6 +57,10 @@ annotations:
 {{- end }}
 {{- end -}}
 
+{{- define "treadle.nodes" -}}
+{{- include "treadle.fullname" . }}-nodes
+{{- end -}}
+
 {{- define "treadle.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "treadle.fullname" .) .Values.serviceAccount.name -}}
@@ -62,14 +71,18 @@ annotations:
 
 {{/* Image of a component. Takes {root, image (its own values), name (its part of the repository)}. */}}
 {{- define "treadle.image" -}}
-{{- $image := .image -}}
 {{- $all := .root.Values.image -}}
-{{- $repository := default (printf "%s/%s" $all.repository .name) $image.repository -}}
-{{- with default $all.registry $image.registry }}{{ . }}/{{ end -}}
-{{- $repository -}}
-{{- if $image.digest -}}
-@{{ $image.digest }}
-{{- else -}}
-:{{ coalesce $image.tag $all.tag .root.Chart.AppVersion }}
+{{- $own := dict
+  "registry" (.image.registry | default $all.registry)
+  "repository" (.image.repository | default (printf "%s/%s" $all.repository .name))
+  "tag" (coalesce .image.tag $all.tag .root.Chart.AppVersion)
+  "digest" .image.digest -}}
+{{- include "treadle.imageOf" $own -}}
 {{- end -}}
+
+{{/* An image by its registry, repository and digest, else tag. */}}
+{{- define "treadle.imageOf" -}}
+{{- with .registry }}{{ . }}/{{ end -}}
+{{- .repository -}}
+{{- if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end -}}
 {{- end -}}

@@ -23,13 +23,19 @@ spec:
   automountServiceAccountToken: {{ .token | default false }}
   enableServiceLinks: false # their variables begin like ours: TREADLE_GATEWAY_PORT
   securityContext:
-    {{- toYaml (mergeOverwrite (deepCopy $root.Values.podSecurityContext) (.securityContext | default dict)) | nindent 4 }}
+    {{- $security := deepCopy $root.Values.podSecurityContext }}
+    {{- toYaml (mergeOverwrite $security (.securityContext | default dict)) | nindent 4 }}
   terminationGracePeriodSeconds: {{ .grace | default $spec.terminationGracePeriodSeconds }}
   {{- with $root.Values.imagePullSecrets }}
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- range $setting := list "priorityClassName" "runtimeClassName" "nodeSelector" "tolerations" "affinity" }}
+  {{- range $setting := list "priorityClassName" "runtimeClassName" }}
+  {{- with index $spec $setting }}
+  {{ $setting }}: {{ . }}
+  {{- end }}
+  {{- end }}
+  {{- range $setting := list "nodeSelector" "tolerations" "affinity" }}
   {{- with index $spec $setting }}
   {{ $setting }}:
     {{- toYaml . | nindent 4 }}
@@ -39,7 +45,7 @@ spec:
   topologySpreadConstraints:
     {{- $own := dict "labelSelector" (dict "matchLabels" (include "treadle.selector" $ | fromYaml)) }}
     {{- range . }}
-    - {{- toYaml (merge (deepCopy .) $own) | nindent 6 }}
+    {{- toYaml (list (merge (deepCopy .) $own)) | nindent 4 }}
     {{- end }}
   {{- end }}
   {{- with .initContainers }}
@@ -49,7 +55,11 @@ spec:
   containers:
     {{- .containers | nindent 4 }}
   volumes:
-    {{- toYaml (append (.volumes | default list) (dict "name" "tmp" "emptyDir" (dict "sizeLimit" "1Gi"))) | nindent 4 }}
+    {{- with .volumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+    - name: tmp
+      emptyDir: { sizeLimit: 1Gi }
 {{- end -}}
 
 {{/* What every container may do: nothing but compute, and write to its volumes. */}}

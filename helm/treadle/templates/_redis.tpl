@@ -40,7 +40,7 @@
 {{- define "treadle.redis" -}}
 {{- $redis := .Values.redis -}}
 - name: redis
-  image: {{ include "treadle.image" (dict "root" (dict "Values" (dict "image" $redis.image) "Chart" .Chart) "image" $redis.image) }}
+  image: {{ include "treadle.imageOf" $redis.image }}
   imagePullPolicy: {{ $redis.image.pullPolicy }}
   command: [redis-server]
   args:
@@ -52,6 +52,8 @@
     - {{ $redis.appendfsync }}
     - --save
     - ""
+    - --maxmemory
+    - {{ $redis.maxMemory }}
     - --maxmemory-policy
     - noeviction
     {{- if $redis.auth.existingSecret }}
