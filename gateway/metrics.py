@@ -91,5 +91,7 @@ class GatewayMetrics:
 
     def judge(self, labels: tuple[str, str, str], slo: Slo, timeline: Timeline, *, is_complete: bool) -> None:
         """Whether an accepted request's promise was kept; a request that its client gave up is not judged."""
+        capped = self._cap.capped(labels)
         kept = is_complete and timeline.keeps(slo)
-        (self._attained if kept else self._missed).labels(*self._cap.capped(labels)).inc()
+        self._attained.labels(*capped).inc(kept)
+        self._missed.labels(*capped).inc(not kept)  # both are there from the first on: their ratio has a value

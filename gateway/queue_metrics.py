@@ -64,5 +64,4 @@ class PredictionErrors:
             return  # nothing was predicted: no node could serve it
         labels = self._cap.capped((line.model, line.slo))
         self._error.labels(*labels).observe(ttft_s - line.wait_s)
-        if ttft_s > line.wait_p90_s:
-            self._above_p90.labels(*labels).inc()
+        self._above_p90.labels(*labels).inc(ttft_s > line.wait_p90_s)

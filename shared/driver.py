@@ -94,6 +94,8 @@ class Driver(Generic[C]):
         self._term: _Leadership[C] | None = None
         self._stands_by = False
         LEASE_HELD.labels(service).set(0)
+        for counter in (ENTRIES, SET_ASIDE, REBUILDS):
+            counter.labels(service)  # is there from the start, so that the first event is an increase
 
     @property
     def stands_by(self) -> bool:

@@ -24,6 +24,7 @@ SOLVE_S = Histogram(
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
 FAILURES = Counter("treadle_solver_failures_total", "Placement problems without an answer, by the reason", ["reason"])
+_REASONS = (PROCESS_DIED, ANSWER_LOST, RAISED) = ("process_died", "answer_lost", "raised")
 
 log = structlog.get_logger()
 
@@ -48,6 +49,8 @@ class Solver:
         self._waiting: PlacementProblem | None = None
         self._task: asyncio.Task[None] | None = None
         self._pool: ProcessPoolExecutor | None = None
+        for reason in _REASONS:
+            FAILURES.labels(reason)  # is there from the start, so that the first failure is an increase
 
     def submit(self, problem: PlacementProblem) -> None:
         """Solve a problem in the background."""
@@ -79,11 +82,11 @@ class Solver:
                 await self._redis.xadd(self._inbox, {FIELD: answer})
             except BrokenProcessPool:
                 log.error("solver process died", version=problem.version)
-                FAILURES.labels("process_died").inc()
+                FAILURES.labels(PROCESS_DIED).inc()
                 self._pool = None
             except (RedisError, OSError) as error:
-                FAILURES.labels("answer_lost").inc()
+                FAILURES.labels(ANSWER_LOST).inc()
                 log.warning("solver answer lost", version=problem.version, error=str(error))
             except Exception:  # a failed solve must not end the service: the core goes on with the plan it has
-                FAILURES.labels("raised").inc()
+                FAILURES.labels(RAISED).inc()
                 log.exception("solver failed", version=problem.version)

@@ -20,8 +20,11 @@ class Span:
     trace_id: str
     span_id: str
     parent_id: str
+    start_s: float
+    end_s: float
     attributes: dict[str, str | int | float]
-    events: list[str]
+    events: dict[str, float]
+    """When each happened, by name; no span of ours has two of a name."""
 
 
 @dataclass
@@ -32,6 +35,11 @@ class Collector:
     spans: list[Span] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
+    def trace(self, trace_id: str) -> list[Span]:
+        """Its spans so far, in the order in which they began."""
+        found = [span for span in self.spans if span.trace_id == trace_id]
+        return sorted(found, key=lambda span: span.start_s)
+
     def add(self, body: bytes) -> None:
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
             names = {item.key: item.value.string_value for item in resource.resource.attributes}
@@ -40,8 +48,10 @@ class Collector:
                     values = {item.key: item.value for item in span.attributes}
                     attributes = {key: getattr(value, value.WhichOneof("value")) for key, value in values.items()}
                     ids = span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex()
-                    events = [event.name for event in span.events]
-                    self.spans.append(Span(names.get("service.name", ""), span.name, *ids, attributes, events))
+                    times = span.start_time_unix_nano / 1e9, span.end_time_unix_nano / 1e9
+                    events = {event.name: event.time_unix_nano / 1e9 for event in span.events}
+                    service = names.get("service.name", "")
+                    self.spans.append(Span(service, span.name, *ids, *times, attributes, events))
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from openai import AsyncOpenAI
 
 from shared.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 from tests.e2e.cluster import Cluster
+from tests.e2e.collector import Collector
 from tests.e2e.traffic import PROMPTS, Answer, Ask, complete, openai_client, stream, underway
 
 pytestmark = pytest.mark.usefixtures("model_file")
@@ -25,7 +26,7 @@ ASKS = [Ask("first", prompt, LONG, "batch") for prompt in PROMPTS[:NUM_SEQS]]
 
 
 @contextmanager
-def started(folder: Path, models: list[str], num_nodes: int) -> Iterator[Cluster]:
+def started(folder: Path, models: list[str], num_nodes: int, collector: Collector) -> Iterator[Cluster]:
     """A cluster whose nodes run three requests at a time, with a promise that leaves no time to wait."""
     weights = {"source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 2048}
     cluster = Cluster.create(
@@ -35,7 +36,9 @@ def started(folder: Path, models: list[str], num_nodes: int) -> Iterator[Cluster
         engine={"max_num_seqs": NUM_SEQS, "kv_cache_bytes": 512 << 20},
         slo_classes={"urgent": {"ttft_s": 0.5}, "batch": {"deadline_s": 7200}},
         gateway={"default_slo": "batch"},
+        otlp_endpoint=collector.url,
     )
+    cluster.environment["OTEL_BSP_SCHEDULE_DELAY"] = "200"  # ms between two exports of spans
     try:
         cluster.up()
         yield cluster
@@ -59,8 +62,10 @@ async def long_answers(client: AsyncOpenAI) -> AsyncIterator[list[Answer]]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_long_answers_give_way_to_urgent_ones_of_their_model_and_of_another(tmp_path: Path) -> None:
-    with started(tmp_path, ["first", "second"], num_nodes=1) as cluster:
+async def test_long_answers_give_way_to_urgent_ones_of_their_model_and_of_another(
+    tmp_path: Path, collector: Collector
+) -> None:
+    with started(tmp_path, ["first", "second"], num_nodes=1, collector=collector) as cluster:
         async with openai_client(cluster) as client:
             expected = [answer.text for answer in await complete(client, ASKS)]
             num_evicted = []
@@ -74,10 +79,26 @@ async def test_long_answers_give_way_to_urgent_ones_of_their_model_and_of_anothe
         assert num_evicted[1] >= NUM_SEQS, "all that ran; who was evicted first may not have been back"
         assert [answer.text for answer in answers] == expected
         cluster.wait_idle()
+        assert cluster.metric("node-0", "treadle_restored_kv_tokens_total") > 0
+    check_trace_of_an_evicted_request(collector)
 
 
-async def test_a_node_that_is_asked_to_stop_hands_its_long_answers_over(tmp_path: Path) -> None:
-    with started(tmp_path, ["first"], num_nodes=2) as cluster:
+def check_trace_of_an_evicted_request(collector: Collector) -> None:
+    """It ran, gave way with its KV, waited, and went on: in one trace, below the gateway's span."""
+    evicted = [span for span in collector.spans if "evicted" in span.events]
+    assert evicted
+    for span in evicted:
+        spans = collector.trace(span.trace_id)
+        waits = [other for other in spans if other.name == "queue wait" and other.start_s >= span.end_s - 0.002]
+        runs = [other for other in spans if other.name == "node run" and other.start_s >= span.end_s]
+        assert span.attributes["treadle.evicted"] is True
+        assert waits[0].attributes["treadle.kv_at"] == "node-0"
+        assert waits[0].end_s <= runs[0].start_s
+        assert {span.parent_id, waits[0].parent_id, runs[0].parent_id} == {spans[0].span_id}
+
+
+async def test_a_node_that_is_asked_to_stop_hands_its_long_answers_over(tmp_path: Path, collector: Collector) -> None:
+    with started(tmp_path, ["first"], num_nodes=2, collector=collector) as cluster:
         async with openai_client(cluster) as client:
             expected = [answer.text for answer in await complete(client, ASKS)]
             async with long_answers(client) as answers:

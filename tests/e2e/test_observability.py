@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import secrets
+import signal
+from itertools import pairwise
 
 from openai import AsyncOpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.cluster import Cluster, wait_for
-from tests.e2e.collector import Collector, Span
-from tests.e2e.traffic import API_KEY, PROMPTS
+from tests.e2e.collector import Collector
+from tests.e2e.traffic import API_KEY, NUM_BEFORE, PROMPTS
+
+LONG = 600  # tokens; at least some seconds of work
 
 SECRETS = [API_KEY, *PROMPTS, "capital of France", "no log may hold", "🙂"]
 
@@ -48,7 +54,7 @@ async def test_a_request_is_found_in_the_log_and_counted(client: AsyncOpenAI, cl
     assert cluster.metric("gateway", "treadle_requests_total") == counted + 1
 
 
-async def test_one_trace_from_the_client_to_the_node(
+async def test_one_trace_from_the_client_to_the_last_token(
     client: AsyncOpenAI, cluster: Cluster, collector: Collector
 ) -> None:
     trace_id, client_span = secrets.token_hex(16), secrets.token_hex(8)
@@ -59,22 +65,70 @@ async def test_one_trace_from_the_client_to_the_node(
         extra_headers={"traceparent": f"00-{trace_id}-{client_span}-01"},
     )
     request_id = raw.headers["x-treadle-request-id"]
-
-    def spans() -> dict[str, Span]:
-        found = {span.span_id: span for span in collector.spans if span.trace_id == trace_id}
-        return found if {"treadle-gateway", "treadle-node"} <= {span.service for span in found.values()} else {}
-
-    found = wait_for("spans of gateway and node", spans)
-    (gateway,) = [span for span in found.values() if span.service == "treadle-gateway"]
-    (node,) = [span for span in found.values() if span.service == "treadle-node"]
-    assert gateway.parent_id == client_span
-    assert node.parent_id == gateway.span_id
+    wait_for("spans of gateway and node", lambda: complete_trace(collector, trace_id))
+    gateway, submit, wait, run = collector.trace(trace_id)
+    assert [gateway.parent_id, submit.parent_id, wait.parent_id, run.parent_id] == [client_span, *[gateway.span_id] * 3]
+    assert (gateway.service, gateway.name) == ("treadle-gateway", f"chat {cluster.models[1]}")
+    assert (submit.service, submit.name) == ("treadle-queue-manager", "queue-manager submit")
+    assert (wait.service, wait.name) == ("treadle-node", "queue wait")
+    assert (run.service, run.name) == ("treadle-node", "node run")
+    # the client's call holds all; one thing follows the other, as exactly as Redis's clock knows (1 ms)
+    times = [gateway.start_s, submit.start_s, wait.start_s, wait.end_s, run.end_s, gateway.end_s]
+    assert all(earlier <= later + 0.002 for earlier, later in pairwise(times)), times
+    assert wait.end_s <= run.start_s <= run.events["first token"] <= run.events["last token"] <= run.end_s
+    assert gateway.attributes["gen_ai.operation.name"] == "chat"
     assert gateway.attributes["gen_ai.response.id"] == request_id
-    assert gateway.attributes["gen_ai.request.model"] == node.attributes["gen_ai.request.model"] == cluster.models[1]
-    assert gateway.attributes["gen_ai.usage.output_tokens"] == node.attributes["gen_ai.usage.output_tokens"]
-    assert node.attributes["treadle.node"] in cluster.nodes
-    assert node.events == ["first token"]
+    assert gateway.attributes["gen_ai.request.model"] == run.attributes["gen_ai.request.model"] == cluster.models[1]
+    assert gateway.attributes["gen_ai.usage.output_tokens"] == run.attributes["gen_ai.usage.output_tokens"]
+    first_token_s = run.events["first token"] - gateway.start_s
+    ttft_s = float(gateway.attributes["gen_ai.server.time_to_first_token"])
+    assert first_token_s <= ttft_s <= gateway.end_s - gateway.start_s
+    assert run.attributes["treadle.node"] in cluster.nodes
     assert collector.problems == []
+    (entry,) = [json.loads(line) for line in log_of(cluster, "gateway") if request_id in line]
+    assert entry["trace_id"] == trace_id, "logs are found by the trace"
+
+
+async def test_an_answer_whose_engine_dies_stays_one_trace(
+    client: AsyncOpenAI, cluster: Cluster, collector: Collector
+) -> None:
+    trace_id = secrets.token_hex(16)
+    stream = await client.completions.create(
+        model=cluster.models[0],
+        prompt=PROMPTS[0],
+        max_tokens=LONG,
+        temperature=0,
+        stream=True,
+        extra_body={"ignore_eos": True},
+        extra_headers={"traceparent": f"00-{trace_id}-{secrets.token_hex(8)}-01"},
+    )
+    num_chunks = 0
+    async with stream:
+        async for _ in stream:
+            num_chunks += 1
+            if num_chunks == NUM_BEFORE:
+                (busy,) = [name for name in cluster.nodes if cluster.status(name)["num_running"]]
+                os.kill(cluster.status(busy)["engine_pid"], signal.SIGKILL)
+    wait_for("spans of both attempts", lambda: complete_trace(collector, trace_id))
+    spans = collector.trace(trace_id)
+    gateway = spans[0]
+    assert {span.parent_id for span in spans[1:]} == {gateway.span_id}
+    names = [(span.name, span.attributes.get("treadle.attempt")) for span in spans if span.service == "treadle-node"]
+    assert names == [("queue wait", 0), ("node run", 0), ("queue wait", 1), ("node run", 1)]
+    lost, again = [span for span in spans if span.name == "node run"]
+    assert lost.attributes["treadle.aborted"] is True
+    assert lost.end_s <= gateway.events["resubmitted"] <= again.start_s
+    assert set(lost.events) == {"first token"}
+    assert set(again.events) == {"first token", "last token"}
+    assert sum(span.name == "queue-manager submit" for span in spans) == 2
+    await asyncio.to_thread(wait_for, "a new engine", lambda: cluster.get(busy, "/readyz")[0] == 200)
+
+
+def complete_trace(collector: Collector, trace_id: str) -> bool:
+    """A gateway's span ends last, and a run with a last token is the last of its kind; exporters go their own pace."""
+    spans = collector.trace(trace_id)
+    has_end = any("last token" in span.events for span in spans)
+    return has_end and {"treadle-gateway", "treadle-queue-manager"} <= {span.service for span in spans}
 
 
 def test_logs_are_json_and_hold_no_secret(cluster: Cluster) -> None:

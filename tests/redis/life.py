@@ -23,7 +23,7 @@ from tests.redis.waiting import PATIENCE_S, until
 class Life:
     """A running driver."""
 
-    driver: Driver
+    driver: Driver[Core]
     task: asyncio.Task[None]
     stop: asyncio.Event
     redis: Redis

@@ -19,7 +19,6 @@ def beat(node: str, model: str, *, broken_models: tuple[str, ...] = ()) -> Heart
         num_free_blocks=100,
         num_running=0,
         num_waiting=0,
-        tokens_per_s=0.0,
         swap_s=0.0,
         broken_models=list(broken_models),
     )
@@ -38,9 +37,7 @@ def test_nodes_demand_and_plans() -> None:
     core.handle(beat("n0", "a"), 1.0)
     core.handle(beat("n1", "b", broken_models=("c",)), 1.0)
     core.handle(beat("n2", "a"), 1.0)
-    group = GroupLoad(
-        "g0", "a", deadline_s=9.0, num_requests=2, output_tokens=30.0, num_waiting=2, mean_output_tokens=15.0
-    )
+    group = GroupLoad("g0", "a", deadline_s=9.0, num_waiting=2, mean_output_tokens=15.0)
     core.handle(PlanRequest(version=1, groups=[group]), 2.0)
     core.handle(Solved(plan=Plan(version=1, queues={"n0": ["g0"]}, num_swaps=3)), 3.0)
     core.handle(NodeGone(node="n2", epoch="n2.1"), 4.0)

@@ -1,0 +1,32 @@
+"""``python -m observability``: writes the dashboards and the tables of metrics. A test tells when that is due."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from observability.catalogue import catalogue
+from observability.grafana import Dashboard, to_grafana
+from observability.operators import OPERATORS
+from observability.reference import with_tables
+from observability.users import USERS
+
+ROOT = Path(__file__).parents[1]
+DASHBOARDS = ROOT / "helm" / "treadle" / "dashboards"
+PAGE = ROOT / "docs" / "operations.md"
+
+
+def text_of(dashboard: Dashboard) -> str:
+    """What stands in its file."""
+    return json.dumps(to_grafana(dashboard), indent=1, ensure_ascii=False) + "\n"
+
+
+def main() -> None:
+    """Write all files."""
+    for dashboard in (USERS, OPERATORS):
+        (DASHBOARDS / f"{dashboard.uid}.json").write_text(text_of(dashboard), "utf-8")
+    PAGE.write_text(with_tables(PAGE.read_text("utf-8"), catalogue()), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
