@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +39,7 @@ class Gateway:
     spans: InMemorySpanExporter
     state: dict[str, str]
     """``not_ready``: what the ready check says."""
-    stop: Callable[[], Awaitable[None]]
+    stop: Callable[[], Coroutine[Any, Any, None]]
     """What SIGTERM does: no more requests, and those that run may end."""
 
     def metric(self, name: str, **labels: str) -> float:

@@ -33,7 +33,9 @@ SERVICE_MONITOR = fields(
     *("selector", "endpoints"),
     jobLabel=TEXT,
     selector=fields("matchLabels", matchLabels=TEXTS),
-    endpoints=several(fields("port", port=TEXT, path=TEXT, interval=DURATION, scrapeTimeout=DURATION)),
+    endpoints=several(
+        fields("port", port=TEXT, path=TEXT, interval=DURATION, scrapeTimeout=DURATION, honorLabels={"type": "boolean"})
+    ),
 )
 HTTP_ROUTE = fields(
     *("parentRefs", "rules"),
