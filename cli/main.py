@@ -47,7 +47,7 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         """Run a command. `ConfigError` is the configuration's own error type and knows nothing of click."""
         from cli.errors import CliError
-        from shared.config_files import ConfigError
+        from shared.config import ConfigError
 
         try:
             return super().invoke(ctx)

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 
-from shared.config_files import ConfigError, read_text, yaml_mapping, yaml_value
+from shared.config_files import ConfigError as ConfigError
+from shared.config_files import read_text, yaml_mapping, yaml_value
 from shared.config_nodes import NodePool, NodeSpec, ScalingOptions
 from shared.config_problems import describe, doubles, shared_cpus, taken_names, unknown_sizes
 from shared.config_section import Name, PositiveSeconds, Section

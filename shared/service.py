@@ -16,8 +16,7 @@ from prometheus_client import REGISTRY
 
 from shared.admin import Admin, serve_admin
 from shared.bus import check_reachable, connect
-from shared.config import ADMIN_PORT_ENV, ClusterConfig, load_config
-from shared.config_files import ConfigError
+from shared.config import ADMIN_PORT_ENV, ClusterConfig, ConfigError, load_config
 from shared.core import Core
 from shared.core_metrics import CoreCollector, Measure
 from shared.driver import Driver

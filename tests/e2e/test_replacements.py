@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -83,14 +84,14 @@ async def test_services_are_replaced_and_streams_go_on(
         def replace() -> None:
             for name, url in others.items():
                 end(pids[name])
-                wait_for(f"the new {name}'s lead", lambda url=url: leads(url))
+                wait_for(f"the new {name}'s lead", partial(leads, url))
 
         failures = await load.disturbed(client, cluster, lambda: asyncio.to_thread(replace))
         load.check(failures, undisturbed)
         await check_answers(client, cluster, undisturbed)
         await asyncio.to_thread(cluster.up)  # as standbys: they are ready beside those that lead
     for name in SERVICES:
-        await asyncio.to_thread(wait_for, f"the old {name}'s lead", lambda name=name: cluster.status(name))
+        await asyncio.to_thread(wait_for, f"the old {name}'s lead", partial(cluster.status, name))
 
 
 async def test_a_gateway_is_replaced_and_its_streams_end_in_order(

@@ -15,8 +15,7 @@ from gpu_node.engine.protocol import Kept, ModelLoaded, Run
 from gpu_node.executors.executor import Executor
 from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.executors.tensor_parallel import RankError, TensorParallelExecutor
-from shared.config import EngineOptions, ModelSpec, parse_config
-from shared.config_files import ConfigError
+from shared.config import ConfigError, EngineOptions, ModelSpec, parse_config
 from shared.model_file import ModelFileError
 from tests.engine import tiny
 from tests.engine.test_families_models import save

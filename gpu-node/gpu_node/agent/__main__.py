@@ -11,8 +11,7 @@ from gpu_node.agent.agent import Agent
 from gpu_node.agent.engine_gauges import EngineGauges
 from shared.admin import Admin, serve_admin
 from shared.bus import check_reachable, connect
-from shared.config import NODE_ENV, ClusterConfig
-from shared.config_files import ConfigError
+from shared.config import NODE_ENV, ClusterConfig, ConfigError
 from shared.service import admin_port, redis_url, run_process, stop_on_signals
 from shared.telemetry import configure_logging, configure_tracing
 

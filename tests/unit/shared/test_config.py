@@ -13,12 +13,12 @@ from shared.config import (
     MODELS_ENV,
     REDIS_ENV,
     ClusterConfig,
+    ConfigError,
     ModelSpec,
     load_config,
     model_path,
     parse_config,
 )
-from shared.config_files import ConfigError
 from shared.config_nodes import NodeSpec
 from shared.slo import Slo
 
