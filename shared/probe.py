@@ -15,7 +15,7 @@ TIMEOUT_S = 4.0
 
 
 def main() -> int:
-    """Print what the process answers. Exit status 0 where that is a success, 1 where it is none or there is no answer."""
+    """Print what the process answers. Exit status 0 where that is a success, else 1."""
     own = os.environ.get(ADMIN_PORT_ENV)
     parser = argparse.ArgumentParser(prog="python -m shared.probe", description="Ask a process how it is.")
     parser.add_argument("path", nargs="?", default="/readyz")

@@ -11,6 +11,7 @@ from shared.config import (
     CONFIG_ENV,
     KEYS_ENV,
     MODELS_ENV,
+    OTLP_ENV,
     REDIS_ENV,
     ClusterConfig,
     ConfigError,
@@ -27,7 +28,7 @@ SECRET = "sk-very-secret"
 
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (CONFIG_ENV, REDIS_ENV, KEYS_ENV, MODELS_ENV):
+    for name in (CONFIG_ENV, REDIS_ENV, KEYS_ENV, MODELS_ENV, OTLP_ENV):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -331,6 +332,14 @@ def test_a_file_without_keys_does_not_open_the_gateway(
         load_config()
     assert str(caught.value).startswith(f"{keys}: expected a list of keys")
     assert SECRET not in str(caught.value)
+
+
+def test_the_collector_of_the_environment_overrides_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("otlp_endpoint: http://file:4318")
+    assert load_config(file).otlp_endpoint == "http://file:4318"
+    monkeypatch.setenv(OTLP_ENV, "http://env:4318")
+    assert load_config(file).otlp_endpoint == "http://env:4318"
 
 
 def test_values_do_not_change_after_start_up() -> None:

@@ -1,0 +1,75 @@
+"""docs/api.md says what the OpenAPI document says: the same paths, fields, defaults and error codes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.openai_schema import INERT
+from gateway.openapi import openapi_document
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "api.md").read_text("utf-8")
+DOCUMENT = openapi_document("0")
+SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
+REQUESTS = ("ChatCompletionRequest", "CompletionRequest")
+OF_AIOHTTP = {"not_found", "method_not_allowed", "request_entity_too_large"}  # made of its reasons
+
+
+def table(mark: str) -> list[list[str]]:
+    """Cells of the rows of the table behind a mark."""
+    _, found, rest = PAGE.partition(f"<!-- {mark} -->\n")
+    assert found, mark
+    lines = rest.split("\n\n", 1)[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def documented(schema: str) -> dict[str, str]:
+    """Fields of a schema on the page, each with its default."""
+    rows = [*(table("fields: both") if schema in REQUESTS else []), *table(f"fields: {schema}")]
+    fields = {cells[0].strip("`"): cells[1] for cells in rows}
+    assert len(fields) == len(rows), "a field stands there twice"
+    return fields
+
+
+def default_of(schema: dict[str, Any], name: str) -> str:
+    if name in schema.get("required", []):
+        return "required"
+    default = schema["properties"][name].get("default", schema["properties"][name].get("const"))
+    if isinstance(default, str):
+        return f"`{default}`"
+    return "–" if default in (None, {}, []) else str(default).lower()
+
+
+@pytest.mark.parametrize("schema", re.findall(r"<!-- fields: ([A-Z]\w+) -->", PAGE))
+def test_fields_and_defaults_are_those_of_the_document(schema: str) -> None:
+    expected = {name: default_of(SCHEMAS[schema], name) for name in SCHEMAS[schema]["properties"]}
+    assert documented(schema) == expected
+
+
+def test_what_clients_write_is_all_there() -> None:
+    shown = set(re.findall(r"<!-- fields: ([A-Z]\w+) -->", PAGE))
+    assert {*REQUESTS, "ChatMessage", "StreamOptions", "SloNumbers", "QueueReport", "QueueEntry"} == shown
+
+
+def test_paths() -> None:
+    shown = set(re.findall(r"`(?:GET|POST) (/v1/[^`]+)`", PAGE))
+    assert shown == set(DOCUMENT["paths"])
+
+
+def test_fields_that_are_refused() -> None:
+    _, _, behind = PAGE.partition("these are not there yet and are refused")
+    shown = re.findall(r"`(\w+)`", behind.split("\n\n", 1)[0])
+    assert shown == sorted(INERT.keys() - {name for schema in REQUESTS for name in SCHEMAS[schema]["properties"]})
+
+
+def test_codes_are_those_that_the_gateway_answers_with() -> None:
+    sources = "".join(path.read_text("utf-8") for path in sorted((ROOT / "gateway").glob("*.py")))
+    named = set(re.findall(r'code(?:: str)? ?= ?"(\w+)"', sources))
+    reasons = {reason.replace("-", "_") for reason in re.findall(r'"(saturated|ttl-expired|no-endpoints)"', sources)}
+    rows = table("codes")
+    assert {cells[1].strip("`") for cells in rows} == named | reasons | OF_AIOHTTP
+    assert [int(cells[0]) for cells in rows] == sorted(int(cells[0]) for cells in rows)
