@@ -20,7 +20,11 @@ SECTIONS = (
     "NodePool",
     "ApiKey",
 )
-SET_BY_THE_CHART = {"GatewayOptions": {"host", "port", "drain_s"}, "NodePool": {"name"}}
+NOT_IN_VALUES = {  # what the chart sets itself, and what is of use elsewhere only
+    "GatewayOptions": {"host", "port", "drain_s"},
+    "NodePool": {"name"},
+    "ScalingOptions": {"docker"},
+}
 PROVIDERS = ["none", "kubernetes"]  # the others start processes and containers beside the scheduler
 
 
@@ -32,7 +36,7 @@ def with_cluster_sections(schema: Schema) -> Schema:
 
 
 def _section(name: str, section: Schema) -> Schema:
-    left_out = SET_BY_THE_CHART.get(name, set())
+    left_out = NOT_IN_VALUES.get(name, set())
     section = _plain(section)
     section["properties"] = {field: part for field, part in section["properties"].items() if field not in left_out}
     if required := [field for field in section.get("required", []) if field not in left_out]:
