@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
+import yaml
 
 from gpu_node.agent.engine_process import STOP_TIMEOUT_S
 from gpu_node.agent.epoch import DRAIN_S
+from shared import __version__
 from shared.config import (
     ADMIN_PORT_ENV,
     ADMIN_SERVICES,
@@ -19,7 +24,9 @@ from shared.config import (
     parse_config,
 )
 from shared.service import INSTANCE_ENV
+from tests.helm import engine
 from tests.helm.chart import (
+    DEFAULTS,
     VALUES,
     WORKLOADS,
     Chart,
@@ -33,12 +40,26 @@ from tests.helm.chart import (
 )
 
 every_case = pytest.mark.parametrize("name", VALUES)
+ROOT = Path(__file__).parents[2]
 POD_NAME = {"fieldRef": {"fieldPath": "metadata.name"}}
 
 
 def main_containers(objects: list[Object]) -> dict[str, Object]:
     """Workload → its one container."""
     return {owner: pod["spec"]["containers"][0] for owner, pod in pod_templates(objects) if owner != "treadle-test"}
+
+
+def test_versions_images_and_users_are_those_of_the_repository(chart: Chart) -> None:
+    about = yaml.safe_load((engine.CHART / "Chart.yaml").read_text("utf-8"))
+    assert about["appVersion"] == __version__
+    images = {part["image"] for _, pod in pod_templates(chart.objects({})) for part in containers(pod)}
+    ours = {image.removesuffix(f":{__version__}") for image in images if image.startswith("treadle/")}
+    compose = (ROOT / "docker-compose.yml").read_text("utf-8")
+    built = {"/".join(parts) for parts in re.findall(r"image: \$\{IMAGE_PREFIX:-(\w+)\}/([\w-]+):", compose)}
+    assert ours == built - {"treadle/gpu-node-cuda"}, "that one is for a pool: gpuNode.pools[].image.repository"
+    assert images - {f"{image}:{__version__}" for image in ours} == {"redis:7.4"}
+    for file in ROOT.glob("*/Dockerfile*"):
+        assert f"USER {DEFAULTS['podSecurityContext']['runAsUser']}:" in file.read_text("utf-8")
 
 
 def pools(objects: list[Object]) -> dict[str, Object]:

@@ -24,6 +24,10 @@ POOL = {"name": "cpu"}
             {"apiKeys": {"list": [{"key": "k", "tenant": "t"}], "existingSecret": "s"}, "redis": {"enabled": False}},
             ["2 of these values do not fit together", "redis.enabled", "apiKeys.list"],
         ),
+        (
+            {"redis": {"enabled": False, "existingSecret": "s", "auth": {"existingSecret": "p"}}},
+            ["redis.auth: is for the Redis that is run here"],
+        ),
         ({"gpuNode": {"pools": [POOL, POOL]}}, ['gpuNode.pools.1.name: "cpu" is there twice']),
         ({"httpRoute": {"enabled": True}}, ["httpRoute.parentRefs"]),
         # what follows is refused by the schema

@@ -20,9 +20,9 @@ SCHEMA_NOW: dict[str, Any] = json.loads(SCHEMA.read_text("utf-8"))
 
 
 def objects(part: Any, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every part of the schema that names properties."""
+    """Every part of the schema that names properties; a property may itself have that name."""
     if isinstance(part, dict):
-        if "properties" in part and "properties" not in place.rsplit(".", 1)[-1]:
+        if "properties" in part and not place.endswith(".properties"):
             yield place, part
         for key, inner in part.items():
             yield from objects(inner, f"{place}.{key}")

@@ -37,7 +37,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
-{{/* Name of a component's objects: RELEASE-COMPONENT; of a pool's: RELEASE-POOL. Takes what treadle.selector takes. */}}
+{{/* Name of a component's objects: RELEASE-COMPONENT, RELEASE-POOL. Takes what treadle.selector takes. */}}
 {{- define "treadle.object" -}}
 {{- printf "%s-%s" (include "treadle.fullname" .root) (.pool | default .component) -}}
 {{- end -}}

@@ -4,14 +4,17 @@
 {{- $keys := .Values.apiKeys -}}
 {{- $problems := list -}}
 {{- if and $redis.enabled (or $redis.url $redis.existingSecret) -}}
-{{- $problems = append $problems "redis.enabled: true runs a Redis, but redis.url or redis.existingSecret names yours" -}}
+{{- $problems = append $problems "redis.enabled: true runs a Redis, but redis.url or redis.existingSecret is set" -}}
 {{- else if not (or $redis.enabled $redis.url $redis.existingSecret) -}}
-{{- $problems = append $problems "redis.enabled: false needs redis.existingSecret or redis.url, which name yours" -}}
+{{- $problems = append $problems "redis.enabled: false needs redis.existingSecret or redis.url" -}}
 {{- else if and $redis.url $redis.existingSecret -}}
-{{- $problems = append $problems "redis.url: redis.existingSecret holds the address already; leave one of them empty" -}}
+{{- $problems = append $problems "redis.url: redis.existingSecret holds the address already; empty one of them" -}}
+{{- end -}}
+{{- if and (not $redis.enabled) $redis.auth.existingSecret -}}
+{{- $problems = append $problems "redis.auth: is for the Redis that is run here; the address of yours has its own" -}}
 {{- end -}}
 {{- if and $keys.list $keys.existingSecret -}}
-{{- $problems = append $problems "apiKeys.list: apiKeys.existingSecret holds the keys already; leave one of them empty" -}}
+{{- $problems = append $problems "apiKeys.list: apiKeys.existingSecret holds the keys already; empty one of them" -}}
 {{- end -}}
 {{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
 {{- $problems = append $problems "httpRoute.parentRefs: name the Gateway that the route belongs to" -}}
