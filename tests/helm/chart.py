@@ -20,6 +20,7 @@ FOLDER = Path(__file__).parent / "values"
 VALUES: dict[str, Values] = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*"))}
 DEFAULTS: Values = yaml.safe_load((engine.CHART / "values.yaml").read_text("utf-8"))
 WORKLOADS = ("Deployment", "StatefulSet")
+POD_NAME = {"fieldRef": {"fieldPath": "metadata.name"}}
 
 
 class Chart:
@@ -57,6 +58,19 @@ def pod_templates(objects: list[Object]) -> Iterator[tuple[str, Object]]:
     for name, workload in of_kind(objects, *WORKLOADS).items():
         yield name, workload["spec"]["template"]
     yield from of_kind(objects, "Pod").items()
+
+
+def processes(objects: list[Object]) -> dict[str, Object]:
+    """Workload → the one container that it runs."""
+    return {
+        owner: found["spec"]["template"]["spec"]["containers"][0]
+        for owner, found in of_kind(objects, *WORKLOADS).items()
+    }
+
+
+def pools(objects: list[Object]) -> dict[str, Object]:
+    """The StatefulSets of nodes."""
+    return {owner: found for owner, found in of_kind(objects, "StatefulSet").items() if owner != "treadle-redis"}
 
 
 def containers(pod: Object) -> list[Object]:

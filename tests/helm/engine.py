@@ -16,7 +16,6 @@ def render(values: dict[str, Any], release: str = RELEASE) -> dict[str, str]:
 
     try:
         with helm_python.Chart.load(CHART) as chart:
-            chart.validate_schema(values)
             files = chart.render(values, name=release, namespace=NAMESPACE)
     except helm_python.HelmError as error:
         raise ValueError(str(error)) from None  # Helm's own kind does not travel between processes
