@@ -110,9 +110,10 @@ class Dispatcher:
         await self._queue.submit(*request.messages(attempt))
         # after the submit, so that a failed one can be delivered again
         generation.begin_attempt(attempt, gave_way=gave_way)
-        tracing.note_resubmission(request.job, attempt, gave_way=gave_way)
         request_id = request.job.request_id
-        if request_id not in self._inflight:  # the client left meanwhile, and its Cancel may have come first
+        if request_id in self._inflight:
+            tracing.note_resubmission(request.job, attempt, gave_way=gave_way)
+        else:  # the client left meanwhile, and its Cancel may have come first
             await self._queue.cancel(request_id)
 
     def _in_background(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:

@@ -56,13 +56,14 @@ def note_resubmission(job: Job, attempt: int, *, gave_way: bool) -> None:
     )
 
 
-def describe_outcome(span: Span, outcome: str, timeline: Timeline, *, is_error: bool) -> None:
-    """How it went."""
+def describe_outcome(span: Span, outcome: str, timeline: Timeline, *, error_type: str) -> None:
+    """How it went; ``error_type`` is empty where nothing went wrong on this side."""
     span.set_attribute("treadle.outcome", outcome)
     span.set_attribute("gen_ai.usage.output_tokens", timeline.num_tokens)
     if timeline.ttft_s is not None:
         span.set_attribute("gen_ai.server.time_to_first_token", timeline.ttft_s)
     if timeline.tpot_s is not None:
         span.set_attribute("gen_ai.server.time_per_output_token", timeline.tpot_s)
-    if is_error:
+    if error_type:
+        span.set_attribute("error.type", error_type)
         span.set_status(Status(StatusCode.ERROR, outcome))

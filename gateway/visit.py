@@ -89,7 +89,8 @@ class Visit:
             if self.outcome != CANCELLED:
                 metrics.judge(labels, job.slo, timeline, is_complete=self.outcome == OK)
         is_error = self.outcome not in {OK, CANCELLED, REJECTED}
-        tracing.describe_outcome(self.span, self.outcome, timeline, is_error=is_error)
+        error_type = (self.refusal or self.outcome) if is_error else ""
+        tracing.describe_outcome(self.span, self.outcome, timeline, error_type=error_type)
         _log.info(
             "request_finished",
             request_id=self.request_id,

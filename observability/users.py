@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 from observability.grafana import Dashboard, Panel, Query, Row, Variable
+from observability.promql import increase, quantile, rate
 
-_CHOSEN = 'model=~"$model",slo_class=~"$slo_class",tenant=~"$tenant"'
-_KIND = 'model=~"$model",slo_class=~"$slo_class"'
-
-
-def _rate(metric: str, *by: str) -> str:
-    return f"sum by ({', '.join(by)}) (rate({metric}{{{_CHOSEN}}}[$__rate_interval]))"
+_CHOSEN = '{model=~"$model",slo_class=~"$slo_class",tenant=~"$tenant"}'
+_KIND = '{model=~"$model",slo_class=~"$slo_class"}'
 
 
-def _quantiles(metric: str) -> list[Query]:
-    buckets = _rate(f"{metric}_bucket", "le")
-    return [Query(f"histogram_quantile({share}, {buckets})", f"p{share * 100:g}") for share in (0.5, 0.9, 0.99)]
-
-
-def _p90_by_class(metric: str) -> list[Query]:
-    buckets = _rate(f"{metric}_bucket", "le", "slo_class")
-    return [Query(f"histogram_quantile(0.9, {buckets})", "{{slo_class}}")]
-
-
-def _attainment(window: str, by: str = "") -> str:
-    """Kept promises of all that were judged."""
-    kept = f"sum {by}(increase(treadle_slo_attained_total{{{_CHOSEN}}}[{window}]))"
-    missed = f"sum {by}(increase(treadle_slo_missed_total{{{_CHOSEN}}}[{window}]))"
-    return f"{kept} / ({kept} + {missed})"
+def _rate(metric: str, by: str) -> str:
+    return rate(metric, by, chosen=_CHOSEN)
 
 
 def _total(metric: str) -> str:
-    return f"sum(increase({metric}{{{_CHOSEN}}}[$__range]))"
+    return increase(metric, chosen=_CHOSEN, window="$__range")
+
+
+def _quantiles(histogram: str) -> list[Query]:
+    return [Query(quantile(share, histogram, chosen=_CHOSEN), f"p{share * 100:g}") for share in (0.5, 0.9, 0.99)]
+
+
+def _p90_by_class(histogram: str) -> list[Query]:
+    return [Query(quantile(0.9, histogram, "slo_class", chosen=_CHOSEN), "{{slo_class}}")]
+
+
+def _attainment(window: str, *by: str) -> str:
+    """Kept promises of all that were judged."""
+    kept, missed = (
+        increase(f"treadle_slo_{outcome}_total", *by, chosen=_CHOSEN, window=window)
+        for outcome in ("attained", "missed")
+    )
+    return f"{kept} / ({kept} + {missed})"
 
 
 PROMISES = Row(
@@ -72,14 +73,14 @@ PROMISES = Row(
             "SLO attainment by class",
             "Share of kept promises, over five minutes.",
             "percentunit",
-            [Query(_attainment("5m", "by (slo_class) "), "{{slo_class}}")],
+            [Query(_attainment("5m", "slo_class"), "{{slo_class}}")],
             width=12,
         ),
         Panel(
             "SLO attainment by model",
             "Share of kept promises, over five minutes.",
             "percentunit",
-            [Query(_attainment("5m", "by (model) "), "{{model}}")],
+            [Query(_attainment("5m", "model"), "{{model}}")],
             width=12,
         ),
     ],
@@ -112,7 +113,7 @@ LATENCY = Row(
             "Time to first token, all answers",
             "How many came after how long.",
             "s",
-            [Query(f"sum by (le) (increase(treadle_ttft_seconds_bucket{{{_CHOSEN}}}[$__rate_interval]))", "{{le}}")],
+            [Query(increase("treadle_ttft_seconds_bucket", "le", chosen=_CHOSEN), "{{le}}")],
             kind="heatmap",
         ),
     ],
@@ -127,7 +128,7 @@ QUEUE = Row(
             "short",
             [
                 Query(
-                    f"sum by (model, slo_class) (treadle_queue_waiting_requests{{{_CHOSEN}}})",
+                    f"sum by (model, slo_class) (treadle_queue_waiting_requests{_CHOSEN})",
                     "{{model}} {{slo_class}}",
                 )
             ],
@@ -138,11 +139,11 @@ QUEUE = Row(
             "s",
             [
                 Query(
-                    f"max by (model, slo_class) (treadle_queue_predicted_wait_seconds{{{_KIND}}})",
+                    f"max by (model, slo_class) (treadle_queue_predicted_wait_seconds{_KIND})",
                     "{{model}} {{slo_class}}",
                 ),
                 Query(
-                    f"max by (model, slo_class) (treadle_queue_predicted_wait_p90_seconds{{{_KIND}}})",
+                    f"max by (model, slo_class) (treadle_queue_predicted_wait_p90_seconds{_KIND})",
                     "{{model}} {{slo_class}} p90",
                 ),
             ],
@@ -151,11 +152,7 @@ QUEUE = Row(
             "Overdue",
             "How long ago the most urgent waiting request should have started.",
             "s",
-            [
-                Query(
-                    f"max by (model, slo_class) (treadle_queue_overdue_seconds{{{_CHOSEN}}})", "{{model}} {{slo_class}}"
-                )
-            ],
+            [Query(f"max by (model, slo_class) (treadle_queue_overdue_seconds{_CHOSEN})", "{{model}} {{slo_class}}")],
         ),
     ],
 )

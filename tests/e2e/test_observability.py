@@ -12,6 +12,7 @@ from itertools import pairwise
 from openai import AsyncOpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
+from observability.catalogue import catalogue
 from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.collector import Collector
 from tests.e2e.traffic import API_KEY, NUM_BEFORE, PROMPTS
@@ -30,6 +31,19 @@ def test_every_process_answers_operators(cluster: Cluster) -> None:
         assert status == 200, name
         families = {family.name for family in text_string_to_metric_families(text)}
         assert any(family.startswith("treadle_") for family in families), name
+
+
+def test_every_process_exports_what_the_catalogue_says_of_it(cluster: Cluster) -> None:
+    services = {"queue-manager": "queue manager", "scheduler": "scheduler", "kv-manager": "KV manager"}
+    rooms = {name: {room, "each service"} for name, room in services.items()}
+    rooms |= {node: {"node", "gateway, node"} for node in cluster.nodes}
+    rooms["gateway"] = {"gateway", "gateway, node"}
+    assert rooms.keys() == cluster.admin_urls.keys()
+    for name, of_process in rooms.items():
+        _, text = cluster.get(name, "/metrics")
+        exported = {family.name: family.type for family in text_string_to_metric_families(text)}
+        promised = {family.name: family.kind for family in catalogue() if family.process in of_process}
+        assert promised.items() <= exported.items(), name
 
 
 def test_status_of_the_command_shows_every_process(cluster: Cluster) -> None:

@@ -107,6 +107,40 @@ async def test_a_span_joins_the_clients_trace_and_the_queues(start_gateway: Gate
     assert "gen_ai.server.time_to_first_token" in attributes
 
 
+async def test_a_request_that_loses_its_node_is_counted_and_its_span_says_when(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    body = {"model": "tiny", "prompt": "xyz"}
+    async with sending(gateway.http.post("/v1/completions", json=body)) as answer:
+        first = await gateway.queue.next_submit()
+        await gateway.queue.send(first, 0, ids("ab"))
+        await gateway.queue.lose(first)
+        second = await gateway.queue.next_submit()
+        await gateway.queue.send(second, 2, ids("c"), "stop")
+        await answer()
+    assert gateway.metric("treadle_prompt_tokens_total", **LABELS) == 3
+    assert gateway.metric("treadle_output_tokens_total", **LABELS) == 3
+    assert gateway.metric("treadle_resubmitted_requests_total", **LABELS) == 1
+    (span,) = gateway.spans.get_finished_spans()
+    (event,) = span.events
+    assert (event.name, dict(event.attributes or {})) == (
+        "resubmitted",
+        {"treadle.request_id": first.request_id, "treadle.attempt": 1, "treadle.gave_way": False},
+    )
+    assert second.traceparent == first.traceparent, "both attempts hang below the same span"
+
+
+async def test_an_error_has_a_type_and_a_clients_fault_is_none(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway(slo_classes={"interactive": {"queue_ttl_s": 0.02}})
+    with pytest.raises(openai.RateLimitError):
+        await gateway.openai.completions.create(model="tiny", prompt="x")
+    with pytest.raises(openai.NotFoundError):
+        await gateway.openai.completions.create(model="gpt", prompt="x")
+    late, unknown = gateway.spans.get_finished_spans()
+    assert (late.status.status_code.name, dict(late.attributes or {})["error.type"]) == ("ERROR", "ttl_expired")
+    assert unknown.status.status_code.name == "UNSET"
+    assert "error.type" not in dict(unknown.attributes or {})
+
+
 async def test_a_wild_traceparent_is_ignored(start_gateway: GatewayFactory) -> None:
     gateway = await start_gateway(saying("a"))
     await gateway.openai.completions.create(model="tiny", prompt="x", extra_headers={"traceparent": "wild"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from prometheus_client import REGISTRY
 from redis.asyncio import Redis
 
 from shared import streams
@@ -24,6 +25,10 @@ async def time_to_lead(instance: Life) -> float:
     began = clock()
     await instance.leads()
     return clock() - began
+
+
+def shown(metric: str) -> float | None:
+    return REGISTRY.get_sample_value(metric, {"service": SERVICE})
 
 
 async def lease_runs_out(redis: Redis) -> None:
@@ -59,6 +64,15 @@ async def test_a_standby_takes_over_at_once_from_a_leader_that_stops(redis: Redi
             await say(redis, "two")
             await standby.is_through()
     check_numbers(await said(redis), ["one", "two"])
+
+
+async def test_who_leads_is_to_be_seen(redis_url: str) -> None:
+    async with life(redis_url) as leader:
+        assert shown("treadle_lease_held") == 0
+        await leader.leads()
+        assert shown("treadle_lease_held") == 1
+        await leader.end()
+        assert shown("treadle_lease_held") == 0
 
 
 async def test_a_restart_under_its_own_name_does_not_wait_for_its_old_lease(redis: Redis, redis_url: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 from redis.asyncio import Redis
 
 from shared.codec import decode_entry
@@ -25,6 +26,14 @@ pytestmark = pytest.mark.redis
 
 DEADLY, FAILING, SLOW = 666, 500, 3600
 SLOW_S = 30.0
+
+
+def num_failures(reason: str) -> float:
+    return REGISTRY.get_sample_value("treadle_solver_failures_total", {"reason": reason}) or 0.0
+
+
+def num_solved() -> float:
+    return REGISTRY.get_sample_value("treadle_solver_seconds_count") or 0.0
 
 
 def solve(problem: PlacementProblem) -> Plan:
@@ -126,6 +135,7 @@ async def test_a_newer_problem_replaces_the_one_that_waits(redis: Redis, solver:
 
 
 async def test_a_worker_that_dies_at_work_is_replaced(redis: Redis, solver: Solver) -> None:
+    before = num_failures("process_died")
     solver.submit(problem(1))
     worker = (await plan_of(redis, 1)).num_swaps
     solver.submit(problem(DEADLY))
@@ -133,6 +143,7 @@ async def test_a_worker_that_dies_at_work_is_replaced(redis: Redis, solver: Solv
     solver.submit(problem(2))
     assert (await plan_of(redis, 2)).num_swaps != worker
     assert [plan.version for plan in await plans(redis)] == [1, 2]
+    assert num_failures("process_died") == before + 1
 
 
 async def test_a_worker_that_dies_while_idle_is_replaced(redis: Redis, solver: Solver) -> None:
@@ -149,11 +160,13 @@ async def test_a_worker_that_dies_while_idle_is_replaced(redis: Redis, solver: S
 
 
 async def test_a_failing_problem_does_not_end_the_solver(redis: Redis, solver: Solver) -> None:
+    failed, solved = num_failures("raised"), num_solved()
     solver.submit(problem(FAILING))
     await asyncio.sleep(0)
     solver.submit(problem(2))
     await plan_of(redis, 2)
     assert [plan.version for plan in await plans(redis)] == [2]
+    assert (num_failures("raised"), num_solved()) == (failed + 1, solved + 1)
 
 
 async def test_closing_ends_the_worker_in_the_midst_of_a_problem(redis: Redis, tmp_path: Path) -> None:

@@ -37,9 +37,20 @@ PROMPT_TOKENS = Counter("vllm:prompt_tokens_total", "Tokens in the prompts of an
 GENERATION_TOKENS = Counter("vllm:generation_tokens_total", "Output tokens", _LABELS)
 
 
+class _OfModel:
+    """The series of one model, looked up once: a step observes each of its tokens."""
+
+    def __init__(self, model: str) -> None:
+        self.ttft_s = TTFT_S.labels(model)
+        self.token_s = TOKEN_S.labels(model)
+        self.e2e_s = E2E_S.labels(model)
+        self.prompt_tokens = PROMPT_TOKENS.labels(model)
+        self.generation_tokens = GENERATION_TOKENS.labels(model)
+
+
 @dataclass(slots=True)
 class _Run:
-    model: str
+    model: _OfModel
     prompt_tokens: int
     began_s: float
     last_s: dict[int, float] = field(default_factory=dict)
@@ -51,10 +62,14 @@ class RunTimes:
 
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
+        self._models: dict[str, _OfModel] = {}
 
     def begin(self, payload: Payload, now: float) -> None:
         """The engine is given a run; it replaces an older one of the same request."""
-        self._runs[payload.request_id] = _Run(payload.model, len(payload.prompt_token_ids), now)
+        model = self._models.get(payload.model)
+        if model is None:
+            model = self._models[payload.model] = _OfModel(payload.model)
+        self._runs[payload.request_id] = _Run(model, len(payload.prompt_token_ids), now)
 
     def publish(self, publish: Publish, now: float) -> None:
         """Tokens have come, and ends."""
@@ -66,7 +81,7 @@ class RunTimes:
         for finished in publish.finished:
             run = self._runs.pop(finished.request_id, None)
             if run is not None and run.last_s:
-                E2E_S.labels(run.model).observe(now - run.began_s)
+                run.model.e2e_s.observe(now - run.began_s)
         self.drop(evicted.request_id for evicted in publish.evicted)
 
     def drop(self, request_ids: Iterable[str]) -> None:
@@ -78,9 +93,9 @@ class RunTimes:
 def _observe(run: _Run, chunk: Chunk, now: float) -> None:
     last_s = run.last_s.get(chunk.choice)
     if last_s is not None:
-        TOKEN_S.labels(run.model).observe((now - last_s) / len(chunk.token_ids))
+        run.model.token_s.observe((now - last_s) / len(chunk.token_ids))
     elif not run.last_s and chunk.index == 0:  # a resumed answer had its first token before
-        TTFT_S.labels(run.model).observe(now - run.began_s)
-        PROMPT_TOKENS.labels(run.model).inc(run.prompt_tokens)
+        run.model.ttft_s.observe(now - run.began_s)
+        run.model.prompt_tokens.inc(run.prompt_tokens)
     run.last_s[chunk.choice] = now
-    GENERATION_TOKENS.labels(run.model).inc(len(chunk.token_ids))
+    run.model.generation_tokens.inc(len(chunk.token_ids))

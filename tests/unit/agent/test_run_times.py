@@ -65,8 +65,8 @@ def test_a_resumed_answer_had_its_first_token_before(model: str) -> None:
     times = RunTimes()
     times.begin(payload_of("r0", 1, model=model, output=[5, 6]), 0.0)
     times.publish(publish(tokens("r0", 7, attempt=1, index=2)), 4.0)
-    assert observed(TTFT, model) == (None, None)
-    assert counted("vllm:prompt_tokens_total", model) is None
+    assert observed(TTFT, model) == (0, 0)
+    assert counted("vllm:prompt_tokens_total", model) == 0
     assert counted("vllm:generation_tokens_total", model) == 1
 
 
@@ -78,4 +78,4 @@ def test_what_is_evicted_or_taken_back_does_not_end_here(model: str) -> None:
     times.drop(["r1", "unknown"])
     for name in ("r0", "r1"):
         times.publish(publish(tokens(name, 7, finish_reason="stop"), finished=name), 2.0)
-    assert observed(E2E, model) == (None, None)
+    assert observed(E2E, model) == (0, 0)

@@ -84,3 +84,16 @@ with trace.get_tracer("t").start_as_current_span("s") as span:
     assert not span.is_recording()
 """
     assert lines(program) == []
+
+
+def test_what_is_said_in_a_traced_request_names_the_trace() -> None:
+    program = """
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
+log.info("before")
+with use_span(NonRecordingSpan(SpanContext(0xABC, 0xDEF, is_remote=True, trace_flags=TraceFlags(1)))):
+    log.info("within")
+    log.info("of another", trace_id="its own")
+"""
+    before, within, other = lines(program)
+    assert "trace_id" not in before
+    assert (within["trace_id"], other["trace_id"]) == (f"{0xABC:032x}", "its own")
