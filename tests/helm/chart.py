@@ -29,23 +29,31 @@ class Chart:
     def __init__(self, process: Executor) -> None:
         self._process = process
         self._rendered: dict[str, dict[str, str]] = {}
+        self._parsed: dict[str, list[Object]] = {}
 
     def files(self, values: Values, release: str = engine.RELEASE) -> dict[str, str]:
         """Path below ``templates/`` → text; `ValueError` with Helm's words when it refuses."""
-        key = json.dumps([values, release], sort_keys=True)
+        key = _key(values, release)
         if key not in self._rendered:
             self._rendered[key] = self._process.submit(engine.render, values, release).result()
         return self._rendered[key]
 
     def objects(self, values: Values, release: str = engine.RELEASE) -> list[Object]:
-        """All objects, in the order of their files."""
-        files = sorted(self.files(values, release).items())
-        text = "\n---\n".join(text for path, text in files if path != "NOTES.txt")
-        return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
+        """All objects, in the order of their files; to be read only."""
+        key = _key(values, release)
+        if key not in self._parsed:
+            files = sorted(self.files(values, release).items())
+            text = "\n---\n".join(text for path, text in files if path != "NOTES.txt")
+            self._parsed[key] = [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
+        return self._parsed[key]
 
     def lint(self, values: Values) -> list[str]:
         """What is wrong with the chart, by `helm lint --strict`."""
         return self._process.submit(engine.lint, values).result()
+
+
+def _key(values: Values, release: str) -> str:
+    return json.dumps([values, release], sort_keys=True)
 
 
 def of_kind(objects: list[Object], *kinds: str) -> dict[str, Object]:
