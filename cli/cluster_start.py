@@ -9,14 +9,15 @@ from cli.cluster_state import ClusterState
 from cli.config_yaml import process_yaml
 from cli.errors import CliError, ClusterError
 from cli.health import readiness
-from cli.log_files import rotate, tail
 from cli.ports import taken_ports
 from cli.process_plan import REDIS, ProcessSpec, process_environment, process_plan
-from cli.processes import exit_status, launch, stop
 from cli.redis_server import check_configured, own_url, start_own
 from cli.run_dir import RunDir, write_atomically
 from cli.start_display import READY, StartDisplay
 from shared.config import REDIS_ENV, ClusterConfig
+from shared.log_files import rotate, tail
+from shared.node_processes import find_nodes
+from shared.processes import exit_status, launch, stop
 
 _POLL_S = 0.1
 
@@ -54,7 +55,8 @@ class ClusterStart:
         return [name for name in self._state.processes if name not in self._before]
 
     def _undo(self) -> None:
-        stop([self._state.processes[name] for name in self._started()])
+        pool_nodes = [] if self._before else find_nodes(str(self._run_dir.config_file)).values()
+        stop([*(self._state.processes[name] for name in self._started()), *pool_nodes])
         self._forget(self._started())
 
     def _forget(self, names: list[str]) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from cli.errors import CliError
-from cli.process_record import ProcessRecord
 from cli.run_dir import write_atomically
+from shared.process_record import ProcessRecord
 
 
 @dataclass

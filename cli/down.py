@@ -8,15 +8,16 @@ import click
 
 from cli.cluster_state import ClusterState
 from cli.config_option import config_option
-from cli.processes import stop
 from cli.run_dir import RunDir
 from shared.config import load_config
+from shared.node_processes import find_nodes
+from shared.processes import stop
 
 
 @click.command("down")
 @config_option
 def command(config_file: Path | None) -> None:
-    """Stop everything that `treadle up` started, and nothing else.
+    """Stop everything that `treadle up` started, nodes of pools included, and nothing else.
 
     What Redis holds stays on disk for the next start.
     """
@@ -26,8 +27,10 @@ def command(config_file: Path | None) -> None:
         return
     with run_dir.lock():
         state = ClusterState.load(run_dir.state_file)
-        running = state.running()
-        stop(state.processes.values())  # the dead as well: they may have left children
+        pool_nodes = find_nodes(str(run_dir.config_file))
+        running = [*state.running(), *pool_nodes]
+        stop([*state.processes.values(), *pool_nodes.values()])  # the dead as well: they may have left children
+        stop(find_nodes(str(run_dir.config_file)).values())  # what the scheduler has started again in the meantime
         state.processes.clear()
         state.save(run_dir.state_file)
     click.echo(f"stopped: {', '.join(reversed(running))}" if running else f"nothing runs in {run_dir.root}")

@@ -43,13 +43,13 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a command. `ConfigError` is the configuration's own error type and knows nothing of click."""
+        """Run a command. `OperatorError` belongs to the processes and knows nothing of click."""
         from cli.errors import CliError
-        from shared.config import ConfigError
+        from shared.errors import OperatorError
 
         try:
             return super().invoke(ctx)
-        except ConfigError as error:
+        except OperatorError as error:
             raise CliError(str(error)) from error
 
 

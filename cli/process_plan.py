@@ -6,7 +6,8 @@ import os
 import sys
 from dataclasses import dataclass
 
-from shared.config import CONFIG_ENV, REDIS_ENV, ClusterConfig
+from shared import node_processes
+from shared.config import ADMIN_PORT_ENV, CONFIG_ENV, NODE_ENV, REDIS_ENV, ClusterConfig
 
 REDIS = "redis"
 GATEWAY = "gateway"
@@ -16,7 +17,7 @@ SERVICES = {
     "kv-manager": "services.kv_manager",
 }
 # Started in this order, stopped in the opposite one: a gateway that drains still needs the nodes.
-REDIS_STAGE, SERVICE_STAGE, NODE_STAGE, GATEWAY_STAGE = range(4)
+REDIS_STAGE, SERVICE_STAGE, NODE_STAGE, GATEWAY_STAGE = 0, 1, node_processes.NODE_STAGE, 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +50,7 @@ def process_plan(config: ClusterConfig) -> list[ProcessSpec]:
         ProcessSpec(name=name, arguments=(module,), host=host, port=config.admin_port_of(name), stage=SERVICE_STAGE)
         for name, module in SERVICES.items()
     ]
-    nodes = [
-        ProcessSpec(
-            name=node.name,
-            arguments=("gpu_node.agent", "--node", node.name),
-            host=host,
-            port=config.admin_port_of(node.name),
-            stage=NODE_STAGE,
-            num_threads=node.num_threads,
-        )
-        for node in config.nodes
-    ]
+    nodes = [node_spec(config, node.name) for node in config.nodes]
     gateway = ProcessSpec(
         name=GATEWAY,
         arguments=("gateway",),
@@ -70,10 +61,22 @@ def process_plan(config: ClusterConfig) -> list[ProcessSpec]:
     return [*services, *nodes, gateway]
 
 
+def node_spec(config: ClusterConfig, name: str) -> ProcessSpec:
+    """A node, alone or of a pool; those of pools are not in the plan, since they come and go."""
+    return ProcessSpec(
+        name=name,
+        arguments=("gpu_node.agent", "--node", name),
+        host=config.admin_host,
+        port=config.admin_port_of(name),
+        stage=NODE_STAGE,
+        num_threads=config.node(name).num_threads,
+    )
+
+
 def process_environment(config_path: str, redis_url: str, num_threads: int) -> dict[str, str]:
-    """Environment of a process: ours, and what the cluster adds."""
+    """Environment of a process: ours, and what the cluster adds; what makes one of them another than it is, is not."""
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name not in (ADMIN_PORT_ENV, NODE_ENV)},
         CONFIG_ENV: config_path,
         REDIS_ENV: redis_url,
         "OMP_NUM_THREADS": str(num_threads),

@@ -10,11 +10,12 @@ import psutil
 
 from cli.cluster_state import ClusterState
 from cli.health import known_state, readiness
-from cli.process_plan import NODE_STAGE, REDIS, ProcessSpec, process_plan
-from cli.process_record import ProcessRecord
+from cli.process_plan import NODE_STAGE, REDIS, ProcessSpec, node_spec, process_plan
 from cli.redis_server import answers
 from cli.run_dir import RunDir
 from shared.config import ClusterConfig
+from shared.node_processes import find_nodes
+from shared.process_record import ProcessRecord
 
 READY = "ready"
 STARTING = "starting"
@@ -40,11 +41,13 @@ class ProcessStatus:
 
 
 def cluster_status(config: ClusterConfig, run_dir: RunDir) -> list[ProcessStatus]:
-    """A row for Redis and one for each process of the plan."""
+    """A row for Redis, one for each process of the plan, and one for each node of a pool that runs here."""
     state = ClusterState.load(run_dir.state_file)
+    pool_nodes = find_nodes(str(run_dir.config_file))
     return [
         _redis_status(config, state),
         *(_status(spec, state.processes.get(spec.name)) for spec in process_plan(config)),
+        *(_status(node_spec(config, name), record) for name, record in pool_nodes.items() if config.pool_of(name)),
     ]
 
 

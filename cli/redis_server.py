@@ -12,11 +12,11 @@ import redis
 
 from cli.cluster_state import ClusterState
 from cli.errors import CliError, ClusterError
-from cli.log_files import rotate, tail
 from cli.ports import free_port, is_free
 from cli.process_plan import REDIS, REDIS_STAGE, process_environment
-from cli.processes import launch, stop
 from cli.run_dir import RunDir
+from shared.log_files import rotate, tail
+from shared.processes import launch, stop
 
 HOST = "127.0.0.1"
 PING_TIMEOUT_S = 2.0

@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote
 
 from cli.errors import CliError
+from shared import log_files
 from shared.config import ClusterConfig
 
 _PRIVATE = 0o700  # the configuration copy holds API keys, and Redis holds prompts
@@ -38,8 +38,8 @@ class RunDir:
                 ) from error
 
     def log_file(self, name: str) -> Path:
-        """Log of a process. A node's name may hold a slash, which must not become a folder."""
-        return self.logs / f"{quote(name, safe='')}.log"
+        """Log of a process."""
+        return log_files.log_file(self.root, name)
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -104,13 +104,34 @@ class NodePool(NodeTemplate):
         return int(digits) if int(digits) < self.max_nodes else None
 
 
+class DockerOptions(Section):
+    """A node's container, where nodes are containers; beside what it is in docker-compose.yml."""
+
+    image: str = "treadle/gpu-node:dev"
+    network: Name = "treadle_default"
+    """A network of the daemon in which Redis is reached; two clusters of one daemon have two."""
+    volumes: list[Annotated[str, Field(pattern=r"^[^:]+:/[^:]*(:(ro|rw))?$")]] = Field(default_factory=list)
+    """``HOST_PATH_OR_VOLUME:PATH[:ro]``: the configuration, at the path that the scheduler has it at, and models."""
+    environment: dict[str, str] = Field(default_factory=dict)
+    memory_bytes: Annotated[int, Field(ge=64 << 20)] = 4 << 30
+    """A container that takes more is killed."""
+
+
 class ScalingOptions(Section):
     """Who starts and stops the nodes of the pools, and when."""
 
     provider: Literal["none", "process", "docker", "kubernetes"] = "none"
     """``none``: somebody else starts them. ``process``: on the scheduler's own machine. ``docker``: containers.
     ``kubernetes``: replicas of the pools' StatefulSets, which have the names of the pools."""
-    up_cooldown_s: PositiveSeconds = 15.0
-    """A pool that has just grown is left alone for this long."""
+    up_cooldown_s: PositiveSeconds = 5.0
+    """A pool that has just grown or shrunk is left alone for this long, unless it has no nodes at all."""
     down_cooldown_s: PositiveSeconds = 300.0
-    """A pool shrinks when what is left would have kept every promise for this long."""
+    """A pool shrinks to the most nodes that the promises needed for this long."""
+    docker: DockerOptions | None = None
+    """What ``provider: docker`` needs."""
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> ScalingOptions:
+        if self.provider == "docker" and self.docker is None:
+            raise ValueError("docker: provider: docker needs it: image, network and volumes of a node")
+        return self

@@ -400,6 +400,15 @@ class Operations(msgspec.Struct, frozen=True, omit_defaults=True):
     """A node may change its model for a group."""
 
 
+class Arrivals(msgspec.Struct, frozen=True):
+    """Requests of one model and kind of promise, as they have come of late."""
+
+    load: GroupLoad
+    """A typical one, if it came now."""
+    rate_per_s: float
+    """More than this is seldom expected."""
+
+
 class PlanRequest(Message, frozen=True, kw_only=True):
     """Queue manager to scheduler: order these groups. ``version`` comes back with the plan."""
 
@@ -407,6 +416,8 @@ class PlanRequest(Message, frozen=True, kw_only=True):
     groups: list[GroupLoad]
     queues: dict[str, list[str]] = {}
     """The virtual queues as they are, with the groups above only: where a solver may start from."""
+    arrivals: list[Arrivals] = []
+    """What is to be expected beside the groups; told where there are pools of nodes."""
 
 
 class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -425,6 +436,20 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     rates: list[ModelRate] = []
 
 
+class PoolState(msgspec.Struct, frozen=True):
+    """A pool of nodes as it is, and what another node of it would be."""
+
+    pool: str
+    min_nodes: int
+    max_nodes: int
+    ready_s: list[float]
+    """Of each node that is wanted, by its number: until it serves; 0.0 where it does."""
+    start_s: float
+    """How long another one would take."""
+    fresh: NodeState
+    """What that would be like."""
+
+
 class PlacementProblem(Message, frozen=True, kw_only=True):
     """Input of the placement solver; runs outside the scheduler's loop."""
 
@@ -437,6 +462,10 @@ class PlacementProblem(Message, frozen=True, kw_only=True):
     policy: str = "qlm"
     """As in `shared.config.QueueOptions`."""
     operations: Operations = Operations()
+    arrivals: list[Arrivals] = []
+    """As in `PlanRequest`."""
+    pools: list[PoolState] = []
+    """Those whose size is asked for as well."""
 
 
 class Plan(Message, frozen=True, kw_only=True):
@@ -450,12 +479,34 @@ class Plan(Message, frozen=True, kw_only=True):
     queues: dict[str, list[str]]
     num_swaps: int = 0
     late_s: float = 0.0
+    num_nodes: dict[str, int] = {}
+    """By pool that was asked for, how many nodes the promises need."""
 
 
 class Solved(Message, frozen=True, kw_only=True):
     """A driver's answer to a `Solve` effect, appended to the service's own inbox."""
 
     plan: Plan
+
+
+# --- pools of nodes: scheduler <-> node provider ---------------------------------------------------------------------
+
+
+class Scale(Message, frozen=True, kw_only=True):
+    """Scheduler to node provider: so many nodes of the pool shall run. Repeated now and then, so none may be lost."""
+
+    pool: str
+    num_nodes: int
+
+
+class Scaled(Message, frozen=True, kw_only=True):
+    """Node provider to scheduler, after each `Scale`: what there is."""
+
+    pool: str
+    num_nodes: int
+    """Nodes that run, whether or not they serve yet."""
+    error: str = ""
+    """Why it is not as it should be; the provider tries again with the next `Scale`."""
 
 
 AnyMessage = (
@@ -485,4 +536,6 @@ AnyMessage = (
     | PlacementProblem
     | Plan
     | Solved
+    | Scale
+    | Scaled
 )

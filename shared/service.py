@@ -13,6 +13,7 @@ from typing import TypeVar
 import structlog
 import uvloop
 from prometheus_client import REGISTRY
+from redis.asyncio import Redis
 
 from shared.admin import Admin, serve_admin
 from shared.bus import check_reachable, connect
@@ -23,7 +24,11 @@ from shared.driver import Driver
 from shared.errors import OperatorError
 from shared.messages import PlacementProblem, Plan
 from shared.solver import Solver
+from shared.tasks import cancel_all
 from shared.telemetry import configure_logging, configure_tracing
+
+Alongside = Callable[[ClusterConfig, Redis, Callable[[], bool]], Coroutine[None, None, None]]
+"""What runs beside a core, for as long: with its configuration, its Redis, and whether this instance is active."""
 
 INSTANCE_ENV = "TREADLE_INSTANCE"  # a pod's name; two processes of one service must not share it
 MAX_PORT = 65_535
@@ -40,9 +45,10 @@ def run_service(
     make_core: Callable[[ClusterConfig], C],
     measure: Measure[C],
     solve: Callable[[PlacementProblem], Plan] | None = None,
+    alongside: Alongside | None = None,
 ) -> None:
     """Run a service until SIGTERM; one line on stderr and exit status 2 when it cannot start."""
-    run_process(lambda config: _serve(config, service, inbox, make_core, measure, solve))
+    run_process(lambda config: _serve(config, service, inbox, make_core, measure, solve, alongside))
 
 
 def run_process(main: Callable[[ClusterConfig], Coroutine[None, None, None]]) -> None:
@@ -92,6 +98,7 @@ async def _serve(
     make_core: Callable[[ClusterConfig], C],
     measure: Measure[C],
     solve: Callable[[PlacementProblem], Plan] | None,
+    alongside: Alongside | None,
 ) -> None:
     instance = instance_name(service)
     configure_logging(service, instance)
@@ -107,11 +114,28 @@ async def _serve(
         status=lambda: driver.core.describe() if driver.core else {},
     )
     runner = await serve_admin(admin, config.admin_host, admin_port(config, service))
+    aside = asyncio.create_task(_aside(alongside, config, redis, lambda: driver.core is not None, stop))
     try:
         await driver.run(stop)
+        await cancel_all([aside])
+        if not aside.cancelled():
+            aside.result()  # what it failed with is what the process fails with
     finally:
         log.info("stopping")
+        await cancel_all([aside])
         await runner.cleanup()
         if solver:
             await solver.close()
         await redis.aclose()
+
+
+async def _aside(
+    alongside: Alongside | None, config: ClusterConfig, redis: Redis, is_active: Callable[[], bool], stop: asyncio.Event
+) -> None:
+    """Where it fails, the driver is asked to stop."""
+    try:
+        if alongside:
+            await alongside(config, redis, is_active)
+    except Exception:
+        stop.set()
+        raise

@@ -18,6 +18,10 @@ KV: Final = "treadle:kv"
 # stands in it are accepted requests, bounded by what the gateways admit.
 MAX_SERVICE_LOG: Final = 1_000_000
 
+# What the node provider shall do. It reads from now on, and each wish is repeated: only the last of each pool matters.
+PROVIDER: Final = "treadle:provider"
+MAX_PROVIDER_INBOX: Final = 10_000
+
 # What could not be decoded, kept for a person to look at: bounded, oldest lost first; it is evidence and not work.
 DEAD_LETTER: Final = "treadle:deadletter"
 MAX_DEAD_LETTERS: Final = 10_000

@@ -51,6 +51,7 @@ FIGURES = (
     "migrations",
     "preemptions",
     "num_plans",
+    "node_hours",
     "device_utilisation",
     "device_utilisation_by_kind",
 )

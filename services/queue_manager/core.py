@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from services.queue_manager.admission import Admission
+from services.queue_manager.arrivals import Arrivals
 from services.queue_manager.bells import Bells
 from services.queue_manager.eviction import Evictions
 from services.queue_manager.gateways import Gateways
@@ -54,7 +55,8 @@ class QueueManagerCore:
         groups = RequestGroups(state, options, self._config.tenants)
         self._queues = VirtualQueues(state, groups, options)
         self.predictions = Predictions(state, groups, self._queues)
-        self._planning = Planning(state, groups, self.predictions, options)
+        self._arrivals = Arrivals(state.coming, groups.newcomer) if self._config.pools else None
+        self._planning = Planning(state, groups, self.predictions, options, self._arrivals)
         self._bells = Bells(state, self._planning)
         admission = Admission(self._config.slo_classes, self.predictions)
         self._requests = Requests(state, groups, self._queues, self._bells, self._planning, admission, self._sharing)
@@ -80,8 +82,7 @@ class QueueManagerCore:
     def _dispatch(self, message: AnyMessage, now: float) -> list[Effect]:
         match message:
             case Submit():
-                self._gateways.hear(message.gateway, now)
-                return self._requests.submit(message, now)
+                return self._submit(message, now)
             case Pulled():
                 return self._requests.pulled(message, now)
             case Finished():
@@ -105,6 +106,12 @@ class QueueManagerCore:
                 return self._gateways.expire(now)
             case _:
                 raise TypeError(f"{type(message).__name__} is no message for the queue manager")
+
+    def _submit(self, message: Submit, now: float) -> list[Effect]:
+        self._gateways.hear(message.gateway, now)
+        if self._arrivals and message.attempt == 0:
+            self._arrivals.count(message, now)
+        return self._requests.submit(message, now)
 
     def _plan(self, plan: Plan, now: float) -> list[Effect]:
         if not self._planning.accept(plan):

@@ -3,7 +3,8 @@
 A plan is asked for at once when nodes come, go or change their model, when a group has no place, and when somebody is
 predicted to start too late who was not when the last plan was made (QLM, SoCC'24 §4: the scheduler is called when the
 waiting-time estimator finds a violation). It is asked for at leisure when another order may be better though nobody is
-in danger: a node has run dry, or a group stands behind one that is due later. And now and then while anybody waits.
+in danger: a node has run dry, or a group stands behind one that is due later. And now and then while anybody waits, or
+where there are pools of nodes, while anybody has come of late: their sizes hang on the answer.
 
 Nobody starves. Inside a group requests are served in the order in which they came. Groups of one model and one kind of
 promise start in the order of their rank, which newcomers cannot get before for ever (`fairness`). Between kinds and
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import heapq
 
+from services.queue_manager.arrivals import Arrivals
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.predictions import Predictions
 from services.queue_manager.state import Group, Node, State
@@ -27,6 +29,7 @@ from shared.messages import Plan, PlanRequest
 PLAN_INTERVAL_S = 0.05  # plans are asked for at most this often
 LEISURE_S = 3.0  # and this often where no promise is in danger
 WAITING_INTERVAL_S = 10.0  # a plan no older than this while anybody waits
+SIZING_INTERVAL_S = 5.0  # nor than this while anybody has come of late, where there are pools of nodes
 CHECK_INTERVAL_S = 0.25  # queues that have changed are looked at this often
 SOON_S = 1.0  # no plan brings a start much nearer than this
 PLAN_TIMEOUT_S = 5.0  # an unanswered request for a plan is sent again
@@ -36,8 +39,17 @@ MAX_PLANNED_GROUPS = 400  # bounds the scheduler's work; groups that run and tho
 class Planning:
     """Owns `State.plan`. One question is open at a time; what changes meanwhile is asked afterwards."""
 
-    def __init__(self, state: State, groups: RequestGroups, predictions: Predictions, options: QueueOptions) -> None:
+    def __init__(
+        self,
+        state: State,
+        groups: RequestGroups,
+        predictions: Predictions,
+        options: QueueOptions,
+        arrivals: Arrivals | None,
+    ) -> None:
+        """``arrivals`` is None where no node comes or goes on their account."""
         self._state = state
+        self._arrivals = arrivals
         self._groups = groups
         self._predictions = predictions
         self._by_prediction = options.policy == "qlm"
@@ -88,7 +100,7 @@ class Planning:
         plan = self._state.plan
         if plan.asked_at_s is not None:
             return plan.asked_at_s + PLAN_TIMEOUT_S
-        if not (self._state.nodes and self._state.groups):
+        if self._is_idle():
             return None
         times = [plan.checked_at_s + CHECK_INTERVAL_S] if plan.touched else []
         return min([*times, *self._asking_times()], default=None)
@@ -105,12 +117,14 @@ class Planning:
     def ask(self, now: float) -> list[Effect]:
         """Look at the queues that have changed; send a question if one is due."""
         plan = self._state.plan
+        if self._arrivals:
+            self._arrivals.forget(now)
         self._note_who_waits(now)
         if plan.asked_at_s is not None:
             if now < plan.asked_at_s + PLAN_TIMEOUT_S:
                 return []
             plan.asked_at_s, plan.asked_version = None, -1  # it was lost: the same is asked again
-        if not (self._state.nodes and self._state.groups):
+        if self._is_idle():
             return []
         if plan.touched and now >= plan.checked_at_s + CHECK_INTERVAL_S:
             self._check(now)
@@ -118,15 +132,25 @@ class Planning:
             return []
         return [self._question(now)]
 
+    @property
+    def _interval_s(self) -> float:
+        return SIZING_INTERVAL_S if self._arrivals else WAITING_INTERVAL_S
+
+    def _is_idle(self) -> bool:
+        """There is nothing to ask. Without nodes there is, where they can come."""
+        if self._arrivals:
+            return not (self._state.groups or self._state.coming)
+        return not (self._state.nodes and self._state.groups)
+
     def _note_who_waits(self, now: float) -> None:
-        """Where nobody waits there is nothing to look at, and no plan that could get old."""
+        """Where nobody waits there is nothing to look at, and no plan that could get old but for the sizes of pools."""
         plan, waiting_at = self._state.plan, self._state.waiting_at
         for name in [name for name in plan.touched if name not in waiting_at]:
             del plan.touched[name]
-        if not waiting_at:
+        if self._is_idle() if self._arrivals else not waiting_at:
             plan.stale_at_s = None
         elif plan.stale_at_s is None:
-            plan.stale_at_s = now + WAITING_INTERVAL_S
+            plan.stale_at_s = now + self._interval_s
 
     def accept(self, message: Plan) -> bool:
         """Whether to apply this plan: any that is newer than the last one applied, since applying repairs it."""
@@ -194,13 +218,15 @@ class Planning:
         plan.asked_at_s = plan.last_asked_s = now
         plan.asked_version = plan.version
         plan.asked_running = [group.gid for group in groups if group.running]
-        plan.has_chance, plan.stale_at_s = False, now + WAITING_INTERVAL_S
+        plan.has_chance, plan.stale_at_s = False, now + self._interval_s
         asked = {group.gid for group in groups}
         queues = {
             node.node: [gid for gid in node.queue if gid in asked] for node in self._state.nodes.values() if node.queue
         }
         loads = sorted((self._groups.load(group, now) for group in groups), key=lambda load: load.deadline_s)
-        return Send(streams.SCHEDULER, PlanRequest(version=plan.version, groups=loads, queues=queues))
+        arrivals = self._arrivals.expected(now) if self._arrivals else []
+        request = PlanRequest(version=plan.version, groups=loads, queues=queues, arrivals=arrivals)
+        return Send(streams.SCHEDULER, request)
 
     def _asked_groups(self) -> list[Group]:
         """All that run, since a plan has to count with them, and those that are due first."""

@@ -10,6 +10,7 @@ import math
 
 import msgspec
 
+from services.queue_manager.arrivals import Coming
 from services.queue_manager.calibration import Fit
 from services.queue_manager.clusters import LengthClusters
 from services.queue_manager.fairness import Line
@@ -234,6 +235,8 @@ class State(msgspec.Struct):
     """Virtual time (`fairness.Fairness`)."""
     batches: dict[str, Batch] = {}
     """What there is of each model (`grouping.Batches`)."""
+    coming: dict[str, Coming] = {}
+    """What has come of late, by model and kind of promise (`arrivals.Arrivals`)."""
 
     @property
     def anybody_waits(self) -> bool:

@@ -1,4 +1,4 @@
-"""The scheduler's decisions: who is alive, who holds which model, and plans for the virtual queues."""
+"""The scheduler's decisions: who is alive, who holds which model, plans for the virtual queues, sizes of pools."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import msgspec
 from services.scheduler.assignment import demand_of, next_model
 from services.scheduler.nodes import has_changed, node_state, node_up
 from services.scheduler.rates import share_rates
+from services.scheduler.scaling import Scaling, ScalingState
 from shared import streams
 from shared.config import ClusterConfig
 from shared.core import Effect, Send, Solve
@@ -22,6 +23,7 @@ from shared.messages import (
     Operations,
     PlacementProblem,
     PlanRequest,
+    Scaled,
     Solved,
     Tick,
 )
@@ -55,21 +57,27 @@ class State(msgspec.Struct):
     """When nodes that came empty are given a model, if nobody asks for a plan before."""
     num_plans: int = 0
     num_planned_swaps: int = 0
+    scaling: ScalingState = msgspec.field(default_factory=ScalingState)
 
 
 class SchedulerCore:
     """Knows nodes by their heartbeats; gives idle ones a model; answers the queue manager with plans."""
 
     def __init__(self, config: ClusterConfig) -> None:
+        self._config = config
         self._models = [model.name for model in config.models]
         self._policy = config.queue.policy
         self._operations = Operations(**config.queue.operations.model_dump())
-        self.state = State()
+        self._adopt(State())
+
+    def _adopt(self, state: State) -> None:
+        self.state = state
+        self.scaling = Scaling(state.scaling, self._config.pools, self._config.scaling, self._config.engine)
 
     @property
     def wake_at(self) -> float | None:
-        """When the node that was silent longest counts as dead, or an empty one has waited long enough."""
-        times = (self.state.alive.wake_at, self.state.assign_at_s)
+        """When the longest silent node counts as dead, an empty one has waited enough, the provider is to be told."""
+        times = (self.state.alive.wake_at, self.state.assign_at_s, self.scaling.wake_at)
         return min((time for time in times if time is not None), default=None)
 
     def handle(self, message: AnyMessage, now: float) -> list[Effect]:
@@ -78,13 +86,16 @@ class SchedulerCore:
             case Heartbeat():
                 return self._heartbeat(message, now)
             case NodeGone():
-                return self._node_gone(message)
+                return self._node_gone(message, now)
             case PlanRequest():
                 return self._plan_request(message, now)
             case Solved(plan=plan):
                 self.state.num_plans += 1
                 self.state.num_planned_swaps += plan.num_swaps
-                return [Send(streams.QUEUE, plan)]
+                return [Send(streams.QUEUE, plan), *self.scaling.judge(plan.num_nodes, now)]
+            case Scaled():
+                self.scaling.told(message)
+                return []
             case Tick():
                 return self._tick(now)
             case _:
@@ -96,7 +107,7 @@ class SchedulerCore:
 
     def restore(self, state: bytes) -> None:
         """Take over a snapshot."""
-        self.state = msgspec.msgpack.decode(state, type=State)
+        self._adopt(msgspec.msgpack.decode(state, type=State))
 
     def describe(self) -> dict[str, object]:
         """Nodes and what they hold."""
@@ -109,6 +120,7 @@ class SchedulerCore:
             "demand": self.state.demand,
             "num_plans": self.state.num_plans,
             "num_planned_swaps": self.state.num_planned_swaps,
+            "pools": self.scaling.describe(),
         }
 
     # --- nodes ----------------------------------------------------------------------------------------------------
@@ -119,7 +131,7 @@ class SchedulerCore:
         known = self.state.nodes.get(beat.node)
         effects: list[Effect] = []
         if known is not None and known.epoch != beat.epoch:
-            effects += self._bury(known)
+            effects += self._bury(known, now)
             known = None
         state = node_state(beat)
         is_news = known is None or has_changed(known.told, state)
@@ -132,6 +144,7 @@ class SchedulerCore:
         )
         self.state.alive.hear(beat.node, now)
         self.state.nodes[beat.node] = record
+        self.scaling.hear(beat, state, now)
         if is_news:
             effects.append(Send(streams.QUEUE, node_up(state, beat.epoch)))
         if _is_idle(record):
@@ -143,10 +156,10 @@ class SchedulerCore:
 
     def _tick(self, now: float) -> list[Effect]:
         dead = self.state.alive.expire(now)
-        effects = [effect for name in dead for effect in self._bury(self.state.nodes[name])]
+        effects = [effect for name in dead for effect in self._bury(self.state.nodes[name], now)]
         if self.state.assign_at_s is not None and self.state.assign_at_s <= now:
             effects += self._assign()
-        return effects
+        return [*effects, *self.scaling.tick(now)]
 
     def _assign(self) -> list[Effect]:
         """Give every empty node a model."""
@@ -161,14 +174,15 @@ class SchedulerCore:
                 effects.append(_to_node(Load(node=name, epoch=record.epoch, model=record.assigned)))
         return effects
 
-    def _node_gone(self, message: NodeGone) -> list[Effect]:
+    def _node_gone(self, message: NodeGone, now: float) -> list[Effect]:
         node = self.state.nodes.get(message.node)
-        return self._bury(node) if node is not None and node.epoch == message.epoch else []
+        return self._bury(node, now) if node is not None and node.epoch == message.epoch else []
 
-    def _bury(self, record: NodeRecord) -> list[Effect]:
+    def _bury(self, record: NodeRecord, now: float) -> list[Effect]:
         name = record.state.node
         del self.state.nodes[name]
         self.state.alive.forget(name)
+        self.scaling.lose(name, now)
         self.state.dead_epochs = [*self.state.dead_epochs, record.epoch][-REMEMBER_DEAD:]
         return [Send(streams.QUEUE, NodeDown(node=name, epoch=record.epoch))]
 
@@ -177,20 +191,26 @@ class SchedulerCore:
     def _plan_request(self, request: PlanRequest, now: float) -> list[Effect]:
         self.state.demand = demand_of(request.groups)
         effects = self._assign()
+        live = {
+            name: msgspec.structs.replace(record.state, model=record.state.model or record.assigned)
+            for name, record in self.state.nodes.items()
+            if not self.scaling.is_leaving(name)
+        }
+        pools = self.scaling.ask(live, now)
+        shared = share_rates([*live.values(), *(pool.fresh for pool in pools)], self._models)
         problem = PlacementProblem(
             version=request.version,
             now_s=now,
-            nodes=share_rates(
-                [
-                    msgspec.structs.replace(record.state, model=record.state.model or record.assigned)
-                    for record in self.state.nodes.values()
-                ],
-                self._models,
-            ),
+            nodes=shared[: len(live)],
             groups=request.groups,
             queues=request.queues,
             policy=self._policy,
             operations=self._operations,
+            arrivals=request.arrivals if pools else [],
+            pools=[
+                msgspec.structs.replace(pool, fresh=fresh)
+                for pool, fresh in zip(pools, shared[len(live) :], strict=True)
+            ],
         )
         return [*effects, Solve(problem)]
 

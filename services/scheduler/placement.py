@@ -1,4 +1,4 @@
-"""Orders the virtual queues: from a problem to a plan, by the policy that it names."""
+"""Orders the virtual queues: from a problem to a plan, by the policy that it names. With it, the sizes of pools."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from services.scheduler.cost import late_request_s, num_swaps
 from services.scheduler.policies import POLICIES, Policy
+from services.scheduler.sizing import needed_nodes
 from services.scheduler.tables import make_instance
 from shared.messages import PlacementProblem, Plan
 
@@ -25,4 +26,5 @@ def solve(problem: PlacementProblem, policies: Mapping[str, Policy] = POLICIES) 
         },
         num_swaps=num_swaps(instance, queues),
         late_s=late_request_s(instance, queues),
+        num_nodes=needed_nodes(problem) if problem.pools else {},
     )

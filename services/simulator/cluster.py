@@ -18,6 +18,7 @@ from services.simulator.gateway import SimulatedGateway
 from services.simulator.memory_bus import MemoryBus
 from services.simulator.node import SimulatedNode
 from services.simulator.node_engine import NodeEngine, SteppedEngine
+from services.simulator.pools import SimulatedProvider
 from services.simulator.service import SimulatedService, Solver
 from shared import streams
 from shared.config import ClusterConfig, EngineOptions
@@ -58,8 +59,8 @@ def small_device(config: ClusterConfig) -> Device:
 class SimulatedCluster:
     """Made from the same configuration as a live one.
 
-    ``devices`` says what each node has, by its name; without it, all have a `small_device`. ``answer_tokens`` says how
-    long answers are, where no limit ends them. Plans come ``solve_s`` after their questions.
+    ``devices`` says what each node has, by its name, or by that of its pool; without it, all have a `small_device`.
+    ``answer_tokens`` says how long answers are, where no limit ends them. Plans come ``solve_s`` after their questions.
     """
 
     def __init__(
@@ -80,17 +81,24 @@ class SimulatedCluster:
         self.kv_manager = SimulatedService(self.bus, streams.KV, KvManagerCore)
         self.gateway = SimulatedGateway(self.bus, "gateway", VOCAB_SIZE)
         # steps take their predicted time one after another: there is no host time to hide behind them
-        options = config.engine.model_copy(update={"async_scheduling": False})
-        devices = devices or {node.name: small_device(config) for node in config.nodes}
-        models = {model.name: model for model in config.models}
-        self.nodes = {
-            name: SimulatedNode(
-                self.bus,
-                name,
-                models,
-                partial(make_engine, device, options, answer_tokens),
-                device,
-                options,
-            )
-            for name, device in devices.items()
-        }
+        self._options = config.engine.model_copy(update={"async_scheduling": False})
+        names = [*(node.name for node in config.nodes), *(pool.name for pool in config.pools)]
+        self._devices = devices or dict.fromkeys(names, small_device(config))
+        self._models = {model.name: model for model in config.models}
+        self._make_engine = make_engine
+        self._answer_tokens = answer_tokens
+        pools = {pool.name for pool in config.pools}
+        self.nodes = {name: self._node(name, device) for name, device in self._devices.items() if name not in pools}
+        self.provider = SimulatedProvider(self.bus, config.pools, self._start)
+
+    def _node(self, name: str, device: Device) -> SimulatedNode:
+        make_engine = partial(self._make_engine, device, self._options, self._answer_tokens)
+        return SimulatedNode(self.bus, name, self._models, make_engine, device, self._options)
+
+    def _start(self, pool: str, name: str) -> SimulatedNode:
+        """A node of a pool, which may have been there before."""
+        if name in self.nodes:
+            self.nodes[name].start()
+        else:
+            self.nodes[name] = self._node(name, self._devices[pool])
+        return self.nodes[name]

@@ -63,6 +63,7 @@ class SimulatedNode:
         options: EngineOptions,
     ) -> None:
         self.node = node
+        self.kind = device.kind
         self.loadings: list[Loading] = []
         self.busy_s = 0.0
         """Time for which its engine has computed."""
@@ -91,6 +92,11 @@ class SimulatedNode:
             if model not in self._device.models:
                 self._feed(ModelFailed(model, f"{model!r} does not fit into the memory of {self._device.kind!r}"))
         self._beat(self._num_epochs)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has begun an epoch that is not over."""
+        return self._is_alive
 
     @property
     def num_swaps(self) -> int:

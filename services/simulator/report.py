@@ -60,6 +60,7 @@ def report(run: Run) -> dict[str, Any]:
         "migrations": sum(departure.is_migration for departure in departures),
         "preemptions": sum(node.num_preemptions for node in run.nodes),
         "num_plans": run.num_plans,
+        "node_hours": run.node_s / 3600,
         "device_utilisation": statistics.mean(node.busy_s for node in run.nodes) / makespan_s,
         "device_utilisation_by_kind": _utilisation_by_kind(run, makespan_s),
         **estimator_accuracy(run.recording.predictions, {one.number: one for one in outcomes}),

@@ -35,6 +35,7 @@ class SimulatedService(Generic[C]):
         self._solve_s = solve_s
         self._wake_scheduled: float | None = None
         bus.subscribe(inbox, self._handle)
+        self._wake_in_time()
 
     def restart(self) -> None:
         """Replace the core by one that is restored from a snapshot of it, as after a death of the process."""
@@ -45,6 +46,9 @@ class SimulatedService(Generic[C]):
     def _handle(self, message: Message, now: float) -> None:
         for effect in self.core.handle(cast("AnyMessage", message), now):
             self._do(effect)
+        self._wake_in_time()
+
+    def _wake_in_time(self) -> None:
         wake_at = self.core.wake_at
         if wake_at is not None and (self._wake_scheduled is None or wake_at < self._wake_scheduled):
             self._wake_scheduled = wake_at

@@ -9,7 +9,9 @@ from services.simulator.clients import UNSERVED, Clients, Outcome
 from services.simulator.cluster import MakeEngine, SimulatedCluster, fast, searching
 from services.simulator.device import Device
 from services.simulator.node import Loading
+from services.simulator.pools import Lease
 from services.simulator.recording import MAX_PREDICTIONS, Recorder, Recording
+from services.simulator.utilization import UtilizationScaler
 from services.simulator.workloads.request import WorkloadError, WorkloadRequest
 from shared.config import ClusterConfig
 from shared.payload import Sampling
@@ -34,7 +36,7 @@ class Scenario:
 
     config: ClusterConfig
     devices: Mapping[str, Device]
-    """By the names of the nodes."""
+    """By the names of the nodes and pools."""
     requests: Sequence[WorkloadRequest]
     """In the order of arrival."""
     make_engine: MakeEngine = fast
@@ -42,6 +44,8 @@ class Scenario:
     """Effort of a plan; see `services.scheduler.anytime`."""
     solve_s: float = SOLVE_S
     """From a question for a plan to its answer."""
+    utilization: float | None = None
+    """Pools follow this share of memory in use (`UtilizationScaler`); None: the promises, if there is a provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +66,20 @@ class Run:
     scenario: Scenario
     recording: Recording
     nodes: Sequence[NodeLife]
+    leases: Sequence[Lease]
+    """Of nodes of pools."""
     start_s: float
     """On the clock of the recording."""
     end_s: float
     num_plans: int
+
+    @property
+    def node_s(self) -> float:
+        """For how long nodes were there, all together: what is paid for."""
+        pools = self.scenario.config.pools
+        num_fixed = sum(not any(pool.ordinal(node.node) is not None for pool in pools) for node in self.nodes)
+        leased_s = sum(lease.seconds(self.start_s, self.end_s) for lease in self.leases)
+        return num_fixed * (self.end_s - self.start_s) + leased_s
 
 
 def simulate(scenario: Scenario, progress: Progress = lambda _: None) -> Run:
@@ -88,6 +102,8 @@ def simulate(scenario: Scenario, progress: Progress = lambda _: None) -> Run:
         solve=searching(scenario.plan_visits),
         solve_s=scenario.solve_s,
     )
+    if scenario.utilization is not None:
+        UtilizationScaler(cluster.bus, scenario.config.pools, scenario.utilization)
     workload = _Workload(scenario, cluster)
     cluster.bus.run_until(WARM_UP_S)
     num_loaded = {name: len(node.loadings) for name, node in cluster.nodes.items()}
@@ -99,15 +115,16 @@ def simulate(scenario: Scenario, progress: Progress = lambda _: None) -> Run:
     lives = [
         NodeLife(
             name,
-            scenario.devices[name].kind,
-            node.busy_s - busy_s[name],
+            node.kind,
+            node.busy_s - busy_s.get(name, 0.0),
             node.engine.num_preemptions,
-            node.loadings[num_loaded[name] :],
+            node.loadings[num_loaded.get(name, 0) :],
         )
         for name, node in cluster.nodes.items()
     ]
     num_plans = cluster.scheduler.core.state.num_plans - num_plans
-    return Run(scenario, workload.recording, lives, WARM_UP_S, cluster.bus.now, num_plans)
+    leases = cluster.provider.leases
+    return Run(scenario, workload.recording, lives, leases, WARM_UP_S, cluster.bus.now, num_plans)
 
 
 class _Workload:

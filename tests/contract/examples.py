@@ -9,6 +9,7 @@ import msgspec
 from shared.messages import (
     HANDED_OVER,
     Abort,
+    Arrivals,
     Attempt,
     Cancel,
     Chunk,
@@ -34,12 +35,15 @@ from shared.messages import (
     PlacementProblem,
     Plan,
     PlanRequest,
+    PoolState,
     Pulled,
     QueueLine,
     QueuePlace,
     QueueStatus,
     Rejected,
     Resubmit,
+    Scale,
+    Scaled,
     Solved,
     Submit,
     Tick,
@@ -76,6 +80,16 @@ _LOAD = GroupLoad(
     output_error_tokens=0.75,
 )
 _RATE = ModelRate("smol", StepCost(0.01, 0.001, 0.0001, 0.00001), 22_000, 23_040, 1.5)
+_NODE = NodeState("node-0", "smol", 0.75, ["llama"], "cpu", 32, 256, 1e9, [_RATE])
+_ARRIVALS = Arrivals(_LOAD, 1.5)
+_PLAN = Plan(
+    version=7,
+    queues={"node-0": ["g-1", "g-2"], "node-1": []},
+    num_swaps=1,
+    late_s=2.5,
+    num_nodes={"spare": 3},
+    traceparent=TRACE,
+)
 HEARTBEAT = Heartbeat(
     node="node-0",
     epoch="e-1",
@@ -94,7 +108,6 @@ HEARTBEAT = Heartbeat(
     rates=[_RATE],
     traceparent=TRACE,
 )
-_PLAN = Plan(version=7, queues={"node-0": ["g-1", "g-2"], "node-1": []}, num_swaps=1, late_s=2.5, traceparent=TRACE)
 _SAMPLING = Sampling(
     max_tokens=64,
     temperature=0.5,
@@ -188,19 +201,23 @@ MESSAGES: list[Message] = [
     Load(node="node-0", epoch="e-1", model="smol", traceparent=TRACE),
     Fence(node="node-0", epoch="e-1", traceparent=TRACE),
     NodeGone(node="node-0", epoch="e-1", traceparent=TRACE),
-    PlanRequest(version=7, groups=[_LOAD], queues={"node-0": ["g-1"]}, traceparent=TRACE),
+    PlanRequest(version=7, groups=[_LOAD], queues={"node-0": ["g-1"]}, arrivals=[_ARRIVALS], traceparent=TRACE),
     PlacementProblem(
         version=7,
         now_s=1700000000.5,
-        nodes=[NodeState("node-0", "smol", 0.75, ["llama"], "cpu", 32, 256, 1e9, [_RATE])],
+        nodes=[_NODE],
         groups=[_LOAD],
         queues={"node-0": ["g-1"]},
         policy="edf",
         operations=Operations(evict=False, balance=False, migrate=False, swap=False),
+        arrivals=[_ARRIVALS],
+        pools=[PoolState("spare", 1, 4, [0.0, 12.5], 30.5, _NODE)],
         traceparent=TRACE,
     ),
     _PLAN,
     Solved(plan=_PLAN, traceparent=TRACE),
+    Scale(pool="spare", num_nodes=2, traceparent=TRACE),
+    Scaled(pool="spare", num_nodes=1, error="no room", traceparent=TRACE),
 ]
 
 PAYLOAD = Payload(

@@ -21,7 +21,9 @@ def with_unknown_fields(value: Any) -> Any:
         return [with_unknown_fields(part) for part in value]
     if not isinstance(value, dict):
         return value
-    return {key: part if key == "queues" else with_unknown_fields(part) for key, part in value.items()} | UNKNOWN
+    return {
+        key: part if key in ("queues", "num_nodes") else with_unknown_fields(part) for key, part in value.items()
+    } | UNKNOWN
 
 
 def read(message: Message | Payload, fields: dict[str, Any]) -> Message | Payload:

@@ -72,7 +72,8 @@ class Cluster:
     @classmethod
     def create(cls, folder: Path, **config: Any) -> Cluster:
         """Write the configuration, with ports that nobody uses."""
-        admin_port = free_port_range(NUM_SERVICES + len(config["nodes"]))
+        num_pool_nodes = sum(pool["max_nodes"] for pool in config.get("pools", []))
+        admin_port = free_port_range(NUM_SERVICES + len(config["nodes"]) + num_pool_nodes)
         ports = {"gateway": {"port": free_port(HOST)} | config.pop("gateway", {}), "admin_port": admin_port}
         cluster = cls(folder, {**ports, "data_dir": str(folder / "data"), **config})
         cluster.config_file.write_text(yaml.safe_dump(cluster.config, allow_unicode=True))

@@ -18,6 +18,7 @@ from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.grouping import LEAST_BATCH
 from services.scheduler.core import SchedulerCore
 from shared.config import ClusterConfig, ModelSpec, QueueOptions, SloClass
+from shared.config_nodes import NodePool, ScalingOptions
 from shared.core import Core
 from tests.scenarios.transcript import replay
 
@@ -29,12 +30,30 @@ CONFIG = ClusterConfig(
 )
 
 
+# the same with a pool of nodes, and nobody else
+POOLED = CONFIG.model_copy(
+    update={
+        "nodes": [],
+        "pools": [NodePool(name="p", min_nodes=0, max_nodes=3, start_s=30)],
+        "scaling": ScalingOptions(provider="process", up_cooldown_s=5, down_cooldown_s=60),
+    }
+)
+
+
 def make_queue_manager() -> QueueManagerCore:
     return QueueManagerCore(CONFIG)
 
 
 def make_scheduler() -> SchedulerCore:
     return SchedulerCore(CONFIG)
+
+
+def make_pooled_queue_manager() -> QueueManagerCore:
+    return QueueManagerCore(POOLED)
+
+
+def make_pooled_scheduler() -> SchedulerCore:
+    return SchedulerCore(POOLED)
 
 
 def check_queue_manager(core: Core) -> None:
@@ -49,6 +68,8 @@ def check_scheduler(core: Core) -> None:
 SERVICES: dict[str, tuple[Callable[[], Core], Callable[[Core], None]]] = {
     "queue_manager": (make_queue_manager, check_queue_manager),
     "scheduler": (make_scheduler, check_scheduler),
+    "arrivals": (make_pooled_queue_manager, check_queue_manager),
+    "scaling": (make_pooled_scheduler, check_scheduler),
 }
 TRANSCRIPTS = sorted(str(path.relative_to(HERE)) for path in HERE.glob("*/*.txt"))
 

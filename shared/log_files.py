@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import quote
 
 LOG_MAX_BYTES = 16 << 20  # a log above this is set aside at the next start; one older file is kept
 TAIL_LINES = 12
 _TAIL_BYTES = 16 << 10
+
+
+def log_file(data_dir: Path, name: str) -> Path:
+    """Log of a process. A node's name may hold a slash, which must not become a folder."""
+    return data_dir / "logs" / f"{quote(name, safe='')}.log"
 
 
 def rotate(log: Path) -> int:

@@ -17,7 +17,7 @@ START_TIME_TOLERANCE_S = 1.0
 
 @dataclass(frozen=True)
 class ProcessRecord:
-    """One process that `treadle up` started: the leader of a session of its own."""
+    """One process that `treadle up`, or a node provider, started: the leader of a session of its own."""
 
     pid: int
     create_time: float

@@ -10,13 +10,17 @@ from pathlib import Path
 
 import psutil
 
-from cli.errors import ClusterError
-from cli.process_record import ProcessRecord, is_running
 from shared.config import CONFIG_ENV
+from shared.errors import OperatorError
+from shared.process_record import ProcessRecord, is_running
 
 STOP_GRACE_S = 20.0  # SIGTERM to SIGKILL: the gateway drains its streams within this time
 KILL_WAIT_S = 5.0  # SIGKILL works at once, unless a process hangs inside the kernel
 POLL_S = 0.02
+
+
+class StuckProcessesError(OperatorError):
+    """Processes have outlived SIGKILL."""
 
 
 def launch(argv: Sequence[str], environment: Mapping[str, str], log: Path, stage: int) -> ProcessRecord:
@@ -70,7 +74,7 @@ def _stop_together(records: list[ProcessRecord], grace_s: float) -> None:
     _signal(members, signal.SIGKILL)
     if stuck := _wait_gone(members, KILL_WAIT_S):
         pids = ", ".join(str(process.pid) for process in stuck)
-        raise ClusterError(f"these processes did not end after SIGKILL: {pids}")
+        raise StuckProcessesError(f"these processes did not end after SIGKILL: {pids}")
 
 
 def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:

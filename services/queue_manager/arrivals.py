@@ -1,0 +1,105 @@
+"""How many requests come: counted by model and kind of promise, for who decides on the number of nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import msgspec
+
+from shared import messages
+from shared.messages import GroupLoad, Submit
+from shared.slo import Slo
+
+BUCKET_S = 5.0
+SPANS = ((5.0, -1.0), (15.0, 0.0), (60.0, 1.0))
+"""Seconds that a rate is counted over, and by how many deviations of a Poisson count it is put above its mean: what has
+just begun counts as far as chance does not explain it, what goes on as far as chance would seldom exceed it."""
+MEMORY_S = max(span_s for span_s, _ in SPANS)
+
+
+class Bucket(msgspec.Struct, array_like=True):
+    """What came in one stretch of `BUCKET_S`."""
+
+    number: int
+    """Stretches since the beginning of time."""
+    num_requests: int = 0
+    prompt_tokens: int = 0
+    square_prompt_tokens: int = 0
+    max_tokens: int = 0
+
+
+class Coming(msgspec.Struct):
+    """Requests of one model and kind of promise."""
+
+    model: str
+    slo: Slo
+    """Of the last of them: promises of one kind are alike."""
+    buckets: list[Bucket] = []
+    """Those in which any came, oldest first."""
+
+
+class Arrivals:
+    """Owns `State.coming`."""
+
+    def __init__(self, coming: dict[str, Coming], newcomer: Callable[[Submit, float], GroupLoad]) -> None:
+        self._coming = coming
+        self._newcomer = newcomer
+
+    def count(self, message: Submit, now: float) -> None:
+        """A request comes, for the first time."""
+        key = f"{message.model} {message.slo.kind}"
+        coming = self._coming.setdefault(key, Coming(message.model, message.slo))
+        coming.slo = message.slo
+        number = int(now // BUCKET_S)
+        if not coming.buckets or coming.buckets[-1].number != number:
+            coming.buckets.append(Bucket(number))
+        bucket = coming.buckets[-1]
+        bucket.num_requests += 1
+        bucket.prompt_tokens += message.prompt_tokens
+        bucket.square_prompt_tokens += message.prompt_tokens**2
+        bucket.max_tokens += message.max_tokens
+
+    def forget(self, now: float) -> None:
+        """What came before the longest span is over."""
+        for key, coming in list(self._coming.items()):
+            first = (now - MEMORY_S) // BUCKET_S
+            coming.buckets = [bucket for bucket in coming.buckets if bucket.number >= first]
+            if not coming.buckets:
+                del self._coming[key]
+
+    def expected(self, now: float) -> list[messages.Arrivals]:
+        """Of each kind that has come of late, its rate and a typical request."""
+        return [
+            messages.Arrivals(self._typical(coming, now), _rate_per_s(coming, now)) for coming in self._coming.values()
+        ]
+
+    def _typical(self, coming: Coming, now: float) -> GroupLoad:
+        num = sum(bucket.num_requests for bucket in coming.buckets)
+        mean = sum(bucket.prompt_tokens for bucket in coming.buckets) / num
+        square = sum(bucket.square_prompt_tokens for bucket in coming.buckets) / num
+        slo = coming.slo
+        request = Submit(
+            request_id="",
+            gateway="",
+            model=coming.model,
+            slo=slo,
+            prompt_tokens=round(mean),
+            max_tokens=round(sum(bucket.max_tokens for bucket in coming.buckets) / num),
+        )
+        return msgspec.structs.replace(
+            self._newcomer(request, now),
+            slo=slo.kind,
+            std_prompt_tokens=math.sqrt(max(0.0, square - mean * mean)),
+            end_by_s=0.0 if slo.deadline_s is None else now + slo.deadline_s,
+        )
+
+
+def _rate_per_s(coming: Coming, now: float) -> float:
+    """The highest over the spans."""
+    rates = []
+    for span_s, num_deviations in SPANS:
+        first = (now - span_s) // BUCKET_S
+        num = sum(bucket.num_requests for bucket in coming.buckets if bucket.number >= first)
+        rates.append((num + num_deviations * math.sqrt(num)) / (now - first * BUCKET_S))
+    return max(rates)

@@ -1,0 +1,60 @@
+"""Nodes of pools that run as processes of this machine: found by the marks in their environment, so nothing is kept.
+
+The kernel is the only record. Whoever looks, the node provider after a restart or `treadle down`, finds the same, and
+no crash between a start and a note of it can leave a node that nobody knows.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from shared.config import ADMIN_PORT_ENV, CONFIG_ENV, NODE_ENV
+from shared.log_files import log_file, rotate
+from shared.process_record import ProcessRecord, is_running
+from shared.processes import launch
+from shared.service import INSTANCE_ENV
+
+NODE_STAGE = 2  # see `cli.process_plan`: after the services, before the gateway
+
+
+def find_nodes(config_path: str) -> dict[str, ProcessRecord]:
+    """By name, the sessions of this cluster's pool nodes in which anything runs, with or without their leader."""
+    found: dict[str, ProcessRecord] = {}
+    for name, process in _marked(config_path):
+        leader_pid = os.getsid(process.pid)
+        if process.pid == leader_pid:
+            found[name] = ProcessRecord(leader_pid, process.create_time(), NODE_STAGE, config_path)
+        else:  # its leader may be gone: then no process has that time of start
+            found.setdefault(name, ProcessRecord(leader_pid, 0.0, NODE_STAGE, config_path))
+    return dict(sorted(found.items()))
+
+
+def _marked(config_path: str) -> Iterator[tuple[str, psutil.Process]]:
+    for process in psutil.process_iter():
+        try:
+            environment = process.environ()
+            if environment.get(CONFIG_ENV) == config_path and NODE_ENV in environment and is_running(process):
+                os.getsid(process.pid)  # while it is there
+                yield environment[NODE_ENV], process
+        except (psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError):
+            continue  # it has ended, or belongs to another user: none of ours
+
+
+def launch_node(name: str, num_threads: int, config_path: str, data_dir: Path) -> ProcessRecord:
+    """Start a node in a session of its own. It inherits our environment, the address of Redis with it."""
+    environment = {
+        **os.environ,
+        CONFIG_ENV: config_path,
+        NODE_ENV: name,
+        "OMP_NUM_THREADS": str(num_threads),
+    }
+    for ours in (ADMIN_PORT_ENV, INSTANCE_ENV):
+        environment.pop(ours, None)
+    log = log_file(data_dir, name)
+    rotate(log)
+    return launch([sys.executable, "-m", "gpu_node.agent"], environment, log, NODE_STAGE)

@@ -1,0 +1,78 @@
+"""A pool of nodes that comes when it is asked for, outlives the scheduler, and goes when nobody asks any more."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+
+from tests.e2e.cluster import Cluster, wait_for
+from tests.gateway.tiny import write_model
+
+DOWN_COOLDOWN_S = 5.0
+GONE_S = 180.0
+"""A minute without requests is what the pool notices, then its cooldown; and a busy machine is slow."""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Any:
+    model_file = write_model(tmp_path / "tiny.gguf", context_length=4096)  # a vocabulary, and no weights
+    cluster = Cluster.create(
+        tmp_path,
+        models=[{"name": "chat", "source": str(model_file), "max_model_len": 2048, "predict_as": "mistral-7b"}],
+        nodes=[],
+        pools=[{"name": "spare", "max_nodes": 2, "start_s": 5, "executor": "predicted", "device": "a10"}],
+        scaling={"provider": "process", "up_cooldown_s": 1, "down_cooldown_s": DOWN_COOLDOWN_S},
+    )
+    try:
+        yield cluster
+    finally:
+        cluster.down()
+        assert cluster.members() == []
+
+
+def pool(cluster: Cluster) -> dict[str, Any]:
+    state: dict[str, Any] = cluster.status("scheduler").get("pools", {}).get("spare", {})
+    return state
+
+
+def agents(cluster: Cluster) -> dict[str, int]:
+    """Pids of the pool's nodes, by name."""
+    found = {}
+    for process in cluster.members():
+        environment = process.environ()
+        if "TREADLE_NODE" in environment and "gpu_node.agent" in process.cmdline():
+            assert environment["TREADLE_NODE"] not in found, "no node runs twice"
+            found[environment["TREADLE_NODE"]] = process.pid
+    return found
+
+
+@pytest.mark.timeout(400)
+async def test_a_pool_comes_from_nothing_for_a_request_and_goes_again(cluster: Cluster) -> None:
+    cluster.up()
+    assert agents(cluster) == {}
+    async with AsyncOpenAI(base_url=f"{cluster.url}/v1", api_key="none", max_retries=0) as client:
+        answer = await client.completions.create(model="chat", prompt="he hello", max_tokens=8, seed=1)
+        assert answer.usage is not None
+        assert 1 <= answer.usage.completion_tokens <= 8
+        before = agents(cluster)
+        assert list(before) == ["spare-0"]
+
+        cluster.kill("scheduler")
+        cluster.up()
+        await asyncio.to_thread(wait_for, "the scheduler knows its pool", lambda: pool(cluster).get("num_nodes") == 1)
+        again = await client.completions.create(model="chat", prompt="he hello", max_tokens=8, seed=1)
+        assert again.choices[0].text == answer.choices[0].text
+        assert agents(cluster) == before, "the node was neither stopped nor started again"
+    assert [
+        row for row in cluster.treadle("status").stdout.splitlines() if row.startswith("spare-0") and "ready" in row
+    ]
+
+    await asyncio.to_thread(wait_for, "nobody asks, nobody runs", lambda: agents(cluster) == {}, GONE_S)
+    wait_for("the scheduler was told", lambda: pool(cluster)["num_nodes"] == 0)
+    assert pool(cluster)["wanted"] == 0
+    assert pool(cluster)["error"] == ""
+    assert cluster.metric("scheduler", "treadle_pool_errors_total") == 0

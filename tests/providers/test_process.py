@@ -1,0 +1,132 @@
+"""Real node agents as processes: started, found again, stopped, never doubled."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from cli.config_yaml import process_yaml
+from cli.ports import free_port
+from services.scheduler.providers import process
+from services.scheduler.providers.process import ProcessProvider
+from services.scheduler.providers.provider import ProviderError
+from shared.config import CONFIG_ENV, REDIS_ENV, ClusterConfig, ConfigError, ModelSpec
+from shared.config_nodes import NodePool, ScalingOptions
+from shared.node_processes import find_nodes
+from shared.process_record import is_running
+from shared.processes import stop
+from tests.gateway.tiny import write_model
+
+POOL = NodePool(name="p", max_nodes=3, executor="predicted", device="a10")
+OTHER = NodePool(name="p-other", max_nodes=3, executor="predicted", device="a10")
+HOST = "127.0.0.1"
+WAIT_S = 60.0
+POLL_S = 0.05
+
+
+def wait_for(find: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not find():
+        assert time.monotonic() < deadline
+        time.sleep(POLL_S)
+
+
+class Cluster:
+    """A configuration file, and what runs under its name."""
+
+    def __init__(self, folder: Path) -> None:
+        model = ModelSpec(
+            name="chat",
+            source=str(write_model(folder / "tiny.gguf", context_length=4096)),
+            max_model_len=256,
+            predict_as="mistral-7b",
+        )
+        self.config = ClusterConfig(
+            models=[model],
+            nodes=[],
+            pools=[POOL, OTHER],
+            scaling=ScalingOptions(provider="process"),
+            admin_port=free_port(HOST),
+            data_dir=folder / "data",
+        )
+        self.path = folder / "cluster.yaml"
+        self.path.write_text(process_yaml(self.config))
+
+    def provider(self) -> ProcessProvider:
+        """As a scheduler that has just begun makes it."""
+        return process.make(self.config, "")
+
+    def pids(self) -> dict[str, int]:
+        """Of the leaders that run."""
+        return {name: one.pid for name, one in find_nodes(str(self.path)).items() if one.leader() is not None}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    monkeypatch.setenv(CONFIG_ENV, str(cluster.path))
+    try:
+        yield cluster
+    finally:
+        stop(find_nodes(str(cluster.path)).values())
+
+
+def test_nodes_come_are_found_by_the_next_provider_and_go_from_the_last_on(
+    cluster: Cluster, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REDIS_ENV, redis_url)
+    first = cluster.provider()
+    assert first.scale(POOL, 2) == 2
+    assert first.scale(OTHER, 1) == 1
+    pids = cluster.pids()
+    assert list(pids) == ["p-0", "p-1", "p-other-0"]
+
+    second = cluster.provider()
+    assert second.scale(POOL, 2) == 2
+    assert cluster.pids() == pids, "it found what the first had started"
+
+    # an agent that is killed leaves its engine; before the node is started again it has to go
+    agent = psutil.Process(pids["p-1"])
+    wait_for(lambda: bool(agent.children()))
+    engines = agent.children()
+    os.kill(agent.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, agent.pid, os.WEXITED | os.WNOWAIT)  # its last thread has ended; the status stays to be read
+    with pytest.raises(ProviderError, match="p-1 ended with status -9"):
+        first.scale(POOL, 2)
+    assert not any(is_running(engine) for engine in engines)
+    assert cluster.pids()["p-1"] != agent.pid
+    assert first.scale(POOL, 2) == 2
+
+    assert second.scale(POOL, 1) == 1
+    assert cluster.pids() == {name: pid for name, pid in pids.items() if name != "p-1"}
+    assert first.scale(POOL, 0) == 0
+    assert list(cluster.pids()) == ["p-other-0"]
+
+
+def test_a_node_that_ends_by_itself_says_why(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(REDIS_ENV, f"redis://{HOST}:1/0")
+    provider = cluster.provider()
+    provider.scale(POOL, 1)
+    wait_for(lambda: not cluster.pids())
+    with pytest.raises(ProviderError, match=f"p-0 ended with status 2: no Redis answers at {HOST}:1"):
+        provider.scale(POOL, 0)
+
+
+def test_another_cluster_is_left_alone(cluster: Cluster, tmp_path: Path) -> None:
+    stranger = tmp_path / "stranger.yaml"
+    stranger.write_text(yaml.safe_dump({}))
+    assert find_nodes(str(stranger)) == {}
+    assert ProcessProvider(str(stranger), tmp_path).scale(POOL, 0) == 0
+
+
+def test_without_a_configuration_file_it_says_so(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CONFIG_ENV)
+    with pytest.raises(ConfigError, match=f"needs {CONFIG_ENV}"):
+        cluster.provider()
