@@ -31,7 +31,7 @@ GROWTH = 2  # at most so many times as many nodes at a time,
 LEAST_GROWTH = 4  # or so many more, where that is more
 TOLERANCE_S = 1.0  # request-seconds of lateness that are no reason for a node,
 TOLERANCE = 0.05  # or this share of all: greedy insertion is no better than that
-NUM_VISITS = 100_000  # of groups in one trial (see `anytime`): 0.1 s on one core
+NUM_VISITS = 50_000  # of groups in one trial (see `anytime`): 0.05 s on one core
 
 Sizes = Mapping[str, int]
 

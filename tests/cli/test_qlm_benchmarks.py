@@ -52,6 +52,23 @@ def test_devices_needed_is_one_where_one_is_enough(
     ]
 
 
+def test_scaling_has_a_row_for_each_way_to_choose_the_number_of_nodes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    options = "--requests 40 --fixed 2 --targets 0.7 --json"
+    found = output("scaling", options, monkeypatch, capsys)
+    assert [(row["policy"], row["value"], row["num_requests"]) for row in found["rows"]] == [
+        ("slo", 0.0, 40),
+        ("utilization", 0.7, 40),
+        ("fixed", 2.0, 40),
+    ]
+    slo, _, fixed = found["rows"]
+    assert fixed["node_hours"] == pytest.approx(2 * fixed["makespan_s"] / 3600, abs=1e-3)
+    assert 0 < slo["node_hours"] * 3600 <= max(slo["nodes"]) * slo["makespan_s"]
+    importlib.import_module("scaling_plot").plot(found, tmp_path / "scaling.png")
+    assert (tmp_path / "scaling.png").stat().st_size > 10_000
+
+
 def test_a_row_that_is_kept_is_not_measured_again_by_the_same_code(tmp_path: Path) -> None:
     kept_rows = importlib.import_module("kept_rows")
     path = tmp_path / "a.rows"

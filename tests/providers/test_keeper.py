@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
+from cli.ports import free_port
 from services.scheduler.providers.keeper import ERRORS, NODES, PoolKeeper, keep_pools
 from services.scheduler.providers.provider import ProviderError, make_provider
 from shared import streams
@@ -101,9 +106,9 @@ async def test_what_went_wrong_is_told_and_the_next_wish_tries_again(kept: Kept)
     assert ERRORS.labels("p")._value.get() == errors + 1
 
 
-async def test_only_the_active_instance_acts(redis: Redis, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_the_active_instance_acts(redis: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TREADLE_CONFIG", f"{tmp_path}/cluster.yaml")
-    config = ClusterConfig(nodes=[], pools=[POOL], scaling=ScalingOptions(provider="process"), data_dir=str(tmp_path))
+    config = ClusterConfig(nodes=[], pools=[POOL], scaling=ScalingOptions(provider="process"), data_dir=tmp_path)
     inbox = StreamReader(redis, streams.SCHEDULER)
     await inbox.start()
     answers: dict[bool, int] = {}
@@ -141,3 +146,25 @@ def test_docker_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     with pytest.raises(ConfigError, match="no Docker daemon answers"):
         make_provider(config, "redis://unused")
+
+
+def test_a_scheduler_whose_provider_cannot_begin_ends_with_one_line(redis_url: str, tmp_path: Path) -> None:
+    config = tmp_path / "cluster.yaml"
+    scaling = "{provider: docker, docker: {}}"
+    port = free_port("127.0.0.1")
+    config.write_text(f"{{nodes: [], pools: [{{name: p}}], scaling: {scaling}, admin_port: {port}}}")
+    done = subprocess.run(
+        [sys.executable, "-m", "services.scheduler"],
+        env={
+            **os.environ,
+            "TREADLE_CONFIG": str(config),
+            "TREADLE_REDIS_URL": redis_url,
+            "DOCKER_HOST": "tcp://127.0.0.1:1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "scaling.provider: no Docker daemon answers" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -7,8 +7,11 @@ import os
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kubernetes import client
+from kubernetes.config import list_kube_config_contexts
 
 from services.scheduler.providers import kubernetes
 from services.scheduler.providers.kubernetes import MAX_TRIES, KubernetesProvider
@@ -114,14 +117,12 @@ def test_without_any_cluster_it_says_what_it_needs(tmp_path: Path, monkeypatch: 
 def test_a_real_api_server() -> None:
     """A StatefulSet of its own in the context's namespace, with an image that never starts: pods are counted all the
     same."""
-    from kubernetes import client
-
     provider = kubernetes.make(ClusterConfig(), "redis://unused")
-    _, context = kubernetes.config.list_kube_config_contexts(os.environ["KUBECONFIG"])
+    _, context = list_kube_config_contexts(os.environ["KUBECONFIG"])
     namespace = context["context"].get("namespace", "default")
     pool = NodePool(name=f"treadle-test-{uuid.uuid4().hex[:8]}")
     labels = {"app": pool.name}
-    body = {
+    body: Any = {
         "metadata": {"name": pool.name},
         "spec": {
             "serviceName": pool.name,

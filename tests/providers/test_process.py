@@ -114,9 +114,11 @@ def test_a_node_that_ends_by_itself_says_why(cluster: Cluster, monkeypatch: pyte
     monkeypatch.setenv(REDIS_ENV, f"redis://{HOST}:1/0")
     provider = cluster.provider()
     provider.scale(POOL, 1)
-    wait_for(lambda: not cluster.pids())
+    (pid,) = cluster.pids().values()
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(ProviderError, match=f"p-0 ended with status 2: no Redis answers at {HOST}:1"):
-        provider.scale(POOL, 0)
+        provider.scale(POOL, 1)
+    assert provider.scale(POOL, 0) == 0
 
 
 def test_another_cluster_is_left_alone(cluster: Cluster, tmp_path: Path) -> None:

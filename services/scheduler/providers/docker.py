@@ -17,6 +17,7 @@ NODE_LABEL = "treadle.node"
 STOP_GRACE_S = 20  # a node hands its work over within five seconds, then its engine ends
 CALL_TIMEOUT_S = 60  # of one call to the daemon, a stop within it
 PIDS_LIMIT = 512
+ALIAS = "nodes"  # by this name in the network Prometheus finds all of them, as in docker-compose.yml
 
 
 class DockerProvider:
@@ -62,6 +63,7 @@ class DockerProvider:
             environment={**self._environment, **options.environment, NODE_ENV: node},
             volumes=options.volumes,
             network=options.network,
+            networking_config={options.network: self._client.api.create_endpoint_config(aliases=[ALIAS])},
             restart_policy={"Name": "unless-stopped"},
             init=True,
             read_only=True,

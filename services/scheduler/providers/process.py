@@ -27,9 +27,9 @@ class ProcessProvider:
 
     def scale(self, pool: NodePool, num_nodes: int) -> int:
         """As `Provider.scale`."""
-        problems = self._ended(pool)
         found = {name: one for name, one in find_nodes(self._config_path).items() if pool.ordinal(name) is not None}
         wanted = {f"{pool.name}-{ordinal}": pool.node(ordinal) for ordinal in range(num_nodes)}
+        problems = [text for name, text in self._ended(pool).items() if name in wanted]
         running = {name for name, one in found.items() if one.leader() is not None}
         try:
             # a node whose leader was killed may have left its engine: it must not run twice
@@ -44,16 +44,16 @@ class ProcessProvider:
             raise ProviderError("; ".join(problems))
         return num_nodes
 
-    def _ended(self, pool: NodePool) -> list[str]:
-        """What became of children of ours that have ended by themselves."""
-        problems = []
+    def _ended(self, pool: NodePool) -> dict[str, str]:
+        """What became of our children that have ended, by node."""
+        found = {}
         for name, record in list(self._started.items()):
             status = exit_status(record) if pool.ordinal(name) is not None else None
             if status is not None:
                 del self._started[name]
                 last = tail(log_file(self._data_dir, name)).splitlines()[-1].strip()
-                problems.append(f"{name} ended with status {status}: {last}")
-        return problems
+                found[name] = f"{name} ended with status {status}: {last}"
+        return found
 
 
 def make(config: ClusterConfig, redis_url: str) -> ProcessProvider:  # noqa: ARG001 (nodes inherit the environment)
