@@ -24,6 +24,7 @@ from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.metrics import QueueMetrics
 from services.scheduler.core import SchedulerCore
 from services.scheduler.metrics import measure as measure_scheduler
+from services.scheduler.providers import keeper
 from shared import bus, driver, solver
 from shared.config import ClusterConfig, EngineOptions
 
@@ -59,7 +60,7 @@ def catalogue() -> list[Family]:
             *QueueCollector(QueueView(), _never).collect(),
         ],
         "queue manager": QueueMetrics()(QueueManagerCore(config)),
-        "scheduler": [*measure_scheduler(SchedulerCore(config)), *_made_in(solver)],
+        "scheduler": [*measure_scheduler(SchedulerCore(config)), *_made_in(solver), *_made_in(keeper)],
         "KV manager": measure_kv_manager(KvManagerCore()),
         "each service": _made_in(driver),
         "gateway, node": _made_in(bus),

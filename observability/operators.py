@@ -131,6 +131,30 @@ PLANS = Row(
     ],
 )
 
+POOLS = Row(
+    "Pools",
+    [
+        Panel(
+            "Nodes by pool",
+            "Wanted by the scheduler, and live as the provider knows.",
+            "short",
+            [Query("max by (pool, state) (treadle_pool_nodes)", "{{pool}} {{state}}")],
+        ),
+        Panel(
+            "Changes an hour",
+            "Times that a pool was to grow or to shrink.",
+            "short",
+            [Query(increase("treadle_pool_changes_total", "pool", "direction", window="1h"), "{{pool}} {{direction}}")],
+        ),
+        Panel(
+            "Failed tries",
+            "In 15 minutes: a pool was not as it should be afterwards.",
+            "short",
+            [Query(increase("treadle_pool_errors_total", "pool", window="15m"), "{{pool}}")],
+        ),
+    ],
+)
+
 ESTIMATOR = Row(
     "Estimator: predicted against actual wait",
     [
@@ -212,5 +236,5 @@ OPERATORS = Dashboard(
         Variable("model", "label_values(treadle_requests_total, model)"),
         Variable("node", "label_values(treadle_node_info, node)"),
     ],
-    rows=[CLUSTER, VIRTUAL_QUEUES, PLANS, ESTIMATOR, OPERATIONS, ENGINES, MEMORY, SERVICES],
+    rows=[CLUSTER, VIRTUAL_QUEUES, PLANS, POOLS, ESTIMATOR, OPERATIONS, ENGINES, MEMORY, SERVICES],
 )

@@ -11,7 +11,12 @@ class LabelCap:
 
     def __init__(self, max_sets: int = MAX_LABEL_SETS) -> None:
         self._max_sets = max_sets
-        self._known: set[tuple[str, ...]] = set()
+        self._known: dict[tuple[str, ...], None] = {}
+
+    @property
+    def known(self) -> list[tuple[str, ...]]:
+        """Those that it has been shown and tells apart, in the order in which they came."""
+        return list(self._known)
 
     def capped(self, labels: tuple[str, ...]) -> tuple[str, ...]:
         """The values themselves while they are among the first; ``other`` for each of them afterwards."""
@@ -19,5 +24,5 @@ class LabelCap:
             return labels
         if len(self._known) >= self._max_sets:
             return (OTHER,) * len(labels)
-        self._known.add(labels)
+        self._known[labels] = None
         return labels

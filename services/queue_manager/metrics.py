@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import Metric
@@ -16,7 +15,10 @@ _LABELS = ("model", "slo_class", "tenant")
 
 
 class QueueMetrics:
-    """A `shared.core_metrics.Measure`. One walk over the groups; no request is looked at."""
+    """A `shared.core_metrics.Measure`. One walk over the groups; no request is looked at.
+
+    Who has been seen in the queue is shown from then on, with 0 while it is empty: a series that ends looks broken.
+    """
 
     def __init__(self) -> None:
         self._cap = LabelCap()
@@ -28,13 +30,12 @@ class QueueMetrics:
         yield from _planning(core.state)
 
     def _requests(self, state: State) -> Iterator[Metric]:
-        waiting: Counter[tuple[str, ...]] = Counter()
-        running: Counter[tuple[str, ...]] = Counter()
-        overdue_s: dict[tuple[str, ...], float] = {}
+        waiting: dict[tuple[str, ...], float] = dict.fromkeys(self._cap.known, 0)
+        running, overdue_s = dict(waiting), dict(waiting)
         for group in state.groups.values():
             labels = self._cap.capped((group.model, group.slo_kind, group.tenant))
-            waiting[labels] += group.num_waiting
-            running[labels] += group.num_running
+            waiting[labels] = waiting.get(labels, 0) + group.num_waiting
+            running[labels] = running.get(labels, 0) + group.num_running
             late_s = max(0.0, state.now_s - group.start_by_s) if group.num_waiting else 0.0
             overdue_s[labels] = max(overdue_s.get(labels, 0.0), late_s)
         yield gauge("treadle_queue_accepted_requests", "Requests that are not finished", len(state.requests))

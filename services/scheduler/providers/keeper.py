@@ -43,6 +43,7 @@ class PoolKeeper:
         self._wanted: int | None = None
         self._live = 0
         self._news = asyncio.Event()
+        ERRORS.labels(pool.name)  # is there from the start, so that the first error is an increase
 
     def wish(self, num_nodes: int) -> None:
         """So many nodes shall run."""

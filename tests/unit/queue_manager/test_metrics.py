@@ -76,3 +76,16 @@ def test_a_plan_that_is_awaited_has_an_age_until_it_comes(world: World) -> None:
     assert seen(world)["treadle_plan_pending_seconds",] == world.now - asked_at_s == 3.0
     world.do(Plan(version=world.core.state.plan.asked_version, queues={}))
     assert seen(world)["treadle_plan_pending_seconds",] == 0
+
+
+def test_who_has_been_in_the_queue_is_shown_when_it_is_empty(world: World) -> None:
+    metrics = QueueMetrics()
+    world.submit("r0", "a", SOON)
+    world.settle()
+    assert samples_of(metrics(world.core))["treadle_queue_waiting_requests", "a", "soon", "default"] == 1
+    world.cancel("r0")
+    world.settle()
+    empty = samples_of(metrics(world.core))
+    assert empty["treadle_queue_accepted_requests",] == 0
+    for name in ("waiting_requests", "running_requests", "overdue_seconds"):
+        assert empty[f"treadle_queue_{name}", "a", "soon", "default"] == 0
