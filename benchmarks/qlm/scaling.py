@@ -1,8 +1,9 @@
 """Promises kept and node-hours of pools that follow the promises, beside a fixed size and beside utilization.
 
 One real hour of bursts (benchmarks/data, Azure's code completion) asks one model, each request with one of QLM's three
-classes. Pools begin with one node. ``utilization`` is the rule of Kubernetes' HorizontalPodAutoscaler on the share of
-time for which devices compute, with several targets; ``fixed`` needs no start, and knows the best size beforehand.
+classes. Pools begin with their least size. ``utilization`` is the rule of Kubernetes' HorizontalPodAutoscaler on the
+share of time for which devices compute, with several targets; ``fixed`` needs no start, and knows the best size
+beforehand.
 
     python benchmarks/qlm/scaling.py --json > scaling.json
     python benchmarks/qlm/scaling_plot.py scaling.json docs/figures/scaling.png
@@ -24,7 +25,7 @@ from typing import Any
 from kept_rows import KeptRows, Row
 from rich.console import Console
 from rich.table import Table
-from runs import add_common_options, figures, numbers, provenance
+from runs import add_common_options, figures, names, numbers, provenance
 
 from cli.progress_bar import progress_bar
 from services.simulator import catalogue
@@ -38,6 +39,7 @@ from shared.length_trace import read_lengths
 
 TRACE = Path(__file__).parents[1] / "data" / "azure2023_code.csv.gz"
 MODEL, DEVICE = "llama-70b", "a100"
+POLICIES = ("slo", "utilization", "fixed")
 POOL = "pool"
 MAX_NODES = 24
 START_S = 30.0
@@ -52,6 +54,8 @@ class Policy:
 
     name: str
     value: float = 0.0
+    floor: int = 0
+    """Nodes that a pool has at least."""
 
     def scenario(self, requests: Sequence[WorkloadRequest], start_s: float) -> Scenario:
         """What is simulated."""
@@ -65,7 +69,7 @@ class Policy:
             {
                 **options.model_dump(),
                 "nodes": [],
-                "pools": [NodePool(name=POOL, min_nodes=1, max_nodes=MAX_NODES, start_s=start_s)],
+                "pools": [NodePool(name=POOL, min_nodes=self.floor, max_nodes=MAX_NODES, start_s=start_s)],
                 "scaling": ScalingOptions(provider="process" if self.name == "slo" else "none"),
             }
         )
@@ -99,7 +103,7 @@ def _row(policy: Policy, requests: Sequence[WorkloadRequest], start_s: float) ->
     began_s = time.process_time()
     run = simulate(policy.scenario(requests, start_s))
     found = figures(run, time.process_time() - began_s)
-    return {"policy": policy.name, "value": policy.value, **found, "nodes": list(_nodes(run))}
+    return {"policy": policy.name, "value": policy.value, "floor": policy.floor, **found, "nodes": list(_nodes(run))}
 
 
 def _nodes(run: Run) -> Iterator[int]:
@@ -114,6 +118,7 @@ def table_of(rows: Sequence[Row]) -> Table:
     table = Table("policy", "seed", "node-hours", "kept", "interactive", "batch-1", "batch-2", "kept per node-hour")
     for row in rows:
         name = row["policy"] if row["policy"] == "slo" else f"{row['policy']} {row['value']:g}"
+        name += f", at least {row['floor']}" if row["floor"] else ""
         classes = row["slo_attainment_by_class"]
         kept = [row["slo_attainment"], *(classes.get(one, 0.0) for one in ("interactive", "batch-1", "batch-2"))]
         per_hour = row["slo_attainment"] * row["num_requests"] / row["node_hours"]
@@ -128,7 +133,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", type=Path, default=TRACE, help="requests of one model, with arrivals")
     parser.add_argument("--fixed", type=numbers, default=[6.0, 9.0, 12.0], help="sizes (default 6,9,12)")
-    parser.add_argument("--targets", type=numbers, default=[0.5, 0.7, 0.9], help="of utilization (default 0.5,0.7,0.9)")
+    parser.add_argument("--targets", type=numbers, default=[0.7, 0.9], help="of utilization (default 0.7,0.9)")
+    parser.add_argument("--floors", type=numbers, default=[1.0, 4.0], help="least sizes of pools (default 1,4)")
+    parser.add_argument("--policies", type=partial(names, known=POLICIES), default=list(POLICIES))
     parser.add_argument("--start-s", type=float, default=START_S, help=f"of a node (default {START_S:g})")
     parser.add_argument("--requests", type=int, default=10**9, help="from the beginning of the trace (default: all)")
     parser.add_argument("--seeds", type=int, default=1, help="so many times, with other classes drawn")
@@ -136,13 +143,16 @@ def main() -> None:
     add_common_options(parser)
     args = parser.parse_args()
     if args.quick:
-        args.requests, args.fixed, args.targets = min(args.requests, QUICK_REQUESTS), [2.0], [0.7]
+        args.requests = min(args.requests, QUICK_REQUESTS)
+        args.fixed, args.targets, args.floors = [2.0], [0.7], [1.0]
     policies = [
-        Policy("slo"),
-        *(Policy("utilization", target) for target in args.targets),
+        *(Policy("slo", floor=int(floor)) for floor in args.floors),
+        *(Policy("utilization", target, int(floor)) for target in args.targets for floor in args.floors),
         *(Policy("fixed", size) for size in args.fixed),
     ]
-    found = measure(policies, args, KeptRows.of_this_code(args.rows))
+    found = measure(
+        [policy for policy in policies if policy.name in args.policies], args, KeptRows.of_this_code(args.rows)
+    )
     if args.json:
         what: dict[str, Any] = {"trace": args.trace.name, "model": MODEL, "device": DEVICE, "start_s": args.start_s}
         print(json.dumps(provenance(range(args.seeds)) | what | {"rows": found}))

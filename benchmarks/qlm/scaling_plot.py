@@ -28,9 +28,9 @@ def plot(result: dict[str, Any], file: Path) -> None:
             label=policy,
         )
         for row in rows:
-            text = "" if policy == "slo" else f"{row['value']:g}"
+            text = f"≥ {row['floor']}" if policy == "slo" else f"{row['value']:g}"
             kept.annotate(text, (row["node_hours"], row["slo_attainment"]), fontsize=7, va="bottom")
-            if row["seed"] == 0 and policy != "fixed":
+            if row["seed"] == 0 and row["floor"] == 1:
                 times = [number * EVERY_S / 60 for number in range(len(row["nodes"]))]
                 nodes.plot(times, row["nodes"], color=colour, linewidth=1.5 if policy == "slo" else 0.7)
     kept.set(xlabel="node-hours", ylabel="promises kept", xlim=(0, None))

@@ -8,8 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from services.queue_manager.admission import Admission
-from services.queue_manager.arrivals import Arrivals
 from services.queue_manager.bells import Bells
+from services.queue_manager.demand import Demand
 from services.queue_manager.eviction import Evictions
 from services.queue_manager.gateways import Gateways
 from services.queue_manager.groups import RequestGroups
@@ -55,8 +55,8 @@ class QueueManagerCore:
         groups = RequestGroups(state, options, self._config.tenants)
         self._queues = VirtualQueues(state, groups, options)
         self.predictions = Predictions(state, groups, self._queues)
-        self._arrivals = Arrivals(state.coming, groups.newcomer) if self._config.pools else None
-        self._planning = Planning(state, groups, self.predictions, options, self._arrivals)
+        self._demand = Demand(state.asked, groups.newcomer) if self._config.pools else None
+        self._planning = Planning(state, groups, self.predictions, options, self._demand)
         self._bells = Bells(state, self._planning)
         admission = Admission(self._config.slo_classes, self.predictions)
         self._requests = Requests(state, groups, self._queues, self._bells, self._planning, admission, self._sharing)
@@ -109,8 +109,8 @@ class QueueManagerCore:
 
     def _submit(self, message: Submit, now: float) -> list[Effect]:
         self._gateways.hear(message.gateway, now)
-        if self._arrivals and message.attempt == 0:
-            self._arrivals.count(message, now)
+        if self._demand and message.attempt == 0:
+            self._demand.count(message, now)
         return self._requests.submit(message, now)
 
     def _plan(self, plan: Plan, now: float) -> list[Effect]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 
-from services.queue_manager.arrivals import Arrivals
+from services.queue_manager.demand import Demand
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.predictions import Predictions
 from services.queue_manager.state import Group, Node, State
@@ -45,11 +45,11 @@ class Planning:
         groups: RequestGroups,
         predictions: Predictions,
         options: QueueOptions,
-        arrivals: Arrivals | None,
+        demand: Demand | None,
     ) -> None:
-        """``arrivals`` is None where no node comes or goes on their account."""
+        """``demand`` is None where no node comes or goes on their account."""
         self._state = state
-        self._arrivals = arrivals
+        self._demand = demand
         self._groups = groups
         self._predictions = predictions
         self._by_prediction = options.policy == "qlm"
@@ -117,8 +117,8 @@ class Planning:
     def ask(self, now: float) -> list[Effect]:
         """Look at the queues that have changed; send a question if one is due."""
         plan = self._state.plan
-        if self._arrivals:
-            self._arrivals.forget(now)
+        if self._demand:
+            self._demand.forget(now)
         self._note_who_waits(now)
         if plan.asked_at_s is not None:
             if now < plan.asked_at_s + PLAN_TIMEOUT_S:
@@ -134,12 +134,12 @@ class Planning:
 
     @property
     def _interval_s(self) -> float:
-        return SIZING_INTERVAL_S if self._arrivals else WAITING_INTERVAL_S
+        return SIZING_INTERVAL_S if self._demand else WAITING_INTERVAL_S
 
     def _is_idle(self) -> bool:
         """There is nothing to ask. Without nodes there is, where they can come."""
-        if self._arrivals:
-            return not (self._state.groups or self._state.coming)
+        if self._demand:
+            return not (self._state.groups or self._state.asked)
         return not (self._state.nodes and self._state.groups)
 
     def _note_who_waits(self, now: float) -> None:
@@ -147,7 +147,7 @@ class Planning:
         plan, waiting_at = self._state.plan, self._state.waiting_at
         for name in [name for name in plan.touched if name not in waiting_at]:
             del plan.touched[name]
-        if self._is_idle() if self._arrivals else not waiting_at:
+        if self._is_idle() if self._demand else not waiting_at:
             plan.stale_at_s = None
         elif plan.stale_at_s is None:
             plan.stale_at_s = now + self._interval_s
@@ -224,7 +224,7 @@ class Planning:
             node.node: [gid for gid in node.queue if gid in asked] for node in self._state.nodes.values() if node.queue
         }
         loads = sorted((self._groups.load(group, now) for group in groups), key=lambda load: load.deadline_s)
-        arrivals = self._arrivals.expected(now) if self._arrivals else []
+        arrivals = self._demand.expected(now) if self._demand else []
         request = PlanRequest(version=plan.version, groups=loads, queues=queues, arrivals=arrivals)
         return Send(streams.SCHEDULER, request)
 

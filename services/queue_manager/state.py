@@ -10,9 +10,9 @@ import math
 
 import msgspec
 
-from services.queue_manager.arrivals import Coming
 from services.queue_manager.calibration import Fit
 from services.queue_manager.clusters import LengthClusters
+from services.queue_manager.demand import Asked
 from services.queue_manager.fairness import Line
 from services.queue_manager.grouping import Batch
 from services.queue_manager.lengths import LengthSketch
@@ -235,8 +235,8 @@ class State(msgspec.Struct):
     """Virtual time (`fairness.Fairness`)."""
     batches: dict[str, Batch] = {}
     """What there is of each model (`grouping.Batches`)."""
-    coming: dict[str, Coming] = {}
-    """What has come of late, by model and kind of promise (`arrivals.Arrivals`)."""
+    asked: dict[str, Asked] = {}
+    """What has come of late, by model and kind of promise (`demand.Demand`)."""
 
     @property
     def anybody_waits(self) -> bool:

@@ -55,7 +55,7 @@ def test_devices_needed_is_one_where_one_is_enough(
 def test_scaling_has_a_row_for_each_way_to_choose_the_number_of_nodes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    options = "--requests 40 --fixed 2 --targets 0.7 --json"
+    options = "--requests 40 --fixed 2 --targets 0.7 --floors 1 --json"
     found = output("scaling", options, monkeypatch, capsys)
     assert [(row["policy"], row["value"], row["num_requests"]) for row in found["rows"]] == [
         ("slo", 0.0, 40),

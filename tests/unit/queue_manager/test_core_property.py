@@ -11,6 +11,7 @@ from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.grouping import LEAST_BATCH
 from shared.config import ClusterConfig, QueueOptions, SloClass
+from shared.config_nodes import NodePool
 from shared.core import Drop, Send
 from shared.messages import (
     HANDED_OVER,
@@ -38,6 +39,7 @@ CONFIG = ClusterConfig(
     queue=QueueOptions(delta=2 / LEAST_BATCH),  # groups of two
     slo_classes={"interactive": SloClass(deadline_s=20, late="refuse"), "batch": SloClass(deadline_s=3600)},
 )
+POOLED = CONFIG.model_copy(update={"pools": [NodePool(name="p")]})
 RATES = [ModelRate(model, StepCost(0.5, 0.01, 0.0001), 1000, 16, 1.0) for model in ("a", "b")]
 
 requests = st.sampled_from([f"r{number}" for number in range(6)])
@@ -96,9 +98,11 @@ inboxes = st.lists(st.tuples(st.sampled_from([0.0, 0.02, 1.0, 6.0]), messages), 
 
 
 @settings(max_examples=300, deadline=None)
-@given(inboxes)
-def test_the_books_agree_and_a_restored_core_answers_the_same(inbox: list[tuple[float, AnyMessage]]) -> None:
-    core, restored = QueueManagerCore(CONFIG), QueueManagerCore(CONFIG)
+@given(inboxes, st.sampled_from([CONFIG, POOLED]))
+def test_the_books_agree_and_a_restored_core_answers_the_same(
+    inbox: list[tuple[float, AnyMessage]], config: ClusterConfig
+) -> None:
+    core, restored = QueueManagerCore(config), QueueManagerCore(config)
     now = 1.0
     for wait_s, message in inbox:
         now += wait_s

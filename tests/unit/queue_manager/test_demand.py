@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.queue_manager.arrivals import MEMORY_S, Arrivals, Coming
 from services.queue_manager.core import QueueManagerCore
+from services.queue_manager.demand import MEMORY_S, Asked, Demand
 from services.queue_manager.planning import SIZING_INTERVAL_S
 from shared.config import ClusterConfig
 from shared.config_nodes import NodePool
@@ -42,15 +42,15 @@ def newcomer(message: Submit, now: float) -> GroupLoad:
 
 class Counting:
     def __init__(self) -> None:
-        self.coming: dict[str, Coming] = {}
-        self.arrivals = Arrivals(self.coming, newcomer)
+        self.asked: dict[str, Asked] = {}
+        self.demand = Demand(self.asked, newcomer)
 
     def come(self, *times_s: float, slo: Slo = CHAT, prompt_tokens: int = 10) -> None:
         for number, now in enumerate(times_s):
-            self.arrivals.count(submit(number, slo, prompt_tokens), now)
+            self.demand.count(submit(number, slo, prompt_tokens), now)
 
     def rate(self, now: float) -> float:
-        (kind,) = self.arrivals.expected(now)
+        (kind,) = self.demand.expected(now)
         return kind.rate_per_s
 
 
@@ -72,11 +72,11 @@ def test_what_has_just_begun_counts_as_far_as_chance_does_not_explain_it() -> No
 def test_what_came_long_ago_is_forgotten() -> None:
     counting = Counting()
     counting.come(0.0)
-    counting.arrivals.forget(MEMORY_S + 4.9)
-    assert counting.coming
-    counting.arrivals.forget(MEMORY_S + 5.0)
-    assert not counting.coming
-    assert counting.arrivals.expected(MEMORY_S + 5.0) == []
+    counting.demand.forget(MEMORY_S + 4.9)
+    assert counting.asked
+    counting.demand.forget(MEMORY_S + 5.0)
+    assert not counting.asked
+    assert counting.demand.expected(MEMORY_S + 5.0) == []
 
 
 def test_kinds_are_told_apart_and_described_by_a_typical_request() -> None:
@@ -84,7 +84,7 @@ def test_kinds_are_told_apart_and_described_by_a_typical_request() -> None:
     counting.come(0.0, prompt_tokens=10)
     counting.come(1.0, prompt_tokens=30)
     counting.come(2.0, slo=BATCH)
-    chat, batch = counting.arrivals.expected(5.0)
+    chat, batch = counting.demand.expected(5.0)
     assert (chat.load.slo, chat.load.mean_prompt_tokens, chat.load.std_prompt_tokens) == ("chat", 20.0, 10.0)
     assert (chat.load.deadline_s, chat.load.end_by_s) == (7.0, 0.0)
     assert (batch.load.slo, batch.load.deadline_s, batch.load.end_by_s) == ("batch", 65.0, 65.0)
@@ -121,5 +121,5 @@ def test_sizes_are_asked_for_while_anybody_has_come_of_late_and_attempts_are_no_
     for now in (1_000.0 + SIZING_INTERVAL_S * number for number in range(2, 12)):
         asked = cluster.send(Tick(), now)
         assert asked, "now and then"
-        assert sum(bucket.num_requests for one in cluster.core.state.coming.values() for bucket in one.buckets) == 1
+        assert sum(bucket.num_requests for one in cluster.core.state.asked.values() for bucket in one.buckets) == 1
         cluster.send(Plan(version=asked[-1].version, queues={}), now)

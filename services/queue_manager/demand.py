@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from shared import messages
-from shared.messages import GroupLoad, Submit
+from shared.messages import Arrivals, GroupLoad, Submit
 from shared.slo import Slo
 
 BUCKET_S = 5.0
@@ -29,7 +28,7 @@ class Bucket(msgspec.Struct, array_like=True):
     max_tokens: int = 0
 
 
-class Coming(msgspec.Struct):
+class Asked(msgspec.Struct):
     """Requests of one model and kind of promise."""
 
     model: str
@@ -39,22 +38,22 @@ class Coming(msgspec.Struct):
     """Those in which any came, oldest first."""
 
 
-class Arrivals:
-    """Owns `State.coming`."""
+class Demand:
+    """Owns `State.asked`: kinds are as few as models times classes, and of each a minute is kept."""
 
-    def __init__(self, coming: dict[str, Coming], newcomer: Callable[[Submit, float], GroupLoad]) -> None:
-        self._coming = coming
+    def __init__(self, asked: dict[str, Asked], newcomer: Callable[[Submit, float], GroupLoad]) -> None:
+        self._asked = asked
         self._newcomer = newcomer
 
     def count(self, message: Submit, now: float) -> None:
         """A request comes, for the first time."""
         key = f"{message.model} {message.slo.kind}"
-        coming = self._coming.setdefault(key, Coming(message.model, message.slo))
-        coming.slo = message.slo
+        asked = self._asked.setdefault(key, Asked(message.model, message.slo))
+        asked.slo = message.slo
         number = int(now // BUCKET_S)
-        if not coming.buckets or coming.buckets[-1].number != number:
-            coming.buckets.append(Bucket(number))
-        bucket = coming.buckets[-1]
+        if not asked.buckets or asked.buckets[-1].number != number:
+            asked.buckets.append(Bucket(number))
+        bucket = asked.buckets[-1]
         bucket.num_requests += 1
         bucket.prompt_tokens += message.prompt_tokens
         bucket.square_prompt_tokens += message.prompt_tokens**2
@@ -62,30 +61,29 @@ class Arrivals:
 
     def forget(self, now: float) -> None:
         """What came before the longest span is over."""
-        for key, coming in list(self._coming.items()):
-            first = (now - MEMORY_S) // BUCKET_S
-            coming.buckets = [bucket for bucket in coming.buckets if bucket.number >= first]
-            if not coming.buckets:
-                del self._coming[key]
+        first = (now - MEMORY_S) // BUCKET_S
+        for key in [key for key, asked in self._asked.items() if asked.buckets[0].number < first]:
+            asked = self._asked[key]
+            asked.buckets = [bucket for bucket in asked.buckets if bucket.number >= first]
+            if not asked.buckets:
+                del self._asked[key]
 
-    def expected(self, now: float) -> list[messages.Arrivals]:
+    def expected(self, now: float) -> list[Arrivals]:
         """Of each kind that has come of late, its rate and a typical request."""
-        return [
-            messages.Arrivals(self._typical(coming, now), _rate_per_s(coming, now)) for coming in self._coming.values()
-        ]
+        return [Arrivals(self._typical(asked, now), _rate_per_s(asked, now)) for asked in self._asked.values()]
 
-    def _typical(self, coming: Coming, now: float) -> GroupLoad:
-        num = sum(bucket.num_requests for bucket in coming.buckets)
-        mean = sum(bucket.prompt_tokens for bucket in coming.buckets) / num
-        square = sum(bucket.square_prompt_tokens for bucket in coming.buckets) / num
-        slo = coming.slo
+    def _typical(self, asked: Asked, now: float) -> GroupLoad:
+        num = sum(bucket.num_requests for bucket in asked.buckets)
+        mean = sum(bucket.prompt_tokens for bucket in asked.buckets) / num
+        square = sum(bucket.square_prompt_tokens for bucket in asked.buckets) / num
+        slo = asked.slo
         request = Submit(
             request_id="",
             gateway="",
-            model=coming.model,
+            model=asked.model,
             slo=slo,
             prompt_tokens=round(mean),
-            max_tokens=round(sum(bucket.max_tokens for bucket in coming.buckets) / num),
+            max_tokens=round(sum(bucket.max_tokens for bucket in asked.buckets) / num),
         )
         return msgspec.structs.replace(
             self._newcomer(request, now),
@@ -95,11 +93,11 @@ class Arrivals:
         )
 
 
-def _rate_per_s(coming: Coming, now: float) -> float:
+def _rate_per_s(asked: Asked, now: float) -> float:
     """The highest over the spans."""
     rates = []
     for span_s, num_deviations in SPANS:
         first = (now - span_s) // BUCKET_S
-        num = sum(bucket.num_requests for bucket in coming.buckets if bucket.number >= first)
+        num = sum(bucket.num_requests for bucket in asked.buckets if bucket.number >= first)
         rates.append((num + num_deviations * math.sqrt(num)) / (now - first * BUCKET_S))
     return max(rates)
