@@ -105,6 +105,7 @@ wheels: setup ## Fetch what the images install, and the models, into wheels/ (se
 
 images: ## Build the images (BASE_IMAGE, BUILD_IMAGE, PIP_ARGS, TORCH_ARGS: see .env.example)
 	$(COMPOSE) build
+	@docker image ls '$(or $(IMAGE_PREFIX),treadle)/*'
 
 images-gpu: ## ... and that of CUDA nodes
 	$(COMPOSE) --profile gpu build
