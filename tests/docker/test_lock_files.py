@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 GROUPS = {  # lock file -> the extras that its image needs
     "gateway": ["gateway"],
-    "services": ["services", "models"],
+    "services": ["services", "models", "docker", "kubernetes"],
     "gpu-node": ["gpu-node"],
     "gpu-node-cuda": ["gpu-node"],
 }
