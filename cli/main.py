@@ -6,6 +6,8 @@ import importlib
 
 import click
 
+from shared import __version__
+
 # Command -> (module, one line of help). Modules are imported when their command runs, so `treadle --help` stays quick.
 COMMANDS = {
     "up": ("cli.up", "Start the cluster, or what is missing of it, and wait until it serves."),
@@ -54,6 +56,6 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup)
-@click.version_option(package_name="treadle")
+@click.version_option(__version__, prog_name="treadle")
 def main() -> None:
     """Treadle serves many language models on few devices and keeps each request's promise."""

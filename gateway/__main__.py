@@ -41,8 +41,9 @@ async def serve(config: ClusterConfig) -> None:
         config=config, models=models, dispatcher=dispatcher, not_ready=lambda: queue.not_ready, registry=REGISTRY
     )
     async with queue.serving(dispatcher):
-        runner = await listen(build_app(context), config.gateway.host, config.gateway.port)
-        log.info("listening", host=config.gateway.host, port=config.gateway.port)
+        options = config.gateway
+        runner = await listen(build_app(context), options.host, options.port, options.drain_s)
+        log.info("listening", host=options.host, port=options.port, drain_s=options.drain_s)
         try:
             await stop.wait()
         finally:

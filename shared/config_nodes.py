@@ -48,6 +48,7 @@ class NodeSpec(NodeTemplate):
     """One node, by name."""
 
     name: Name
+    """What logs and metrics call it."""
     cpus: list[Annotated[int, Field(ge=0, le=MAX_CPU)]] = Field(default_factory=list)
     """The CPUs that the threads stay on, one each, as the system numbers them; empty leaves it to the system.
 
@@ -79,9 +80,11 @@ class NodePool(NodeTemplate):
     """Any number of equal nodes. They are called ``NAME-0``, ``NAME-1``, …, and the last leaves first."""
 
     name: Name
+    """What its nodes' names begin with."""
     min_nodes: Annotated[int, Field(ge=0, le=MAX_POOL_NODES)] = 0
     """With 0 the pool may vanish while nobody asks; requests are held until a node is back."""
     max_nodes: Annotated[int, Field(ge=1, le=MAX_POOL_NODES)] = 1
+    """The pool never has more."""
     start_s: PositiveSeconds = 60.0
     """How long a new node takes until it serves: an expectation, until the first one was measured."""
 

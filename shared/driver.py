@@ -92,9 +92,15 @@ class Driver(Generic[C]):
         self._instance = instance
         self._solver = solver
         self._term: _Leadership[C] | None = None
+        self._stands_by = False
         LEASE_HELD.labels(service).set(0)
         for counter in (ENTRIES, SET_ASIDE, REBUILDS):
             counter.labels(service)  # is there from the start, so that the first event is an increase
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether another instance held the lease when this one asked last: it has nothing to do, and is ready to."""
+        return self._stands_by
 
     @property
     def core(self) -> C | None:
@@ -109,13 +115,15 @@ class Driver(Generic[C]):
                 await self._serve(stop)
                 backoff_s = BACKOFF_S
             except (RedisError, OSError) as error:
+                self._stands_by = False  # who leads is not known now
                 log.warning("redis failed, rebuilding", service=self._service, error=str(error), retry_s=backoff_s)
                 await _pause(stop, backoff_s)
                 backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
     async def _serve(self, stop: asyncio.Event) -> None:
         """One term as active instance, or one wait as standby; returns when there is a reason to begin again."""
-        if not await self._log.acquire():
+        self._stands_by = not await self._log.acquire()
+        if self._stands_by:
             return await _pause(stop, RENEW_S)
         try:
             await self._begin()

@@ -110,7 +110,7 @@ async def _serve(
     driver = Driver(lambda: make_core(config), redis, service=service, inbox=inbox, instance=instance, solver=solver)
     REGISTRY.register(CoreCollector(lambda: driver.core, measure))
     admin = Admin(
-        not_ready=lambda: "" if driver.core else "no core: waiting for the lease or for Redis",
+        not_ready=lambda: "" if driver.core or driver.stands_by else "no core: waiting for Redis",
         status=lambda: driver.core.describe() if driver.core else {},
     )
     runner = await serve_admin(admin, config.admin_host, admin_port(config, service))

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,8 @@ class Gateway:
     spans: InMemorySpanExporter
     state: dict[str, str]
     """``not_ready``: what the ready check says."""
+    stop: Callable[[], Coroutine[Any, Any, None]]
+    """What SIGTERM does: no more requests, and those that run may end."""
 
     def metric(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(name, labels) or 0.0
@@ -119,7 +121,7 @@ async def start_gateway(
                 not_ready=lambda: state["not_ready"],
                 tracer=provider.get_tracer("test"),
             )
-            runner = await listen(build_app(context), "127.0.0.1", 0)
+            runner = await listen(build_app(context), "127.0.0.1", 0, context.config.gateway.drain_s)
             stack.push_async_callback(runner.cleanup)
             reader = asyncio.create_task(queue.serve(dispatcher))
             stack.callback(reader.cancel)
@@ -128,7 +130,7 @@ async def start_gateway(
             http = await stack.enter_async_context(aiohttp.ClientSession(url))
             client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
             stack.push_async_callback(client.close)
-            return Gateway(url, queue, dispatcher, http, client, context.registry, spans, state)
+            return Gateway(url, queue, dispatcher, http, client, context.registry, spans, state, runner.cleanup)
 
         yield start
 

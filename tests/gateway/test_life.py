@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 
 import aiohttp
 
@@ -109,3 +110,49 @@ async def test_when_the_cluster_forgets_everything_clients_are_told(start_gatewa
         await gateway.queue.next_submit()
         gateway.dispatcher.give_up_all()
         assert (await answer())["error"]["code"] == "no_endpoints"
+
+
+async def test_a_gateway_that_is_asked_to_stop_lets_its_streams_end(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway(gateway={"drain_s": WAIT_S})
+    async with aiohttp.ClientSession(gateway.url) as client:
+        post = asyncio.create_task(_post(client))
+        submit = await gateway.queue.next_submit()
+        await gateway.queue.send(submit, 0, ids("ab"))
+        response = await asyncio.wait_for(post, WAIT_S)
+        stopping = asyncio.create_task(gateway.stop())
+        while await _listens(gateway):
+            assert not stopping.done()
+        await gateway.queue.send(submit, 2, ids("cd"), "stop")
+        assert await texts(response) == "abcd"
+        await asyncio.wait_for(stopping, WAIT_S)
+
+
+async def test_a_stream_that_outlasts_the_drain_is_cut_off_and_cancelled(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway(gateway={"drain_s": 0.01})
+    async with aiohttp.ClientSession(gateway.url) as client:
+        post = asyncio.create_task(_post(client))
+        submit = await gateway.queue.next_submit()
+        await gateway.queue.send(submit, 0, ids("ab"))
+        response = await asyncio.wait_for(post, WAIT_S)
+        await asyncio.wait_for(gateway.stop(), WAIT_S)
+        assert await gateway.queue.next_cancel() == submit.request_id
+        assert b"[DONE]" not in await _rest(response)
+    await drained(gateway)
+
+
+async def _listens(gateway: Gateway) -> bool:
+    try:
+        async with gateway.http.get("/healthz"):
+            return True
+    except aiohttp.ClientConnectionError:
+        return False
+
+
+async def _rest(response: aiohttp.ClientResponse) -> bytes:
+    """What a client still gets of an answer that is cut off."""
+    rest = b""
+    async with response:
+        with suppress(aiohttp.ClientPayloadError):
+            async for piece in response.content.iter_any():
+                rest += piece
+    return rest

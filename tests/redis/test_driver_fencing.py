@@ -44,8 +44,10 @@ async def test_a_standby_takes_over_when_the_lease_of_the_dead_runs_out(redis: R
             await leader.is_through()
             await lasting(standby.task, RENEW_S)
             assert standby.driver.core is None
+            assert (leader.driver.stands_by, standby.driver.stands_by) == (False, True)
             await leader.kill()
             assert await time_to_lead(standby) < LEASE_S + RENEW_S + SLACK_S
+            assert not standby.driver.stands_by
             await say(redis, "two")
             await standby.is_through()
     check_numbers(await said(redis), ["one", "two"])

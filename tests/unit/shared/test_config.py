@@ -9,7 +9,9 @@ from pydantic import ValidationError
 
 from shared.config import (
     CONFIG_ENV,
+    KEYS_ENV,
     MODELS_ENV,
+    OTLP_ENV,
     REDIS_ENV,
     ClusterConfig,
     ConfigError,
@@ -26,7 +28,7 @@ SECRET = "sk-very-secret"
 
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (CONFIG_ENV, REDIS_ENV, MODELS_ENV):
+    for name in (CONFIG_ENV, REDIS_ENV, KEYS_ENV, MODELS_ENV, OTLP_ENV):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -281,6 +283,63 @@ def test_the_redis_of_the_environment_overrides_the_file(tmp_path: Path, monkeyp
     assert found is not None
     assert found.get_secret_value() == f"redis://:{SECRET}@env/0"
     assert SECRET not in repr(load_config(file))
+
+
+def keys_file(path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path.write_text(text)
+    monkeypatch.setenv(KEYS_ENV, str(path))
+    return path
+
+
+def test_the_keys_of_the_environment_override_those_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("keys: [{key: old, tenant: acme}]")
+    keys_file(tmp_path / "keys.yaml", f"- {{key: {SECRET}, tenant: umbrella, slo_classes: [batch-1]}}", monkeypatch)
+    (key,) = load_config(file).keys
+    assert (key.key.get_secret_value(), key.tenant, key.slo_classes) == (SECRET, "umbrella", ["batch-1"])
+    assert load_config(None).keys == [key], "the built-in defaults have keys then, too"
+
+
+def test_problems_of_both_files_are_reported_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("gateway: {port: 0}")
+    keys = keys_file(tmp_path / "keys.yaml", f"[{{key: {SECRET}}}]", monkeypatch)
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    assert str(caught.value).splitlines() == [
+        f"{file} with {keys}: 2 problems",
+        "  - gateway.port: Input should be greater than or equal to 1",
+        "  - keys.0.tenant: Field required",
+    ]
+
+
+def test_a_class_that_a_key_may_ask_for_has_to_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = keys_file(tmp_path / "keys.yaml", f"[{{key: {SECRET}, tenant: a, slo_classes: [gold]}}]", monkeypatch)
+    with pytest.raises(ConfigError, match=r"keys\.0\.slo_classes: 'gold' is no SLO class") as caught:
+        load_config()
+    assert str(caught.value).startswith(f"{keys}: 1 problem")
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "keys: []", f"key: {SECRET}"])
+def test_a_file_without_keys_does_not_open_the_gateway(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = keys_file(tmp_path / "keys.yaml", text, monkeypatch)
+    with pytest.raises(ConfigError) as caught:
+        load_config()
+    assert str(caught.value).startswith(f"{keys}: expected a list of keys")
+    assert SECRET not in str(caught.value)
+
+
+def test_the_collector_of_the_environment_overrides_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("otlp_endpoint: http://file:4318")
+    assert load_config(file).otlp_endpoint == "http://file:4318"
+    monkeypatch.setenv(OTLP_ENV, "http://env:4318")
+    assert load_config(file).otlp_endpoint == "http://env:4318"
 
 
 def test_values_do_not_change_after_start_up() -> None:

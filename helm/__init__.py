@@ -1,0 +1,1 @@
+"""What is written about the chart by program: its schema where that follows the code, and its README."""

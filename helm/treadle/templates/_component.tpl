@@ -1,0 +1,117 @@
+{{/*
+The pod of one of our processes: `python -m MODULE`, which reads cluster.yaml and answers /healthz and /readyz.
+
+Takes {root, component, spec, image (its name), module} and optionally {pool, port (its name: http or admin), env,
+models (true: it reads the files of the models), keys (true: it reads the API keys), startupSeconds, preStopSeconds,
+threads} and what treadle.pod takes.
+*/}}
+{{- define "treadle.component" -}}
+{{- $root := .root -}}
+{{- $checksums := dict "checksum/config" (include "treadle.config" $root | sha256sum) -}}
+{{- $volumes := list (dict "name" "config" "configMap" (dict "name" (include "treadle.configMap" $root))) -}}
+{{- $keys := ternary (include "treadle.keysSecret" $root) "" (.keys | default false) -}}
+{{- with $keys -}}
+{{- $volumes = append $volumes (dict "name" "keys" "secret" (dict "secretName" . "defaultMode" 0440)) -}}
+{{- $checksums = set $checksums "checksum/keys" (toYaml $root.Values.apiKeys | sha256sum) -}}
+{{- end -}}
+{{- if and (not $root.Values.redis.enabled) (not $root.Values.redis.existingSecret) -}}
+{{- $checksums = set $checksums "checksum/redis-url" (sha256sum $root.Values.redis.url) -}}
+{{- end -}}
+{{- $pull := "" -}}
+{{- if .models -}}
+{{- $volumes = append $volumes (include "treadle.modelVolume" $root | fromYaml) -}}
+{{- $pull = include "treadle.pullModels" $root -}}
+{{- end -}}
+{{- $containers := include "treadle.process" (merge (dict "keysSecret" $keys) .) -}}
+{{- $pod := dict "containers" $containers "initContainers" $pull "volumes" $volumes "checksums" $checksums -}}
+{{- include "treadle.pod" (merge $pod .) -}}
+{{- end -}}
+
+{{- define "treadle.process" -}}
+{{- $root := .root -}}
+{{- $port := .port | default "admin" -}}
+- name: {{ .component }}
+  image: {{ include "treadle.image" (dict "root" $root "image" .spec.image "name" .image) }}
+  imagePullPolicy: {{ .spec.image.pullPolicy | default $root.Values.image.pullPolicy }}
+  command: [python, -m, {{ .module }}]
+  {{- with .spec.extraArgs }}
+  args:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  env:
+    {{- include "treadle.env" . | nindent 4 }}
+  ports:
+    - name: {{ $port }}
+      containerPort: {{ include "treadle.port" $port }}
+  startupProbe:
+    httpGet: { path: /healthz, port: {{ $port }} }
+    periodSeconds: 5
+    failureThreshold: {{ div (add (.startupSeconds | default 120) 4) 5 }}
+  livenessProbe:
+    httpGet: { path: /healthz, port: {{ $port }} }
+    periodSeconds: 10
+    timeoutSeconds: 5
+    failureThreshold: 6
+  readinessProbe:
+    httpGet: { path: /readyz, port: {{ $port }} }
+    periodSeconds: 5
+    timeoutSeconds: 5
+  {{- with .preStopSeconds }}
+  lifecycle:
+    preStop:
+      sleep: { seconds: {{ . }} } # until nobody sends it requests any more
+  {{- end }}
+  securityContext:
+    {{- include "treadle.containerSecurity" $root | nindent 4 }}
+  resources:
+    {{- toYaml .spec.resources | nindent 4 }}
+  volumeMounts:
+    - name: config
+      mountPath: /etc/treadle
+      readOnly: true
+    {{- if .keysSecret }}
+    - name: keys
+      mountPath: /etc/treadle-keys
+      readOnly: true
+    {{- end }}
+    {{- if .models }}
+    - name: models
+      mountPath: /models
+      readOnly: true
+    {{- end }}
+    - name: tmp
+      mountPath: /tmp
+{{- end -}}
+
+{{- define "treadle.port" -}}
+{{- get (dict "http" 8080 "admin" 9400) . -}}
+{{- end -}}
+
+{{/* Environment of a process. Takes what treadle.component takes. */}}
+{{- define "treadle.env" -}}
+- name: TREADLE_CONFIG
+  value: /etc/treadle/cluster.yaml
+- name: TREADLE_INSTANCE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.name
+- name: TREADLE_ADMIN_PORT
+  value: {{ include "treadle.port" "admin" | quote }}
+- name: OMP_NUM_THREADS # else OpenMP takes all cores of the machine
+  value: {{ .threads | default 1 | quote }}
+{{ include "treadle.redisEnv" .root }}
+{{- if .keysSecret }}
+- name: TREADLE_KEYS
+  value: /etc/treadle-keys/{{ .root.Values.apiKeys.secretKey }}
+{{- end }}
+{{- if .models }}
+- name: TREADLE_MODELS_DIR
+  value: /models
+{{- end }}
+{{- with .env }}
+{{ toYaml . }}
+{{- end }}
+{{- with .spec.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,47 @@
+{{/* What the processes read, in the words of cluster.yaml. */}}
+
+{{/* A pool's values over those of all pools, and its name in the cluster. Takes {root, pool}. */}}
+{{- define "treadle.pool" -}}
+{{- $pool := mergeOverwrite (omit .root.Values.gpuNode "pools" | deepCopy) (deepCopy .pool) -}}
+{{- $pool = set $pool "fullname" (printf "%s-%s" (include "treadle.fullname" .root) .pool.name) -}}
+{{- toYaml (merge $pool (dict "node" (dict "max_nodes" 1 "num_threads" 1))) -}}
+{{- end -}}
+
+{{- define "treadle.configMap" -}}
+{{- include "treadle.fullname" . }}-config
+{{- end -}}
+
+{{- define "treadle.config" -}}
+{{- $cluster := .Values.cluster -}}
+{{- $own := dict "host" "0.0.0.0" "port" (include "treadle.port" "http" | int) "drain_s" .Values.gateway.drainSeconds -}}
+{{- $pools := list -}}
+{{- range .Values.gpuNode.pools -}}
+{{- $pool := include "treadle.pool" (dict "root" $ "pool" .) | fromYaml -}}
+{{- $pools = append $pools (merge (dict "name" $pool.fullname) $pool.node) -}}
+{{- end -}}
+{{- $config := dict
+  "models" .Values.models "nodes" list "pools" $pools "gateway" (merge $own $cluster.gateway) "admin_host" "0.0.0.0" -}}
+{{- with .Values.tracing.endpoint -}}
+{{- $config = set $config "otlp_endpoint" . -}}
+{{- end -}}
+{{- range $section := list "slo_classes" "tenants" "engine" "queue" "scaling" -}}
+{{- with index $cluster $section -}}
+{{- $config = set $config $section . -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
+{{/* "true" where the scheduler scales the pools, through the API server. */}}
+{{- define "treadle.scales" -}}
+{{- if eq (.Values.cluster.scaling.provider | default "none") "kubernetes" -}}true{{- end -}}
+{{- end -}}
+
+{{/* The Secret with the API keys; empty without keys. */}}
+{{- define "treadle.keysSecret" -}}
+{{- if .Values.apiKeys.existingSecret -}}
+{{- .Values.apiKeys.existingSecret -}}
+{{- else if .Values.apiKeys.list -}}
+{{- include "treadle.fullname" . }}-keys
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,32 @@
+{{/* What contradicts itself, all of it at once, in words that say what to do. */}}
+{{- define "treadle.validate" -}}
+{{- $redis := .Values.redis -}}
+{{- $keys := .Values.apiKeys -}}
+{{- $problems := list -}}
+{{- if and $redis.enabled (or $redis.url $redis.existingSecret) -}}
+{{- $problems = append $problems "redis.enabled: true runs a Redis, but redis.url or redis.existingSecret is set" -}}
+{{- else if not (or $redis.enabled $redis.url $redis.existingSecret) -}}
+{{- $problems = append $problems "redis.enabled: false needs redis.existingSecret or redis.url" -}}
+{{- else if and $redis.url $redis.existingSecret -}}
+{{- $problems = append $problems "redis.url: redis.existingSecret holds the address already; empty one of them" -}}
+{{- end -}}
+{{- if and (not $redis.enabled) $redis.auth.existingSecret -}}
+{{- $problems = append $problems "redis.auth: is for the Redis that is run here; the address of yours has its own" -}}
+{{- end -}}
+{{- if and $keys.list $keys.existingSecret -}}
+{{- $problems = append $problems "apiKeys.list: apiKeys.existingSecret holds the keys already; empty one of them" -}}
+{{- end -}}
+{{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
+{{- $problems = append $problems "httpRoute.parentRefs: name the Gateway that the route belongs to" -}}
+{{- end -}}
+{{- $names := list -}}
+{{- range $number, $pool := .Values.gpuNode.pools -}}
+{{- if has $pool.name $names -}}
+{{- $problems = append $problems (printf "gpuNode.pools.%d.name: %q is there twice" $number $pool.name) -}}
+{{- end -}}
+{{- $names = append $names $pool.name -}}
+{{- end -}}
+{{- with $problems -}}
+{{- fail (printf "%d of these values do not fit together:\n  - %s" (len .) (join "\n  - " .)) -}}
+{{- end -}}
+{{- end -}}

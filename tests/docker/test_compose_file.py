@@ -1,0 +1,142 @@
+"""docker-compose.yml and the Dockerfiles as files: every container is confined, and every knob is explained."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.config import SERVICES, parse_config
+
+ROOT = Path(__file__).parents[2]
+COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text()
+COMPOSE: dict[str, Any] = yaml.safe_load(COMPOSE_TEXT)
+CONTAINERS: dict[str, dict[str, Any]] = COMPOSE["services"]
+CLUSTER_FILE = ROOT / "deploy" / "compose" / "cluster.yaml"
+CLUSTER = parse_config(CLUSTER_FILE.read_text(), str(CLUSTER_FILE))
+DOCKERFILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/Dockerfile*"))
+
+OBSERVABILITY = {"prometheus", "grafana", "otel-collector"}
+UNPROBED = {"models", "otel-collector"}  # one ends by itself, the other's image has nothing to probe with
+USER = "10001:10001"
+NODE_FILES = {"cpu": "gpu-node/Dockerfile", "gpu": "gpu-node/Dockerfile.cuda"}
+
+
+def variables(text: str) -> set[str]:
+    return set(re.findall(r"\$\{([A-Z_]+)", text))
+
+
+def resolved(value: str) -> str:
+    """A value with the defaults of its variables."""
+    return re.sub(r"\$\{[A-Z_]+:-([^}]*)\}", r"\1", value)
+
+
+def dockerfile(container: str) -> str | None:
+    build = CONTAINERS[container].get("build")
+    return build["dockerfile"] if build else None
+
+
+def last_stage(path: str) -> str:
+    return (ROOT / path).read_text().rpartition("\nFROM ")[2]
+
+
+def test_it_holds_the_services_of_the_code_and_the_nodes_of_its_configuration() -> None:
+    nodes = [node.name for node in CLUSTER.nodes]
+    assert set(CONTAINERS) == {*SERVICES, "models", *nodes} | OBSERVABILITY
+    profiles = {name: container["profiles"] for name, container in CONTAINERS.items() if "profiles" in container}
+    assert profiles == {name: ["observability"] for name in OBSERVABILITY} | {"gpu-0": ["gpu"]}
+
+
+def test_each_node_has_its_name_its_image_and_the_name_by_which_all_are_found() -> None:
+    for node in CLUSTER.nodes:
+        container = CONTAINERS[node.name]
+        assert container["environment"]["TREADLE_NODE"] == node.name
+        assert container["networks"]["default"]["aliases"] == ["nodes"]
+        assert dockerfile(node.name) == NODE_FILES["gpu" if container.get("profiles") else "cpu"]
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_every_container_is_confined(name: str) -> None:
+    container = CONTAINERS[name]
+    assert container["read_only"] is True
+    assert container["cap_drop"] == ["ALL"]
+    assert container["security_opt"] == ["no-new-privileges:true"]
+    assert container["mem_limit"]
+    assert container["pids_limit"] > 0
+    built = dockerfile(name)
+    user = container.get("user") or (re.search(r"^USER (\S+)$", last_stage(built), re.M) if built else None)
+    assert user, f"{name} runs as root"
+    assert user not in ("root", "0")
+    assert "privileged" not in container
+    assert not any("docker.sock" in str(volume) for volume in container.get("volumes", []))
+
+
+@pytest.mark.parametrize("name", sorted(set(CONTAINERS) - UNPROBED))
+def test_every_container_that_stays_is_probed(name: str) -> None:
+    built = dockerfile(name)
+    assert "test" in CONTAINERS[name].get("healthcheck", {}) or (built and "HEALTHCHECK" in last_stage(built))
+
+
+def test_whoever_waits_for_health_waits_for_somebody_who_tells_it() -> None:
+    for name, container in CONTAINERS.items():
+        for other, wanted in dict(container.get("depends_on") or {}).items():
+            ends = "service_completed_successfully" if other == "models" else "service_healthy"
+            assert wanted == {"condition": ends}, (name, other)
+
+
+def test_only_this_machine_is_served_by_default() -> None:
+    ports = [resolved(port) for container in CONTAINERS.values() for port in container.get("ports", [])]
+    assert sorted(ports) == ["127.0.0.1:3000:3000", "127.0.0.1:8080:8080", "127.0.0.1:9090:9090"]
+
+
+def test_every_variable_is_explained() -> None:
+    explained = set(re.findall(r"^(?:# )?([A-Z][A-Z_]+)=", (ROOT / ".env.example").read_text(), re.M))
+    assert variables(COMPOSE_TEXT) <= explained
+    of_the_code = {name for name in explained if name.startswith("TREADLE_")}
+    assert explained - of_the_code <= variables(COMPOSE_TEXT), "explained, but nobody reads it"
+
+
+def test_what_is_mounted_from_here_is_here() -> None:
+    volumes = [resolved(volume) for container in CONTAINERS.values() for volume in container.get("volumes", [])]
+    folders = [volume.split(":")[0] for volume in volumes if volume.startswith("./")]
+    assert [folder for folder in folders if not (ROOT / folder).exists()] == []
+    named = {volume.split(":")[0] for volume in volumes if not volume.startswith("./")}
+    assert named == set(COMPOSE["volumes"])
+
+
+def test_prometheus_asks_every_process_where_it_answers() -> None:
+    config = yaml.safe_load((ROOT / "deploy/compose/prometheus.yml").read_text())
+    targets = set()
+    for job in config["scrape_configs"]:
+        targets |= {target for static in job.get("static_configs", []) for target in static["targets"]}
+        targets |= {f"{name}:{dns['port']}" for dns in job.get("dns_sd_configs", []) for name in dns["names"]}
+    admin = {f"{name}:9400" for name in SERVICES if name not in ("redis", "gateway")}
+    assert targets == {f"gateway:{CLUSTER.gateway.port}", "nodes:9400", "otel-collector:8888"} | admin
+
+
+@pytest.mark.parametrize("path", DOCKERFILES)
+def test_an_image_is_built_on_what_it_is_told_and_from_hashes_alone(path: str) -> None:
+    text = (ROOT / path).read_text()
+    bases = re.findall(r"^FROM (\S+)", text, re.M)
+    assert set(bases) <= {"${BASE_IMAGE}", "${BUILD_IMAGE}"}
+    assert bases[-1] == "${BASE_IMAGE}"
+    assert text.startswith("#")
+    assert "ARG BASE_IMAGE=python:3.11-slim" in text
+    for install in re.findall(r"pip install(?:.*\\\n)*.*", text):
+        assert "--require-hashes" in install
+        assert "--only-binary=:all:" in install
+    assert f"\nUSER {USER}\n" in last_stage(path)
+    assert "apt-get" not in last_stage(path)
+
+
+def test_there_is_a_dockerfile_for_each_component() -> None:
+    assert DOCKERFILES == [
+        "gateway/Dockerfile",
+        "gpu-node/Dockerfile",
+        "gpu-node/Dockerfile.cuda",
+        "services/Dockerfile",
+    ]
+    assert {dockerfile(name) for name in CONTAINERS} - {None} == set(DOCKERFILES)

@@ -1,0 +1,52 @@
+"""Values that make no cluster are refused, in words that name them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.helm.chart import Chart
+
+POOL = {"name": "cpu"}
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"redis": {"url": "redis://mine:6379"}}, ["redis.enabled: true runs a Redis"]),
+        ({"redis": {"enabled": False}}, ["redis.enabled: false needs redis.existingSecret or redis.url"]),
+        (
+            {"redis": {"enabled": False, "url": "redis://r", "existingSecret": "s"}},
+            ["redis.url: redis.existingSecret holds the address already"],
+        ),
+        (
+            {"apiKeys": {"list": [{"key": "k", "tenant": "t"}], "existingSecret": "s"}, "redis": {"enabled": False}},
+            ["2 of these values do not fit together", "redis.enabled", "apiKeys.list"],
+        ),
+        (
+            {"redis": {"enabled": False, "existingSecret": "s", "auth": {"existingSecret": "p"}}},
+            ["redis.auth: is for the Redis that is run here"],
+        ),
+        ({"gpuNode": {"pools": [POOL, POOL]}}, ['gpuNode.pools.1.name: "cpu" is there twice']),
+        ({"httpRoute": {"enabled": True}}, ["httpRoute.parentRefs"]),
+        # what follows is refused by the schema
+        ({"gateway": {"replica": 2}}, ["/gateway", "replica"]),
+        ({"gpuNode": {"pools": [{"name": "gateway"}]}}, ["/gpuNode/pools/0/name"]),
+        ({"gpuNode": {"pools": [{"name": "a-name-that-is-too-long"}]}}, ["/gpuNode/pools/0/name"]),
+        ({"gpuNode": {"pools": []}}, ["/gpuNode/pools"]),
+        ({"gpuNode": {"pools": [{**POOL, "node": {"name": "mine"}}]}}, ["/gpuNode/pools/0/node", "name"]),
+        ({"gpuNode": {"pools": [{**POOL, "node": {"device": "tpu"}}]}}, ["/gpuNode/pools/0/node/device"]),
+        ({"cluster": {"gateway": {"port": 1}}}, ["/cluster/gateway", "port"]),
+        ({"cluster": {"scaling": {"provider": "docker"}}}, ["/cluster/scaling/provider"]),
+        ({"models": []}, ["/models"]),
+        ({"models": [{"name": "m"}]}, ["/models/0", "source"]),
+        ({"modelStorage": {"kind": "nfs"}}, ["/modelStorage/kind"]),
+        ({"tracing": {"endpoint": "otel:4318"}}, ["/tracing/endpoint"]),
+        ({"redis": {"persistence": {"size": "much"}}}, ["/redis/persistence/size"]),
+    ],
+)
+def test_values_that_make_no_cluster_are_refused(chart: Chart, values: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"(?s).+") as caught:
+        chart.files(values)
+    assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)

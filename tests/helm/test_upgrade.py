@@ -1,0 +1,51 @@
+"""What an upgrade needs of the manifests: time to end, the new before the old, and a reason to begin."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_node.agent.engine_process import STOP_TIMEOUT_S
+from gpu_node.agent.epoch import DRAIN_S
+from tests.helm.chart import VALUES, WORKLOADS, Chart, cluster, of_kind, pod_templates, pools
+
+every_case = pytest.mark.parametrize("name", VALUES)
+
+
+@every_case
+def test_pods_have_the_time_that_they_need_to_end(chart: Chart, name: str) -> None:
+    objects = chart.objects(VALUES[name])
+    config = cluster(objects)
+    for owner, pod in pod_templates(objects):
+        grace_s = pod["spec"]["terminationGracePeriodSeconds"]
+        if owner == "treadle-gateway":
+            before_s = pod["spec"]["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+            assert grace_s > before_s + config.gateway.drain_s
+        if owner in pools(objects):
+            assert grace_s > DRAIN_S + STOP_TIMEOUT_S
+
+
+@every_case
+def test_an_update_takes_nothing_away_before_something_new_is_there(chart: Chart, name: str) -> None:
+    for found in of_kind(chart.objects(VALUES[name]), "Deployment").values():
+        assert found["spec"]["strategy"] == {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+        }
+    for found in pools(chart.objects(VALUES[name])).values():
+        assert found["spec"]["updateStrategy"] == {"type": "RollingUpdate"}, "one pod at a time, the last first"
+
+
+def test_what_a_pod_reads_restarts_it_when_it_changes(chart: Chart) -> None:
+    def checksums(values: dict[str, object]) -> dict[str, dict[str, str]]:
+        found = of_kind(chart.objects(values), *WORKLOADS)
+        notes = {owner: one["spec"]["template"]["metadata"].get("annotations", {}) for owner, one in found.items()}
+        return {owner: {key: text for key, text in note.items() if "checksum" in key} for owner, note in notes.items()}
+
+    before = checksums({})
+    after = checksums({"cluster": {"engine": {"block_size": 32}}})
+    assert {owner for owner in before if before[owner] != after[owner]} == set(before) - {"treadle-redis"}
+    one, two = (checksums({"apiKeys": {"list": [{"key": key, "tenant": "a"}]}}) for key in ("sk-1", "sk-2"))
+    assert {owner for owner in one if one[owner] != two[owner]} == {"treadle-gateway"}
+    rotated = checksums({"redis": {"enabled": False, "url": "redis://:1@r"}})
+    again = checksums({"redis": {"enabled": False, "url": "redis://:2@r"}})
+    assert {owner for owner in rotated if rotated[owner] != again[owner]} == set(rotated)
