@@ -147,6 +147,8 @@ class GroupRef(msgspec.Struct, frozen=True):
     group: str
     model: str
     num_waiting: int
+    max_running: int | None = None
+    """It is pulled from only while fewer requests run here; None: as long as they fit."""
 
 
 class VirtualQueue(Message, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from services.queue_manager.headroom import Headroom
 from services.queue_manager.planning import Planning
 from services.queue_manager.state import Node, State
 from services.queue_manager.window import hopeless, window, yielding
@@ -13,8 +14,9 @@ from shared.messages import GroupRef, VirtualQueue
 class Bells:
     """Owns `Node.told` and `State.waiting_at`. However much changes in one message, a node is told once."""
 
-    def __init__(self, state: State, planning: Planning) -> None:
+    def __init__(self, state: State, planning: Planning, headroom: Headroom | None) -> None:
         self._state = state
+        self._headroom = headroom
         self._planning = planning
         self._changed: dict[str, None] = {}
 
@@ -22,7 +24,7 @@ class Bells:
         """The virtual queues of these nodes may have changed; ``""`` stands for no node."""
         self._changed.update(dict.fromkeys(names))
 
-    def ring(self) -> list[Effect]:
+    def ring(self, now: float) -> list[Effect]:
         """Tell the nodes that were touched, where there is news."""
         nodes = [self._state.nodes[name] for name in self._changed if name in self._state.nodes]
         self._changed.clear()
@@ -32,8 +34,12 @@ class Bells:
             giving_way = yielding(self._state, node, head)
             given_up = hopeless(self._state, node, head)
             is_dry = bool(node.told) and not head
-            if (_short(head), giving_way, given_up) != (node.told, node.told_yielding, node.told_hopeless):
+            if self._headroom is not None:
+                head = self._headroom.bounded(node, head, now)
+            bounds = [ref.max_running for ref in head]
+            if (_short(head), giving_way, given_up, bounds) != (node.told, node.told_yielding, node.told_hopeless, node.told_bounds):
                 self._remember(node, _short(head))
+                node.told_bounds = bounds
                 node.told_yielding, node.told_hopeless = giving_way, given_up
                 message = VirtualQueue(
                     node=node.node, epoch=node.epoch, groups=head, yielding=giving_way, hopeless=given_up

@@ -96,7 +96,7 @@ class RequestGroups:
         root = origin.root or origin.gid
         key = f"resume {root} {kv_at}"
         group = self._state.groups.get(self._state.open_groups.get(key, ""))
-        if group is None or request.arrival_s < group.last_arrival_s:
+        if group is None:
             self._fairness.reopen(_line(origin), origin.rank)
             group = self._add(
                 Group(
@@ -110,7 +110,6 @@ class RequestGroups:
                     root=root,
                 )
             )
-        group.last_arrival_s = request.arrival_s
         request.done_tokens, request.kv_tokens = output_tokens, kv_tokens
         self._enter(group, request)
         return group

@@ -146,6 +146,7 @@ class Node(msgspec.Struct):
     told: list[tuple[str, int]] = []
     """Head of the queue as the node was last told: (group, number waiting)."""
     told_yielding: list[str] = []
+    told_bounds: list[int | None] = []
     told_hopeless: list[str] = []
 
     @property

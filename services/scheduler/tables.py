@@ -16,6 +16,7 @@ from shared.messages import HANDED_OVER, GroupLoad, NodeState, PlacementProblem
 from shared.streams import MAX_IMAGE_BYTES
 
 HAND_OVER_BYTES_PER_S = 250e6  # of KV from node to node, through Redis
+LONG_STDS = float(__import__("os").environ.get("LS","1.0"))
 MARGIN = 0.25  # of the time that a group has left
 COST_STEP = 0.1  # step costs that differ by less than about this share are one kind of node
 
@@ -108,7 +109,7 @@ def _tabulate(node: NodeState, loads: Sequence[GroupLoad], now_s: float) -> _Kin
     pairs = list(zip(loads, batchings, strict=True))
     return _KindTable(
         batchings=batchings,
-        due_s=[_careful_s(_start_by_s(load, work) - now_s) for load, work in pairs],
+        due_s=[(_start_by_s(load, work) - now_s) for load, work in pairs],
         work_s=[_work_s(load, work) for load, work in pairs],
         lead_s=[_work_s(load, work) - _last_member_s(load, work) for load, work in pairs],
         tail_s=[_tail_s(load, work) if load.num_waiting else _rest_s(load, work) for load, work in pairs],
@@ -123,7 +124,8 @@ def _start_by_s(load: GroupLoad, work: Batching) -> float:
     """
     if not load.end_by_s:
         return load.deadline_s
-    answer_s = work.first_token_at(work.batch) + (work.output_tokens - 1) * work.token_at(work.batch)
+    long_tokens = work.output_tokens + LONG_STDS * work.std_output_tokens
+    answer_s = work.first_token_at(work.batch) + (long_tokens - 1) * work.token_at(work.batch)
     return min(load.deadline_s, load.end_by_s - answer_s)
 
 

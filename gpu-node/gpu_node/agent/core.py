@@ -136,7 +136,7 @@ class AgentCore:
         """Serve the head of the virtual queue: pull for it, or make the room or change the model that it needs."""
         if self.models.loading or self._is_pulling or self._is_draining:
             return []
-        head = next((ref for ref in self._queue if self._concerns(ref)), None)
+        head = self._head()
         if head is None:
             return []
         if head.model in self.models.broken:
@@ -145,10 +145,25 @@ class AgentCore:
             return self._change_model(head)
         num_unseen = self._num_sent - self.stats.num_received
         num_admittable = self.stats.num_admittable - num_unseen
+        if head.max_running is not None:
+            num_admittable = min(num_admittable, head.max_running - len(self.running))
         if num_admittable > 0:
             return self._pull(head, min(num_admittable, MAX_PULL))
         # what the engine has not counted yet may leave more room than it seems
         return self._make_way(head) if not num_unseen and not self._evictions.is_under_way else []
+
+    def _head(self) -> GroupRef | None:
+        first = None
+        for ref in self._queue:
+            if not self._concerns(ref):
+                continue
+            first = first or ref
+            if ref.model != first.model:
+                break
+            is_held = ref.model == self.model and ref.max_running is not None and len(self.running) >= ref.max_running
+            if not is_held:
+                return ref
+        return None
 
     def _concerns(self, ref: GroupRef) -> bool:
         """Somebody waits in the group, and this node can serve it, or has to say why nobody can."""
