@@ -30,12 +30,11 @@ class Bells:
         self._changed.clear()
         effects: list[Effect] = []
         for node in nodes:
-            head = window(self._state, node)
+            bound, patient = self._headroom.look(node, now) if self._headroom is not None else (None, set())
+            head = window(self._state, node, bound, patient)
             giving_way = yielding(self._state, node, head)
             given_up = hopeless(self._state, node, head)
             is_dry = bool(node.told) and not head
-            if self._headroom is not None:
-                head = self._headroom.bounded(node, head, now)
             bounds = [ref.max_running for ref in head]
             if (_short(head), giving_way, given_up, bounds) != (node.told, node.told_yielding, node.told_hopeless, node.told_bounds):
                 self._remember(node, _short(head))
@@ -51,8 +50,9 @@ class Bells:
 
     def note_pull(self, node: Node) -> None:
         """The node has pulled: if only counts differ, it knows that itself and need not be told."""
-        head = _short(window(self._state, node))
-        if [gid for gid, _ in head] == [gid for gid, _ in node.told]:
+        known = {gid for gid, _ in node.told}
+        head = [(gid, self._state.groups[gid].num_waiting) for gid, _ in node.told if gid in self._state.groups and self._state.groups[gid].waiting]
+        if len(head) == len(known):
             self._remember(node, head)
 
     def repeat(self, node: Node) -> None:

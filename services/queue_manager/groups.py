@@ -192,8 +192,9 @@ class RequestGroups:
         group = self._state.groups.get(self._state.open_groups.get(key, ""))
         if group is None or self._room(group) <= 0:
             return None
-        is_there = group.node == seat and group.gid not in self._state.hand_overs
-        return group if is_there or not seat else None
+        if not seat:
+            return None if group.running else group
+        return group if group.node == seat and group.gid not in self._state.hand_overs else None
 
     def _room(self, group: Group) -> int:
         """Newcomers that it could still take; a resume group takes none."""

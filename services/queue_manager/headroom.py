@@ -33,22 +33,18 @@ class Headroom:
         self._state = state
         self._groups = groups
 
-    def bounded(self, node: Node, head: list[GroupRef], now: float) -> list[GroupRef]:
-        """The same groups, each with the number of requests beside which it may start at the node."""
-        if not any(self._is_patient(self._state.groups[ref.group], node, now) for ref in head):
-            return head
+    def look(self, node: Node, now: float) -> tuple[int | None, set[str]]:
         bound = self.most_running(node, now)
         if bound is None:
-            return head
-        return [
-            GroupRef(ref.group, ref.model, ref.num_waiting, bound)
-            if self._is_patient(self._state.groups[ref.group], node, now)
-            else ref
-            for ref in head
-        ]
-
-    def _is_patient(self, group: Group, node: Node, now: float) -> bool:
-        return group.start_by_s - now > PATIENCE * node.drain_s
+            return None, set()
+        groups = sorted((self._state.groups[gid] for gid in node.queue[:MAX_LOOKED_AT]), key=lambda g: g.start_by_s)
+        ahead_s = 0.0
+        patient = set()
+        for group in groups:
+            ahead_s += group.drain_s
+            if group.start_by_s - now > PATIENCE * ahead_s:
+                patient.add(group.gid)
+        return bound, patient
 
     def most_running(self, node: Node, now: float) -> int | None:
         """None: as many as fit"""

@@ -157,7 +157,7 @@ class Planning:
             new = [gid for gid in late if gid not in plan.late]
             if new and len(new) == len(late):
                 self.note_change()
-            elif new:
+            elif late:
                 self.note_chance()
             plan.late.update(dict.fromkeys(late))
         plan.touched.clear()

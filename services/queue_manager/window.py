@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from services.queue_manager.state import Group, Node, State
 from shared.messages import GroupRef
 
@@ -9,15 +11,16 @@ WINDOW_REQUESTS = 64  # waiting requests that a node sees ahead: enough for its 
 WINDOW_GROUPS = 32  # bounds the message where groups are small
 
 
-def window(state: State, node: Node) -> list[GroupRef]:
+def window(state: State, node: Node, bound: int | None = None, patient: Set[str] = frozenset()) -> list[GroupRef]:
     """The first groups of a queue in which somebody waits. Nobody pulls from a group that is handed over."""
     head: list[GroupRef] = []
     num_waiting = 0
     for gid in node.queue:
         group = state.groups[gid]
         if group.waiting and gid not in state.hand_overs:
-            head.append(GroupRef(gid, group.model, group.num_waiting))
-            num_waiting += group.num_waiting
+            is_held = bound is not None and gid in patient
+            head.append(GroupRef(gid, group.model, group.num_waiting, bound if is_held else None))
+            num_waiting += 0 if is_held else group.num_waiting
             if num_waiting >= WINDOW_REQUESTS or len(head) == WINDOW_GROUPS:
                 break
     return head
