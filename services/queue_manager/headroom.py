@@ -63,7 +63,7 @@ class Headroom:
             added_s = work.row_s + work.prompt_rows_s / work.output_tokens
             if added_s <= 0:
                 continue
-            bound = max(1, int((pace_s - work.step_s) / added_s))
+            bound = int(max(work.step_s, pace_s - work.step_s) / added_s)
             if bound < work.batch and (least is None or bound < least):
                 least = bound
         return least
