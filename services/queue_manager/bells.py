@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.queue_manager.headroom import Headroom
 from services.queue_manager.planning import Planning
-from services.queue_manager.state import Node, State
+from services.queue_manager.state import Node, State, Told
 from services.queue_manager.window import hopeless, window, yielding
 from shared import streams
 from shared.core import Effect, Send
@@ -12,7 +12,10 @@ from shared.messages import GroupRef, VirtualQueue
 
 
 class Bells:
-    """Owns `Node.told` and `State.waiting_at`. However much changes in one message, a node is told once."""
+    """Owns `Node.told` and `State.waiting_at`. However much changes in one message, a node is told once.
+
+    Without ``headroom`` every group is pulled from as long as its requests fit.
+    """
 
     def __init__(self, state: State, planning: Planning, headroom: Headroom | None) -> None:
         self._state = state
@@ -30,15 +33,14 @@ class Bells:
         self._changed.clear()
         effects: list[Effect] = []
         for node in nodes:
-            bound, patient = self._headroom.look(node, now) if self._headroom is not None else (None, set())
-            head = window(self._state, node, bound, patient)
+            if self._headroom is not None:
+                self._headroom.look(node, now)
+            head = window(self._state, node)
             giving_way = yielding(self._state, node, head)
             given_up = hopeless(self._state, node, head)
             is_dry = bool(node.told) and not head
-            bounds = [ref.max_running for ref in head]
-            if (_short(head), giving_way, given_up, bounds) != (node.told, node.told_yielding, node.told_hopeless, node.told_bounds):
+            if (_short(head), giving_way, given_up) != (node.told, node.told_yielding, node.told_hopeless):
                 self._remember(node, _short(head))
-                node.told_bounds = bounds
                 node.told_yielding, node.told_hopeless = giving_way, given_up
                 message = VirtualQueue(
                     node=node.node, epoch=node.epoch, groups=head, yielding=giving_way, hopeless=given_up
@@ -50,9 +52,8 @@ class Bells:
 
     def note_pull(self, node: Node) -> None:
         """The node has pulled: if only counts differ, it knows that itself and need not be told."""
-        known = {gid for gid, _ in node.told}
-        head = [(gid, self._state.groups[gid].num_waiting) for gid, _ in node.told if gid in self._state.groups and self._state.groups[gid].waiting]
-        if len(head) == len(known):
+        head = _short(window(self._state, node))
+        if [(gid, bound) for gid, _, bound in head] == [(gid, bound) for gid, _, bound in node.told]:
             self._remember(node, head)
 
     def repeat(self, node: Node) -> None:
@@ -66,7 +67,7 @@ class Bells:
         """The node is gone."""
         self._remember(node, [])
 
-    def _remember(self, node: Node, head: list[tuple[str, int]]) -> None:
+    def _remember(self, node: Node, head: list[Told]) -> None:
         node.told = head
         if head:
             self._state.waiting_at[node.node] = None
@@ -74,6 +75,6 @@ class Bells:
             self._state.waiting_at.pop(node.node, None)
 
 
-def _short(head: list[GroupRef]) -> list[tuple[str, int]]:
-    """What is remembered of a window: (group, number waiting)."""
-    return [(ref.group, ref.num_waiting) for ref in head]
+def _short(head: list[GroupRef]) -> list[Told]:
+    """What is remembered of a window."""
+    return [(ref.group, ref.num_waiting, ref.max_running) for ref in head]

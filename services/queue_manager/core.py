@@ -56,7 +56,8 @@ class QueueManagerCore:
         self._queues = VirtualQueues(state, groups, options)
         self.predictions = Predictions(state, groups, self._queues)
         self._planning = Planning(state, groups, self.predictions, options)
-        self._bells = Bells(state, self._planning, Headroom(state, groups) if options.policy == 'qlm' else None)
+        headroom = Headroom(state, groups) if options.policy == "qlm" and options.operations.pace else None
+        self._bells = Bells(state, self._planning, headroom)
         admission = Admission(self._config.slo_classes, self.predictions)
         self._requests = Requests(state, groups, self._queues, self._bells, self._planning, admission, self._sharing)
         self._nodes = Nodes(state, groups, self._queues, self._bells, self._planning, self._requests)

@@ -1,69 +1,77 @@
 """How many requests may run together at a node before those who run there fall behind what they were promised.
 
-A step's time grows with its batch, so whoever joins one slows down all who are in it. Engines fill their batches, which
-is best for throughput; but where answers take seconds, most promises are lost in the batch and not in the queue. So a
-request that has time does not join a batch that would become too slow for the promises in it. With b requests like
-those that run, a token takes (`shared.batching`: the steps' own time, and b times what each member adds to them) ::
+A step takes the longer the more requests are in the batch, so whoever joins slows all others down. An engine fills its
+batch, which is best for throughput; but answers of hundreds of tokens lose their promises in the batch rather than in
+the queue. So who has time waits, where the batch is as large as its members' promises allow. With b requests like
+those that run, an output token takes (`shared.batching`; each request brings its prompt along) ::
 
     token_s(b) = step_s + b (row_s + prompt_rows_s / o)
 
-and a promise of t seconds to an answer of n tokens asks for token_s <= t / n (QLM, SoCC'24 §5: C = W + P + D, D = O ε d,
-kept by bounding ε d). Answers differ: n is a long one of its kind, `LONG_STDS` standard deviations above the mean.
+and an answer of n tokens that was promised within t seconds asks for ``token_s(b) <= t / n``: of QLM's C = W + P + D,
+D = O ε d (SoCC'24 §5), this bounds ε d. Yet at the b where the weights take half of a step, a smaller batch costs more
+throughput than it gains pace; a promise that asks for less than that cannot be helped, and bounds nothing below it.
 
-Patient is who would be in time behind all that is at the node, done at a fraction of its throughput. Everybody else
-goes first and fills the batch: a promise that can be kept now is worth more than the pace of the others.
+Who has time is patient: in time even if all at the node that is due before it is done first, at `SLOWEST` of the
+node's pace. All others join as long as they fit.
 """
 
 from __future__ import annotations
 
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.state import Group, Node, State
+from shared.answer import long_answer_tokens
 from shared.batching import batching
-from shared.messages import GroupRef
+from shared.slo import Slo
 
-LONG_STDS = 1.5
-PATIENCE = 2.0
-MAX_LOOKED_AT = 64
+SLOWEST = 0.5  # of a full batch's throughput: as much as the smallest bound leaves, see above
+MAX_GROUPS = 64  # at the head of a queue that are looked at; who stands behind them is not patient
 
 
 class Headroom:
-    """Owns nothing."""
+    """Owns `Node.max_running` and `Node.patient`."""
 
     def __init__(self, state: State, groups: RequestGroups) -> None:
         self._state = state
         self._groups = groups
 
-    def look(self, node: Node, now: float) -> tuple[int | None, set[str]]:
-        bound = self.most_running(node, now)
-        if bound is None:
-            return None, set()
-        groups = sorted((self._state.groups[gid] for gid in node.queue[:MAX_LOOKED_AT]), key=lambda g: g.start_by_s)
-        ahead_s = 0.0
-        patient = set()
-        for group in groups:
-            ahead_s += group.drain_s
-            if group.start_by_s - now > PATIENCE * ahead_s:
-                patient.add(group.gid)
-        return bound, patient
+    def look(self, node: Node, now: float) -> None:
+        """Bring them up to date; O(`MAX_GROUPS`), whatever waits."""
+        groups = [self._state.groups[gid] for gid in node.queue[:MAX_GROUPS]]
+        node.max_running = self._most_running(node, groups, now)
+        node.patient = _patient(groups, now) if node.max_running is not None else []
 
-    def most_running(self, node: Node, now: float) -> int | None:
-        """None: as many as fit"""
-        kinds: dict[str, Group] = {}
-        for gid in node.queue[:MAX_LOOKED_AT]:
-            group = self._state.groups[gid]
-            if group.running and group.model == node.model:
-                kinds.setdefault(group.slo_kind, group)
-        least = None
-        for group in kinds.values():
-            slo = self._state.requests[next(iter(group.running))].slo
-            load = self._groups.load(group, now)
-            work = batching(node.known, load)
-            long_tokens = work.output_tokens + LONG_STDS * work.std_output_tokens
-            pace_s = slo.start_by_s(0.0) / long_tokens
-            added_s = work.row_s + work.prompt_rows_s / work.output_tokens
-            if added_s <= 0:
-                continue
-            bound = int(max(work.step_s, pace_s - work.step_s) / added_s)
-            if bound < work.batch and (least is None or bound < least):
-                least = bound
-        return least
+    def _most_running(self, node: Node, groups: list[Group], now: float) -> int | None:
+        """The least that a kind of promise allows; None if as many as fit may run.
+
+        One group speaks for its kind; resumed ones know only what is left of their answers.
+        """
+        kinds = {group.slo_kind: group for group in reversed(groups) if group.running and not group.root}
+        bounds = (self._bound(node, group, now) for group in kinds.values())
+        return min((bound for bound in bounds if bound is not None), default=None)
+
+    def _bound(self, node: Node, group: Group, now: float) -> int | None:
+        load = self._groups.load(group, now)
+        work = batching(node.known, load)
+        added_s = work.row_s + work.prompt_rows_s / work.output_tokens
+        pace_s = _pace_s(self._state.requests[next(iter(group.running))].slo, long_answer_tokens(work, load.max_tokens))
+        if pace_s is None or added_s <= 0.0:
+            return None
+        bound = max(1, int(max(work.step_s, pace_s - work.step_s) / added_s))
+        return bound if bound < work.batch else None
+
+
+def _pace_s(slo: Slo, long_tokens: float) -> float | None:
+    """Seconds that an output token may take; None where only the start was promised."""
+    paces_s = [slo.tpot_s, slo.deadline_s / long_tokens if slo.deadline_s is not None else None]
+    return min((pace_s for pace_s in paces_s if pace_s is not None), default=None)
+
+
+def _patient(groups: list[Group], now: float) -> list[str]:
+    """Those of which somebody waits and all have time, due first first."""
+    patient: list[str] = []
+    ahead_s = 0.0
+    for group in sorted(groups, key=lambda group: group.start_by_s):
+        ahead_s += group.drain_s
+        if group.waiting and now + ahead_s / SLOWEST < group.start_by_s:
+            patient.append(group.gid)
+    return patient

@@ -81,6 +81,8 @@ class Group(msgspec.Struct, gc=False):
     """Start tag of its tenant (`fairness`): groups of one model and kind begin in this order."""
     kv_at: str = ""
     """Of a resume group: where the KV of its waiting members lies, a node or `HANDED_OVER`."""
+    seat: str = ""
+    """The node at which its members are to begin at once; ``""`` where they wait."""
     root: str = ""
     """Of a resume group: the group that its members joined first."""
     waiting: dict[str, None] = {}
@@ -95,8 +97,6 @@ class Group(msgspec.Struct, gc=False):
     """The latest time by which one that ever joined has to start."""
     hurried: list[tuple[float, str]] = []
     """Heap of (time, id): waiting members that are due earlier than one that joined before them."""
-    last_arrival_s: float = -math.inf
-    """Of a resume group: arrival of the last member that came back."""
     num_joined: int = 0
     """Requests it has ever had; at the limit it is closed to newcomers."""
     opened_s: float = math.inf
@@ -127,6 +127,10 @@ class Group(msgspec.Struct, gc=False):
         return len(self.waiting) + len(self.running)
 
 
+Told = tuple[str, int, int | None]
+"""Of a window: group, number waiting, requests beside which it may begin."""
+
+
 class Node(msgspec.Struct):
     """A serving node and its virtual queue."""
 
@@ -143,10 +147,13 @@ class Node(msgspec.Struct):
     rescued: str = ""
     """The group that was last put to the front because it was far too late (`rescue`)."""
     rescued_at_s: float = -math.inf
-    told: list[tuple[str, int]] = []
-    """Head of the queue as the node was last told: (group, number waiting)."""
+    max_running: int | None = None
+    """Requests beside which the patient may begin (`headroom`); None: as many as fit."""
+    patient: list[str] = []
+    """Groups that have time, and wait until the batch has room by that."""
+    told: list[Told] = []
+    """Head of the queue as the node was last told."""
     told_yielding: list[str] = []
-    told_bounds: list[int | None] = []
     told_hopeless: list[str] = []
 
     @property

@@ -10,13 +10,13 @@ from msgspec.structs import astuple
 
 from services.scheduler.instance import Group, Instance, Node
 from services.scheduler.reach import places
+from shared.answer import long_answer_s
 from shared.batching import Batching, batching, longest_tokens, rate_of
 from shared.estimator import evict_s, swap_s
 from shared.messages import HANDED_OVER, GroupLoad, NodeState, PlacementProblem
 from shared.streams import MAX_IMAGE_BYTES
 
 HAND_OVER_BYTES_PER_S = 250e6  # of KV from node to node, through Redis
-LONG_STDS = float(__import__("os").environ.get("LS","1.0"))
 MARGIN = 0.25  # of the time that a group has left
 COST_STEP = 0.1  # step costs that differ by less than about this share are one kind of node
 
@@ -120,13 +120,11 @@ def _tabulate(node: NodeState, loads: Sequence[GroupLoad], now_s: float) -> _Kin
 def _start_by_s(load: GroupLoad, work: Batching) -> float:
     """When a member must start: by its promise, and early enough to have ended when that was promised (C = W + P + D).
 
-    Its answer takes an output of mean length at the pace of a full batch.
+    Its answer is a long one of its kind, at the pace of a full batch.
     """
     if not load.end_by_s:
         return load.deadline_s
-    long_tokens = work.output_tokens + LONG_STDS * work.std_output_tokens
-    answer_s = work.first_token_at(work.batch) + (long_tokens - 1) * work.token_at(work.batch)
-    return min(load.deadline_s, load.end_by_s - answer_s)
+    return min(load.deadline_s, load.end_by_s - long_answer_s(work, load.max_tokens))
 
 
 def _careful_s(due_s: float) -> float:
