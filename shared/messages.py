@@ -141,7 +141,7 @@ class Enqueued(Message, frozen=True, kw_only=True):
     """The node that keeps the KV of the request in host memory since it was evicted there, or `HANDED_OVER`."""
 
 
-class GroupRef(msgspec.Struct, frozen=True):
+class GroupRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request group as a node sees it in its virtual queue."""
 
     group: str

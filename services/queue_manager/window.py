@@ -29,7 +29,7 @@ def window(state: State, node: Node) -> list[GroupRef]:
 
 
 def yielding(state: State, node: Node, head: list[GroupRef]) -> list[str]:
-    """Groups that the plan has give way to the first of ``head`` that has no time, as far as they run behind it; in order.
+    """Groups that the plan has give way, as far as they run behind the first of ``head`` that may not wait; in order.
 
     Not to their like: who was evicted waits in front of the rest of the old group, and would change places with it. And
     not to who is due later: a plan may find that all are in time either way, and predictions err.
