@@ -26,8 +26,6 @@ class GroupingRule:
     """It may have this many in any case."""
     is_fine: bool
     """Tenants, and clusters of lengths, do not mix; else only model and kind of promise count."""
-    closes_at_start: bool
-    """Who has to wait does not join a group that has begun: what runs binds the group to its node."""
 
     def max_requests(self, average_batch: float) -> int:
         """Most requests that a group may have had."""
@@ -38,11 +36,11 @@ def grouping_rule(options: QueueOptions) -> GroupingRule:
     """``qlm``: Algorithm 1 with its δ. ``shepherd``: fixed batches. ``edf``, ``fcfs``: no groups at all."""
     match options.policy:
         case "qlm":
-            return GroupingRule(options.delta, 1, is_fine=True, closes_at_start=True)
+            return GroupingRule(options.delta, 1, is_fine=True)
         case "shepherd":
-            return GroupingRule(0.0, PRIOR_BATCH, is_fine=False, closes_at_start=False)
+            return GroupingRule(0.0, PRIOR_BATCH, is_fine=False)
         case "edf" | "fcfs":
-            return GroupingRule(0.0, 1, is_fine=False, closes_at_start=False)
+            return GroupingRule(0.0, 1, is_fine=False)
 
 
 class Batch(msgspec.Struct, array_like=True):

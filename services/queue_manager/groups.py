@@ -46,7 +46,7 @@ class RequestGroups:
         """Put a request that has to run from its payload into the open group of its cluster, or into a new one.
 
         ``seat`` is the node where it can begin at once: then it joins those who did so there. Else it joins those who
-        wait; their group has no such node, and takes no more once one of them runs, so that it can be placed anywhere.
+        wait; a group that waits has no such node, so that it can be placed anywhere.
 
         One that has been lost by a node does not queue up again: its tenant has been charged, and its group stands
         beside those that begin now.
@@ -64,9 +64,7 @@ class RequestGroups:
         group = self._open_group(key, seat)
         if group is None:
             rank = self._fairness.open(line, tenant) if is_new else self._fairness.reopen(line)
-            group = self._add(
-                Group(gid="", model=request.model, slo_kind=kind, tenant=tenant, key=key, rank=rank, seat=seat)
-            )
+            group = self._add(Group(gid="", model=request.model, slo_kind=kind, tenant=tenant, key=key, rank=rank))
         if is_new:
             self._fairness.charge(line, tenant, request.prompt_tokens + output_tokens)
         self._enter(group, request)
@@ -124,8 +122,6 @@ class RequestGroups:
         request.node, request.pulled_s, request.kv_tokens = node, now, 0
         group.running[request.request_id] = None
         group.running_totals.add(request)
-        if self._rule.closes_at_start and not (group.seat or group.root):
-            self._close_to_newcomers(group)
         self._running.add(request.model, request.request_id)
         self._observer.look(request.model, now)
         self._fairness.begin(_line(group), group.rank)
@@ -152,7 +148,7 @@ class RequestGroups:
         """Forget an empty group."""
         assert not group.num_members, "a group with members cannot be closed"
         del self._state.groups[group.gid]
-        self._close_to_newcomers(group)
+        self.close_to_newcomers(group)
         self._fairness.close(_line(group))
 
     # --- what is learnt -------------------------------------------------------------------------------------------
@@ -197,7 +193,8 @@ class RequestGroups:
         is_there = group.node == seat and group.gid not in self._state.hand_overs
         return group if is_there or not seat else None
 
-    def _close_to_newcomers(self, group: Group) -> None:
+    def close_to_newcomers(self, group: Group) -> None:
+        """Whoever comes now joins another."""
         if self._state.open_groups.get(group.key) == group.gid:
             del self._state.open_groups[group.key]
 

@@ -18,17 +18,18 @@ node's pace. All others join as long as they fit.
 from __future__ import annotations
 
 from services.queue_manager.groups import RequestGroups
-from services.queue_manager.state import Group, Node, State
+from services.queue_manager.state import Bound, Group, Node, State
 from shared.answer import long_answer_tokens
 from shared.batching import batching
 from shared.slo import Slo
 
 SLOWEST = 0.5  # of a full batch's throughput: as much as the smallest bound leaves, see above
+LEARNING_S = 1.0  # lengths and costs are learnt slowly: what follows from them holds for so long
 MAX_GROUPS = 64  # at the head of a queue that are looked at; who stands behind them is not patient
 
 
 class Headroom:
-    """Owns `Node.max_running` and `Node.patient`."""
+    """Owns `Node.bounds`, `Node.max_running` and `Node.patient`."""
 
     def __init__(self, state: State, groups: RequestGroups) -> None:
         self._state = state
@@ -37,19 +38,26 @@ class Headroom:
     def look(self, node: Node, now: float) -> None:
         """Bring them up to date; O(`MAX_GROUPS`), whatever waits."""
         groups = [self._state.groups[gid] for gid in node.queue[:MAX_GROUPS]]
-        node.max_running = self._most_running(node, groups, now)
-        node.patient = _patient(groups, now) if node.max_running is not None else []
+        node.bounds = self._bounds(node, groups, now)
+        bounds = [bound.max_running for bound in node.bounds.values() if bound.max_running is not None]
+        node.max_running = min(bounds, default=None)
+        node.patient = _patient(groups, now) if bounds else []
 
-    def _most_running(self, node: Node, groups: list[Group], now: float) -> int | None:
-        """The least that a kind of promise allows; None if as many as fit may run.
+    def _bounds(self, node: Node, groups: list[Group], now: float) -> dict[str, Bound]:
+        """What each kind of promise allows, of those that run.
 
         One group speaks for its kind; resumed ones know only what is left of their answers.
         """
-        kinds = {group.slo_kind: group for group in reversed(groups) if group.running and not group.root}
-        bounds = (self._bound(node, group, now) for group in kinds.values())
-        return min((bound for bound in bounds if bound is not None), default=None)
+        bounds: dict[str, Bound] = {}
+        for group in groups:
+            if group.running and not group.root and group.slo_kind not in bounds:
+                bound = node.bounds.get(group.slo_kind)
+                if bound is None or now >= bound.stale_at_s:
+                    bound = Bound(self._most_running(node, group, now), now + LEARNING_S)
+                bounds[group.slo_kind] = bound
+        return bounds
 
-    def _bound(self, node: Node, group: Group, now: float) -> int | None:
+    def _most_running(self, node: Node, group: Group, now: float) -> int | None:
         load = self._groups.load(group, now)
         work = batching(node.known, load)
         added_s = work.row_s + work.prompt_rows_s / work.output_tokens

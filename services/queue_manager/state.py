@@ -81,8 +81,6 @@ class Group(msgspec.Struct, gc=False):
     """Start tag of its tenant (`fairness`): groups of one model and kind begin in this order."""
     kv_at: str = ""
     """Of a resume group: where the KV of its waiting members lies, a node or `HANDED_OVER`."""
-    seat: str = ""
-    """The node at which its members are to begin at once; ``""`` where they wait."""
     root: str = ""
     """Of a resume group: the group that its members joined first."""
     waiting: dict[str, None] = {}
@@ -131,6 +129,15 @@ Told = tuple[str, int, int | None]
 """Of a window: group, number waiting, requests beside which it may begin."""
 
 
+class Bound(msgspec.Struct, frozen=True, array_like=True):
+    """What one kind of promise says of the batch of a node (`headroom`)."""
+
+    max_running: int | None
+    """None: as many as fit."""
+    stale_at_s: float
+    """When it is worked out anew."""
+
+
 class Node(msgspec.Struct):
     """A serving node and its virtual queue."""
 
@@ -147,6 +154,8 @@ class Node(msgspec.Struct):
     rescued: str = ""
     """The group that was last put to the front because it was far too late (`rescue`)."""
     rescued_at_s: float = -math.inf
+    bounds: dict[str, Bound] = {}
+    """By kind of promise, of those that run."""
     max_running: int | None = None
     """Requests beside which the patient may begin (`headroom`); None: as many as fit."""
     patient: list[str] = []
