@@ -148,7 +148,8 @@ class RequestGroups:
         """Forget an empty group."""
         assert not group.num_members, "a group with members cannot be closed"
         del self._state.groups[group.gid]
-        self.close_to_newcomers(group)
+        if self._state.open_groups.get(group.key) == group.gid:
+            del self._state.open_groups[group.key]
         self._fairness.close(_line(group))
 
     # --- what is learnt -------------------------------------------------------------------------------------------
@@ -186,17 +187,16 @@ class RequestGroups:
     # --- groups ---------------------------------------------------------------------------------------------------
 
     def _open_group(self, key: str, seat: str) -> Group | None:
-        """The group that takes newcomers under this key, unless it is full or a plan has moved it off their seat."""
+        """The group that takes newcomers under this key, unless it is full or a plan has moved it off their seat.
+
+        Who waits is not bound to a node by those who run, unless nobody waits there, as it seems.
+        """
         group = self._state.groups.get(self._state.open_groups.get(key, ""))
         if group is None or self._room(group) <= 0:
             return None
-        is_there = group.node == seat and group.gid not in self._state.hand_overs
-        return group if is_there or not seat else None
-
-    def close_to_newcomers(self, group: Group) -> None:
-        """Whoever comes now joins another."""
-        if self._state.open_groups.get(group.key) == group.gid:
-            del self._state.open_groups[group.key]
+        if seat:
+            return group if group.node == seat and group.gid not in self._state.hand_overs else None
+        return None if self._rule.stays_movable and group.running and group.waiting else group
 
     def _room(self, group: Group) -> int:
         """Newcomers that it could still take; a resume group takes none."""

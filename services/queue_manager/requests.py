@@ -67,10 +67,7 @@ class Requests:
             request.begin_attempt(message)
         if message.wants_place:
             self._state.watching[request.request_id] = None
-        newcomer = self._groups.newcomer(message, now)
-        seat = self._queues.seat_of(newcomer, request.slo)
-        if seat is None and self._queues.would_bind(group := self._groups.of_newcomer(message, now), newcomer):
-            self._groups.close_to_newcomers(group)
+        seat = self._queues.seat_of(self._groups.newcomer(message, now), request.slo)
         self._seat(self._groups.join(request, now, seat.node if seat else ""), seat, now)
         return [*effects, self.enqueue(request, message.traceparent)]
 

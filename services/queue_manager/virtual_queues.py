@@ -42,16 +42,6 @@ class VirtualQueues:
         """The node at which a request that comes now is to begin at once; None if it has to wait."""
         return self._seats.best(newcomer, slo.start_by_s(0.0)) if self._has_seats else None
 
-    def would_bind(self, group: Group, newcomer: GroupLoad) -> bool:
-        """Whether a newcomer that has to wait would be bound by the group to a node that is not the best for it.
-
-        Those of its members that run hold a group at their node, the others with them.
-        """
-        if not (self._has_seats and group.running):
-            return False
-        home = self.home_of(group, newcomer)
-        return home is not None and home.node != group.node
-
     def home_of(self, group: Group, load: GroupLoad) -> Node | None:
         """Of the nodes that hold its model the one that ends an answer of the group first, as the rule places it.
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from services.queue_manager.groups import RequestGroups
 from services.queue_manager.state import State
 from shared.config import QueueOptions
-from tests.unit.queue_manager.books import OPTIONS, make_group, make_queues, make_state, orders, place
+from tests.unit.queue_manager.books import make_group, make_queues, make_state, orders, place
 
 NOW = 1.0
 
@@ -102,20 +101,6 @@ def test_other_policies_leave_every_order_to_the_plan(policy: str) -> None:
     place(state, "n0", "late")
     make_queues(state, QueueOptions.model_validate({"policy": policy})).place(make_group(state, "new"), NOW)
     assert orders(state) == {"n0": ["late", "new"]}
-
-
-def test_those_who_run_bind_a_newcomer_where_another_node_would_serve_it_before() -> None:
-    state = make_state(n0="a", n1="a")
-    queues = make_queues(state)
-    group = make_group(state, "g0", waiting=2)
-    newcomer = RequestGroups(state, OPTIONS, {}).load(group, NOW)
-    queues.enter(group, state.nodes["n0"], NOW)
-    assert not queues.would_bind(group, newcomer), "all wait, and can go to n1"
-    group.running["r"] = None
-    assert queues.would_bind(group, newcomer)
-    queues.enter(make_group(state, "g1", waiting=9), state.nodes["n1"], NOW)
-    assert not queues.would_bind(group, newcomer), "it would not go there"
-    assert not make_queues(state, QueueOptions(policy="shepherd")).would_bind(group, newcomer)
 
 
 # --- by plan --------------------------------------------------------------------------------------------------------
