@@ -27,7 +27,7 @@ class GroupingRule:
     is_fine: bool
     """Tenants, and clusters of lengths, do not mix; else only model and kind of promise count."""
     stays_movable: bool
-    """A group of which some run and some wait takes no more of those who wait: what runs binds it to its node."""
+    """A group that has begun takes none of those who have to wait: what runs binds it to its node."""
 
     def max_requests(self, average_batch: float) -> int:
         """Most requests that a group may have had."""

@@ -189,14 +189,14 @@ class RequestGroups:
     def _open_group(self, key: str, seat: str) -> Group | None:
         """The group that takes newcomers under this key, unless it is full or a plan has moved it off their seat.
 
-        Who waits is not bound to a node by those who run, unless nobody waits there, as it seems.
+        Nor one that binds to a node those who could wait anywhere.
         """
         group = self._state.groups.get(self._state.open_groups.get(key, ""))
         if group is None or self._room(group) <= 0:
             return None
         if seat:
             return group if group.node == seat and group.gid not in self._state.hand_overs else None
-        return None if self._rule.stays_movable and group.running and group.waiting else group
+        return None if self._rule.stays_movable and group.running else group
 
     def _room(self, group: Group) -> int:
         """Newcomers that it could still take; a resume group takes none."""

@@ -203,8 +203,8 @@ class Planning:
         return Send(streams.SCHEDULER, PlanRequest(version=plan.version, groups=loads, queues=queues))
 
     def _asked_groups(self) -> list[Group]:
-        """All that run, since a plan has to count with them, and those that are due first."""
+        """All that run, since a plan has to count with them, and those that are due first: there is room for some."""
         running = [group for group in self._state.groups.values() if group.running]
         waiting = (group for group in self._state.groups.values() if not group.running)
-        num_left = max(MAX_PLANNED_GROUPS - len(running), 0)
+        num_left = max(MAX_PLANNED_GROUPS - len(running), MAX_PLANNED_GROUPS // 2)
         return [*running, *heapq.nsmallest(num_left, waiting, key=lambda group: group.start_by_s)]

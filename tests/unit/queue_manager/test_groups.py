@@ -106,13 +106,20 @@ def test_a_group_counts_those_who_have_left() -> None:
     assert groups.add("r2").group == "g1"
 
 
-def test_a_group_is_closed_to_newcomers_before_it_is_full() -> None:
+def test_who_waits_does_not_join_those_who_run_for_they_bind_a_group_to_its_node() -> None:
     groups = MadeGroups(LARGE)
     first = groups.add("r0")
     assert groups.add("r1").group == first.group
-    groups.close_to_newcomers(groups.group_of(first))
+    groups.pull(first, "n0", 5.0)
     assert groups.add("r2").group != first.group
     assert groups.num_joining(groups.group_of(first), 6.0, 1.0) == 0.0
+
+
+@pytest.mark.parametrize("policy", ["edf", "fcfs", "shepherd"])
+def test_groups_of_the_others_stay_open_until_they_are_full(policy: str) -> None:
+    groups = MadeGroups(QueueOptions.model_validate({"policy": policy}))
+    groups.pull(groups.add("r0"), "n0", 5.0)
+    assert (groups.add("r1").group == "g0") == (policy == "shepherd")
 
 
 def test_a_group_that_was_closed_is_not_joined_again() -> None:
@@ -221,7 +228,7 @@ def test_evicted_members_share_a_group_with_the_rank_of_their_own() -> None:
     assert (resumed.gid, resumed.kv_at, resumed.rank, resumed.root) == ("g1", "n0", 0.0, "g0")
     assert list(resumed.waiting) == ["r1", "r2"]
     assert resumed.start_by_s == 21.0
-    assert groups.add("new", arrival_s=6.0).group == "g0", "newcomers stay out"
+    assert groups.add("new", arrival_s=6.0).group == "g2", "newcomers stay out"
 
 
 def test_they_share_it_in_whatever_order_they_come_back() -> None:
