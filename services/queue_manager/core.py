@@ -13,6 +13,7 @@ from services.queue_manager.demand import Demand
 from services.queue_manager.eviction import Evictions
 from services.queue_manager.gateways import Gateways
 from services.queue_manager.groups import RequestGroups
+from services.queue_manager.headroom import Headroom
 from services.queue_manager.nodes import Nodes
 from services.queue_manager.overview import Overview
 from services.queue_manager.planning import Planning
@@ -57,7 +58,8 @@ class QueueManagerCore:
         self.predictions = Predictions(state, groups, self._queues)
         self._demand = Demand(state.asked, groups.newcomer) if self._config.pools else None
         self._planning = Planning(state, groups, self.predictions, options, self._demand)
-        self._bells = Bells(state, self._planning)
+        headroom = Headroom(state, groups) if options.policy == "qlm" and options.operations.pace else None
+        self._bells = Bells(state, self._planning, headroom)
         admission = Admission(self._config.slo_classes, self.predictions)
         self._requests = Requests(state, groups, self._queues, self._bells, self._planning, admission, self._sharing)
         self._nodes = Nodes(state, groups, self._queues, self._bells, self._planning, self._requests)
@@ -77,7 +79,7 @@ class QueueManagerCore:
         self.state.now_s = now
         effects = self._dispatch(message, now)
         self._evictions.settle(now)
-        return [*effects, *self._bells.ring(), *self._planning.ask(now), *self._status.tell(now)]
+        return [*effects, *self._bells.ring(now), *self._planning.ask(now), *self._status.tell(now)]
 
     def _dispatch(self, message: AnyMessage, now: float) -> list[Effect]:
         match message:

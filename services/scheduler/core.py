@@ -67,7 +67,7 @@ class SchedulerCore:
         self._config = config
         self._models = [model.name for model in config.models]
         self._policy = config.queue.policy
-        self._operations = Operations(**config.queue.operations.model_dump())
+        self._operations = Operations(**config.queue.operations.model_dump(exclude={"pace"}))
         self._adopt(State())
 
     def _adopt(self, state: State) -> None:
