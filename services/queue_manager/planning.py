@@ -4,8 +4,8 @@ A plan is asked for at once when nodes come, go or change their model, when a gr
 predicted to start too late who was not when the last plan was made (QLM, SoCC'24 §4: the scheduler is called when the
 waiting-time estimator finds a violation). It is asked for at leisure when another order may be better though nobody is
 in danger (a node has run dry, or a group stands behind one that is due later), and when there is more work where
-somebody is late all the same. And now and then while anybody waits, or where there are pools of nodes, while anybody has
-come of late: their sizes hang on the answer.
+somebody is late all the same. And now and then while anybody waits, or where there are pools of nodes, while anybody
+has come of late: their sizes hang on the answer.
 
 Nobody starves. Inside a group requests are served in the order in which they came. Groups of one model and one kind of
 promise start in the order of their rank, which newcomers cannot get before for ever (`fairness`). Between kinds and

@@ -114,7 +114,7 @@ def test_what_runs_can_move_to_fewer_nodes_if_it_ends_in_time_there() -> None:
     pools = [pool(ready_s=[0.0, 0.0])]
     both = [running("r0", "p-0", rest_s=10.0), running("r1", "p-1", rest_s=10.0)]
     assert needed(pools, both) == [1]  # they have begun in time, and nothing was promised of their ends
-    hurried = [replace(one, end_by_s=12.0) for one in both]
+    hurried = [replace(one, end_by_s=12.0, mean_output_tokens=100.0) for one in both]  # all of it is still to come
     assert needed(pools, hurried) == [2]
 
 
