@@ -23,7 +23,8 @@ from gpu_node.executors.sizing import device_paging, host_paging, loaded_model
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, Limits
-from gpu_node.kernels.cpu.draws import CpuDraws, cell_mark
+from gpu_node.kernels.cpu.draws import CpuDraws
+from gpu_node.kernels.token_draw import cell_mark
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
 from gpu_node.models.weights import load_weights

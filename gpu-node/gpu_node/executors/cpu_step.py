@@ -12,7 +12,8 @@ from gpu_node.engine.plan import ScheduledSequence, StepPlan, StepResult
 from gpu_node.executors.feedback import Feedback
 from gpu_node.executors.sampler import NOT_FINITE
 from gpu_node.kernels.cpu import CpuDevice, CpuStep, Float32s, Int32s
-from gpu_node.kernels.cpu.draws import NO_DRAWS, NOT_DRAWN, CpuDraw, CpuDraws
+from gpu_node.kernels.cpu.draws import NO_DRAWS, CpuDraws
+from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class RunningStep:
         )
 
 
-def draws_of(feedback: Feedback, sequences: Sequence[ScheduledSequence]) -> list[CpuDraw]:
+def draws_of(feedback: Feedback, sequences: Sequence[ScheduledSequence]) -> list[TokenDraw]:
     """The draws of a step, each from its row of logits."""
     draws = []
     for row, part in enumerate(part for part in sequences if part.draws):
@@ -55,7 +56,7 @@ def draws_of(feedback: Feedback, sequences: Sequence[ScheduledSequence]) -> list
             output: Sequence[int] = ()
             if draw.sampling.has_penalties:
                 prompt, output = draw.prompt_token_ids, feedback.output(part, draw)
-            draws.append(CpuDraw(row, draw.sampling, draw.position, draw.choice, draw.num_top, prompt, output))
+            draws.append(TokenDraw(row, draw.sampling, draw.position, draw.choice, draw.num_top, prompt, output))
     return draws
 
 
