@@ -43,7 +43,9 @@ def _gelu(x, out, x_stride, out_stride, num_columns, TILE: tl.constexpr):
     values = tl.load(x + row * x_stride + columns, mask=here, other=0.0).to(tl.float32)
     inner = 0.7978845608028654 * (values + 0.044715 * values * values * values)  # sqrt(2 / pi)
     # (1 + tanh(u)) / 2 is 1 / (1 + e ** -2u)
-    tl.store(out + row * out_stride + columns, (values / (1.0 + tl.exp(-2.0 * inner))).to(out.dtype.element_ty), mask=here)
+    tl.store(
+        out + row * out_stride + columns, (values / (1.0 + tl.exp(-2.0 * inner))).to(out.dtype.element_ty), mask=here
+    )
 
 
 def silu_mul(gate: torch.Tensor, up: torch.Tensor, out: torch.Tensor) -> None:

@@ -27,7 +27,7 @@ def _add_biases(adjusted, places, first_biases, nums_biases, biases, num_places,
     place = tl.load(places + tokens, mask=here, other=0)
     first, num = tl.load(first_biases + tokens, mask=here, other=0), tl.load(nums_biases + tokens, mask=here, other=0)
     logit = tl.load(adjusted + place, mask=here, other=0.0)
-    for i in range(0, tl.max(num, 0)):
+    for i in range(tl.max(num, 0)):
         bias = tl.load(biases + first + i, mask=i < num, other=0.0)
         logit = tl.where(i < num, (logit.to(tl.float64) + bias).to(tl.float32), logit)
     tl.store(adjusted + place, logit, mask=here)

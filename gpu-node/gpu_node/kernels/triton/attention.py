@@ -1,4 +1,4 @@
-"""Causal attention over blocks: single rows and longer parts of sequences, mixed as they come (PagedAttention, §4.3)."""
+"""Causal attention over blocks: single rows and longer parts of sequences, as they come (PagedAttention, §4.3)."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class CacheShape:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the blocks of a model begin in an arena: block ``page * blocks_per_page + slot`` in that slot of that page."""
+    """Where a model's blocks begin in an arena: block ``page * blocks_per_page + slot`` in that slot of that page."""
 
     page_lines: int
     block_lines: int

@@ -39,17 +39,14 @@ def cutoff(values, num_values, wanted, most, temperature, COUNTS: tl.constexpr, 
     DIGITS: tl.constexpr = 16
     found = tl.full((), 0, tl.uint32)
     shift = tl.full((), 28, tl.uint32)
-    for _ in range(0, 8):
+    for _ in range(8):
         pivots = found + (tl.arange(0, DIGITS).to(tl.uint32) << shift)
         amounts = tl.zeros([DIGITS], tl.float64)
         for first in range(0, num_values, TILE):
             places = first + tl.arange(0, TILE)
             here = places < num_values
             logits = tl.load(values + places, mask=here, other=float("-inf"))
-            if COUNTS:
-                each = here.to(tl.float64)
-            else:
-                each = weigh(logits, most, temperature)
+            each = here.to(tl.float64) if COUNTS else weigh(logits, most, temperature)
             amounts += tl.sum(tl.where(_key(logits)[:, None] >= pivots[None, :], each[:, None], 0.0), 0)
         digit = tl.sum((amounts >= wanted).to(tl.int32), 0) - 1
         found += tl.maximum(digit, 0).to(tl.uint32) << shift

@@ -25,7 +25,7 @@ def num_splits(num_tasks: int, num_context_tokens: int, num_processors: int) -> 
     ``num_tasks``: decodes times KV heads. ``num_context_tokens``: of the longest. A part has one tile at least.
     """
     wanted = 2 * num_processors // max(1, num_tasks)
-    return max(1, min(wanted, triton.cdiv(num_context_tokens, TILE_TOKENS), MAX_SPLITS))
+    return max(1, min(wanted, -(-num_context_tokens // TILE_TOKENS), MAX_SPLITS))
 
 
 @triton.jit

@@ -28,7 +28,7 @@ _NO_WEIGHT = tl.constexpr(746.0)
 
 @triton.jit
 def _survey(row, vocab_size, maxima, TILE: tl.constexpr, CHUNK: tl.constexpr):
-    """Note the largest logit of each chunk; the largest of all, the first token that has it, how many are not finite."""
+    """Note the largest of each chunk; the largest of all, the first token that has it, how many are not finite."""
     CHUNKS: tl.constexpr = TILE // CHUNK
     most = tl.full((), float("-inf"), tl.float32)
     best = tl.full((), 0, tl.int32)

@@ -88,7 +88,9 @@ def draw_arrays(draws: Sequence[TokenDraw], vocab_size: int, device: torch.devic
         temperatures=floats([one.temperature for one in sampling]),
         tops_k=integers([one.top_k if one.top_k < vocab_size else 0 for one in sampling], torch.int64),
         tops_p=floats([one.top_p for one in sampling]),
-        min_p_margins=floats([one.temperature * math.log(one.min_p) if one.min_p > 0 else -math.inf for one in sampling]),
+        min_p_margins=floats(
+            [one.temperature * math.log(one.min_p) if one.min_p > 0 else -math.inf for one in sampling]
+        ),
         nucleus_margins=floats(
             [
                 one.temperature * math.log((1 - one.top_p) / vocab_size / 2) if one.top_p < 1 else -math.inf
@@ -116,7 +118,9 @@ def _adjustments(draws: Sequence[TokenDraw], vocab_size: int, device: torch.devi
         if draw.sampling.has_penalties:
             for ids, is_output in ((draw.prompt_token_ids, False), (draw.output_token_ids, True)):
                 priors += [(row, int(token), is_output) for token in ids]
-    require(all(token < vocab_size for _, token, _ in priors), "a token of a prompt or output is outside the vocabulary")
+    require(
+        all(token < vocab_size for _, token, _ in priors), "a token of a prompt or output is outside the vocabulary"
+    )
     places, firsts, nums = _columns(runs, 3)
     prior_rows, prior_tokens, are_output = _columns(priors, 3)
 

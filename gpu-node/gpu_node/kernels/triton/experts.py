@@ -17,7 +17,7 @@ from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, check_rows, che
 MAX_TILE_ROWS = 64
 TILE_COLUMNS = 64
 TILE_INPUTS = 64
-CHUNK_ROWS = 256
+CHUNK_ROWS = 128
 """Rows that are looked at together for who was chosen."""
 
 

@@ -28,7 +28,7 @@ TILE_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class TaskRing:
-    """Tasks of attention by slot, ``task % slots``. What is asked for is written by others, the answer by this device."""
+    """Tasks of attention by slot, ``task % slots``: others write what they ask for, this device the answer."""
 
     num_sequences: torch.Tensor
     """int32 [slots]."""

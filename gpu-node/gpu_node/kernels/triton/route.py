@@ -41,5 +41,12 @@ def route(x: torch.Tensor, num_chosen: int, out: torch.Tensor) -> None:
     if len(x):
         num_experts = x.shape[1]
         _route[(len(x),)](
-            x, out, x.stride(0), out.stride(0), num_experts, NUM_CHOSEN=num_chosen, PADDED=padded(num_experts), num_warps=1
+            x,
+            out,
+            x.stride(0),
+            out.stride(0),
+            num_experts,
+            NUM_CHOSEN=num_chosen,
+            PADDED=padded(num_experts),
+            num_warps=1,
         )
