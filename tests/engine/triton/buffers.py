@@ -28,7 +28,8 @@ class Buffer:
     @classmethod
     def of(cls, values: torch.Tensor) -> Buffer:
         """With these numbers in it."""
-        buffer = cls(*values.shape, values.dtype)
+        num_rows, num_columns = values.shape
+        buffer = cls(num_rows, num_columns, values.dtype)
         buffer.view.copy_(values)
         return buffer
 

@@ -26,7 +26,7 @@ def dot(a, b, WIDEN: tl.constexpr):
 
 def padded(size: int, least: int = 1) -> int:
     """The power of two that a tile of ``size`` numbers is padded to."""
-    return max(least, triton.next_power_of_2(size))
+    return max(least, 1 << (size - 1).bit_length())
 
 
 def check_rows(*tensors: torch.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Rotary embedding, and the write of keys and values into blocks: each alone, or both at once (PagedAttention, §5.1)."""
+"""Rotary embedding, and the write of keys and values into blocks: alone, or both at once (PagedAttention, §5.1)."""
 
 from __future__ import annotations
 
