@@ -11,30 +11,47 @@ from gpu_node.kernels.triton.launch import check_rows, padded, require
 
 
 @triton.jit
-def _turn(x, angles, out, HALF: tl.constexpr, PADDED_HALF: tl.constexpr):
-    """Turn the pairs (i, i + HALF) of a head; ``angles`` are cosines, then sines."""
-    pairs = tl.arange(0, PADDED_HALF)
-    here = pairs < HALF
-    first = tl.load(x + pairs, mask=here, other=0.0).to(tl.float32)
-    second = tl.load(x + HALF + pairs, mask=here, other=0.0).to(tl.float32)
-    cosine = tl.load(angles + pairs, mask=here, other=0.0).to(tl.float32)
-    sine = tl.load(angles + HALF + pairs, mask=here, other=0.0).to(tl.float32)
+def _turn(x, angles, out, num_heads, HALF: tl.constexpr, PADDED_HEADS: tl.constexpr, PADDED_HALF: tl.constexpr):
+    """Turn the pairs (i, i + HALF) of the heads of a row; ``angles`` are cosines, then sines.
+
+    Returns the two halves [PADDED_HEADS, PADDED_HALF], rounded as they are stored.
+    """
+    heads, pairs = tl.arange(0, PADDED_HEADS), tl.arange(0, PADDED_HALF)
+    is_pair = pairs < HALF
+    here = (heads < num_heads)[:, None] & is_pair[None, :]
+    at = heads[:, None] * (2 * HALF) + pairs[None, :]
+    first = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
+    second = tl.load(x + HALF + at, mask=here, other=0.0).to(tl.float32)
+    cosine = tl.load(angles + pairs, mask=is_pair, other=0.0).to(tl.float32)[None, :]
+    sine = tl.load(angles + HALF + pairs, mask=is_pair, other=0.0).to(tl.float32)[None, :]
     kind = out.dtype.element_ty
     turned_first = (first * cosine - second * sine).to(kind)
     turned_second = (second * cosine + first * sine).to(kind)
-    tl.store(out + pairs, turned_first, mask=here)
-    tl.store(out + HALF + pairs, turned_second, mask=here)
+    tl.store(out + at, turned_first, mask=here)
+    tl.store(out + HALF + at, turned_second, mask=here)
     return turned_first, turned_second
 
 
 @triton.jit
-def _rope(x, angles, out, x_stride, angles_stride, out_stride, HALF: tl.constexpr, PADDED_HALF: tl.constexpr):
-    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1) * 2 * HALF
-    _turn(x + row * x_stride + head, angles + row * angles_stride, out + row * out_stride + head, HALF, PADDED_HALF)
+def _rope(
+    x,
+    angles,
+    out,
+    x_stride,
+    angles_stride,
+    out_stride,
+    num_heads,
+    HALF: tl.constexpr,
+    PADDED_HEADS: tl.constexpr,
+    PADDED_HALF: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    own = angles + row * angles_stride
+    _turn(x + row * x_stride, own, out + row * out_stride, num_heads, HALF, PADDED_HEADS, PADDED_HALF)
 
 
 @triton.jit
-def _rope_write_kv(
+def _write_kv(
     q,
     k,
     v,
@@ -48,44 +65,41 @@ def _rope_write_kv(
     angles_stride,
     first,
     num_heads,
+    num_kv_heads,
     LINE_NUMBERS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     HEAD_DIM: tl.constexpr,
+    PADDED_HEADS: tl.constexpr,
+    PADDED_KV_HEADS: tl.constexpr,
     PADDED_DIM: tl.constexpr,
+    PADDED_HALF: tl.constexpr,
     TURNS: tl.constexpr,
 ):
-    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    row = tl.program_id(0).to(tl.int64)
     HALF: tl.constexpr = HEAD_DIM // 2
-    PADDED_HALF: tl.constexpr = (PADDED_DIM + 1) // 2
-    if head < num_heads:  # one of the queries
-        if TURNS:
-            _turn(
-                q + row * q_stride + head * HEAD_DIM,
-                angles + row * angles_stride,
-                q + row * q_stride + head * HEAD_DIM,
-                HALF,
-                PADDED_HALF,
-            )
+    slot = tl.load(positions + row) % BLOCK_SIZE
+    keys = numbers + tl.load(row_lines + row).to(tl.int64) * LINE_NUMBERS + first + slot * HEAD_DIM
+    values = keys + BLOCK_SIZE * HEAD_DIM
+    HEAD_STRIDE: tl.constexpr = 2 * BLOCK_SIZE * HEAD_DIM
+    kind = numbers.dtype.element_ty
+    heads, dims, pairs = tl.arange(0, PADDED_KV_HEADS), tl.arange(0, PADDED_DIM), tl.arange(0, PADDED_HALF)
+    is_head = (heads < num_kv_heads)[:, None]
+    here = is_head & (dims < HEAD_DIM)[None, :]
+    at = heads[:, None] * HEAD_DIM + dims[None, :]
+    to = heads[:, None] * HEAD_STRIDE + dims[None, :]
+    if TURNS:
+        own = angles + row * angles_stride
+        _turn(q + row * q_stride, own, q + row * q_stride, num_heads, HALF, PADDED_HEADS, PADDED_HALF)
+        ours = k + row * k_stride
+        one, other = _turn(ours, own, ours, num_kv_heads, HALF, PADDED_KV_HEADS, PADDED_HALF)
+        # from registers: what other threads have stored need not be there yet
+        pairs_here = is_head & (pairs < HALF)[None, :]
+        pairs_to = heads[:, None] * HEAD_STRIDE + pairs[None, :]
+        tl.store(keys + pairs_to, one.to(kind), mask=pairs_here)
+        tl.store(keys + HALF + pairs_to, other.to(kind), mask=pairs_here)
     else:
-        kv_head = head - num_heads
-        slot = tl.load(positions + row) % BLOCK_SIZE
-        block = numbers + tl.load(row_lines + row).to(tl.int64) * LINE_NUMBERS + first
-        keys = block + kv_head * (2 * BLOCK_SIZE * HEAD_DIM)
-        values = keys + BLOCK_SIZE * HEAD_DIM
-        own = k + row * k_stride + kv_head * HEAD_DIM
-        kind = numbers.dtype.element_ty
-        dims = tl.arange(0, PADDED_DIM)
-        here = dims < HEAD_DIM
-        if TURNS:
-            one, other = _turn(own, angles + row * angles_stride, own, HALF, PADDED_HALF)
-            pairs = tl.arange(0, PADDED_HALF)
-            # from registers: the other threads' stores need not be visible yet
-            tl.store(keys + slot * HEAD_DIM + pairs, one.to(kind), mask=pairs < HALF)
-            tl.store(keys + slot * HEAD_DIM + HALF + pairs, other.to(kind), mask=pairs < HALF)
-        else:
-            tl.store(keys + slot * HEAD_DIM + dims, tl.load(own + dims, mask=here).to(kind), mask=here)
-        value = tl.load(v + row * v_stride + kv_head * HEAD_DIM + dims, mask=here)
-        tl.store(values + slot * HEAD_DIM + dims, value.to(kind), mask=here)
+        tl.store(keys + to, tl.load(k + row * k_stride + at, mask=here, other=0.0).to(kind), mask=here)
+    tl.store(values + to, tl.load(v + row * v_stride + at, mask=here, other=0.0).to(kind), mask=here)
 
 
 def rope(x: torch.Tensor, angles: torch.Tensor, out: torch.Tensor) -> None:
@@ -96,9 +110,18 @@ def rope(x: torch.Tensor, angles: torch.Tensor, out: torch.Tensor) -> None:
     require(len(x) == len(angles) and x.shape[1] % head_dim == 0, "rope: angles for each row, whole heads")
     require(head_dim % 2 == 0, "rope: head_dim is even")
     if len(x):
-        strides = x.stride(0), angles.stride(0), out.stride(0)
-        _rope[(len(x), x.shape[1] // head_dim)](
-            x, angles, out, *strides, HALF=head_dim // 2, PADDED_HALF=padded(head_dim // 2), num_warps=1
+        num_heads = x.shape[1] // head_dim
+        _rope[(len(x),)](
+            x,
+            angles,
+            out,
+            x.stride(0),
+            angles.stride(0),
+            out.stride(0),
+            num_heads,
+            HALF=head_dim // 2,
+            PADDED_HEADS=padded(num_heads),
+            PADDED_HALF=padded(head_dim // 2),
         )
 
 
@@ -130,9 +153,10 @@ def _write(
     require(len(turned) == len(turns) == len(k), "rope_write_kv: q and angles have the rows of k")
     require(angles is None or turns.shape[1] == shape.head_dim, "rope_write_kv: angles are [rows, head_dim]")
     require(turned.shape[1] % shape.head_dim == 0, "rope_write_kv: q holds whole heads")
+    require(angles is None or shape.head_dim % 2 == 0, "rope_write_kv: head_dim is even")
     num_heads = 0 if angles is None else turned.shape[1] // shape.head_dim
     if len(k):
-        _rope_write_kv[(len(k), num_heads + shape.num_kv_heads)](
+        _write_kv[(len(k),)](
             turned,
             k,
             v,
@@ -146,10 +170,13 @@ def _write(
             turns.stride(0),
             cache.first,
             num_heads,
+            shape.num_kv_heads,
             LINE_NUMBERS=cache.line_numbers,
             BLOCK_SIZE=shape.block_size,
             HEAD_DIM=shape.head_dim,
+            PADDED_HEADS=padded(max(1, num_heads)),
+            PADDED_KV_HEADS=padded(shape.num_kv_heads),
             PADDED_DIM=padded(shape.head_dim),
+            PADDED_HALF=padded(max(1, shape.head_dim // 2)),
             TURNS=angles is not None,
-            num_warps=1,
         )
