@@ -69,7 +69,7 @@ class CudaArena:
             staging = torch.empty(shape, dtype=torch.int64, device=self.device)
             gather_blocks(self._words, self._lines(model, blocks), staging)
             content = staging.cpu()
-        return memoryview(content.numpy().view(np.uint8).reshape(-1))
+        return content.view(torch.uint8).reshape(-1).numpy().data
 
     def write(self, model: LoadedModel, blocks: Sequence[int], content: memoryview) -> None:
         """Put what was read into blocks of the device."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -28,7 +28,7 @@ class EventMark:
     """An event in the current stream of a CUDA device."""
 
     def __init__(self) -> None:
-        self._event = torch.cuda.Event(enable_timing=True)
+        self._event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         self._event.record()
 
     def wait(self) -> None:
