@@ -24,7 +24,7 @@ DEV     := $(VENV)/.dev-installed
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev models up down status bench check format test size clean
+.PHONY: help setup setup-dev models up down status bench gpu-check check format test size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
@@ -62,6 +62,9 @@ status: setup ## Show the processes of the cluster
 bench: setup ## Measure the running cluster with 1 and with 16 clients
 	@$(TREADLE) bench serve --url $(URL) --requests 8 --concurrency 1 $(ARGS)
 	@$(TREADLE) bench serve --url $(URL) --requests 64 --concurrency 16 $(ARGS)
+
+gpu-check: ## Check and measure the CUDA kernels on this machine's GPU (ARGS=--interpret: check them without one)
+	@PYTHONPATH=.:gpu-node $(or $(wildcard $(BIN)/python),$(PYTHON)) benchmarks/gpu/check.py $(ARGS)
 
 check: setup-dev ## Lint, format, types and import contracts
 	$(BIN)/ruff check

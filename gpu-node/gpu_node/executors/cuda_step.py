@@ -41,16 +41,19 @@ class CudaStep:
         self._sequences = sequences
         self._num_rows = [sequence.num_rows for sequence in sequences]
         self._draw_rows = list(draw_rows)
+        self._rows: dict[tuple[Rows, Share], slice] = {}  # every operator asks, layer after layer
         self._batches: dict[Share, DeviceBatch] = {}
         self._selected: dict[Share, torch.Tensor] = {}
 
     def rows(self, rows: Rows, share: Share) -> slice:
         """Of a share, among all rows or all draws."""
-        sequences = sequences_of(self._num_rows, share)
-        cuts = [sum(self._num_rows[: sequences.start]), sum(self._num_rows[: sequences.stop])]
-        if rows is Rows.DRAWS:
-            cuts = [bisect_left(self._draw_rows, cut) for cut in cuts]
-        return slice(*cuts)
+        if (rows, share) not in self._rows:
+            sequences = sequences_of(self._num_rows, share)
+            cuts = [sum(self._num_rows[: sequences.start]), sum(self._num_rows[: sequences.stop])]
+            if rows is Rows.DRAWS:
+                cuts = [bisect_left(self._draw_rows, cut) for cut in cuts]
+            self._rows[rows, share] = slice(*cuts)
+        return self._rows[rows, share]
 
     def batch(self, share: Share) -> DeviceBatch:
         """Where the rows of a share lie."""
