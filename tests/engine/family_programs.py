@@ -60,7 +60,7 @@ class FamilyStep:
 
 LONG: Final = (50, 9, 40, 20)
 """Rows of the first step's two sequences, and those of the second one's two further chunks."""
-SHORT: Final = (18, 2, 5, 3)
+SHORT: Final = (9, 2, 3, 2)
 """For a device on which every row takes its time."""
 
 

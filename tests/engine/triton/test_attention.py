@@ -126,7 +126,7 @@ def test_attention_in_a_window(window: int) -> None:
     rows_together=st.integers(1, 4),
     window=st.none() | st.integers(1, 30),
 )
-@settings(max_examples=20, deadline=None, phases=(Phase.generate,))
+@settings(max_examples=12, deadline=None, phases=(Phase.generate,))
 def test_any_lengths_blocks_and_heads(
     lengths: list[tuple[int, int]],
     block_size: int,

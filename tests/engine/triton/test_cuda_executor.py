@@ -88,9 +88,11 @@ def test_each_family_gives_the_tokens_of_the_reference(family: str, tmp_path: Pa
     check_answers(tmp_path, payloads)
 
 
-@pytest.mark.parametrize("preemption", ["recompute", "swap"])
-def test_where_memory_runs_out_and_beams_fork(tmp_path: Path, preemption: str) -> None:
-    """32 tokens have so many keys and values that they fill the least memory that can be given."""
+def test_where_memory_runs_out_and_beams_fork(tmp_path: Path) -> None:
+    """32 tokens have so many keys and values that they fill the least memory that can be given.
+
+    By swapping: where a sequence is computed again, an executor sees nothing but prompts.
+    """
     save("llama", tmp_path, num_hidden_layers=2, num_key_value_heads=4, head_dim=512)
     kinds: list[dict[str, Any]] = [
         {"temperature": 0.9, "top_k": 20, "num_logprobs": 2, "ignore_eos": True},
@@ -98,7 +100,7 @@ def test_where_memory_runs_out_and_beams_fork(tmp_path: Path, preemption: str) -
         {"temperature": 0.7, "presence_penalty": 1.0, "repetition_penalty": 1.3, "ignore_eos": True},
     ]
     payloads = [request(str(number), prompt(number, 4), 6, seed=number, **kind) for number, kind in enumerate(kinds)]
-    found = check_answers(tmp_path, payloads, host_kv_bytes=1 << 20, preemption=preemption)
+    found = check_answers(tmp_path, payloads, host_kv_bytes=1 << 20, preemption="swap")
     assert found.num_preemptions > 0
 
 
@@ -156,10 +158,10 @@ def test_blocks_go_to_the_host_and_to_another_executor(tiny_path: Path) -> None:
     assert other.logits([part([7], 6, [2, 6])])[0].equal(expected)
 
 
-def test_steps_ahead_read_the_tokens_that_are_not_known_yet(tiny_path: Path) -> None:
-    payloads = [request(str(number), prompt(number, 3), 4, temperature=0.8, seed=number) for number in range(2)]
-    for is_async in (True, False):
-        check_answers(tiny_path, payloads, async_scheduling=is_async)
+@pytest.mark.parametrize("is_ahead", [True, False])
+def test_steps_ahead_read_the_tokens_that_are_not_known_yet(tiny_path: Path, is_ahead: bool) -> None:
+    payloads = [request(str(number), prompt(number, 2), 3, temperature=0.8, seed=number) for number in range(2)]
+    check_answers(tiny_path, payloads, async_scheduling=is_ahead)
 
 
 def test_two_models_share_the_pages_and_one_that_left_comes_back(tiny_path: Path, tmp_path: Path) -> None:

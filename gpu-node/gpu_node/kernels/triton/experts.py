@@ -183,17 +183,9 @@ def experts(
     ``routing`` float32 [rows, experts], at most ``num_chosen`` of a row not 0; ``gate`` and ``up`` [experts, inner,
     columns]; ``down`` [experts, columns, inner], all three of one type.
     """
-    check_rows(x, routing, out)
-    check_whole(gate, up, down)
+    _check(x, routing, gate, up, down, num_chosen, out)
     num_rows, num_columns = x.shape
     num_experts, inner = gate.shape[:2]
-    require(routing.shape == (num_rows, num_experts), "experts: a share of each expert in each row", routing)
-    require(routing.dtype == torch.float32, "experts: shares are float32", routing)
-    require(gate.shape == up.shape == (num_experts, inner, num_columns), "experts: gate and up differ in shape", up)
-    require(down.shape == (num_experts, num_columns, inner), "experts: down leads back to the columns", down)
-    require(x.shape == out.shape, "experts: x and out have one shape")
-    require(x.dtype == gate.dtype == up.dtype == down.dtype, "experts: x and the weights have one type", x)
-    require(0 < num_chosen <= num_experts, "experts: a row goes to one at least, and to no more than there are")
     if num_rows == 0:
         return
     rows_of = routing.new_empty((num_experts, num_rows), dtype=torch.int32)
@@ -235,3 +227,25 @@ def experts(
         TILE=tile,
         PADDED_EXPERTS=padded(num_experts),
     )
+
+
+def _check(
+    x: torch.Tensor,
+    routing: torch.Tensor,
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    down: torch.Tensor,
+    num_chosen: int,
+    out: torch.Tensor,
+) -> None:
+    check_rows(x, routing, out)
+    check_whole(gate, up, down)
+    num_rows, num_columns = x.shape
+    num_experts, inner = gate.shape[:2]
+    require(routing.shape == (num_rows, num_experts), "experts: a share of each expert in each row", routing)
+    require(routing.dtype == torch.float32, "experts: shares are float32", routing)
+    require(gate.shape == up.shape == (num_experts, inner, num_columns), "experts: gate and up differ in shape", up)
+    require(down.shape == (num_experts, num_columns, inner), "experts: down leads back to the columns", down)
+    require(x.shape == out.shape, "experts: x and out have one shape")
+    require(x.dtype == gate.dtype == up.dtype == down.dtype, "experts: x and the weights have one type", x)
+    require(0 < num_chosen <= num_experts, "experts: a row goes to one at least, and to no more than there are")

@@ -19,7 +19,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_node.kernels.triton.attention_tile import UNBOUNDED, attend, load_queries, scale_of
+from gpu_node.kernels.triton.attention_tile import attend, load_queries, scale_of
 from gpu_node.kernels.triton.cache import LayerCache
 from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, padded, require
 
@@ -35,7 +35,7 @@ class TaskRing:
     firsts: torch.Tensor
     """int64 [slots]: where in a block the layer begins (`LayerCache.first`)."""
     windows: torch.Tensor
-    """int32 [slots]: tokens that a row sees; `UNBOUNDED` for all before it."""
+    """int32 [slots]: tokens that a row sees; `attention_tile.UNBOUNDED` for all before it."""
     positions: torch.Tensor
     """int32 [slots, sequences]: of each row."""
     block_lines: torch.Tensor
@@ -182,6 +182,3 @@ def poll(counters: PollCounters, ring: TaskRing, cache: LayerCache) -> None:
         PADDED_DIM=padded(shape.head_dim, MIN_DOT),
         WIDEN=INTERPRETED,
     )
-
-
-__all__ = ["UNBOUNDED", "PollCounters", "TaskRing", "poll"]
