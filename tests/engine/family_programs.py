@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
@@ -57,11 +58,18 @@ class FamilyStep:
     draw_rows: list[int]
 
 
-def steps() -> list[FamilyStep]:
+LONG: Final = (50, 9, 40, 20)
+"""Rows of the first step's two sequences, and those of the second one's two further chunks."""
+SHORT: Final = (9, 2, 3, 2)
+"""For a device on which every row takes its time."""
+
+
+def steps(sizes_of: tuple[int, int, int, int] = LONG) -> list[FamilyStep]:
     """A prompt that draws beside a chunk that does not; then neither draws; then both."""
     tables = [[3, 1, 4, 9, 2], [5, 8, 7, 6, 10]]
-    sizes = [[(0, 50), (0, 9)], [(50, 1), (9, 40)], [(51, 1), (49, 20)]]
-    draw_rows = [[49], [], [0, 20]]
+    prompt, first, second, third = sizes_of
+    sizes = [[(0, prompt), (0, first)], [(prompt, 1), (first, second)], [(prompt + 1, 1), (first + second, third)]]
+    draw_rows = [[prompt - 1], [], [0, third]]
     numbers = np.random.default_rng(4)
     found = []
     for step, rows in zip(sizes, draw_rows, strict=True):
@@ -95,13 +103,17 @@ def of_program(program: Program, stored: dict[str, torch.Tensor]) -> dict[str, t
 
 
 def logits_of(
-    model: ModelConfig, program: Program, weights: dict[str, torch.Tensor], group: Group = ALONE
+    model: ModelConfig,
+    program: Program,
+    weights: dict[str, torch.Tensor],
+    group: Group = ALONE,
+    sizes_of: tuple[int, int, int, int] = LONG,
 ) -> torch.Tensor:
     """Of all draws of all steps, by the interpreter: float32 [3, vocabulary]."""
     shape = (NUM_BLOCKS, 2, BLOCK_SIZE, model.num_kv_heads // group.world, HEAD_DIM)
     device = Device(weights, [torch.zeros(shape) for _ in range(LAYERS)], group)
     outputs = []
-    for step in steps():
+    for step in steps(sizes_of):
         batch = paged_batch(step.sequences, BLOCK_SIZE)
         inputs = StepInputs(torch.tensor(step.token_ids), batch, torch.tensor(step.draw_rows, dtype=torch.int64))
         with torch.inference_mode():

@@ -13,7 +13,8 @@ import torch
 from gpu_node.engine.plan import Draw
 from gpu_node.executors.sampler import sample
 from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuStep, Limits, Rows, Type
-from gpu_node.kernels.cpu.draws import NOT_DRAWN, CpuDraw, CpuDraws
+from gpu_node.kernels.cpu.draws import CpuDraws
+from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
 from shared.messages import TokenLogprob
 from shared.payload import Sampling
 from tests.engine.own_arena import program_with_arena
@@ -51,7 +52,7 @@ def step(cases: Sequence[Case], vocab_size: int) -> CpuStep:
     draws = []
     for row, (_, draw, output) in enumerate(cases):
         prior = (draw.prompt_token_ids, output) if draw.sampling.has_penalties else ((), ())
-        draws.append(CpuDraw(row, draw.sampling, draw.position, draw.choice, draw.num_top, *prior))
+        draws.append(TokenDraw(row, draw.sampling, draw.position, draw.choice, draw.num_top, *prior))
     return CpuStep(
         starts=ones * 0,
         num_rows=ones,

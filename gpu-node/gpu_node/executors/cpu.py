@@ -15,15 +15,17 @@ from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import ScheduledSequence, StepPlan
 from gpu_node.executors.cells import Cells
 from gpu_node.executors.cpu_lowering import UnsupportedOperatorError, lower
-from gpu_node.executors.cpu_step import RunningStep, draws_of, step_of
+from gpu_node.executors.cpu_step import RunningStep, step_of
 from gpu_node.executors.executor import model_of
 from gpu_node.executors.feedback import Feedback
 from gpu_node.executors.host_tier import HostTier
 from gpu_node.executors.sizing import device_paging, host_paging, loaded_model
+from gpu_node.executors.token_draws import draws_of
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, Limits
-from gpu_node.kernels.cpu.draws import CpuDraws, cell_mark
+from gpu_node.kernels.cpu.draws import CpuDraws
+from gpu_node.kernels.token_draw import cell_mark
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
 from gpu_node.models.weights import load_weights

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
-from gpu_node.engine.plan import ScheduledSequence, StepPlan, StepResult
+from gpu_node.engine.plan import StepPlan, StepResult
 from gpu_node.executors.feedback import Feedback
 from gpu_node.executors.sampler import NOT_FINITE
 from gpu_node.kernels.cpu import CpuDevice, CpuStep, Float32s, Int32s
-from gpu_node.kernels.cpu.draws import NO_DRAWS, NOT_DRAWN, CpuDraw, CpuDraws
+from gpu_node.kernels.cpu.draws import NO_DRAWS, CpuDraws
+from gpu_node.kernels.token_draw import NOT_DRAWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +44,6 @@ class RunningStep:
             errors={sequence_id: NOT_FINITE for sequence_id, token in tokens if token == NOT_DRAWN},
             logprobs={sequence_id: logprob for sequence_id, logprob in logprobs if logprob is not None},
         )
-
-
-def draws_of(feedback: Feedback, sequences: Sequence[ScheduledSequence]) -> list[CpuDraw]:
-    """The draws of a step, each from its row of logits."""
-    draws = []
-    for row, part in enumerate(part for part in sequences if part.draws):
-        for draw in part.draws:
-            prompt: Sequence[int] = ()
-            output: Sequence[int] = ()
-            if draw.sampling.has_penalties:
-                prompt, output = draw.prompt_token_ids, feedback.output(part, draw)
-            draws.append(CpuDraw(row, draw.sampling, draw.position, draw.choice, draw.num_top, prompt, output))
-    return draws
 
 
 def step_of(

@@ -6,15 +6,12 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
 from shared.messages import TokenLogprob
-from shared.payload import Sampling
-
-NOT_DRAWN = -1
-"""In place of a drawn token: the logits are not finite."""
 
 Int32s = np.ndarray[Any, np.dtype[np.int32]]
 Float64s = np.ndarray[Any, np.dtype[np.float64]]
@@ -24,25 +21,6 @@ _DRAW = struct.Struct("6dQ8i")
 _BIAS = struct.Struct("id")
 """Bias in draw_input.h: token id and what is added to its logit."""
 _SEED_MASK = (1 << 64) - 1
-
-
-def cell_mark(cell: int) -> int:
-    """What stands for the token in a cell, where the device expects a token id."""
-    return -1 - cell
-
-
-class CpuDraw(NamedTuple):
-    """One draw of a step."""
-
-    row: int
-    """Of the step's logits."""
-    sampling: Sampling
-    position: int
-    choice: int
-    num_top: int | None
-    prompt_token_ids: Sequence[int]
-    output_token_ids: Sequence[int]
-    """Token ids or cell marks. Both are empty where no penalty asks for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +47,7 @@ class CpuDraws:
     """Out, likewise."""
 
     @classmethod
-    def of(cls, draws: Sequence[CpuDraw], vocab_size: int, first_cell: int = 0) -> CpuDraws:
+    def of(cls, draws: Sequence[TokenDraw], vocab_size: int, first_cell: int = 0) -> CpuDraws:
         """Arrays for ``draws`` from logits of ``vocab_size`` tokens."""
         nums_top = [-1 if draw.num_top is None else min(draw.num_top, vocab_size) for draw in draws]
         priors = [ids for draw in draws for ids in (draw.prompt_token_ids, draw.output_token_ids)]
@@ -98,7 +76,7 @@ class CpuDraws:
         return found
 
 
-def _packed(draw: CpuDraw, num_top: int, vocab_size: int) -> bytes:
+def _packed(draw: TokenDraw, num_top: int, vocab_size: int) -> bytes:
     sampling = draw.sampling
     return _DRAW.pack(
         sampling.temperature,

@@ -1,0 +1,126 @@
+"""Tokens of a step on a CUDA device, drawn, kept for later steps, and on their way to the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from gpu_node.engine.plan import StepResult
+from gpu_node.executors.cells import NUM_CELLS
+from gpu_node.executors.cuda_marks import Mark
+from gpu_node.executors.sampler import NOT_FINITE
+from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
+from gpu_node.kernels.triton.adjust import adjusted_logits
+from gpu_node.kernels.triton.draw import draw_tokens
+from gpu_node.kernels.triton.draw_arrays import draw_arrays
+from shared.messages import TokenLogprob
+
+
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """Of the draws that ask for them, on the host once the step is done."""
+
+    own: torch.Tensor
+    """float64 [asked]: of the drawn tokens."""
+    token_ids: torch.Tensor
+    """int64 [asked, most]: the most likely first."""
+    values: torch.Tensor
+    """float64 [asked, most]."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningStep:
+    """A step in the device's queue."""
+
+    sequence_ids: tuple[int, ...]
+    """Of each draw: who gets the token."""
+    nums_top: tuple[int | None, ...]
+    """Of each draw: how many logprobs it wants beside the token's."""
+    tokens: torch.Tensor
+    """int32 [draws], on the host once the step is done."""
+    logprobs: Logprobs | None
+    before: Mark
+    """The end of the step before."""
+    begin: Mark
+    end: Mark
+
+    def is_done(self) -> bool:
+        """Whether `result` would return at once."""
+        return self.end.is_passed()
+
+    def result(self) -> StepResult:
+        """Wait for the step; its tokens were drawn on the device."""
+        self.end.wait()
+        tokens = dict(zip(self.sequence_ids, self.tokens.tolist(), strict=True))
+        return StepResult(
+            token_ids={sequence_id: token for sequence_id, token in tokens.items() if token != NOT_DRAWN},
+            duration_s=self.end.since_s(self.begin),
+            idle_s=self.begin.since_s(self.before),
+            errors={sequence_id: NOT_FINITE for sequence_id, token in tokens.items() if token == NOT_DRAWN},
+            logprobs={
+                sequence_id: logprob
+                for sequence_id, logprob in self._token_logprobs().items()
+                if tokens[sequence_id] != NOT_DRAWN
+            },
+        )
+
+    def _token_logprobs(self) -> dict[int, TokenLogprob]:
+        if self.logprobs is None:
+            return {}
+        asked = [(one, num) for one, num in zip(self.sequence_ids, self.nums_top, strict=True) if num is not None]
+        columns = (self.logprobs.own, self.logprobs.token_ids, self.logprobs.values)
+        found = zip(*(column.tolist() for column in columns), strict=True)
+        return {
+            sequence_id: TokenLogprob(own, list(zip(token_ids[:num_top], values[:num_top], strict=True)))
+            for (sequence_id, num_top), (own, token_ids, values) in zip(asked, found, strict=True)
+        }
+
+
+class TokenCells:
+    """Where drawn tokens lie, so that steps submitted later can name them before they are drawn (`Cells`)."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cells = torch.zeros(NUM_CELLS, dtype=torch.int32, device=device)
+
+    def token_ids(self, ids: Sequence[int]) -> torch.Tensor:
+        """int64 [rows] on the device: ids, and in place of marks what lies in their cells by then."""
+        given = torch.tensor(ids, dtype=torch.int64).to(self._cells.device)
+        if all(number >= 0 for number in ids):
+            return given
+        drawn = self._cells.index_select(0, (-1 - given).clamp(min=0))
+        return torch.where(given < 0, drawn.to(torch.int64), given)
+
+    def draw(
+        self, logits: torch.Tensor, draws: Sequence[TokenDraw], first_cell: int
+    ) -> tuple[torch.Tensor, Logprobs | None]:
+        """Draw from ``logits`` float32 [rows, vocabulary] into these cells and from ``first_cell`` on.
+
+        Tokens int32 [draws] and logprobs are on their way to the host when this returns.
+        """
+        arrays = draw_arrays(draws, logits.shape[1], logits.device)
+        tokens = torch.empty_like(arrays.rows)
+        cells = self._cells[first_cell : first_cell + len(draws)]
+        draw_tokens(logits, adjusted_logits(logits, arrays.adjustments, self._cells), arrays, tokens, cells)
+        return _to_host(tokens), _logprobs(logits, draws, tokens)
+
+
+def _logprobs(logits: torch.Tensor, draws: Sequence[TokenDraw], tokens: torch.Tensor) -> Logprobs | None:
+    """Of the model's own distribution: no bias, no penalty, temperature 1. Equals in the order of their ids."""
+    asked = [number for number, draw in enumerate(draws) if draw.num_top is not None]
+    if not asked:
+        return None
+    most = max(min(draw.num_top or 0, logits.shape[1]) for draw in draws)
+    rows = torch.tensor([draws[number].row for number in asked]).to(logits.device)
+    numbers = torch.tensor(asked).to(logits.device)
+    logprobs = logits.index_select(0, rows).double().log_softmax(dim=-1)
+    own = logprobs.gather(1, tokens.index_select(0, numbers).clamp(min=0).long()[:, None])[:, 0]
+    values, token_ids = logprobs.sort(dim=-1, descending=True, stable=True)
+    return Logprobs(_to_host(own), _to_host(token_ids[:, :most]), _to_host(values[:, :most]))
+
+
+def _to_host(values: torch.Tensor) -> torch.Tensor:
+    """A copy in host memory, which is there once the device has come to it."""
+    there = torch.empty(values.shape, dtype=values.dtype, pin_memory=values.device.type == "cuda")
+    return there.copy_(values, non_blocking=True)

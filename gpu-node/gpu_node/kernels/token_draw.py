@@ -1,0 +1,30 @@
+"""A draw as devices are told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shared.payload import Sampling
+
+NOT_DRAWN = -1
+"""In place of a drawn token: the logits are not finite."""
+
+
+def cell_mark(cell: int) -> int:
+    """What stands for the token in a cell, where a device expects a token id."""
+    return -1 - cell
+
+
+class TokenDraw(NamedTuple):
+    """One draw of a step."""
+
+    row: int
+    """Of the step's logits."""
+    sampling: Sampling
+    position: int
+    choice: int
+    num_top: int | None
+    prompt_token_ids: Sequence[int]
+    output_token_ids: Sequence[int]
+    """Token ids or cell marks. Both are empty where no penalty asks for them."""

@@ -1,0 +1,82 @@
+"""Activations, number by number."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from gpu_node.kernels.triton.launch import check_rows, padded, require
+
+MAX_TILE = 1024
+"""Columns of a row that one program takes."""
+
+
+@triton.jit
+def silu(x):
+    """``x * sigmoid(x)`` of float32."""
+    return x / (1.0 + tl.exp(-x))
+
+
+@triton.jit
+def _silu_mul(gate, up, out, gate_stride, up_stride, out_stride, num_columns, TILE: tl.constexpr):
+    row, columns = tl.program_id(0).to(tl.int64), tl.program_id(1) * TILE + tl.arange(0, TILE)
+    here = columns < num_columns
+    gates = tl.load(gate + row * gate_stride + columns, mask=here, other=0.0).to(tl.float32)
+    ups = tl.load(up + row * up_stride + columns, mask=here, other=0.0).to(tl.float32)
+    tl.store(out + row * out_stride + columns, (silu(gates) * ups).to(out.dtype.element_ty), mask=here)
+
+
+@triton.jit
+def _relu(x, out, x_stride, out_stride, num_columns, TILE: tl.constexpr):
+    row, columns = tl.program_id(0).to(tl.int64), tl.program_id(1) * TILE + tl.arange(0, TILE)
+    here = columns < num_columns
+    values = tl.load(x + row * x_stride + columns, mask=here, other=0.0).to(tl.float32)
+    positive = tl.where(values < 0.0, 0.0, values)  # what is no number stays none
+    tl.store(out + row * out_stride + columns, positive.to(out.dtype.element_ty), mask=here)
+
+
+@triton.jit
+def _gelu(x, out, x_stride, out_stride, num_columns, TILE: tl.constexpr):
+    row, columns = tl.program_id(0).to(tl.int64), tl.program_id(1) * TILE + tl.arange(0, TILE)
+    here = columns < num_columns
+    values = tl.load(x + row * x_stride + columns, mask=here, other=0.0).to(tl.float32)
+    inner = 0.7978845608028654 * (values + 0.044715 * values * values * values)  # sqrt(2 / pi)
+    # (1 + tanh(u)) / 2 is 1 / (1 + e ** -2u)
+    tl.store(
+        out + row * out_stride + columns, (values / (1.0 + tl.exp(-2.0 * inner))).to(out.dtype.element_ty), mask=here
+    )
+
+
+def silu_mul(gate: torch.Tensor, up: torch.Tensor, out: torch.Tensor) -> None:
+    """``silu(gate) * up``, all [rows, columns]; ``out`` may be one of them."""
+    check_rows(gate, up, out)
+    require(gate.shape == up.shape == out.shape, "silu_mul: gate, up and out have one shape")
+    if grid := _grid(gate):
+        strides = gate.stride(0), up.stride(0), out.stride(0)
+        _silu_mul[grid](gate, up, out, *strides, gate.shape[1], TILE=_tile(gate))
+
+
+def relu(x: torch.Tensor, out: torch.Tensor) -> None:
+    """``max(x, 0)``, [rows, columns]; ``out`` may be ``x``."""
+    check_rows(x, out)
+    require(x.shape == out.shape, "relu: x and out have one shape")
+    if grid := _grid(x):
+        _relu[grid](x, out, x.stride(0), out.stride(0), x.shape[1], TILE=_tile(x))
+
+
+def gelu(x: torch.Tensor, out: torch.Tensor) -> None:
+    """GELU with the tanh approximation that GPT-2 was trained with, [rows, columns]; ``out`` may be ``x``."""
+    check_rows(x, out)
+    require(x.shape == out.shape, "gelu: x and out have one shape")
+    if grid := _grid(x):
+        _gelu[grid](x, out, x.stride(0), out.stride(0), x.shape[1], TILE=_tile(x))
+
+
+def _tile(x: torch.Tensor) -> int:
+    return min(MAX_TILE, padded(x.shape[1]))
+
+
+def _grid(x: torch.Tensor) -> tuple[int, int] | None:
+    """Programs for all rows, and for all columns of each; None where there are no rows."""
+    return (len(x), triton.cdiv(x.shape[1], _tile(x))) if len(x) else None

@@ -1,0 +1,180 @@
+"""Attention of single rows, each context split among programs (Flash-Decoding: Dao et al., 2023).
+
+Few sequences with long contexts would leave most of a device idle: each program takes a part of a context for the heads
+that share a KV head, which are the rows of one product, and a second kernel puts the parts together.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from gpu_node.kernels.triton.attention_tile import attend, load_queries, scale_of
+from gpu_node.kernels.triton.cache import DeviceBatch, LayerCache
+from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, padded
+
+TILE_TOKENS = 64
+"""Tokens of a context that a program takes at a time."""
+MAX_SPLITS = 64
+
+
+def num_splits(num_tasks: int, num_context_tokens: int, num_processors: int) -> int:
+    """Into how many parts each context is cut, so that every processor of the device has something to do.
+
+    ``num_tasks``: decodes times KV heads. ``num_context_tokens``: of the longest. A part has one tile at least.
+    """
+    wanted = 2 * num_processors // max(1, num_tasks)
+    return max(1, min(wanted, -(-num_context_tokens // TILE_TOKENS), MAX_SPLITS))
+
+
+@triton.jit
+def _decode(
+    q,
+    numbers,
+    out,
+    logs,
+    decodes,
+    starts,
+    first_rows,
+    block_lines,
+    table_stride,
+    q_stride,
+    out_stride,
+    first,
+    window,
+    scale,
+    num_splits,
+    NUM_SHARED: tl.constexpr,
+    PADDED_SHARED: tl.constexpr,
+    IS_SPLIT: tl.constexpr,
+    TILE: tl.constexpr,
+    LINE_NUMBERS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    PADDED_DIM: tl.constexpr,
+    WIDEN: tl.constexpr,
+):
+    decode, kv_head, split = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    num_kv_heads = tl.num_programs(1)
+    sequence = tl.load(decodes + decode).to(tl.int64)
+    position, row = tl.load(starts + sequence), tl.load(first_rows + sequence)
+    seen_from = tl.maximum(position + 1 - window, 0)
+    num_tiles = tl.cdiv(position + 1 - seen_from, TILE)
+    part = tl.cdiv(num_tiles, num_splits) * TILE
+    begin = seen_from + split * part
+    end = tl.minimum(begin + part, position + 1)
+    shared = tl.arange(0, PADDED_SHARED)
+    here = shared < NUM_SHARED
+    columns = (kv_head * NUM_SHARED + shared) * HEAD_DIM
+    rows = tl.zeros([PADDED_SHARED], tl.int32) + row
+    queries = load_queries(q, q_stride, rows, columns, here, HEAD_DIM, PADDED_DIM)
+    result, log = attend(
+        queries,
+        tl.zeros([PADDED_SHARED], tl.int32) + position,
+        numbers,
+        block_lines + sequence * table_stride,
+        first + kv_head * (2 * BLOCK_SIZE * HEAD_DIM),
+        begin,
+        end,
+        window,
+        scale,
+        TILE,
+        LINE_NUMBERS,
+        BLOCK_SIZE,
+        HEAD_DIM,
+        PADDED_DIM,
+        WIDEN,
+    )
+    dims = tl.arange(0, PADDED_DIM)
+    mask = here[:, None] & (dims < HEAD_DIM)[None, :]
+    if IS_SPLIT:
+        heads = (decode * num_kv_heads + kv_head) * NUM_SHARED + shared
+        parts = heads * num_splits + split
+        tl.store(logs + parts, log, mask=here)
+        tl.store(out + parts[:, None] * HEAD_DIM + dims[None, :], result, mask=mask)
+    else:
+        at = row.to(tl.int64) * out_stride + columns[:, None] + dims[None, :]
+        tl.store(out + at, result.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _combine(
+    parts,
+    logs,
+    out,
+    decodes,
+    first_rows,
+    out_stride,
+    num_splits,
+    PADDED_SPLITS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    PADDED_DIM: tl.constexpr,
+):
+    decode, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    first = (decode * tl.num_programs(1) + head) * num_splits
+    splits, dims = tl.arange(0, PADDED_SPLITS), tl.arange(0, PADDED_DIM)
+    here = splits < num_splits
+    log = tl.load(logs + first + splits, mask=here, other=float("-inf"))
+    weights = tl.exp2(log - tl.max(log, 0))  # one part at least has seen something: the row itself
+    mask = here[:, None] & (dims < HEAD_DIM)[None, :]
+    part = tl.load(parts + (first + splits)[:, None] * HEAD_DIM + dims[None, :], mask=mask, other=0.0)
+    result = tl.sum(part * weights[:, None], 0) / tl.sum(weights, 0)
+    row = tl.load(first_rows + tl.load(decodes + decode)).to(tl.int64)
+    at = row * out_stride + head * HEAD_DIM + dims
+    tl.store(out + at, result.to(out.dtype.element_ty), mask=dims < HEAD_DIM)
+
+
+def decode_attention(
+    q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, window: int, out: torch.Tensor, num_splits: int
+) -> None:
+    """The rows of ``batch.decodes``; arguments as checked by `gpu_node.kernels.triton.attention`."""
+    shape = cache.shape
+    num_decodes = len(batch.decodes)
+    num_heads = q.shape[1] // shape.head_dim
+    num_shared = num_heads // shape.num_kv_heads
+    if num_decodes == 0:
+        return
+    parts, logs = out, out  # the second is not written where contexts are whole
+    if num_splits > 1:
+        parts = q.new_empty((num_decodes, num_heads, num_splits, shape.head_dim), dtype=torch.float32)
+        logs = q.new_empty((num_decodes, num_heads, num_splits), dtype=torch.float32)
+    _decode[(num_decodes, shape.num_kv_heads, num_splits)](
+        q,
+        cache.numbers,
+        parts,
+        logs,
+        batch.decodes,
+        batch.starts,
+        batch.first_rows,
+        batch.block_lines,
+        batch.block_lines.stride(0),
+        q.stride(0),
+        out.stride(0),
+        cache.first,
+        window,
+        scale_of(shape.head_dim),
+        num_splits,
+        NUM_SHARED=num_shared,
+        PADDED_SHARED=padded(num_shared, MIN_DOT),
+        IS_SPLIT=num_splits > 1,
+        TILE=TILE_TOKENS,
+        LINE_NUMBERS=cache.line_numbers,
+        BLOCK_SIZE=shape.block_size,
+        HEAD_DIM=shape.head_dim,
+        PADDED_DIM=padded(shape.head_dim, MIN_DOT),
+        WIDEN=INTERPRETED,
+    )
+    if num_splits > 1:
+        _combine[(num_decodes, num_heads)](
+            parts,
+            logs,
+            out,
+            batch.decodes,
+            batch.first_rows,
+            out.stride(0),
+            num_splits,
+            PADDED_SPLITS=padded(num_splits),
+            HEAD_DIM=shape.head_dim,
+            PADDED_DIM=padded(shape.head_dim),
+        )

@@ -1,0 +1,160 @@
+"""The draws of a step as arrays of a device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeVar
+
+import torch
+
+from gpu_node.kernels.token_draw import TokenDraw
+from gpu_node.kernels.triton.launch import require
+
+_SEED_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class DrawArrays:
+    """What each draw needs, [draws]."""
+
+    rows: torch.Tensor
+    """int32: of the logits."""
+    adjusted_rows: torch.Tensor
+    """int32: of the logits with bias and penalties; -1 for a draw that has neither."""
+    temperatures: torch.Tensor
+    """float64; 0 takes the most likely."""
+    tops_k: torch.Tensor
+    """int64; 0 keeps all."""
+    tops_p: torch.Tensor
+    """float64."""
+    min_p_margins: torch.Tensor
+    """float64: how far below the largest logit min-p lets one lie, as a sum to be added; -inf without it."""
+    nucleus_margins: torch.Tensor
+    """float64: below this no nucleus begins: half of what all tokens would have to weigh to be left out together."""
+    seeds: torch.Tensor
+    """int64: the lower 64 bits."""
+    positions: torch.Tensor
+    """int64."""
+    choices: torch.Tensor
+    """int64."""
+    adjustments: Adjustments
+
+
+@dataclass(frozen=True, slots=True)
+class Adjustments:
+    """Biases and penalties of the draws that have any, in their order: rows of their own."""
+
+    rows: torch.Tensor
+    """int64 [adjusted]: of the logits that each begins with."""
+    bias_places: torch.Tensor
+    """int64 [biased tokens]: in all adjusted rows, one behind the other; each token of a row once."""
+    first_biases: torch.Tensor
+    """int32 [biased tokens]: the first of its biases."""
+    nums_biases: torch.Tensor
+    """int32 [biased tokens]: how many it has, added in their order."""
+    biases: torch.Tensor
+    """float64."""
+    penalties: torch.Tensor
+    """float64 [adjusted, 3]: repetition, frequency, presence."""
+    has_penalties: bool
+    prior_rows: torch.Tensor
+    """int32 [prior tokens]: whose."""
+    prior_tokens: torch.Tensor
+    """int32 [prior tokens]: ids, or below 0 the marks of cells."""
+    are_output: torch.Tensor
+    """bool [prior tokens]: of the output, or of the prompt."""
+
+
+def draw_arrays(draws: Sequence[TokenDraw], vocab_size: int, device: torch.device) -> DrawArrays:
+    """Arrays for draws from logits of ``vocab_size`` tokens. `ValueError` for a token that it does not have."""
+    adjusted = [draw for draw in draws if draw.sampling.logit_bias or draw.sampling.has_penalties]
+    numbers = iter(range(len(adjusted)))
+    sampling = [draw.sampling for draw in draws]
+
+    def floats(values: Sequence[float]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.float64).to(device)
+
+    def integers(values: Sequence[int], kind: torch.dtype) -> torch.Tensor:
+        return torch.tensor(values, dtype=kind).to(device)
+
+    return DrawArrays(
+        rows=integers([draw.row for draw in draws], torch.int32),
+        adjusted_rows=integers(
+            [next(numbers) if one.logit_bias or one.has_penalties else -1 for one in sampling], torch.int32
+        ),
+        temperatures=floats([one.temperature for one in sampling]),
+        tops_k=integers([one.top_k if one.top_k < vocab_size else 0 for one in sampling], torch.int64),
+        tops_p=floats([one.top_p for one in sampling]),
+        min_p_margins=floats(
+            [one.temperature * math.log(one.min_p) if one.min_p > 0 else -math.inf for one in sampling]
+        ),
+        nucleus_margins=floats(
+            [
+                one.temperature * math.log((1 - one.top_p) / vocab_size / 2) if one.top_p < 1 else -math.inf
+                for one in sampling
+            ]
+        ),
+        seeds=integers([_signed(one.seed) for one in sampling], torch.int64),
+        positions=integers([draw.position for draw in draws], torch.int64),
+        choices=integers([draw.choice for draw in draws], torch.int64),
+        adjustments=_adjustments(adjusted, vocab_size, device),
+    )
+
+
+def _adjustments(draws: Sequence[TokenDraw], vocab_size: int, device: torch.device) -> Adjustments:
+    biases: list[float] = []
+    runs: list[tuple[int, int, int]] = []  # place, first bias and number of biases
+    priors: list[tuple[int, int, bool]] = []
+    for row, draw in enumerate(draws):
+        by_token = sorted(draw.sampling.logit_bias, key=lambda bias: bias[0])
+        for token, values in groupby(by_token, key=lambda bias: bias[0]):
+            require(0 <= token < vocab_size, f"a bias is for token {token} of a vocabulary of {vocab_size}")
+            of_token = [value for _, value in values]
+            runs.append((row * vocab_size + token, len(biases), len(of_token)))
+            biases += of_token
+        if draw.sampling.has_penalties:
+            for ids, is_output in ((draw.prompt_token_ids, False), (draw.output_token_ids, True)):
+                priors += [(row, int(token), is_output) for token in ids]
+    require(
+        all(token < vocab_size for _, token, _ in priors), "a token of a prompt or output is outside the vocabulary"
+    )
+    places, firsts, nums = _columns(runs, 3)
+    prior_rows, prior_tokens, are_output = _columns(priors, 3)
+
+    def on_device(values: Sequence[object], kind: torch.dtype) -> torch.Tensor:
+        return torch.tensor(values, dtype=kind).to(device)
+
+    return Adjustments(
+        rows=on_device([draw.row for draw in draws], torch.int64),
+        bias_places=on_device(places, torch.int64),
+        first_biases=on_device(firsts, torch.int32),
+        nums_biases=on_device(nums, torch.int32),
+        biases=on_device(biases, torch.float64),
+        penalties=on_device(
+            [
+                (one.repetition_penalty, one.frequency_penalty, one.presence_penalty)
+                for one in (draw.sampling for draw in draws)
+            ],
+            torch.float64,
+        ).reshape(-1, 3),
+        has_penalties=any(draw.sampling.has_penalties for draw in draws),
+        prior_rows=on_device(prior_rows, torch.int32),
+        prior_tokens=on_device(prior_tokens, torch.int32),
+        are_output=on_device(are_output, torch.bool),
+    )
+
+
+Number = TypeVar("Number")
+
+
+def _columns(rows: Sequence[tuple[Number, ...]], num_columns: int) -> list[list[Number]]:
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(num_columns)]
+
+
+def _signed(seed: int) -> int:
+    """The lower 64 bits of any integer, as the int64 that has them."""
+    bits = seed & _SEED_MASK
+    return bits - (1 << 64) if bits >> 63 else bits

@@ -1,0 +1,149 @@
+"""Compiles every kernel for NVIDIA devices that are not there: to machine code, with what a real launch would give it.
+
+The interpreter takes what no compiler would. Run as a program of its own, without the interpreter: tensors are those of
+the CPU, and a driver stands where that of CUDA does, which launches nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+
+from gpu_node.kernels.paged_batch import PagedSequence
+from gpu_node.kernels.token_draw import TokenDraw
+from gpu_node.kernels.triton.activations import gelu, relu, silu_mul
+from gpu_node.kernels.triton.adjust import adjusted_logits
+from gpu_node.kernels.triton.attention import paged_attention
+from gpu_node.kernels.triton.attention_tile import UNBOUNDED
+from gpu_node.kernels.triton.blocks import copy_blocks
+from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places, device_batch
+from gpu_node.kernels.triton.decode_attention import decode_attention
+from gpu_node.kernels.triton.draw import draw_tokens
+from gpu_node.kernels.triton.draw_arrays import draw_arrays
+from gpu_node.kernels.triton.experts import experts
+from gpu_node.kernels.triton.norms import add_layer_norm, add_rms_norm
+from gpu_node.kernels.triton.poll import PollCounters, TaskRing, poll
+from gpu_node.kernels.triton.prefill_attention import rows_together
+from gpu_node.kernels.triton.rope import rope, rope_write_kv, write_kv
+from gpu_node.kernels.triton.route import route
+from shared.payload import Sampling
+
+SHARED_MEMORY_BYTES = {80: 163 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10}
+"""Of one program, by compute capability: A100, L40S, H100, B200."""
+CPU = torch.device("cpu")
+DIM, KV_HEADS, SHARED = 128, 2, 4
+"""The heads of Llama 3: what is wide costs shared memory, what is long costs nothing."""
+
+
+class CompilingDriver(DriverBase):  # type: ignore[misc]
+    """Where Triton asks what to compile for, and would launch."""
+
+    def __init__(self, capability: int) -> None:
+        self.capability = capability
+        self.target = GPUTarget("cuda", capability, 32)
+        self.utils = SimpleNamespace(
+            get_device_properties=lambda _device: {"max_shared_mem": SHARED_MEMORY_BYTES[capability]},
+            load_binary=lambda name, _kernel, shared, _device: self._loaded(name, shared),
+        )
+        self.names: list[str] = []
+
+    def _loaded(self, name: str, shared_bytes: int) -> tuple[str, str, int, int, int]:
+        self.names.append(f"{name} {shared_bytes}")
+        return name, name, 0, 0, 1024
+
+    @classmethod
+    def is_active(cls) -> bool:
+        return True
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        return ty
+
+    def get_current_target(self) -> GPUTarget:
+        return self.target
+
+    def get_active_torch_device(self) -> torch.device:
+        return CPU
+
+    def get_benchmarker(self) -> Any:
+        raise NotImplementedError("a device that is not there is not measured")
+
+    def get_current_device(self) -> int:
+        return self.capability  # compiled kernels are kept by the device's number
+
+    def get_current_stream(self, _device: int) -> int:
+        return 0
+
+    def launcher_cls(self, _source: object, _metadata: object) -> Any:
+        return lambda *_arguments: None
+
+
+def compile_all() -> None:
+    """Call each entry once."""
+    rows = torch.zeros(40, 256, dtype=torch.bfloat16)
+    weight = torch.ones(256, dtype=torch.bfloat16)
+    add_rms_norm(rows, rows, weight, 1e-5, rows)
+    add_layer_norm(rows, rows, weight, weight, 1e-5, rows)
+    silu_mul(rows, rows, rows)
+    relu(rows, rows)
+    gelu(rows, rows)
+    _attention()
+    _experts(rows)
+    copy_blocks(
+        torch.zeros(640, dtype=torch.int64), torch.zeros(2, dtype=torch.int32), torch.ones(2, dtype=torch.int32), 4
+    )
+    _draws()
+
+
+def _attention() -> None:
+    shape = CacheShape(1, 16, KV_HEADS, DIM)
+    lines = shape.block_lines(2)
+    cache = LayerCache(torch.zeros(lines * 32 * 8, dtype=torch.bfloat16), shape, 0)
+    sequences = [PagedSequence(3, 1, [0]), PagedSequence(0, 5, [1])]
+    together = rows_together(SHARED)
+    batch = device_batch(sequences, 16, Places(lines * 8, lines), CPU, rows_together=together)
+    q = torch.zeros(6, KV_HEADS * SHARED * DIM, dtype=torch.bfloat16)
+    k = torch.zeros(6, KV_HEADS * DIM, dtype=torch.bfloat16)
+    angles = torch.zeros(6, DIM)
+    rope(q, angles, q)
+    write_kv(k, k, cache, batch)
+    rope_write_kv(q, k, k, angles, cache, batch)
+    paged_attention(q, cache, batch, q)
+    decode_attention(q, cache, batch, UNBOUNDED, q, num_splits=2)
+    ring = TaskRing(
+        num_sequences=torch.zeros(2, dtype=torch.int32),
+        firsts=torch.zeros(2, dtype=torch.int64),
+        windows=torch.zeros(2, dtype=torch.int32),
+        positions=torch.zeros(2, 3, dtype=torch.int32),
+        block_lines=torch.zeros(2, 3, 4, dtype=torch.int32),
+        q=torch.zeros(2, 3, q.shape[1], dtype=torch.bfloat16),
+        out=torch.zeros(2, 3, q.shape[1], dtype=torch.bfloat16),
+    )
+    poll(PollCounters.new(4, 2, CPU), ring, cache)
+
+
+def _experts(rows: torch.Tensor) -> None:
+    routing = torch.zeros(len(rows), 8)
+    route(rows[:, :8], 2, routing)
+    weights = torch.zeros(8, 256, 256, dtype=torch.bfloat16)
+    experts(rows, routing, weights, weights, weights, 2, rows)
+
+
+def _draws() -> None:
+    sampling = Sampling(max_tokens=1, top_k=5, top_p=0.9, min_p=0.1, presence_penalty=1.0, logit_bias=[(3, 1.0)])
+    draws = draw_arrays([TokenDraw(0, sampling, 0, 0, None, [1], [2])], 5000, CPU)
+    logits, cells = torch.zeros(1, 5000), torch.zeros(1, dtype=torch.int32)
+    draw_tokens(logits, adjusted_logits(logits, draws.adjustments, cells), draws, cells, cells)
+
+
+if __name__ == "__main__":
+    for capability in map(int, sys.argv[1:]):
+        driver = CompilingDriver(capability)
+        triton.runtime.driver.set_active(driver)
+        compile_all()
+        print(capability, *driver.names, sep="\n  ")  # noqa: T201
