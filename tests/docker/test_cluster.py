@@ -96,6 +96,13 @@ def test_an_image_holds_its_own_packages_and_no_source_of_the_others(containers:
     assert set(containers.run_in(name, "ls", "/opt/treadle/src").stdout.split()) == ROOMS[image]
 
 
+@pytest.mark.parametrize("provider", ["docker", "kubernetes"])
+def test_the_scheduler_can_start_nodes_where_it_runs_in_a_container(containers: Containers, provider: str) -> None:
+    module = f"services.scheduler.providers.{provider}"
+    said = containers.run_in("scheduler", "python", "-c", f"import {module}; print({module}.make.__name__)")
+    assert (said.stdout, said.stderr) == ("make\n", "")
+
+
 @pytest.mark.parametrize("image", ["gateway", "services"])
 def test_an_image_is_small(containers: Containers, image: str) -> None:
     base = containers.environment["BASE_IMAGE"]
