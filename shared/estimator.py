@@ -30,11 +30,13 @@ moved out first, and what they have left is done where they stand in the queue.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared.backlog import Backlog
 from shared.batching import PRIOR_KV_BYTES_PER_S, PRIOR_SWAP_S, Batching, batching, longest_tokens, rate_of
 from shared.messages import GroupLoad, NodeState
+from shared.overtaking import Stream, overtaken
 from shared.wait import NEVER, NOW, Wait, waiting_time
 
 __all__ = [
@@ -130,11 +132,15 @@ class GroupForecast:
         """Likewise of the last one."""
         return self.wait_at(self.num_waiting - 1) if self.num_waiting else NOW
 
-    def wait_at(self, num_ahead: float) -> Wait:
-        """Until the first token of the member behind so many waiting members of the group."""
+    def wait_at(self, num_ahead: float, streams: Sequence[Stream] = ()) -> Wait:
+        """Until the first token of the member behind so many waiting members of the group.
+
+        ``streams`` of newcomers go before it, as long as it has no place.
+        """
         if self.begin == NEVER:
             return NEVER
-        return self.begin.then(self.ahead.first_token(self.work, num_ahead)).give_or_take(MODEL_ERROR)
+        place, first_token = self.ahead.place_and_prompt(self.work, num_ahead)
+        return overtaken(self.begin.then(place), streams).then(first_token).give_or_take(MODEL_ERROR)
 
 
 def forecast(node: NodeState, queue: list[GroupLoad]) -> list[GroupForecast]:

@@ -40,7 +40,7 @@ class Fit(msgspec.Struct, array_like=True):
     @property
     def places_ratio(self) -> float:
         """Observed to modelled."""
-        return _bounded(self.places * self.share / self.seconds**2) if self.seconds else 1.0
+        return _bounded(self.places / self.share) if self.seconds else 1.0
 
     @property
     def seconds_ratio(self) -> float:
@@ -70,12 +70,14 @@ class Calibration:
         key = f"{load.model} {node.device}"
         fit = self._fits.pop(key, None) or Fit()
         batch = batching(node, load).batch
+        from shared.batching import residual_tokens
+        h = load.mean_prompt_tokens + residual_tokens(load.mean_output_tokens, load.std_output_tokens) + 15
         fewer = msgspec.structs.replace(node, rates=[_with_places(rate, fit) for rate in node.rates])
         work = batching(fewer, load)
         modelled_s = work.batch / work.tokens_per_s
         if not fit.seconds:
-            fit.add(0.0, PRIOR_S, batch, 1 / batch, modelled_s, modelled_s)
-        fit.add(math.exp(-seconds / MEMORY_S), seconds, num_running, 1 / batch, 1 / tokens_per_s, modelled_s)
+            fit.add(0.0, PRIOR_S, batch*h, batch*h, modelled_s, modelled_s)
+        fit.add(math.exp(-seconds / MEMORY_S), seconds, num_running*h, batch*h, 1 / tokens_per_s, modelled_s)
         self._fits[key] = fit  # at the end: the first is the one to forget
         if len(self._fits) > MAX_FITS:
             del self._fits[next(iter(self._fits))]

@@ -8,8 +8,9 @@ same without moving anybody. Every event costs O(log members) at most, and so do
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from services.queue_manager.arrivals import Arrivals
 from services.queue_manager.calibration import Calibration
 from services.queue_manager.clusters import Clusters
 from services.queue_manager.fairness import Fairness
@@ -35,6 +36,7 @@ class RequestGroups:
         self._running = Running(state.running)
         self.calibration = Calibration(state.fits)
         self._observer = Observer(state, self._running, self._lengths, self._paces, self.calibration)
+        self._arrivals = Arrivals(state.flows)
         self._clusters = Clusters(state.clusters)
         self._batches = Batches(state.batches)
         self._fairness = Fairness(state.lines, tenants)
@@ -67,6 +69,7 @@ class RequestGroups:
             group = self._add(Group(gid="", model=request.model, slo_kind=kind, tenant=tenant, key=key, rank=rank))
         if is_new:
             self._fairness.charge(line, tenant, request.prompt_tokens + output_tokens)
+            self._arrivals.observe(request, now)
         self._enter(group, request)
         return group
 
@@ -171,12 +174,19 @@ class RequestGroups:
         """Nodes have come, gone, or changed their model: how many share what runs bounds the groups."""
         self._batches.learn(nodes)
 
-    def num_joining(self, group: Group, now: float, seconds: float) -> float:
-        """Newcomers that a group can be expected to get in so many seconds, at its pace so far; 0 if closed."""
-        room = self._room(group)
-        if room <= 0 or group.num_joined < 2 or now <= group.opened_s:
-            return 0.0
-        return min(room, (group.num_joined - 1) / (now - group.opened_s) * seconds)
+    def joining(self, group: Group, now: float) -> tuple[int, float]:
+        """Newcomers that a group could still take, and how many come a second at its pace so far.
+
+        None come to a group at a seat: they come where nobody waits.
+        """
+        if group.num_joined < 2 or now <= group.opened_s or not group.key.endswith(" "):
+            return 0, 0.0
+        return max(0, self._room(group)), (group.num_joined - 1) / (now - group.opened_s)
+
+    def expected_newcomers(self, model: str, now: float) -> Iterator[tuple[GroupLoad, float, float]]:
+        """What comes for a model: a typical request of each kind, how many a second, and the time each has to start."""
+        for flow in self._arrivals.of_model(model):
+            yield self._loads.typical(flow), flow.rate_per_s(now), flow.patience_s / flow.num
 
     def load(self, group: Group, now: float) -> GroupLoad:
         """What a plan needs to know of a group; O(1)."""

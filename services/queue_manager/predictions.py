@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import hypot
 
 import msgspec
 
 from services.queue_manager.groups import RequestGroups
+from services.queue_manager.newcomers import Newcomers
 from services.queue_manager.state import Group, Node, State
 from services.queue_manager.virtual_queues import VirtualQueues
 from shared.estimator import MODEL_ERROR, GroupForecast, forecast, swap_s
 from shared.messages import GroupLoad, Submit
+from shared.overtaking import Stream, overtaken
 from shared.wait import NEVER, NOW, Wait
 
-OVERTAKING_ROUNDS = 8  # in which a wait grows with those who come while it lasts
 FORECAST_GROUPS = 64  # of a queue are predicted one by one, which bounds the work; behind them, sums are good enough
 SUM_ERROR = 2 * MODEL_ERROR  # relative, of these sums: what was learnt since is not in them
 
@@ -29,6 +31,23 @@ class Prospect:
     completion: Wait
 
 
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """When the waiting members of a group start, newcomers who go ahead of them included."""
+
+    forecast: GroupForecast | None
+    """None behind the head of the queue, where it is known only how long all before it takes."""
+    behind_s: float
+    """Work before it that the forecast does not know of."""
+    streams: Sequence[Stream]
+
+    def wait_at(self, position: int) -> Wait:
+        """Until the first token of the member behind so many others."""
+        if self.forecast is None:
+            return overtaken(_later(NOW, self.behind_s), self.streams)
+        return _later(self.forecast.wait_at(position, self.streams), self.behind_s)
+
+
 class Predictions:
     """Owns nothing: every answer is computed from the state."""
 
@@ -36,12 +55,31 @@ class Predictions:
         self._state = state
         self._groups = groups
         self._queues = queues
+        self._newcomers = Newcomers(state, groups)
         self._calibration = groups.calibration
 
     def of_node(self, node: Node, now: float) -> dict[str, GroupForecast]:
-        """Forecasts of the groups at the head of a queue in which somebody waits, in order."""
+        """Forecasts of the groups at the head of a queue in which somebody waits, in order: if nobody came any more."""
         forecasts = forecast(self._calibration.expected(node.known), self._loads(node, len(node.queue), now))
         return {one.group: one for one in forecasts if one.num_waiting}
+
+    def outlooks(self, node: Node, now: float) -> Iterator[tuple[Group, Outlook]]:
+        """Of all groups of a queue in which somebody waits, in order."""
+        known = self._calibration.expected(node.known)
+        forecasts = self.of_node(node, now)
+        groups = [self._state.groups[gid] for gid in node.queue]
+        kinds = self._newcomers.kinds(node, known, [node.model, *(group.model for group in groups)], now)
+        joining: list[tuple[Group, Stream]] = []
+        ahead_s = 0.0
+        for group in groups:
+            one = forecasts.get(group.gid)
+            if group.waiting:
+                streams = self._newcomers.streams(group.start_by_s, group.slo_kind, kinds, joining, now)
+                yield group, Outlook(one, 0.0 if one is not None else ahead_s, list(streams))
+            if one is not None:
+                stream = self._newcomers.joining(group, one.work, now)
+                joining += [(group, stream)] if stream is not None else []
+            ahead_s += group.drain_s
 
     def of_newcomer(self, message: Submit, now: float) -> Prospect | None:
         """For a request that comes now; None while there is no node that could serve its model."""
@@ -52,32 +90,27 @@ class Predictions:
         node = placed or seat or self._queues.home_of(group, newcomer) or self._nearest(group.model)
         if node is None:
             return None
+        known = self._calibration.expected(node.known)
         index = node.queue.index(group.gid) + 1 if group.node else self._queues.index_by_rule(node, group)
         loads = self._loads(node, index, now)
         if group.waiting and not group.node:
             loads.append(self._groups.load(group, now))
         loads.append(newcomer)
-        one = forecast(self._calibration.expected(node.known), loads)[-1]
+        forecasts = forecast(known, loads)
+        works = {one.group: one.work for one in forecasts}
+        ahead = [self._state.groups[gid] for gid in node.queue[:index] if gid != group.gid]
+        kinds = self._newcomers.kinds(node, known, [node.model, *(one.model for one in ahead), group.model], now)
+        joining = [
+            (one, stream)
+            for one in ahead
+            if one.gid in works and (stream := self._newcomers.joining(one, works[one.gid], now)) is not None
+        ]
+        streams = list(self._newcomers.streams(group.start_by_s, group.slo_kind, kinds, joining, now))
         behind_s = sum(self._state.groups[gid].drain_s for gid in node.queue[FORECAST_GROUPS:index])
-        open_ahead = [self._state.groups[gid] for gid in node.queue[:index] if gid != group.gid]
-        start = self._overtaken(one, [ahead for ahead in open_ahead if ahead.model == group.model], now)
-        behind_s += start.mean_s - one.start.mean_s if one.start != NEVER else 0.0
+        one = forecasts[-1]
+        start = Outlook(one, behind_s, streams).wait_at(0)
         is_learnt = any(rate.model == group.model for rate in node.known.rates)
-        return Prospect(is_learnt, _later(one.start, behind_s), _later(one.completion, behind_s))
-
-    def _overtaken(self, one: GroupForecast, ahead: list[Group], now: float) -> Wait:
-        """When it starts although groups before it still take newcomers: who joins while it waits goes first.
-
-        The wait grows with those who come in it, so it is worked out in a few rounds, from below.
-        """
-        wait = one.start
-        for _ in range(OVERTAKING_ROUNDS):
-            wait = one.wait_at(sum(self._groups.num_joining(group, now, wait.mean_s) for group in ahead))
-        return wait
-
-    def beyond(self, seconds: float) -> Wait:
-        """For a place behind the head, with so much work before it."""
-        return _later(NOW, seconds)
+        return Prospect(is_learnt, start, _later(one.completion, start.mean_s - one.start.mean_s if one.start != NEVER else 0.0))
 
     def _nearest(self, model: str) -> Node | None:
         """The node that could serve a model first which nobody holds: its own work, then the swap."""

@@ -10,6 +10,7 @@ import math
 
 import msgspec
 
+from services.queue_manager.arrivals import Flow
 from services.queue_manager.calibration import Fit
 from services.queue_manager.clusters import LengthClusters
 from services.queue_manager.fairness import Line
@@ -224,6 +225,8 @@ class State(msgspec.Struct):
     """Learnt lengths of answers (`lengths.Lengths`)."""
     paces: dict[str, Pace] = {}
     """Learnt output tokens a second of one running request (`paces.Paces`)."""
+    flows: dict[str, Flow] = {}
+    """How fast work arrives (`arrivals.Arrivals`)."""
     fits: dict[str, Fit] = {}
     """How nodes do against what is known of them (`calibration.Calibration`)."""
     running: dict[str, Runners] = {}

@@ -111,19 +111,13 @@ class Status:
 
     def _at_node(self, name: str, groups: set[str], now: float) -> dict[str, QueuePlace]:
         """Places of the waiting members of these groups at one node."""
-        node = self._state.nodes[name]
-        forecasts = self._predictions.of_node(node, now)
         places: dict[str, QueuePlace] = {}
         num_ahead = 0
-        ahead_s = 0.0
-        for gid in node.queue:
-            group = self._state.groups[gid]
-            if gid in groups:
+        for group, outlook in self._predictions.outlooks(self._state.nodes[name], now):
+            if group.gid in groups:
                 for position, member in enumerate(group.waiting):
                     if member in self._state.watching:
-                        one = forecasts.get(gid)
-                        wait = one.wait_at(position) if one is not None else self._predictions.beyond(ahead_s)
+                        wait = outlook.wait_at(position)
                         places[member] = QueuePlace(member, num_ahead + position, wait.mean_s, wait.quantile(UPPER))
             num_ahead += group.num_waiting
-            ahead_s += group.drain_s
         return places
