@@ -19,7 +19,8 @@ from gpu_node.executors.executor import ModelTooLargeError
 from gpu_node.paging.comparison import NUM_PARTS, Comparison, compare
 from gpu_node.paging.generate import generate
 from gpu_node.paging.server import Memory
-from gpu_node.paging.trace import Trace, TraceError, read_trace
+from gpu_node.paging.trace import Trace, read_trace
+from shared.length_trace import TraceError
 
 SHOW_AFTER_S = 2.0
 """No progress bar for what is over sooner."""

@@ -14,14 +14,14 @@ SHOW_AFTER_S = 2.0
 
 
 @contextmanager
-def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress_bar(description: str, total: int) -> Iterator[Callable[[float], None]]:
     """The function that is given says how much is done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     progress = Progress(*columns, console=Console(stderr=True))
     task = progress.add_task(description, total=total)
     began_s = time.monotonic()
 
-    def show(num_done: int) -> None:
+    def show(num_done: float) -> None:
         progress.update(task, completed=num_done)
         if not progress.live.is_started and time.monotonic() - began_s > SHOW_AFTER_S:
             progress.start()

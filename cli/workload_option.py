@@ -14,9 +14,10 @@ from services.simulator.catalogue import MAX_MODEL_LEN
 from services.simulator.workloads.arrivals import Mix
 from services.simulator.workloads.paper import INTERACTIVE_AND_BATCH, WORKLOADS
 from services.simulator.workloads.request import WorkloadError, WorkloadRequest
-from services.simulator.workloads.trace import Trace, read_trace
+from services.simulator.workloads.trace import Trace
 from shared.config import ClusterConfig
 from shared.hardware import DEVICES, MODELS
+from shared.length_trace import TraceError, read_lengths
 
 PAPER_MODELS = ("mistral-7b", "vicuna-13b", "llama-70b")
 
@@ -104,8 +105,8 @@ def workload_choice(
     if not path.exists():
         raise CliError(f"--workload {workload}: neither one of {', '.join(WORKLOADS)} nor a file")
     try:
-        trace = read_trace(path, MAX_MODEL_LEN)
-    except WorkloadError as error:
+        trace = Trace(str(path), read_lengths(path, MAX_MODEL_LEN).lines)
+    except TraceError as error:
         raise CliError(str(error)) from error
     if not trace.has_arrivals and rate is None:
         raise CliError(f"{workload} has no arrival_s: --rate is needed (requests a second)")

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from shared.messages import GroupLoad, NodeState
 from shared.step_cost import ModelRate, StepCost
 
-PRIOR_TOKENS_PER_S = 50.0  # throughput assumed of a device that has not reported any
+PRIOR_TOKENS_PER_S = 50.0  # throughput assumed with a model of which the node knows nothing
 PRIOR_SWAP_S = 2.0  # duration of a swap on a node that has not measured one
 PRIOR_NUM_SEQS = 32  # batch of an engine that has not said how many it runs together
 BLOCK_TOKENS = 16  # of a block of KV memory
@@ -94,11 +94,11 @@ class Batching:
 
 
 def rate_of(node: NodeState, model: str) -> ModelRate:
-    """What the node knows of the model, or else what its throughput tells, or else the prior."""
+    """What the node knows of the model, or else the priors."""
     for rate in node.rates:
         if rate.model == model:
             return rate
-    step_s = num_seqs(node) / (node.tokens_per_s if node.tokens_per_s > 0 else PRIOR_TOKENS_PER_S)
+    step_s = num_seqs(node) / PRIOR_TOKENS_PER_S
     load_s = 0.0 if node.model == model else node.swap_s or PRIOR_SWAP_S
     return ModelRate(model, StepCost(step_s, 0.0, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=load_s)
 
@@ -107,7 +107,7 @@ def batching(node: NodeState, load: GroupLoad, num_requests: float = math.inf) -
     """Work out the group's steady state on the node, with no more than ``num_requests`` together."""
     rate = rate_of(node, load.model)
     cost = rate.cost
-    output = max(1.0, load.mean_output_tokens or load.output_tokens / max(1, load.num_requests))
+    output = max(1.0, load.mean_output_tokens)
     prompt = load.mean_prompt_tokens
     kept = load.kv_tokens / load.num_requests if load.kv_at else 0.0  # was computed before they were evicted
     residual = residual_tokens(output, load.std_output_tokens)

@@ -48,7 +48,6 @@ __all__ = [
     "drain_s",
     "evict_s",
     "forecast",
-    "num_waiting",
     "swap_s",
     "throughput",
 ]
@@ -75,8 +74,8 @@ def drain(node: NodeState, load: GroupLoad) -> Wait:
     if load.model in node.broken_models:
         return NOW
     work = batching(node, load)
-    waiting = waiting_time(num_waiting(load), work.output_tokens, work.std_output_tokens, work.tokens_per_s)
-    running = Wait(load.running_output_tokens * work.token_s, num_waiting(load) * work.error_s)
+    waiting = waiting_time(load.num_waiting, work.output_tokens, work.std_output_tokens, work.tokens_per_s)
+    running = Wait(load.running_output_tokens * work.token_s, load.num_waiting * work.error_s)
     return waiting.then(running).give_or_take(MODEL_ERROR)
 
 
@@ -98,11 +97,6 @@ def swap_s(node: NodeState, from_model: str, to_model: str) -> float:
 def evict_s(node: NodeState, load: GroupLoad) -> float:
     """Until the KV of the group's running members has been moved out of the node's device, or back in."""
     return load.kv_tokens * rate_of(node, load.model).kv_token_bytes / (node.kv_bytes_per_s or PRIOR_KV_BYTES_PER_S)
-
-
-def num_waiting(load: GroupLoad) -> int:
-    """Members that wait; all of them where the group does not tell."""
-    return load.num_waiting if load.num_waiting or load.num_running else load.num_requests
 
 
 # --- a whole queue ---------------------------------------------------------------------------------------------------
@@ -166,16 +160,16 @@ class _Walk:
         """The next group."""
         work = batching(self._node, load)
         if load.model in self._node.broken_models:
-            return GroupForecast(load.group, num_waiting(load), NEVER, NEVER, Backlog(), work)
+            return GroupForecast(load.group, load.num_waiting, NEVER, NEVER, Backlog(), work)
         if load.model != self._model:
             self._swap(load.model)
         ahead = self._backlog.with_running(work, load.num_running, load.running_output_tokens)
-        self._backlog = ahead.with_waiting(work, num_waiting(load))
+        self._backlog = ahead.with_waiting(work, load.num_waiting)
         num_together = min(1.0, self._backlog.places) * work.batch
         completion = self._begin.then(_completion(ahead, work, load, num_together))
         self._end = max(self._end, completion, key=lambda wait: wait.mean_s)
         return GroupForecast(
-            load.group, num_waiting(load), self._begin, completion.give_or_take(MODEL_ERROR), ahead, work
+            load.group, load.num_waiting, self._begin, completion.give_or_take(MODEL_ERROR), ahead, work
         )
 
     def _swap(self, model: str) -> None:
@@ -200,9 +194,9 @@ def _completion(ahead: Backlog, work: Batching, load: GroupLoad, num_together: f
     if load.num_running:
         left = load.running_output_tokens / load.num_running
         last = Wait(longest_tokens(left, work.std_output_tokens, load.num_running, load.max_tokens) * token_s, std_s)
-    if num_waiting(load):
-        num_last = min(num_waiting(load), work.batch)
+    if load.num_waiting:
+        num_last = min(load.num_waiting, work.batch)
         longest = longest_tokens(work.output_tokens, work.std_output_tokens, num_last, load.max_tokens)
-        start = ahead.first_token(work, num_waiting(load) - 1)
+        start = ahead.first_token(work, load.num_waiting - 1)
         last = max(last, start.then(Wait((longest - 1) * token_s, std_s)), key=lambda wait: wait.mean_s)
     return last

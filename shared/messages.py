@@ -282,9 +282,8 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     num_free_blocks: int
     num_running: int
     num_waiting: int
-    tokens_per_s: float
     swap_s: float
-    """Duration of the last model swap on this node."""
+    """Duration of the last model swap on this node; 0.0 before the first."""
     block_bytes: int = 0
     broken_models: list[str] = []
     """Models that could not be loaded here in this epoch."""
@@ -311,6 +310,7 @@ class NodeUp(Message, frozen=True, kw_only=True):
     kv_bytes_per_s: float = 0.0
     rates: list[ModelRate] = []
     broken_models: list[str] = []
+    swap_s: float = 0.0
 
 
 class NodeDown(Message, frozen=True, kw_only=True):
@@ -352,13 +352,8 @@ class GroupLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str
     deadline_s: float
     """Earliest absolute time by which a member must have started (see `Slo.start_by_s`)."""
-    num_requests: int
-    output_tokens: float
-    """Expected output tokens of the whole group."""
     node: str = ""
     """Where it is now; ``""`` while it has no place."""
-    running: bool = False
-    """A member has been pulled: the group stays on its node."""
     slo: str = ""
     """Kind of the members' promise (`Slo.kind`)."""
     tenant: str = ""
@@ -385,6 +380,11 @@ class GroupLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     """Standard error of ``mean_output_tokens``: how well it is known by now."""
     end_by_s: float = 0.0
     """Absolute time by which the same member must have ended; 0.0 where only its start was promised."""
+
+    @property
+    def num_requests(self) -> int:
+        """Members, whether they wait or run."""
+        return self.num_waiting + self.num_running
 
 
 class Operations(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -415,8 +415,8 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     node: str
     model: str
     """The model it holds, or is loading."""
-    tokens_per_s: float
-    swap_s: float
+    swap_s: float = 0.0
+    """Duration of its last model swap; 0.0 before the first."""
     broken_models: list[str] = []
     device: str = ""
     max_num_seqs: int = 0

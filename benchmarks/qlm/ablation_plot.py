@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attainment_plot import COLOURS
+from averages import averaged
 from matplotlib.figure import Figure
 from runs import POLICIES, read_results
 
@@ -27,7 +28,8 @@ def plot(studies: dict[str, list[dict[str, Any]]], file: Path) -> None:
     size_in = NUM_COLUMNS * PANEL_IN[0], num_rows * PANEL_IN[1]
     figure = Figure(figsize=size_in, layout="constrained")
     panels = figure.subplots(num_rows, NUM_COLUMNS, squeeze=False).flat
-    for axes, (study, rows) in zip(panels, studies.items(), strict=False):
+    for axes, (study, runs) in zip(panels, studies.items(), strict=False):
+        rows = averaged(runs)
         if study == "tenants":
             _waits(axes, rows)
         else:

@@ -4,7 +4,7 @@ Rates are shares of the cluster's capacity, which is measured first: answers a s
 once, in the order that QLM's scheduler finds. ``--rates`` gives rates themselves. A file of requests takes the place of
 a workload; without ``--rates`` and ``--shares`` it runs at its own rate.
 
-    python benchmarks/qlm/attainment.py --json > attainment.json
+    python benchmarks/qlm/attainment.py --seeds 0,1,2 --rows attainment.rows --json > attainment.json
     python benchmarks/qlm/attainment.py --workload wa --devices a100=50,a10=30 --rates 350 --json
     python benchmarks/qlm/attainment_plot.py attainment.json docs/figures/qlm_attainment.png
 """
@@ -13,13 +13,29 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
+from averages import averaged, kept
+from kept_rows import KeptRows
 from rich.console import Console
 from rich.table import Table
-from runs import POLICIES, Case, capacity_rps, device_counts, drawn, models_of, names, numbers, provenance, run_all
+from runs import (
+    POLICIES,
+    Case,
+    add_common_options,
+    capacity_rps,
+    device_counts,
+    drawn,
+    models_of,
+    names,
+    numbers,
+    provenance,
+    run_all,
+    seed_numbers,
+)
 
 from services.simulator.catalogue import devices_of
 from services.simulator.workloads.paper import WORKLOADS
@@ -29,30 +45,33 @@ NUM_REQUESTS = 3_500  # of a trace in the paper
 QUICK = {"devices": {"a100": 1, "a10": 1}, "shares": [1.0], "requests": 300}
 
 
-def measure(workload: str, args: argparse.Namespace) -> dict[str, Any]:
-    """One workload at all rates, under all policies."""
+Point = tuple[float | None, str, int]
+
+
+def measure(workload: str, args: argparse.Namespace, rows: KeptRows) -> dict[str, Any]:
+    """One workload at all rates, under all policies, with all seeds; capacity is measured with the first."""
     capacity = None
     if args.rates is not None:
         rates: list[float | None] = list(args.rates)
     elif workload in WORKLOADS or args.shares is not None:
-        capacity = capacity_rps(workload, args.devices, args.seed)
+        capacity = capacity_rps(workload, args.devices, args.seeds[0], rows)
         rates = [round(share * capacity, 2) for share in args.shares or SHARES]
     else:
         rates = [None]
-    points = [(rate, policy) for rate in rates for policy in args.policies]
-    done = run_all(_cases(workload, points, args), len(points))
+    points = list(product(rates, args.policies, args.seeds))
+    done = run_all(_cases(workload, points, args), len(points), rows)
     return {
         "workload": workload,
         "devices": args.devices,
         "capacity_rps": capacity and round(capacity, 3),
-        "num_requests": done[0][0]["num_requests"],
-        "rows": [{"rate_rps": rate, **row} for (rate, _), (row, _) in zip(points, done, strict=True)],
+        "num_requests": done[0]["num_requests"],
+        "rows": [{"rate_rps": rate, "seed": seed, **row} for (rate, _, seed), row in zip(points, done, strict=True)],
     }
 
 
-def _cases(workload: str, points: list[tuple[float | None, str]], args: argparse.Namespace) -> Iterator[Case]:
-    for rate, policy in points:
-        requests = drawn(workload, rate, args.requests, args.seed)
+def _cases(workload: str, points: Sequence[Point], args: argparse.Namespace) -> Iterator[Case]:
+    for rate, policy, seed in points:
+        requests = drawn(workload, rate, args.requests, seed)
         models = models_of(requests)
         yield Case(f"{workload} {rate}", devices_of(args.devices, models), models, requests, policy)
 
@@ -63,9 +82,9 @@ def table_of(results: list[dict[str, Any]]) -> Table:
         "workload", "rate/s", "policy", "kept", "started in time", "answers/s", "tokens/s", "swaps", "evicted"
     )
     for result in results:
-        for row in result["rows"]:
-            shares = [f"{row[name]:.1%}" for name in ("slo_attainment", "started_in_time")]
-            counts = [str(row[name]) for name in ("model_swaps", "evictions")]
+        for row in averaged(result["rows"]):
+            shares = [kept(row), f"{row['started_in_time']:.1%}"]
+            counts = [f"{row[name]:.4g}" for name in ("model_swaps", "evictions")]
             rates = [f"{row['throughput_rps']:.1f}", f"{row['output_tok_s']:.0f}"]
             rate = f"{row['rate_rps']:g}" if row["rate_rps"] else "its own"
             table.add_row(result["workload"], rate, row["policy"], *shares, *rates, *counts)
@@ -82,9 +101,9 @@ def main() -> None:
     rates.add_argument("--shares", type=numbers, help="of the capacity (default 0.7,1,1.3; of a file: its own rate)")
     rates.add_argument("--rates", type=numbers, help="arrivals a second")
     parser.add_argument("--requests", type=int, help=f"of a run (default {NUM_REQUESTS})")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=seed_numbers, default=[0], help="a run of each point for each (default 0)")
     parser.add_argument("--quick", action="store_true", help="two devices, one rate, 300 requests")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_common_options(parser)
     args = parser.parse_args()
     args.devices = args.devices or (QUICK["devices"] if args.quick else {"a100": 5, "a10": 3})
     args.requests = args.requests or (QUICK["requests"] if args.quick else NUM_REQUESTS)
@@ -92,9 +111,10 @@ def main() -> None:
         args.shares = args.shares or QUICK["shares"]
     if args.requests < 1:
         parser.error("--requests must be at least 1")
-    results = [measure(workload, args) for workload in args.workload.split(",")]
+    rows = KeptRows.of_this_code(args.rows)
+    results = [measure(workload, args, rows) for workload in args.workload.split(",")]
     if args.json:
-        print(json.dumps(provenance(args.seed) | {"results": results}))
+        print(json.dumps(provenance(args.seeds) | {"results": results}))
     else:
         Console().print(table_of(results))
 

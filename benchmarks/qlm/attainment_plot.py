@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from averages import averaged
 from matplotlib.figure import Figure
 from runs import POLICIES, read_results
 
@@ -43,8 +44,9 @@ def merged(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _lines(axes: Any, result: dict[str, Any], name: str) -> None:
+    rows = averaged(result["rows"])
     for policy in POLICIES:
-        points = [(row["rate_rps"] or 0.0, row[name]) for row in result["rows"] if row["policy"] == policy]
+        points = [(row["rate_rps"] or 0.0, row[name]) for row in rows if row["policy"] == policy]
         if points:
             axes.plot(*zip(*sorted(points), strict=True), marker="o", color=COLOURS[policy], label=policy)
     if result["capacity_rps"]:

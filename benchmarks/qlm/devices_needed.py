@@ -10,11 +10,11 @@ from __future__ import annotations
 import argparse
 import json
 from functools import partial
-from typing import Any
 
+from kept_rows import KeptRows, Row
 from rich.console import Console
 from rich.table import Table
-from runs import POLICIES, Case, drawn, models_of, names, provenance
+from runs import POLICIES, Case, add_common_options, drawn, models_of, names, provenance
 
 from cli.progress_bar import progress_bar
 from services.simulator.capacity import MAX_DEVICES, Attainment, CapacityError, least_devices
@@ -27,21 +27,27 @@ from shared.hardware import DEVICES
 CONFIDENCE = 0.95
 
 
-def needed(policy: str, args: argparse.Namespace) -> tuple[int, list[Attainment]]:
+def needed(policy: str, args: argparse.Namespace, rows: KeptRows) -> tuple[int, list[Attainment]]:
     """The least number for a policy, and all that were tried; `SystemExit` where none is enough."""
 
     def trial(num_devices: int, number: int) -> float:
         requests = drawn(args.workload, args.rate, args.requests, args.seed + number)
         models = models_of(requests)
         devices = devices_of({args.device: num_devices}, models)
-        run = simulate(Case(policy, devices, models, requests, policy).scenario())
-        return attainment(run.recording.outcomes, run.scenario.config)
+        case = Case(f"{num_devices} {args.device}", devices, models, requests, policy)
+        kept: float = rows.measured("attainment of " + case.question(), lambda: _attainment(case))["attainment"]
+        return kept
 
     with progress_bar(f"{policy}: trials", MAX_DEVICES.bit_length() * args.trials) as show:
         try:
             return least_devices(trial, args.target, args.trials, CONFIDENCE, show)
         except CapacityError as error:
             raise SystemExit(f"{policy}: {error}; try a lower --rate") from error
+
+
+def _attainment(case: Case) -> Row:
+    run = simulate(case.scenario())
+    return {"attainment": attainment(run.recording.outcomes, run.scenario.config)}
 
 
 def main() -> None:
@@ -54,18 +60,19 @@ def main() -> None:
     parser.add_argument("--policies", type=partial(names, known=POLICIES), default=list(POLICIES))
     parser.add_argument("--requests", type=int, default=1_000, help="of a trial (default 1000)")
     parser.add_argument("--trials", type=int, default=1, help="samples; their lower bound is held to the target")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--seed", type=int, default=0, help="of the first trial; the next have the next")
+    add_common_options(parser)
     args = parser.parse_args()
     if min(args.rate, args.requests, args.trials) <= 0 or not 0 < args.target < 1:
         parser.error("--rate, --requests and --trials must be above 0, --target between 0 and 1")
-    rows: list[dict[str, Any]] = []
+    kept_rows = KeptRows.of_this_code(args.rows)
+    rows: list[Row] = []
     for policy in args.policies:
-        count, tried = needed(policy, args)
+        count, tried = needed(policy, args, kept_rows)
         row = {"policy": policy, "num_devices": count, "tried": {one.num_devices: one.mean for one in tried}}
         rows.append(row | {"ratio": round(count / rows[0]["num_devices"], 3) if rows else 1.0})
     if args.json:
-        print(json.dumps(provenance(args.seed) | {"rows": rows}))
+        print(json.dumps(provenance(range(args.seed, args.seed + args.trials)) | {"rows": rows}))
         return
     table = Table("policy", "devices", f"to {rows[0]['policy']}'s", "promises kept by so many")
     for row in rows:

@@ -27,6 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.groups import RequestGroups
+from services.scheduler.nodes import node_up
 from services.scheduler.placement import solve
 from shared.codec import decode, encode
 from shared.config import ClusterConfig, NodeSpec, QueueOptions
@@ -38,7 +39,6 @@ from shared.messages import (
     Finished,
     FinishedRequest,
     NodeState,
-    NodeUp,
     PlacementProblem,
     Plan,
     PlanRequest,
@@ -76,7 +76,7 @@ class Load:
         self.nodes = [_node(spec.name, MODELS[number % len(MODELS)]) for number, spec in enumerate(config.nodes)]
         for node in self.nodes:
             self._running[node.node] = deque()
-            self.decide(_node_up(node))
+            self.decide(node_up(node, epoch="1"))
 
     def decide(self, message: AnyMessage) -> float:
         """Seconds that the core takes for one message, as it comes off the wire."""
@@ -150,26 +150,12 @@ def _node(name: str, model: str) -> NodeState:
     return NodeState(
         node=name,
         model=model,
-        tokens_per_s=1000.0,
         swap_s=5.0,
         device="a100",
         max_num_seqs=256,
         step_tokens=2048,
         kv_bytes_per_s=2e10,
         rates=rates,
-    )
-
-
-def _node_up(node: NodeState) -> NodeUp:
-    return NodeUp(
-        node=node.node,
-        epoch="1",
-        model=node.model,
-        device=node.device,
-        max_num_seqs=node.max_num_seqs,
-        step_tokens=node.step_tokens,
-        kv_bytes_per_s=node.kv_bytes_per_s,
-        rates=node.rates,
     )
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import platform
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from kept_rows import KeptRows, Row, code_commit
 
 from cli.errors import CliError
 from cli.progress_bar import progress_bar
@@ -32,6 +36,7 @@ AT_ONCE_PER_S = 1e5
 ALL_OPERATIONS = OperationOptions()
 FIGURES = (
     "num_requests",
+    "num_unserved",
     "slo_attainment",
     "slo_attainment_by_class",
     "slo_attainment_by_model",
@@ -50,6 +55,8 @@ FIGURES = (
     "device_utilisation_by_kind",
 )
 """Of a report, those that a benchmark keeps."""
+
+Figures = Callable[[Run], Row]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +79,35 @@ class Case:
         config = catalogue.cluster_config(list(self.devices), self.models, queue)
         return Scenario(config, self.devices, self.requests)
 
+    def question(self) -> str:
+        """The same for the same simulation of the same label, and only for it."""
+        devices = sorted(self.devices.items())
+        simulated = repr((devices, self.models, self.requests, self.policy, self.delta, self.operations))
+        return f"{self.label}, {self.policy}: {hashlib.sha256(simulated.encode()).hexdigest()}"
 
-def run_all(cases: Iterable[Case], num_cases: int) -> list[tuple[dict[str, Any], Run]]:
-    """Figures of each case, in their order. Cases may be made one by one."""
-    done: list[tuple[dict[str, Any], Run]] = []
+
+def nothing_more(run: Run) -> Row:
+    """For figures that are in the report alone."""
+    del run
+    return {}
+
+
+def run_all(cases: Iterable[Case], num_cases: int, rows: KeptRows, more: Figures = nothing_more) -> list[Row]:
+    """A row a case, in their order, with what ``more`` finds in its run. Cases may be made one by one."""
+    done: list[Row] = []
     with progress_bar("simulations", num_cases) as show:
         for case in cases:
+            run = partial(_run, case, more, lambda part: show(len(done) + part))
+            done.append(rows.measured(case.question(), run))
             show(len(done))
-            began_s = time.process_time()
-            run = simulate(case.scenario(), lambda _: show(len(done)))
-            processor_s = time.process_time() - began_s
-            done.append(({"label": case.label, "policy": case.policy, **figures(run, processor_s)}, run))
-        show(len(done))
     return done
+
+
+def _run(case: Case, more: Figures, progress: Callable[[float], None]) -> Row:
+    began_s = time.process_time()
+    run = simulate(case.scenario(), lambda num_over: progress(num_over / len(case.requests)))
+    processor_s = time.process_time() - began_s
+    return {"label": case.label, "policy": case.policy, **figures(run, processor_s), **more(run)}
 
 
 def figures(run: Run, processor_s: float) -> dict[str, Any]:
@@ -95,7 +118,8 @@ def figures(run: Run, processor_s: float) -> dict[str, Any]:
 
 def saturated_rps(devices: Mapping[str, Device], models: Sequence[str], requests: Sequence[WorkloadRequest]) -> float:
     """Answers a second of devices that have all their work before them, in the order that QLM's scheduler finds."""
-    run = simulate(Case("saturated", devices, models, requests).scenario())
+    with progress_bar("answers, for the capacity", len(requests)) as show:
+        run = simulate(Case("saturated", devices, models, requests).scenario(), show)
     ends_s = sorted(one.finished_s for one in run.recording.outcomes if one.finished_s is not None)
     first, last = int(SATURATED_FROM * len(ends_s)), int(SATURATED_TO * len(ends_s))
     return (last - first) / (ends_s[last] - ends_s[first])
@@ -114,11 +138,14 @@ def models_of(requests: Sequence[WorkloadRequest]) -> list[str]:
     return sorted({request.model for request in requests})
 
 
-def capacity_rps(workload: str, counts: Mapping[str, int], seed: int) -> float:
+def capacity_rps(workload: str, counts: Mapping[str, int], seed: int, rows: KeptRows) -> float:
     """`saturated_rps` of devices of the catalogue under a workload."""
     requests = drawn(workload, AT_ONCE_PER_S, SATURATED_PER_DEVICE * sum(counts.values()), seed)
     models = models_of(requests)
-    return saturated_rps(catalogue.devices_of(counts, models), models, requests)
+    devices = catalogue.devices_of(counts, models)
+    question = "capacity of " + Case("saturated", devices, models, requests).question()
+    found: float = rows.measured(question, lambda: {"rps": saturated_rps(devices, models, requests)})["rps"]
+    return found
 
 
 def device_counts(text: str) -> dict[str, int]:
@@ -143,6 +170,23 @@ def numbers(text: str) -> list[float]:
     return found
 
 
+def seed_numbers(text: str) -> list[int]:
+    """Whole numbers from 0 on with commas between them, for argparse."""
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: whole numbers with commas between them are needed") from error
+    if min(found) < 0 or len(set(found)) < len(found):
+        raise argparse.ArgumentTypeError(f"{text!r}: different numbers from 0 on are needed")
+    return found
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """``--rows`` and ``--json``."""
+    parser.add_argument("--rows", type=Path, help="file that keeps each row, so that the same code need not repeat it")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
 def names(text: str, known: Sequence[str]) -> list[str]:
     """Names with commas between them, of those that are known, for argparse."""
     found = text.split(",")
@@ -151,11 +195,12 @@ def names(text: str, known: Sequence[str]) -> list[str]:
     return found
 
 
-def provenance(seed: int) -> dict[str, Any]:
+def provenance(seeds: Sequence[int]) -> dict[str, Any]:
     """What has to be the same so that the same result comes out, but for processor times."""
     return {
         "command": " ".join(["python", *sys.argv]),
-        "seed": seed,
+        "commit": code_commit() or "changes that are not committed",
+        "seeds": list(seeds),
         "parameters": {
             "max_num_seqs": catalogue.MAX_NUM_SEQS,
             "step_tokens": catalogue.STEP_TOKENS,

@@ -43,7 +43,6 @@ def node(name: str, device: str, model: str) -> NodeState:
     return NodeState(
         name,
         model,
-        tokens_per_s=0.0,
         swap_s=load_s(kind, model_named(model), "host"),
         broken_models=[each.name for each in MODELS if not fits(kind, each)],
         device=device,
@@ -66,8 +65,6 @@ def group(random: Random, name: str, nodes: list[NodeState], load: float) -> Gro
         name,
         model,
         deadline_s=within_s * random.uniform(-0.2, 1.0),
-        num_requests=num_waiting + num_running,
-        output_tokens=0.0,
         node=random.choice(homes) if num_running else "",
         slo=slo,
         rank=random.random(),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from runs import POLICIES, Case, models_of
+from runs import POLICIES, Case, Figures, models_of, nothing_more
 
 from services.simulator.catalogue import device, devices_of
 from services.simulator.simulation import Run
@@ -41,8 +41,6 @@ TENANTS_RPS = 30.0
 FLOOD_SHARE = 0.9  # of the requests
 QUIET = "quiet"
 
-Figures = Callable[[Run], dict[str, Any]]
-
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -67,7 +65,7 @@ def operations(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
         cases.append(Case(f"no {name}", devices, models, requests, operations=without))
     none = OperationOptions(evict=False, balance=False, migrate=False, swap=False)
     cases.append(Case("none", devices, models, requests, operations=none))
-    return cases, _nothing_more
+    return cases, nothing_more
 
 
 def mixes(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
@@ -77,7 +75,7 @@ def mixes(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
     fleets = {label: devices_of(counts, models) for label, counts in EQUAL_PRICES.items()}
     return [
         Case(label, devices, models, requests, policy) for label, devices in fleets.items() for policy in POLICIES
-    ], _nothing_more
+    ], nothing_more
 
 
 def mega(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
@@ -87,7 +85,7 @@ def mega(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
         requests = _drawn(PaperWorkload(ONE_MODEL, INTERACTIVE_AND_BATCH, share), MEGA_RPS, scale, seed)
         models = models_of(requests)
         cases += [Case(f"{share:.0%}", devices_of(TWO, models), models, requests, policy) for policy in ("qlm", "fcfs")]
-    return cases, _nothing_more
+    return cases, nothing_more
 
 
 def models(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
@@ -98,7 +96,7 @@ def models(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
     base = device("a100", ["mistral-7b"])
     tuned = replace(base, models=dict.fromkeys(names, base.models["mistral-7b"]))
     devices = {f"a100-{number}": tuned for number in range(4)}
-    return [Case(f"{len(names)} models", devices, names, requests, policy) for policy in POLICIES], _nothing_more
+    return [Case(f"{len(names)} models", devices, names, requests, policy) for policy in POLICIES], nothing_more
 
 
 def tenants(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
@@ -136,7 +134,7 @@ def delta(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
     requests = _drawn(PaperWorkload(MANY_MODELS, INTERACTIVE_AND_BATCH), MIXED_CLASSES_RPS, scale, seed)
     models = models_of(requests)
     devices = devices_of(FOUR, models)
-    return [Case(f"{one:g}", devices, models, requests, delta=one) for one in DELTAS], _nothing_more
+    return [Case(f"{one:g}", devices, models, requests, delta=one) for one in DELTAS], nothing_more
 
 
 STUDIES: dict[str, Callable[[Scale, int], tuple[list[Case], Figures]]] = {
@@ -151,11 +149,6 @@ STUDIES: dict[str, Callable[[Scale, int], tuple[list[Case], Figures]]] = {
 
 def _drawn(workload: PaperWorkload, rate_per_s: float, scale: Scale, seed: int) -> list[WorkloadRequest]:
     return workload.draw(scale.share * rate_per_s, scale.num_requests, Random(seed))
-
-
-def _nothing_more(run: Run) -> dict[str, Any]:
-    del run
-    return {}
 
 
 def _p90(values: Sequence[float]) -> float:

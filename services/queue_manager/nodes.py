@@ -95,6 +95,5 @@ def _known(message: NodeUp) -> NodeState:
         kv_bytes_per_s=message.kv_bytes_per_s,
         rates=message.rates,
         broken_models=message.broken_models,
-        tokens_per_s=0.0,
-        swap_s=0.0,
+        swap_s=message.swap_s,
     )

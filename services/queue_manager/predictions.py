@@ -130,10 +130,8 @@ class Predictions:
         for place, gid in enumerate(node.queue[:FORECAST_GROUPS]):
             load = self._groups.load(self._state.groups[gid], now)
             if (is_behind or place >= end) and load.num_running and gid not in node.yielding:
-                running.append(msgspec.structs.replace(load, num_waiting=0, num_requests=load.num_running))
-                load = msgspec.structs.replace(
-                    load, num_running=0, running_output_tokens=0.0, num_requests=load.num_waiting
-                )
+                running.append(msgspec.structs.replace(load, num_waiting=0))
+                load = msgspec.structs.replace(load, num_running=0, running_output_tokens=0.0)
             if place < end and load.num_requests:
                 ahead.append(load)
             is_behind = is_behind or load.num_waiting > 0

@@ -15,7 +15,6 @@ def node_state(beat: Heartbeat) -> NodeState:
     return NodeState(
         node=beat.node,
         model=beat.model,
-        tokens_per_s=beat.tokens_per_s,
         swap_s=beat.swap_s,
         broken_models=beat.broken_models,
         device=beat.device,
@@ -38,6 +37,7 @@ def node_up(state: NodeState, epoch: str) -> NodeUp:
         kv_bytes_per_s=state.kv_bytes_per_s,
         rates=state.rates,
         broken_models=state.broken_models,
+        swap_s=state.swap_s,
     )
 
 
@@ -48,6 +48,7 @@ def has_changed(told: NodeState, state: NodeState) -> bool:
         (told.model, told.broken_models, told.device) != (state.model, state.broken_models, state.device)
         or (told.max_num_seqs, told.step_tokens) != (state.max_num_seqs, state.step_tokens)
         or _is_off(told.kv_bytes_per_s, state.kv_bytes_per_s)
+        or _is_off(told.swap_s, state.swap_s)
         or known.keys() != {rate.model for rate in state.rates}
         or any(_rate_is_off(known[rate.model], rate) for rate in state.rates)
     )

@@ -76,7 +76,7 @@ def _with_room_for_kv(
     for number, load in enumerate(loads):
         standing = names.get(load.node)
         if standing is not None:
-            room[standing] -= (load.num_running + load.num_waiting) / batches[standing][number]
+            room[standing] -= load.num_requests / batches[standing][number]
     kept: list[Group] = []
     for number, (group, load) in enumerate(zip(groups, loads, strict=True)):
         here = group.home if group.home is not None else names.get(load.kv_at)

@@ -19,6 +19,8 @@ from shared.config import ClusterConfig
 from shared.messages import Cancel, Chunk, GatewayBeat, Message, Rejected, Resubmit, Submit, Tokens
 from shared.payload import Output, Payload, Sampling
 
+UNSERVED = "unserved"  # why a request was not answered: no node could ever have its model
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -34,9 +36,10 @@ class Outcome:
     """When a node took it for the first time."""
     first_token_s: float | None = None
     finished_s: float | None = None
-    """When it was over, answered or not."""
+    """When it was over, answered or not; None where it waited in vain."""
     reason: str = ""
-    """``stop`` or ``length`` of an answer; ``rejected`` where the promise could not be kept; an error otherwise."""
+    """``stop`` or ``length`` of an answer; ``rejected`` where the promise could not be kept; `UNSERVED`; an error
+    otherwise; ``""`` until then."""
 
     @property
     def is_answered(self) -> bool:

@@ -8,13 +8,11 @@ the same times. Clients hear of first tokens and of ends; the tokens between com
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from gpu_node.engine.choices import error_chunk
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.protocol import EngineStats, Image, Kept
-from gpu_node.engine.throughput import HORIZON_S
 from gpu_node.executors.host_tier import HostTier
 from gpu_node.executors.predicted import AnswerTokens
 from services.simulator.device import Device
@@ -48,7 +46,7 @@ class FastEngine:
         self._moves_s = 0.0
         self._moved_bytes = 0
         self._num_received = 0
-        self._recent_tokens = self._recent_s = 0.0
+        self._has_run = False  # the current model, since it was loaded
 
     # --- models and requests ------------------------------------------------------------------------------------------
 
@@ -72,7 +70,7 @@ class FastEngine:
             self._left.take(spec)
             self._spec = spec
             self._scheduler = FastScheduler(model, self._options, self._answer_tokens)
-            self._recent_tokens = self._recent_s = 0.0
+            self._has_run = False
         return self._scheduler.model
 
     @property
@@ -141,6 +139,7 @@ class FastEngine:
     def start(self, now: float) -> float:
         """Compute a span, or the next step if something happens in it; the time at which it is over."""
         assert self._scheduler is not None
+        self._has_run = True
         scheduler = self._scheduler
         cost = self._device.models[scheduler.model.name].cost
         num_steps = 0 if self._moves_s else scheduler.num_quiet_steps()
@@ -156,7 +155,6 @@ class FastEngine:
             duration_s = cost.predict_s(done.num_tokens, done.num_context_tokens, done.num_attended_tokens)
             self._step_s = self._moves_s + duration_s
             self._moves_s = 0.0
-            self._observe(1, done.num_draws, self._step_s)
             self._chunks = done.chunks
             self._end_s = now + self._step_s
         return self._end_s
@@ -194,23 +192,13 @@ class FastEngine:
     def _apply(self, span: Span, num_steps: int) -> list[Chunk]:
         assert self._scheduler is not None
         num_new = num_steps - span.num_applied
-        duration_s = span.end_s(num_steps) - span.end_s(span.num_applied)
         span.num_applied = num_steps
         self._step_s = span.step_s(num_steps - 1)
-        if num_new:
-            self._observe(num_new, span.num_sequences, duration_s / num_new)
         return self._scheduler.pass_steps(num_new)
 
     def _move(self, num_bytes: int) -> None:
         self._moved_bytes += num_bytes
         self._moves_s += num_bytes / self._device.kv_bytes_per_s
-
-    def _observe(self, num_steps: int, num_tokens: int, step_s: float) -> None:
-        """`gpu_node.engine.throughput.Throughput` for several steps that take equally long."""
-        weight = math.exp(-step_s / HORIZON_S)
-        sum_weights = (1 - weight**num_steps) / (1 - weight)
-        self._recent_tokens = self._recent_tokens * weight**num_steps + num_tokens * sum_weights
-        self._recent_s = self._recent_s * weight**num_steps + step_s * sum_weights
 
     def stats(self) -> EngineStats:
         """The state between two steps."""
@@ -220,11 +208,10 @@ class FastEngine:
             num_waiting=scheduler.num_waiting if scheduler is not None else 0,
             num_free_blocks=scheduler.blocks.num_free if scheduler is not None else 0,
             num_admittable=scheduler.num_admittable if scheduler is not None else 0,
-            tokens_per_s=self._recent_tokens / self._recent_s if self._recent_s > 0 else 0.0,
             step_s=self._step_s,
             num_received=self._num_received,
             kv_bytes_per_s=self._device.kv_bytes_per_s if self._moved_bytes else 0.0,
-            cost=self._device.models[scheduler.model.name].cost if scheduler is not None and self._recent_s else None,
+            cost=self._device.models[scheduler.model.name].cost if scheduler is not None and self._has_run else None,
         )
 
     def check(self) -> None:

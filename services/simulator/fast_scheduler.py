@@ -167,10 +167,9 @@ class FastScheduler:
         done.num_tokens += len(self.batch)
         done.num_context_tokens += self.batch.num_context_tokens
         done.num_attended_tokens += self.batch.num_context_tokens
-        done.num_draws += len(self.batch)
         done.chunks += [self._finish(sequence) for sequence in self.batch.advance(1)]
         for sequence, end in done.prefills:
-            done.chunks += self._prefilled(sequence, end, done)
+            done.chunks += self._prefilled(sequence, end)
         for sequence in done.resting:
             self.batch.join(sequence)
         return done
@@ -262,13 +261,12 @@ class FastScheduler:
             self._prefilling = sequence
         return 0
 
-    def _prefilled(self, sequence: FastSequence, end: int, done: StepDone) -> list[Chunk]:
+    def _prefilled(self, sequence: FastSequence, end: int) -> list[Chunk]:
         """Rows up to ``end`` are computed; with the last of them, a token is drawn."""
         sequence.num_computed_tokens = end
         if end < sequence.offset:
             self._prefilling = sequence
             return []
-        done.num_draws += 1
         sequence.offset += 1
         self.batch.join(sequence)
         if self.batch.num_tokens(sequence) >= sequence.end_len:

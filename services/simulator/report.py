@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from services.simulator.clients import Outcome
+from services.simulator.clients import UNSERVED, Outcome
 from services.simulator.recording import Prediction
 from services.simulator.simulation import Run
 from shared.config import ClusterConfig
@@ -43,6 +43,7 @@ def report(run: Run) -> dict[str, Any]:
         "num_requests": len(outcomes),
         "num_answered": num_answered,
         "num_rejected": sum(outcome.reason == "rejected" for outcome in outcomes),
+        "num_unserved": sum(outcome.reason == UNSERVED for outcome in outcomes),
         "slo_attainment": attainment(outcomes, config),
         "slo_attainment_by_class": _by(outcomes, config, lambda outcome: outcome.request.slo),
         "slo_attainment_by_model": _by(outcomes, config, lambda outcome: outcome.request.model),

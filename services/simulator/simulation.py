@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from services.simulator.clients import Clients, Outcome
+from services.simulator.clients import UNSERVED, Clients, Outcome
 from services.simulator.cluster import MakeEngine, SimulatedCluster, fast, searching
 from services.simulator.device import Device
 from services.simulator.node import Loading
@@ -71,6 +71,7 @@ class Run:
 def simulate(scenario: Scenario, progress: Progress = lambda _: None) -> Run:
     """Run until every request is over; ``progress`` hears how many are. The same scenario gives the same run.
 
+    A request waits in vain where no node may ever have its model: when all others are over, it is over as `UNSERVED`.
     Raises `WorkloadError` for requests that no device can serve, `StalledError` when nothing happens any more.
     """
     _check(scenario)
@@ -87,24 +88,14 @@ def simulate(scenario: Scenario, progress: Progress = lambda _: None) -> Run:
         solve=searching(scenario.plan_visits),
         solve_s=scenario.solve_s,
     )
-    outcomes: dict[str, Outcome] = {}
-    recorder = Recorder(
-        outcomes.__getitem__, lambda: cluster.queue_manager.core.predictions, -(-len(requests) // MAX_PREDICTIONS)
-    )
-    clients = Clients(cluster.bus, scenario.config, recorder.over)
-    cluster.bus.listen(recorder)
+    workload = _Workload(scenario, cluster)
     cluster.bus.run_until(WARM_UP_S)
     num_loaded = {name: len(node.loadings) for name, node in cluster.nodes.items()}
     busy_s = {name: node.busy_s for name, node in cluster.nodes.items()}
     num_plans = cluster.scheduler.core.state.num_plans
-
-    def submit(number: int) -> None:
-        outcomes[str(number)] = clients.submit(number, requests[number])
-        if number + 1 < len(requests):
-            cluster.bus.at(WARM_UP_S + requests[number + 1].arrival_s, lambda: submit(number + 1))
-
-    cluster.bus.at(WARM_UP_S + requests[0].arrival_s, lambda: submit(0))
-    _run(cluster, recorder.recording, len(requests), progress)
+    workload.begin()
+    _run(cluster, workload.awaited, len(requests), progress)
+    workload.end()
     lives = [
         NodeLife(
             name,
@@ -116,7 +107,59 @@ def simulate(scenario: Scenario, progress: Progress = lambda _: None) -> Run:
         for name, node in cluster.nodes.items()
     ]
     num_plans = cluster.scheduler.core.state.num_plans - num_plans
-    return Run(scenario, recorder.recording, lives, WARM_UP_S, cluster.bus.now, num_plans)
+    return Run(scenario, workload.recording, lives, WARM_UP_S, cluster.bus.now, num_plans)
+
+
+class _Workload:
+    """Owns the requests of a run: each is sent in its time, and awaited until it is over."""
+
+    def __init__(self, scenario: Scenario, cluster: SimulatedCluster) -> None:
+        self.awaited = set(range(len(scenario.requests)))
+        """Numbers of the requests that are not over, but for those that have been sent in vain."""
+        self._scenario = scenario
+        self._cluster = cluster
+        self._servable: set[str] = set()
+        self._outcomes: dict[str, Outcome] = {}
+        self._recorder = Recorder(
+            self._outcomes.__getitem__,
+            lambda: cluster.queue_manager.core.predictions,
+            -(-len(scenario.requests) // MAX_PREDICTIONS),
+        )
+        self._clients = Clients(cluster.bus, scenario.config, self._over)
+        cluster.bus.listen(self._recorder)
+
+    @property
+    def recording(self) -> Recording:
+        """What has happened."""
+        return self._recorder.recording
+
+    def begin(self) -> None:
+        """Nodes have their models."""
+        self._servable = _servable_models(self._scenario.config, self._cluster)
+        self._submit_later(0)
+
+    def end(self) -> None:
+        """Nobody is awaited any more: what was sent in vain is over."""
+        for outcome in self._outcomes.values():
+            if not outcome.reason:
+                outcome.reason = UNSERVED
+                self._over(outcome)
+
+    def _submit_later(self, number: int) -> None:
+        if number < len(self._scenario.requests):
+            time_s = WARM_UP_S + self._scenario.requests[number].arrival_s
+            self._cluster.bus.at(time_s, lambda: self._submit(number))
+
+    def _submit(self, number: int) -> None:
+        request = self._scenario.requests[number]
+        self._outcomes[str(number)] = self._clients.submit(number, request)
+        if request.model not in self._servable:
+            self.awaited.discard(number)
+        self._submit_later(number + 1)
+
+    def _over(self, outcome: Outcome) -> None:
+        self._recorder.over(outcome)
+        self.awaited.discard(outcome.number)
 
 
 def _check(scenario: Scenario) -> None:
@@ -128,16 +171,24 @@ def _check(scenario: Scenario) -> None:
             raise WorkloadError(f"no device can serve {model!r}: it does not fit into {kinds}")
 
 
-def _run(cluster: SimulatedCluster, recording: Recording, num_requests: int, progress: Progress) -> None:
-    num_over = 0
+def _servable_models(config: ClusterConfig, cluster: SimulatedCluster) -> set[str]:
+    """Models that a node may have: where none may change its model, those that they have or load by now."""
+    held = {node.core.models.loading or node.core.model for node in cluster.nodes.values()}
+    models = {model.name for model in config.models}
+    return models if config.queue.operations.swap or "" in held else held
+
+
+def _run(cluster: SimulatedCluster, awaited: set[int], num_requests: int, progress: Progress) -> None:
+    """Until nobody is awaited any more, of so many."""
+    num_awaited = num_requests
     last_s = cluster.bus.now
-    while len(recording.outcomes) < num_requests:
+    while awaited:
         for _ in range(PROGRESS_EVERY):
             cluster.bus.step()
-            if len(recording.outcomes) == num_requests:
+            if not awaited:
                 break
-        if len(recording.outcomes) > num_over:
-            num_over, last_s = len(recording.outcomes), cluster.bus.now
-            progress(num_over)
+        if len(awaited) < num_awaited:
+            num_awaited, last_s = len(awaited), cluster.bus.now
+            progress(num_requests - num_awaited)
         elif cluster.bus.now - last_s > STALL_S:
-            raise StalledError(f"{num_requests - num_over} requests have waited for {STALL_S:.0f} s without an answer")
+            raise StalledError(f"{num_awaited} requests have waited for {STALL_S:.0f} s without an answer")

@@ -15,7 +15,6 @@ class StepDone:
     num_tokens: int = 0
     num_context_tokens: int = 0
     num_attended_tokens: int = 0
-    num_draws: int = 0
     chunks: list[Chunk] = field(default_factory=list)
     prefills: list[tuple[FastSequence, int]] = field(default_factory=list)
     """Who has computed more than one row or its first, and up to where."""

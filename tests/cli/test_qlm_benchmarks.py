@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,18 +29,16 @@ def output(name: str, options: str, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_attainment_has_a_row_for_each_rate_and_policy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = "--workload wa --devices a100=1 --rates 5,9 --policies fcfs,qlm --requests 30 --json"
+    options = "--workload wa --devices a100=1 --rates 5,9 --policies fcfs,qlm --seeds 0,3 --requests 30 --json"
     found = output("attainment", options, monkeypatch, capsys)
     assert found["command"] == f"python attainment {options}"
     (result,) = found["results"]
-    assert [(row["rate_rps"], row["policy"], row["num_requests"]) for row in result["rows"]] == [
-        (5.0, "fcfs", 30),
-        (5.0, "qlm", 30),
-        (9.0, "fcfs", 30),
-        (9.0, "qlm", 30),
+    assert found["seeds"] == [0, 3]
+    assert [(row["rate_rps"], row["policy"], row["seed"], row["num_requests"]) for row in result["rows"]] == [
+        (rate, policy, seed, 30) for rate in (5.0, 9.0) for policy in ("fcfs", "qlm") for seed in (0, 3)
     ]
     # far below what an A100 can do of Mistral 7B
-    assert [row["slo_attainment"] for row in result["rows"]] == [1.0] * 4
+    assert [row["slo_attainment"] for row in result["rows"]] == [1.0] * 8
 
 
 def test_devices_needed_is_one_where_one_is_enough(
@@ -51,6 +50,96 @@ def test_devices_needed_is_one_where_one_is_enough(
         {"policy": "qlm", "num_devices": 1, "tried": {"1": 1.0}, "ratio": 1.0},
         {"policy": "fcfs", "num_devices": 1, "tried": {"1": 1.0}, "ratio": 1.0},
     ]
+
+
+def test_a_row_that_is_kept_is_not_measured_again_by_the_same_code(tmp_path: Path) -> None:
+    kept_rows = importlib.import_module("kept_rows")
+    path = tmp_path / "a.rows"
+    asked: list[str] = []
+
+    def ask(question: str, commit: str) -> Any:
+        def measure() -> dict[str, str]:
+            asked.append(question)
+            return {"answer": f"{question} {commit}"}
+
+        return kept_rows.KeptRows(path, commit).measured(question, measure)["answer"]
+
+    assert [ask("q", "c1"), ask("q", "c1"), ask("p", "c1"), ask("q", "c2"), ask("q", "c1")] == [
+        "q c1",
+        "q c1",
+        "p c1",
+        "q c2",
+        "q c1",
+    ]
+    assert asked == ["q", "p", "q"]
+
+
+def test_rows_are_kept_of_committed_code_only(tmp_path: Path) -> None:
+    kept_rows = importlib.import_module("kept_rows")
+    with pytest.raises(SystemExit, match="commit"):
+        kept_rows.KeptRows(tmp_path / "a.rows", "")
+    (tmp_path / "torn.rows").write_text('{"commit": "c1", "ques')
+    with pytest.raises(SystemExit, match=r"torn\.rows, line 1 is no row"):
+        kept_rows.KeptRows(tmp_path / "torn.rows", "c1")
+
+
+def test_the_commit_is_that_of_the_code_alone(tmp_path: Path) -> None:
+    code_commit = importlib.import_module("kept_rows").code_commit
+    assert code_commit(tmp_path) == "", "no repository"
+
+    def git(*words: str) -> None:
+        identity = ("-c", "user.name=t", "-c", "user.email=t@t")
+        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    def commit(file: str) -> str:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(file)
+        git("add", ".")
+        git("commit", "-m", file)
+        return str(code_commit(tmp_path))
+
+    git("init")
+    first = commit("code.py")
+    assert first
+    assert commit("docs/page.md") == commit("tests/test_code.py") == first
+    second = commit("other.py")
+    assert second not in ("", first)
+    (tmp_path / "docs" / "page.md").write_text("changed")
+    (tmp_path / "results.json").write_text("untracked")
+    assert code_commit(tmp_path) == second
+    (tmp_path / "other.py").write_text("changed")
+    assert code_commit(tmp_path) == ""
+
+
+def test_the_question_names_all_that_is_simulated() -> None:
+    studies = importlib.import_module("studies")
+    scale = studies.Scale(num_requests=5, share=1.0)
+    (first, second, *_), _ = studies.STUDIES["operations"](scale, 0)
+    (again, *_), _ = studies.STUDIES["operations"](scale, 0)
+    (seeded, *_), _ = studies.STUDIES["operations"](scale, 1)
+    assert first.question() == again.question()
+    assert len({first.question(), second.question(), seeded.question()}) == 3
+
+
+def test_runs_that_differ_by_their_seeds_are_averaged() -> None:
+    averages = importlib.import_module("averages")
+    common = {"label": "wa 9", "policy": "qlm"}
+    runs = [
+        {**common, "slo_attainment": 0.5, "ttft_p50_s": None, "by_class": {"a": 1.0, "b": 0.5}},
+        {**common, "slo_attainment": 1.0, "ttft_p50_s": 2.0, "by_class": {"a": 0.0}},
+        {**common, "policy": "edf", "slo_attainment": 0.25},
+    ]
+    qlm, edf = averages.averaged(runs)
+    assert qlm == {
+        **common,
+        "slo_attainment": 0.75,
+        "ttft_p50_s": 2.0,
+        "by_class": {"a": 0.5, "b": 0.5},
+        "num_runs": 2,
+        "least_attainment": 0.5,
+        "most_attainment": 1.0,
+    }
+    assert (averages.kept(qlm), averages.kept(edf)) == ("75.0% (50.0%–100.0%)", "25.0%")
 
 
 @pytest.mark.parametrize("study", ["operations", "mixes", "models", "delta"])

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpu_node.paging.generate import SHAREGPT_INPUT, SHAREGPT_OUTPUT, LogNormal, generate
-from gpu_node.paging.trace import Request, Trace, TraceError, read_trace
+from gpu_node.paging.trace import Request, Trace, read_trace
+from shared.length_trace import TraceError
 
 WITH_ARRIVALS = "arrival_s,input_tokens,output_tokens,model\n9.5,100,1,m\n5.0,10,2,m\n5.5,20,3,m\n7.0,30,4,m\n"
 WITHOUT = "input_tokens,output_tokens\n" + "".join(f"{number},1\n" for number in range(1, 51))
@@ -34,31 +35,6 @@ def test_a_trace_without_arrivals_is_sampled(tmp_path: Path) -> None:
     assert (len(set(one.requests)), one.num_too_long, one.has_arrivals) == (10, 10, False)
     everything = read_trace(path, max_tokens=41, num_requests=1000, seed=1)
     assert {request.input_tokens for request in everything.requests} == set(range(1, 41))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a,b\n1,2\n", "columns input_tokens and output_tokens, not a, b"),
-        ("input_tokens,output_tokens\n5,5\nx,5\n", "line 3: invalid literal"),
-        ("input_tokens,output_tokens\n5\n", "line 2: "),
-        ("input_tokens,output_tokens\n0,5\n", "line 2: a length below 1"),
-        ("arrival_s,input_tokens,output_tokens\nnan,5,5\n", "or a time that is none"),
-        ("input_tokens,output_tokens\n500,5\n", "no request of at most 100 tokens"),
-        ("", "columns"),
-    ],
-)
-def test_what_is_no_trace_is_said(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(TraceError, match=message):
-        read_trace(write(tmp_path, text), max_tokens=100, num_requests=10, seed=0)
-
-
-def test_broken_and_missing_files_are_said(tmp_path: Path) -> None:
-    path = tmp_path / "trace.csv.gz"
-    path.write_bytes(gzip.compress(WITHOUT.encode())[:-10])
-    for broken in (path, tmp_path / "none.csv"):
-        with pytest.raises(TraceError, match="cannot be read"):
-            read_trace(broken, max_tokens=100, num_requests=10, seed=0)
 
 
 def test_poisson_arrivals_have_the_rate() -> None:

@@ -46,7 +46,6 @@ def test_the_engine_runs_and_measures_on_predictions() -> None:
     assert chunks[-1].finish_reason == "length"
     stats = one.stats()
     assert stats.step_s == pytest.approx(0.01 + 0.001 + 5 * 0.0001 + 5 * 0.00001)
-    assert 3 / 0.05 < stats.tokens_per_s < 3 / 0.03
     assert (stats.num_running, stats.num_free_blocks, stats.num_received) == (0, 64, 1)
     # resumed elsewhere it makes the same tokens
     tokens = [token for chunk in chunks for token in chunk.token_ids]

@@ -145,7 +145,6 @@ def test_a_model_is_loaded_and_a_request_answered(agent: Agent, tiny_model: Llam
     assert chunks[-1].finish_reason == "length"
     assert all(step.chunks for step in steps[1:]), "after the answer to Run, only steps with new tokens are told"
     assert steps[-1].stats.num_running == 0
-    assert steps[-1].stats.tokens_per_s > 0
 
 
 def test_what_a_loaded_model_says_of_itself(agent: Agent) -> None:

@@ -20,11 +20,11 @@ from shared.messages import (
     Finished,
     FinishedRequest,
     GatewayBeat,
-    Heartbeat,
     Message,
     NodeGone,
     Tokens,
 )
+from tests.contract.examples import HEARTBEAT
 from tests.redis.wire import transactions
 
 pytestmark = pytest.mark.redis
@@ -127,19 +127,7 @@ async def test_acknowledging_in_a_group_that_is_gone_does_not_bring_it_back(redi
 
 
 async def test_signs_of_life_and_the_goodbye_go_to_scheduler_and_kv_manager(redis: Redis, bus: NodeBus) -> None:
-    beat = Heartbeat(
-        node="node-0",
-        epoch="epoch-1",
-        device="cpu",
-        model="",
-        num_blocks=8,
-        num_free_blocks=8,
-        num_running=0,
-        num_waiting=0,
-        tokens_per_s=0.0,
-        swap_s=0.0,
-    )
-    await bus.beat(beat)
+    await bus.beat(HEARTBEAT)
     await bus.say_goodbye()
     for stream in (streams.SCHEDULER, streams.KV):
-        assert await messages(redis, stream) == [beat, NodeGone(node="node-0", epoch="epoch-1")]
+        assert await messages(redis, stream) == [HEARTBEAT, NodeGone(node="node-0", epoch="epoch-1")]

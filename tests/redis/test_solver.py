@@ -162,7 +162,7 @@ async def test_closing_ends_the_worker_in_the_midst_of_a_problem(redis: Redis, t
     solver.submit(problem(1))
     worker = (await plan_of(redis, 1)).num_swaps
     started = tmp_path / "started"
-    slow = NodeState(str(started), "", 0.0, 0.0)
+    slow = NodeState(str(started), "")
     solver.submit(PlacementProblem(version=SLOW, now_s=0.0, nodes=[slow], groups=[]))
 
     async def is_at_work() -> bool:

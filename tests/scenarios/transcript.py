@@ -32,7 +32,6 @@ STAND_INS: dict[str, dict[str, object]] = {
         "num_free_blocks": 100,
         "num_running": 0,
         "num_waiting": 0,
-        "tokens_per_s": 0.0,
         "swap_s": 0.0,
     },
 }

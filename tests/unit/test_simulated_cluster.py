@@ -9,16 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.queue_manager import invariants
 from services.simulator.cluster import SimulatedCluster
 from shared import streams
 from shared.config import ClusterConfig, EngineOptions, ModelSpec, NodeSpec, QueueOptions
 from shared.messages import NodeGone
-from shared.payload import Sampling
-
-MODELS = ["a", "b"]
-READY_S = 5.0
-LONG_S = 120.0
+from tests.unit.simulated import FAULTS, LONG_S, MODELS, READY_S, assert_nothing_left, play, run, submit
 
 
 def make_cluster(num_nodes: int = 2) -> SimulatedCluster:
@@ -34,46 +29,12 @@ def make_cluster(num_nodes: int = 2) -> SimulatedCluster:
     return cluster
 
 
-def submit(
-    cluster: SimulatedCluster,
-    name: str,
-    model: str = "a",
-    num_tokens: int = 5,
-    slo: str = "interactive",
-    num_choices: int = 1,
-) -> None:
-    promise = ClusterConfig().slo(slo)
-    sampling = Sampling(
-        max_tokens=num_tokens, seed=sum(name.encode()), num_choices=num_choices, num_candidates=num_choices
-    )
-    cluster.gateway.submit(name, model, promise, list(range(7)), sampling)
-
-
-def run(cluster: SimulatedCluster, seconds: float) -> None:
-    """Advance, with the books checked after every event."""
-    end = cluster.bus.now + seconds
-    cluster.bus.at(end, lambda: None)
-    while cluster.bus.now < end and cluster.bus.step():
-        invariants.check(cluster.queue_manager.core.state)
-        for node in cluster.nodes.values():
-            node.engine.check()
-
-
 def undisturbed(name: str, model: str, num_tokens: int) -> list[int]:
     """What the request's client gets when nothing goes wrong."""
     cluster = make_cluster()
     submit(cluster, name, model, num_tokens)
     run(cluster, LONG_S)
     return cluster.gateway.answers[name].token_ids
-
-
-def assert_nothing_left(cluster: SimulatedCluster) -> None:
-    assert cluster.gateway.unfinished == []
-    assert cluster.bus.payloads == {}
-    assert cluster.bus.group_streams() == []
-    assert cluster.queue_manager.core.state.requests == {}
-    for node in cluster.nodes.values():
-        assert node.core.running == {}
 
 
 def test_each_node_is_given_a_model_of_its_own() -> None:
@@ -211,35 +172,16 @@ REQUESTS = st.tuples(
     st.sampled_from(["interactive", "batch-2"]),
     st.integers(1, 3),
 )
-FAULTS = st.one_of(
-    st.tuples(st.just("die"), st.sampled_from(["node-0", "node-1"])),
-    st.tuples(st.just("leave"), st.sampled_from(["node-0", "node-1"])),
-    st.tuples(st.just("restart"), st.sampled_from(["queue_manager", "scheduler", "kv_manager"])),
-    st.tuples(st.just("cancel"), st.integers(0, 20)),
-)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.floats(0.01, 3.0), st.one_of(REQUESTS, REQUESTS, FAULTS)), min_size=1, max_size=25))
 def test_whatever_happens_every_request_gets_every_token_once(events: list[tuple[float, tuple[object, ...]]]) -> None:
     cluster = make_cluster()
-    asked: dict[str, list[int]] = {}
-    for place, (delay_s, event) in enumerate(events):
-        run(cluster, delay_s)
-        match event:
-            case ("submit", str(model), int(num_tokens), str(slo), int(num_choices)):
-                name = f"r{place}"
-                asked[name] = [num_tokens] * num_choices
-                submit(cluster, name, model, num_tokens, slo, num_choices)
-            case ("die" | "leave" as how, str(name)):
-                getattr(cluster.nodes[name], how)()
-                cluster.bus.at(cluster.bus.now + 8, cluster.nodes[name].start)
-            case ("restart", str(service)):
-                getattr(cluster, service).restart()
-            case ("cancel", int(number)) if f"r{number}" in cluster.gateway.unfinished:
-                cluster.gateway.cancel(f"r{number}")
-                del asked[f"r{number}"]
+    asked = play(cluster, events)
     run(cluster, 300)
     assert_nothing_left(cluster)
     answers = cluster.gateway.answers
-    assert {name: [len(one.token_ids) for one in answers[name].outputs] for name in answers} == asked
+    assert {name: [len(one.token_ids) for one in answers[name].outputs] for name in answers} == {
+        name: [num_tokens] * num_choices for name, (num_tokens, num_choices) in asked.items()
+    }

@@ -16,7 +16,7 @@ from services.simulator.service import Solver
 from shared.config import ClusterConfig, EngineOptions, ModelSpec, NodeSpec
 from shared.messages import HANDED_OVER, Evicted, EvictedRequest, Message, PlacementProblem, Plan
 from shared.payload import Output
-from tests.unit.test_simulated_cluster import FAULTS, LONG_S, MODELS, READY_S, assert_nothing_left, run, submit
+from tests.unit.simulated import FAULTS, LONG_S, MODELS, READY_S, assert_nothing_left, play, run, submit
 
 
 def make_cluster(solve: Solver, num_nodes: int = 2, evicted_kv_bytes: int = 1 << 20) -> SimulatedCluster:
@@ -76,6 +76,20 @@ def run_to_the_end(cluster: SimulatedCluster) -> None:
     run(cluster, 10)
 
 
+def urgent_beside(
+    num_batch: int, model: str = "a", evicted_kv_bytes: int = 1 << 20
+) -> tuple[SimulatedCluster, list[EvictedRequest]]:
+    """An urgent request comes to a node that runs batch requests of model a; who was evicted until all are over."""
+    cluster = make_cluster(by_deadline, num_nodes=1, evicted_kv_bytes=evicted_kv_bytes)
+    told = evictions(cluster)
+    for number in range(num_batch):
+        submit(cluster, f"batch-{number}", num_tokens=50, slo="batch-2")
+    run(cluster, 0.3)
+    submit(cluster, "urgent", model, num_tokens=5)
+    run(cluster, LONG_S)
+    return cluster, told
+
+
 def undisturbed(name: str, model: str, num_tokens: int) -> list[int]:
     cluster = make_cluster(by_deadline)
     submit(cluster, name, model, num_tokens)
@@ -84,13 +98,7 @@ def undisturbed(name: str, model: str, num_tokens: int) -> list[int]:
 
 
 def test_a_batch_request_gives_way_to_an_urgent_one_once_and_goes_on() -> None:
-    cluster = make_cluster(by_deadline, num_nodes=1)
-    told = evictions(cluster)
-    for number in range(2):
-        submit(cluster, f"batch-{number}", num_tokens=50, slo="batch-2")
-    run(cluster, 0.3)
-    submit(cluster, "urgent", num_tokens=5)
-    run(cluster, LONG_S)
+    cluster, told = urgent_beside(num_batch=2)
     assert [(request.request_id, request.attempt, request.kv_at) for request in told] == [("batch-1", 0, "node-0")]
     assert told[0].kv_tokens > 7
     assert_nothing_left(cluster)
@@ -102,13 +110,7 @@ def test_a_batch_request_gives_way_to_an_urgent_one_once_and_goes_on() -> None:
 
 
 def test_who_gave_way_waits_for_room_and_does_not_push_out_the_rest_of_the_group() -> None:
-    cluster = make_cluster(by_deadline, num_nodes=1)
-    told = evictions(cluster)
-    for number in range(4):
-        submit(cluster, f"batch-{number}", num_tokens=50, slo="batch-2")
-    run(cluster, 0.3)
-    submit(cluster, "urgent", num_tokens=5)
-    run(cluster, LONG_S)
+    cluster, told = urgent_beside(num_batch=4)
     assert [request.request_id for request in told] == ["batch-1"]
     assert_nothing_left(cluster)
     answers = cluster.gateway.answers
@@ -117,13 +119,7 @@ def test_who_gave_way_waits_for_room_and_does_not_push_out_the_rest_of_the_group
 
 
 def test_all_give_way_to_another_model_and_go_on_when_theirs_is_back() -> None:
-    cluster = make_cluster(by_deadline, num_nodes=1)
-    told = evictions(cluster)
-    for number in range(2):
-        submit(cluster, f"batch-{number}", num_tokens=50, slo="batch-2")
-    run(cluster, 0.3)
-    submit(cluster, "urgent", "b", num_tokens=5)
-    run(cluster, LONG_S)
+    cluster, told = urgent_beside(num_batch=2, model="b")
     assert sorted(request.request_id for request in told) == ["batch-0", "batch-1"]
     assert cluster.nodes["node-0"].num_swaps == 3
     assert_nothing_left(cluster)
@@ -134,13 +130,7 @@ def test_all_give_way_to_another_model_and_go_on_when_theirs_is_back() -> None:
 
 
 def test_without_room_for_its_kv_a_request_is_computed_again() -> None:
-    cluster = make_cluster(by_deadline, num_nodes=1, evicted_kv_bytes=0)
-    told = evictions(cluster)
-    for number in range(2):
-        submit(cluster, f"batch-{number}", num_tokens=50, slo="batch-2")
-    run(cluster, 0.3)
-    submit(cluster, "urgent", num_tokens=5)
-    run(cluster, LONG_S)
+    cluster, told = urgent_beside(num_batch=2, evicted_kv_bytes=0)
     assert [(request.request_id, request.kv_tokens) for request in told] == [("batch-1", 0)]
     assert_nothing_left(cluster)
     answer = cluster.gateway.answers["batch-1"]
@@ -200,22 +190,7 @@ def test_whatever_is_planned_every_request_gets_every_token_once(
     seed: int, evicted_kv_bytes: int, events: list[tuple[float, tuple[object, ...]]]
 ) -> None:
     cluster = make_cluster(at_random(seed), evicted_kv_bytes=evicted_kv_bytes)
-    asked: dict[str, tuple[int, int]] = {}
-    for place, (delay_s, event) in enumerate(events):
-        run(cluster, delay_s)
-        match event:
-            case ("submit", str(model), int(num_tokens), str(slo), int(num_choices)):
-                name = f"r{place}"
-                asked[name] = (num_tokens, num_choices)
-                submit(cluster, name, model, num_tokens, slo, num_choices)
-            case ("die" | "leave" as how, str(name)):
-                getattr(cluster.nodes[name], how)()
-                cluster.bus.at(cluster.bus.now + 8, cluster.nodes[name].start)
-            case ("restart", str(service)):
-                getattr(cluster, service).restart()
-            case ("cancel", int(number)) if f"r{number}" in cluster.gateway.unfinished:
-                cluster.gateway.cancel(f"r{number}")
-                del asked[f"r{number}"]
+    asked = play(cluster, events)
     run_to_the_end(cluster)
     assert_nothing_left(cluster)
     answers = cluster.gateway.answers

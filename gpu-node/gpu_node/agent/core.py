@@ -35,9 +35,7 @@ Event = (
     | protocol.Image
 )
 
-NO_STATS = EngineStats(
-    num_running=0, num_waiting=0, num_free_blocks=0, num_admittable=0, tokens_per_s=0.0, step_s=0.0, num_received=0
-)
+NO_STATS = EngineStats(num_running=0, num_waiting=0, num_free_blocks=0, num_admittable=0, step_s=0.0, num_received=0)
 
 
 class AgentCore:
@@ -118,7 +116,6 @@ class AgentCore:
             block_bytes=loaded.block_bytes if loaded else 0,
             num_running=self.stats.num_running,
             num_waiting=self.stats.num_waiting,
-            tokens_per_s=self.stats.tokens_per_s,
             swap_s=self.models.swap_s,
             broken_models=sorted(self.models.broken),
             max_num_seqs=self._options.max_num_seqs,

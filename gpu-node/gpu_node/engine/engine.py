@@ -17,7 +17,6 @@ from gpu_node.engine.plan import StepPlan
 from gpu_node.engine.protocol import EngineStats, Image, Kept
 from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.scheduler import Scheduler
-from gpu_node.engine.throughput import Throughput
 from gpu_node.executors.executor import Executor, PendingStep
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import Chunk
@@ -64,7 +63,6 @@ class Engine:
         self._residents: dict[str, _Resident] = {}  # the model that was asked for last is the last
         self._last_served = ""
         self._eviction = Eviction(executor, options.evicted_kv_bytes)
-        self._throughput = Throughput()
         self._step_s = 0.0
         self._in_flight: deque[_InFlight] = deque()
         self._is_busy = False  # ever since the last step was submitted
@@ -122,7 +120,6 @@ class Engine:
         except EngineBusyError:
             self._executor.unload_model(spec.name)
             raise
-        self._throughput = Throughput()
         cost = self._costs.setdefault(spec.name, CostLearner())
         return _Resident(model, Scheduler(model, self._options, blocks=blocks), cost)
 
@@ -259,7 +256,6 @@ class Engine:
         result = step.pending.result()
         self.device_time.observe(result, follows=step.follows)
         self._step_s = result.moves_s + result.duration_s
-        self._throughput.observe(len(result.token_ids), self._step_s)
         step.resident.cost.observe(step.plan, result.duration_s)
         return step.resident.scheduler.commit(step.plan, result)
 
@@ -275,7 +271,6 @@ class Engine:
             num_waiting=sum(scheduler.num_waiting for scheduler in self._schedulers),
             num_free_blocks=current.blocks.num_free_blocks if current else 0,
             num_admittable=current.num_admittable if current else 0,
-            tokens_per_s=self._throughput.per_s,
             step_s=self._step_s,
             num_received=self._num_received,
             kv_bytes_per_s=self._eviction.kv_bytes_per_s,

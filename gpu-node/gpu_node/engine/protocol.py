@@ -105,8 +105,6 @@ class EngineStats(msgspec.Struct, frozen=True):
     """Blocks that no sequence holds; some of them still hold prefixes that can be reused."""
     num_admittable: int
     """How many more requests the engine expects to be able to run now; pull no more than this."""
-    tokens_per_s: float
-    """Output tokens per second of step time, exponentially weighted."""
     step_s: float
     """Duration of the last step."""
     num_received: int = 0

@@ -1,4 +1,4 @@
-"""What is done in a second of the time that it takes: tokens of steps, bytes of moves."""
+"""How fast something is done, in the time that it takes: bytes of KV that are moved."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HORIZON_S = 10.0
 
 
 class Throughput:
-    """Exponentially weighted in time, as a ratio of two sums, so that short and long steps weigh what they last."""
+    """Exponentially weighted in time, as a ratio of two sums, so that short and long moves weigh what they last."""
 
     def __init__(self) -> None:
         self._amount = 0.0
@@ -17,11 +17,11 @@ class Throughput:
 
     @property
     def per_s(self) -> float:
-        """0.0 before the first step."""
+        """0.0 before the first move."""
         return self._amount / self._seconds if self._seconds > 0 else 0.0
 
     def observe(self, amount: float, duration_s: float) -> None:
-        """Count one step, or one move."""
+        """Count one move."""
         weight = math.exp(-duration_s / HORIZON_S)
         self._amount = self._amount * weight + amount
         self._seconds = self._seconds * weight + duration_s

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from gpu_node.executors.counter import uniform
-from gpu_node.paging.trace import Request, Trace, TraceError
+from gpu_node.paging.trace import Request, Trace
+from shared.length_trace import TraceError
 
 _MAX_DRAWS = 1_000
 """A request; a limit that hardly any draw meets is a mistake, not a workload."""

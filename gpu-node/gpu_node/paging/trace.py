@@ -1,23 +1,13 @@
-"""Requests as lengths: how many tokens come in and go out, and when. Read from a CSV file, gzipped or not."""
+"""Requests as lengths: how many tokens come in and go out, and when."""
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
 
 from gpu_node.executors.counter import uniform
-
-_GZIP_MAGIC = b"\x1f\x8b"
-
-
-class TraceError(ValueError):
-    """The file is no trace, or has nothing that fits; the text says what is wrong."""
+from shared.length_trace import read_lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,49 +45,16 @@ class Trace:
 def read_trace(path: Path, max_tokens: int, num_requests: int, seed: int) -> Trace:
     """``num_requests`` of a file, of those with at most ``max_tokens`` of input and output together.
 
-    Columns ``input_tokens``, ``output_tokens`` and, if arrivals are known, ``arrival_s``; others are ignored. With
-    arrivals it is the first ones, beginning at 0; without them a random sample, since the order means nothing then.
+    With arrivals the first ones, beginning at 0; without them a random sample, since the order means nothing then.
+    Raises `shared.length_trace.TraceError` if the file is no trace.
     """
-    requests: list[Request] = []
-    num_too_long = 0
-    try:
-        with _open(path) as file:
-            reader = csv.DictReader(file)
-            names = reader.fieldnames or ()
-            if not {"input_tokens", "output_tokens"} <= set(names):
-                raise TraceError(f"{path}: a trace has columns input_tokens and output_tokens, not {', '.join(names)}")
-            for request in _requests(path, reader):
-                if request.input_tokens + request.output_tokens > max_tokens:
-                    num_too_long += 1
-                else:
-                    requests.append(request)
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise TraceError(f"{path} cannot be read: {error}") from error
-    if not requests:
-        raise TraceError(f"{path} has no request of at most {max_tokens} tokens")
-    if "arrival_s" not in names:
+    found = read_lengths(path, max_tokens)
+    began_s = found.lines[0].arrival_s or 0.0
+    requests = [
+        Request(line.input_tokens, line.output_tokens, line.arrival_s - began_s if line.arrival_s is not None else 0.0)
+        for line in found.lines
+    ]
+    if not found.has_arrivals:
         order = sorted(range(len(requests)), key=lambda number: uniform(seed, number))
-        return Trace(tuple(requests[number] for number in order[:num_requests]), num_too_long, has_arrivals=False)
-    requests.sort(key=lambda request: request.arrival_s)
-    began_s = requests[0].arrival_s
-    kept = tuple(replace(request, arrival_s=request.arrival_s - began_s) for request in requests[:num_requests])
-    return Trace(kept, num_too_long, has_arrivals=True)
-
-
-def _requests(path: Path, reader: csv.DictReader[str]) -> Iterator[Request]:
-    for row in reader:
-        try:
-            arrival_s = float(row.get("arrival_s", "0"))
-            request = Request(int(row["input_tokens"]), int(row["output_tokens"]), arrival_s)
-        except (TypeError, ValueError) as error:
-            raise TraceError(f"{path}, line {reader.line_num}: {error}") from error
-        if request.input_tokens < 1 or request.output_tokens < 1 or not math.isfinite(arrival_s):
-            raise TraceError(f"{path}, line {reader.line_num}: a length below 1, or a time that is none")
-        yield request
-
-
-def _open(path: Path) -> TextIO:
-    """The file as text, whatever its name."""
-    with path.open("rb") as file:
-        is_gzip = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-    return io.TextIOWrapper(gzip.open(path) if is_gzip else path.open("rb"), encoding="utf-8", newline="")
+        requests = [requests[number] for number in order]
+    return Trace(tuple(requests[:num_requests]), found.num_too_long, found.has_arrivals)

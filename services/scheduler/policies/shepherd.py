@@ -39,9 +39,8 @@ def place(problem: PlacementProblem, instance: Instance) -> Queues:
 
 def worst_case_s(node: NodeState, load: GroupLoad) -> float:
     """Of a batch, or of as many as the group needs: its prompts, then as many steps as a member may have tokens."""
-    num_requests = load.num_waiting + load.num_running
     worst = msgspec.structs.replace(load, mean_output_tokens=load.max_tokens, std_output_tokens=0.0)
     work = batching(node, worst)
-    together = min(float(num_requests), work.batch)
+    together = min(float(load.num_requests), work.batch)
     batch_s = work.first_token_at(together) + (worst.mean_output_tokens - 1) * work.step_at(together)
-    return ceil(num_requests / work.batch) * batch_s
+    return ceil(load.num_requests / work.batch) * batch_s

@@ -1,45 +1,24 @@
-"""Workloads from files: CSV, gzipped or not, with a line a request.
-
-Columns ``input_tokens`` and ``output_tokens``; ``arrival_s`` where arrivals are known, ``model`` and ``client`` where
-there are several.
-"""
+"""Workloads from traces of lengths."""
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
-from typing import TextIO
 
 from services.simulator.workloads.arrivals import Mix, poisson
 from services.simulator.workloads.request import WorkloadError, WorkloadRequest
-
-_GZIP_MAGIC = b"\x1f\x8b"
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A request as the file has it."""
-
-    arrival_s: float | None
-    prompt_tokens: int
-    output_tokens: int
-    model: str
-    client: str
+from shared.length_trace import TraceLine
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The requests of a file in their order, those that are too long left out."""
+    """The requests of a file, and how a workload is made of them."""
 
     source: str
-    lines: tuple[Line, ...]
-    num_too_long: int
+    lines: tuple[TraceLine, ...]
+    """As of `shared.length_trace`."""
 
     @property
     def has_arrivals(self) -> bool:
@@ -79,7 +58,7 @@ class Trace:
         if not self.has_arrivals:
             if rate_per_s is None:
                 raise WorkloadError(f"{self.source} has no arrival_s: a rate is needed")
-            lines: Sequence[Line] = random.choices(self.lines, k=num_requests)
+            lines: Sequence[TraceLine] = random.choices(self.lines, k=num_requests)
             times = poisson(rate_per_s, num_requests, random)
         else:
             lines = self.lines[first : first + num_requests]
@@ -91,54 +70,9 @@ class Trace:
                 arrival_s=time_s,
                 model=models[line.model],
                 slo=slos.draw(random),
-                prompt_tokens=line.prompt_tokens,
+                prompt_tokens=line.input_tokens,
                 output_tokens=line.output_tokens,
                 tenant=line.client or "default",
             )
             for time_s, line in zip(times, lines, strict=True)
         ]
-
-
-def read_trace(path: Path, max_tokens: int) -> Trace:
-    """All requests of a file with at most ``max_tokens`` in all; `WorkloadError` if it is no trace."""
-    lines: list[Line] = []
-    num_too_long = 0
-    try:
-        with _open(path) as file:
-            reader = csv.DictReader(file)
-            names = reader.fieldnames or ()
-            if not {"input_tokens", "output_tokens"} <= set(names):
-                raise WorkloadError(
-                    f"{path}: a trace has columns input_tokens and output_tokens, not {', '.join(names)}"
-                )
-            for line in _lines(path, reader):
-                if line.prompt_tokens + line.output_tokens > max_tokens:
-                    num_too_long += 1
-                else:
-                    lines.append(line)
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise WorkloadError(f"{path} cannot be read: {error}") from error
-    if not lines:
-        raise WorkloadError(f"{path} has no request of at most {max_tokens} tokens")
-    if lines[0].arrival_s is not None:
-        lines.sort(key=lambda line: line.arrival_s or 0.0)
-    return Trace(str(path), tuple(lines), num_too_long)
-
-
-def _lines(path: Path, reader: csv.DictReader[str]) -> Iterator[Line]:
-    for row in reader:
-        try:
-            arrival_s = float(row["arrival_s"]) if "arrival_s" in row else None
-            prompt_tokens, output_tokens = int(row["input_tokens"]), int(row["output_tokens"])
-        except (TypeError, ValueError) as error:
-            raise WorkloadError(f"{path}, line {reader.line_num}: {error}") from error
-        if prompt_tokens < 1 or output_tokens < 1 or not math.isfinite(arrival_s or 0.0):
-            raise WorkloadError(f"{path}, line {reader.line_num}: a length below 1, or a time that is none")
-        yield Line(arrival_s, prompt_tokens, output_tokens, row.get("model") or "", row.get("client") or "")
-
-
-def _open(path: Path) -> TextIO:
-    """The file as text, whatever its name."""
-    with path.open("rb") as file:
-        is_gzip = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-    return io.TextIOWrapper(gzip.open(path) if is_gzip else path.open("rb"), encoding="utf-8", newline="")

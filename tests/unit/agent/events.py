@@ -98,7 +98,6 @@ def stats(
         num_waiting=num_waiting,
         num_free_blocks=50,
         num_admittable=num_admittable,
-        tokens_per_s=20.0,
         step_s=0.1,
         num_received=num_received,
         cost=cost,

@@ -178,7 +178,6 @@ def test_a_loaded_model_is_reported_at_once() -> None:
         block_bytes=64,
         num_running=0,
         num_waiting=0,
-        tokens_per_s=0.0,
         swap_s=1.5,
         max_num_seqs=8,
         step_tokens=64,

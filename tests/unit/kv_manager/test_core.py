@@ -18,7 +18,6 @@ def beat(
         num_free_blocks=num_free_blocks,
         num_running=0,
         num_waiting=0,
-        tokens_per_s=0.0,
         swap_s=0.0,
         block_bytes=block_bytes,
     )

@@ -19,7 +19,7 @@ def make_state(**models: str) -> State:
 
 
 def make_node(name: str, model: str) -> Node:
-    return Node(node=name, epoch="1", known=NodeState(node=name, model=model, tokens_per_s=0.0, swap_s=0.0))
+    return Node(node=name, epoch="1", known=NodeState(node=name, model=model))
 
 
 def make_queues(state: State, options: QueueOptions = OPTIONS) -> VirtualQueues:

@@ -11,13 +11,13 @@ from shared.batching import batching
 from shared.messages import GroupLoad, NodeState
 from shared.step_cost import ModelRate, StepCost
 
-LOAD = GroupLoad(group="", model="a", deadline_s=0.0, num_requests=8, output_tokens=800.0, mean_output_tokens=100.0)
+LOAD = GroupLoad(group="", model="a", deadline_s=0.0, num_waiting=8, mean_output_tokens=100.0)
 
 
 def node(name: str = "n0", *, device: str = "gpu") -> NodeState:
     """Room for (865 - 50) / (50 + 15) requests like these, which is 12.5; a step takes 1/20 s."""
     rate = ModelRate("a", StepCost(0.05, 0.0, 0.0), kv_tokens=865, kv_token_bytes=1, load_s=0.0)
-    return NodeState(node=name, model="a", tokens_per_s=0.0, swap_s=0.0, device=device, max_num_seqs=64, rates=[rate])
+    return NodeState(node=name, model="a", device=device, max_num_seqs=64, rates=[rate])
 
 
 def test_nothing_is_corrected_before_anything_was_observed() -> None:

@@ -8,7 +8,7 @@ from shared.messages import NodeState
 
 
 def node(name: str, model: str, max_num_seqs: int = 64) -> NodeState:
-    return NodeState(node=name, model=model, tokens_per_s=0, swap_s=0, max_num_seqs=max_num_seqs)
+    return NodeState(node=name, model=model, max_num_seqs=max_num_seqs)
 
 
 def test_each_policy_has_its_groups() -> None:

@@ -91,7 +91,7 @@ def test_a_full_group_is_followed_by_the_next() -> None:
 def test_a_group_takes_delta_batches_of_what_there_is() -> None:
     """With all requests shared by two nodes, 1.5 batches are three quarters of all that there are."""
     groups = MadeGroups(QueueOptions(delta=1.5))
-    nodes = [NodeState(node=name, model="a", tokens_per_s=0, swap_s=0, max_num_seqs=64) for name in ("n0", "n1")]
+    nodes = [NodeState(node=name, model="a", max_num_seqs=64) for name in ("n0", "n1")]
     groups.learn_nodes(nodes)
     sizes = Counter(groups.add(f"r{number}").group for number in range(40))
     assert sizes == {"g0": 6, "g1": 15, "g2": 19}, "closed at 6 of 8 or fewer, at 15 of 21, and open at 19 of 40"

@@ -36,8 +36,6 @@ def test_those_who_wait_before_anything_is_known() -> None:
         group="g0",
         model="a",
         deadline_s=20.0,
-        num_requests=2,
-        output_tokens=2 * mean,
         slo="interactive",
         tenant="default",
         num_waiting=2,

@@ -13,7 +13,7 @@ from shared.slo import Slo
 from shared.step_cost import ModelRate, StepCost
 
 RATE = ModelRate("a", StepCost(0.05, 0.0, 0.0), kv_tokens=1000, kv_token_bytes=1, load_s=0.0)
-KNOWN = NodeState(node="n0", model="a", tokens_per_s=0.0, swap_s=0.0, device="gpu", max_num_seqs=8, rates=[RATE])
+KNOWN = NodeState(node="n0", model="a", device="gpu", max_num_seqs=8, rates=[RATE])
 
 
 def request(name: str, *, node: str = "", arrival_s: float = 0.0) -> Request:

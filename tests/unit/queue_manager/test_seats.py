@@ -11,16 +11,12 @@ from shared.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import make_group, place
 
 # 10 output tokens, no prompt: 10 steps of step_s + (r + 1) * token_s
-LOAD = GroupLoad(
-    group="", model="a", deadline_s=20.0, num_requests=1, num_waiting=1, output_tokens=10.0, mean_output_tokens=10.0
-)
+LOAD = GroupLoad(group="", model="a", deadline_s=20.0, num_waiting=1, mean_output_tokens=10.0)
 
 
 def make_node(name: str, step_s: float, token_s: float = 0.01, model: str = "a", max_num_seqs: int = 4) -> Node:
     rate = ModelRate("a", StepCost(step_s, token_s, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=1.0)
-    known = NodeState(
-        node=name, model=model, tokens_per_s=0.0, swap_s=0.0, max_num_seqs=max_num_seqs, rates=[rate], device="cpu"
-    )
+    known = NodeState(node=name, model=model, max_num_seqs=max_num_seqs, rates=[rate], device="cpu")
     return Node(node=name, epoch="1", known=known)
 
 
@@ -82,5 +78,5 @@ def test_no_seat_where_the_batch_is_full_or_another_model_is_served_or_wanted() 
 
 def test_a_broken_model_has_no_seat() -> None:
     node = make_node("n0", 0.05)
-    node.known = NodeState(node="n0", model="a", tokens_per_s=0.0, swap_s=0.0, broken_models=["a"])
+    node.known = NodeState(node="n0", model="a", broken_models=["a"])
     assert best(make_state(node), 20.0) == ""

@@ -20,7 +20,7 @@ def tables(nodes: list[NodeState], groups: list[GroupLoad], now_s: float = 0.0) 
 def batched(name: str = "n0", *, num_seqs: int = 4) -> NodeState:
     """A step takes 0.4 s, however many requests are in it: with four of them 0.1 s a token."""
     rate = ModelRate("a", StepCost(0.4, 0.0, 0.0), kv_tokens=10**9, kv_token_bytes=1_000, load_s=0.0)
-    return NodeState(name, "a", 0.0, 0.0, max_num_seqs=num_seqs, kv_bytes_per_s=1e6, rates=[rate])
+    return NodeState(name, "a", max_num_seqs=num_seqs, kv_bytes_per_s=1e6, rates=[rate])
 
 
 def test_groups_are_numbered_by_rank_then_deadline_then_as_they_were_made() -> None:

@@ -95,26 +95,17 @@ def test_a_prompt_of_several_steps_takes_a_place_that_does_not_decode() -> None:
 
 
 def test_an_evicted_request_holds_its_kv_but_computes_no_prompt() -> None:
-    resumed = group(prompt=0, output=20, kv_tokens=300, num_requests=10, kv_at="n0")
+    resumed = group(prompt=0, output=20, kv_tokens=300, waiting=10, kv_at="n0")
     work = batching(node(COST, num_seqs=64, kv_tokens=575), resumed)
     assert work.batch == 10  # 30 kept, and 10 on average of what comes
     assert work.prompt_s == 0.0
 
 
-def test_a_node_that_has_told_its_throughput_only_is_taken_at_its_word() -> None:
-    fresh = NodeState("n0", "a", tokens_per_s=100.0, swap_s=0.0)
-    assert batching(fresh, group(output=20)).tokens_per_s == pytest.approx(100.0)
-    assert batching(fresh, group(output=20)).batch == PRIOR_NUM_SEQS
-
-
 def test_a_node_that_has_told_nothing_counts_as_the_prior() -> None:
-    fresh = NodeState("n0", "a", tokens_per_s=0.0, swap_s=0.0)
+    fresh = NodeState("n0", "a")
     assert batching(fresh, group("b", output=20)).tokens_per_s == pytest.approx(PRIOR_TOKENS_PER_S)
+    assert batching(fresh, group("b", output=20)).batch == PRIOR_NUM_SEQS
     assert (rate_of(fresh, "a").load_s, rate_of(fresh, "b").load_s) == (0.0, PRIOR_SWAP_S)
-
-
-def test_a_group_that_tells_only_its_tokens_has_them_evenly() -> None:
-    assert batching(node(COST), group(output=0, output_tokens=120, num_requests=3)).output_tokens == 40
 
 
 def test_residual_life_of_equal_and_of_memoryless_lengths() -> None:

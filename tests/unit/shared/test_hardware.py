@@ -29,12 +29,8 @@ A40 = Device("a40", 149.7e12, 696e9, 48e9, 32e9, 1e9)  # NVIDIA A40 data sheet
 
 def output_tokens_per_s(device: Device, batch: int, prompt: float, output: float) -> float:
     """Of Llama 3 8B, with that many requests always there."""
-    node = NodeState(
-        "n", "llama-3-8b", 0.0, 0.0, max_num_seqs=batch, rates=[model_rate(device, LLAMA_3_8B, source=None)]
-    )
-    load = GroupLoad(
-        "g", "llama-3-8b", 1e6, 1_000, 0.0, mean_prompt_tokens=prompt, mean_output_tokens=output, num_waiting=1_000
-    )
+    node = NodeState("n", "llama-3-8b", max_num_seqs=batch, rates=[model_rate(device, LLAMA_3_8B, source=None)])
+    load = GroupLoad("g", "llama-3-8b", 1e6, mean_prompt_tokens=prompt, mean_output_tokens=output, num_waiting=1_000)
     return throughput(node, load)
 
 

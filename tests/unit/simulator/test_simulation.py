@@ -17,7 +17,7 @@ from services.simulator.report import report
 from services.simulator.simulation import Run, Scenario, simulate
 from services.simulator.workloads.paper import WORKLOADS
 from services.simulator.workloads.request import WorkloadError, WorkloadRequest
-from shared.config import QueueOptions
+from shared.config import OperationOptions, QueueOptions
 
 PLAN_VISITS = 2_000
 
@@ -104,6 +104,18 @@ def test_a_model_that_fits_nowhere_is_an_error() -> None:
     alone = Scenario(cluster_config(list(nodes), ["llama-70b"], QueueOptions()), nodes, [request])
     with pytest.raises(WorkloadError, match="no device can serve 'llama-70b': it does not fit into a10"):
         simulate(alone)
+
+
+def test_requests_for_a_model_that_no_node_may_ever_hold_are_over_without_an_answer() -> None:
+    """One node, and it may not change its model: the other half of the requests waits in vain."""
+    nodes = devices_of({"a100": 1}, ["mistral-7b", "vicuna-13b"])
+    names = ["mistral-7b", "vicuna-13b"] * 3
+    requests = [WorkloadRequest(float(at), model, "batch-2", 10, 10) for at, model in enumerate(names)]
+    queue = QueueOptions(operations=OperationOptions(swap=False))
+    found = report(simulate(Scenario(cluster_config(list(nodes), names[:2], queue), nodes, requests)))
+    assert (found["num_requests"], found["num_answered"], found["num_unserved"]) == (6, 3, 3)
+    assert found["slo_attainment_by_model"] == {"mistral-7b": 1.0, "vicuna-13b": 0.0}
+    assert found["makespan_s"] < 6.0, "nobody waits for them"
 
 
 def test_devices_hold_what_fits_their_memory() -> None:

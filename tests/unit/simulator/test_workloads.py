@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import statistics
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -14,7 +12,8 @@ from services.simulator.workloads.arrivals import Mix, poisson
 from services.simulator.workloads.lengths import MAX_TOTAL_TOKENS, draw_mega, draw_sharegpt
 from services.simulator.workloads.paper import MEGA_SHARE, WORKLOADS
 from services.simulator.workloads.request import DEFAULT_LIMIT_TOKENS, WorkloadError, WorkloadRequest
-from services.simulator.workloads.trace import read_trace
+from services.simulator.workloads.trace import Trace
+from shared.length_trace import TraceLine
 
 ALL = Mix({"interactive": 1})
 
@@ -78,17 +77,10 @@ def test_clients_allow_the_usual_limit_or_what_the_trace_needs() -> None:
     assert WorkloadRequest(0.0, "m", "s", 5, output_tokens=3_000).max_tokens == 3_000
 
 
-def write(path: Path, text: str) -> Path:
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-    return path
-
-
-TRACE = "arrival_s,input_tokens,output_tokens,model,client\n5,10,3,x,1\n7,20,4,y,2\n6,5000,1,x,1\n11,30,5,y,1\n"
-
-
-def test_a_trace_keeps_its_bursts_at_another_rate(tmp_path: Path) -> None:
-    trace = read_trace(write(tmp_path / "trace.csv.gz", TRACE), max_tokens=4096)
-    assert (len(trace.lines), trace.num_too_long, trace.models) == (3, 1, ["y", "x"])
+def test_a_trace_keeps_its_bursts_at_another_rate() -> None:
+    lines = TraceLine(10, 3, 5.0, "x", "1"), TraceLine(20, 4, 7.0, "y", "2"), TraceLine(30, 5, 11.0, "y", "1")
+    trace = Trace("trace.csv", lines)
+    assert trace.models == ["y", "x"]
     assert trace.rate_per_s() == 2 / 6
     mapping = {"x": "mistral-7b", "y": "llama-70b"}
     requests = trace.requests(3, Random(0), slos=ALL, models=mapping, rate_per_s=2 / 3)
@@ -102,8 +94,8 @@ def test_a_trace_keeps_its_bursts_at_another_rate(tmp_path: Path) -> None:
     assert later[0].arrival_s == 0.0
 
 
-def test_a_trace_without_arrivals_is_sampled(tmp_path: Path) -> None:
-    trace = read_trace(write(tmp_path / "lengths.csv", "input_tokens,output_tokens\n4,5\n6,7\n"), max_tokens=100)
+def test_a_trace_without_arrivals_is_sampled() -> None:
+    trace = Trace("lengths.csv", tuple(TraceLine(*lengths, None, "", "") for lengths in ((4, 5), (6, 7))))
     assert not trace.has_arrivals
     requests = trace.requests(50, Random(0), slos=ALL, models={"": "m"}, rate_per_s=1.0)
     assert {(one.prompt_tokens, one.output_tokens, one.tenant) for one in requests} == {
@@ -112,19 +104,3 @@ def test_a_trace_without_arrivals_is_sampled(tmp_path: Path) -> None:
     }
     with pytest.raises(WorkloadError, match="a rate is needed"):
         trace.requests(1, Random(0), slos=ALL, models={"": "m"}, rate_per_s=None)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a,b\n1,2\n", "a trace has columns input_tokens and output_tokens, not a, b"),
-        ("input_tokens,output_tokens\n1,x\n", "line 2: invalid literal"),
-        ("input_tokens,output_tokens\n1,0\n", "line 2: a length below 1"),
-        ("input_tokens,output_tokens,arrival_s\n1,1,nan\n", "line 2: a length below 1, or a time that is none"),
-        ("input_tokens,output_tokens\n90,20\n", "no request of at most 100 tokens"),
-        ("", "a trace has columns"),
-    ],
-)
-def test_what_is_no_trace_is_said_so(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(WorkloadError, match=message):
-        read_trace(write(tmp_path / "trace.csv", text), max_tokens=100)
