@@ -46,6 +46,10 @@ class Flow(msgspec.Struct, array_like=True):
         kept = math.exp((self.seen_s - now) / MEMORY_S)
         return kept * self.num / (MEMORY_S * -math.expm1(-seen_s / MEMORY_S))
 
+    def lasts_s(self, now: float) -> float:
+        """For how long it will go on: as long as it has, for all that is known (J. R. Gott, Nature 363, 1993)."""
+        return max(LEAST_SEEN_S, now - self.since_s)
+
 
 class Arrivals:
     """Owns `State.flows`."""
@@ -57,7 +61,9 @@ class Arrivals:
         """A first attempt has come. O(1)."""
         model, slo_kind = request.model, request.slo.kind
         key = f"{model} {slo_kind}"
-        flow = self._flows.pop(key, None) or Flow(model, slo_kind, now, now)  # and to the end: the first is forgotten
+        flow = self._flows.pop(key, None)  # and to the end: the first is forgotten
+        if flow is None or now > flow.seen_s + MEMORY_S:
+            flow = Flow(model, slo_kind, now, now)
         kept = math.exp((flow.seen_s - now) / MEMORY_S)
         flow.seen_s = now
         flow.num = kept * flow.num + 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 
-from services.queue_manager.arrivals import Arrivals
+from services.queue_manager.arrivals import Arrivals, Flow
 from services.queue_manager.calibration import Calibration
 from services.queue_manager.clusters import Clusters
 from services.queue_manager.fairness import Fairness
@@ -183,10 +183,10 @@ class RequestGroups:
             return 0, 0.0
         return max(0, self._room(group)), (group.num_joined - 1) / (now - group.opened_s)
 
-    def expected_newcomers(self, model: str, now: float) -> Iterator[tuple[GroupLoad, float, float]]:
-        """What comes for a model: a typical request of each kind, how many a second, and the time each has to start."""
+    def expected_newcomers(self, model: str) -> Iterator[tuple[GroupLoad, Flow]]:
+        """What comes for a model: a typical request of each kind, and how they come."""
         for flow in self._arrivals.of_model(model):
-            yield self._loads.typical(flow), flow.rate_per_s(now), flow.patience_s / flow.num
+            yield self._loads.typical(flow), flow
 
     def load(self, group: Group, now: float) -> GroupLoad:
         """What a plan needs to know of a group; O(1)."""

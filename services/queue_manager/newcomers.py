@@ -24,6 +24,7 @@ class Kind(NamedTuple):
     slo_kind: str
     patience_s: float
     """From arrival until it has to start."""
+    lasts_s: float
     share: float
     square_s: float
 
@@ -41,10 +42,19 @@ class Newcomers:
         for model in dict.fromkeys(models):
             if model in known.broken_models:
                 continue
-            for load, rate_per_s, patience_s in self._groups.expected_newcomers(model, now):
+            for load, flow in self._groups.expected_newcomers(model):
                 work = batching(known, load)
-                share = rate_per_s * self._part(node, work, load)
-                found.append(Kind(model, load.slo, patience_s, share * work.request_s, share * _square(work)))
+                rate_per_s = flow.rate_per_s(now) * self._part(node, work, load)
+                found.append(
+                    Kind(
+                        model,
+                        flow.slo_kind,
+                        flow.patience_s / flow.num,
+                        flow.lasts_s(now),
+                        rate_per_s * work.request_s,
+                        rate_per_s * _square(work),
+                    )
+                )
         return found
 
     def _part(self, node: Node, work: Batching, load: GroupLoad) -> float:
@@ -65,7 +75,7 @@ class Newcomers:
         """Who goes ahead of one that is due then, behind these groups."""
         urgent = set()
         for kind in kinds:
-            horizon_s = due_s - now - kind.patience_s
+            horizon_s = min(kind.lasts_s, due_s - now - kind.patience_s)
             if kind.slo_kind != slo_kind and horizon_s > 0:
                 urgent.add((kind.model, kind.slo_kind))
                 yield Stream(kind.share, kind.square_s, horizon_s)

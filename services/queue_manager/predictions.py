@@ -17,6 +17,7 @@ from shared.messages import GroupLoad, Submit
 from shared.overtaking import Stream, overtaken
 from shared.wait import NEVER, NOW, Wait
 
+LEISURE_S=3.0
 FORECAST_GROUPS = 64  # of a queue are predicted one by one, which bounds the work; behind them, sums are good enough
 SUM_ERROR = 2 * MODEL_ERROR  # relative, of these sums: what was learnt since is not in them
 
@@ -90,10 +91,22 @@ class Predictions:
         node = placed or seat or self._queues.home_of(group, newcomer) or self._nearest(group.model)
         if node is None:
             return None
-        known = self._calibration.expected(node.known)
         index = node.queue.index(group.gid) + 1 if group.node else self._queues.index_by_rule(node, group)
+        is_learnt = any(rate.model == group.model for rate in node.known.rates)
+        start, completion = self._at(node, index, group, newcomer, now)
+        by_due = self._queues.index_by_due(node, group, index)
+        if by_due < index - bool(group.node):
+            soon, soon_completion = self._at(node, by_due, group, newcomer, now)
+            plan = Wait(max(0.0, self._state.plan.last_asked_s + LEISURE_S - now), LEISURE_S / 2)
+            if max(soon.mean_s, plan.mean_s) < start.mean_s:
+                start = max(soon, plan, key=lambda wait: wait.mean_s)
+        return Prospect(is_learnt, start, completion)
+
+    def _at(self, node: Node, index: int, group: Group, newcomer: GroupLoad, now: float) -> tuple[Wait, Wait]:
+        """At that place of the queue: until the first token, and until the last."""
+        known = self._calibration.expected(node.known)
         loads = self._loads(node, index, now)
-        if group.waiting and not group.node:
+        if group.waiting and group.gid not in node.queue[:index]:
             loads.append(self._groups.load(group, now))
         loads.append(newcomer)
         forecasts = forecast(known, loads)
@@ -109,8 +122,7 @@ class Predictions:
         behind_s = sum(self._state.groups[gid].drain_s for gid in node.queue[FORECAST_GROUPS:index])
         one = forecasts[-1]
         start = Outlook(one, behind_s, streams).wait_at(0)
-        is_learnt = any(rate.model == group.model for rate in node.known.rates)
-        return Prospect(is_learnt, start, _later(one.completion, start.mean_s - one.start.mean_s if one.start != NEVER else 0.0))
+        return start, _later(one.completion, start.mean_s - one.start.mean_s if one.start != NEVER else 0.0)
 
     def _nearest(self, model: str) -> Node | None:
         """The node that could serve a model first which nobody holds: its own work, then the swap."""
