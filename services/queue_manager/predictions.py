@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import hypot
 
 import msgspec
 
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.newcomers import Newcomers
+from services.queue_manager.residuals import Residuals
 from services.queue_manager.state import Group, Node, State
 from services.queue_manager.virtual_queues import VirtualQueues
 from shared.estimator import MODEL_ERROR, GroupForecast, forecast, swap_s
@@ -32,6 +34,9 @@ class Prospect:
     completion: Wait
 
 
+Learn = Callable[[Wait], Wait]
+
+
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """When the waiting members of a group start, newcomers who go ahead of them included."""
@@ -41,12 +46,19 @@ class Outlook:
     behind_s: float
     """Work before it that the forecast does not know of."""
     streams: Sequence[Stream]
+    learn: Learn
 
     def wait_at(self, position: int) -> Wait:
         """Until the first token of the member behind so many others."""
+        place, prompt = self.place_and_prompt(position)
+        return self.learn(place).then(prompt)
+
+    def place_and_prompt(self, position: int) -> tuple[Wait, Wait]:
+        """In two parts, until it has a place and from then on, and before anything is learnt from earlier ones."""
         if self.forecast is None:
-            return overtaken(_later(NOW, self.behind_s), self.streams)
-        return _later(self.forecast.wait_at(position, self.streams), self.behind_s)
+            return overtaken(_later(NOW, self.behind_s), self.streams), NOW
+        place, prompt = self.forecast.place_and_prompt(position, self.streams)
+        return _later(place, self.behind_s), prompt
 
 
 class Predictions:
@@ -57,6 +69,7 @@ class Predictions:
         self._groups = groups
         self._queues = queues
         self._newcomers = Newcomers(state, groups)
+        self.residuals = Residuals(state.residuals, state.told)
         self._calibration = groups.calibration
 
     def of_node(self, node: Node, now: float) -> dict[str, GroupForecast]:
@@ -76,11 +89,22 @@ class Predictions:
             one = forecasts.get(group.gid)
             if group.waiting:
                 streams = self._newcomers.streams(group.start_by_s, group.slo_kind, kinds, joining, now)
-                yield group, Outlook(one, 0.0 if one is not None else ahead_s, list(streams))
+                yield group, Outlook(one, 0.0 if one is not None else ahead_s, list(streams), self._learn(group))
             if one is not None:
                 stream = self._newcomers.joining(group, one.work, now)
                 joining += [(group, stream)] if stream is not None else []
             ahead_s += group.drain_s
+
+    def watch(self, node: Node, now: float) -> None:
+        """Note some predictions as they are made now, to see what comes of them: one a kind of promise and group."""
+        seen = set()
+        for group, outlook in reversed(list(self.outlooks(node, now))):
+            key = group.model, group.slo_kind
+            if key not in seen:
+                seen.add(key)
+                place, _ = outlook.place_and_prompt(group.num_waiting - 1)
+                last = next(reversed(group.waiting))
+                self.residuals.tell(last, group.model, group.slo_kind, place, now)
 
     def of_newcomer(self, message: Submit, now: float) -> Prospect | None:
         """For a request that comes now; None while there is no node that could serve its model."""
@@ -121,8 +145,11 @@ class Predictions:
         streams = list(self._newcomers.streams(group.start_by_s, group.slo_kind, kinds, joining, now))
         behind_s = sum(self._state.groups[gid].drain_s for gid in node.queue[FORECAST_GROUPS:index])
         one = forecasts[-1]
-        start = Outlook(one, behind_s, streams).wait_at(0)
+        start = Outlook(one, behind_s, streams, self._learn(group)).wait_at(0)
         return start, _later(one.completion, start.mean_s - one.start.mean_s if one.start != NEVER else 0.0)
+
+    def _learn(self, group: Group) -> Learn:
+        return partial(self.residuals.corrected, group.model, group.slo_kind)
 
     def _nearest(self, model: str) -> Node | None:
         """The node that could serve a model first which nobody holds: its own work, then the swap."""
