@@ -144,6 +144,12 @@ def batching(node: NodeState, load: GroupLoad, num_requests: float = math.inf) -
     )
 
 
+def held_tokens(load: GroupLoad) -> float:
+    """KV memory that a waiting member takes on average while it runs, the unused part of its last block included."""
+    residual = residual_tokens(load.mean_output_tokens, load.std_output_tokens)
+    return load.mean_prompt_tokens + residual + BLOCK_TOKENS - 1
+
+
 def residual_tokens(mean_tokens: float, std_tokens: float) -> float:
     """What a request met while it runs has left on average: E[O²] / 2 E[O], as much as it has had."""
     return (mean_tokens**2 + std_tokens**2) / (2 * mean_tokens)

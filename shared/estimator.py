@@ -126,21 +126,15 @@ class GroupForecast:
         """Likewise of the last one."""
         return self.wait_at(self.num_waiting - 1) if self.num_waiting else NOW
 
-    def wait_at(self, num_ahead: float) -> Wait:
-        """Until the first token of the member behind so many waiting members of the group."""
-        place, prompt = self.place_and_prompt(num_ahead)
-        return place.then(prompt)
-
-    def place_and_prompt(self, num_ahead: float, streams: Sequence[Stream] = ()) -> tuple[Wait, Wait]:
-        """The same in two parts: until it has a place, and from then on.
+    def wait_at(self, num_ahead: float, streams: Sequence[Stream] = ()) -> Wait:
+        """Until the first token of the member behind so many waiting members of the group.
 
         ``streams`` of newcomers go before it as long as it has no place.
         """
         if self.begin == NEVER:
-            return NEVER, NOW
+            return NEVER
         place, prompt = self.ahead.place_and_prompt(self.work, num_ahead)
-        place = overtaken(self.begin.then(place), streams)
-        return place.give_or_take(MODEL_ERROR), prompt.give_or_take(MODEL_ERROR)
+        return overtaken(self.begin.then(place), streams).then(prompt).give_or_take(MODEL_ERROR)
 
 
 def forecast(node: NodeState, queue: list[GroupLoad]) -> list[GroupForecast]:

@@ -13,8 +13,8 @@ variance of a compound one, and each second of work more or less counts 1 / (1 -
 
     Var t = (Var W + Σ λ_i E[S_i²] min(t, h_i)) / (1 - ρ(t))²
 
-Together they take `MOST_SHARE` at most. Where they would take all, the wait has no mean; a load above that does not
-last, or is not the whole truth: other nodes take over, or promises of others get in danger and stop them.
+Together they count as `MOST_SHARE` at most. Shares are learnt, so they err by some percent, and 1 / (1 - ρ) makes of
+these a multiple where ρ is near 1; where newcomers need all of a device and never stop, the wait has no mean at all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from shared.wait import NEVER, Wait
 
-MOST_SHARE = 0.95  # of a device that newcomers are taken to need at a time
+MOST_SHARE = 0.85  # of a device that newcomers are taken to need at a time
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ from shared.slo import Slo
 
 MEMORY_S = 60.0  # arrivals older than this count less than 1/e
 LEAST_SEEN_S = 10.0  # a stream counts as seen for so long at least: one burst is no rate yet
-MAX_FLOWS = 256  # (model, kind of promise) that are remembered; the one that was heard of longest ago is forgotten first
+MAX_FLOWS = (
+    256  # (model, kind of promise) that are remembered; the one that was heard of longest ago is forgotten first
+)
 
 
 class Arrived(Protocol):
@@ -25,7 +27,7 @@ class Arrived(Protocol):
 
 
 class Flow(msgspec.Struct, array_like=True):
-    """Requests of one model and one kind of promise: fading sums."""
+    """Requests of one model and one kind of promise: fading sums. After a lull of `MEMORY_S` it begins anew."""
 
     model: str
     slo_kind: str
@@ -61,7 +63,7 @@ class Arrivals:
         """A first attempt has come. O(1)."""
         model, slo_kind = request.model, request.slo.kind
         key = f"{model} {slo_kind}"
-        flow = self._flows.pop(key, None)  # and to the end: the first is forgotten
+        flow = self._flows.pop(key, None)  # and to the end: the first is the one to forget
         if flow is None or now > flow.seen_s + MEMORY_S:
             flow = Flow(model, slo_kind, now, now)
         kept = math.exp((flow.seen_s - now) / MEMORY_S)

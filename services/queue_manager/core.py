@@ -53,11 +53,11 @@ class QueueManagerCore:
         options = self._config.queue
         groups = RequestGroups(state, options, self._config.tenants)
         self._queues = VirtualQueues(state, groups, options)
-        self.predictions = Predictions(state, groups, self._queues)
+        self.predictions = Predictions(state, groups, self._queues, options)
         self._planning = Planning(state, groups, self.predictions, options)
         self._bells = Bells(state, self._planning)
         admission = Admission(self._config.slo_classes, self.predictions)
-        self._requests = Requests(state, groups, self._queues, self._bells, self._planning, admission, self.predictions.residuals, self._sharing)
+        self._requests = Requests(state, groups, self._queues, self._bells, self._planning, admission, self._sharing)
         self._nodes = Nodes(state, groups, self._queues, self._bells, self._planning, self._requests)
         self._evictions = Evictions(state, groups, self._queues, self._bells, self._planning, self._requests)
         self._gateways = Gateways(state, self._requests)

@@ -24,6 +24,9 @@ from services.queue_manager.state import Group, Request, State
 from shared.config import QueueOptions, TenantSpec
 from shared.messages import GroupLoad, NodeState, Submit
 
+NEW, AGAIN = "new ", "again "  # beginnings of keys: first attempts, and those whose node was lost
+NO_SEAT = " "  # end of a key: its requests may wait anywhere
+
 
 class RequestGroups:
     """Keeps requests in groups. Owns `State.groups` and the membership fields of `State.requests`."""
@@ -62,7 +65,7 @@ class RequestGroups:
         tenant, cluster = "", 0
         if self._rule.is_fine:
             tenant, cluster = request.tenant, self._clusters.nearest(line, request.prompt_tokens, output_tokens, now)
-        key = f"{'new' if is_new else 'again'} {line} {tenant} {cluster} {seat}"
+        key = f"{NEW if is_new else AGAIN}{line} {tenant} {cluster} {seat}"
         group = self._open_group(key, seat)
         if group is None:
             rank = self._fairness.open(line, tenant) if is_new else self._fairness.reopen(line)
@@ -81,7 +84,7 @@ class RequestGroups:
         if self._rule.is_fine:
             output_tokens = self._loads.expected_output(message).mean
             tenant, cluster = message.tenant, self._clusters.peek(line, message.prompt_tokens, output_tokens)
-        group = self._open_group(f"new {line} {tenant} {cluster} {seat}", seat)
+        group = self._open_group(f"{NEW}{line} {tenant} {cluster} {seat}", seat)
         if group is not None:
             return group
         due_s = message.slo.start_by_s(now)
@@ -177,9 +180,10 @@ class RequestGroups:
     def joining(self, group: Group, now: float) -> tuple[int, float]:
         """Newcomers that a group could still take, and how many come a second at its pace so far.
 
-        None come to a group at a seat: they come where nobody waits.
+        Where somebody waits, nobody joins those who found a seat, and who was lost by a node is no newcomer.
         """
-        if group.num_joined < 2 or now <= group.opened_s or not group.key.endswith(" "):
+        is_open = group.key.startswith(NEW) and group.key.endswith(NO_SEAT)
+        if group.num_joined < 2 or now <= group.opened_s or not is_open:
             return 0, 0.0
         return max(0, self._room(group)), (group.num_joined - 1) / (now - group.opened_s)
 

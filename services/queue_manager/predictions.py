@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import hypot
 
 import msgspec
 
 from services.queue_manager.groups import RequestGroups
-from services.queue_manager.newcomers import Newcomers
-from services.queue_manager.residuals import Residuals
+from services.queue_manager.newcomers import Joining, Newcomers
 from services.queue_manager.state import Group, Node, State
 from services.queue_manager.virtual_queues import VirtualQueues
+from shared.config import QueueOptions
 from shared.estimator import MODEL_ERROR, GroupForecast, forecast, swap_s
 from shared.messages import GroupLoad, Submit
 from shared.overtaking import Stream, overtaken
 from shared.wait import NEVER, NOW, Wait
 
-LEISURE_S=3.0
 FORECAST_GROUPS = 64  # of a queue are predicted one by one, which bounds the work; behind them, sums are good enough
 SUM_ERROR = 2 * MODEL_ERROR  # relative, of these sums: what was learnt since is not in them
 
@@ -34,42 +32,32 @@ class Prospect:
     completion: Wait
 
 
-Learn = Callable[[Wait], Wait]
-
-
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """When the waiting members of a group start, newcomers who go ahead of them included."""
+    """When the waiting members of a group start, with the newcomers who will go ahead of them."""
 
     forecast: GroupForecast | None
-    """None behind the head of the queue, where it is known only how long all before it takes."""
+    """If nobody came; None behind the head of the queue, where it is known only how long all before it takes."""
     behind_s: float
-    """Work before it that the forecast does not know of."""
+    """What the forecast does not know of the work before it."""
     streams: Sequence[Stream]
-    learn: Learn
+    """Of newcomers."""
 
     def wait_at(self, position: int) -> Wait:
         """Until the first token of the member behind so many others."""
-        place, prompt = self.place_and_prompt(position)
-        return self.learn(place).then(prompt)
-
-    def place_and_prompt(self, position: int) -> tuple[Wait, Wait]:
-        """In two parts, until it has a place and from then on, and before anything is learnt from earlier ones."""
         if self.forecast is None:
-            return overtaken(_later(NOW, self.behind_s), self.streams), NOW
-        place, prompt = self.forecast.place_and_prompt(position, self.streams)
-        return _later(place, self.behind_s), prompt
+            return overtaken(_later(NOW, self.behind_s), self.streams)
+        return _later(self.forecast.wait_at(position, self.streams), self.behind_s)
 
 
 class Predictions:
     """Owns nothing: every answer is computed from the state."""
 
-    def __init__(self, state: State, groups: RequestGroups, queues: VirtualQueues) -> None:
+    def __init__(self, state: State, groups: RequestGroups, queues: VirtualQueues, options: QueueOptions) -> None:
         self._state = state
         self._groups = groups
         self._queues = queues
-        self._newcomers = Newcomers(state, groups)
-        self.residuals = Residuals(state.residuals, state.told)
+        self._newcomers = Newcomers(state, groups, options)
         self._calibration = groups.calibration
 
     def of_node(self, node: Node, now: float) -> dict[str, GroupForecast]:
@@ -82,29 +70,17 @@ class Predictions:
         known = self._calibration.expected(node.known)
         forecasts = self.of_node(node, now)
         groups = [self._state.groups[gid] for gid in node.queue]
-        kinds = self._newcomers.kinds(node, known, [node.model, *(group.model for group in groups)], now)
-        joining: list[tuple[Group, Stream]] = []
+        kinds = self._newcomers.kinds(node, known, groups, now)
+        joining: list[Joining] = []
         ahead_s = 0.0
         for group in groups:
             one = forecasts.get(group.gid)
             if group.waiting:
-                streams = self._newcomers.streams(group.start_by_s, group.slo_kind, kinds, joining, now)
-                yield group, Outlook(one, 0.0 if one is not None else ahead_s, list(streams), self._learn(group))
+                streams = self._newcomers.streams(group, kinds, joining, now)
+                yield group, Outlook(one, 0.0 if one is not None else ahead_s, streams)
             if one is not None:
-                stream = self._newcomers.joining(group, one.work, now)
-                joining += [(group, stream)] if stream is not None else []
+                joining += self._newcomers.joining(group, one.work, now)
             ahead_s += group.drain_s
-
-    def watch(self, node: Node, now: float) -> None:
-        """Note some predictions as they are made now, to see what comes of them: one a kind of promise and group."""
-        seen = set()
-        for group, outlook in reversed(list(self.outlooks(node, now))):
-            key = group.model, group.slo_kind
-            if key not in seen:
-                seen.add(key)
-                place, _ = outlook.place_and_prompt(group.num_waiting - 1)
-                last = next(reversed(group.waiting))
-                self.residuals.tell(last, group.model, group.slo_kind, place, now)
 
     def of_newcomer(self, message: Submit, now: float) -> Prospect | None:
         """For a request that comes now; None while there is no node that could serve its model."""
@@ -116,40 +92,32 @@ class Predictions:
         if node is None:
             return None
         index = node.queue.index(group.gid) + 1 if group.node else self._queues.index_by_rule(node, group)
-        is_learnt = any(rate.model == group.model for rate in node.known.rates)
-        start, completion = self._at(node, index, group, newcomer, now)
-        by_due = self._queues.index_by_due(node, group, index)
-        if by_due < index - bool(group.node):
-            soon, soon_completion = self._at(node, by_due, group, newcomer, now)
-            plan = Wait(max(0.0, self._state.plan.last_asked_s + LEISURE_S - now), LEISURE_S / 2)
-            if max(soon.mean_s, plan.mean_s) < start.mean_s:
-                start = max(soon, plan, key=lambda wait: wait.mean_s)
-        return Prospect(is_learnt, start, completion)
-
-    def _at(self, node: Node, index: int, group: Group, newcomer: GroupLoad, now: float) -> tuple[Wait, Wait]:
-        """At that place of the queue: until the first token, and until the last."""
         known = self._calibration.expected(node.known)
         loads = self._loads(node, index, now)
-        if group.waiting and group.gid not in node.queue[:index]:
+        if group.waiting and not group.node:
             loads.append(self._groups.load(group, now))
-        loads.append(newcomer)
-        forecasts = forecast(known, loads)
-        works = {one.group: one.work for one in forecasts}
-        ahead = [self._state.groups[gid] for gid in node.queue[:index] if gid != group.gid]
-        kinds = self._newcomers.kinds(node, known, [node.model, *(one.model for one in ahead), group.model], now)
-        joining = [
-            (one, stream)
-            for one in ahead
-            if one.gid in works and (stream := self._newcomers.joining(one, works[one.gid], now)) is not None
-        ]
-        streams = list(self._newcomers.streams(group.start_by_s, group.slo_kind, kinds, joining, now))
-        behind_s = sum(self._state.groups[gid].drain_s for gid in node.queue[FORECAST_GROUPS:index])
+        forecasts = forecast(known, [*loads, newcomer])
         one = forecasts[-1]
-        start = Outlook(one, behind_s, streams, self._learn(group)).wait_at(0)
-        return start, _later(one.completion, start.mean_s - one.start.mean_s if one.start != NEVER else 0.0)
+        behind_s = sum(self._state.groups[gid].drain_s for gid in node.queue[FORECAST_GROUPS:index])
+        start = Outlook(one, behind_s, self._ahead_of(group, node, index, forecasts, now)).wait_at(0)
+        later_s = start.mean_s - one.start.mean_s if one.start != NEVER else 0.0
+        is_learnt = any(rate.model == group.model for rate in node.known.rates)
+        return Prospect(is_learnt, start, _later(one.completion, later_s))
 
-    def _learn(self, group: Group) -> Learn:
-        return partial(self.residuals.corrected, group.model, group.slo_kind)
+    def _ahead_of(
+        self, group: Group, node: Node, index: int, forecasts: Sequence[GroupForecast], now: float
+    ) -> list[Stream]:
+        """Newcomers who go ahead of one that has joined the group, behind so many others of a queue."""
+        ahead = [self._state.groups[gid] for gid in node.queue[:index] if gid != group.gid]
+        kinds = self._newcomers.kinds(node, self._calibration.expected(node.known), [*ahead, group], now)
+        works = {one.group: one.work for one in forecasts}
+        joining = [
+            one
+            for other in ahead
+            if other.gid in works
+            for one in self._newcomers.joining(other, works[other.gid], now)
+        ]
+        return self._newcomers.streams(group, kinds, joining, now)
 
     def _nearest(self, model: str) -> Node | None:
         """The node that could serve a model first which nobody holds: its own work, then the swap."""

@@ -6,7 +6,6 @@ from services.queue_manager.admission import Admission
 from services.queue_manager.bells import Bells
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.planning import Planning
-from services.queue_manager.residuals import Residuals
 from services.queue_manager.sharing import Sharing
 from services.queue_manager.state import Group, Node, Request, State
 from services.queue_manager.virtual_queues import VirtualQueues
@@ -38,7 +37,6 @@ class Requests:
         bells: Bells,
         planning: Planning,
         admission: Admission,
-        residuals: Residuals,
         sharing: Sharing,
     ) -> None:
         self._state = state
@@ -48,7 +46,6 @@ class Requests:
         self._planning = planning
         self._admission = admission
         self._sharing = sharing
-        self._residuals = residuals
 
     # --- in -------------------------------------------------------------------------------------------------------
 
@@ -107,7 +104,6 @@ class Requests:
         """Nobody waits for the answer any more."""
         del self._state.requests[request.request_id]
         self._state.watching.pop(request.request_id, None)
-        self._residuals.forget(request.request_id)
         return self._withdraw(request) if request.group else []
 
     def _withdraw(self, request: Request) -> list[Effect]:
@@ -166,7 +162,6 @@ class Requests:
             elif not request.node:
                 taken.append(request)
                 self._state.watching.pop(request.request_id, None)
-                self._residuals.started(request.request_id, now)
                 group = self._groups.pull(request, message.node, now)
                 self._bells.touch(group.node)  # not always this node: plans move groups
         node = self._state.nodes.get(message.node)

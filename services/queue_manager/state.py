@@ -17,7 +17,6 @@ from services.queue_manager.fairness import Line
 from services.queue_manager.grouping import Batch
 from services.queue_manager.lengths import LengthSketch
 from services.queue_manager.paces import Pace
-from services.queue_manager.residuals import Residual, Told
 from services.queue_manager.running import Runners
 from services.queue_manager.totals import Totals
 from shared.liveness import Liveness
@@ -196,8 +195,6 @@ class StatusState(msgspec.Struct):
     """None while nobody waits."""
     has_told: bool = False
     """They believe that somebody waits."""
-    num_told: int = 0
-    """Of times that they were told."""
 
 
 class State(msgspec.Struct):
@@ -228,10 +225,6 @@ class State(msgspec.Struct):
     """Learnt lengths of answers (`lengths.Lengths`)."""
     paces: dict[str, Pace] = {}
     """Learnt output tokens a second of one running request (`paces.Paces`)."""
-    residuals: dict[str, Residual] = {}
-    """What waits were against what was predicted (`residuals.Residuals`)."""
-    told: dict[str, Told] = {}
-    """Predictions of which it is not known yet."""
     flows: dict[str, Flow] = {}
     """How fast work arrives (`arrivals.Arrivals`)."""
     fits: dict[str, Fit] = {}

@@ -45,18 +45,8 @@ class Status:
         if now < status.due_s:
             return []
         status.due_s, status.has_told = now + STATUS_INTERVAL_S, True
-        self._watch(now)
         lines, places = self._lines(now), self._places(now)
         return self._to_gateways(lines, places)
-
-    def _watch(self, now: float) -> None:
-        """One node a time, so that it costs the same whatever their number."""
-        self._predictions.residuals.look(now)
-        names = list(self._state.waiting_at)
-        if names:
-            self._state.status.num_told += 1
-            name = names[self._state.status.num_told % len(names)]
-            self._predictions.watch(self._state.nodes[name], now)
 
     def _to_gateways(self, lines: list[QueueLine], places: dict[str, list[QueuePlace]]) -> list[Effect]:
         return [

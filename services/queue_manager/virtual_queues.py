@@ -99,19 +99,6 @@ class VirtualQueues:
             place -= 1
         return place
 
-    def index_by_due(self, node: Node, group: Group, index: int) -> int:
-        """Where a plan will put a group of ``index``: before all groups of its model that wait and are due later."""
-        place = end = index - 1 if group.node else index
-        if not self._may_overtake:
-            return index
-        for gid in reversed(node.queue[max(0, end - MAX_OVERTAKEN) : end]):
-            other = self._state.groups[gid]
-            if other.model != group.model or (other.waiting and other.start_by_s <= group.start_by_s):
-                break
-            end -= 1
-            place = end if other.waiting else place
-        return place
-
     def _from_tail(self, node: Node) -> list[Group]:
         return [self._state.groups[gid] for gid in node.queue[: -MAX_OVERTAKEN - 1 : -1]]
 
