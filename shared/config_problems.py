@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import yaml
@@ -18,6 +19,20 @@ def doubles(section: str, names: Sequence[str], *, secret: bool = False) -> list
         if name in seen:
             problems.append(f"{section}.{number}: {'this key' if secret else repr(name)} is there twice")
         seen.add(name)
+    return problems
+
+
+def taken_names(nodes: Sequence[str], pools: Sequence[str], services: Sequence[str]) -> list[str]:
+    """Nodes and pools that are called like a service, and pools whose nodes would be called like another node."""
+    problems = [
+        f"{section}.{number}.name: {name!r} is the name of a service; take another"
+        for section, names in (("nodes", nodes), ("pools", pools))
+        for number, name in enumerate(names)
+        if name in services
+    ]
+    for number, pool in enumerate(pools):
+        alike = [name for name in [*nodes, *pools] if re.fullmatch(re.escape(pool) + r"-[0-9]+", name)]
+        problems += [f"pools.{number}.name: {name!r} is a name for a node of {pool!r}; take another" for name in alike]
     return problems
 
 

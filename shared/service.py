@@ -14,7 +14,7 @@ import uvloop
 
 from shared.admin import Admin, serve_admin
 from shared.bus import check_reachable, connect
-from shared.config import ClusterConfig, load_config
+from shared.config import ADMIN_PORT_ENV, ClusterConfig, ConfigError, load_config
 from shared.core import Core
 from shared.driver import Driver
 from shared.errors import OperatorError
@@ -23,6 +23,7 @@ from shared.solver import Solver
 from shared.telemetry import configure_logging, configure_tracing
 
 INSTANCE_ENV = "TREADLE_INSTANCE"  # a pod's name; two processes of one service must not share it
+MAX_PORT = 65_535
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
 
 log = structlog.get_logger()
@@ -57,6 +58,18 @@ def redis_url(config: ClusterConfig) -> str:
     return config.redis_url.get_secret_value() if config.redis_url else DEFAULT_REDIS_URL
 
 
+def admin_port(config: ClusterConfig, process: str) -> int:
+    """Where this process answers health and metrics; TREADLE_ADMIN_PORT where each has a network of its own."""
+    own = os.environ.get(ADMIN_PORT_ENV)
+    if not own:
+        return config.admin_port_of(process)
+    if not own.isascii() or not own.isdigit() or not 1 <= int(own) <= MAX_PORT:
+        raise ConfigError(
+            f"{ADMIN_PORT_ENV}={own}: this is no port; set a number from 1 to {MAX_PORT}, or leave it out"
+        )
+    return int(own)
+
+
 def stop_on_signals() -> asyncio.Event:
     """An event that SIGTERM and SIGINT set."""
     stop = asyncio.Event()
@@ -85,7 +98,7 @@ async def _serve(
         not_ready=lambda: "" if driver.core else "no core: waiting for the lease or for Redis",
         status=lambda: driver.core.describe() if driver.core else {},
     )
-    runner = await serve_admin(admin, config.admin_host, config.admin_port_of(service))
+    runner = await serve_admin(admin, config.admin_host, admin_port(config, service))
     try:
         await driver.run(stop)
     finally:

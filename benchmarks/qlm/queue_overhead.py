@@ -30,7 +30,8 @@ from services.queue_manager.groups import RequestGroups
 from services.scheduler.nodes import node_up
 from services.scheduler.placement import solve
 from shared.codec import decode, encode
-from shared.config import ClusterConfig, NodeSpec, QueueOptions
+from shared.config import ClusterConfig, QueueOptions
+from shared.config_nodes import NodeSpec
 from shared.core import Drop, Effect, Send
 from shared.messages import (
     AnyMessage,

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from services.simulator.device import Device, ModelOnDevice
 from shared import hardware
-from shared.config import ClusterConfig, EngineOptions, ModelSpec, NodeSpec, QueueOptions
+from shared.config import ClusterConfig, EngineOptions, ModelSpec, QueueOptions
+from shared.config_nodes import NodeSpec
 from shared.profiles import Profile
 
 MAX_MODEL_LEN = 4096

@@ -20,19 +20,20 @@ from shared.config import (
     load_config,
     parse_config,
 )
+from shared.config_nodes import ScalingOptions
 
 EXAMPLE = Path(__file__).parents[2] / "cluster.yaml"
 
 
 def test_check_reports_every_problem_at_once_on_stderr(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
-    file.write_text("gateway: {port: 0}\nnodes: []\nmodel: x\n")
+    file.write_text("gateway: {port: 0}\nmodels: []\nmodel: x\n")
     result = CliRunner().invoke(main, ["config", "check", str(file)])
     assert result.exit_code == 2
     assert result.stdout == ""
     first, *problems = result.stderr.splitlines()
     assert first == f"Error: {file}: 3 problems"
-    assert sorted(line.split(":")[0] for line in problems) == ["  - gateway.port", "  - model", "  - nodes"]
+    assert sorted(line.split(":")[0] for line in problems) == ["  - gateway.port", "  - model", "  - models"]
 
 
 def test_every_command_that_reads_a_configuration_fails_alike(tmp_path: Path) -> None:
@@ -62,6 +63,7 @@ def test_the_example_names_every_option_of_its_sections() -> None:
     check(QueueOptions, named["queue"])
     check(OperationOptions, named["queue"]["operations"])
     check(GatewayOptions, named["gateway"])
+    check(ScalingOptions, named["scaling"])
 
 
 def test_show_tells_what_becomes_of_late_requests_and_what_tenants_weigh(tmp_path: Path) -> None:

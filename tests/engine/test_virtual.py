@@ -19,7 +19,8 @@ from gpu_node.executors.paced import PacedExecutor
 from gpu_node.executors.virtual import VirtualExecutor, end_token, model_shape
 from gpu_node.models.words import read_words
 from shared import hardware
-from shared.config import EngineOptions, ModelSpec, NodeSpec
+from shared.config import EngineOptions, ModelSpec
+from shared.config_nodes import NodeSpec
 from shared.model_file import ModelFileError
 from shared.payload import Payload, Sampling
 from tests.gateway.tiny import END, TOKENS, write_model
@@ -174,7 +175,7 @@ def test_a_node_that_predicts_is_made_without_torch() -> None:
     assert (made.device, A10.name) == ("a10", "a10")
     code = (
         "import sys, gpu_node.engine.__main__, gpu_node.executors.node_executor as made; "
-        "from shared.config import EngineOptions, NodeSpec; "
+        "from shared.config import EngineOptions; from shared.config_nodes import NodeSpec; "
         "made.make_executor(NodeSpec(name='n', executor='predicted', device='a10'), EngineOptions()); "
         "sys.exit('torch' in sys.modules)"
     )

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from services.simulator.cluster import SimulatedCluster
 from services.simulator.service import Solver
-from shared.config import ClusterConfig, EngineOptions, ModelSpec, NodeSpec
+from shared.config import ClusterConfig, EngineOptions, ModelSpec
+from shared.config_nodes import NodeSpec
 from shared.messages import HANDED_OVER, Evicted, EvictedRequest, Message, PlacementProblem, Plan
 from shared.payload import Output
 from tests.unit.simulated import FAULTS, LONG_S, MODELS, READY_S, assert_nothing_left, play, run, submit

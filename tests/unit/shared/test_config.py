@@ -18,6 +18,7 @@ from shared.config import (
     model_path,
     parse_config,
 )
+from shared.config_nodes import NodeSpec
 from shared.slo import Slo
 
 SECRET = "sk-very-secret"
@@ -161,10 +162,51 @@ def test_two_nodes_cannot_have_the_same_cpu() -> None:
     ]
 
 
-@pytest.mark.parametrize("section", ["models", "nodes"])
-def test_a_cluster_has_at_least_one(section: str) -> None:
-    [problem] = problems(f"{section}: []")
-    assert problem.startswith(f"{section}: List should have at least 1 item")
+def test_a_cluster_has_a_model_and_a_node_or_a_pool_of_them() -> None:
+    [problem] = problems("models: []")
+    assert problem.startswith("models: List should have at least 1 item")
+    assert problems("nodes: []") == [
+        "nodes: a cluster needs a node, or a pool of them; leave nodes out for the defaults"
+    ]
+    assert parse_config("nodes: []\npools: [{name: a100}]", "ok").nodes == []
+
+
+def test_pools_and_nodes_cannot_be_taken_for_each_other() -> None:
+    text = """
+        nodes: [{name: cpu-7}]
+        pools:
+          - {name: cpu, min_nodes: 2}
+          - {name: scheduler}
+          - {name: cpu-1, executor: predicted, device: a10}
+          - {name: cpu-1}
+        engine: {max_models: 2}
+    """
+    assert problems(text) == ["pools.0: min_nodes: 2 is more than max_nodes: 1"]
+    assert problems(text.replace("min_nodes: 2", "min_nodes: 1")) == [
+        "pools.3: 'cpu-1' is there twice",
+        "pools.1.name: 'scheduler' is the name of a service; take another",
+        "pools.0.name: 'cpu-7' is a name for a node of 'cpu'; take another",
+        "pools.0.name: 'cpu-1' is a name for a node of 'cpu'; take another",
+        "pools.0.name: 'cpu-1' is a name for a node of 'cpu'; take another",
+        "engine.max_models: nodes with executor: predicted hold one model at a time; set it to 1",
+    ]
+
+
+def test_who_scales_has_pools_to_scale() -> None:
+    assert problems("scaling: {provider: process}") == ["scaling.provider: 'process' has no pools to scale; name some"]
+
+
+def test_a_pool_is_as_many_nodes_as_it_may_have() -> None:
+    config = parse_config(
+        "admin_port: 100\nnodes: [{name: a}]\npools: [{name: x, max_nodes: 3, num_threads: 2}, {name: y}]", "pools"
+    )
+    assert config.node("x-2") == NodeSpec(name="x-2", num_threads=2)
+    assert [config.pool_of(name) for name in ("x-2", "y-0", "a")] == [*config.pools, None]
+    assert [config.admin_port_of(name) for name in ("a", "x-0", "x-2", "y-0")] == [103, 104, 106, 107]
+    for name in ("x-3", "x-02", "x--1", "x-", "x", "y-1", "xy-0"):
+        for find in (config.node, config.admin_port_of):
+            with pytest.raises(KeyError):
+                find(name)
 
 
 @pytest.mark.parametrize(

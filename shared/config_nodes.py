@@ -1,0 +1,116 @@
+"""Nodes of the cluster: those that are named one by one, pools of equal ones, and how pools grow and shrink."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from shared.config_section import Name, PositiveSeconds, Section
+
+MAX_CPU = 1023  # the highest number that a set of CPUs holds in the C library (CPU_SETSIZE)
+MAX_POOL_NODES = 1000  # a pool takes as many consecutive admin ports where its nodes share a machine
+
+
+class NodeTemplate(Section):
+    """What a node is, whatever its name: an agent and an engine that own one device."""
+
+    device: Literal["cpu", "a10", "a100", "h100"] = "cpu"
+    """Its kind. Only what is predicted (``executor``) can be another than a CPU so far."""
+    num_threads: Annotated[int, Field(ge=1, le=256)] = 1
+    """Threads that compute; more than the machine has free cores for make every step wait for the last of them."""
+    executor: Literal["cpu", "reference", "predicted"] = "cpu"
+    """``cpu``: our kernels, bfloat16. ``reference``: plain torch, float32, slow; the truth to compare with.
+
+    ``predicted``: no device at all. Steps and loads take the time that ``device`` would take by its published numbers,
+    KV memory is what it has beside the weights, and tokens are made up; to try the cluster at a size that is not there.
+    """
+    tensor_parallel: Annotated[int, Field(ge=1, le=64)] = 1
+    """Processes that share each model's heads, with ``num_threads`` and ``kv_cache_bytes`` each."""
+
+    @model_validator(mode="after")
+    def _has_its_device(self) -> NodeTemplate:
+        if self.executor != "predicted" and self.device != "cpu":
+            raise ValueError(f"device: {self.device} can only be predicted so far; set executor: predicted")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_parallel(self) -> NodeTemplate:
+        if self.tensor_parallel > 1 and self.executor != "reference":
+            raise ValueError(
+                f"tensor_parallel: {self.tensor_parallel} needs executor: reference (executor: {self.executor} has no "
+                "all-reduce yet); set that, or tensor_parallel: 1"
+            )
+        return self
+
+
+class NodeSpec(NodeTemplate):
+    """One node, by name."""
+
+    name: Name
+    cpus: list[Annotated[int, Field(ge=0, le=MAX_CPU)]] = Field(default_factory=list)
+    """The CPUs that the threads stay on, one each, as the system numbers them; empty leaves it to the system.
+
+    ``executor: reference`` stays on them as a whole. Of use where several nodes share a machine: the system moves
+    threads between CPUs, and two that meet on one make a step take twice as long.
+    """
+
+    @field_validator("cpus")
+    @classmethod
+    def _each_once(cls, cpus: list[int]) -> list[int]:
+        doubles = sorted({cpu for cpu in cpus if cpus.count(cpu) > 1})
+        if doubles:
+            raise ValueError(f"CPU {doubles[0]} is there twice; two threads on one CPU wait for each other")
+        return cpus
+
+    @model_validator(mode="after")
+    def _one_cpu_a_thread(self) -> NodeSpec:
+        if self.executor == "predicted" and self.cpus:
+            raise ValueError("executor: predicted computes nothing, so it has no threads for cpus; leave cpus empty")
+        if self.cpus and len(self.cpus) != self.num_threads:
+            raise ValueError(
+                f"cpus has {len(self.cpus)} entries, num_threads is {self.num_threads}: "
+                "name one CPU a thread, or none to leave the choice to the system"
+            )
+        return self
+
+
+class NodePool(NodeTemplate):
+    """Any number of equal nodes. They are called ``NAME-0``, ``NAME-1``, …, and the last leaves first."""
+
+    name: Name
+    min_nodes: Annotated[int, Field(ge=0, le=MAX_POOL_NODES)] = 0
+    """With 0 the pool may vanish while nobody asks; requests are held until a node is back."""
+    max_nodes: Annotated[int, Field(ge=1, le=MAX_POOL_NODES)] = 1
+    start_s: PositiveSeconds = 60.0
+    """How long a new node takes until it serves: an expectation, until the first one was measured."""
+
+    @model_validator(mode="after")
+    def _has_room(self) -> NodePool:
+        if self.min_nodes > self.max_nodes:
+            raise ValueError(f"min_nodes: {self.min_nodes} is more than max_nodes: {self.max_nodes}")
+        return self
+
+    def node(self, ordinal: int) -> NodeSpec:
+        """The node with this number, from 0 on."""
+        template = {field: getattr(self, field) for field in NodeTemplate.model_fields}
+        return NodeSpec(name=f"{self.name}-{ordinal}", **template)
+
+    def ordinal(self, node: str) -> int | None:
+        """The number of a node of this pool; None for any other."""
+        digits = node.removeprefix(f"{self.name}-")
+        if digits == node or not (digits.isascii() and digits.isdigit()) or str(int(digits)) != digits:
+            return None
+        return int(digits) if int(digits) < self.max_nodes else None
+
+
+class ScalingOptions(Section):
+    """Who starts and stops the nodes of the pools, and when."""
+
+    provider: Literal["none", "process", "docker", "kubernetes"] = "none"
+    """``none``: somebody else starts them. ``process``: on the scheduler's own machine. ``docker``: containers.
+    ``kubernetes``: replicas of the pools' StatefulSets, which have the names of the pools."""
+    up_cooldown_s: PositiveSeconds = 15.0
+    """A pool that has just grown is left alone for this long."""
+    down_cooldown_s: PositiveSeconds = 300.0
+    """A pool shrinks when what is left would have kept every promise for this long."""
