@@ -12,9 +12,7 @@ from shared.slo import Slo
 
 MEMORY_S = 60.0  # arrivals older than this count less than 1/e
 LEAST_SEEN_S = 10.0  # a stream counts as seen for so long at least: one burst is no rate yet
-MAX_FLOWS = (
-    256  # (model, kind of promise) that are remembered; the one that was heard of longest ago is forgotten first
-)
+MAX_FLOWS = 256  # (model, kind of promise) that are remembered; the one heard of longest ago is forgotten first
 
 
 class Arrived(Protocol):
@@ -43,10 +41,10 @@ class Flow(msgspec.Struct, array_like=True):
     """Sum of the times from arrival until each had to start."""
 
     def rate_per_s(self, now: float) -> float:
-        """Requests a second, over the memory: Σ exp(-age / M) / ∫ exp(-age / M)."""
-        seen_s = max(LEAST_SEEN_S, now - self.since_s)
-        kept = math.exp((self.seen_s - now) / MEMORY_S)
-        return kept * self.num / (MEMORY_S * -math.expm1(-seen_s / MEMORY_S))
+        """Requests a second, over the memory: Σ exp(-age / M) / ∫ exp(-age / M) behind the first, which began it."""
+        seen_s = now - self.since_s
+        num = math.exp((self.seen_s - now) / MEMORY_S) * self.num - math.exp(-seen_s / MEMORY_S)
+        return max(0.0, num) / (MEMORY_S * -math.expm1(-max(LEAST_SEEN_S, seen_s) / MEMORY_S))
 
     def lasts_s(self, now: float) -> float:
         """For how long it will go on: as long as it has, for all that is known (J. R. Gott, Nature 363, 1993)."""

@@ -111,12 +111,8 @@ class Predictions:
         ahead = [self._state.groups[gid] for gid in node.queue[:index] if gid != group.gid]
         kinds = self._newcomers.kinds(node, self._calibration.expected(node.known), [*ahead, group], now)
         works = {one.group: one.work for one in forecasts}
-        joining = [
-            one
-            for other in ahead
-            if other.gid in works
-            for one in self._newcomers.joining(other, works[other.gid], now)
-        ]
+        seen = [other for other in ahead if other.gid in works]
+        joining = [one for other in seen for one in self._newcomers.joining(other, works[other.gid], now)]
         return self._newcomers.streams(group, kinds, joining, now)
 
     def _nearest(self, model: str) -> Node | None:
