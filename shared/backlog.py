@@ -61,11 +61,15 @@ class Backlog:
         num_running = min(ahead.places, 1.0) * work.batch
         step_s = work.step_at(num_running)
         first_token = Wait(work.first_token_at(num_running), math.hypot(step_s * UNIFORM_STD, work.std_prompt_s))
-        if ahead.places + 1.0 / work.batch > 1.0:
+        if not ahead.has_place(work):
             return ahead._place(), first_token
         num_prompts = ahead.prompts_s / work.burst_s if work.burst_s else 0.0
         rest_s = STEP_SHARE * step_s if self.runs else 0.0
         return NOW, Wait(ahead.prompts_s + rest_s, num_prompts**0.5 * work.std_prompt_s).then(first_token)
+
+    def has_place(self, work: Batching) -> bool:
+        """Whether one more begins at once."""
+        return self.places + 1.0 / work.batch <= 1.0
 
     def _with(self, work: Batching, num_requests: float, busy_s: float, prompts_s: float) -> Backlog:
         residual_s = work.square_tokens * work.batch * work.token_s / 2

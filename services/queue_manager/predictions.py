@@ -100,6 +100,8 @@ class Predictions:
         one = forecasts[-1]
         behind_s = sum(self._state.groups[gid].drain_s for gid in node.queue[FORECAST_GROUPS:index])
         start = Outlook(one, behind_s, self._ahead_of(group, node, index, forecasts, now)).wait_at(0)
+        if one.begins_at_once:
+            start = start.then(self._newcomers.prompts(node, known, now))
         later_s = start.mean_s - one.start.mean_s if one.start != NEVER else 0.0
         is_learnt = any(rate.model == group.model for rate in node.known.rates)
         return Prospect(is_learnt, start, _later(one.completion, later_s))
