@@ -131,15 +131,22 @@ class GroupForecast:
         """Likewise of the last one."""
         return self.wait_at(self.num_waiting - 1) if self.num_waiting else NOW
 
-    def wait_at(self, num_ahead: float, streams: Sequence[Stream] = ()) -> Wait:
-        """Until the first token of the member behind so many waiting members of the group.
+    def wait_at(self, num_ahead: float) -> Wait:
+        """Until the first token of the member behind so many waiting members of the group."""
+        if self.begin == NEVER:
+            return NEVER
+        place, prompt = self.place_and_prompt(num_ahead)
+        return place.then(prompt).give_or_take(MODEL_ERROR)
+
+    def place_and_prompt(self, num_ahead: float, streams: Sequence[Stream] = ()) -> tuple[Wait, Wait]:
+        """The same in two parts, without the model's own error: until it has a place, and from then on.
 
         ``streams`` of newcomers go before it as long as it has no place.
         """
         if self.begin == NEVER:
-            return NEVER
+            return NEVER, NOW
         place, prompt = self.ahead.place_and_prompt(self.work, num_ahead)
-        return overtaken(self.begin.then(place), streams).then(prompt).give_or_take(MODEL_ERROR)
+        return overtaken(self.begin.then(place), streams), prompt
 
 
 def forecast(node: NodeState, queue: list[GroupLoad]) -> list[GroupForecast]:

@@ -5,9 +5,10 @@ what came, for each model, kind of promise and size of wait::
 
     z' = z + η (missed - 0.1)
 
-which is adaptive conformal inference (Gibbs and Candès, NeurIPS 2021, eq. 2) on the scores (actual - mean) / std, in the
-form that follows the quantile itself (Angelopoulos, Candès and Tibshirani, NeurIPS 2023, §2.1): as z is bounded, the
-share of misses comes to 10 % in the long run, however waits are distributed. Where nothing was seen z is 1.28.
+which is adaptive conformal inference (Gibbs and Candès, NeurIPS 2021, eq. 2) on the scores (actual - mean) / std, in
+the form that moves the quantile itself (Angelopoulos, Candès and Tibshirani, NeurIPS 2023). As long as z stays within
+its limits, the share of misses comes to 10 % in the long run, however waits are distributed. Where nothing was seen, z
+is 1.28.
 
 A bound that is over counts at once, not when the wait is: while a queue grows, the short waits are known first.
 """
@@ -36,6 +37,8 @@ class Told(msgspec.Struct, array_like=True):
     key: str
     until_s: float
     """When it is over."""
+    is_judged: bool = False
+    """It is known by now: it was missed."""
 
 
 class Bounds:
@@ -60,15 +63,15 @@ class Bounds:
     def started(self, request_id: str, now: float) -> None:
         """A request has its place."""
         told = self._told.pop(request_id, None)
-        if told is not None and told.key:
+        if told is not None and not told.is_judged:
             self._judge(told.key, missed=now > told.until_s)
 
     def look(self, now: float) -> None:
         """Whoever should have its place by now has missed its bound."""
         for told in self._told.values():
-            if told.key and now > told.until_s:
+            if not told.is_judged and now > told.until_s:
                 self._judge(told.key, missed=True)
-                told.key = ""
+                told.is_judged = True
 
     def forget(self, request_id: str) -> None:
         """It does not wait any more, and has no place."""

@@ -66,9 +66,7 @@ class Calibration:
     def __init__(self, fits: dict[str, Fit]) -> None:
         self._fits = fits
 
-    def observe(
-        self, node: NodeState, load: GroupLoad, num_running: int, tokens_per_s: float, seconds: float
-    ) -> None:
+    def observe(self, node: NodeState, load: GroupLoad, num_running: int, tokens_per_s: float, seconds: float) -> None:
         """For so many seconds, while others waited, so many like these ran, and drew so many tokens a second each.
 
         How fast they are is compared at the batch that there was.

@@ -57,7 +57,9 @@ class QueueManagerCore:
         self._planning = Planning(state, groups, self.predictions, options)
         self._bells = Bells(state, self._planning)
         admission = Admission(self._config.slo_classes, self.predictions)
-        self._requests = Requests(state, groups, self._queues, self._bells, self._planning, admission, self._sharing)
+        self._requests = Requests(
+            state, groups, self._queues, self._bells, self._planning, admission, self.predictions.bounds, self._sharing
+        )
         self._nodes = Nodes(state, groups, self._queues, self._bells, self._planning, self._requests)
         self._evictions = Evictions(state, groups, self._queues, self._bells, self._planning, self._requests)
         self._gateways = Gateways(state, self._requests)

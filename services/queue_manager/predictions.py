@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import hypot
 
 import msgspec
 
+from services.queue_manager.bounds import Bounds
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.newcomers import Joining, Newcomers
 from services.queue_manager.state import Group, Node, State
@@ -42,12 +44,20 @@ class Outlook:
     """What the forecast does not know of the work before it."""
     streams: Sequence[Stream]
     """Of newcomers."""
+    widened: Callable[[Wait], Wait]
+    """What is learnt of the spread."""
 
     def wait_at(self, position: int) -> Wait:
         """Until the first token of the member behind so many others."""
+        place, prompt = self.place_and_prompt(position)
+        return self.widened(place).then(prompt)
+
+    def place_and_prompt(self, position: int) -> tuple[Wait, Wait]:
+        """Until it has a place, by the model's own spread, and from then on."""
         if self.forecast is None:
-            return overtaken(_later(NOW, self.behind_s), self.streams)
-        return _later(self.forecast.wait_at(position, self.streams), self.behind_s)
+            return overtaken(_later(NOW, self.behind_s), self.streams), NOW
+        place, prompt = self.forecast.place_and_prompt(position, self.streams)
+        return _later(place.give_or_take(MODEL_ERROR), self.behind_s), prompt.give_or_take(MODEL_ERROR)
 
 
 class Predictions:
@@ -58,6 +68,7 @@ class Predictions:
         self._groups = groups
         self._queues = queues
         self._newcomers = Newcomers(state, groups, options)
+        self.bounds = Bounds(state.widths, state.told)
         self._calibration = groups.calibration
 
     def of_node(self, node: Node, now: float) -> dict[str, GroupForecast]:
@@ -77,10 +88,17 @@ class Predictions:
             one = forecasts.get(group.gid)
             if group.waiting:
                 streams = self._newcomers.streams(group, kinds, joining, now)
-                yield group, Outlook(one, 0.0 if one is not None else ahead_s, streams)
+                yield group, Outlook(one, 0.0 if one is not None else ahead_s, streams, self._widened(group))
             if one is not None:
                 joining += self._newcomers.joining(group, one.work, now)
             ahead_s += group.drain_s
+
+    def watch(self, node: Node, now: float) -> None:
+        """See what comes of the forecasts for a node: of the last that waits of each model and kind of promise."""
+        last = {(group.model, group.slo_kind): (group, outlook) for group, outlook in self.outlooks(node, now)}
+        for group, outlook in last.values():
+            place, _ = outlook.place_and_prompt(group.num_waiting - 1)
+            self.bounds.watch(next(reversed(group.waiting)), group.model, group.slo_kind, place, now)
 
     def of_newcomer(self, message: Submit, now: float) -> Prospect | None:
         """For a request that comes now; None while there is no node that could serve its model."""
@@ -99,7 +117,8 @@ class Predictions:
         forecasts = forecast(known, [*loads, newcomer])
         one = forecasts[-1]
         behind_s = sum(self._state.groups[gid].drain_s for gid in node.queue[FORECAST_GROUPS:index])
-        start = Outlook(one, behind_s, self._ahead_of(group, node, index, forecasts, now)).wait_at(0)
+        streams = self._ahead_of(group, node, index, forecasts, now)
+        start = Outlook(one, behind_s, streams, self._widened(group)).wait_at(0)
         if one.begins_at_once:
             start = start.then(self._newcomers.prompts(node, known, now))
         later_s = start.mean_s - one.start.mean_s if one.start != NEVER else 0.0
@@ -116,6 +135,9 @@ class Predictions:
         seen = [other for other in ahead if other.gid in works]
         joining = [one for other in seen for one in self._newcomers.joining(other, works[other.gid], now)]
         return self._newcomers.streams(group, kinds, joining, now)
+
+    def _widened(self, group: Group) -> Callable[[Wait], Wait]:
+        return partial(self.bounds.widened, group.model, group.slo_kind)
 
     def _nearest(self, model: str) -> Node | None:
         """The node that could serve a model first which nobody holds: its own work, then the swap."""

@@ -11,6 +11,7 @@ import math
 import msgspec
 
 from services.queue_manager.arrivals import Flow
+from services.queue_manager.bounds import Told
 from services.queue_manager.calibration import Fit
 from services.queue_manager.clusters import LengthClusters
 from services.queue_manager.fairness import Line
@@ -195,6 +196,8 @@ class StatusState(msgspec.Struct):
     """None while nobody waits."""
     has_told: bool = False
     """They believe that somebody waits."""
+    num_told: int = 0
+    """How often they were told."""
 
 
 class State(msgspec.Struct):
@@ -225,6 +228,10 @@ class State(msgspec.Struct):
     """Learnt lengths of answers (`lengths.Lengths`)."""
     paces: dict[str, Pace] = {}
     """Learnt output tokens a second of one running request (`paces.Paces`)."""
+    widths: dict[str, float] = {}
+    """Learnt widths of the bounds of predicted waits (`bounds.Bounds`)."""
+    told: dict[str, Told] = {}
+    """Bounds that are watched."""
     flows: dict[str, Flow] = {}
     """How fast work arrives (`arrivals.Arrivals`)."""
     fits: dict[str, Fit] = {}

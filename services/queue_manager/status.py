@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from math import inf
 
+from services.queue_manager.bounds import UPPER
 from services.queue_manager.predictions import Predictions
 from services.queue_manager.state import Group, Request, State
 from shared import streams
@@ -15,8 +16,6 @@ STATUS_DELAY_S = 0.25  # who is pulled sooner than this has not waited: nobody i
 STATUS_INTERVAL_S = 1.0
 MAX_LINES = 128  # models and kinds of promise in a message; the first groups' come first
 MAX_PLACES = 256  # places in a message; of the requests that came first
-
-UPPER = 0.9  # of the predictions that clients are told beside the mean
 
 
 class Status:
@@ -45,8 +44,17 @@ class Status:
         if now < status.due_s:
             return []
         status.due_s, status.has_told = now + STATUS_INTERVAL_S, True
+        self._watch(now)
         lines, places = self._lines(now), self._places(now)
         return self._to_gateways(lines, places)
+
+    def _watch(self, now: float) -> None:
+        """One node at a time, so that it costs the same whatever their number."""
+        self._predictions.bounds.look(now)
+        names = list(self._state.waiting_at)
+        self._state.status.num_told += 1
+        if names:
+            self._predictions.watch(self._state.nodes[names[self._state.status.num_told % len(names)]], now)
 
     def _to_gateways(self, lines: list[QueueLine], places: dict[str, list[QueuePlace]]) -> list[Effect]:
         return [
