@@ -11,8 +11,10 @@ from shared.config import QueueOptions
 from shared.messages import NodeState
 from shared.overtaking import Stream
 from shared.step_cost import ModelRate, StepCost
+from shared.wait import NOW
 from tests.unit.queue_manager.made import LARGE, LATER, SOON, MadeGroups
 
+FAST = ModelRate("a", StepCost(0.1, 0.0, 0.0), kv_tokens=0, kv_token_bytes=1, load_s=0.0)
 RATES = [ModelRate(model, StepCost(1.0, 0.0, 0.0), kv_tokens=0, kv_token_bytes=1, load_s=1.0) for model in "ab"]
 
 
@@ -115,3 +117,21 @@ def test_first_come_first_served_knows_no_urgency() -> None:
     here = node()
     _, newcomers = made(here, policy="fcfs")
     assert kinds_at(newcomers, here) == []
+
+
+def test_prompts_are_computed_one_behind_the_other() -> None:
+    """Pollaczek and Khinchine: λ E[S²] / 2 (1 - λ E[S]), with all prompts alike and no rows but for a step a prompt."""
+    here = node()
+    here.known = NodeState(node="n0", model="a", device="gpu", max_num_seqs=1, step_tokens=8, rates=[FAST])
+    groups, newcomers = made(here)
+    rate_per_s = sum(flow.rate_per_s(100.0) for flow in groups.state.flows.values())
+    wait = newcomers.prompts(here, here.known, 100.0)
+    assert wait.mean_s == pytest.approx(rate_per_s * 0.1**2 / 2 / (1 - rate_per_s * 0.1))
+    assert wait.std_s == wait.mean_s
+
+
+def test_there_are_no_prompts_before_anything_comes() -> None:
+    here = node()
+    groups = MadeGroups(LARGE)
+    groups.state.nodes = {"n0": here}
+    assert Newcomers(groups.state, groups, QueueOptions()).prompts(here, here.known, 0.0) == NOW
