@@ -1,15 +1,16 @@
 """Predicted against actual waiting time, over the length of the queue (QLM, SoCC'24, §8: the RWT estimator's accuracy).
 
-Simulated devices under the live queue manager, scheduler and agents, with requests of one model. First
-they come at about the rate that the device can serve, so that lengths are learnt. Then they come faster, and the queue
-grows from nothing to more than a thousand. When one of these comes, its wait until the first token is predicted
-from what the queue manager knows by then; later the simulation tells what it was. Requests go on coming behind those
-that are judged, so that those who overtake them do not end with the trace.
+Simulated devices under the live queue manager, scheduler and agents, with requests of one model. First they come at
+about the rate that the device can serve, so that lengths are learnt. Then they come faster, and the queue grows from
+nothing to more than a thousand. When one of these comes, its wait until the first token is predicted from what the
+queue manager knows by then; later the simulation tells what it was. Requests go on coming behind those that are judged,
+so that those who overtake them do not end with the trace.
 
 Conditions: one node; lengths of ShareGPT (5 % mega prompts in one case); one class, or in the last case three that come
-equally often, of which the urgent ones overtake; the engine admits by predicted peaks of memory. Nothing is told to the estimator: lengths, paces and full batches are learnt from the messages of the same run,
-with those that have not ended counted as far as they have come. Waits of one run are alike in their errors, since they
-wait for each other: a share of bounds that hold is a mean over few independent runs, however many requests they have.
+equally often, of which the urgent ones overtake; the engine admits by predicted peaks of memory. Nothing is told to the
+estimator: lengths, paces and full batches are learnt from the messages of the same run, with those that have not ended
+counted as far as they have come. Waits of one run are alike in their errors, since they wait for each other: a share of
+bounds that hold is a mean over few independent runs, however many requests they have.
 
     python benchmarks/qlm/estimator_accuracy.py --json --plot docs/figures/estimator_accuracy.png
 """
