@@ -42,7 +42,7 @@ class Told(msgspec.Struct, array_like=True):
 
 
 class Bounds:
-    """Owns `State.widths`, z by model, kind of promise and size of wait, and `State.told`."""
+    """Owns `State.widths`, z by model, kind of promise and size of wait, and `State.open_bounds`."""
 
     def __init__(self, widths: dict[str, float], told: dict[str, Told]) -> None:
         self._widths = widths

@@ -68,7 +68,7 @@ class Predictions:
         self._groups = groups
         self._queues = queues
         self._newcomers = Newcomers(state, groups, options)
-        self.bounds = Bounds(state.widths, state.told)
+        self.bounds = Bounds(state.widths, state.open_bounds)
         self._calibration = groups.calibration
 
     def of_node(self, node: Node, now: float) -> dict[str, GroupForecast]:

@@ -230,7 +230,7 @@ class State(msgspec.Struct):
     """Learnt output tokens a second of one running request (`paces.Paces`)."""
     widths: dict[str, float] = {}
     """Learnt widths of the bounds of predicted waits (`bounds.Bounds`)."""
-    told: dict[str, Told] = {}
+    open_bounds: dict[str, Told] = {}
     """Bounds that are watched."""
     flows: dict[str, Flow] = {}
     """How fast work arrives (`arrivals.Arrivals`)."""
