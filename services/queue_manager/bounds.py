@@ -31,7 +31,7 @@ MAX_TOLD = 512  # predictions that are watched at a time
 MAX_WIDTHS = 512  # (model, kind, size) that are remembered; the one heard of longest ago is forgotten first
 
 
-class Told(msgspec.Struct, array_like=True):
+class WatchedBound(msgspec.Struct, array_like=True):
     """A bound of which it is not known yet whether it is kept."""
 
     key: str
@@ -44,7 +44,7 @@ class Told(msgspec.Struct, array_like=True):
 class Bounds:
     """Owns `State.widths`, z by model, kind of promise and size of wait, and `State.open_bounds`."""
 
-    def __init__(self, widths: dict[str, float], told: dict[str, Told]) -> None:
+    def __init__(self, widths: dict[str, float], told: dict[str, WatchedBound]) -> None:
         self._widths = widths
         self._told = told
 
@@ -58,7 +58,7 @@ class Bounds:
         """See whether a request that waits has its place within the bound of this forecast, unless it is watched."""
         if request_id not in self._told and len(self._told) < MAX_TOLD and wait != NEVER:
             until_s = now + self.widened(model, slo_kind, wait).quantile(UPPER)
-            self._told[request_id] = Told(_key(model, slo_kind, wait), until_s)
+            self._told[request_id] = WatchedBound(_key(model, slo_kind, wait), until_s)
 
     def started(self, request_id: str, now: float) -> None:
         """A request has its place."""

@@ -11,7 +11,7 @@ import math
 import msgspec
 
 from services.queue_manager.arrivals import Flow
-from services.queue_manager.bounds import Told
+from services.queue_manager.bounds import WatchedBound
 from services.queue_manager.calibration import Fit
 from services.queue_manager.clusters import LengthClusters
 from services.queue_manager.fairness import Line
@@ -230,7 +230,7 @@ class State(msgspec.Struct):
     """Learnt output tokens a second of one running request (`paces.Paces`)."""
     widths: dict[str, float] = {}
     """Learnt widths of the bounds of predicted waits (`bounds.Bounds`)."""
-    open_bounds: dict[str, Told] = {}
+    open_bounds: dict[str, WatchedBound] = {}
     """Bounds that are watched."""
     flows: dict[str, Flow] = {}
     """How fast work arrives (`arrivals.Arrivals`)."""

@@ -6,7 +6,17 @@ import random
 
 import pytest
 
-from services.queue_manager.bounds import LEAST_Z, MAX_TOLD, MAX_WIDTHS, MOST_Z, NORMAL_Z, STEP, UPPER, Bounds, Told
+from services.queue_manager.bounds import (
+    LEAST_Z,
+    MAX_TOLD,
+    MAX_WIDTHS,
+    MOST_Z,
+    NORMAL_Z,
+    STEP,
+    UPPER,
+    Bounds,
+    WatchedBound,
+)
 from shared.wait import NEVER, Wait
 
 TEN = Wait(10.0, 2.0)
@@ -15,7 +25,7 @@ TEN = Wait(10.0, 2.0)
 class Judged(Bounds):
     def __init__(self) -> None:
         self.widths: dict[str, float] = {}
-        self.told: dict[str, Told] = {}
+        self.told: dict[str, WatchedBound] = {}
         super().__init__(self.widths, self.told)
 
     def happens(self, wait: Wait, actual_s: float) -> bool:
