@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 
 from shared.batching import Batching
-from shared.wait import Wait
+from shared.wait import NOW, Wait
 
 STEP_SHARE = 0.5  # of a step that is on when a request comes: on average still to go
 UNIFORM_STD = 12**-0.5  # of what is anywhere within a step
@@ -52,15 +52,24 @@ class Backlog:
 
     def first_token(self, work: Batching, num_ahead: float) -> Wait:
         """Until the next request but ``num_ahead`` has its first token."""
+        place, first_token = self.place_and_prompt(work, num_ahead)
+        return place.then(first_token)
+
+    def place_and_prompt(self, work: Batching, num_ahead: float) -> tuple[Wait, Wait]:
+        """The same in two parts: until it has a place (no time where there is one), and from then on."""
         ahead = self.with_waiting(work, num_ahead)
         num_running = min(ahead.places, 1.0) * work.batch
         step_s = work.step_at(num_running)
         first_token = Wait(work.first_token_at(num_running), math.hypot(step_s * UNIFORM_STD, work.std_prompt_s))
-        if ahead.places + 1.0 / work.batch > 1.0:
-            return ahead._place().then(first_token)
+        if not ahead.has_place(work):
+            return ahead._place(), first_token
         num_prompts = ahead.prompts_s / work.burst_s if work.burst_s else 0.0
         rest_s = STEP_SHARE * step_s if self.runs else 0.0
-        return Wait(ahead.prompts_s + rest_s, num_prompts**0.5 * work.std_prompt_s).then(first_token)
+        return NOW, Wait(ahead.prompts_s + rest_s, num_prompts**0.5 * work.std_prompt_s).then(first_token)
+
+    def has_place(self, work: Batching) -> bool:
+        """Whether one more begins at once."""
+        return self.places + 1.0 / work.batch <= 1.0
 
     def _with(self, work: Batching, num_requests: float, busy_s: float, prompts_s: float) -> Backlog:
         residual_s = work.square_tokens * work.batch * work.token_s / 2

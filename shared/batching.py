@@ -51,6 +51,9 @@ class Batching:
     """Device time of a prompt: c."""
     burst_s: float
     """Of a prompt among others, while there are places for all of them."""
+    prompt_tokens: float
+    step_tokens: int
+    """Most rows of a step; 0 where that is not known."""
     chunks: float
     """Steps that a prompt takes, 1 at least."""
     prompt_rows_s: float
@@ -87,6 +90,13 @@ class Batching:
     def token_at(self, num_running: float) -> float:
         """Seconds between two tokens of a request (QLM's ε d): in a full batch, other prompts come between them."""
         return self.num_step_tokens / self.tokens_per_s if num_running >= self.batch else self.step_at(num_running)
+
+    def prompt_at(self, num_running: float) -> float:
+        """For how long a prompt keeps those behind it waiting: its part of the rows that decoding leaves of steps."""
+        if not self.step_tokens:
+            return self.prompt_rows_s
+        num_rows = max(1.0, self.step_tokens - min(num_running, self.batch))
+        return self.prompt_tokens / num_rows * self.step_at(num_running) + self.prompt_rows_s
 
     def first_token_at(self, num_running: float) -> float:
         """From a place in such a batch to the first token (QLM's P)."""
@@ -134,6 +144,8 @@ def batching(node: NodeState, load: GroupLoad, num_requests: float = math.inf) -
         token_s=token_s,
         prompt_s=prompt_s,
         burst_s=prompt_rows_s + burst_steps * cost.step_s,
+        prompt_tokens=prompt,
+        step_tokens=node.step_tokens,
         chunks=chunks,
         prompt_rows_s=prompt_rows_s,
         step_s=cost.step_s,
@@ -142,6 +154,12 @@ def batching(node: NodeState, load: GroupLoad, num_requests: float = math.inf) -
         std_prompt_s=std_prompt_s,
         error_s=load.output_error_tokens * token_s,
     )
+
+
+def held_tokens(load: GroupLoad) -> float:
+    """KV memory that a waiting member takes on average while it runs, the unused part of its last block included."""
+    residual = residual_tokens(load.mean_output_tokens, load.std_output_tokens)
+    return load.mean_prompt_tokens + residual + BLOCK_TOKENS - 1
 
 
 def residual_tokens(mean_tokens: float, std_tokens: float) -> float:

@@ -30,11 +30,13 @@ moved out first, and what they have left is done where they stand in the queue.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared.backlog import Backlog
 from shared.batching import PRIOR_KV_BYTES_PER_S, PRIOR_SWAP_S, Batching, batching, longest_tokens, rate_of
 from shared.messages import GroupLoad, NodeState
+from shared.overtaking import Stream, overtaken
 from shared.wait import NEVER, NOW, Wait, waiting_time
 
 __all__ = [
@@ -115,6 +117,11 @@ class GroupForecast:
     work: Batching
 
     @property
+    def begins_at_once(self) -> bool:
+        """Whether the first waiting member has a place now."""
+        return self.begin == NOW and self.ahead.has_place(self.work)
+
+    @property
     def start(self) -> Wait:
         """Until the first waiting member has its first token; no time where none waits."""
         return self.wait_at(0) if self.num_waiting else NOW
@@ -128,7 +135,18 @@ class GroupForecast:
         """Until the first token of the member behind so many waiting members of the group."""
         if self.begin == NEVER:
             return NEVER
-        return self.begin.then(self.ahead.first_token(self.work, num_ahead)).give_or_take(MODEL_ERROR)
+        place, prompt = self.place_and_prompt(num_ahead)
+        return place.then(prompt).give_or_take(MODEL_ERROR)
+
+    def place_and_prompt(self, num_ahead: float, streams: Sequence[Stream] = ()) -> tuple[Wait, Wait]:
+        """The same in two parts, without the model's own error: until it has a place, and from then on.
+
+        ``streams`` of newcomers go before it as long as it has no place.
+        """
+        if self.begin == NEVER:
+            return NEVER, NOW
+        place, prompt = self.ahead.place_and_prompt(self.work, num_ahead)
+        return overtaken(self.begin.then(place), streams), prompt
 
 
 def forecast(node: NodeState, queue: list[GroupLoad]) -> list[GroupForecast]:

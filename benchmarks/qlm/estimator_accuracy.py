@@ -1,14 +1,16 @@
 """Predicted against actual waiting time, over the length of the queue (QLM, SoCC'24, §8: the RWT estimator's accuracy).
 
-Simulated devices under the live queue manager, scheduler and agents, with requests of one model and one class. First
-they come at about the rate that the device can serve, so that lengths are learnt. Then they come faster, and the queue
-grows from nothing to more than a thousand. When one of these comes, its wait until the first token is predicted
-from what the queue manager knows by then; later the simulation tells what it was.
+Simulated devices under the live queue manager, scheduler and agents, with requests of one model. First they come at
+about the rate that the device can serve, so that lengths are learnt. Then they come faster, and the queue grows from
+nothing to more than a thousand. When one of these comes, its wait until the first token is predicted from what the
+queue manager knows by then; later the simulation tells what it was. Requests go on coming behind those that are judged,
+so that those who overtake them do not end with the trace.
 
-Conditions: one node; lengths of ShareGPT (5 % mega prompts in the last case); the engine admits by predicted peaks of
-memory. Nothing is told to the estimator: lengths, paces and full batches are learnt from the messages of the same run,
-with those that have not ended counted as far as they have come. Waits of one run are alike in their errors, since they
-wait for each other: a share of bounds that hold is a mean over few independent runs, however many requests they have.
+Conditions: one node; lengths of ShareGPT (5 % mega prompts in one case); one class, or in the last case three that come
+equally often, of which the urgent ones overtake; the engine admits by predicted peaks of memory. Nothing is told to the
+estimator: lengths, paces and full batches are learnt from the messages of the same run, with those that have not ended
+counted as far as they have come. Waits of one run are alike in their errors, since they wait for each other: a share of
+bounds that hold is a mean over few independent runs, however many requests they have.
 
     python benchmarks/qlm/estimator_accuracy.py --json --plot docs/figures/estimator_accuracy.png
 """
@@ -45,6 +47,8 @@ CALM_SHARE = 0.6
 """Of the rate of the second part."""
 BUCKETS = (0, 1, 10, 100, 300, 1_000)
 """Lower bounds of queue lengths that are told apart."""
+BEHIND_SHARE = 0.5
+"""Of the judged requests, as many come behind them."""
 LONG_QUEUE = 100
 """From here on R² has to be 0.99."""
 QUANTILE = 0.9
@@ -59,6 +63,7 @@ class Case:
     model: str
     rate_per_s: float
     mega_share: float = 0.0
+    slos: tuple[str, ...] = ("batch-2",)
 
 
 CASES = (
@@ -66,6 +71,7 @@ CASES = (
     Case("A10, Mistral 7B", "a10", "mistral-7b", 5.0),
     Case("A100, Vicuna 13B", "a100", "vicuna-13b", 8.0),
     Case("A100, Mistral 7B, 5 % mega prompts", "a100", "mistral-7b", 15.0, mega_share=0.05),
+    Case("A100, Mistral 7B, three classes", "a100", "mistral-7b", 16.0, slos=("interactive", "batch-1", "batch-2")),
 )
 
 
@@ -85,10 +91,12 @@ def run(case: Case, policy: Policy, num_requests: int, seed: int) -> list[Pair]:
     random = Random(f"{case.name} {seed}")
     requests = []
     calm = poisson(CALM_SHARE * case.rate_per_s, CALM_REQUESTS, random)
-    surge = poisson(case.rate_per_s, num_requests, random)
+    surge = poisson(case.rate_per_s, int((1 + BEHIND_SHARE) * num_requests), random)
     for arrival_s in [*calm, *(calm[-1] + arrival_s for arrival_s in surge)]:
         draw = draw_mega if random.random() < case.mega_share else draw_sharegpt
-        requests.append(WorkloadRequest(arrival_s, case.model, "batch-2", *draw(random)))
+        lengths = draw(random)
+        slo = case.slos[0] if len(case.slos) == 1 else random.choice(case.slos)
+        requests.append(WorkloadRequest(arrival_s, case.model, slo, *lengths))
     config = cluster_config(["node"], [case.model], QueueOptions(policy=policy))
     recording = simulate(Scenario(config, {"node": device(case.device, [case.model])}, requests)).recording
     outcomes = {outcome.number: outcome for outcome in recording.outcomes}
@@ -97,7 +105,7 @@ def run(case: Case, policy: Policy, num_requests: int, seed: int) -> list[Pair]:
     for prediction in recording.predictions:
         outcome = outcomes[prediction.number]
         assert outcome.first_token_s is not None, "every request is served"
-        if prediction.number >= CALM_REQUESTS:
+        if CALM_REQUESTS <= prediction.number < CALM_REQUESTS + num_requests:
             num_waiting = prediction.number - bisect_right(starts, outcome.sent_s)
             actual_s = outcome.first_token_s - outcome.sent_s
             pairs.append(Pair(num_waiting, prediction.wait_s, prediction.wait_p90_s, actual_s))

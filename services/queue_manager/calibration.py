@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from shared.batching import batching
+from shared.batching import batching, held_tokens
 from shared.messages import GroupLoad, NodeState
 from shared.step_cost import ModelRate, StepCost
 
@@ -25,13 +25,17 @@ MAX_FITS = 1024  # (model, device) that are remembered; the one that was heard o
 
 
 class Fit(msgspec.Struct, array_like=True):
-    """Fading integrals over busy seconds. What is averaged of the model is what grows with prompts."""
+    """Fading integrals over busy seconds.
+
+    Places are compared by the memory that they hold: where batches of many short and of few long requests take turns,
+    their numbers have no common measure, but memory is full with either.
+    """
 
     seconds: float = 0.0
-    places: float = 0.0
-    """Requests that ran."""
-    share: float = 0.0
-    """Of a batch that each should have taken."""
+    held_tokens: float = 0.0
+    """In KV memory, by the requests that ran, each at its average age."""
+    modelled_held_tokens: float = 0.0
+    """By as many as should have run."""
     token_s: float = 0.0
     """Between two tokens of one of them, prompts included."""
     modelled_token_s: float = 0.0
@@ -40,18 +44,18 @@ class Fit(msgspec.Struct, array_like=True):
     @property
     def places_ratio(self) -> float:
         """Observed to modelled."""
-        return _bounded(self.places * self.share / self.seconds**2) if self.seconds else 1.0
+        return _bounded(self.held_tokens / self.modelled_held_tokens) if self.seconds else 1.0
 
     @property
     def seconds_ratio(self) -> float:
         """Observed to modelled, of the time of a step."""
         return _bounded(self.token_s / self.modelled_token_s) if self.seconds else 1.0
 
-    def add(self, kept: float, seconds: float, places: float, share: float, token_s: float, modelled_s: float) -> None:
+    def add(self, kept: float, seconds: float, held: float, modelled: float, token_s: float, modelled_s: float) -> None:
         """So many seconds more, of which these are the means; of the past so much is kept."""
         self.seconds = kept * self.seconds + seconds
-        self.places = kept * self.places + seconds * places
-        self.share = kept * self.share + seconds * share
+        self.held_tokens = kept * self.held_tokens + seconds * held
+        self.modelled_held_tokens = kept * self.modelled_held_tokens + seconds * modelled
         self.token_s = kept * self.token_s + seconds * token_s
         self.modelled_token_s = kept * self.modelled_token_s + seconds * modelled_s
 
@@ -70,12 +74,14 @@ class Calibration:
         key = f"{load.model} {node.device}"
         fit = self._fits.pop(key, None) or Fit()
         batch = batching(node, load).batch
+        held = held_tokens(load)
         fewer = msgspec.structs.replace(node, rates=[_with_places(rate, fit) for rate in node.rates])
         work = batching(fewer, load)
         modelled_s = work.batch / work.tokens_per_s
         if not fit.seconds:
-            fit.add(0.0, PRIOR_S, batch, 1 / batch, modelled_s, modelled_s)
-        fit.add(math.exp(-seconds / MEMORY_S), seconds, num_running, 1 / batch, 1 / tokens_per_s, modelled_s)
+            fit.add(0.0, PRIOR_S, batch * held, batch * held, modelled_s, modelled_s)
+        kept = math.exp(-seconds / MEMORY_S)
+        fit.add(kept, seconds, num_running * held, batch * held, 1 / tokens_per_s, modelled_s)
         self._fits[key] = fit  # at the end: the first is the one to forget
         if len(self._fits) > MAX_FITS:
             del self._fits[next(iter(self._fits))]

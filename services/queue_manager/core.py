@@ -55,13 +55,15 @@ class QueueManagerCore:
         options = self._config.queue
         groups = RequestGroups(state, options, self._config.tenants)
         self._queues = VirtualQueues(state, groups, options)
-        self.predictions = Predictions(state, groups, self._queues)
+        self.predictions = Predictions(state, groups, self._queues, options)
         self._demand = Demand(state.asked, groups.newcomer) if self._config.pools else None
         self._planning = Planning(state, groups, self.predictions, options, self._demand)
         headroom = Headroom(state, groups) if options.policy == "qlm" and options.operations.pace else None
         self._bells = Bells(state, self._planning, headroom)
         admission = Admission(self._config.slo_classes, self.predictions)
-        self._requests = Requests(state, groups, self._queues, self._bells, self._planning, admission, self._sharing)
+        self._requests = Requests(
+            state, groups, self._queues, self._bells, self._planning, admission, self.predictions.bounds, self._sharing
+        )
         self._nodes = Nodes(state, groups, self._queues, self._bells, self._planning, self._requests)
         self._evictions = Evictions(state, groups, self._queues, self._bells, self._planning, self._requests)
         self._gateways = Gateways(state, self._requests)

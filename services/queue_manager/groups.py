@@ -8,8 +8,9 @@ same without moving anybody. Every event costs O(log members) at most, and so do
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from services.queue_manager.arrivals import Arrivals, Flow
 from services.queue_manager.calibration import Calibration
 from services.queue_manager.clusters import Clusters
 from services.queue_manager.fairness import Fairness
@@ -23,6 +24,9 @@ from services.queue_manager.state import Group, Request, State
 from shared.config import QueueOptions, TenantSpec
 from shared.messages import GroupLoad, NodeState, Submit
 
+NEW, AGAIN = "new ", "again "  # beginnings of keys: first attempts, and those whose node was lost
+NO_SEAT = " "  # end of a key: its requests may wait anywhere
+
 
 class RequestGroups:
     """Keeps requests in groups. Owns `State.groups` and the membership fields of `State.requests`."""
@@ -35,6 +39,7 @@ class RequestGroups:
         self._running = Running(state.running)
         self.calibration = Calibration(state.fits)
         self._observer = Observer(state, self._running, self._lengths, self._paces, self.calibration)
+        self._arrivals = Arrivals(state.flows)
         self._clusters = Clusters(state.clusters)
         self._batches = Batches(state.batches)
         self._fairness = Fairness(state.lines, tenants)
@@ -60,13 +65,14 @@ class RequestGroups:
         tenant, cluster = "", 0
         if self._rule.is_fine:
             tenant, cluster = request.tenant, self._clusters.nearest(line, request.prompt_tokens, output_tokens, now)
-        key = f"{'new' if is_new else 'again'} {line} {tenant} {cluster} {seat}"
+        key = f"{NEW if is_new else AGAIN}{line} {tenant} {cluster} {seat}"
         group = self._open_group(key, seat)
         if group is None:
             rank = self._fairness.open(line, tenant) if is_new else self._fairness.reopen(line)
             group = self._add(Group(gid="", model=request.model, slo_kind=kind, tenant=tenant, key=key, rank=rank))
         if is_new:
             self._fairness.charge(line, tenant, request.prompt_tokens + output_tokens)
+            self._arrivals.observe(request, now)
         self._enter(group, request)
         return group
 
@@ -78,7 +84,7 @@ class RequestGroups:
         if self._rule.is_fine:
             output_tokens = self._loads.expected_output(message).mean
             tenant, cluster = message.tenant, self._clusters.peek(line, message.prompt_tokens, output_tokens)
-        group = self._open_group(f"new {line} {tenant} {cluster} {seat}", seat)
+        group = self._open_group(f"{NEW}{line} {tenant} {cluster} {seat}", seat)
         if group is not None:
             return group
         due_s = message.slo.start_by_s(now)
@@ -169,12 +175,20 @@ class RequestGroups:
         """Nodes have come, gone, or changed their model: how many share what runs bounds the groups."""
         self._batches.learn(nodes)
 
-    def num_joining(self, group: Group, now: float, seconds: float) -> float:
-        """Newcomers that a group can be expected to get in so many seconds, at its pace so far; 0 if closed."""
-        room = self._room(group)
-        if room <= 0 or group.num_joined < 2 or now <= group.opened_s:
-            return 0.0
-        return min(room, (group.num_joined - 1) / (now - group.opened_s) * seconds)
+    def joining(self, group: Group, now: float) -> tuple[int, float]:
+        """Newcomers that a group could still take, and how many come a second at its pace so far.
+
+        Where somebody waits, nobody joins those who found a seat, and who was lost by a node is no newcomer.
+        """
+        is_open = group.key.startswith(NEW) and group.key.endswith(NO_SEAT)
+        if group.num_joined < 2 or now <= group.opened_s or not is_open:
+            return 0, 0.0
+        return max(0, self._room(group)), (group.num_joined - 1) / (now - group.opened_s)
+
+    def expected_newcomers(self, model: str) -> Iterator[tuple[GroupLoad, Flow]]:
+        """What comes for a model: a typical request of each kind, and how they come."""
+        for flow in self._arrivals.of_model(model):
+            yield self._loads.typical(flow), flow
 
     def load(self, group: Group, now: float) -> GroupLoad:
         """What a plan needs to know of a group; O(1)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from services.queue_manager.arrivals import Flow
 from services.queue_manager.lengths import Distribution, Lengths, Moments
 from services.queue_manager.paces import Paces
 from services.queue_manager.state import Group, Request
@@ -67,6 +68,23 @@ class Loads:
             std_output_tokens=std,
             output_error_tokens=lengths.error(std),
             max_tokens=message.max_tokens,
+        )
+
+    def typical(self, flow: Flow) -> GroupLoad:
+        """A request as they come of one kind."""
+        lengths = self._lengths.distribution(flow.model, flow.slo_kind, "")
+        prompt, square = flow.prompt_tokens / flow.num, flow.square_prompt_tokens / flow.num
+        output = lengths.rest(flow.limit_tokens / flow.num)
+        return GroupLoad(
+            group="",
+            model=flow.model,
+            slo=flow.slo_kind,
+            deadline_s=0.0,
+            num_waiting=1,
+            mean_prompt_tokens=prompt,
+            std_prompt_tokens=math.sqrt(max(0.0, square - prompt**2)),
+            mean_output_tokens=output.mean,
+            std_output_tokens=math.sqrt(max(0.0, output.square - output.mean**2)),
         )
 
     def expected_output(self, message: Submit) -> Moments:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import hypot
 
 import msgspec
 
+from services.queue_manager.bounds import Bounds
 from services.queue_manager.groups import RequestGroups
+from services.queue_manager.newcomers import Joining, Newcomers
 from services.queue_manager.state import Group, Node, State
 from services.queue_manager.virtual_queues import VirtualQueues
+from shared.config import QueueOptions
 from shared.estimator import MODEL_ERROR, GroupForecast, forecast, swap_s
 from shared.messages import GroupLoad, Submit
+from shared.overtaking import Stream, overtaken
 from shared.wait import NEVER, NOW, Wait
 
-OVERTAKING_ROUNDS = 8  # in which a wait grows with those who come while it lasts
 FORECAST_GROUPS = 64  # of a queue are predicted one by one, which bounds the work; behind them, sums are good enough
 SUM_ERROR = 2 * MODEL_ERROR  # relative, of these sums: what was learnt since is not in them
 
@@ -29,19 +34,71 @@ class Prospect:
     completion: Wait
 
 
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """When the waiting members of a group start, with the newcomers who will go ahead of them."""
+
+    forecast: GroupForecast | None
+    """If nobody came; None behind the head of the queue, where it is known only how long all before it takes."""
+    behind_s: float
+    """What the forecast does not know of the work before it."""
+    streams: Sequence[Stream]
+    """Of newcomers."""
+    widened: Callable[[Wait], Wait]
+    """What is learnt of the spread."""
+
+    def wait_at(self, position: int) -> Wait:
+        """Until the first token of the member behind so many others."""
+        place, prompt = self.place_and_prompt(position)
+        return self.widened(place).then(prompt)
+
+    def place_and_prompt(self, position: int) -> tuple[Wait, Wait]:
+        """Until it has a place, by the model's own spread, and from then on."""
+        if self.forecast is None:
+            return overtaken(_later(NOW, self.behind_s), self.streams), NOW
+        place, prompt = self.forecast.place_and_prompt(position, self.streams)
+        return _later(place.give_or_take(MODEL_ERROR), self.behind_s), prompt.give_or_take(MODEL_ERROR)
+
+
 class Predictions:
     """Owns nothing: every answer is computed from the state."""
 
-    def __init__(self, state: State, groups: RequestGroups, queues: VirtualQueues) -> None:
+    def __init__(self, state: State, groups: RequestGroups, queues: VirtualQueues, options: QueueOptions) -> None:
         self._state = state
         self._groups = groups
         self._queues = queues
+        self._newcomers = Newcomers(state, groups, options)
+        self.bounds = Bounds(state.widths, state.open_bounds)
         self._calibration = groups.calibration
 
     def of_node(self, node: Node, now: float) -> dict[str, GroupForecast]:
-        """Forecasts of the groups at the head of a queue in which somebody waits, in order."""
+        """Forecasts of the groups at the head of a queue in which somebody waits, in order: if nobody came any more."""
         forecasts = forecast(self._calibration.expected(node.known), self._loads(node, len(node.queue), now))
         return {one.group: one for one in forecasts if one.num_waiting}
+
+    def outlooks(self, node: Node, now: float) -> Iterator[tuple[Group, Outlook]]:
+        """Of all groups of a queue in which somebody waits, in order."""
+        known = self._calibration.expected(node.known)
+        forecasts = self.of_node(node, now)
+        groups = [self._state.groups[gid] for gid in node.queue]
+        kinds = self._newcomers.kinds(node, known, groups, now)
+        joining: list[Joining] = []
+        ahead_s = 0.0
+        for group in groups:
+            one = forecasts.get(group.gid)
+            if group.waiting:
+                streams = self._newcomers.streams(group, kinds, joining, now)
+                yield group, Outlook(one, 0.0 if one is not None else ahead_s, streams, self._widened(group))
+            if one is not None:
+                joining += self._newcomers.joining(group, one.work, now)
+            ahead_s += group.drain_s
+
+    def watch(self, node: Node, now: float) -> None:
+        """See what comes of the forecasts for a node: of the last that waits of each model and kind of promise."""
+        last = {(group.model, group.slo_kind): (group, outlook) for group, outlook in self.outlooks(node, now)}
+        for group, outlook in last.values():
+            place, _ = outlook.place_and_prompt(group.num_waiting - 1)
+            self.bounds.watch(next(reversed(group.waiting)), group.model, group.slo_kind, place, now)
 
     def of_newcomer(self, message: Submit, now: float) -> Prospect | None:
         """For a request that comes now; None while there is no node that could serve its model."""
@@ -53,31 +110,34 @@ class Predictions:
         if node is None:
             return None
         index = node.queue.index(group.gid) + 1 if group.node else self._queues.index_by_rule(node, group)
+        known = self._calibration.expected(node.known)
         loads = self._loads(node, index, now)
         if group.waiting and not group.node:
             loads.append(self._groups.load(group, now))
-        loads.append(newcomer)
-        one = forecast(self._calibration.expected(node.known), loads)[-1]
+        forecasts = forecast(known, [*loads, newcomer])
+        one = forecasts[-1]
         behind_s = sum(self._state.groups[gid].drain_s for gid in node.queue[FORECAST_GROUPS:index])
-        open_ahead = [self._state.groups[gid] for gid in node.queue[:index] if gid != group.gid]
-        start = self._overtaken(one, [ahead for ahead in open_ahead if ahead.model == group.model], now)
-        behind_s += start.mean_s - one.start.mean_s if one.start != NEVER else 0.0
+        streams = self._ahead_of(group, node, index, forecasts, now)
+        start = Outlook(one, behind_s, streams, self._widened(group)).wait_at(0)
+        if one.begins_at_once:
+            start = start.then(self._newcomers.prompts(node, known, now))
+        later_s = start.mean_s - one.start.mean_s if one.start != NEVER else 0.0
         is_learnt = any(rate.model == group.model for rate in node.known.rates)
-        return Prospect(is_learnt, _later(one.start, behind_s), _later(one.completion, behind_s))
+        return Prospect(is_learnt, start, _later(one.completion, later_s))
 
-    def _overtaken(self, one: GroupForecast, ahead: list[Group], now: float) -> Wait:
-        """When it starts although groups before it still take newcomers: who joins while it waits goes first.
+    def _ahead_of(
+        self, group: Group, node: Node, index: int, forecasts: Sequence[GroupForecast], now: float
+    ) -> list[Stream]:
+        """Newcomers who go ahead of one that has joined the group, behind so many others of a queue."""
+        ahead = [self._state.groups[gid] for gid in node.queue[:index] if gid != group.gid]
+        kinds = self._newcomers.kinds(node, self._calibration.expected(node.known), [*ahead, group], now)
+        works = {one.group: one.work for one in forecasts}
+        seen = [other for other in ahead if other.gid in works]
+        joining = [one for other in seen for one in self._newcomers.joining(other, works[other.gid], now)]
+        return self._newcomers.streams(group, kinds, joining, now)
 
-        The wait grows with those who come in it, so it is worked out in a few rounds, from below.
-        """
-        wait = one.start
-        for _ in range(OVERTAKING_ROUNDS):
-            wait = one.wait_at(sum(self._groups.num_joining(group, now, wait.mean_s) for group in ahead))
-        return wait
-
-    def beyond(self, seconds: float) -> Wait:
-        """For a place behind the head, with so much work before it."""
-        return _later(NOW, seconds)
+    def _widened(self, group: Group) -> Callable[[Wait], Wait]:
+        return partial(self.bounds.widened, group.model, group.slo_kind)
 
     def _nearest(self, model: str) -> Node | None:
         """The node that could serve a model first which nobody holds: its own work, then the swap."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from services.queue_manager.admission import Admission
 from services.queue_manager.bells import Bells
+from services.queue_manager.bounds import Bounds
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.planning import Planning
 from services.queue_manager.sharing import Sharing
@@ -37,6 +38,7 @@ class Requests:
         bells: Bells,
         planning: Planning,
         admission: Admission,
+        bounds: Bounds,
         sharing: Sharing,
     ) -> None:
         self._state = state
@@ -46,6 +48,7 @@ class Requests:
         self._planning = planning
         self._admission = admission
         self._sharing = sharing
+        self._bounds = bounds
 
     # --- in -------------------------------------------------------------------------------------------------------
 
@@ -104,6 +107,7 @@ class Requests:
         """Nobody waits for the answer any more."""
         del self._state.requests[request.request_id]
         self._state.watching.pop(request.request_id, None)
+        self._bounds.forget(request.request_id)
         return self._withdraw(request) if request.group else []
 
     def _withdraw(self, request: Request) -> list[Effect]:
@@ -162,6 +166,7 @@ class Requests:
             elif not request.node:
                 taken.append(request)
                 self._state.watching.pop(request.request_id, None)
+                self._bounds.started(request.request_id, now)
                 group = self._groups.pull(request, message.node, now)
                 self._bells.touch(group.node)  # not always this node: plans move groups
         node = self._state.nodes.get(message.node)
@@ -188,6 +193,7 @@ class Requests:
                 continue
             del self._state.requests[request.request_id]
             self._state.watching.pop(request.request_id, None)
+            self._bounds.forget(request.request_id)
             self._state.finished_since_beat.setdefault(request.gateway, []).append(request.request_id)
             if request.group:  # else a node thought dead has finished it after all
                 if finished.reason in ANSWERED:

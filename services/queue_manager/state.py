@@ -10,6 +10,8 @@ import math
 
 import msgspec
 
+from services.queue_manager.arrivals import Flow
+from services.queue_manager.bounds import WatchedBound
 from services.queue_manager.calibration import Fit
 from services.queue_manager.clusters import LengthClusters
 from services.queue_manager.demand import Asked
@@ -212,6 +214,8 @@ class StatusState(msgspec.Struct):
     """None while nobody waits."""
     has_told: bool = False
     """They believe that somebody waits."""
+    num_told: int = 0
+    """How often they were told."""
 
 
 class State(msgspec.Struct):
@@ -242,6 +246,12 @@ class State(msgspec.Struct):
     """Learnt lengths of answers (`lengths.Lengths`)."""
     paces: dict[str, Pace] = {}
     """Learnt output tokens a second of one running request (`paces.Paces`)."""
+    widths: dict[str, float] = {}
+    """Learnt widths of the bounds of predicted waits (`bounds.Bounds`)."""
+    open_bounds: dict[str, WatchedBound] = {}
+    """Bounds that are watched."""
+    flows: dict[str, Flow] = {}
+    """How fast work arrives (`arrivals.Arrivals`)."""
     fits: dict[str, Fit] = {}
     """How nodes do against what is known of them (`calibration.Calibration`)."""
     running: dict[str, Runners] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from math import inf
 
+from services.queue_manager.bounds import UPPER
 from services.queue_manager.predictions import Predictions
 from services.queue_manager.state import Group, Request, State
 from shared import streams
@@ -15,8 +16,6 @@ STATUS_DELAY_S = 0.25  # who is pulled sooner than this has not waited: nobody i
 STATUS_INTERVAL_S = 1.0
 MAX_LINES = 128  # models and kinds of promise in a message; the first groups' come first
 MAX_PLACES = 256  # places in a message; of the requests that came first
-
-UPPER = 0.9  # of the predictions that clients are told beside the mean
 
 
 class Status:
@@ -45,8 +44,17 @@ class Status:
         if now < status.due_s:
             return []
         status.due_s, status.has_told = now + STATUS_INTERVAL_S, True
+        self._watch(now)
         lines, places = self._lines(now), self._places(now)
         return self._to_gateways(lines, places)
+
+    def _watch(self, now: float) -> None:
+        """One node at a time, so that it costs the same whatever their number."""
+        self._predictions.bounds.look(now)
+        names = list(self._state.waiting_at)
+        self._state.status.num_told += 1
+        if names:
+            self._predictions.watch(self._state.nodes[names[self._state.status.num_told % len(names)]], now)
 
     def _to_gateways(self, lines: list[QueueLine], places: dict[str, list[QueuePlace]]) -> list[Effect]:
         return [
@@ -111,19 +119,13 @@ class Status:
 
     def _at_node(self, name: str, groups: set[str], now: float) -> dict[str, QueuePlace]:
         """Places of the waiting members of these groups at one node."""
-        node = self._state.nodes[name]
-        forecasts = self._predictions.of_node(node, now)
         places: dict[str, QueuePlace] = {}
         num_ahead = 0
-        ahead_s = 0.0
-        for gid in node.queue:
-            group = self._state.groups[gid]
-            if gid in groups:
+        for group, outlook in self._predictions.outlooks(self._state.nodes[name], now):
+            if group.gid in groups:
                 for position, member in enumerate(group.waiting):
                     if member in self._state.watching:
-                        one = forecasts.get(gid)
-                        wait = one.wait_at(position) if one is not None else self._predictions.beyond(ahead_s)
+                        wait = outlook.wait_at(position)
                         places[member] = QueuePlace(member, num_ahead + position, wait.mean_s, wait.quantile(UPPER))
             num_ahead += group.num_waiting
-            ahead_s += group.drain_s
         return places

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 
 from services.queue_manager.calibration import MAX_FITS, MEMORY_S, MOST_RATIO, PRIOR_S, Calibration, Fit
@@ -44,6 +45,16 @@ def test_in_the_end_the_model_says_what_is_observed() -> None:
     assert work.token_at(math.inf) == pytest.approx(1 / 16, rel=1e-3)
     # the KV that 8 of 12.5 take of 865 tokens, less what the next one leaves unused
     assert work.batch == pytest.approx((865 * 8 / (815 / 65) - 50) / 65, rel=0.01)
+
+
+def test_many_short_and_few_long_requests_fill_the_same_memory() -> None:
+    """Batches as modelled, in turns: 12 of 65 tokens, or 5 of 150. By means of numbers the ratio would be 1.2."""
+    fits: dict[str, Fit] = {}
+    long = msgspec.structs.replace(LOAD, mean_prompt_tokens=85.0)
+    for number in range(400):
+        load = (LOAD, long)[number % 2]
+        Calibration(fits).observe(node(), load, (12, 5)[number % 2], tokens_per_s=20.0, seconds=5.0)
+    assert fits["a gpu"].places_ratio == pytest.approx((12 * 65 + 5 * 150) / (815 + 772.5), rel=0.01)
 
 
 def test_what_is_seen_of_a_device_holds_for_others_of_its_kind() -> None:

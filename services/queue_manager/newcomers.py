@@ -1,0 +1,121 @@
+"""Who will come and go ahead of those who wait, as far as queues tell it.
+
+There are two ways to go ahead. A group that has room takes newcomers where it stands, before the groups behind it
+(`groups`). And whoever is due earlier goes before whoever is due later (`virtual_queues`, and every plan but that of
+``fcfs``): of a kind that has to start within P, those who come until D - P go ahead of a group that is due at D. Of
+another model that concerns who waits for its turn behind it: a swap waits until the model before has nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from services.queue_manager.arrivals import Flow
+from services.queue_manager.groups import RequestGroups
+from services.queue_manager.state import Group, Node, State
+from shared.batching import Batching, batching
+from shared.config import QueueOptions
+from shared.messages import GroupLoad, NodeState
+from shared.overtaking import MOST_SHARE, Stream
+from shared.wait import Wait
+
+
+class Kind(NamedTuple):
+    """What comes to a node of one model and kind of promise."""
+
+    model: str
+    slo_kind: str
+    patience_s: float
+    """From its arrival until one has to start."""
+    stream: Stream
+    """For as long as they can be expected to come."""
+
+
+class Joining(NamedTuple):
+    """What comes into a group that has room."""
+
+    model: str
+    slo_kind: str
+    stream: Stream
+
+
+class Newcomers:
+    """Owns nothing: it combines what is learnt of arrivals with the order of a queue."""
+
+    def __init__(self, state: State, groups: RequestGroups, options: QueueOptions) -> None:
+        self._state = state
+        self._groups = groups
+        self._is_by_due = options.policy != "fcfs"
+
+    def kinds(self, node: Node, known: NodeState, groups: Iterable[Group], now: float) -> list[Kind]:
+        """What comes to the node, for the model that it holds and for those of these groups."""
+        if not self._is_by_due:
+            return []
+        models = dict.fromkeys([node.model, *(group.model for group in groups)])
+        return [
+            self._kind(node, known, load, flow, now)
+            for model in models
+            if model not in known.broken_models
+            for load, flow in self._groups.expected_newcomers(model)
+        ]
+
+    def _kind(self, node: Node, known: NodeState, load: GroupLoad, flow: Flow, now: float) -> Kind:
+        work = batching(known, load)
+        per_s = flow.rate_per_s(now) * self._part(node, work, load)
+        return Kind(flow.model, flow.slo_kind, flow.patience_s / flow.num, _stream(work, per_s, flow.lasts_s(now)))
+
+    def _part(self, node: Node, work: Batching, load: GroupLoad) -> float:
+        """Of all that come, those who come to this node: as much as it does of what the holders of the model can do."""
+        per_s = {node.known.device: 1 / work.request_s}
+        all_per_s = 0.0 if node.model == load.model else per_s[node.known.device]
+        for other in self._state.nodes.values():
+            if other.model == load.model:
+                device = other.known.device
+                if device not in per_s:
+                    per_s[device] = 1 / batching(other.known, load).request_s
+                all_per_s += per_s[device]
+        return per_s[node.known.device] / all_per_s
+
+    def prompts(self, node: Node, known: NodeState, now: float) -> Wait:
+        """Until the prompts before one that has a place are computed: they come one behind the other.
+
+        Pollaczek and Khinchine: W = λ E[S²] / 2 (1 - ρ), and with a spread as large as itself, as waits have that are
+        nearly exponential (Kleinrock, Queueing Systems I, 1975, eq. 5.113). S is in proportion to the prompt's rows.
+        """
+        num_running = sum(self._state.groups[gid].num_running for gid in node.queue)
+        share = square_s = 0.0
+        for load, flow in self._groups.expected_newcomers(node.model):
+            work = batching(known, load)
+            per_s = flow.rate_per_s(now) * self._part(node, work, load)
+            prompt_s = work.prompt_at(num_running)
+            square = 1 + (load.std_prompt_tokens / max(1.0, load.mean_prompt_tokens)) ** 2
+            share += per_s * prompt_s
+            square_s += per_s * prompt_s**2 * square
+        wait_s = square_s / 2 / (1 - min(share, MOST_SHARE))
+        return Wait(wait_s, wait_s)
+
+    def joining(self, group: Group, work: Batching, now: float) -> Iterator[Joining]:
+        """Who will join the group, at its pace so far, until it is full."""
+        room, per_s = self._groups.joining(group, now)
+        if room and per_s:
+            yield Joining(group.model, group.slo_kind, _stream(work, per_s, room / per_s))
+
+    def streams(self, group: Group, kinds: Iterable[Kind], joining: Sequence[Joining], now: float) -> list[Stream]:
+        """Who goes ahead of those who wait in a group: more urgent kinds, and whoever joins groups before it.
+
+        What counts as more urgent is not counted once more where it joins.
+        """
+        found = []
+        urgent = set()
+        for kind in kinds:
+            horizon_s = min(kind.stream.horizon_s, group.start_by_s - now - kind.patience_s)
+            if kind.slo_kind != group.slo_kind and horizon_s > 0:
+                urgent.add((kind.model, kind.slo_kind))
+                found.append(Stream(kind.stream.share, kind.stream.square_s, horizon_s))
+        return found + [one.stream for one in joining if (one.model, one.slo_kind) not in urgent]
+
+
+def _stream(work: Batching, per_s: float, horizon_s: float) -> Stream:
+    square_s2 = work.request_s**2 + work.std_request_s**2
+    return Stream(per_s * work.request_s, per_s * square_s2, horizon_s)
