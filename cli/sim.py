@@ -52,6 +52,7 @@ def command() -> None:
 @click.option("--balance/--no-balance", default=True, help="Waiting groups change nodes.")
 @click.option("--migrate/--no-migrate", default=True, help="Running groups change nodes.")
 @click.option("--swap/--no-swap", default=True, help="Nodes change models.")
+@click.option("--pace/--no-pace", default=True, help="Who has time leaves a batch the pace that it has to have.")
 @click.option("--plan-visits", type=click.IntRange(min=1), default=PLAN_VISITS, show_default=True, help="Of a search.")
 @click.option("--engine", type=click.Choice(list(_ENGINES)), default="fast", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of the table.")
@@ -77,7 +78,7 @@ def run(
     The same options give the same report, but for `sim_wall_s`, the time that the simulation took.
     """
     choice = workload_choice(workload, options["rate"], options["slo"], options["models"])
-    operations = OperationOptions(**{name: options[name] for name in ("evict", "balance", "migrate", "swap")})
+    operations = OperationOptions(**{name: options[name] for name in OperationOptions.model_fields})
     queue = QueueOptions.model_validate({"policy": policy, "delta": options["delta"], "operations": operations})
     counts = {kind: int(count) for kind, count in devices.items()}
     nodes = devices_of(counts, choice.models, _profiles(profiles) if profiles else ())

@@ -99,7 +99,7 @@ class EngineOptions(Section):
 
 
 class OperationOptions(Section):
-    """Serving operations (QLM, SoCC'24 §5) that plans may make use of; each has a plain path without it."""
+    """Serving operations (QLM, SoCC'24 §5; ``pace`` is ours); each has a plain path without it."""
 
     evict: bool = True
     """Running requests give way to more urgent ones, and keep their KV."""
@@ -109,6 +109,8 @@ class OperationOptions(Section):
     """Running groups may move to another node, with their KV."""
     swap: bool = True
     """A node may change its model for a group; without it, each keeps the one that it was given first."""
+    pace: bool = True
+    """Requests that have time do not join a batch that is as slow as its members' promises allow."""
 
 
 class QueueOptions(Section):

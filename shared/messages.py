@@ -141,12 +141,14 @@ class Enqueued(Message, frozen=True, kw_only=True):
     """The node that keeps the KV of the request in host memory since it was evicted there, or `HANDED_OVER`."""
 
 
-class GroupRef(msgspec.Struct, frozen=True):
+class GroupRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request group as a node sees it in its virtual queue."""
 
     group: str
     model: str
     num_waiting: int
+    max_running: int | None = None
+    """It is pulled from only while fewer requests run here, and nobody gives way to it; None: as long as they fit."""
 
 
 class VirtualQueue(Message, frozen=True, kw_only=True):
@@ -156,7 +158,8 @@ class VirtualQueue(Message, frozen=True, kw_only=True):
     epoch: str
     groups: list[GroupRef]
     yielding: list[str] = []
-    """Groups with running requests that stand behind the head: evicted where the head could not start otherwise."""
+    """Groups with running requests behind the first one without ``max_running``: evicted where it could not start
+    otherwise."""
     hopeless: list[str] = []
     """Models of these groups that no node can load: their requests are answered with the reason that this node has.
 

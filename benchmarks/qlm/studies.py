@@ -63,7 +63,7 @@ def operations(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
     for name in OperationOptions.model_fields:
         without = OperationOptions.model_validate({name: False})
         cases.append(Case(f"no {name}", devices, models, requests, operations=without))
-    none = OperationOptions(evict=False, balance=False, migrate=False, swap=False)
+    none = OperationOptions.model_validate(dict.fromkeys(OperationOptions.model_fields, False))
     cases.append(Case("none", devices, models, requests, operations=none))
     return cases, nothing_more
 

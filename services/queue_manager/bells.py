@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from services.queue_manager.headroom import Headroom
 from services.queue_manager.planning import Planning
-from services.queue_manager.state import Node, State
+from services.queue_manager.state import Node, State, Told
 from services.queue_manager.window import hopeless, window, yielding
 from shared import streams
 from shared.core import Effect, Send
@@ -11,10 +12,14 @@ from shared.messages import GroupRef, VirtualQueue
 
 
 class Bells:
-    """Owns `Node.told` and `State.waiting_at`. However much changes in one message, a node is told once."""
+    """Owns `Node.told` and `State.waiting_at`. However much changes in one message, a node is told once.
 
-    def __init__(self, state: State, planning: Planning) -> None:
+    Without ``headroom`` every group is pulled from as long as its requests fit.
+    """
+
+    def __init__(self, state: State, planning: Planning, headroom: Headroom | None) -> None:
         self._state = state
+        self._headroom = headroom
         self._planning = planning
         self._changed: dict[str, None] = {}
 
@@ -22,12 +27,14 @@ class Bells:
         """The virtual queues of these nodes may have changed; ``""`` stands for no node."""
         self._changed.update(dict.fromkeys(names))
 
-    def ring(self) -> list[Effect]:
+    def ring(self, now: float) -> list[Effect]:
         """Tell the nodes that were touched, where there is news."""
         nodes = [self._state.nodes[name] for name in self._changed if name in self._state.nodes]
         self._changed.clear()
         effects: list[Effect] = []
         for node in nodes:
+            if self._headroom is not None:
+                self._headroom.look(node, now)
             head = window(self._state, node)
             giving_way = yielding(self._state, node, head)
             given_up = hopeless(self._state, node, head)
@@ -46,7 +53,7 @@ class Bells:
     def note_pull(self, node: Node) -> None:
         """The node has pulled: if only counts differ, it knows that itself and need not be told."""
         head = _short(window(self._state, node))
-        if [gid for gid, _ in head] == [gid for gid, _ in node.told]:
+        if [(gid, bound) for gid, _, bound in head] == [(gid, bound) for gid, _, bound in node.told]:
             self._remember(node, head)
 
     def repeat(self, node: Node) -> None:
@@ -60,7 +67,7 @@ class Bells:
         """The node is gone."""
         self._remember(node, [])
 
-    def _remember(self, node: Node, head: list[tuple[str, int]]) -> None:
+    def _remember(self, node: Node, head: list[Told]) -> None:
         node.told = head
         if head:
             self._state.waiting_at[node.node] = None
@@ -68,6 +75,6 @@ class Bells:
             self._state.waiting_at.pop(node.node, None)
 
 
-def _short(head: list[GroupRef]) -> list[tuple[str, int]]:
-    """What is remembered of a window: (group, number waiting)."""
-    return [(ref.group, ref.num_waiting) for ref in head]
+def _short(head: list[GroupRef]) -> list[Told]:
+    """What is remembered of a window."""
+    return [(ref.group, ref.num_waiting, ref.max_running) for ref in head]

@@ -12,6 +12,7 @@ from services.queue_manager.bells import Bells
 from services.queue_manager.eviction import Evictions
 from services.queue_manager.gateways import Gateways
 from services.queue_manager.groups import RequestGroups
+from services.queue_manager.headroom import Headroom
 from services.queue_manager.nodes import Nodes
 from services.queue_manager.overview import Overview
 from services.queue_manager.planning import Planning
@@ -55,7 +56,8 @@ class QueueManagerCore:
         self._queues = VirtualQueues(state, groups, options)
         self.predictions = Predictions(state, groups, self._queues, options)
         self._planning = Planning(state, groups, self.predictions, options)
-        self._bells = Bells(state, self._planning)
+        headroom = Headroom(state, groups) if options.policy == "qlm" and options.operations.pace else None
+        self._bells = Bells(state, self._planning, headroom)
         admission = Admission(self._config.slo_classes, self.predictions)
         self._requests = Requests(
             state, groups, self._queues, self._bells, self._planning, admission, self.predictions.bounds, self._sharing
@@ -77,7 +79,7 @@ class QueueManagerCore:
         self.state.now_s = now
         effects = self._dispatch(message, now)
         self._evictions.settle(now)
-        return [*effects, *self._bells.ring(), *self._planning.ask(now), *self._status.tell(now)]
+        return [*effects, *self._bells.ring(now), *self._planning.ask(now), *self._status.tell(now)]
 
     def _dispatch(self, message: AnyMessage, now: float) -> list[Effect]:
         match message:

@@ -26,6 +26,8 @@ class GroupingRule:
     """It may have this many in any case."""
     is_fine: bool
     """Tenants, and clusters of lengths, do not mix; else only model and kind of promise count."""
+    stays_movable: bool
+    """A group that has begun takes none of those who have to wait: what runs binds it to its node."""
 
     def max_requests(self, average_batch: float) -> int:
         """Most requests that a group may have had."""
@@ -36,11 +38,11 @@ def grouping_rule(options: QueueOptions) -> GroupingRule:
     """``qlm``: Algorithm 1 with its δ. ``shepherd``: fixed batches. ``edf``, ``fcfs``: no groups at all."""
     match options.policy:
         case "qlm":
-            return GroupingRule(options.delta, 1, is_fine=True)
+            return GroupingRule(options.delta, 1, is_fine=True, stays_movable=True)
         case "shepherd":
-            return GroupingRule(0.0, PRIOR_BATCH, is_fine=False)
+            return GroupingRule(0.0, PRIOR_BATCH, is_fine=False, stays_movable=False)
         case "edf" | "fcfs":
-            return GroupingRule(0.0, 1, is_fine=False)
+            return GroupingRule(0.0, 1, is_fine=False, stays_movable=False)
 
 
 class Batch(msgspec.Struct, array_like=True):

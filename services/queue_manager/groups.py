@@ -94,15 +94,14 @@ class RequestGroups:
     def put_back(self, request: Request, origin: Group, *, kv_tokens: int, output_tokens: int, kv_at: str) -> Group:
         """Put a request that was evicted, and has left ``origin``, into a resume group.
 
-        Members of one group that come back at one place share one, as long as each has arrived later than the one
-        before: the group's stream is served in order. It has the rank of the group that they come from, and no
-        newcomers. ``output_tokens``: drawn so far, by all attempts.
+        Members of one group that come back at one place share one, in the order in which they come back. It has the
+        rank of the group that they come from, and no newcomers. ``output_tokens``: drawn so far, by all attempts.
         """
         assert not request.group, "it must have left its group"
         root = origin.root or origin.gid
         key = f"resume {root} {kv_at}"
         group = self._state.groups.get(self._state.open_groups.get(key, ""))
-        if group is None or request.arrival_s < group.last_arrival_s:
+        if group is None:
             self._fairness.reopen(_line(origin), origin.rank)
             group = self._add(
                 Group(
@@ -116,7 +115,6 @@ class RequestGroups:
                     root=root,
                 )
             )
-        group.last_arrival_s = request.arrival_s
         request.done_tokens, request.kv_tokens = output_tokens, kv_tokens
         self._enter(group, request)
         return group
@@ -183,6 +181,7 @@ class RequestGroups:
         Where somebody waits, nobody joins those who found a seat, and who was lost by a node is no newcomer.
         """
         is_open = group.key.startswith(NEW) and group.key.endswith(NO_SEAT)
+        is_open = is_open and not (self._rule.stays_movable and group.running)
         if group.num_joined < 2 or now <= group.opened_s or not is_open:
             return 0, 0.0
         return max(0, self._room(group)), (group.num_joined - 1) / (now - group.opened_s)
@@ -203,12 +202,16 @@ class RequestGroups:
     # --- groups ---------------------------------------------------------------------------------------------------
 
     def _open_group(self, key: str, seat: str) -> Group | None:
-        """The group that takes newcomers under this key, unless it is full or a plan has moved it off their seat."""
+        """The group that takes newcomers under this key, unless it is full or a plan has moved it off their seat.
+
+        Nor one that binds to a node those who could wait anywhere.
+        """
         group = self._state.groups.get(self._state.open_groups.get(key, ""))
         if group is None or self._room(group) <= 0:
             return None
-        is_there = group.node == seat and group.gid not in self._state.hand_overs
-        return group if is_there or not seat else None
+        if seat:
+            return group if group.node == seat and group.gid not in self._state.hand_overs else None
+        return None if self._rule.stays_movable and group.running else group
 
     def _room(self, group: Group) -> int:
         """Newcomers that it could still take; a resume group takes none."""

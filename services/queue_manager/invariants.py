@@ -36,7 +36,7 @@ def check(state: State) -> None:
     for node in state.nodes.values():
         assert len(node.queue) == len(set(node.queue)), f"{node.node} has a group twice"
         assert all(gid in state.groups for gid in node.queue), f"{node.node} has a group that is gone"
-        head = [(ref.group, ref.num_waiting) for ref in window(state, node)]
+        head = [(ref.group, ref.num_waiting, ref.max_running) for ref in window(state, node)]
         assert node.told == head, f"{node.node} believes {node.told}, it is {head}: the next bell may not ring"
         assert node.told_yielding == yielding(state, node, window(state, node)), f"{node.node}: who gives way"
         assert node.told_hopeless == hopeless(state, node, window(state, node)), f"{node.node}: what nobody can load"

@@ -3,7 +3,8 @@
 A plan is asked for at once when nodes come, go or change their model, when a group has no place, and when somebody is
 predicted to start too late who was not when the last plan was made (QLM, SoCC'24 §4: the scheduler is called when the
 waiting-time estimator finds a violation). It is asked for at leisure when another order may be better though nobody is
-in danger: a node has run dry, or a group stands behind one that is due later. And now and then while anybody waits.
+in danger (a node has run dry, or a group stands behind one that is due later), and when there is more work where
+somebody is late all the same. And now and then while anybody waits.
 
 Nobody starves. Inside a group requests are served in the order in which they came. Groups of one model and one kind of
 promise start in the order of their rank, which newcomers cannot get before for ever (`fairness`). Between kinds and
@@ -157,7 +158,7 @@ class Planning:
             new = [gid for gid in late if gid not in plan.late]
             if new and len(new) == len(late):
                 self.note_change()
-            elif new:
+            elif late:
                 self.note_chance()
             plan.late.update(dict.fromkeys(late))
         plan.touched.clear()
@@ -203,8 +204,8 @@ class Planning:
         return Send(streams.SCHEDULER, PlanRequest(version=plan.version, groups=loads, queues=queues))
 
     def _asked_groups(self) -> list[Group]:
-        """All that run, since a plan has to count with them, and those that are due first."""
+        """All that run, since a plan has to count with them, and those that are due first: there is room for some."""
         running = [group for group in self._state.groups.values() if group.running]
         waiting = (group for group in self._state.groups.values() if not group.running)
-        num_left = max(MAX_PLANNED_GROUPS - len(running), 0)
+        num_left = max(MAX_PLANNED_GROUPS - len(running), MAX_PLANNED_GROUPS // 2)
         return [*running, *heapq.nsmallest(num_left, waiting, key=lambda group: group.start_by_s)]

@@ -45,7 +45,7 @@ class Seats:
     def _cost(self, node: Node, work: Batching, promise_s: float) -> float | None:
         """None where there is no room, or a model has to be loaded before."""
         num_there, promises = 0, 0.0
-        for gid in node.queue:
+        for gid in reversed(node.queue):  # where many wait, that shows at once
             group = self._state.groups[gid]
             num_there += group.num_members
             if num_there + 1 > work.batch or group.model != node.model:

@@ -97,8 +97,6 @@ class Group(msgspec.Struct, gc=False):
     """The latest time by which one that ever joined has to start."""
     hurried: list[tuple[float, str]] = []
     """Heap of (time, id): waiting members that are due earlier than one that joined before them."""
-    last_arrival_s: float = -math.inf
-    """Of a resume group: arrival of the last member that came back."""
     num_joined: int = 0
     """Requests it has ever had; at the limit it is closed to newcomers."""
     opened_s: float = math.inf
@@ -129,6 +127,19 @@ class Group(msgspec.Struct, gc=False):
         return len(self.waiting) + len(self.running)
 
 
+Told = tuple[str, int, int | None]
+"""Of a window: group, number waiting, requests beside which it may begin."""
+
+
+class Bound(msgspec.Struct, frozen=True, array_like=True):
+    """What one kind of promise says of the batch of a node (`headroom`)."""
+
+    max_running: int | None
+    """None: as many as fit."""
+    stale_at_s: float
+    """When it is worked out anew."""
+
+
 class Node(msgspec.Struct):
     """A serving node and its virtual queue."""
 
@@ -145,8 +156,14 @@ class Node(msgspec.Struct):
     rescued: str = ""
     """The group that was last put to the front because it was far too late (`rescue`)."""
     rescued_at_s: float = -math.inf
-    told: list[tuple[str, int]] = []
-    """Head of the queue as the node was last told: (group, number waiting)."""
+    bounds: dict[str, Bound] = {}
+    """By kind of promise, of those that run."""
+    max_running: int | None = None
+    """Requests beside which the patient may begin (`headroom`); None: as many as fit."""
+    patient: list[str] = []
+    """Groups that have time, and wait until the batch has room by that."""
+    told: list[Told] = []
+    """Head of the queue as the node was last told."""
     told_yielding: list[str] = []
     told_hopeless: list[str] = []
 

@@ -10,32 +10,38 @@ WINDOW_GROUPS = 32  # bounds the message where groups are small
 
 
 def window(state: State, node: Node) -> list[GroupRef]:
-    """The first groups of a queue in which somebody waits. Nobody pulls from a group that is handed over."""
+    """The first groups of a queue in which somebody waits. Nobody pulls from a group that is handed over.
+
+    Groups that may have to wait for headroom do not hide those behind them: of each sort there are enough.
+    """
     head: list[GroupRef] = []
-    num_waiting = 0
+    num_waiting = {True: 0, False: 0}
     for gid in node.queue:
         group = state.groups[gid]
-        if group.waiting and gid not in state.hand_overs:
-            head.append(GroupRef(gid, group.model, group.num_waiting))
-            num_waiting += group.num_waiting
-            if num_waiting >= WINDOW_REQUESTS or len(head) == WINDOW_GROUPS:
-                break
+        is_patient = gid in node.patient
+        if not group.waiting or gid in state.hand_overs or num_waiting[is_patient] >= WINDOW_REQUESTS:
+            continue
+        head.append(GroupRef(gid, group.model, group.num_waiting, node.max_running if is_patient else None))
+        num_waiting[is_patient] += group.num_waiting
+        if num_waiting[False] >= WINDOW_REQUESTS or len(head) == WINDOW_GROUPS:
+            break
     return head
 
 
 def yielding(state: State, node: Node, head: list[GroupRef]) -> list[str]:
-    """Groups that the plan has give way, as far as they still run behind the first of ``head``; in order.
+    """Groups that the plan has give way, as far as they run behind the first of ``head`` that may not wait; in order.
 
     Not to their like: who was evicted waits in front of the rest of the old group, and would change places with it. And
     not to who is due later: a plan may find that all are in time either way, and predictions err.
     """
-    if not (node.yielding and head):
+    first_ref = next((ref for ref in head if ref.max_running is None), None)
+    if not node.yielding or first_ref is None:
         return []
     wanted = {gid for gid in node.yielding if gid not in state.hand_overs}
     if not wanted:
         return []
-    behind = node.queue[node.queue.index(head[0].group) + 1 :]
-    first = state.groups[head[0].group]
+    behind = node.queue[node.queue.index(first_ref.group) + 1 :]
+    first = state.groups[first_ref.group]
     running = [gid for gid in behind if gid in wanted and state.groups[gid].running]
     return [gid for gid in running if _gives_way(state.groups[gid], first)]
 

@@ -63,7 +63,7 @@ class SchedulerCore:
     def __init__(self, config: ClusterConfig) -> None:
         self._models = [model.name for model in config.models]
         self._policy = config.queue.policy
-        self._operations = Operations(**config.queue.operations.model_dump())
+        self._operations = Operations(**config.queue.operations.model_dump(exclude={"pace"}))
         self.state = State()
 
     @property

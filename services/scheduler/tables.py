@@ -10,13 +10,14 @@ from msgspec.structs import astuple
 
 from services.scheduler.instance import Group, Instance, Node
 from services.scheduler.reach import places
+from shared.answer import long_answer_s
 from shared.batching import Batching, batching, longest_tokens, rate_of
 from shared.estimator import evict_s, swap_s
 from shared.messages import HANDED_OVER, GroupLoad, NodeState, PlacementProblem
 from shared.streams import MAX_IMAGE_BYTES
 
 HAND_OVER_BYTES_PER_S = 250e6  # of KV from node to node, through Redis
-MARGIN = 0.25  # of the time that a group has left
+MARGIN = 0.25  # of the time until a promised start
 COST_STEP = 0.1  # step costs that differ by less than about this share are one kind of node
 
 
@@ -108,7 +109,7 @@ def _tabulate(node: NodeState, loads: Sequence[GroupLoad], now_s: float) -> _Kin
     pairs = list(zip(loads, batchings, strict=True))
     return _KindTable(
         batchings=batchings,
-        due_s=[_careful_s(_start_by_s(load, work) - now_s) for load, work in pairs],
+        due_s=[_due_s(load, work, now_s) for load, work in pairs],
         work_s=[_work_s(load, work) for load, work in pairs],
         lead_s=[_work_s(load, work) - _last_member_s(load, work) for load, work in pairs],
         tail_s=[_tail_s(load, work) if load.num_waiting else _rest_s(load, work) for load, work in pairs],
@@ -116,19 +117,15 @@ def _tabulate(node: NodeState, loads: Sequence[GroupLoad], now_s: float) -> _Kin
     )
 
 
-def _start_by_s(load: GroupLoad, work: Batching) -> float:
-    """When a member must start: by its promise, and early enough to have ended when that was promised (C = W + P + D).
+def _due_s(load: GroupLoad, work: Batching, now_s: float) -> float:
+    """Until a member must start: by its promise, and early enough to have ended when that was promised (C = W + P + D).
 
-    Its answer takes an output of mean length at the pace of a full batch.
+    Its answer is a long one of its kind, at the pace of a full batch. Where only the start was promised, nothing else
+    is in it for what predictions err: what would start in the last part of its time counts as late.
     """
-    if not load.end_by_s:
-        return load.deadline_s
-    answer_s = work.first_token_at(work.batch) + (work.output_tokens - 1) * work.token_at(work.batch)
-    return min(load.deadline_s, load.end_by_s - answer_s)
-
-
-def _careful_s(due_s: float) -> float:
-    """Predictions err: what would start in the last part of its time counts as late."""
+    due_s = load.deadline_s - now_s
+    if load.end_by_s:
+        return min(due_s, load.end_by_s - now_s - long_answer_s(work, load.max_tokens))
     return due_s * (1 - MARGIN) if due_s > 0 else due_s
 
 

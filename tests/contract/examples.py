@@ -143,7 +143,7 @@ MESSAGES: list[Message] = [
     VirtualQueue(
         node="node-0",
         epoch="e-1",
-        groups=[GroupRef("g-1", "smol", 3), GroupRef("g-2", "smol-b", 1)],
+        groups=[GroupRef("g-1", "smol", 3, 8), GroupRef("g-2", "smol-b", 1, 8)],
         yielding=["g-0"],
         hopeless=["smol-b"],
         traceparent=TRACE,

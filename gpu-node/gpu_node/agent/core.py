@@ -6,6 +6,8 @@ manager knows from the `Pulled` messages what was running here and has it run el
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 
 from gpu_node.agent.actions import Ack, Action, Beat, Drain, Entry, NewEpoch, Publish, Pull, Resume, Taken, Tell
@@ -133,7 +135,7 @@ class AgentCore:
         """Serve the head of the virtual queue: pull for it, or make the room or change the model that it needs."""
         if self.models.loading or self._is_pulling or self._is_draining:
             return []
-        head = next((ref for ref in self._queue if self._concerns(ref)), None)
+        head = self._head()
         if head is None:
             return []
         if head.model in self.models.broken:
@@ -143,9 +145,21 @@ class AgentCore:
         num_unseen = self._num_sent - self.stats.num_received
         num_admittable = self.stats.num_admittable - num_unseen
         if num_admittable > 0:
-            return self._pull(head, min(num_admittable, MAX_PULL))
+            return self._pull(head, min(num_admittable, MAX_PULL, self._headroom(head)))
         # what the engine has not counted yet may leave more room than it seems
         return self._make_way(head) if not num_unseen and not self._evictions.is_under_way else []
+
+    def _head(self) -> GroupRef | None:
+        """The first group whose turn it is. Those that wait for headroom are passed by others of their model only."""
+        refs = [ref for ref in self._queue if self._concerns(ref)]
+        alike = itertools.takewhile(lambda ref: ref.model == refs[0].model, refs)
+        return next((ref for ref in alike if self._headroom(ref) > 0), None)
+
+    def _headroom(self, ref: GroupRef) -> int:
+        """Requests that may begin beside those that run, as far as their pace allows."""
+        if ref.max_running is None or ref.model != self.model:
+            return MAX_PULL
+        return ref.max_running - len(self.running)
 
     def _concerns(self, ref: GroupRef) -> bool:
         """Somebody waits in the group, and this node can serve it, or has to say why nobody can."""
@@ -179,8 +193,9 @@ class AgentCore:
         return self._evictions.evict(self._evictions.leaving(yielding, len(self.running)))
 
     def _yielding_to(self, head: GroupRef) -> list[str]:
-        """Groups that give way to this one: only to the head that the queue manager named, whom they stand behind."""
-        return self._yielding if head.group == self._queue[0].group else []
+        """Groups that give way to this one: only to the one that the queue manager meant, whom they stand behind."""
+        first = next((ref for ref in self._queue if ref.max_running is None), None)
+        return self._yielding if first is not None and head.group == first.group else []
 
     def _load(self, model: str) -> list[Action]:
         if self.models.loading or model in self.models.broken:

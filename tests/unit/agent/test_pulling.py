@@ -97,6 +97,24 @@ def test_a_new_order_counts_from_the_next_pull_on() -> None:
     assert agent.handle(step(num_admittable=1, num_received=1)) == [Pull("urgent", 1)]
 
 
+def test_who_has_time_joins_only_so_many_and_is_passed_by_who_has_not() -> None:
+    agent = make_agent("a", num_admittable=9)
+    agent.handle(queue(("g0", "a", 2)))
+    agent.handle(taken("g0", 9, entry("r0"), entry("r1")))
+    agent.handle(step(num_admittable=7, num_received=2))
+    assert agent.handle(queue(("patient", "a", 5, 3), ("urgent", "a", 1))) == [Pull("patient", 1)], "two run, of three"
+    assert agent.handle(taken("patient", 1, entry("r2")))[-1] == Pull("urgent", 6)
+
+
+def test_who_has_time_is_not_passed_by_another_model() -> None:
+    """The order of models is the plan's."""
+    agent = make_agent("a", num_admittable=9)
+    agent.handle(queue(("g0", "a", 1)))
+    agent.handle(taken("g0", 9, entry("r0")))
+    agent.handle(step(num_admittable=8, num_received=1))
+    assert agent.handle(queue(("patient", "a", 5, 1), ("other", "b", 1), ("urgent", "a", 1))) == []
+
+
 # --- swaps ----------------------------------------------------------------------------------------------------------
 
 

@@ -106,6 +106,22 @@ def test_a_group_counts_those_who_have_left() -> None:
     assert groups.add("r2").group == "g1"
 
 
+def test_who_waits_does_not_join_those_who_run_for_they_bind_a_group_to_its_node() -> None:
+    groups = MadeGroups(LARGE)
+    first = groups.add("r0")
+    assert groups.add("r1").group == first.group
+    groups.pull(first, "n0", 5.0)
+    assert groups.add("r2").group != first.group
+    assert groups.joining(groups.group_of(first), 6.0) == (0, 0.0)
+
+
+@pytest.mark.parametrize("policy", ["edf", "fcfs", "shepherd"])
+def test_groups_of_the_others_stay_open_until_they_are_full(policy: str) -> None:
+    groups = MadeGroups(QueueOptions.model_validate({"policy": policy}))
+    groups.pull(groups.add("r0"), "n0", 5.0)
+    assert (groups.add("r1").group == "g0") == (policy == "shepherd")
+
+
 def test_a_group_that_was_closed_is_not_joined_again() -> None:
     groups = MadeGroups()
     groups.finish(groups.add("r0"))
@@ -212,15 +228,21 @@ def test_evicted_members_share_a_group_with_the_rank_of_their_own() -> None:
     assert (resumed.gid, resumed.kv_at, resumed.rank, resumed.root) == ("g1", "n0", 0.0, "g0")
     assert list(resumed.waiting) == ["r1", "r2"]
     assert resumed.start_by_s == 21.0
-    assert groups.add("new", arrival_s=6.0).group == "g0", "newcomers stay out"
+    assert groups.add("new", arrival_s=6.0).group == "g2", "newcomers stay out"
 
 
-def test_who_came_earlier_does_not_queue_behind_those_who_were_evicted_before() -> None:
+def test_they_share_it_in_whatever_order_they_come_back() -> None:
+    """Nodes evict the newest first, one by one: a group each would make of one batch as many groups as requests."""
     groups = MadeGroups(LARGE)
     requests = [groups.add(f"r{number}", arrival_s=number) for number in range(3)]
     for request in requests:
         groups.pull(request, "n0", 5.0)
-    assert [groups.evict(request).gid for request in (requests[2], requests[0], requests[1])] == ["g1", "g2", "g2"]
+    assert [groups.evict(request).gid for request in (requests[2], requests[0], requests[1])] == ["g1", "g1", "g1"]
+    resumed = groups.state.groups["g1"]
+    assert list(resumed.waiting) == ["r2", "r0", "r1"]
+    assert resumed.start_by_s == 20.0, "due when its first member is, wherever that stands"
+    groups.pull(requests[2], "n0", 6.0)
+    assert groups.state.groups["g1"].start_by_s == 20.0
 
 
 def test_each_place_of_kv_has_its_group() -> None:
@@ -242,7 +264,7 @@ def test_evicted_again_they_are_still_of_the_group_that_they_joined_first() -> N
     assert requests[0].kv_tokens == 0, "it is in use again"
     assert groups.evict(requests[2]).gid == "g1"
     again = groups.evict(requests[0])
-    assert (again.gid, again.root) == ("g2", "g0"), "r2 stands in the other one, and came later"
+    assert (again.gid, again.root, list(again.waiting)) == ("g1", "g0", ["r1", "r2", "r0"])
 
 
 def test_parked_members_move_to_another_group_when_their_kv_is_handed_over() -> None:

@@ -29,7 +29,7 @@ def observed(*, now: float, waits: bool = True, since_s: float = 0.0, pace: Pace
     requests = {"r0": request("r0", node="n0"), "r1": request("r1", arrival_s=since_s)}
     state = State(requests=requests, paces={} if pace is None else {"a n0": pace})
     state.groups["g0"] = Group("g0", "a", "batch-2", waiting={"r1": None} if waits else {}, running={"r0": None})
-    state.nodes["n0"] = Node("n0", "e0", KNOWN, queue=["g0"], told=[("g0", 1)] if waits else [])
+    state.nodes["n0"] = Node("n0", "e0", KNOWN, queue=["g0"], told=[("g0", 1, None)] if waits else [])
     running = Running(state.running)
     running.add("a", "r0")
     lengths, paces = Lengths(state.lengths), Paces(state.paces)

@@ -39,6 +39,19 @@ def test_a_node_sees_only_so_many_groups() -> None:
     assert [ref.group for ref in head] == [f"g{number}" for number in range(WINDOW_GROUPS)]
 
 
+def test_groups_that_have_time_are_told_beside_how_many_they_may_begin_and_hide_nobody() -> None:
+    state = make_state(n0="a")
+    make_group(state, "patient", waiting=WINDOW_REQUESTS, kind="batch")
+    make_group(state, "too", kind="batch")
+    make_group(state, "urgent")
+    place(state, "n0", "patient", "too", "urgent")
+    state.nodes["n0"].patient, state.nodes["n0"].max_running = ["patient", "too"], 8
+    assert window(state, state.nodes["n0"]) == [
+        GroupRef("patient", "a", WINDOW_REQUESTS, 8),
+        GroupRef("urgent", "a", 1),
+    ], "behind so many that have time, one more of them need not be seen"
+
+
 def test_nobody_pulls_from_a_group_that_is_handed_over() -> None:
     state = make_state(n0="a", n1="a")
     make_group(state, "g0", running=1)
@@ -82,6 +95,20 @@ def test_nobody_gives_way_to_who_is_due_later() -> None:
     assert gives_way(state) == []
     state.groups["patient"].start_by_s = 19.0
     assert gives_way(state) == ["urgent"]
+
+
+def test_who_has_time_stands_before_who_has_not_and_nobody_gives_way_to_it() -> None:
+    state = make_state(n0="a")
+    make_group(state, "patient", kind="batch")
+    make_group(state, "urgent")
+    make_group(state, "runs", waiting=0, running=1, kind="slow")
+    place(state, "n0", "patient", "urgent", "runs")
+    state.groups["runs"].start_by_s = 30.0
+    node = state.nodes["n0"]
+    node.yielding, node.patient, node.max_running = ["runs"], ["patient"], 8
+    assert gives_way(state) == ["runs"], "to the urgent one"
+    node.patient = ["patient", "urgent"]
+    assert gives_way(state) == []
 
 
 def test_nobody_gives_way_when_nobody_waits() -> None:
