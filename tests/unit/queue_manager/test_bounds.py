@@ -7,7 +7,6 @@ import random
 import pytest
 
 from services.queue_manager.bounds import (
-    LEAST_Z,
     MAX_TOLD,
     MAX_WIDTHS,
     MOST_Z,
@@ -42,12 +41,18 @@ def test_the_models_own_spread_holds_where_nothing_was_seen() -> None:
 
 
 def test_a_miss_widens_and_a_bound_that_held_narrows_a_little() -> None:
-    """2 s of standard deviation: 1.28 of them, and 0.18 more or 0.02 less."""
-    for actual_s, z in ((13.0, NORMAL_Z + 0.9 * STEP), (12.0, NORMAL_Z - 0.1 * STEP)):
-        bounds = Judged()
+    """2 s of standard deviation: 1.28 of them, then 0.18 more, then 0.02 less."""
+    bounds = Judged()
+    for actual_s, z in ((13.0, NORMAL_Z + 0.9 * STEP), (12.0, NORMAL_Z + 0.8 * STEP)):
         bounds.happens(TEN, actual_s)
         assert bounds.widened("a", "batch", TEN).quantile(UPPER) == pytest.approx(10.0 + 2.0 * z)
         assert bounds.widened("a", "batch", TEN).mean_s == 10.0
+
+
+def test_no_bound_is_narrower_than_the_models_own() -> None:
+    bounds = Judged()
+    bounds.happens(TEN, 0.0)
+    assert bounds.widened("a", "batch", TEN) == TEN
 
 
 def test_a_bound_that_is_over_counts_at_once_and_once() -> None:
@@ -78,8 +83,8 @@ def test_kinds_and_sizes_do_not_mix() -> None:
     assert bounds.widened("a", "batch", Wait(100.0, 2.0)) == Wait(100.0, 2.0)
 
 
-@pytest.mark.parametrize("true_std_s", [1.0, 2.0, 8.0])
-def test_nine_in_ten_hold_whatever_the_spread_really_is(true_std_s: float) -> None:
+@pytest.mark.parametrize("true_std_s", [4.0, 8.0])
+def test_nine_in_ten_hold_however_large_the_spread_really_is(true_std_s: float) -> None:
     """Waits of 100 s that are told with a standard deviation of 2 s; judged after a hundred."""
     chance = random.Random(1)
     bounds = Judged()
@@ -94,7 +99,7 @@ def test_widths_are_bounded() -> None:
     assert list(bounds.widths.values()) == [MOST_Z]
     for _ in range(1000):
         bounds.happens(TEN, 0.0)
-    assert list(bounds.widths.values()) == [LEAST_Z]
+    assert list(bounds.widths.values()) == [NORMAL_Z]
 
 
 def test_what_is_remembered_is_bounded() -> None:
