@@ -181,6 +181,7 @@ class RequestGroups:
         Where somebody waits, nobody joins those who found a seat, and who was lost by a node is no newcomer.
         """
         is_open = group.key.startswith(NEW) and group.key.endswith(NO_SEAT)
+        is_open = is_open and not (self._rule.stays_movable and group.running)
         if group.num_joined < 2 or now <= group.opened_s or not is_open:
             return 0, 0.0
         return max(0, self._room(group)), (group.num_joined - 1) / (now - group.opened_s)

@@ -46,6 +46,8 @@ class Observer:
         group = self._state.groups.get(node.told[0][0]) if node.told else None
         if group is None or group.model != node.model or not group.waiting:
             return False
+        if node.max_running is not None and node.patient:
+            return False  # its batch may have been kept small
         return now - self._state.requests[next(iter(group.waiting))].arrival_s >= BUSY_S
 
     def _like(self, model: str, members: list[Request]) -> GroupLoad:

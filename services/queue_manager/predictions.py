@@ -11,12 +11,14 @@ import msgspec
 
 from services.queue_manager.bounds import Bounds
 from services.queue_manager.groups import RequestGroups
+from services.queue_manager.headroom import SLOWEST
 from services.queue_manager.newcomers import Joining, Newcomers
 from services.queue_manager.state import Group, Node, State
 from services.queue_manager.virtual_queues import VirtualQueues
+from shared.batching import num_seqs
 from shared.config import QueueOptions
 from shared.estimator import MODEL_ERROR, GroupForecast, forecast, swap_s
-from shared.messages import GroupLoad, Submit
+from shared.messages import GroupLoad, NodeState, Submit
 from shared.overtaking import Stream, overtaken
 from shared.wait import NEVER, NOW, Wait
 
@@ -78,16 +80,18 @@ class Predictions:
 
     def outlooks(self, node: Node, now: float) -> Iterator[tuple[Group, Outlook]]:
         """Of all groups of a queue in which somebody waits, in order."""
-        known = self._calibration.expected(node.known)
-        forecasts = self.of_node(node, now)
         groups = [self._state.groups[gid] for gid in node.queue]
-        kinds = self._newcomers.kinds(node, known, groups, now)
+        loads = self._loads(node, len(node.queue), now)
+        ways = {is_patient: self._serving(node, is_patient=is_patient) for is_patient in (False, bool(node.patient))}
+        walks = {way: {one.group: one for one in forecast(known, loads)} for way, known in ways.items()}
+        comes = {way: self._newcomers.kinds(node, known, groups, now) for way, known in ways.items()}
         joining: list[Joining] = []
         ahead_s = 0.0
         for group in groups:
-            one = forecasts.get(group.gid)
+            is_patient = group.gid in node.patient
+            one = walks[is_patient].get(group.gid)
             if group.waiting:
-                streams = self._newcomers.streams(group, kinds, joining, now)
+                streams = self._newcomers.streams(group, comes[is_patient], joining, now)
                 yield group, Outlook(one, 0.0 if one is not None else ahead_s, streams, self._widened(group))
             if one is not None:
                 joining += self._newcomers.joining(group, one.work, now)
@@ -110,14 +114,14 @@ class Predictions:
         if node is None:
             return None
         index = node.queue.index(group.gid) + 1 if group.node else self._queues.index_by_rule(node, group)
-        known = self._calibration.expected(node.known)
+        known = self._serving(node, is_patient=self._is_patient(node, group, now))
         loads = self._loads(node, index, now)
         if group.waiting and not group.node:
             loads.append(self._groups.load(group, now))
         forecasts = forecast(known, [*loads, newcomer])
         one = forecasts[-1]
         behind_s = sum(self._state.groups[gid].drain_s for gid in node.queue[FORECAST_GROUPS:index])
-        streams = self._ahead_of(group, node, index, forecasts, now)
+        streams = self._ahead_of(group, node, known, index, forecasts, now)
         start = Outlook(one, behind_s, streams, self._widened(group)).wait_at(0)
         if one.begins_at_once:
             start = start.then(self._newcomers.prompts(node, known, now))
@@ -126,15 +130,30 @@ class Predictions:
         return Prospect(is_learnt, start, _later(one.completion, later_s))
 
     def _ahead_of(
-        self, group: Group, node: Node, index: int, forecasts: Sequence[GroupForecast], now: float
+        self, group: Group, node: Node, known: NodeState, index: int, forecasts: Sequence[GroupForecast], now: float
     ) -> list[Stream]:
         """Newcomers who go ahead of one that has joined the group, behind so many others of a queue."""
         ahead = [self._state.groups[gid] for gid in node.queue[:index] if gid != group.gid]
-        kinds = self._newcomers.kinds(node, self._calibration.expected(node.known), [*ahead, group], now)
+        kinds = self._newcomers.kinds(node, known, [*ahead, group], now)
         works = {one.group: one.work for one in forecasts}
         seen = [other for other in ahead if other.gid in works]
         joining = [one for other in seen for one in self._newcomers.joining(other, works[other.gid], now)]
         return self._newcomers.streams(group, kinds, joining, now)
+
+    def _serving(self, node: Node, *, is_patient: bool) -> NodeState:
+        """The node as it serves who is patient, in a batch that leaves headroom, or everybody else."""
+        known = self._calibration.expected(node.known)
+        if not is_patient or node.max_running is None:
+            return known
+        return msgspec.structs.replace(known, max_num_seqs=max(1, min(num_seqs(known), node.max_running)))
+
+    def _is_patient(self, node: Node, group: Group, now: float) -> bool:
+        """Whether a newcomer that would join the group has time (`headroom`)."""
+        if node.max_running is None or group.waiting:
+            return group.gid in node.patient
+        queued = (self._state.groups[gid] for gid in node.queue[:FORECAST_GROUPS])
+        ahead_s = sum(other.drain_s for other in queued if other.start_by_s <= group.start_by_s)
+        return now + ahead_s / SLOWEST < group.start_by_s
 
     def _widened(self, group: Group) -> Callable[[Wait], Wait]:
         return partial(self.bounds.widened, group.model, group.slo_kind)

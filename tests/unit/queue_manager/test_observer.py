@@ -24,12 +24,16 @@ def request(name: str, *, node: str = "", arrival_s: float = 0.0) -> Request:
     )
 
 
-def observed(*, now: float, waits: bool = True, since_s: float = 0.0, pace: Pace | None) -> State:
+def observed(
+    *, now: float, waits: bool = True, since_s: float = 0.0, pace: Pace | None, patient: tuple[str, ...] = ()
+) -> State:
     """One request runs, and another waits since a time, or not. Whoever looks again too early sees nothing."""
     requests = {"r0": request("r0", node="n0"), "r1": request("r1", arrival_s=since_s)}
     state = State(requests=requests, paces={} if pace is None else {"a n0": pace})
     state.groups["g0"] = Group("g0", "a", "batch-2", waiting={"r1": None} if waits else {}, running={"r0": None})
     state.nodes["n0"] = Node("n0", "e0", KNOWN, queue=["g0"], told=[("g0", 1, None)] if waits else [])
+    if patient:
+        state.nodes["n0"].max_running, state.nodes["n0"].patient = 1, list(patient)
     running = Running(state.running)
     running.add("a", "r0")
     lengths, paces = Lengths(state.lengths), Paces(state.paces)
@@ -53,6 +57,7 @@ def test_nothing_is_concluded_where_nobody_waits_or_no_pace_is_known() -> None:
     assert observed(now=3.0, waits=False, pace=pace).fits == {}
     assert observed(now=3.0, since_s=3.0 - BUSY_S / 2, pace=pace).fits == {}
     assert observed(now=3.0, pace=None).fits == {}
+    assert observed(now=3.0, pace=pace, patient=("g0",)).fits == {}, "a small batch tells nothing of places"
 
 
 def test_what_runs_counts_at_what_it_has_drawn() -> None:
