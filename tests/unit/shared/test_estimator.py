@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from shared.backlog import Backlog
+from shared.batching import batching
 from shared.estimator import MODEL_ERROR, NEVER, Wait, drain, drain_s, evict_s, forecast, swap_s, throughput
 from shared.messages import GroupLoad, NodeState
 from shared.step_cost import StepCost
+from shared.wait import NOW
 from tests.unit.shared.queues import group, node
 
 STEP = StepCost(step_s=1.0, token_s=0.0, context_token_s=0.0)
@@ -58,6 +63,14 @@ def test_eviction_moves_the_keys_and_values() -> None:
 
 def test_with_free_places_one_waits_for_the_prompt_only() -> None:
     assert starts(node(StepCost(1.0, 0.01, 0.0)), group(prompt=30)) == [1.3]
+
+
+def test_alone_one_begins_at_once_even_if_a_batch_is_less_than_one() -> None:
+    """Long prompts take places of their own, and what is left for those who decode need not be a whole one."""
+    work = replace(batching(node(STEP), group()), batch=0.99)
+    assert Backlog().has_place(work)
+    assert Backlog().place_and_prompt(work, 0)[0] == NOW
+    assert not Backlog().with_waiting(work, 1).has_place(work)
 
 
 def test_with_free_places_one_waits_for_the_prompts_before_it_and_the_step_that_runs() -> None:
