@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
+import socket
 import subprocess
 import tarfile
 import uuid
@@ -33,12 +35,21 @@ int main(void) { signal(SIGTERM, end); for (;;) pause(); }
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     try:
+        _reach()
         client = docker.from_env()
         client.ping()
-    except DockerException as error:
+    except (OSError, DockerException) as error:
         pytest.skip(f"no Docker daemon answers: {error}")
     yield client
     client.close()
+
+
+def _reach() -> None:
+    """`OSError` where nobody listens: docker-py finds that out too, but leaves its socket open."""
+    host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    if host.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(host.removeprefix("unix://"))
 
 
 @pytest.fixture(scope="module")
