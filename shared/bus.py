@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from prometheus_client import Counter
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
@@ -16,6 +16,8 @@ from shared.messages import AnyMessage
 from shared.streams import DEAD_LETTER, MAX_DEAD_LETTERS
 
 CONNECT_TIMEOUT_S = 3.0
+MAX_CONNECTIONS = 64  # of one process; more at a time would not be served sooner, Redis has one thread
+CONNECTION_WAIT_S = 10.0  # for one of them; a burst of thousands has all had its turn long before
 SOCKET_TIMEOUT_S = 15.0  # longer than any blocking read
 READ_BLOCK_MS = 1_000
 MAX_READ_ENTRIES = 512
@@ -28,9 +30,14 @@ class RedisUnreachableError(OperatorError):
 
 
 def connect(url: str) -> Redis:
-    """A client without retries: a commit that was sent twice would send its effects twice. Callers retry knowingly."""
-    client: Redis = Redis.from_url(
+    """A client without retries: a commit that was sent twice would send its effects twice. Callers retry knowingly.
+
+    Who finds all connections taken waits for one: the package's plain pool fails the 101st command at a time.
+    """
+    pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
         url,
+        max_connections=MAX_CONNECTIONS,
+        timeout=CONNECTION_WAIT_S,
         retry=Retry(NoBackoff(), 0),
         socket_connect_timeout=CONNECT_TIMEOUT_S,
         socket_timeout=SOCKET_TIMEOUT_S,
@@ -38,7 +45,7 @@ def connect(url: str) -> Redis:
         # RESP3 switches maintenance notices on, and with them redis-py 8 hands out pooled connections that are closed
         protocol=2,
     )
-    return client
+    return Redis.from_pool(pool)
 
 
 async def check_reachable(redis: Redis) -> None:

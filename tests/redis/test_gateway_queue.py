@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from gateway.job import Job
 from gateway.queue_port import QueueUnavailableError
 from gateway.redis_queue import RedisQueue
 from shared import streams
-from shared.bus import connect
+from shared.bus import MAX_CONNECTIONS, connect
 from shared.codec import FIELD, decode_entry, decode_payload, encode
 from shared.messages import (
     Attempt,
@@ -59,6 +60,14 @@ JOB = Job(
 @pytest.fixture
 def queue(redis: Redis) -> RedisQueue:
     return RedisQueue(redis, "gw-0")
+
+
+async def test_a_burst_larger_than_the_connections_waits_for_its_turn(queue: RedisQueue, redis: Redis) -> None:
+    """More than 100 at a time, where the package's plain pool fails those that find all connections taken."""
+    number = 4 * MAX_CONNECTIONS
+    await asyncio.gather(*(queue.submit(PAYLOAD, SUBMIT) for _ in range(number)))
+    assert await redis.xlen(streams.QUEUE) == number
+    assert (await redis.info("clients"))["connected_clients"] <= MAX_CONNECTIONS + 8  # and those of other tests
 
 
 async def messages(redis: Redis, stream: str = streams.QUEUE) -> list[Message]:
