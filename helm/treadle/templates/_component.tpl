@@ -34,10 +34,6 @@ threads} and what treadle.pod takes.
   image: {{ include "treadle.image" (dict "root" $root "image" .spec.image "name" .image) }}
   imagePullPolicy: {{ .spec.image.pullPolicy | default $root.Values.image.pullPolicy }}
   command: [python, -m, {{ .module }}]
-  {{- with .spec.extraArgs }}
-  args:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
   env:
     {{- include "treadle.env" . | nindent 4 }}
   ports:
