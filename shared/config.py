@@ -32,6 +32,7 @@ SERVICES = ("redis", "gateway", *ADMIN_SERVICES)
 
 
 WeightType = Literal["bfloat16", "int8"]
+LoadFormat = Literal["auto", "dummy"]
 
 
 class ModelSpec(Section):
@@ -50,6 +51,10 @@ class ModelSpec(Section):
     weights: WeightType = "bfloat16"
     """How matrices are kept. ``int8``: one scale an output; half the memory, and about twice the tokens a second where
     one request runs alone, for a little accuracy. The reference executor keeps float32, of the same int8 values."""
+    load_format: LoadFormat = "auto"
+    """``dummy``: weights are made up on the device, by shape, to measure a model without having it. Of ``source`` only
+    the configuration is read, and the tokenizer, which the gateway needs to serve text: for a directory, config.json,
+    tokenizer.json and tokenizer_config.json."""
 
 
 class SloClass(Section):

@@ -36,7 +36,6 @@ from gpu_node.kernels.triton.prefill_attention import rows_together
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.config import ModelConfig
 from gpu_node.models.families import build_program
-from gpu_node.models.rotary import ROPE_FACTORS
 from gpu_node.models.weights import load_weights
 from shared.config import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError, checked_path
@@ -141,10 +140,7 @@ class CudaExecutor:
         program = build_program(config)
         for change in self._passes:
             program = change(program)
-        weights = {
-            name: values if name == ROPE_FACTORS else values.to(self._dtype)
-            for name, values in load_weights(checkpoint, program).items()
-        }
+        weights = load_weights(checkpoint, program, spec.load_format, device=self._device, dtype=self._dtype)
         return _Prepared(spec, model, config, program, weights)
 
     def unload_model(self, name: str) -> None:
