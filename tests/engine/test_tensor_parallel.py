@@ -158,7 +158,7 @@ def test_closing_ends_the_other_devices() -> None:
 def test_a_node_says_what_it_needs_to_be_parallel() -> None:
     nodes = "nodes: [{name: a, executor: reference, tensor_parallel: 2}, {name: b}]"
     assert [node.tensor_parallel for node in parse_config(nodes, "test").nodes] == [2, 1]
-    with pytest.raises(ConfigError, match=r"nodes\.0: tensor_parallel: 2 needs executor: reference"):
+    with pytest.raises(ConfigError, match=r"nodes\.0: tensor_parallel: 2 needs executor: cuda or reference"):
         parse_config("nodes: [{name: a, tensor_parallel: 2}]", "test")
 
 
