@@ -24,8 +24,8 @@ class NodeTemplate(Section):
     num_threads: Annotated[int, Field(ge=1, le=256)] = 1
     """Threads that compute; more than the machine has free cores for make every step wait for the last of them."""
     executor: Literal["cpu", "cuda", "reference", "predicted"] = "cpu"
-    """``cpu``: our kernels, bfloat16. ``cuda``: the same on an NVIDIA device. ``reference``: plain torch, float32, slow;
-    the truth to compare with.
+    """``cpu``: our kernels, bfloat16. ``cuda``: the same on an NVIDIA device. ``reference``: plain torch, float32,
+    slow; the truth to compare with.
 
     ``predicted``: no device at all. Steps and loads take the time that ``device`` would take by its published numbers,
     KV memory is what it has beside the weights, and tokens are made up; to try the cluster at a size that is not there.
@@ -57,8 +57,8 @@ class NodeTemplate(Section):
             problems.append(f"device: {self.device} is for executor: cuda; set that too")
         elif self.device != "cpu" and not is_cuda and self.executor != "predicted":
             problems.append(
-                f"device: {self.device} can only be predicted; set executor: predicted, or for an NVIDIA device that is "
-                "there executor: cuda and device: cuda:0"
+                f"device: {self.device} can only be predicted; set executor: predicted, or for an NVIDIA device that "
+                "is there executor: cuda and device: cuda:0"
             )
         if self.tensor_parallel > 1 and self.executor not in ("cuda", "reference"):
             problems.append(
@@ -189,7 +189,7 @@ def cuda_problems(
             )
         if provider == "process" and pool.max_nodes > 1:
             problems.append(
-                f"pools.{number}.max_nodes: {pool.max_nodes} nodes of one machine would share {pool.device}; set 1, and "
-                "make a pool for each device"
+                f"pools.{number}.max_nodes: {pool.max_nodes} nodes of one machine would share {pool.device}; set 1, "
+                "and make a pool for each device"
             )
     return problems

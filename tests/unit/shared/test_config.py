@@ -152,8 +152,8 @@ def test_a_node_on_nvidia_devices_names_them_and_nothing_of_a_processor() -> Non
         "nodes.3: num_threads: 2 is for processors; leave it out with executor: cuda",
         "nodes.3: executor: cuda has no threads that compute; leave cpus empty",
         "nodes.4: device: cuda:1 is for executor: cuda; set that too",
-        "nodes.4: tensor_parallel: 2 needs executor: cuda or reference (executor: predicted has no all-reduce); set one "
-        "of those, or tensor_parallel: 1",
+        "nodes.4: tensor_parallel: 2 needs executor: cuda or reference (executor: predicted has no all-reduce); set "
+        "one of those, or tensor_parallel: 1",
     ]
 
 
@@ -176,7 +176,7 @@ def test_an_nvidia_device_belongs_to_one_node_and_keeps_no_int8() -> None:
     ]
     assert problems(text + "{provider: docker, docker: {}}") == [
         *common,
-        "pools.0.executor: scaling.provider: docker gives no NVIDIA device to its containers",
+        "pools.0.executor: scaling.provider: docker gives its containers no NVIDIA device",
     ]
 
 
