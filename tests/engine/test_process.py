@@ -100,7 +100,7 @@ def config_path(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @contextmanager
-def started(config_path: Path) -> Iterator[Agent]:
+def started(config_path: Path, device: str = "cpu") -> Iterator[Agent]:
     """A process that is up, and gone afterwards."""
     ours, theirs = socket.socketpair()
     ours.settimeout(TIMEOUT_S)
@@ -112,7 +112,7 @@ def started(config_path: Path) -> Iterator[Agent]:
     with process, ours:
         try:
             agent = Agent(ours, process)
-            assert agent.next() == EngineReady("cpu")
+            assert agent.next() == EngineReady(device)
             yield agent
         finally:
             process.kill()

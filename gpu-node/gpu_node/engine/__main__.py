@@ -32,14 +32,14 @@ def main() -> int:
     try:
         config = load_config()
         node = config.node(arguments.node)
-        profiled = profiled_costs(read_profiles(profiles_file(config)), config, node)
+        profiles = read_profiles(profiles_file(config))
         executor = make_executor(node, config.engine)
     except OperatorError as error:  # no traceback: the text says all, and pydantic's own may hold a secret
         structlog.get_logger().error("engine not started", error=str(error))
         return 1
     try:
         with socket.socket(fileno=arguments.fd) as sock:
-            engine = Engine(executor, config.engine, profiled)
+            engine = Engine(executor, config.engine, profiled_costs(profiles, config, node, executor.device))
             Server(Connection(sock), engine, config, executor.device, time.monotonic).run()
     except Exception:  # the state is unknown now: say what happened, end, and be started anew by the agent
         structlog.get_logger().exception("engine failed")

@@ -125,6 +125,7 @@ class EngineReady(_Frame, frozen=True):
     """First event: the process is up and reads commands."""
 
     device: str
+    """Its kind, as it calls itself: what is learnt of one holds for all of a kind."""
 
 
 class ModelLoaded(_Frame, frozen=True):
