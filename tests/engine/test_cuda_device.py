@@ -36,6 +36,11 @@ def test_a_kind_is_what_the_card_calls_itself() -> None:
             "Triton, which compiles our kernels, is not installed: pip install 'treadle[cuda]'",
         ),
         (
+            replace(SEEN, has_compiler=False),
+            ["cuda:0"],
+            "Triton compiles its link to the driver, and finds no C compiler: install gcc, or set CC",
+        ),
+        (
             replace(SEEN, trouble="The NVIDIA driver on your system is too old (found version 12040).", devices=()),
             ["cuda:0"],
             "CUDA 13.0 of torch 2.13.0+cu130 does not start: The NVIDIA driver on your system is too old (found "

@@ -39,7 +39,9 @@ class Part(msgspec.Struct, frozen=True):
 
             return ReferenceExecutor(options, group=group)
         from gpu_node.executors.cuda import CudaExecutor
+        from gpu_node.kernels.triton.driver_module import use_built
 
+        use_built()
         return CudaExecutor(options, device, dtype=_DTYPES[self.dtype], group=group)
 
     def _claim(self) -> torch.device:
