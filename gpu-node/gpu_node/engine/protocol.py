@@ -128,6 +128,13 @@ class EngineReady(_Frame, frozen=True):
     """Its kind, as it calls itself: what is learnt of one holds for all of a kind."""
 
 
+class EngineRefused(_Frame, frozen=True):
+    """In place of `EngineReady`: the process cannot run here as it is configured, and ends once it is told to."""
+
+    reason: str
+    """For the operator: what is in the way, and what to do."""
+
+
 class ModelLoaded(_Frame, frozen=True):
     """The model is ready and the current one; the cached prefixes of a model that had to go for it are gone."""
 
@@ -189,7 +196,7 @@ Event = EngineReady | ModelLoaded | ModelFailed | Step | Evicted | Image
 _encoder = msgspec.msgpack.Encoder()
 
 
-def frame(message: Command | Event) -> bytes:
+def frame(message: Command | Event | EngineRefused) -> bytes:
     """Encode one message with its length in front; `ProtocolError` when it is larger than a frame may be."""
     body = _encoder.encode(message)
     if len(body) > MAX_FRAME_BYTES:
@@ -238,6 +245,6 @@ def command_decoder() -> FrameDecoder[Command]:
     return FrameDecoder(msgspec.msgpack.Decoder(Command))
 
 
-def event_decoder() -> FrameDecoder[Event]:
+def event_decoder() -> FrameDecoder[Event | EngineRefused]:
     """The agent's end."""
-    return FrameDecoder(msgspec.msgpack.Decoder(Event))
+    return FrameDecoder(msgspec.msgpack.Decoder(Event | EngineRefused))
