@@ -7,8 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from shared.config_engine import Name
 from shared.config_problems import shared_devices
-from shared.config_section import Name, PositiveSeconds, Section
+from shared.config_section import PositiveSeconds, Section
 
 KINDS = ("cpu", "a10", "a100", "h100")  # of `shared.hardware`
 MAX_CPU = 1023  # the highest number that a set of CPUs holds in the C library (CPU_SETSIZE)

@@ -10,7 +10,7 @@ import torch
 
 from gpu_node.executors.cuda_device import CudaDeviceError, Found, find, kind_of
 from gpu_node.executors.node_executor import make_executor
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 from shared.config_nodes import NodeSpec
 
 H100, T4 = ("NVIDIA H100 80GB HBM3", (9, 0)), ("Tesla T4", (7, 5))

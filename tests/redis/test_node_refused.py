@@ -10,7 +10,8 @@ from redis.asyncio import Redis
 
 from gpu_node.agent.agent import Agent
 from gpu_node.agent.engine_process import EngineRefusedError
-from shared.config import CONFIG_ENV, EngineOptions
+from shared.config import CONFIG_ENV
+from shared.config_engine import EngineOptions
 
 pytestmark = pytest.mark.redis
 

@@ -11,7 +11,7 @@ import torch
 from gpu_node.executors.collectives import ALONE, Group
 from gpu_node.executors.executor import Executor
 from gpu_node.executors.torch_group import TorchGroup, gloo_group, nccl_group
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 
 
 class Part(msgspec.Struct, frozen=True):
