@@ -101,7 +101,7 @@ def _profile(spec: ModelSpec, node: NodeSpec, result: ProfileResult) -> Profile:
         model=spec.name,
         source=spec.source,
         weights=spec.weights,
-        device=node.device,
+        device=result.device,
         executor=node.executor,
         num_threads=node.num_threads,
         tensor_parallel=node.tensor_parallel,

@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 from shared.config_engine import EngineOptions, ModelSpec, Name
 from shared.config_files import ConfigError as ConfigError
 from shared.config_files import read_text, yaml_mapping, yaml_value
-from shared.config_nodes import NodePool, NodeSpec, ScalingOptions
+from shared.config_nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems
 from shared.config_problems import describe, doubles, shared_cpus, taken_names, unknown_sizes
 from shared.config_section import PositiveSeconds, Section
 from shared.slo import Slo
@@ -155,6 +155,7 @@ class ClusterConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> ClusterConfig:
+        int8_models = [number for number, model in enumerate(self.models) if model.weights == "int8"]
         problems = [
             *doubles("models", [model.name for model in self.models]),
             *doubles("nodes", [node.name for node in self.nodes]),
@@ -162,6 +163,7 @@ class ClusterConfig(Section):
             *taken_names([node.name for node in self.nodes], [pool.name for pool in self.pools], SERVICES),
             *unknown_sizes([model.predict_as for model in self.models]),
             *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
+            *cuda_problems(self.nodes, self.pools, self.scaling.provider, int8_models),
             *doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),
         ]
         if not self.nodes and not self.pools:

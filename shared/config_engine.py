@@ -34,6 +34,7 @@ class Matching:
 
 Name = Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
 WeightType = Literal["bfloat16", "int8"]
+LoadFormat = Literal["auto", "dummy"]
 
 _STRICT: Any = {"extra": "forbid", "use_attribute_docstrings": True}
 """As `shared.config_section.Section`."""
@@ -58,6 +59,10 @@ class ModelSpec:
     weights: WeightType = "bfloat16"
     """How matrices are kept. ``int8``: one scale an output; half the memory, and about twice the tokens a second where
     one request runs alone, for a little accuracy. The reference executor keeps float32, of the same int8 values."""
+    load_format: LoadFormat = "auto"
+    """``dummy``: weights are made up on the device, by shape, to measure a model without having it. Of ``source`` only
+    the configuration is read, and the tokenizer, which the gateway needs to serve text: for a directory, config.json,
+    tokenizer.json and tokenizer_config.json."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from gpu_node.agent.ledger import Ledger, Running
 from gpu_node.agent.models import NodeModels
 from gpu_node.agent.outbox import Outbox
 from gpu_node.engine import protocol
-from gpu_node.engine.protocol import AbortRequests, LoadModel, ModelFailed, ModelLoaded, Run, Step
+from gpu_node.engine.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, Run, Step
 from gpu_node.engine.stats import EngineStats
 from shared.config_engine import EngineOptions
 from shared.messages import HANDED_OVER, Abort, Chunk, Evict, Fence, GroupRef, Heartbeat, Load, VirtualQueue
@@ -32,6 +32,7 @@ Event = (
     | Fence
     | Taken
     | Drain
+    | EngineReady
     | ModelLoaded
     | ModelFailed
     | Step
@@ -49,6 +50,7 @@ class AgentCore:
         self.node = node
         self.epoch = epoch
         self.device = device
+        """Its kind: as configured, until the engine says what it calls itself."""
         self.stats = NO_STATS
         self.models = NodeModels()
         self._options = options
@@ -98,9 +100,8 @@ class AgentCore:
                 actions = self._evictions.hand_over(self._ledger.attempts())
             case ModelLoaded():
                 actions = self._model_loaded(event)
-            case ModelFailed():
-                self.models.on_failed(event)
-                actions = [Beat(self.heartbeat())]
+            case EngineReady() | ModelFailed():
+                actions = self._told(event)
             case Step():
                 actions = self._step(event)
             case protocol.Evicted() | protocol.Image():
@@ -267,6 +268,13 @@ class AgentCore:
         return Resume(entry.payload) if entry.enqueued.kv_at == HANDED_OVER else Tell(Run(entry.payload))
 
     # --- from the engine ------------------------------------------------------------------------------------------
+
+    def _told(self, event: EngineReady | ModelFailed) -> list[Action]:
+        if isinstance(event, EngineReady):
+            self.device = event.device
+        else:
+            self.models.on_failed(event)
+        return [Beat(self.heartbeat())]
 
     def _model_loaded(self, event: ModelLoaded) -> list[Action]:
         self.models.on_loaded(event)

@@ -103,6 +103,14 @@ class EngineReady(_Frame, frozen=True):
     """First event: the process is up and reads commands."""
 
     device: str
+    """Its kind, as it calls itself: what is learnt of one holds for all of a kind."""
+
+
+class EngineRefused(_Frame, frozen=True):
+    """In place of `EngineReady`: the process cannot run here as it is configured, and ends once it is told to."""
+
+    reason: str
+    """For the operator: what is in the way, and what to do."""
 
 
 class ModelLoaded(_Frame, frozen=True):
@@ -163,7 +171,7 @@ Event = EngineReady | ModelLoaded | ModelFailed | Step | Evicted | Image
 _encoder = msgspec.msgpack.Encoder()
 
 
-def frame(message: Command | Event) -> bytes:
+def frame(message: Command | Event | EngineRefused) -> bytes:
     """Encode one message with its length in front; `ProtocolError` when it is larger than a frame may be."""
     body = _encoder.encode(message)
     if len(body) > MAX_FRAME_BYTES:
@@ -212,6 +220,6 @@ def command_decoder() -> FrameDecoder[Command]:
     return FrameDecoder(msgspec.msgpack.Decoder(Command))
 
 
-def event_decoder() -> FrameDecoder[Event]:
+def event_decoder() -> FrameDecoder[Event | EngineRefused]:
     """The agent's end."""
-    return FrameDecoder(msgspec.msgpack.Decoder(Event))
+    return FrameDecoder(msgspec.msgpack.Decoder(Event | EngineRefused))
