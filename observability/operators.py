@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from observability.grafana import Dashboard, Panel, Query, Row, Variable
-from observability.node_rows import ENGINES, MEMORY, OPERATIONS
+from observability.node_rows import ENGINES, MEMORY, OFFLOAD, OPERATIONS
 from observability.promql import increase, quantile, rate
 
 _NODE = '{node=~"$node"}'
@@ -237,10 +237,10 @@ SERVICES = Row(
 OPERATORS = Dashboard(
     uid="treadle-operators",
     title="Treadle: operators",
-    description="Services, virtual queues, plans, the estimator, swaps, engines and KV memory.",
+    description="Services, virtual queues, plans, the estimator, swaps, engines, KV memory and its offload.",
     variables=[
         Variable("model", "label_values(treadle_requests_total, model)"),
         Variable("node", "label_values(treadle_node_info, node)"),
     ],
-    rows=[CLUSTER, VIRTUAL_QUEUES, PLANS, POOLS, ESTIMATOR, OPERATIONS, ENGINES, MEMORY, SERVICES],
+    rows=[CLUSTER, VIRTUAL_QUEUES, PLANS, POOLS, ESTIMATOR, OPERATIONS, ENGINES, MEMORY, OFFLOAD, SERVICES],
 )

@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import msgspec
 
 
-class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
+class _Sums(msgspec.Struct, frozen=True):
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+    def __sub__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, name) - getattr(other, name) for name in self.__struct_fields__))
+
+
+class TierCounts(_Sums, frozen=True, omit_defaults=True):
+    """KV that was offloaded to host memory, for one reason."""
+
+    out_bytes: int = 0
+    """From the device."""
+    in_bytes: int = 0
+    """Back to it; what the device still had is not moved again."""
+    num_restored: int = 0
+    """Requests that went on with it."""
+    num_refused: int = 0
+    """Requests whose KV was dropped, because host memory had no room."""
+
+
+class Counts(_Sums, frozen=True, omit_defaults=True):
     """Counted since the engine process began, over all its models."""
 
     num_preemptions: int = 0
@@ -16,9 +39,9 @@ class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
     """Those of them that were found, and not computed."""
     restored_tokens: int = 0
     """Tokens whose KV came back from the image of an evicted request: the work that evicting with KV has saved."""
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
-
-    def __sub__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, name) - getattr(other, name) for name in self.__struct_fields__))
+    num_recomputed: int = 0
+    """Requests that had begun, here or elsewhere, and had to go on without their KV."""
+    swapped: TierCounts = TierCounts()
+    """Of preempted requests."""
+    evicted: TierCounts = TierCounts()
+    """Of those that gave way to more urgent ones, or were handed over."""
