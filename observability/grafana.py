@@ -35,6 +35,11 @@ class Panel:
     """Of 24 columns."""
 
 
+def stat(title: str, description: str, expr: str, legend: str = "", *, unit: str = "short", width: int) -> Panel:
+    """One number, or one a series."""
+    return Panel(title, description, unit, [Query(expr, legend)], kind="stat", width=width)
+
+
 @dataclass(frozen=True)
 class Row:
     """Panels side by side, as many as fit, under one heading."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from observability.grafana import Dashboard, Panel, Query, Row, Variable
+from functools import partial
+
+from observability.grafana import Dashboard, Panel, Query, Row, Variable, stat
 from observability.node_rows import ENGINES, MEMORY, OFFLOAD, OPERATIONS
 from observability.promql import increase, quantile, rate
 
@@ -10,8 +12,7 @@ _NODE = '{node=~"$node"}'
 _MODEL = '{model=~"$model"}'
 
 
-def _now(title: str, description: str, expr: str, legend: str = "") -> Panel:
-    return Panel(title, description, "short", [Query(expr, legend)], kind="stat", width=4)
+_now = partial(stat, width=4)
 
 
 CLUSTER = Row(

@@ -109,6 +109,16 @@ class Cluster:
         done = self.treadle("down")
         assert done.returncode == 0, done.stderr + self.log_tails()
 
+    @contextmanager
+    def running(self) -> Iterator[Cluster]:
+        """Up inside of the block; behind it nothing runs any more."""
+        try:
+            self.up()
+            yield self
+        finally:
+            self.down()
+        assert self.members() == []
+
     # --- processes ----------------------------------------------------------------------------------------------------
 
     @property

@@ -39,12 +39,8 @@ def started(folder: Path, models: list[str], num_nodes: int, collector: Collecto
         otlp_endpoint=collector.url,
     )
     cluster.environment["OTEL_BSP_SCHEDULE_DELAY"] = "200"  # ms between two exports of spans
-    try:
-        cluster.up()
+    with cluster.running():
         yield cluster
-    finally:
-        cluster.down()
-    assert cluster.members() == []
 
 
 @asynccontextmanager
