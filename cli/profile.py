@@ -18,7 +18,8 @@ from cli.run_dir import RunDir, write_atomically
 from cli.tables import print_table
 from gpu_node.bench.report import ProfilePoint, ProfileResult, ProfileStart, encode
 from gpu_node.bench.report import Progress as Doing
-from shared.config import ClusterConfig, ModelSpec, load_config
+from shared.config import ClusterConfig, load_config
+from shared.config_engine import ModelSpec
 from shared.config_nodes import NodeSpec
 from shared.profiles import Profile, ProfileError, add_profile, encode_profiles, profiles_file, read_profiles
 

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from shared.config_section import Name, PositiveSeconds, Section
+from shared.config_engine import Name
+from shared.config_section import PositiveSeconds, Section
 
 MAX_CPU = 1023  # the highest number that a set of CPUs holds in the C library (CPU_SETSIZE)
 MAX_POOL_NODES = 1000  # a pool takes as many consecutive admin ports where its nodes share a machine

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from shared.config import ClusterConfig, ModelSpec
+from shared.config import ClusterConfig
+from shared.config_engine import ModelSpec
 from shared.config_nodes import NodeSpec
 from shared.errors import OperatorError
 from shared.step_cost import StepCost

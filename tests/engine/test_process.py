@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from transformers import LlamaForCausalLM
 
+from gpu_node.engine.image import Kept
 from gpu_node.engine.protocol import (
     AbortRequests,
     Command,
@@ -23,7 +24,6 @@ from gpu_node.engine.protocol import (
     Evicted,
     HandOver,
     Image,
-    Kept,
     LoadModel,
     ModelFailed,
     ModelLoaded,

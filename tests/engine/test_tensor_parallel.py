@@ -11,11 +11,13 @@ import psutil
 import pytest
 
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.protocol import Kept, ModelLoaded, Run
+from gpu_node.engine.image import Kept
+from gpu_node.engine.protocol import ModelLoaded, Run
 from gpu_node.executors.executor import Executor
 from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.executors.tensor_parallel import RankError, TensorParallelExecutor
-from shared.config import ConfigError, EngineOptions, ModelSpec, parse_config
+from shared.config import ConfigError, parse_config
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError
 from tests.engine import tiny
 from tests.engine.test_families_models import save

@@ -7,6 +7,7 @@ manager knows from the `Pulled` messages what was running here and has it run el
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import msgspec
 
@@ -16,8 +17,9 @@ from gpu_node.agent.ledger import Ledger, Running
 from gpu_node.agent.models import NodeModels
 from gpu_node.agent.outbox import Outbox
 from gpu_node.engine import protocol
-from gpu_node.engine.protocol import AbortRequests, EngineStats, LoadModel, ModelFailed, ModelLoaded, Run, Step
-from shared.config import EngineOptions
+from gpu_node.engine.protocol import AbortRequests, LoadModel, ModelFailed, ModelLoaded, Run, Step
+from gpu_node.engine.stats import EngineStats
+from shared.config_engine import EngineOptions
 from shared.messages import HANDED_OVER, Abort, Chunk, Evict, Fence, GroupRef, Heartbeat, Load, VirtualQueue
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
@@ -269,7 +271,7 @@ class AgentCore:
     def _model_loaded(self, event: ModelLoaded) -> list[Action]:
         self.models.on_loaded(event)
         # the rest is the old model's until the engine tells anew, right after this
-        self.stats = msgspec.structs.replace(self.stats, num_admittable=0, num_free_blocks=event.num_blocks)
+        self.stats = replace(self.stats, num_admittable=0, num_free_blocks=event.num_blocks)
         return [Beat(self.heartbeat())]
 
     def _see(self, stats: EngineStats) -> None:

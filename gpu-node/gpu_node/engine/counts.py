@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from typing import Self
 
-import msgspec
 
-
-class _Sums(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class _Sums:
     def __add__(self, other: Self) -> Self:
-        return type(self)(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+        return type(self)(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
     def __sub__(self, other: Self) -> Self:
-        return type(self)(*(getattr(self, name) - getattr(other, name) for name in self.__struct_fields__))
+        return type(self)(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))
 
 
-class TierCounts(_Sums, frozen=True, omit_defaults=True):
+@dataclass(frozen=True, slots=True)
+class TierCounts(_Sums):
     """KV that was offloaded to host memory, for one reason."""
 
     out_bytes: int = 0
@@ -28,7 +29,8 @@ class TierCounts(_Sums, frozen=True, omit_defaults=True):
     """Requests whose KV was dropped, because host memory had no room."""
 
 
-class Counts(_Sums, frozen=True, omit_defaults=True):
+@dataclass(frozen=True, slots=True)
+class Counts(_Sums):
     """Counted since the engine process began, over all its models."""
 
     num_preemptions: int = 0

@@ -9,14 +9,16 @@ starts the engine), so anything that does not decode is a defect or a torn strea
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 import msgspec
 
-from gpu_node.engine.counts import Counts
+from gpu_node.engine.chunk import Chunk as EngineChunk
+from gpu_node.engine.image import Kept
+from gpu_node.engine.stats import EngineStats
 from shared.messages import Chunk
 from shared.payload import Payload
-from shared.step_cost import StepCost
 from shared.streams import MAX_IMAGE_BYTES
 
 MAX_FRAME_BYTES = MAX_IMAGE_BYTES + (16 << 20)
@@ -97,30 +99,6 @@ Command = LoadModel | Run | Evict | HandOver | AbortRequests | Reset | Shutdown
 # --- engine -> agent ------------------------------------------------------------------------------------------------
 
 
-class EngineStats(msgspec.Struct, frozen=True):
-    """The engine's state behind the event that carries it."""
-
-    num_running: int
-    num_waiting: int
-    num_free_blocks: int
-    """Blocks that no sequence holds; some of them still hold prefixes that can be reused."""
-    num_admittable: int
-    """How many more requests the engine expects to be able to run now; pull no more than this."""
-    step_s: float
-    """Duration of the last step."""
-    num_received: int = 0
-    """`Run` commands read so far: what the agent has sent beyond these is not yet counted in ``num_admittable``."""
-    kv_bytes_per_s: float = 0.0
-    """Measured rate of moves between device and host memory; 0.0 before the first."""
-    cost: StepCost | None = None
-    """Of the current model on this device, as far as it has been learnt; None before any step and any profile."""
-    swapped_kv_bytes: int = 0
-    """Host memory that holds KV of preempted requests."""
-    evicted_kv_bytes: int = 0
-    """Host memory that holds KV of evicted ones."""
-    counts: Counts = Counts()
-
-
 class EngineReady(_Frame, frozen=True):
     """First event: the process is up and reads commands."""
 
@@ -156,13 +134,10 @@ class Step(_Frame, frozen=True):
     chunks: list[Chunk]
     stats: EngineStats
 
-
-class Kept(msgspec.Struct, frozen=True):
-    """A request that was taken out."""
-
-    request_id: str
-    kv_tokens: int
-    """Tokens whose KV is kept here; 0 where host memory had no room."""
+    @classmethod
+    def of(cls, chunks: Iterable[EngineChunk], stats: EngineStats) -> Step:
+        """With the messages that say what the engine says."""
+        return cls([Chunk(*chunk) for chunk in chunks], stats)
 
 
 class Evicted(_Frame, frozen=True):

@@ -38,7 +38,7 @@ from gpu_node.models.config import ModelConfig
 from gpu_node.models.families import build_program
 from gpu_node.models.rotary import ROPE_FACTORS
 from gpu_node.models.weights import load_weights
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError, checked_path
 
 _NO_TOKENS = torch.empty(0, dtype=torch.int32)

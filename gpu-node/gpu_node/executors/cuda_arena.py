@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
 from gpu_node.engine.arena import LINE_BYTES, Paging
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan
 from gpu_node.executors.cuda_marks import mark
+from gpu_node.executors.host_bytes import as_tensor
 from gpu_node.kernels.triton.blocks import copy_blocks, gather_blocks, scatter_blocks
 from gpu_node.kernels.triton.cache import Places
 
@@ -59,22 +59,22 @@ class CudaArena:
 
     def read(self, model: LoadedModel, blocks: Sequence[int], *, swapped_out: bool) -> memoryview:
         """The content of blocks, one behind the other; waits for all that was queued."""
-        shape = len(blocks), model.block_bytes // _WORD_BYTES
+        content = bytearray(len(blocks) * model.block_bytes)
+        rows = as_tensor(content, torch.int64).view(len(blocks), model.block_bytes // _WORD_BYTES)
         if swapped_out:
             mark(self.device).wait()  # swaps to the host may still be on their way
-            content = torch.empty(shape, dtype=torch.int64)
-            for row, block in zip(content, blocks, strict=True):
+            for row, block in zip(rows, blocks, strict=True):
                 row.copy_(self._host_block(model, block))
         else:
-            staging = torch.empty(shape, dtype=torch.int64, device=self.device)
+            staging = torch.empty_like(rows, device=self.device)
             gather_blocks(self._words, self._lines(model, blocks), staging)
-            content = staging.cpu()
-        return content.view(torch.uint8).reshape(-1).numpy().data
+            rows.copy_(staging)
+        return memoryview(content)
 
     def write(self, model: LoadedModel, blocks: Sequence[int], content: memoryview) -> None:
         """Put what was read into blocks of the device."""
-        given = np.frombuffer(content, dtype=np.int64).reshape(len(blocks), model.block_bytes // _WORD_BYTES)
-        scatter_blocks(torch.tensor(given).to(self.device), self._lines(model, blocks), self._words)
+        rows = as_tensor(bytearray(content), torch.int64).view(len(blocks), model.block_bytes // _WORD_BYTES)
+        scatter_blocks(rows.to(self.device), self._lines(model, blocks), self._words)
 
     def _lines(self, model: LoadedModel, blocks: Sequence[int]) -> torch.Tensor:
         places = self.places(model)

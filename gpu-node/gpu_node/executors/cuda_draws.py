@@ -15,7 +15,7 @@ from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
 from gpu_node.kernels.triton.adjust import adjusted_logits
 from gpu_node.kernels.triton.draw import draw_tokens
 from gpu_node.kernels.triton.draw_arrays import draw_arrays
-from shared.messages import TokenLogprob
+from shared.token_logprob import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ It is started by `TensorParallelExecutor`, does the same steps as the first devi
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import socket
 import sys
@@ -29,7 +30,7 @@ from gpu_node.executors.rank_protocol import (
     send,
 )
 from gpu_node.executors.reference import ReferenceExecutor
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions
 from shared.model_file import ModelFileError
 from shared.telemetry import configure_logging
 
@@ -41,7 +42,7 @@ def serve(sock: socket.socket, executor: ReferenceExecutor) -> NoReturn:
         match message:
             case LoadShard(spec):
                 try:
-                    executor.load_model(ModelSpec.model_validate_json(spec))
+                    executor.load_model(spec)
                 except (ModelFileError, ModelTooLargeError) as error:
                     send(sock, ShardAnswer(str(error)))
                 else:
@@ -68,7 +69,7 @@ def main() -> int:
     torch.set_num_threads(arguments.threads)
     try:
         group = GlooGroup(arguments.rank, arguments.world, arguments.store)
-        options = EngineOptions.model_validate_json(arguments.options)
+        options = EngineOptions(**json.loads(arguments.options))
         with socket.socket(fileno=arguments.fd) as sock:
             serve(sock, ReferenceExecutor(options, group=group))
     except RankGoneError:

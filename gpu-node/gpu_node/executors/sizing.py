@@ -6,7 +6,7 @@ from gpu_node.engine.arena import LINE_BYTES, MAX_WASTE, Paging, paging
 from gpu_node.engine.model import LoadedModel
 from gpu_node.executors.executor import ModelTooLargeError
 from gpu_node.models.config import ModelConfig
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 
 
 def device_paging(options: EngineOptions) -> Paging:

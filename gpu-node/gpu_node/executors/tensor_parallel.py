@@ -5,13 +5,14 @@ There is one engine and one block manager, in the process of the first device; t
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
 import tempfile
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -32,7 +33,7 @@ from gpu_node.executors.rank_protocol import (
     send,
 )
 from gpu_node.executors.reference import ReferenceExecutor
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 
 LOAD_TIMEOUT_S = 600.0
 """For another device to read its part of a model."""
@@ -106,7 +107,7 @@ class TensorParallelExecutor:
         only another device cannot load is a `RankError`, which ends the engine.
         """
         model = self._own.load_model(spec)
-        self._tell(LoadShard(spec.model_dump_json()))
+        self._tell(LoadShard(spec))
         for rank in self._ranks:
             try:
                 answer = receive(rank.sock, ShardAnswer)
@@ -161,7 +162,7 @@ def _start(rank: int, world: int, store: Path, num_threads: int, options: Engine
     with theirs:
         command = [sys.executable, "-m", "gpu_node.executors.rank", "--fd", str(theirs.fileno())]
         command += ["--rank", str(rank), "--world", str(world), "--store", str(store), "--threads", str(num_threads)]
-        command += ["--options", options.model_dump_json()]
+        command += ["--options", json.dumps(asdict(options))]
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()])  # noqa: S603 (our own program)
     return _Rank(rank, process, ours)
 

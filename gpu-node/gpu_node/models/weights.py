@@ -8,7 +8,6 @@ import torch
 
 from gpu_node.graph.program import Program
 from gpu_node.graph.weight import Piece
-from gpu_node.models import gguf_weights, safetensors_weights
 from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.rotary import ROPE_FACTORS
 
@@ -23,8 +22,12 @@ def load_weights(checkpoint: Checkpoint, program: Program) -> dict[str, torch.Te
     path, config = checkpoint.path, checkpoint.config
     stored = {name: pieces[0][0].stored_shape for name, pieces in places.items() if name != ROPE_FACTORS}
     if checkpoint.gguf is None:
+        from gpu_node.models import safetensors_weights  # needs its package only where there is such a file
+
         tensors = safetensors_weights.read_tensors(path, config, stored)
     else:
+        from gpu_node.models import gguf_weights  # likewise
+
         tensors = gguf_weights.read_tensors(checkpoint.gguf, path, config, stored)
     for name, values in tensors:
         _fill(places[name], values)

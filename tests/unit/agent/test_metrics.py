@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import replace
+
 from prometheus_client import REGISTRY
 
 from gpu_node.agent.actions import Publish
@@ -57,7 +58,7 @@ def test_what_moves_between_device_and_host_memory_is_counted_by_tier() -> None:
     before = [value(name, **labels) for name, labels in names]
     swapped, evicted = TierCounts(1024, 512, 5, 3), TierCounts(4096, 2048, 9, 7)
     counts = Counts(num_recomputed=2, swapped=swapped, evicted=evicted)
-    metrics.observe(Evicted([], msgspec.structs.replace(stats(), counts=counts)))
+    metrics.observe(Evicted([], replace(stats(), counts=counts)))
     grown = [value(name, **labels) - old for (name, labels), old in zip(names, before, strict=True)]
     assert grown == [1024, 512, 4096, 2048, 3, 7, 5, 9, 2]
 
@@ -73,5 +74,5 @@ def test_the_engines_counts_are_told_as_they_grow_and_begin_anew_with_an_epoch()
     for epoch in ([Counts(1, 20, 8, 0), Counts(1, 20, 8, 0), Counts(2, 30, 16, 12)], [Counts(0, 5, 0, 3)]):
         metrics = EpochMetrics(make_agent())
         for counts in epoch:
-            metrics.observe(Step([], msgspec.structs.replace(stats(), counts=counts)))
+            metrics.observe(Step([], replace(stats(), counts=counts)))
     assert [value(name) - old for name, old in zip(names, before, strict=True)] == [2, 35, 16, 15]
