@@ -22,7 +22,7 @@ from shared.core import Effect, Send
 from shared.messages import Heartbeat, NodeState, PoolState, Scale, Scaled
 
 SIZING_INTERVAL_S = 2.0  # sizes are worked out with a plan at most this often
-QUIET_S = 15.0  # without a question, which comes every 5 s while there is anything to do, there is nothing
+QUIET_S = 15.0  # nothing is needed where nobody has been here for so long; a question every 5 s tells who is
 REPEAT_S = 10.0  # the provider is told again this often
 LEARNT_STARTS = 4  # of which `Pool.start_s` is about the mean
 

@@ -245,3 +245,21 @@ def test_no_flapping_within_limits(answers: list[tuple[float, int]], least: int)
             changed_s = now
         elif needed < before:
             assert now - changed_s < OPTIONS.down_cooldown_s or max(number for _, number in needs) >= before
+
+
+@given(answers=st.lists(st.tuples(st.floats(0.1, 40), st.integers(0, 9)), min_size=1, max_size=20))
+def test_a_pool_that_is_asked_for_no_more_is_empty_in_time_by_its_own_wakes(
+    answers: list[tuple[float, int]],
+) -> None:
+    driver, now = Driver(), 1_000.0
+    for after_s, answer in answers:
+        now += after_s
+        driver.need(answer, now)
+    last_s = now
+    while driver.wanted:
+        wake_at = driver.scaling.wake_at
+        assert wake_at is not None
+        assert wake_at > now, "it never wakes up for nothing again and again"
+        now = wake_at
+        driver.tick(now)
+    assert now <= last_s + OPTIONS.down_cooldown_s + OPTIONS.up_cooldown_s, "it may have shrunk in two steps"
