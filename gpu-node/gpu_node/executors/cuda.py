@@ -16,7 +16,9 @@ from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import ScheduledSequence, StepPlan
 from gpu_node.executors.cells import Cells
 from gpu_node.executors.cuda_arena import CudaArena
+from gpu_node.executors.cuda_blocks import CudaBlocks
 from gpu_node.executors.cuda_draws import Logprobs, RunningStep, TokenCells
+from gpu_node.executors.cuda_lanes import copy_stream, lanes
 from gpu_node.executors.cuda_lowering import Lowered, UnsupportedOperatorError, lower
 from gpu_node.executors.cuda_marks import Mark, mark
 from gpu_node.executors.cuda_step import BatchLayout, CudaStep
@@ -67,6 +69,7 @@ class _Model:
     prepared: _Prepared
     lowered: Lowered
     layout: BatchLayout
+    blocks: CudaBlocks
     tokens: TokenCells
     feedback: Feedback = field(default_factory=Feedback)
     cells: Cells = field(default_factory=Cells)
@@ -84,18 +87,23 @@ class CudaExecutor:
         *,
         dtype: torch.dtype = torch.bfloat16,
         optimize: bool = True,
+        overlaps_swaps: bool = True,
         passes: Sequence[Pass] = (),
     ) -> None:
         """``dtype``: of weights, buffers and KV. ``optimize=False`` is the plain path: the builder's operators.
 
-        ``passes`` change each model's program, behind the pass `optimize`.
+        ``overlaps_swaps=False`` is the plain path as well: swaps in the queue that computes. ``passes`` change
+        each model's program, behind the pass `optimize`.
         """
         self._options = options
         self._device = device
         self._dtype = dtype
         self._optimize = optimize
         self._passes = ((optimized,) if optimize else ()) + tuple(passes)
-        self._arena = CudaArena(device_paging(options), host_paging(options), device)
+        self._overlaps_swaps = overlaps_swaps
+        self._copies = copy_stream(device)
+        self._host = CudaArena(host_paging(options), torch.device("cpu"), is_pinned=device.type == "cuda")
+        self._arena = CudaArena(device_paging(options), device)
         self._models: dict[str, _Model] = {}
         self._left: HostTier[_Prepared] = HostTier(options.host_models, lambda _: None)
         self._last_end: Mark = mark(device)
@@ -128,7 +136,8 @@ class CudaExecutor:
             raise ModelFileError(f"{spec.source}: {error}") from error
         together = rows_together(config.num_heads // config.num_kv_heads)
         layout = BatchLayout(model.block_size, self._arena.places(model), self._device, together)
-        self._models[spec.name] = _Model(ready, lowered, layout, TokenCells(self._device))
+        blocks = CudaBlocks(self._arena, self._host, model, lanes(self._copies), overlaps=self._overlaps_swaps)
+        self._models[spec.name] = _Model(ready, lowered, layout, blocks, TokenCells(self._device))
         return model
 
     def _prepare(self, spec: ModelSpec) -> _Prepared:
@@ -149,19 +158,20 @@ class CudaExecutor:
 
     def unload_model(self, name: str) -> None:
         """Leave a model to host memory, behind the steps that were submitted."""
+        self._models[name].blocks.drain()
         prepared = self._models.pop(name).prepared
         self._left.put(prepared.spec, prepared.moved(torch.device("cpu")))
 
     def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
         """Copy blocks out of an arena, behind the steps that were submitted."""
         started_s = perf_counter()
-        content = self._arena.read(self._models[model].prepared.model, blocks, swapped_out=swapped_out)
+        content = self._models[model].blocks.read(blocks, swapped_out=swapped_out)
         return content, perf_counter() - started_s
 
     def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
         """Copy blocks into the arena, behind the steps that were submitted."""
         started_s = perf_counter()
-        self._arena.write(self._models[model].prepared.model, blocks, content)
+        self._models[model].blocks.write(blocks, content)
         return perf_counter() - started_s
 
     def submit(self, plan: StepPlan) -> RunningStep:
@@ -173,6 +183,7 @@ class CudaExecutor:
         first_cell = model.cells.take(len(draws))
         tokens, logprobs = self._run(model, plan, draws, first_cell)
         self._last_end = mark(self._device)
+        model.blocks.behind_rows()  # behind the mark: nobody who waits for tokens waits for a swap
         model.feedback.remember({one: cell_mark(first_cell + number) for number, one in enumerate(sequence_ids)})
         nums_top = tuple(draw.num_top for draw in draws)
         return RunningStep(sequence_ids, nums_top, tokens, logprobs, before, begin, self._last_end)
@@ -181,7 +192,7 @@ class CudaExecutor:
         self, model: _Model, plan: StepPlan, draws: Sequence[TokenDraw], first_cell: int
     ) -> tuple[torch.Tensor, Logprobs | None]:
         with torch.inference_mode():
-            self._arena.move(model.prepared.model, plan)
+            model.blocks.before_rows(plan)
             if not plan.sequences:  # it only moves blocks
                 return _NO_TOKENS, None
             logits = _launch(model, plan.sequences)
