@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 
 from shared.config_files import ConfigError as ConfigError
 from shared.config_files import read_text, yaml_mapping, yaml_value
-from shared.config_nodes import NodePool, NodeSpec, ScalingOptions
+from shared.config_nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems
 from shared.config_problems import describe, doubles, shared_cpus, taken_names, unknown_sizes
 from shared.config_section import Name, PositiveSeconds, Section
 from shared.slo import Slo
@@ -32,6 +32,7 @@ SERVICES = ("redis", "gateway", *ADMIN_SERVICES)
 
 
 WeightType = Literal["bfloat16", "int8"]
+LoadFormat = Literal["auto", "dummy"]
 
 
 class ModelSpec(Section):
@@ -50,6 +51,10 @@ class ModelSpec(Section):
     weights: WeightType = "bfloat16"
     """How matrices are kept. ``int8``: one scale an output; half the memory, and about twice the tokens a second where
     one request runs alone, for a little accuracy. The reference executor keeps float32, of the same int8 values."""
+    load_format: LoadFormat = "auto"
+    """``dummy``: weights are made up on the device, by shape, to measure a model without having it. Of ``source`` only
+    the configuration is read, and the tokenizer, which the gateway needs to serve text: for a directory, config.json,
+    tokenizer.json and tokenizer_config.json."""
 
 
 class SloClass(Section):
@@ -208,6 +213,7 @@ class ClusterConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> ClusterConfig:
+        int8_models = [number for number, model in enumerate(self.models) if model.weights == "int8"]
         problems = [
             *doubles("models", [model.name for model in self.models]),
             *doubles("nodes", [node.name for node in self.nodes]),
@@ -215,6 +221,7 @@ class ClusterConfig(Section):
             *taken_names([node.name for node in self.nodes], [pool.name for pool in self.pools], SERVICES),
             *unknown_sizes([model.predict_as for model in self.models]),
             *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
+            *cuda_problems(self.nodes, self.pools, self.scaling.provider, int8_models),
             *doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),
         ]
         if not self.nodes and not self.pools:

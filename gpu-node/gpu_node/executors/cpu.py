@@ -127,7 +127,7 @@ class CpuExecutor:
         program = build_program(config)
         for change in self._passes:
             program = change(program)
-        weights = load_weights(checkpoint, program)
+        weights = load_weights(checkpoint, program, spec.load_format)
         limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
         cache = CacheShape(config.num_layers, model.num_blocks, model.block_size, config.num_kv_heads, config.head_dim)
         num_shared_heads = config.num_heads // config.num_kv_heads

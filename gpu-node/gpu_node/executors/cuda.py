@@ -15,6 +15,7 @@ import torch
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import ScheduledSequence, StepPlan
 from gpu_node.executors.cells import Cells
+from gpu_node.executors.collectives import ALONE, Group
 from gpu_node.executors.cuda_arena import CudaArena
 from gpu_node.executors.cuda_blocks import CudaBlocks
 from gpu_node.executors.cuda_draws import Logprobs, RunningStep, TokenCells
@@ -29,6 +30,7 @@ from gpu_node.executors.sizing import device_paging, host_paging, loaded_model
 from gpu_node.executors.token_draws import draws_of
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
+from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.graph.program import Program, Rows
 from gpu_node.graph.share import WHOLE
 from gpu_node.kernels.paged_batch import PagedSequence
@@ -38,7 +40,6 @@ from gpu_node.kernels.triton.prefill_attention import rows_together
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.config import ModelConfig
 from gpu_node.models.families import build_program
-from gpu_node.models.rotary import ROPE_FACTORS
 from gpu_node.models.weights import load_weights
 from shared.config import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError, checked_path
@@ -53,6 +54,7 @@ class _Prepared:
     spec: ModelSpec
     model: LoadedModel
     config: ModelConfig
+    """Of this device's heads."""
     program: Program
     weights: Mapping[str, torch.Tensor]
     """On the device or, once it has left, in host memory."""
@@ -78,8 +80,6 @@ class _Model:
 class CudaExecutor:
     """Models on one device, their KV blocks in the pages of one arena. Several steps may be in the queue."""
 
-    device = "cuda"
-
     def __init__(
         self,
         options: EngineOptions,
@@ -89,12 +89,15 @@ class CudaExecutor:
         optimize: bool = True,
         overlaps_swaps: bool = True,
         passes: Sequence[Pass] = (),
+        group: Group = ALONE,
     ) -> None:
         """``dtype``: of weights, buffers and KV. ``optimize=False`` is the plain path: the builder's operators.
 
-        ``overlaps_swaps=False`` is the plain path as well: swaps in the queue that computes. ``passes`` change
-        each model's program, behind the pass `optimize`.
+        ``overlaps_swaps=False`` is the plain path as well: swaps in the queue that computes. ``passes`` change each
+        model's program, behind the pass `optimize`. ``group``: the devices that share each model's heads.
         """
+        self.device = torch.cuda.get_device_name(device) if device.type == "cuda" else "cuda"
+        self._group = group
         self._options = options
         self._device = device
         self._dtype = dtype
@@ -131,6 +134,7 @@ class CudaExecutor:
                 max_rows=self._options.step_tokens,
                 max_positions=model.max_model_len,
                 joins_norms=self._optimize,
+                group=self._group,
             )
         except UnsupportedOperatorError as error:
             raise ModelFileError(f"{spec.source}: {error}") from error
@@ -144,16 +148,18 @@ class CudaExecutor:
         checkpoint = open_checkpoint(checked_path(spec))
         if spec.weights == "int8":
             raise ModelFileError(f"{checkpoint.path}: the cuda executor has no int8 weights; set weights: bfloat16")
-        config = checkpoint.config
-        layout = f"cuda: {self._dtype} [layer][head][keys, values][token]"
-        model = loaded_model(spec, config, self._options, self._dtype.itemsize, layout)
-        program = build_program(config)
+        world = self._group.world
+        try:
+            program = tensor_parallel(build_program(checkpoint.config), self._group.rank, world)
+        except IndivisibleError as error:
+            raise ModelFileError(f"{checkpoint.path}: {error}") from error
         for change in self._passes:
             program = change(program)
-        weights = {
-            name: values if name == ROPE_FACTORS else values.to(self._dtype)
-            for name, values in load_weights(checkpoint, program).items()
-        }
+        heads = checkpoint.config.num_heads // world, checkpoint.config.num_kv_heads // world
+        config = replace(checkpoint.config, num_heads=heads[0], num_kv_heads=heads[1])
+        layout = f"cuda: {self._dtype} [layer][head][keys, values][token]"
+        model = loaded_model(spec, config, self._options, self._dtype.itemsize, layout)
+        weights = load_weights(checkpoint, program, spec.load_format, device=self._device, dtype=self._dtype)
         return _Prepared(spec, model, config, program, weights)
 
     def unload_model(self, name: str) -> None:

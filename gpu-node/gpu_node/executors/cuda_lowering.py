@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from gpu_node import kernels
+from gpu_node.executors.collectives import ALONE, Group
 from gpu_node.executors.cuda_step import CudaStep
 from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Kind, Operator, Program, Rows
 from gpu_node.graph.share import Share
@@ -78,12 +79,14 @@ def lower(
     max_rows: int,
     max_positions: int,
     joins_norms: bool = True,
+    group: Group = ALONE,
 ) -> Lowered:
     """Buffers and launches for ``program``; ``weights`` lie on the device, in the type of its buffers.
 
+    ``group``: the devices that run the other parts of a divided program.
     ``joins_norms=False`` is the plain path: a sum that a norm reads is a launch of its own.
     """
-    lowering = _Lowering(program, weights, caches, max_rows=max_rows, max_positions=max_positions)
+    lowering = _Lowering(program, weights, caches, group, max_rows=max_rows, max_positions=max_positions)
     launches: list[Launch] = []
     operators = program.operators
     index = 0
@@ -116,10 +119,12 @@ class _Lowering:
         program: Program,
         weights: Mapping[str, torch.Tensor],
         caches: Sequence[LayerCache],
+        group: Group,
         *,
         max_rows: int,
         max_positions: int,
     ) -> None:
+        self._group = group
         self._weights = weights
         self._caches = caches
         self._max_positions = max_positions
@@ -251,6 +256,18 @@ class _Lowering:
         (x, out), bias = self._places(operator), self._weights[operator.weights[0]]
         return lambda step: _copy(out.of(step), x.of(step) + bias)
 
+    def all_reduce(self, operator: Operator) -> Launch:
+        """A sum over the devices of the group, in place."""
+        x, out = self._places(operator)
+        assert operator.inputs == operator.outputs, "added in place"
+        assert out.numbers.is_contiguous(), "no view of columns"
+        return lambda step: self._group.all_reduce(x.of(step))
+
+    def all_gather(self, operator: Operator) -> Launch:
+        """Columns of all devices side by side."""
+        x, out = self._places(operator)
+        return lambda step: _copy(out.of(step), self._group.all_gather(x.of(step)))
+
     def select_draws(self, operator: Operator) -> Launch:
         """The rows that draw."""
         (x, out), share = self._places(operator), operator.share
@@ -298,4 +315,6 @@ _LOWER: Mapping[Kind, Callable[[_Lowering, Operator], Launch]] = {
     Kind.ADD: _Lowering.add,
     Kind.ADD_BIAS: _Lowering.add_bias,
     Kind.SELECT_DRAWS: _Lowering.select_draws,
+    Kind.ALL_REDUCE: _Lowering.all_reduce,
+    Kind.ALL_GATHER: _Lowering.all_gather,
 }

@@ -111,7 +111,7 @@ class ReferenceExecutor:
             program = change(program)
         own = replace(config, num_kv_heads=config.num_kv_heads // self._group.world)
         model = loaded_model(spec, own, self._options, _FLOAT_BYTES, _KV_LAYOUT)
-        weights = load_weights(checkpoint, program)
+        weights = load_weights(checkpoint, program, spec.load_format)
         if spec.weights == "int8":
             weights = int8_weights(weights)
         return _Prepared(spec, model, own, program, weights)
