@@ -83,8 +83,11 @@ class EngineOptions(Section):
 
     block_size: Annotated[int, Field(ge=1, le=256)] = 16
     """Tokens in a block of the KV cache."""
-    kv_cache_bytes: Annotated[int, Field(ge=1 << 20)] = 512 << 20
-    """Memory of a node for those blocks."""
+    kv_cache_bytes: Annotated[int, Field(ge=1 << 20)] | None = None
+    """Memory of a node for those blocks. Without it, 512 MiB; with ``executor: cuda``, what weights and steps leave of
+    ``device_memory_share``, found out when a model is loaded."""
+    device_memory_share: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Part of a CUDA device's memory that weights, KV and steps may take together."""
     max_num_seqs: Annotated[int, Field(ge=1, le=4096)] = 32
     """Sequences that run together."""
     step_tokens: Annotated[int, Field(ge=1, le=65_536)] = 256
