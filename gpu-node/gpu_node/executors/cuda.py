@@ -17,9 +17,12 @@ from gpu_node.engine.plan import ScheduledSequence, StepPlan
 from gpu_node.executors.cells import Cells
 from gpu_node.executors.cuda_arena import CudaArena
 from gpu_node.executors.cuda_draws import Logprobs, RunningStep, TokenCells
-from gpu_node.executors.cuda_lowering import Lowered, UnsupportedOperatorError, lower
+from gpu_node.executors.cuda_graphs import CudaGraphs, Graphs
+from gpu_node.executors.cuda_inputs import InputLimits, StepInputs
+from gpu_node.executors.cuda_lowering import UnsupportedOperatorError, lower
 from gpu_node.executors.cuda_marks import Mark, mark
-from gpu_node.executors.cuda_step import BatchLayout, CudaStep
+from gpu_node.executors.cuda_program import CudaProgram
+from gpu_node.executors.cuda_recording import RecordedGraphs
 from gpu_node.executors.executor import model_of
 from gpu_node.executors.feedback import Feedback
 from gpu_node.executors.host_tier import HostTier
@@ -27,11 +30,12 @@ from gpu_node.executors.sizing import device_paging, host_paging, loaded_model
 from gpu_node.executors.token_draws import draws_of
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
-from gpu_node.graph.program import Program, Rows
-from gpu_node.graph.share import WHOLE
+from gpu_node.graph.program import Kind, Program
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.token_draw import TokenDraw, cell_mark
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache
+from gpu_node.kernels.triton.launch import num_processors
+from gpu_node.kernels.triton.poll import PollCounters, TaskRing, Tasks
 from gpu_node.kernels.triton.prefill_attention import rows_together
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.config import ModelConfig
@@ -40,6 +44,9 @@ from gpu_node.models.rotary import ROPE_FACTORS
 from gpu_node.models.weights import load_weights
 from shared.config import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError, checked_path
+
+NUM_TASK_SLOTS = 4
+"""Tasks of others that may wait for a model's polls."""
 
 _NO_TOKENS = torch.empty(0, dtype=torch.int32)
 
@@ -65,9 +72,10 @@ class _Model:
     """A loaded model."""
 
     prepared: _Prepared
-    lowered: Lowered
-    layout: BatchLayout
+    program: CudaProgram
     tokens: TokenCells
+    tasks: Tasks | None
+    """What its polls look for, where its program has any."""
     feedback: Feedback = field(default_factory=Feedback)
     cells: Cells = field(default_factory=Cells)
 
@@ -84,11 +92,12 @@ class CudaExecutor:
         *,
         dtype: torch.dtype = torch.bfloat16,
         optimize: bool = True,
+        graphs: bool = True,
         passes: Sequence[Pass] = (),
     ) -> None:
-        """``dtype``: of weights, buffers and KV. ``optimize=False`` is the plain path: the builder's operators.
+        """``dtype``: of weights, buffers and KV. ``passes`` change each model's program, behind the pass `optimize`.
 
-        ``passes`` change each model's program, behind the pass `optimize`.
+        Plain paths: ``optimize=False``, the builder's operators; ``graphs=False``, a launch for each in every step.
         """
         self._options = options
         self._device = device
@@ -99,6 +108,7 @@ class CudaExecutor:
         self._models: dict[str, _Model] = {}
         self._left: HostTier[_Prepared] = HostTier(options.host_models, lambda _: None)
         self._last_end: Mark = mark(device)
+        self._graphs = _graphs(device) if graphs else None
 
     @property
     def tiers(self) -> dict[str, str]:
@@ -112,24 +122,61 @@ class CudaExecutor:
         """
         assert spec.name not in self._models
         ready = (self._left.take(spec) or self._prepare(spec)).moved(self._device)
+        try:
+            loaded = self._lower(ready)
+        except UnsupportedOperatorError as error:
+            raise ModelFileError(f"{spec.source}: {error}") from error
+        with torch.inference_mode():
+            if self._graphs is not None:
+                loaded.program.capture(self._graphs)
+        self._models[spec.name] = loaded
+        if self._device.type == "cuda":  # an interpreter has nothing to compile
+            self.warm_up(spec.name)
+        return ready.model
+
+    def _lower(self, ready: _Prepared) -> _Model:
         config, model = ready.config, ready.model
         shape = CacheShape(config.num_layers, model.block_size, config.num_kv_heads, config.head_dim)
         numbers = self._arena.numbers(self._dtype)
-        try:
-            lowered = lower(
-                ready.program,
-                ready.weights,
-                [LayerCache(numbers, shape, layer) for layer in range(config.num_layers)],
-                max_rows=self._options.step_tokens,
-                max_positions=model.max_model_len,
-                joins_norms=self._optimize,
-            )
-        except UnsupportedOperatorError as error:
-            raise ModelFileError(f"{spec.source}: {error}") from error
-        together = rows_together(config.num_heads // config.num_kv_heads)
-        layout = BatchLayout(model.block_size, self._arena.places(model), self._device, together)
-        self._models[spec.name] = _Model(ready, lowered, layout, TokenCells(self._device))
-        return model
+        limits = InputLimits(
+            num_rows=self._options.step_tokens,
+            num_sequences=self._options.max_num_seqs,
+            num_blocks=-(-model.max_model_len // model.block_size),
+            context_tokens=model.max_model_len,
+            rows_together=rows_together(config.num_heads // config.num_kv_heads),
+        )
+        tasks = None
+        if any(operator.kind is Kind.POLL for operator in ready.program.operators):
+            columns = config.num_heads * config.head_dim
+            ring = TaskRing.new(NUM_TASK_SLOTS, limits.num_sequences, limits.num_blocks, columns, numbers)
+            tasks = Tasks(PollCounters.new(num_processors(self._device), NUM_TASK_SLOTS, self._device), ring)
+        lowered = lower(
+            ready.program,
+            ready.weights,
+            [LayerCache(numbers, shape, layer) for layer in range(config.num_layers)],
+            max_rows=limits.num_rows,
+            max_draws=limits.num_sequences,
+            max_positions=model.max_model_len,
+            tasks=tasks,
+            joins_norms=self._optimize,
+        )
+        tokens = TokenCells(self._device)
+        inputs = StepInputs(limits, tokens.cells, self._device)
+        program = CudaProgram(lowered, inputs, self._arena.places(model), model.block_size)
+        return _Model(ready, program, tokens, tasks)
+
+    def warm_up(self, name: str) -> None:
+        """Run what the first requests would have to compile; no token and no block of anybody is touched."""
+        model = self._models[name]
+        with torch.inference_mode():
+            model.program.warm_up()
+            model.tokens.warm_up(model.program.lowered.logits)
+        self._last_end = mark(self._device)
+        self._last_end.wait()
+
+    def tasks(self, name: str) -> Tasks | None:
+        """What the polls of a model's program look for: others write what they ask for, and wait for the counter."""
+        return self._models[name].tasks
 
     def _prepare(self, spec: ModelSpec) -> _Prepared:
         checkpoint = open_checkpoint(checked_path(spec))
@@ -149,6 +196,7 @@ class CudaExecutor:
 
     def unload_model(self, name: str) -> None:
         """Leave a model to host memory, behind the steps that were submitted."""
+        self._last_end.wait()  # replays may be under way
         prepared = self._models.pop(name).prepared
         self._left.put(prepared.spec, prepared.moved(torch.device("cpu")))
 
@@ -199,7 +247,10 @@ def _launch(model: _Model, sequences: Sequence[ScheduledSequence]) -> torch.Tens
     ids = [token for part in sequences for token in model.feedback.token_ids(part)]
     ends = accumulate(sequence.num_rows for sequence in paged)
     draw_rows = [end - 1 for part, end in zip(sequences, ends, strict=True) if part.draws]
-    step = CudaStep(model.layout, paged, model.tokens.token_ids(ids), draw_rows)
-    for launch in model.lowered.launches:
-        launch(step)
-    return model.lowered.logits[step.rows(Rows.DRAWS, WHOLE)]
+    return model.program.run(paged, ids, draw_rows)
+
+
+def _graphs(device: torch.device) -> Graphs:
+    if device.type == "cuda":
+        return CudaGraphs(device)
+    return RecordedGraphs()
