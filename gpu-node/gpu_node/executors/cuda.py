@@ -26,6 +26,7 @@ from gpu_node.executors.token_draws import draws_of
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.kernels.token_draw import cell_mark
+from gpu_node.kernels.triton.poll import Tasks
 from shared.config import EngineOptions, ModelSpec
 
 
@@ -39,16 +40,17 @@ class CudaExecutor:
         *,
         dtype: torch.dtype = torch.bfloat16,
         optimize: bool = True,
+        graphs: bool = True,
         overlaps_swaps: bool = True,
         passes: Sequence[Pass] = (),
         group: Group = ALONE,
         memory: DeviceMemory | None = None,
     ) -> None:
-        """``dtype``: of weights, buffers and KV. ``optimize=False`` is the plain path: the builder's operators.
+        """``dtype``: of weights, buffers and KV. ``passes`` change each model's program, behind the pass `optimize`.
 
-        ``overlaps_swaps=False`` is the plain path as well: swaps in the queue that computes. ``passes`` change each
-        model's program, behind the pass `optimize`. ``group``: the devices that share each model's heads. ``memory``:
-        what there is of it, where that is not to be asked of the device.
+        Plain paths: ``optimize=False``, the builder's operators; ``graphs=False``, a launch for each in every step;
+        ``overlaps_swaps=False``, swaps in the queue that computes. ``group``: the devices that share each model's
+        heads. ``memory``: what there is of it, where that is not to be asked of the device.
         """
         self.device = torch.cuda.get_device_name(device) if device.type == "cuda" else "cuda"
         copies = copy_stream(device)
@@ -67,6 +69,7 @@ class CudaExecutor:
                 copies=copies,
                 passes=((optimized,) if optimize else ()) + tuple(passes),
                 joins_norms=optimize,
+                graphs=graphs,
                 overlaps_swaps=overlaps_swaps,
                 group=group,
             ),
@@ -88,6 +91,10 @@ class CudaExecutor:
     def unload_model(self, name: str) -> None:
         """Leave a model to host memory, behind the steps that were submitted."""
         self._models.unload(name)
+
+    def tasks(self, name: str) -> Tasks | None:
+        """What the polls of a model's program look for: others write what they ask for, and wait for the counter."""
+        return self._models.loaded[name].tasks
 
     def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
         """Copy blocks out of an arena, behind the steps that were submitted."""

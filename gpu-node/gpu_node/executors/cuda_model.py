@@ -15,25 +15,32 @@ from gpu_node.executors.collectives import ALONE, Group
 from gpu_node.executors.cuda_arena import CudaArena
 from gpu_node.executors.cuda_blocks import CudaBlocks
 from gpu_node.executors.cuda_draws import Logprobs, TokenCells
+from gpu_node.executors.cuda_graphs import CudaGraphs, Graphs
+from gpu_node.executors.cuda_inputs import InputLimits, StepInputs
 from gpu_node.executors.cuda_lanes import lanes
-from gpu_node.executors.cuda_lowering import Lowered, UnsupportedOperatorError, lower
+from gpu_node.executors.cuda_lowering import UnsupportedOperatorError, lower
 from gpu_node.executors.cuda_models import Prepared
-from gpu_node.executors.cuda_step import BatchLayout, CudaStep
+from gpu_node.executors.cuda_program import CudaProgram
+from gpu_node.executors.cuda_recording import RecordedGraphs
 from gpu_node.executors.feedback import Feedback
 from gpu_node.executors.largest_step import largest_step
 from gpu_node.executors.token_draws import draws_of
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
-from gpu_node.graph.program import Rows
-from gpu_node.graph.share import WHOLE
+from gpu_node.graph.program import Kind
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.token_draw import TokenDraw
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache
+from gpu_node.kernels.triton.launch import num_processors
+from gpu_node.kernels.triton.poll import PollCounters, TaskRing, Tasks
 from gpu_node.kernels.triton.prefill_attention import rows_together
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
 from shared.config import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError, checked_path
+
+NUM_TASK_SLOTS = 4
+"""Tasks of others that may wait for a model's polls."""
 
 _NO_TOKENS = torch.empty(0, dtype=torch.int32)
 
@@ -45,10 +52,11 @@ class CudaModel:
     prepared: Prepared
     """With its weights on the device."""
     model: LoadedModel
-    lowered: Lowered
-    layout: BatchLayout
+    program: CudaProgram
     blocks: CudaBlocks
     tokens: TokenCells
+    tasks: Tasks | None
+    """What its polls look for, where its program has any."""
     feedback: Feedback = field(default_factory=Feedback)
     cells: Cells = field(default_factory=Cells)
 
@@ -67,10 +75,13 @@ class CudaModel:
         ids = [token for part in sequences for token in self.feedback.token_ids(part)]
         ends = accumulate(sequence.num_rows for sequence in paged)
         draw_rows = [end - 1 for part, end in zip(sequences, ends, strict=True) if part.draws]
-        step = CudaStep(self.layout, paged, self.tokens.token_ids(ids), draw_rows)
-        for launch in self.lowered.launches:
-            launch(step)
-        return self.lowered.logits[step.rows(Rows.DRAWS, WHOLE)]
+        return self.program.run(paged, ids, draw_rows)
+
+    def warm_up(self) -> None:
+        """Run what the first requests would have to compile; no token and no block of anybody is touched."""
+        self.program.warm_up()
+        self.tokens.warm_up(self.program.lowered.logits)
+        self.blocks.drain()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +95,7 @@ class CudaBuilder:
     copies: torch.cuda.Stream | None
     passes: Sequence[Pass] = ()
     joins_norms: bool = True
+    graphs: bool = True
     overlaps_swaps: bool = True
     group: Group = ALONE
 
@@ -105,25 +117,49 @@ class CudaBuilder:
 
     def build(self, prepared: Prepared, model: LoadedModel, arena: CudaArena) -> CudaModel:
         """All that its steps need beside weights and KV. Raises `ModelFileError`."""
+        try:
+            made = self._lowered(prepared, model, arena)
+        except UnsupportedOperatorError as error:
+            raise ModelFileError(f"{prepared.spec.source}: {error}") from error
+        with torch.inference_mode():
+            if self.graphs and self.group.world == 1:  # a capture would have to happen on all devices at once
+                made.program.capture(_graphs(self.device))
+            if self.device.type == "cuda":  # an interpreter has nothing to compile
+                made.warm_up()
+        return made
+
+    def _lowered(self, prepared: Prepared, model: LoadedModel, arena: CudaArena) -> CudaModel:
         config = prepared.config
         shape = CacheShape(config.num_layers, model.block_size, config.num_kv_heads, config.head_dim)
         numbers = arena.numbers(self.dtype)
-        try:
-            lowered = lower(
-                prepared.program,
-                prepared.weights,
-                [LayerCache(numbers, shape, layer) for layer in range(config.num_layers)],
-                max_rows=self.options.step_tokens,
-                max_positions=model.max_model_len,
-                joins_norms=self.joins_norms,
-                group=self.group,
-            )
-        except UnsupportedOperatorError as error:
-            raise ModelFileError(f"{prepared.spec.source}: {error}") from error
-        together = rows_together(config.num_heads // config.num_kv_heads)
-        layout = BatchLayout(model.block_size, arena.places(model), self.device, together)
+        limits = InputLimits(
+            num_rows=self.options.step_tokens,
+            num_sequences=self.options.max_num_seqs,
+            num_blocks=-(-model.max_model_len // model.block_size),
+            context_tokens=model.max_model_len,
+            rows_together=rows_together(config.num_heads // config.num_kv_heads),
+        )
+        tasks = None
+        if any(operator.kind is Kind.POLL for operator in prepared.program.operators):
+            columns = config.num_heads * config.head_dim
+            ring = TaskRing.new(NUM_TASK_SLOTS, limits.num_sequences, limits.num_blocks, columns, numbers)
+            tasks = Tasks(PollCounters.new(num_processors(self.device), NUM_TASK_SLOTS, self.device), ring)
+        lowered = lower(
+            prepared.program,
+            prepared.weights,
+            [LayerCache(numbers, shape, layer) for layer in range(config.num_layers)],
+            max_rows=limits.num_rows,
+            max_draws=limits.num_sequences,
+            max_positions=model.max_model_len,
+            tasks=tasks,
+            joins_norms=self.joins_norms,
+            group=self.group,
+        )
+        tokens = TokenCells(self.device)
+        inputs = StepInputs(limits, tokens.cells, self.device)
+        program = CudaProgram(lowered, inputs, arena.places(model), model.block_size)
         blocks = CudaBlocks(arena, self.host, model, lanes(self.copies), overlaps=self.overlaps_swaps)
-        return CudaModel(prepared, model, lowered, layout, blocks, TokenCells(self.device))
+        return CudaModel(prepared, model, program, blocks, tokens, tasks)
 
     def run_largest_step(self, model: CudaModel) -> None:
         """Wait for the step that takes most memory; nobody uses the model yet."""
@@ -131,3 +167,8 @@ class CudaBuilder:
         model.run(plan, draws_of(model.feedback, plan.sequences), 0)
         model.blocks.behind_rows()
         model.blocks.drain()
+
+
+def _graphs(device: torch.device) -> Graphs:
+    """For one model: its graphs have a pool of memory of their own, which goes with them."""
+    return CudaGraphs(device) if device.type == "cuda" else RecordedGraphs()
