@@ -40,7 +40,8 @@ class CudaBlocks:
         self._host = host
         self._model = model
         self._lanes = lanes
-        self._moves = BlockMoves(max(1, staging_bytes // model.block_bytes), overlaps=overlaps)
+        slot_blocks = max(1, min(staging_bytes // model.block_bytes, model.num_blocks))
+        self._moves = BlockMoves(slot_blocks, overlaps=overlaps)
         shape = NUM_SLOTS, self._moves.slot_blocks, model.block_bytes // WORD_BYTES
         device = arena.words.device
         self._staging = torch.empty(shape, dtype=torch.int64, device=device)
