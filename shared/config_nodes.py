@@ -7,8 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from shared.config_engine import Name
 from shared.config_problems import shared_devices
-from shared.config_section import Name, PositiveSeconds, Section
+from shared.config_section import PositiveSeconds, Section
 
 KINDS = ("cpu", "a10", "a100", "h100")  # of `shared.hardware`
 MAX_CPU = 1023  # the highest number that a set of CPUs holds in the C library (CPU_SETSIZE)
@@ -173,7 +174,7 @@ def cuda_problems(
     nodes: Sequence[NodeSpec], pools: Sequence[NodePool], provider: str, int8_models: Sequence[int]
 ) -> list[str]:
     """What does not go with nodes on NVIDIA devices; ``int8_models``: the models of that type, by their places."""
-    names = [node.name for node in [*nodes, *pools] if node.executor == "cuda"]
+    names = [node.name for node in nodes if node.cuda_devices] + [pool.name for pool in pools if pool.cuda_devices]
     problems = shared_devices([(node.name, node.cuda_devices) for node in nodes])
     problems += [
         f"models.{number}.weights: int8 cannot be loaded with executor: cuda ({names[0]}); set bfloat16"
@@ -181,12 +182,10 @@ def cuda_problems(
         if names
     ]
     for number, pool in enumerate(pools):
-        if pool.executor != "cuda":
+        if not pool.cuda_devices:
             continue
         if provider == "docker":
-            problems.append(
-                f"pools.{number}.executor: scaling.provider: docker gives no NVIDIA device to its containers"
-            )
+            problems.append(f"pools.{number}.executor: scaling.provider: docker gives its containers no NVIDIA device")
         if provider == "process" and pool.max_nodes > 1:
             problems.append(
                 f"pools.{number}.max_nodes: {pool.max_nodes} nodes of one machine would share {pool.device}; set 1, "

@@ -10,7 +10,7 @@ import torch
 
 from gpu_node.executors.cuda_device import CudaDeviceError, Found, find, kind_of
 from gpu_node.executors.node_executor import make_executor
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 from shared.config_nodes import NodeSpec
 
 H100, T4 = ("NVIDIA H100 80GB HBM3", (9, 0)), ("Tesla T4", (7, 5))
@@ -34,6 +34,11 @@ def test_a_kind_is_what_the_card_calls_itself() -> None:
             replace(SEEN, has_triton=False),
             ["cuda:0"],
             "Triton, which compiles our kernels, is not installed: pip install 'treadle[cuda]'",
+        ),
+        (
+            replace(SEEN, has_compiler=False),
+            ["cuda:0"],
+            "Triton compiles its link to the driver, and finds no C compiler: install gcc, or set CC",
         ),
         (
             replace(SEEN, trouble="The NVIDIA driver on your system is too old (found version 12040).", devices=()),

@@ -7,7 +7,7 @@ import pytest
 from gpu_node.engine.model import LoadedModel
 from gpu_node.executors.device_memory import left_for_kv
 from gpu_node.executors.largest_step import NUM_TOP, largest_step
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 
 GIB = 1 << 30
 

@@ -13,7 +13,7 @@ from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
 from gpu_node.models.weights import load_weights
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError
 from tests.engine import tiny
 from tests.engine.test_families_models import FAMILIES, save_config

@@ -11,12 +11,14 @@ import psutil
 import pytest
 
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.protocol import Kept, ModelLoaded, Run
+from gpu_node.engine.image import Kept
+from gpu_node.engine.protocol import ModelLoaded, Run
 from gpu_node.executors.executor import Executor
 from gpu_node.executors.part import Part
 from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.executors.tensor_parallel import RankError, TensorParallelExecutor
-from shared.config import ConfigError, EngineOptions, ModelSpec, parse_config
+from shared.config import ConfigError, parse_config
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError
 from tests.engine import tiny
 from tests.engine.test_families_models import save
@@ -173,7 +175,7 @@ engine: {{kv_cache_bytes: 1048576, step_tokens: 16, max_num_seqs: 4}}
 def test_an_engine_of_two_devices_serves_and_ends_with_them(tiny_path: Path, tmp_path: Path) -> None:
     path = tmp_path / "treadle.yaml"
     path.write_text(CONFIG.format(path=tiny_path))
-    with started(path) as agent:
+    with started(path, "2x cpu") as agent:
         assert isinstance(agent.load("tiny"), ModelLoaded)
         agent.send(Run(tiny.request("a", [5, 6], 3)))
         assert sum(len(chunk.token_ids) for step in agent.steps_until_end("a") for chunk in step.chunks) == 3

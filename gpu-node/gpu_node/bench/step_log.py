@@ -11,7 +11,7 @@ from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import ScheduledSequence, StepPlan, StepResult
 from gpu_node.executors.executor import Executor, PendingStep
 from gpu_node.graph.step_shape import SequencePart, StepShape
-from shared.config import ModelSpec
+from shared.config_engine import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)

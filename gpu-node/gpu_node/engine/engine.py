@@ -9,19 +9,20 @@ from dataclasses import dataclass, replace
 from gpu_node.engine.arena import ArenaFullError, PageArena
 from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.choices import error_chunk
+from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.cost_learner import CostLearner
 from gpu_node.engine.counts import Counts
 from gpu_node.engine.device_time import DeviceTime
 from gpu_node.engine.eviction import Eviction
+from gpu_node.engine.image import HandedOver, Kept
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan
-from gpu_node.engine.protocol import EngineStats, Image, Kept
 from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.scheduler import Scheduler
+from gpu_node.engine.stats import EngineStats
 from gpu_node.executors.executor import BlocksLostError, Executor, PendingStep
 from gpu_node.executors.sizing import device_paging, host_paging
-from shared.config import EngineOptions, ModelSpec
-from shared.messages import Chunk
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Payload
 from shared.step_cost import StepCost
 
@@ -228,14 +229,14 @@ class Engine:
         state = self._eviction.state(request_id)  # it may be out already
         return None if state is None else state.kv_tokens
 
-    def hand_over(self, request_ids: Iterable[str]) -> list[Image]:
+    def hand_over(self, request_ids: Iterable[str]) -> list[HandedOver]:
         """Give away what is kept of evicted requests. Those that are back in line, or unknown, are left out."""
         images = []
         for request_id in request_ids:
             is_here = any(scheduler.attempt_of(request_id) is not None for scheduler in self._schedulers)
             data = None if is_here else self._eviction.hand_over(request_id)
             if data is not None:
-                images.append(Image(request_id, data))
+                images.append(HandedOver(request_id, data))
         return images
 
     # --- steps --------------------------------------------------------------------------------------------------------

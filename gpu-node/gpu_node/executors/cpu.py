@@ -29,7 +29,7 @@ from gpu_node.kernels.token_draw import cell_mark
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
 from gpu_node.models.weights import load_weights
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError, checked_path
 
 _BFLOAT16_BYTES = 2

@@ -27,7 +27,7 @@ from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.kernels.token_draw import cell_mark
 from gpu_node.kernels.triton.poll import Tasks
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 
 
 class CudaExecutor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 import torch
@@ -28,6 +28,8 @@ class Found:
     cuda_version: str | None
     """That torch was built with; None for a build without CUDA."""
     has_triton: bool
+    has_compiler: bool = True
+    """Or what Triton would compile with it (`gpu_node.kernels.triton.driver_module`)."""
     trouble: str = ""
     """What CUDA says where it does not start: no driver, or one that is too old for ``cuda_version``."""
     devices: tuple[tuple[str, tuple[int, int]], ...] = ()
@@ -36,15 +38,18 @@ class Found:
 
 def find() -> Found:
     """Ask torch, which starts CUDA in this process."""
-    version, cuda_version, has_triton = torch.__version__, torch.version.cuda, find_spec("triton") is not None
-    if cuda_version is None:
-        return Found(version, None, has_triton)
+    found = Found(torch.__version__, torch.version.cuda, has_triton=find_spec("triton") is not None)
+    if found.cuda_version is None or not found.has_triton:
+        return found
+    from gpu_node.kernels.triton.driver_module import can_be_had
+
+    found = replace(found, has_compiler=can_be_had())
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
     except RuntimeError as error:
-        return Found(version, cuda_version, has_triton, " ".join(str(error).split()))
-    names = (torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count()))
-    return Found(version, cuda_version, has_triton, devices=tuple((one.name, (one.major, one.minor)) for one in names))
+        return replace(found, trouble=" ".join(str(error).split()))
+    devices = (torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count()))
+    return replace(found, devices=tuple((one.name, (one.major, one.minor)) for one in devices))
 
 
 def kind_of(devices: Sequence[str], found: Found) -> str:
@@ -56,6 +61,8 @@ def kind_of(devices: Sequence[str], found: Found) -> str:
         raise CudaDeviceError(f"torch {found.torch_version} knows no CUDA; {BUILD_ADVICE}")
     if not found.has_triton:
         raise CudaDeviceError("Triton, which compiles our kernels, is not installed: pip install 'treadle[cuda]'")
+    if not found.has_compiler:
+        raise CudaDeviceError("Triton compiles its link to the driver, and finds no C compiler: install gcc, or set CC")
     if found.trouble:
         raise CudaDeviceError(
             f"CUDA {found.cuda_version} of torch {found.torch_version} does not start: {found.trouble} "

@@ -36,7 +36,7 @@ from gpu_node.kernels.triton.poll import PollCounters, TaskRing, Tasks
 from gpu_node.kernels.triton.prefill_attention import rows_together
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError, checked_path
 
 NUM_TASK_SLOTS = 4

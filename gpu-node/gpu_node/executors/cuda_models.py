@@ -27,7 +27,7 @@ from gpu_node.kernels.triton.cache import MAX_LINES
 from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.config import ModelConfig
 from gpu_node.models.weights import load_weights
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError
 
 

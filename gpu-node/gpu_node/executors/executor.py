@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan, StepResult
-from shared.config import ModelSpec
+from shared.config_engine import ModelSpec
 
 
 class ModelTooLargeError(ValueError):

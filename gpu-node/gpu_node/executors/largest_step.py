@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 from shared.payload import Sampling
 
 NUM_TOP = 20

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gpu_node.executors.executor import Executor
 from gpu_node.executors.paced import Clock, PacedExecutor
 from gpu_node.executors.virtual import VirtualExecutor
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 from shared.config_nodes import NodeSpec
 from shared.errors import OperatorError
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan, StepResult
 from gpu_node.executors.executor import Executor
-from shared.config import ModelSpec
+from shared.config_engine import ModelSpec
 
 
 class Predicted(Executor, Protocol):

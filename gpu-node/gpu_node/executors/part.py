@@ -11,7 +11,7 @@ import torch
 from gpu_node.executors.collectives import ALONE, Group
 from gpu_node.executors.executor import Executor
 from gpu_node.executors.torch_group import TorchGroup, gloo_group, nccl_group
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -39,7 +39,9 @@ class Part(msgspec.Struct, frozen=True):
 
             return ReferenceExecutor(options, group=group)
         from gpu_node.executors.cuda import CudaExecutor
+        from gpu_node.kernels.triton.driver_module import use_built
 
+        use_built()
         return CudaExecutor(options, device, dtype=_DTYPES[self.dtype], group=group)
 
     def _claim(self) -> torch.device:

@@ -11,10 +11,10 @@ from gpu_node.executors.counter import uniform
 from gpu_node.executors.executor import ComputedStep
 from gpu_node.executors.host_tier import HostTier
 from gpu_node.executors.sizing import cut
-from shared.config import EngineOptions, ModelSpec
-from shared.messages import TokenLogprob
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Sampling
 from shared.step_cost import StepCost
+from shared.token_logprob import TokenLogprob
 
 AnswerTokens = Callable[[Sampling], int]
 """After how many tokens a model ends its answer, by itself. What a request asks for identifies it by its seed."""

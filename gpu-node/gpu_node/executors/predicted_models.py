@@ -10,7 +10,7 @@ from gpu_node.engine.plan import StepPlan
 from gpu_node.executors.executor import ComputedStep, model_of
 from gpu_node.executors.host_tier import HostTier
 from gpu_node.executors.predicted import PredictedExecutor
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from gpu_node.executors.rank_protocol import (
     receive,
     send,
 )
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions
 from shared.model_file import ModelFileError
 from shared.telemetry import configure_logging
 
@@ -41,7 +41,7 @@ def serve(sock: socket.socket, executor: Executor) -> NoReturn:
         match message:
             case LoadShard(spec, instead_of):
                 try:
-                    executor.load_model(ModelSpec.model_validate_json(spec), instead_of)
+                    executor.load_model(spec, instead_of)
                 except (ModelFileError, ModelTooLargeError) as error:
                     send(sock, ShardAnswer(str(error)))
                 else:
@@ -71,7 +71,7 @@ def main() -> int:
     try:
         part = msgspec.json.decode(arguments.part, type=Part)
         group = part.join(arguments.rank, arguments.world, arguments.store)
-        options = EngineOptions.model_validate_json(arguments.options)
+        options = msgspec.json.decode(arguments.options, type=EngineOptions)
         with socket.socket(fileno=arguments.fd) as sock:
             serve(sock, part.make(options, group))
     except RankGoneError:

@@ -6,7 +6,7 @@ from gpu_node.engine.arena import LINE_BYTES, MAX_WASTE, Paging, paging
 from gpu_node.engine.model import LoadedModel
 from gpu_node.executors.executor import ModelTooLargeError
 from gpu_node.models.config import ModelConfig
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 
 DEFAULT_KV_CACHE_BYTES = 512 << 20
 """Where nothing says how much, and nothing is measured."""

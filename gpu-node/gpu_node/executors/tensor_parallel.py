@@ -32,7 +32,7 @@ from gpu_node.executors.rank_protocol import (
     receive,
     send,
 )
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 
 LOAD_TIMEOUT_S = 600.0
 """For another device to read its part of a model."""
@@ -105,7 +105,7 @@ class TensorParallelExecutor:
         only another device cannot load is a `RankError`, which ends the engine.
         """
         model = self._own.load_model(spec, instead_of)
-        self._tell(LoadShard(spec.model_dump_json(), instead_of))
+        self._tell(LoadShard(spec, instead_of))
         for rank in self._ranks:
             try:
                 answer = receive(rank.sock, ShardAnswer)
@@ -166,7 +166,7 @@ def _start(rank: int, world: int, store: Path, part: Part, options: EngineOption
     with theirs:
         command = [sys.executable, "-m", "gpu_node.executors.rank", "--fd", str(theirs.fileno())]
         command += ["--rank", str(rank), "--world", str(world), "--store", str(store)]
-        command += ["--part", msgspec.json.encode(part).decode(), "--options", options.model_dump_json()]
+        command += ["--part", msgspec.json.encode(part).decode(), "--options", msgspec.json.encode(options).decode()]
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()])  # noqa: S603 (our own program)
     return _Rank(rank, process, ours)
 

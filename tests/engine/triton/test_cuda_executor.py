@@ -20,7 +20,7 @@ from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.executors.sampler import NOT_FINITE
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Program
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError
 from shared.payload import Payload, Sampling
 from tests.engine import tiny

@@ -12,7 +12,7 @@ from gpu_node.executors.cuda import CudaExecutor
 from gpu_node.executors.executor import Executor
 from gpu_node.executors.part import Part
 from gpu_node.executors.tensor_parallel import RankError, TensorParallelExecutor
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError
 from tests.engine.test_families_models import save_config
 from tests.engine.triton.buffers import DEVICE

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from msgspec.structs import replace
 
 from gpu_node.engine.arena import Paging
 from gpu_node.engine.engine import Engine
@@ -23,7 +23,7 @@ from gpu_node.executors.cuda_models import CudaModels, Prepared
 from gpu_node.executors.cuda_weights import to_device, to_host
 from gpu_node.executors.executor import BlocksLostError, ModelTooLargeError, StepTooLargeError
 from gpu_node.executors.reference import ReferenceExecutor
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError
 from tests.engine import tiny
 from tests.engine.triton.buffers import DEVICE

@@ -10,17 +10,16 @@ from pydantic import ValidationError
 from shared.config import (
     CONFIG_ENV,
     KEYS_ENV,
-    MODELS_ENV,
     OTLP_ENV,
     REDIS_ENV,
     ClusterConfig,
     ConfigError,
-    ModelSpec,
     load_config,
-    model_path,
     parse_config,
 )
+from shared.config_engine import ModelSpec
 from shared.config_nodes import NodeSpec
+from shared.model_file import MODELS_ENV, model_path
 from shared.slo import Slo
 
 SECRET = "sk-very-secret"
