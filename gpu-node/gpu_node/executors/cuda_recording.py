@@ -21,6 +21,9 @@ _aten = torch.ops.aten
 _ROOM = {_aten.empty.memory_format, _aten.new_empty.default}
 """Memory without content: in a CUDA graph, from its own pool."""
 
+_FROM_HOST = _aten.lift_fresh.default
+"""Makes a tensor of what a list holds now."""
+
 
 class CaptureError(RuntimeError):
     """An operation that a CUDA graph could not replay."""
@@ -73,9 +76,9 @@ class _Listening(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         given = dict(kwargs or {})
-        if func.is_view or func in _ROOM:
+        if func in _ROOM or (func.is_view and func is not _FROM_HOST):
             return func(*args, **given)
         if not func._schema.is_mutable:
-            raise CaptureError(f"{func} within a capture: its result would not lie where a replay writes")
+            raise CaptureError(f"{func} within a capture: a replay would not do it again, or not write where this did")
         self._launches.append(RecordedLaunch(func.__name__, partial(func, *args, **given)))
         return given["out"] if "out" in given else args[0]
