@@ -108,7 +108,7 @@ class CudaExecutor:
         self._models: dict[str, _Model] = {}
         self._left: HostTier[_Prepared] = HostTier(options.host_models, lambda _: None)
         self._last_end: Mark = mark(device)
-        self._graphs = _graphs(device) if graphs else None
+        self._has_graphs = graphs
 
     @property
     def tiers(self) -> dict[str, str]:
@@ -127,8 +127,8 @@ class CudaExecutor:
         except UnsupportedOperatorError as error:
             raise ModelFileError(f"{spec.source}: {error}") from error
         with torch.inference_mode():
-            if self._graphs is not None:
-                loaded.program.capture(self._graphs)
+            if self._has_graphs:
+                loaded.program.capture(_graphs(self._device))
         self._models[spec.name] = loaded
         if self._device.type == "cuda":  # an interpreter has nothing to compile
             self.warm_up(spec.name)
@@ -196,7 +196,7 @@ class CudaExecutor:
 
     def unload_model(self, name: str) -> None:
         """Leave a model to host memory, behind the steps that were submitted."""
-        self._last_end.wait()  # replays may be under way
+        mark(self._device).wait()  # replays may be under way
         prepared = self._models.pop(name).prepared
         self._left.put(prepared.spec, prepared.moved(torch.device("cpu")))
 

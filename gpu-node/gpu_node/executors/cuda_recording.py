@@ -61,11 +61,11 @@ class RecordedGraphs:
         return Recording(tuple(launches))
 
 
-class _Listening(TorchDispatchMode):
+class _Listening(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes operations that write what they are given, lets those run that only look at it in another way."""
 
     def __init__(self, launches: list[RecordedLaunch]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._launches = launches
 
     def __torch_dispatch__(

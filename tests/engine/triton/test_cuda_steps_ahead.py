@@ -77,13 +77,13 @@ def moved(plan: StepPlan, num_blocks: int) -> StepPlan:
     return StepPlan(tuple(parts), model=plan.model)
 
 
-class Watch(TorchDispatchMode):
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes what reads the device's memory and would have to wait for it."""
 
     WAITS = ("_local_scalar_dense", "equal", "is_nonzero", "nonzero", "_to_copy", "masked_select", "unique")
 
     def __init__(self, memory: Sequence[torch.Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._memory = {tensor.untyped_storage().data_ptr() for tensor in memory}
         self.found: list[str] = []
 
