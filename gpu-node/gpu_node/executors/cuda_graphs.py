@@ -19,7 +19,7 @@ class Replay(Protocol):
 class Graphs(Protocol):
     """Captures launches of one device."""
 
-    def capture(self, queue: Callable[[], None]) -> Replay:
+    def capture(self, queue: Callable[[], object]) -> Replay:
         """What ``queue`` launches. All that it reads, and all that is looked at behind it, has to stay where it is."""
         ...
 
@@ -35,7 +35,7 @@ class CudaGraphs:
         self._stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
 
-    def capture(self, queue: Callable[[], None]) -> Replay:
+    def capture(self, queue: Callable[[], object]) -> Replay:
         """Runs it once before: compiling, loading code and making workspaces are not allowed within a capture.
 
         On the stream of the capture, because libraries have a workspace for each. Other threads, such as the one that

@@ -53,7 +53,7 @@ class Recording:
 class RecordedGraphs:
     """Captures by listening to torch and to `gpu_node.kernels.triton.launch`."""
 
-    def capture(self, queue: Callable[[], None]) -> Recording:
+    def capture(self, queue: Callable[[], object]) -> Recording:
         """`CaptureError` for what a device could not capture."""
         launches: list[RecordedLaunch] = []
         with recording(lambda name, run: launches.append(RecordedLaunch(name, run))), _Listening(launches):
