@@ -78,9 +78,10 @@ class CudaModel:
         return self.program.run(paged, ids, draw_rows)
 
     def warm_up(self) -> None:
-        """Run what the first requests would have to compile; no token and no block of anybody is touched."""
+        """Run what the first requests would have to compile; no token and no block of anybody is changed."""
         self.program.warm_up()
         self.tokens.warm_up(self.program.lowered.logits)
+        self.blocks.warm_up()
         self.blocks.drain()
 
 

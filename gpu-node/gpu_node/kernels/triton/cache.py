@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
+from typing import Any
 
 import torch
 
@@ -116,6 +117,15 @@ class DeviceBatch:
     max_context_tokens: int
     """No decode sees more."""
 
+    def to(self, device: torch.device) -> DeviceBatch:
+        """The same there."""
+        found: dict[str, Any] = {
+            one.name: values.to(device)
+            for one in fields(self)
+            if isinstance(values := getattr(self, one.name), torch.Tensor)
+        }
+        return replace(self, **found)
+
 
 NOWHERE = -1
 
@@ -131,12 +141,7 @@ def device_batch(
 ) -> DeviceBatch:
     """`lay_out` on the device, in tensors of its own."""
     batch = lay_out(sequences, block_size, places, rows_together=rows_together, splits_decodes=splits_decodes)
-    tensors = {
-        one.name: values.to(device)
-        for one in fields(batch)
-        if isinstance(values := getattr(batch, one.name), torch.Tensor)
-    }
-    return replace(batch, **tensors)
+    return batch.to(device)
 
 
 def lay_out(
