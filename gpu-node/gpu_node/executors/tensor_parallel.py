@@ -126,6 +126,7 @@ class TensorParallelExecutor:
         try:
             return receive(rank.sock, ShardAnswer).error
         except (RankGoneError, TimeoutError) as error:
+            _wait_briefly(rank.process)
             raise RankError(f"{rank.state()} while it loaded {spec.name!r}: {error}") from error
 
     def unload_model(self, name: str) -> None:
@@ -165,6 +166,7 @@ class TensorParallelExecutor:
             try:
                 send(rank.sock, message)
             except (RankGoneError, TimeoutError) as error:
+                _wait_briefly(rank.process)
                 raise RankError(f"{rank.state()}; it does not take a {type(message).__name__}") from error
 
     def _states(self) -> str:
