@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 from shared.config_engine import EngineOptions, ModelSpec, Name
 from shared.config_files import ConfigError as ConfigError
 from shared.config_files import read_text, yaml_mapping, yaml_value
-from shared.config_nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems, measured_kv_problems
+from shared.config_nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems
 from shared.config_problems import describe, doubles, shared_cpus, taken_names, unknown_sizes
 from shared.config_section import PositiveSeconds, Section
 from shared.slo import Slo
@@ -166,8 +166,6 @@ class ClusterConfig(Section):
             *cuda_problems(self.nodes, self.pools, self.scaling.provider, int8_models),
             *doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),
         ]
-        if self.engine.kv_cache_bytes is None:
-            problems += measured_kv_problems(self.nodes, self.pools, self.engine.max_models)
         if not self.nodes and not self.pools:
             problems.append("nodes: a cluster needs a node, or a pool of them; leave nodes out for the defaults")
         if not self.pools and self.scaling.provider != "none":
@@ -175,6 +173,12 @@ class ClusterConfig(Section):
         if self.engine.max_models > 1 and any(node.executor == "predicted" for node in [*self.nodes, *self.pools]):
             # what is left beside the weights differs from model to model, so there are no common pages to lend
             problems.append("engine.max_models: nodes with executor: predicted hold one model at a time; set it to 1")
+        cuda = next((node.name for node in [*self.nodes, *self.pools] if node.executor == "cuda"), None)
+        if cuda is not None and self.engine.max_models > 1 and self.engine.kv_cache_bytes is None:
+            problems.append(
+                f"engine.kv_cache_bytes: needed where several models share it on an NVIDIA device ({cuda}): what is "
+                "left beside the weights differs from model to model"
+            )
         known = ", ".join(self.slo_classes)
         if self.gateway.default_slo not in self.slo_classes:
             problems.append(f"gateway.default_slo: {self.gateway.default_slo!r} is no SLO class (there are: {known})")

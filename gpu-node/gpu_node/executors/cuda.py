@@ -72,6 +72,7 @@ class CudaExecutor:
                 overlaps_swaps=overlaps_swaps,
                 group=group,
             ),
+            group,
         )
         self._last_end: Mark = mark(device)
 

@@ -129,7 +129,7 @@ def test_what_is_predicted_says_what_it_stands_for() -> None:
 def test_a_node_on_nvidia_devices_names_them_and_nothing_of_a_processor() -> None:
     first, second = parse_config(
         "nodes: [{name: a, executor: cuda, device: 'cuda:1'}, {name: b, executor: cuda, device: 'cuda:2', "
-        "tensor_parallel: 2}]\nengine: {kv_cache_bytes: 1048576}",
+        "tensor_parallel: 2}]",
         "ok",
     ).nodes
     assert (first.cuda_devices, second.cuda_devices) == (["cuda:1"], ["cuda:2", "cuda:3"])
@@ -163,7 +163,6 @@ def test_an_nvidia_device_belongs_to_one_node_and_keeps_no_int8() -> None:
           - {name: a, executor: cuda, device: "cuda:0", tensor_parallel: 2}
           - {name: b, executor: cuda, device: "cuda:1"}
         pools: [{name: p, executor: cuda, device: "cuda:2", max_nodes: 2}, {name: q}]
-        engine: {kv_cache_bytes: 1048576}
         scaling: """
     common = [
         "nodes.1.device: cuda:1 belongs to 'a' already",
@@ -180,14 +179,13 @@ def test_an_nvidia_device_belongs_to_one_node_and_keeps_no_int8() -> None:
     ]
 
 
-def test_kv_memory_is_measured_only_where_one_model_is_on_one_nvidia_device() -> None:
+def test_kv_memory_is_measured_only_where_one_model_has_it() -> None:
     nodes = (
         "nodes: [{name: a, executor: cuda, device: 'cuda:0', tensor_parallel: 2}, {name: b}]\nengine: {max_models: 2"
     )
     assert problems(nodes + "}") == [
         "engine.kv_cache_bytes: needed where several models share it on an NVIDIA device (a): what is left beside the "
         "weights differs from model to model",
-        "engine.kv_cache_bytes: needed with tensor_parallel (a): devices that share a model have equal parts",
     ]
     said = parse_config(nodes + ", kv_cache_bytes: 2097152}", "ok").engine
     assert (said.kv_cache_bytes, said.unmeasured_kv_bytes) == (2 << 20, 2 << 20)
