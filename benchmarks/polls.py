@@ -30,7 +30,8 @@ from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, CpuStep, Limits, Rows, Type
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
-from shared.config import ClusterConfig, EngineOptions, ModelSpec
+from shared.config import ClusterConfig
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.model_file import checked_path
 from shared.payload import Sampling
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -19,7 +20,8 @@ from gateway.gguf_model import read_gguf
 from gpu_node.engine.plan import Draw, ScheduledSequence
 from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.reference import ReferenceExecutor
-from shared.config import ClusterConfig, EngineOptions, ModelSpec
+from shared.config import ClusterConfig
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.model_file import checked_path
 from shared.payload import Sampling
 
@@ -58,7 +60,7 @@ def main() -> None:
     runs: list[tuple[str, CpuExecutor | ReferenceExecutor, ModelSpec]] = [
         ("float32", ReferenceExecutor(options), spec),
         ("bfloat16", CpuExecutor(options, arguments.threads), spec),
-        ("int8", CpuExecutor(options, arguments.threads), spec.model_copy(update={"weights": "int8"})),
+        ("int8", CpuExecutor(options, arguments.threads), replace(spec, weights="int8")),
     ]
     truth: torch.Tensor | None = None
     for name, executor, model in runs:

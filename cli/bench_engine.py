@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from cli.tables import print_table
 from gpu_node.bench.point import Point, PointError, parse_points
 from gpu_node.bench.report import Machine, PointResult, encode
 from gpu_node.bench.report import Progress as Doing
-from shared.config import ClusterConfig, ModelSpec, WeightType, load_config, parse_config
+from shared.config import ClusterConfig, load_config, parse_config
+from shared.config_engine import ModelSpec, WeightType
 
 POINTS = "1x32x128,8x128x128,64x256x128,128x512x64"
 
@@ -76,7 +78,7 @@ def engine(
     node = {"name": "bench", "num_threads": num_threads, "cpus": cpus, "executor": executor}
     spec = find_model(model or config.models[0].name, config)
     if weights is not None:
-        spec = spec.model_copy(update={"weights": weights})
+        spec = replace(spec, weights=weights)
     measured = _measured(config, spec, node, kv_gib, points)
     arguments = ["--points", ",".join(map(str, points)), "--repeat", str(repeat)]
     results = _results(measured, arguments, repeat * sum(point.num_rows for point in points), as_json=as_json)
@@ -95,10 +97,10 @@ def _measured(
     """One node, one model; `ConfigError` if the options do not fit together."""
     if spec.name == NAME_OF_PATH:  # no configuration limits it
         num_tokens = max(spec.max_model_len, *(point.num_tokens for point in points))
-        spec = spec.model_copy(update={"max_model_len": num_tokens})
+        spec = replace(spec, max_model_len=num_tokens)
     num_requests = max(point.num_requests for point in points)
-    options = config.engine.model_dump() | {"kv_cache_bytes": kv_gib << 30, "max_num_seqs": num_requests}
-    text = yaml.safe_dump({"models": [spec.model_dump()], "nodes": [node], "engine": options})
+    options = asdict(config.engine) | {"kv_cache_bytes": kv_gib << 30, "max_num_seqs": num_requests}
+    text = yaml.safe_dump({"models": [asdict(spec)], "nodes": [node], "engine": options})
     return parse_config(text, "treadle bench engine")
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import SecretStr
 
-from shared.config import ClusterConfig, ModelSpec
+from shared.config import ClusterConfig
+from shared.config_engine import ModelSpec
 
 MASK = "**********"
 
@@ -28,7 +30,7 @@ def process_yaml(config: ClusterConfig) -> str:
         update={
             "redis_url": None,
             "data_dir": config.data_dir.expanduser().absolute(),
-            "models": [model.model_copy(update={"source": _absolute_source(model)}) for model in config.models],
+            "models": [replace(model, source=_absolute_source(model)) for model in config.models],
         }
     )
     return _dump(absolute.model_dump(), lambda secret: secret.get_secret_value())

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from cli.errors import CliError
-from shared.config import ClusterConfig, ModelSpec, model_path
+from shared.config import ClusterConfig
+from shared.config_engine import ModelSpec
+from shared.model_file import model_path
 
 NAME_OF_PATH = "model"
 """What a model is called that the configuration does not name."""

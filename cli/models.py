@@ -12,7 +12,8 @@ from rich.table import Table
 from cli.config_option import config_option
 from cli.model_pull import pull_models
 from cli.tables import print_table
-from shared.config import load_config, model_path
+from shared.config import load_config
+from shared.model_file import model_path
 
 
 @click.group("models")

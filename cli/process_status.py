@@ -33,6 +33,8 @@ class ProcessStatus:
     uptime_s: float | None = None
     rss_bytes: int | None = None
     """Memory of the process and of those it started."""
+    device: str | None = None
+    """Kind of a node's device, as it calls itself."""
     model: str | None = None
     num_running: int | None = None
     num_waiting: int | None = None
@@ -93,6 +95,7 @@ def _rss_bytes(process: psutil.Process) -> int:
 
 def _add_node_state(row: ProcessStatus, state: dict[str, Any]) -> None:
     """Fill in what a node says. Keys may be missing: it may be of a neighbouring version."""
+    row.device = state.get("device")
     row.model = state.get("model")
     row.num_running = state.get("num_running")
     row.num_waiting = state.get("num_waiting")

@@ -18,7 +18,8 @@ from cli.run_dir import RunDir, write_atomically
 from cli.tables import print_table
 from gpu_node.bench.report import ProfilePoint, ProfileResult, ProfileStart, encode
 from gpu_node.bench.report import Progress as Doing
-from shared.config import ClusterConfig, ModelSpec, load_config
+from shared.config import ClusterConfig, load_config
+from shared.config_engine import ModelSpec
 from shared.config_nodes import NodeSpec
 from shared.profiles import Profile, ProfileError, add_profile, encode_profiles, profiles_file, read_profiles
 
@@ -100,7 +101,7 @@ def _profile(spec: ModelSpec, node: NodeSpec, result: ProfileResult) -> Profile:
         model=spec.name,
         source=spec.source,
         weights=spec.weights,
-        device=node.device,
+        device=result.device,
         executor=node.executor,
         num_threads=node.num_threads,
         tensor_parallel=node.tensor_parallel,

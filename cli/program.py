@@ -21,8 +21,8 @@ from gpu_node.graph.program import Program
 from gpu_node.graph.step_shape import StepShape, even_step
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
-from shared.config import load_config, model_path
-from shared.model_file import ModelFileError
+from shared.config import load_config
+from shared.model_file import ModelFileError, model_path
 
 _COUNT = click.IntRange(min=0)
 _RATE = click.FloatRange(min=0, min_open=True)

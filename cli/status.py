@@ -36,7 +36,7 @@ def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None
 
 
 def _table(found: list[ProcessStatus]) -> Table:
-    table = Table("name", "state", "model", box=None, pad_edge=False)
+    table = Table("name", "state", "device", "model", box=None, pad_edge=False)
     for heading in ("pid", "uptime", "memory", "running", "waiting", "kv used"):
         table.add_column(heading, justify="right")
     for process in found:
@@ -44,6 +44,7 @@ def _table(found: list[ProcessStatus]) -> Table:
         table.add_row(
             escape(process.name),
             f"{state} ({escape(process.waits_for)})" if process.waits_for else state,
+            escape(_text(process.device)),
             escape(_text(process.model)),
             _text(process.pid),
             "–" if process.uptime_s is None else _duration(process.uptime_s),

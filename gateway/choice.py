@@ -9,8 +9,8 @@ from gateway.detokenizer import Detokenizer
 from gateway.held_scores import HeldScores
 from gateway.openai_responses import FinishReason
 from gateway.stop_strings import StopMatcher
-from shared.messages import TokenLogprob
 from shared.payload import Output, Sampling
+from shared.token_logprob import TokenLogprob
 
 
 class Choice:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gateway.openai_responses import FinishReason
-from shared.messages import TokenLogprob
+from shared.token_logprob import TokenLogprob
 
 
 class Failure(enum.Enum):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 
 from gateway.delta import ScoredToken
-from shared.messages import TokenLogprob
+from shared.token_logprob import TokenLogprob
 
 
 class HeldScores:

@@ -10,7 +10,8 @@ from gateway.gguf_model import read_gguf
 from gateway.hf_model import read_directory
 from gateway.model_parts import ModelParts
 from gateway.tokenizer import PromptTokenizer
-from shared.config import ClusterConfig, ModelSpec
+from shared.config import ClusterConfig
+from shared.config_engine import ModelSpec
 from shared.model_file import ModelFileError, checked_path
 
 

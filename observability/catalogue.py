@@ -25,7 +25,8 @@ from services.queue_manager.metrics import QueueMetrics
 from services.scheduler.core import SchedulerCore
 from services.scheduler.metrics import measure as measure_scheduler
 from shared import bus, driver, solver
-from shared.config import ClusterConfig, EngineOptions
+from shared.config import ClusterConfig
+from shared.config_engine import EngineOptions
 
 _SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any
+
 import msgspec
 
 from shared.messages import AnyMessage, Message, Tick
@@ -20,7 +24,21 @@ class UndecodableError(ValueError):
 
 def encode(message: Message | Payload) -> bytes:
     """Encode a message or a payload as MessagePack."""
-    return _encoder.encode(message)
+    return _encoder.encode(_compact(message) if isinstance(message, Payload) else message)
+
+
+def _compact(record: Any) -> Mapping[str, object]:
+    """A dataclass as messages are written: what has its default is left out, as far down as dataclasses go."""
+    values: dict[str, object] = {}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        if is_dataclass(value):
+            values[field.name] = _compact(value)
+        elif value != default:
+            is_records = isinstance(value, list) and is_dataclass(value[0])
+            values[field.name] = [_compact(one) for one in value] if is_records else value
+    return values
 
 
 def decode(data: bytes) -> AnyMessage:

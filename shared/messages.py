@@ -14,6 +14,7 @@ import msgspec
 
 from shared.slo import Slo
 from shared.step_cost import ModelRate
+from shared.token_logprob import TokenLogprob
 
 HANDED_OVER = "*"  # stands where a node's name could: the KV lies in Redis, for whoever pulls the request
 
@@ -233,14 +234,6 @@ class Finished(Message, frozen=True, kw_only=True):
 
 
 # --- tokens: node -> gateway ----------------------------------------------------------------------------------------
-
-
-class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
-    """How likely one drawn token was: natural logarithms of the model's own distribution, before temperature."""
-
-    logprob: float
-    top: list[tuple[int, float]] = []
-    """The most likely token ids with their logprobs, most likely first; as many as the request asked for."""
 
 
 class Chunk(msgspec.Struct, frozen=True, omit_defaults=True):

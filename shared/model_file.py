@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
-from shared.config import ModelSpec, model_path
+from shared.config_engine import ModelSpec
 from shared.errors import OperatorError
 
+MODELS_ENV = "TREADLE_MODELS_DIR"
 _READ_BYTES = 1 << 20
 
 
 class ModelFileError(OperatorError, ValueError):
     """A model file that is missing, damaged or not what the configuration says; the text names file and remedy."""
+
+
+def models_dir() -> Path:
+    """Where fetched model files are kept, shared by all clusters of a user."""
+    named = os.environ.get(MODELS_ENV)
+    return Path(named) if named else Path.home() / ".cache" / "treadle" / "models"
+
+
+def model_path(spec: ModelSpec) -> Path:
+    """The file or directory a model's source stands for on this machine (whether or not it is there yet)."""
+    if spec.source.startswith("pypi:"):
+        # a digest of the source keeps apart two packages whose files have the same name
+        mark = hashlib.sha256(spec.source.encode()).hexdigest()[:8]
+        return models_dir() / mark / spec.source.rsplit("/", 1)[1]
+    return Path(spec.source).expanduser()
 
 
 def sha256_of(path: Path) -> str:

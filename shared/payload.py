@@ -5,10 +5,11 @@ It travels apart from the messages about the request, in a key of its own (`shar
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import dataclass, field
 
 
-class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
+@dataclass(frozen=True, slots=True)
+class Sampling:
     """How tokens are drawn. Chance depends on (seed, choice, position) only, never on the rest of the batch."""
 
     max_tokens: int
@@ -18,7 +19,7 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int = 0
-    stop_token_ids: list[int] = []
+    stop_token_ids: list[int] = field(default_factory=list)
     ignore_eos: bool = False
     presence_penalty: float = 0.0
     """Taken off the logit of each token that the output has."""
@@ -26,7 +27,7 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     """Taken off the logit of each token as often as the output has it."""
     repetition_penalty: float = 1.0
     """Divides positive logits, multiplies negative ones, of tokens that prompt or output has."""
-    logit_bias: list[tuple[int, float]] = []
+    logit_bias: list[tuple[int, float]] = field(default_factory=list)
     """Token ids, each with what is added to its logit."""
     num_logprobs: int | None = None
     """None asks for no logprobs; 0 for those of the drawn tokens; k for the k most likely beside them."""
@@ -50,15 +51,17 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.is_beam or self.num_candidates > self.num_choices
 
 
-class Output(msgspec.Struct, frozen=True, omit_defaults=True):
+@dataclass(frozen=True, slots=True)
+class Output:
     """What the client has of one choice, from earlier attempts."""
 
-    token_ids: list[int] = []
+    token_ids: list[int] = field(default_factory=list)
     finish_reason: str = ""
     """Not ``""`` where the choice has ended."""
 
 
-class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
+@dataclass(frozen=True, slots=True)
+class Payload:
     """What a node needs to run an attempt; owned, rewritten and deleted by the gateway."""
 
     request_id: str
@@ -67,6 +70,6 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str
     prompt_token_ids: list[int]
     sampling: Sampling
-    outputs: list[Output] = []
+    outputs: list[Output] = field(default_factory=list)
     """What the client already has of each choice; empty when it has nothing."""
     traceparent: str = ""

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from shared.config import ClusterConfig, ModelSpec
+from shared.config import ClusterConfig
+from shared.config_engine import ModelSpec
 from shared.config_nodes import NodeSpec
 from shared.errors import OperatorError
 from shared.step_cost import StepCost
@@ -85,20 +86,22 @@ def add_profile(profiles: Iterable[Profile], new: Profile) -> list[Profile]:
     return [*(old for old in profiles if _key(old) != _key(new)), new]
 
 
-def profiled_costs(profiles: Iterable[Profile], config: ClusterConfig, node: NodeSpec) -> dict[str, StepCost]:
-    """By model of the configuration, what was measured on such a node."""
+def profiled_costs(
+    profiles: Iterable[Profile], config: ClusterConfig, node: NodeSpec, device: str
+) -> dict[str, StepCost]:
+    """By model of the configuration, what was measured on such a node; ``device``: its kind, as it calls itself."""
     by_key = {_key(profile): profile.cost for profile in profiles}
-    keys = {spec.name: key_of(spec, node) for spec in config.models}
+    keys = {spec.name: _key_of(spec, node, device) for spec in config.models}
     return {name: by_key[key] for name, key in keys.items() if key in by_key}
 
 
-def key_of(spec: ModelSpec, node: NodeSpec) -> tuple[object, ...]:
+def _key_of(spec: ModelSpec, node: NodeSpec, device: str) -> tuple[object, ...]:
     """What has to be the same for a profile to hold."""
     return (
         spec.name,
         spec.source,
         spec.weights,
-        node.device,
+        device,
         node.executor,
         node.num_threads,
         node.tensor_parallel,

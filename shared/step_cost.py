@@ -7,10 +7,11 @@ T_mem and T_compute; added here, since a step's operators run one after another.
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import dataclass
 
 
-class StepCost(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class StepCost:
     """Seconds of a step; learnt from measured steps, or computed from published numbers of the hardware."""
 
     step_s: float
@@ -37,7 +38,8 @@ class StepCost(msgspec.Struct, frozen=True):
         )
 
 
-class ModelRate(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ModelRate:
     """What one model can do on one node."""
 
     model: str

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import msgspec
 
@@ -100,7 +101,7 @@ def corrected(rate: ModelRate, fit: Fit) -> ModelRate:
     """The rate with which the model comes to what was observed: its memory holds fewer, and its steps take longer."""
     seconds = fit.seconds_ratio
     cost = rate.cost
-    return msgspec.structs.replace(
+    return replace(
         _with_places(rate, fit),
         cost=StepCost(
             step_s=seconds * cost.step_s,
@@ -112,7 +113,7 @@ def corrected(rate: ModelRate, fit: Fit) -> ModelRate:
 
 
 def _with_places(rate: ModelRate, fit: Fit) -> ModelRate:
-    return msgspec.structs.replace(rate, kv_tokens=round(fit.places_ratio * rate.kv_tokens))
+    return replace(rate, kv_tokens=round(fit.places_ratio * rate.kv_tokens))
 
 
 def _bounded(ratio: float) -> float:

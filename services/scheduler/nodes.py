@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec.structs import astuple
+from dataclasses import astuple
 
 from shared.messages import Heartbeat, NodeState, NodeUp
 from shared.step_cost import ModelRate

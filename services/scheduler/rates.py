@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -35,7 +36,7 @@ def _borrowed(node: NodeState, nodes: Sequence[NodeState], models: Sequence[str]
         if rate is None and node.rates:
             rate = node.rates[0]
         if rate is not None:
-            rates.append(msgspec.structs.replace(rate, model=model, load_s=_load_s(node, nodes, model)))
+            rates.append(replace(rate, model=model, load_s=_load_s(node, nodes, model)))
     return rates
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from shared import streams
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 from shared.config_nodes import NodePool, ScalingOptions
 from shared.core import Effect, Send
 from shared.messages import Heartbeat, NodeState, PoolState, Scale, Scaled

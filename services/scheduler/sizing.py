@@ -13,6 +13,7 @@ Trials are made by greedy insertion, without the search of plans: what is compar
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from math import ceil, inf
 
@@ -135,7 +136,7 @@ def nodes_of(problem: PlacementProblem, sizes: Sizes) -> list[NodeState]:
 
 def _starting(pool: PoolState, name: str, ready_s: float) -> NodeState:
     """A node that serves its first model then."""
-    rates = [replace(rate, load_s=max(rate.load_s, ready_s)) for rate in pool.fresh.rates]
+    rates = [dataclasses.replace(rate, load_s=max(rate.load_s, ready_s)) for rate in pool.fresh.rates]
     return replace(pool.fresh, node=name, model="", rates=rates, swap_s=max(pool.fresh.swap_s, ready_s))
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from math import log
-
-from msgspec.structs import astuple
 
 from services.scheduler.instance import Group, Instance, Node
 from services.scheduler.reach import places

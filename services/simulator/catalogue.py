@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from services.simulator.device import Device, ModelOnDevice
 from shared import hardware
-from shared.config import ClusterConfig, EngineOptions, ModelSpec, QueueOptions
+from shared.config import ClusterConfig, QueueOptions
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.config_nodes import NodeSpec
 from shared.profiles import Profile
 

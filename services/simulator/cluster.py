@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from gpu_node.executors.predicted import AnswerTokens
@@ -21,7 +22,8 @@ from services.simulator.node_engine import NodeEngine, SteppedEngine
 from services.simulator.pools import SimulatedProvider
 from services.simulator.service import SimulatedService, Solver
 from shared import streams
-from shared.config import ClusterConfig, EngineOptions
+from shared.config import ClusterConfig
+from shared.config_engine import EngineOptions
 from shared.step_cost import StepCost
 
 DEFAULT_SOLVE_S = 0.005  # a small problem
@@ -81,7 +83,7 @@ class SimulatedCluster:
         self.kv_manager = SimulatedService(self.bus, streams.KV, KvManagerCore)
         self.gateway = SimulatedGateway(self.bus, "gateway", VOCAB_SIZE)
         # steps take their predicted time one after another: there is no host time to hide behind them
-        self._options = config.engine.model_copy(update={"async_scheduling": False})
+        self._options = replace(config.engine, async_scheduling=False)
         names = [*(node.name for node in config.nodes), *(pool.name for pool in config.pools)]
         self._devices = devices or dict.fromkeys(names, small_device(config))
         self._models = {model.name: model for model in config.models}

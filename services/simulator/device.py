@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpu_node.engine.model import LoadedModel
 from gpu_node.executors.executor import ModelTooLargeError
 from gpu_node.executors.host_tier import DEVICE, HOST
 from gpu_node.executors.sizing import cut
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.step_cost import StepCost
 
 VOCAB_SIZE = 1_000  # of every simulated model; ids mean nothing
@@ -35,7 +35,7 @@ class ModelOnDevice:
             raise ModelTooLargeError(f"model {spec.name!r}: its weights leave no memory for keys and values")
         return cut(
             spec.name,
-            options.model_copy(update={"kv_cache_bytes": self.kv_cache_bytes}),
+            replace(options, kv_cache_bytes=self.kv_cache_bytes),
             token_bytes=self.kv_token_bytes,
             max_model_len=spec.max_model_len,
             vocab_size=VOCAB_SIZE,

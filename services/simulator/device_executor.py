@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpu_node.executors.predicted import AnswerTokens, PredictedExecutor
 from gpu_node.executors.predicted_models import PredictedModels
 from services.simulator.device import VOCAB_SIZE, Device
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 
 
 def device_executor(device: Device, options: EngineOptions, answer_tokens: AnswerTokens | None) -> PredictedModels:
@@ -15,7 +17,7 @@ def device_executor(device: Device, options: EngineOptions, answer_tokens: Answe
         model = device.models[spec.name]
         return PredictedExecutor(
             model.cost,
-            options.model_copy(update={"kv_cache_bytes": model.kv_cache_bytes}),
+            replace(options, kv_cache_bytes=model.kv_cache_bytes),
             model.kv_token_bytes,
             VOCAB_SIZE,
             device.kv_bytes_per_s,

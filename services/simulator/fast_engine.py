@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpu_node.engine.choices import error_chunk
+from gpu_node.engine.chunk import Chunk
+from gpu_node.engine.image import HandedOver, Kept
 from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.protocol import EngineStats, Image, Kept
+from gpu_node.engine.stats import EngineStats
 from gpu_node.executors.host_tier import HostTier
 from gpu_node.executors.predicted import AnswerTokens
 from services.simulator.device import Device
 from services.simulator.fast_parking import FastParking
 from services.simulator.fast_scheduler import FastScheduler
 from services.simulator.span import Span
-from shared.config import EngineOptions, ModelSpec
-from shared.messages import Chunk
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Payload
 from shared.streams import MAX_IMAGE_BYTES
 
@@ -124,14 +125,14 @@ class FastEngine:
                 kept.append(Kept(request_id, parked.num_computed_tokens if parked is not None else 0))
         return chunks, kept
 
-    def hand_over(self, request_ids: Iterable[str]) -> list[Image]:
+    def hand_over(self, request_ids: Iterable[str]) -> list[HandedOver]:
         """Give away what is kept of evicted requests; those that are back in line, or unknown, are left out."""
         images = []
         for request_id in request_ids:
             is_here = self._scheduler is not None and self._scheduler.attempt_of(request_id) is not None
             parked = None if is_here else self._parking.drop(request_id)
             if parked is not None:
-                images.append(Image(request_id, parked.encode() if parked.num_bytes <= MAX_IMAGE_BYTES else b""))
+                images.append(HandedOver(request_id, parked.encode() if parked.num_bytes <= MAX_IMAGE_BYTES else b""))
         return images
 
     # --- time passes --------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections import deque
 from itertools import islice
 
 from gpu_node.engine.choices import refusal_chunk
+from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.limits import refusal
 from gpu_node.engine.model import LoadedModel
 from gpu_node.executors.predicted import AnswerTokens
@@ -14,8 +15,7 @@ from services.simulator.decode_batch import DecodeBatch, FastSequence
 from services.simulator.fast_admission import Demand, FastAdmission
 from services.simulator.fast_parking import Parked
 from services.simulator.step_done import StepDone
-from shared.config import EngineOptions
-from shared.messages import Chunk
+from shared.config_engine import EngineOptions
 from shared.payload import Output, Payload
 
 
@@ -287,13 +287,13 @@ class FastScheduler:
 
     def _chunk(self, sequence: FastSequence, finish_reason: str) -> Chunk:
         """What its client has not been sent."""
-        index = sequence.num_told_tokens
+        start = sequence.num_told_tokens
         sequence.num_told_tokens = self._num_known(sequence) - sequence.num_prompt_tokens
         return Chunk(
             sequence.payload.request_id,
             sequence.payload.attempt,
-            index,
-            [0] * (sequence.num_told_tokens - index),
+            start,
+            [0] * (sequence.num_told_tokens - start),
             finish_reason,
             is_last=bool(finish_reason),
         )

@@ -10,12 +10,14 @@ from typing import cast
 from gpu_node.agent.actions import Action, Beat, Drain, Entry, NewEpoch, Publish, Pull, Resume, Store, Taken, Tell
 from gpu_node.agent.core import AgentCore, Event
 from gpu_node.agent.models import DEVICE, DISK
+from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.protocol import (
     AbortRequests,
     Command,
     Evict,
     Evicted,
     HandOver,
+    Image,
     LoadModel,
     ModelFailed,
     ModelLoaded,
@@ -29,8 +31,8 @@ from services.simulator.device import Device
 from services.simulator.memory_bus import MemoryBus
 from services.simulator.node_engine import NodeEngine
 from shared import messages, streams
-from shared.config import EngineOptions, ModelSpec
-from shared.messages import Chunk, Finished, Message, NodeGone
+from shared.config_engine import EngineOptions, ModelSpec
+from shared.messages import Finished, Message, NodeGone
 
 HEARTBEAT_S = 1.0
 DRAIN_S = 5.0
@@ -107,7 +109,7 @@ class SimulatedNode:
         """Fall silent: what ran is lost, and nobody is told."""
         chunks = self.engine.flush(self._bus.now)
         if chunks:
-            self._feed(Step(chunks, self.engine.stats()))
+            self._feed(Step.of(chunks, self.engine.stats()))
         self._bus.unsubscribe(streams.node_inbox(self.node))
         self._is_alive = False
         self._num_epochs += 1  # whatever is still scheduled belongs to the past
@@ -206,15 +208,15 @@ class SimulatedNode:
         while self._commands:
             match self._commands.popleft():
                 case LoadModel(model):
-                    return self._load(model, [*events, Step(chunks, self.engine.stats())])
+                    return self._load(model, [*events, Step.of(chunks, self.engine.stats())])
                 case Run(payload, image):
                     chunks += self.engine.add(payload, image)
                 case Evict(request_ids):
                     last, kept = self.engine.evict(request_ids)
-                    events += [Step([*chunks, *last], self.engine.stats()), Evicted(kept, self.engine.stats())]
+                    events += [Step.of([*chunks, *last], self.engine.stats()), Evicted(kept, self.engine.stats())]
                     chunks = []
                 case HandOver(request_ids):
-                    events += self.engine.hand_over(request_ids)
+                    events += [Image(one.request_id, one.data) for one in self.engine.hand_over(request_ids)]
                 case AbortRequests(request_ids):
                     self.engine.abort(request_ids)
                 case Reset():
@@ -222,7 +224,7 @@ class SimulatedNode:
                 case Shutdown():
                     raise AssertionError("a simulated engine dies with its node")
         if has_news:
-            events.append(Step(chunks, self.engine.stats()))
+            events.append(Step.of(chunks, self.engine.stats()))
         self._is_busy = self.engine.has_work
         if self._is_busy:
             self._started_s = self._bus.now
@@ -273,5 +275,5 @@ class SimulatedNode:
             return  # it was interrupted before
         self._step_end_s = None
         self.busy_s += end_s - self._started_s
-        self._feed(Step(self.engine.finish(), self.engine.stats()))
+        self._feed(Step.of(self.engine.finish(), self.engine.stats()))
         self._run()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.engine import Engine
+from gpu_node.engine.image import HandedOver, Kept
 from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.protocol import EngineStats, Image, Kept
-from shared.config import ModelSpec
-from shared.messages import Chunk
+from gpu_node.engine.stats import EngineStats
+from shared.config_engine import ModelSpec
 from shared.payload import Payload
 
 
@@ -43,7 +44,7 @@ class NodeEngine(Protocol):
         """Take requests out and keep their KV as far as host memory has room; what came before, and what is kept."""
         ...
 
-    def hand_over(self, request_ids: Iterable[str]) -> list[Image]:
+    def hand_over(self, request_ids: Iterable[str]) -> list[HandedOver]:
         """Give away what is kept of evicted requests."""
         ...
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gpu_node.engine.chunk import Chunk
 from services.simulator.decode_batch import FastSequence
-from shared.messages import Chunk
 
 
 @dataclass(slots=True)

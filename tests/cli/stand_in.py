@@ -14,7 +14,7 @@ from pathlib import Path
 
 from shared.config import load_config
 
-STATUS = {"model": "tiny", "num_running": 2, "num_waiting": 3, "num_blocks": 8, "num_free_blocks": 6}
+STATUS = {"device": "cpu", "model": "tiny", "num_running": 2, "num_waiting": 3, "num_blocks": 8, "num_free_blocks": 6}
 
 
 class Health(BaseHTTPRequestHandler):

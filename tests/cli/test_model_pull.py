@@ -16,7 +16,9 @@ from cli.errors import CliError
 from cli.main import main
 from cli.model_pull import pull_models
 from cli.model_source import PackagedModel, packaged_model
-from shared.config import ClusterConfig, ModelSpec, model_path
+from shared.config import ClusterConfig
+from shared.config_engine import ModelSpec
+from shared.model_file import model_path
 
 WEIGHTS = b"GGUF" + bytes(range(256)) * 100
 DIGEST = hashlib.sha256(WEIGHTS).hexdigest()

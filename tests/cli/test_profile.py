@@ -53,7 +53,7 @@ def test_steps_are_measured_and_the_cost_is_kept_for_engines(config: Path) -> No
     cluster = load_config(config)
     (kept,) = read_profiles(profiles_file(cluster))
     assert (kept.model, kept.cost.step_s) == ("tiny", last["cost"]["step_s"])
-    assert profiled_costs([kept], cluster, cluster.nodes[0]) == {"tiny": kept.cost}
+    assert profiled_costs([kept], cluster, cluster.nodes[0], "cpu") == {"tiny": kept.cost}
 
 
 def test_the_table_for_people(config: Path) -> None:

@@ -62,7 +62,8 @@ def test_status_tells_state_memory_and_what_a_node_says(cluster: Cluster) -> Non
     node = rows["rack/node-0"]
     assert node["pid"] == cluster.pids()["rack/node-0"]
     assert node["rss_bytes"] > 0
-    assert (node["model"], node["num_running"], node["num_waiting"], node["kv_used"]) == ("tiny", 2, 3, 0.25)
+    assert (node["device"], node["model"], node["kv_used"]) == ("cpu", "tiny", 0.25)
+    assert (node["num_running"], node["num_waiting"]) == (2, 3)
     kill(cluster.pids()["scheduler"])
     table = cluster.treadle("status")
     assert table.returncode == 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from typing import Any
 
 import msgspec
+from msgspec import inspect
 
 from shared.messages import (
     HANDED_OVER,
@@ -47,13 +49,13 @@ from shared.messages import (
     Solved,
     Submit,
     Tick,
-    TokenLogprob,
     Tokens,
     VirtualQueue,
 )
 from shared.payload import Output, Payload, Sampling
 from shared.slo import Slo
 from shared.step_cost import ModelRate, StepCost
+from shared.token_logprob import TokenLogprob
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -238,13 +240,19 @@ def least(value: Any) -> Any:
     """The same, down to the innermost part, with nothing given that has a default."""
     if isinstance(value, list):
         return [least(part) for part in value]
-    if not isinstance(value, msgspec.Struct):
+    if not is_record(value):
         return value
     return type(value)(**{field.name: least(getattr(value, field.name)) for field in fields(value) if field.required})
 
 
-def fields(value: msgspec.Struct) -> tuple[msgspec.structs.FieldInfo, ...]:
-    return msgspec.structs.fields(value)
+def is_record(value: object) -> bool:
+    return isinstance(value, msgspec.Struct | TokenLogprob) or is_dataclass(value)
+
+
+def fields(value: object) -> tuple[inspect.Field, ...]:
+    kind = inspect.type_info(type(value))
+    assert isinstance(kind, inspect.StructType | inspect.DataclassType | inspect.NamedTupleType)
+    return kind.fields
 
 
 def name(value: Message | Payload) -> str:

@@ -11,13 +11,12 @@ import os
 from pathlib import Path
 from typing import Any, get_args
 
-import msgspec
 import pytest
 
 from shared.codec import decode, decode_payload, encode
 from shared.messages import AnyMessage, Message
 from shared.payload import Payload
-from tests.contract.examples import EXAMPLES, MESSAGES, fields, least, name
+from tests.contract.examples import EXAMPLES, MESSAGES, fields, is_record, least, name
 from tests.contract.other_side import pack, unpack
 
 GOLDEN = Path(__file__).with_name("messages.txt")
@@ -90,9 +89,7 @@ def test_examples_set_every_field(message: Message | Payload) -> None:
 
 def plain(value: Any) -> Any:
     """Structs as dictionaries, built without the encoder under test."""
-    if isinstance(value, msgspec.Struct) and value.__struct_config__.array_like:
-        return [plain(getattr(value, field.name)) for field in fields(value)]
-    if isinstance(value, msgspec.Struct):
+    if is_record(value) and not isinstance(value, tuple):
         tag = {"type": type(value).__name__.lower()} if isinstance(value, Message) else {}
         return tag | {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, list | tuple):
@@ -104,7 +101,7 @@ def unset(value: Any) -> list[str]:
     """Names of fields, here and inside, that are left at their default."""
     if isinstance(value, list):
         return [name for part in value for name in unset(part)]
-    if not isinstance(value, msgspec.Struct):
+    if not is_record(value):
         return []
     left = [
         f"{type(value).__name__}.{field.name}"

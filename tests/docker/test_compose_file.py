@@ -58,6 +58,19 @@ def test_each_node_has_its_name_its_image_and_the_name_by_which_all_are_found() 
         assert dockerfile(node.name) == NODE_FILES["gpu" if container.get("profiles") else "cpu"]
 
 
+def test_a_node_on_a_device_is_given_one_and_keeps_its_kernels_where_it_may_write_and_load_them() -> None:
+    (node,) = [node for node in CLUSTER.nodes if node.cuda_devices]
+    container = CONTAINERS[node.name]
+    (reserved,) = container["deploy"]["resources"]["reservations"]["devices"]
+    assert reserved == {"driver": "nvidia", "count": len(node.cuda_devices), "capabilities": ["gpu"]}
+    assert node.cuda_devices == ["cuda:0"], "a container sees the devices that it was given, from 0 on"
+    stage = last_stage(NODE_FILES["gpu"])
+    (folder,) = re.findall(r"TRITON_CACHE_DIR=(\S+)", stage)
+    assert f"install -d -o treadle -g treadle /models {folder}" in stage, "a new volume has the owner of the folder"
+    assert [mount for mount in container["volumes"] if mount.endswith(f":{folder}")] == [f"kernels:{folder}"]
+    assert not any(folder in mount for mount in container["tmpfs"]), "Docker mounts a tmpfs noexec"
+
+
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_every_container_is_confined(name: str) -> None:
     container = CONTAINERS[name]

@@ -22,7 +22,7 @@ from openai import AsyncOpenAI
 from redis import Redis
 
 from cli.ports import free_port
-from shared.config import models_dir
+from shared.model_file import models_dir
 from tests.e2e.cluster import HOST, PROBE_TIMEOUT_S, wait_for
 from tests.helm.chart import Chart, Object, cluster_text, of_kind, pod_templates
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.forecast import WINDOW_REQUESTS
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan, StepResult
 from gpu_node.engine.preemption import AlwaysRecompute, PreemptionPolicy
 from gpu_node.engine.scheduler import Scheduler
 from gpu_node.engine.sequence import Request
-from shared.config import EngineOptions
-from shared.messages import Chunk
+from shared.config_engine import EngineOptions
 from shared.payload import Output, Payload, Sampling
 
 EOS = 99

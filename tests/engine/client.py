@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-import msgspec
-
-from shared.messages import Chunk, TokenLogprob
+from gpu_node.engine.chunk import Chunk
 from shared.payload import Output, Payload
+from shared.token_logprob import TokenLogprob
 
 
 @dataclass
@@ -39,13 +38,13 @@ class Client:
         assert chunk.attempt == self.payload.attempt
         assert not chunk.error
         before = self.outputs.get(chunk.choice, Output())
-        if self.moves and chunk.index + len(chunk.token_ids) <= len(before.token_ids):
+        if self.moves and chunk.start + len(chunk.token_ids) <= len(before.token_ids):
             # the next node could not use the image; as a gateway does, what is there is dropped
-            assert chunk.token_ids == before.token_ids[chunk.index : chunk.index + len(chunk.token_ids)]
+            assert chunk.token_ids == before.token_ids[chunk.start : chunk.start + len(chunk.token_ids)]
         elif before.finish_reason:  # the last choice had ended in the attempt before: only the attempt's end is new
             assert (chunk.token_ids, chunk.is_last) == ([], True)
         else:
-            assert chunk.index == len(before.token_ids), "no token is lost or doubled"
+            assert chunk.start == len(before.token_ids), "no token is lost or doubled"
             self.outputs[chunk.choice] = Output([*before.token_ids, *chunk.token_ids], chunk.finish_reason)
             self.logprobs.setdefault(chunk.choice, []).extend(chunk.logprobs)
         self.is_over = chunk.is_last
@@ -53,5 +52,5 @@ class Client:
     def next_attempt(self) -> Payload:
         """As a gateway submits it to the next node: with what the client has."""
         outputs = [self.outputs.get(choice, Output()) for choice in range(self.payload.sampling.num_choices)]
-        self.payload = msgspec.structs.replace(self.payload, attempt=self.payload.attempt + 1, outputs=outputs)
+        self.payload = replace(self.payload, attempt=self.payload.attempt + 1, outputs=outputs)
         return self.payload

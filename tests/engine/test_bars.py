@@ -23,9 +23,9 @@ from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Program
-from shared.config import EngineOptions, ModelSpec, WeightType
-from shared.messages import TokenLogprob
+from shared.config_engine import EngineOptions, ModelSpec, WeightType
 from shared.payload import Payload, Sampling
+from shared.token_logprob import TokenLogprob
 from tests.engine import tiny
 from tests.engine.client import Client
 from tests.engine.test_families_models import save

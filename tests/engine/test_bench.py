@@ -19,7 +19,7 @@ from gpu_node.graph.cost import DeviceRates, NumberBytes
 from gpu_node.graph.step_shape import SequencePart, StepShape
 from gpu_node.models.config import Family, ModelConfig, Rope
 from gpu_node.models.families import build_program
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Sampling
 from tests.engine import tiny
 

@@ -15,8 +15,8 @@ from gpu_node.executors.sampler import sample
 from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuStep, Limits, Rows, Type
 from gpu_node.kernels.cpu.draws import CpuDraws
 from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
-from shared.messages import TokenLogprob
 from shared.payload import Sampling
+from shared.token_logprob import TokenLogprob
 from tests.engine.own_arena import program_with_arena
 
 MAX_ROWS = 64

@@ -12,7 +12,7 @@ import pytest
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cpu import CpuExecutor
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Sampling
 from tests.engine import tiny
 from tests.engine.workload import Answers, answers, mixed_requests

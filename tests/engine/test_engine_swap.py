@@ -9,7 +9,7 @@ from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.executor import Executor
 from gpu_node.executors.reference import ReferenceExecutor
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Payload
 from tests.engine import tiny
 from tests.engine.workload import Answers, answers, prompt, request

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
+from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.engine import Engine
+from gpu_node.engine.image import HandedOver, Kept
 from gpu_node.engine.plan import StepPlan
-from gpu_node.engine.protocol import Image, Kept
 from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.predicted import PredictedExecutor
 from gpu_node.executors.reference import ReferenceExecutor
-from shared.config import EngineOptions, ModelSpec
-from shared.messages import Chunk
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Payload, Sampling
 from shared.step_cost import StepCost
 from shared.streams import MAX_IMAGE_BYTES
@@ -106,7 +106,7 @@ def test_the_tokens_of_the_steps_in_flight_come_out_before() -> None:
     assert engine.step(0.0) == []
     assert len(engine.step(0.0)) == 2
     chunks, kept = engine.evict(["b", "unknown", "b"])
-    assert [(chunk.request_id, chunk.index) for chunk in chunks] == [("a", 1), ("b", 1)]
+    assert [(chunk.request_id, chunk.start) for chunk in chunks] == [("a", 1), ("b", 1)]
     assert kept == [Kept("b", 7)]
     assert (engine.stats().num_running, engine.stats().num_waiting) == (1, 0)
     engine.check()
@@ -162,7 +162,7 @@ def test_nothing_is_computed_again() -> None:
     assert engine.add(simple("a", max_tokens=8)) == []
     chunks = drain(engine)
     assert [part.start for plan in plans[num_before:] for part in plan.sequences] == [9, 10, 11, 12]
-    assert [chunk.index for chunk in chunks] == [4, 5, 6, 7]
+    assert [chunk.start for chunk in chunks] == [4, 5, 6, 7]
     alone, _ = predicted()
     alone.add(simple("a", max_tokens=8))
     assert tokens + [chunk.token_ids[0] for chunk in chunks] == [chunk.token_ids[0] for chunk in drain(alone)]
@@ -300,14 +300,14 @@ def test_with_an_image_that_cannot_be_used_it_runs_from_its_payload(make: Make, 
     (image,) = one.hand_over([payload.request_id])
     data = image.data[:-1] if case == "damaged" else image.data
     if case == "another attempt":
-        payload = msgspec.structs.replace(payload, attempt=1)
+        payload = replace(payload, attempt=1)
     other = make(
         spec(tiny_path),
         block_size=8 if case == "another format" else 4,
         evicted_kv_bytes=64 if case == "no room" else MIB,
     )
     assert other.add(payload, data) == []
-    assert [chunk.index for chunk in drain(other)] == list(range(30))
+    assert [chunk.start for chunk in drain(other)] == list(range(30))
     assert other.stats().kv_bytes_per_s == 0.0
 
 
@@ -332,4 +332,4 @@ def test_an_image_larger_than_a_frame_is_answered_empty() -> None:
     assert [one.kv_tokens for one in engine.evict("ab")[1]] == [5, 10]
     small, large = engine.hand_over("ab")
     assert small.data
-    assert large == Image("b", b"")
+    assert large == HandedOver("b", b"")

@@ -13,7 +13,7 @@ from transformers import LlamaForCausalLM
 from gpu_node.engine.plan import BlockCopy, Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.executor import ModelTooLargeError
 from gpu_node.executors.reference import ReferenceExecutor
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Sampling
 from tests.engine import tiny
 
@@ -144,4 +144,4 @@ def test_a_cache_too_small_for_one_sequence_is_refused_with_both_numbers(tiny_pa
     assert executor.load_model(spec).num_blocks == (1 << 20) // (256 * tiny.BLOCK_TOKEN_BYTES)
     wide = tiny.BLOCK_TOKEN_BYTES * 16
     with pytest.raises(ModelTooLargeError, match=rf"needs {8 * wide} bytes.*kv_cache_bytes is {7 * wide} \(7 blocks\)"):
-        ReferenceExecutor(EngineOptions.model_construct(block_size=16, kv_cache_bytes=7 * wide)).load_model(spec)
+        ReferenceExecutor(EngineOptions(block_size=16, kv_cache_bytes=7 * wide)).load_model(spec)

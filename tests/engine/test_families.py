@@ -14,7 +14,7 @@ import torch
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.plan import Draw, ScheduledSequence
 from gpu_node.executors.reference import ReferenceExecutor
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Sampling
 from tests.engine import tiny
 from tests.engine.test_families_models import FAMILIES, save

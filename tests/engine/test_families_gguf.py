@@ -14,7 +14,7 @@ from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.config import Family, Rope
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 from shared.model_file import ModelFileError
 from tests.engine import tiny
 from tests.engine.gguf_files import experts_apart, tensors_of, write_gguf

@@ -67,6 +67,11 @@ FAMILIES: Mapping[str, dict[str, Any]] = {
 }
 
 
+def save_config(name: str, path: Path, **changes: Any) -> None:
+    """Save the configuration alone of the model of that name."""
+    AutoConfig.for_model(name.split("-")[0], **FAMILIES[name] | changes).save_pretrained(path)
+
+
 def save(name: str, path: Path, *, num_shards: int = 1, **changes: Any) -> Any:
     """Make the model of that name with random weights, norms and biases included, and save it; returns it."""
     torch.manual_seed(4)

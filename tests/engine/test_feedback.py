@@ -17,10 +17,10 @@ from gpu_node.executors.feedback import Feedback
 from gpu_node.executors.predicted import PredictedExecutor
 from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.executors.sampler import NOT_FINITE
-from shared.config import EngineOptions, ModelSpec
-from shared.messages import TokenLogprob
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Sampling
 from shared.step_cost import StepCost
+from shared.token_logprob import TokenLogprob
 from tests.engine import tiny
 
 OPTIONS = EngineOptions(kv_cache_bytes=1 << 20)

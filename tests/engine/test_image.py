@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
 import pytest
 
 from gpu_node.engine.beams import Hypothesis
-from gpu_node.engine.image import (
-    BlockFormat,
-    ImageError,
-    RequestImage,
-    RequestState,
-    SequenceState,
-    decode_image,
-    encode_image,
-)
+from gpu_node.engine.image import BlockFormat, ImageError, RequestImage, RequestState, SequenceState
+from gpu_node.engine.image_codec import decode_image, encode_image
 from gpu_node.engine.parking_lot import ParkingLot
-from shared.messages import TokenLogprob
+from shared.token_logprob import TokenLogprob
 from tests.engine import bookkeeping
 
 MODEL = replace(bookkeeping.model(), block_bytes=4, kv_layout="test")
@@ -39,7 +31,7 @@ STATE = RequestState(
 
 
 def image(request_id: str = "a", num_blocks: int = 3) -> RequestImage:
-    state = msgspec.structs.replace(STATE, request_id=request_id, num_blocks=num_blocks)
+    state = replace(STATE, request_id=request_id, num_blocks=num_blocks)
     return RequestImage(state, memoryview(bytes(range(4 * num_blocks))))
 
 
@@ -59,7 +51,7 @@ def test_some_of_the_blocks() -> None:
 
 
 def test_blocks_without_content() -> None:
-    state = msgspec.structs.replace(STATE, format=msgspec.structs.replace(STATE.format, kv_layout=""))
+    state = replace(STATE, format=replace(STATE.format, kv_layout=""))
     found = decode_image(encode_image(RequestImage(state, memoryview(b""))))
     assert (found.state.num_bytes, bytes(found.part((1,)))) == (12, b"")
 
@@ -81,9 +73,9 @@ def test_what_is_no_image_of_this_version_is_said_so(data: bytes, words: str) ->
 
 
 def test_an_image_is_of_one_attempt_and_one_format() -> None:
-    request = msgspec.structs.replace(bookkeeping.payload("a", [1, 2, 3]), attempt=1)
+    request = replace(bookkeeping.payload("a", [1, 2, 3]), attempt=1)
     assert STATE.refusal(request, MODEL) == ""
-    assert "attempt 1 of 'a'" in STATE.refusal(msgspec.structs.replace(request, attempt=2), MODEL)
+    assert "attempt 1 of 'a'" in STATE.refusal(replace(request, attempt=2), MODEL)
     for other in (replace(MODEL, name="b"), replace(MODEL, block_size=8), replace(MODEL, kv_layout="other")):
         assert STATE.refusal(request, other).startswith("its blocks are")
 

@@ -13,7 +13,7 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.plan import BlockSwap, Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.reference import ReferenceExecutor
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Sampling
 from tests.engine import tiny
 

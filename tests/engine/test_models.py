@@ -14,7 +14,7 @@ from gpu_node.graph.program import Kind, Operator, OperatorClass
 from gpu_node.models.config import Family, ModelConfig, Rope
 from gpu_node.models.families import build_program
 from gpu_node.models.gguf_config import read_gguf_config
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.gguf_file import open_gguf
 from shared.model_file import ModelFileError
 from tests.engine import tiny

@@ -12,7 +12,7 @@ import pytest
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.node_executor import CpuNotOursError, make_executor
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.config_nodes import NodeSpec
 from tests.engine import tiny
 

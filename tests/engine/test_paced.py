@@ -8,7 +8,7 @@ from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.executor import ModelTooLargeError
 from gpu_node.executors.paced import Clock, PacedExecutor
 from gpu_node.executors.predicted import PredictedExecutor
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Sampling
 from shared.step_cost import StepCost
 

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
+from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.engine import Engine, EngineBusyError
 from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.predicted import PredictedExecutor
-from shared.config import EngineOptions, ModelSpec
-from shared.messages import Chunk
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Output, Payload, Sampling
 from shared.step_cost import StepCost
 
@@ -42,7 +42,7 @@ def test_the_engine_runs_and_measures_on_predictions() -> None:
     one = engine()
     assert one.add(payload("a")) == []
     chunks = [chunk for _ in range(3) for chunk in one.step(now=0.0)]
-    assert [chunk.index for chunk in chunks] == [0, 1, 2]
+    assert [chunk.start for chunk in chunks] == [0, 1, 2]
     assert chunks[-1].finish_reason == "length"
     stats = one.stats()
     assert stats.step_s == pytest.approx(0.01 + 0.001 + 5 * 0.0001 + 5 * 0.00001)

@@ -7,7 +7,7 @@ from itertools import count
 from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.preemption import AlwaysRecompute, Fate, SwapIfRoom, preemption_policy
 from gpu_node.engine.sequence import Request
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 from tests.engine.bookkeeping import payload, prompt
 
 

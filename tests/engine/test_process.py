@@ -14,16 +14,17 @@ from pathlib import Path
 import pytest
 from transformers import LlamaForCausalLM
 
+from gpu_node.engine.image import Kept
 from gpu_node.engine.protocol import (
     AbortRequests,
     Command,
     EngineReady,
+    EngineRefused,
     Event,
     Evict,
     Evicted,
     HandOver,
     Image,
-    Kept,
     LoadModel,
     ModelFailed,
     ModelLoaded,
@@ -57,12 +58,12 @@ class Agent:
         self.sock = sock
         self.process = process
         self._decoder = event_decoder()
-        self._events: list[Event] = []
+        self._events: list[Event | EngineRefused] = []
 
     def send(self, *commands: Command) -> None:
         self.sock.sendall(b"".join(frame(command) for command in commands))
 
-    def next(self) -> Event:
+    def next(self) -> Event | EngineRefused:
         while not self._events:
             data = self.sock.recv(1 << 16)
             assert data, "the engine is gone"
@@ -100,7 +101,7 @@ def config_path(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @contextmanager
-def started(config_path: Path) -> Iterator[Agent]:
+def process_of(config_path: Path) -> Iterator[Agent]:
     """A process that is up, and gone afterwards."""
     ours, theirs = socket.socketpair()
     ours.settimeout(TIMEOUT_S)
@@ -111,11 +112,17 @@ def started(config_path: Path) -> Iterator[Agent]:
             process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()], stderr=log)
     with process, ours:
         try:
-            agent = Agent(ours, process)
-            assert agent.next() == EngineReady("cpu")
-            yield agent
+            yield Agent(ours, process)
         finally:
             process.kill()
+
+
+@contextmanager
+def started(config_path: Path, device: str = "cpu") -> Iterator[Agent]:
+    """One that is ready."""
+    with process_of(config_path) as agent:
+        assert agent.next() == EngineReady(device)
+        yield agent
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +258,18 @@ def test_shutdown_and_the_end_of_the_stream_end_the_process(config_path: Path, e
         else:
             agent.sock.close()
         assert agent.exit_status() == 0
+
+
+def test_an_engine_that_cannot_run_here_says_why_and_goes_when_that_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "treadle.yaml"
+    path.write_text("nodes: [{name: node-0, executor: cpu, cpus: [1023]}]")
+    with process_of(path) as agent:
+        agent.send(LoadModel("smollm2-135m"))
+        refused = agent.next()
+        assert isinstance(refused, EngineRefused)
+        assert "node 'node-0': cpus names 1023, but this process may run on" in refused.reason
+        agent.send(Shutdown())
+        assert agent.exit_status() == 1
 
 
 def test_a_torn_protocol_ends_the_process_with_a_log_line(config_path: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
+from gpu_node.engine.chunk import Chunk as EngineChunk
 from gpu_node.engine.protocol import (
     MAX_FRAME_BYTES,
     AbortRequests,
     Command,
-    EngineStats,
     Event,
     LoadModel,
     ProtocolError,
@@ -21,10 +21,13 @@ from gpu_node.engine.protocol import (
     event_decoder,
     frame,
 )
+from gpu_node.engine.stats import EngineStats
 from shared.messages import Chunk
 from shared.payload import Output, Payload, Sampling
+from shared.token_logprob import TokenLogprob
 
 PAYLOAD = Payload("r", 1, "g", "m", [1, 2], Sampling(max_tokens=3), [Output([4])])
+STATS = EngineStats(1, 2, 3, 4, 5.0, 6)
 COMMANDS: list[Command] = [LoadModel("m"), Run(PAYLOAD), AbortRequests(["r"]), Reset(), Shutdown()]
 
 
@@ -37,8 +40,15 @@ def test_messages_survive_any_cut_of_the_stream(size: int) -> None:
     assert decoder.num_buffered_bytes == 0
 
 
+def test_a_message_says_of_a_chunk_what_the_engine_says() -> None:
+    score = TokenLogprob(-0.5, [(7, -0.5)])
+    said = EngineChunk("r", 1, 2, [7], "stop", "why", choice=3, logprobs=[score], is_last=True)
+    told = Chunk("r", 1, 2, [7], "stop", "why", choice=3, logprobs=[score], is_last=True)
+    assert Step.of([said], STATS) == Step([told], STATS)
+
+
 def test_the_bytes_of_a_frame() -> None:
-    event: Event = Step([Chunk("r", 0, 2, [7])], EngineStats(1, 2, 3, 4, 5.0, 6))
+    event: Event = Step([Chunk("r", 0, 2, [7])], STATS)
     data = frame(event)
     assert int.from_bytes(data[:4], "big") == len(data) - 4
     assert msgpack.unpackb(data[4:]) == {
@@ -55,7 +65,12 @@ def test_the_bytes_of_a_frame() -> None:
             "cost": None,
             "swapped_kv_bytes": 0,
             "evicted_kv_bytes": 0,
-            "counts": {},
+            "counts": {
+                "num_preemptions": 0,
+                "prefix_queried_tokens": 0,
+                "prefix_cached_tokens": 0,
+                "restored_tokens": 0,
+            },
         },
     }
     assert event_decoder().feed(data) == [event]

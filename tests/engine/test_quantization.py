@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from gpu_node.kernels import cpu
 from gpu_node.kernels.cpu import CacheShape, CpuDevice, Epilogue, Index, Limits, Rows, Type, View
 from gpu_node.kernels.cpu.library import failed, library
 from gpu_node.models.quantization import int8_weights, quantized
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 from tests.engine.own_arena import program_with_arena
 from tests.engine.test_cpu_executor import OPTIONS, TOLERANCE, mixed_logits, rounded_path, spec
 from tests.engine.test_cpu_kernels import FLOAT32_ERROR, Case, device, error, rows
@@ -120,7 +121,7 @@ def test_the_embedding_gives_what_the_integers_stand_for(int8_case: Case) -> Non
 def test_int8_logits_are_those_of_the_reference(rounded_path: Path, level: str) -> None:
     if cpu.level(level) is None:
         pytest.skip(f"this machine has no {level}")
-    model = spec(rounded_path).model_copy(update={"weights": "int8"})
+    model = replace(spec(rounded_path), weights="int8")
     options = EngineOptions(**OPTIONS)
     reference = ReferenceExecutor(options)
     reference.load_model(model)

@@ -11,7 +11,8 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.reference import ReferenceExecutor
-from shared.config import EngineOptions, ModelSpec, model_path
+from shared.config_engine import EngineOptions, ModelSpec
+from shared.model_file import model_path
 from tests.engine import tiny
 
 pytestmark = pytest.mark.model

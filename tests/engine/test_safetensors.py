@@ -18,7 +18,7 @@ from gpu_node.models.config import Family, ModelConfig, Rope
 from gpu_node.models.families import build_program
 from gpu_node.models.rope_scaling import llama3_factors
 from gpu_node.models.weights import load_weights
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError, sha256_of_directory
 from tests.engine import tiny
 from tests.engine.test_families_models import save

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.plan import StepResult
-from shared.messages import Chunk
 from shared.payload import Payload
 from tests.engine.bookkeeping import (
     EOS,
@@ -145,7 +145,7 @@ def test_a_preempted_request_recomputes_and_its_tokens_go_on() -> None:
     indexes: dict[str, list[int]] = {"a": [], "b": []}
     while one.has_work:
         for chunk in step(one)[1]:
-            indexes[chunk.request_id].append(chunk.index)
+            indexes[chunk.request_id].append(chunk.start)
     assert one.num_preemptions > 0
     assert indexes == {"a": list(range(8)), "b": list(range(8))}
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.plan import BlockCopy, StepPlan, StepResult
 from gpu_node.engine.scheduler import Scheduler
-from shared.messages import Chunk, TokenLogprob
 from shared.payload import Output, Payload
+from shared.token_logprob import TokenLogprob
 from tests.engine.bookkeeping import EOS, STEP_S, payload, prompt, result, scheduler, shape, step, teach_short_outputs
 
 
@@ -27,7 +28,7 @@ def ranked(plan: StepPlan, drawn: dict[int, tuple[int, float]]) -> StepResult:
     return StepResult(
         {sequence_id: token for sequence_id, (token, _) in drawn.items()},
         STEP_S,
-        logprobs={sequence_id: TokenLogprob(logprob) for sequence_id, (_, logprob) in drawn.items()},
+        logprobs={sequence_id: TokenLogprob(logprob, []) for sequence_id, (_, logprob) in drawn.items()},
     )
 
 
@@ -135,8 +136,8 @@ def test_the_best_candidates_come_at_the_end_best_first() -> None:
     plan = one.schedule(now=0.0)
     # mean logprobs: -1.5, -0.75, -0.625
     assert one.commit(plan, ranked(plan, {0: (7, -2.0), 2: (9, -0.75)})) == [
-        Chunk("a", 0, 0, [8, 9], "length", logprobs=[TokenLogprob(-0.5), TokenLogprob(-0.75)]),
-        Chunk("a", 0, 0, [EOS], "stop", choice=1, logprobs=[TokenLogprob(-0.75)], is_last=True),
+        Chunk("a", 0, 0, [8, 9], "length", logprobs=[TokenLogprob(-0.5, []), TokenLogprob(-0.75, [])]),
+        Chunk("a", 0, 0, [EOS], "stop", choice=1, logprobs=[TokenLogprob(-0.75, [])], is_last=True),
     ]
     assert not one.has_work
 

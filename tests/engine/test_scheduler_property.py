@@ -14,13 +14,13 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from gpu_node.engine.block_manager import BlockManager
+from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.image import RequestState
 from gpu_node.engine.plan import StepPlan, StepResult
 from gpu_node.engine.preemption import AlwaysRecompute, Fate, PreemptionPolicy, SwapIfRoom
 from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.scheduler import Scheduler
 from gpu_node.engine.sequence import Request
-from shared.messages import Chunk
 from tests.engine import alone
 from tests.engine.bookkeeping import OldestFirst, payload, scheduler, teach_short_outputs
 from tests.engine.client import Client

@@ -7,8 +7,8 @@ from gpu_node.engine.plan import BlockSwap, StepPlan, StepResult
 from gpu_node.engine.preemption import Fate, SwapIfRoom
 from gpu_node.engine.scheduler import Scheduler
 from gpu_node.engine.sequence import Request
-from shared.messages import TokenLogprob
 from shared.payload import Output, Payload, Sampling
+from shared.token_logprob import TokenLogprob
 from tests.engine.bookkeeping import STEP_S, payload, prompt, result, scheduler, shape, step, teach_short_outputs
 
 
@@ -184,7 +184,7 @@ def while_a_beam_waits() -> Scheduler:
         plans.append(one.schedule(now=0.0))
         one.check()
         chunks = one.commit(plans[-1], each_goes_on(plans[-1]))
-        if any((chunk.request_id, chunk.index) == ("a", 9) for chunk in chunks):
+        if any((chunk.request_id, chunk.start) == ("a", 9) for chunk in chunks):
             one.abort("a")  # d finds room again; had a ended, longer outputs would be expected, and d would wait
         one.check()
     assert one.num_preemptions == 2  # recomputed once

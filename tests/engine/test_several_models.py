@@ -7,7 +7,7 @@ import pytest
 from gpu_node.engine.counts import Counts
 from gpu_node.engine.engine import Engine, EngineBusyError
 from gpu_node.executors.predicted import PredictedExecutor
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Payload, Sampling
 from shared.step_cost import StepCost
 

@@ -7,7 +7,7 @@ import pytest
 from gpu_node.engine.model import LoadedModel
 from gpu_node.executors.executor import ModelTooLargeError
 from gpu_node.executors.sizing import cut
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 
 MIB = 1 << 20
 

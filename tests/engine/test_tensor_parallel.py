@@ -11,11 +11,14 @@ import psutil
 import pytest
 
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.protocol import Kept, ModelLoaded, Run
+from gpu_node.engine.image import Kept
+from gpu_node.engine.protocol import ModelLoaded, Run
 from gpu_node.executors.executor import Executor
+from gpu_node.executors.part import Part
 from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.executors.tensor_parallel import RankError, TensorParallelExecutor
-from shared.config import ConfigError, EngineOptions, ModelSpec, parse_config
+from shared.config import ConfigError, parse_config
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError
 from tests.engine import tiny
 from tests.engine.test_families_models import save
@@ -35,7 +38,7 @@ NUM_TOKENS = 12
 @pytest.fixture(scope="module")
 def group() -> Iterator[TensorParallelExecutor]:
     """Two devices for all tests that leave them alive."""
-    executor = TensorParallelExecutor(EngineOptions(**OPTIONS), world=2, num_threads=1)
+    executor = TensorParallelExecutor(EngineOptions(**OPTIONS), [Part(), Part()])
     yield executor
     executor.close()
 
@@ -136,7 +139,7 @@ def test_each_device_loads_its_own_part_and_the_error_of_a_bad_model_changes_not
 
 
 def test_the_end_of_a_device_ends_the_group_with_a_clear_error(tiny_path: Path) -> None:
-    executor = TensorParallelExecutor(EngineOptions(**OPTIONS), world=2, num_threads=1)
+    executor = TensorParallelExecutor(EngineOptions(**OPTIONS), [Part(), Part()])
     try:
         engine = engine_of(executor, tiny_path)
         (process,) = executor.processes
@@ -148,7 +151,7 @@ def test_the_end_of_a_device_ends_the_group_with_a_clear_error(tiny_path: Path) 
 
 
 def test_closing_ends_the_other_devices() -> None:
-    executor = TensorParallelExecutor(EngineOptions(**OPTIONS), world=2, num_threads=1)
+    executor = TensorParallelExecutor(EngineOptions(**OPTIONS), [Part(), Part()])
     (process,) = executor.processes
     executor.close()
     assert process.poll() == 0
@@ -158,7 +161,7 @@ def test_closing_ends_the_other_devices() -> None:
 def test_a_node_says_what_it_needs_to_be_parallel() -> None:
     nodes = "nodes: [{name: a, executor: reference, tensor_parallel: 2}, {name: b}]"
     assert [node.tensor_parallel for node in parse_config(nodes, "test").nodes] == [2, 1]
-    with pytest.raises(ConfigError, match=r"nodes\.0: tensor_parallel: 2 needs executor: reference"):
+    with pytest.raises(ConfigError, match=r"nodes\.0: tensor_parallel: 2 needs executor: cuda or reference"):
         parse_config("nodes: [{name: a, tensor_parallel: 2}]", "test")
 
 
@@ -172,7 +175,7 @@ engine: {{kv_cache_bytes: 1048576, step_tokens: 16, max_num_seqs: 4}}
 def test_an_engine_of_two_devices_serves_and_ends_with_them(tiny_path: Path, tmp_path: Path) -> None:
     path = tmp_path / "treadle.yaml"
     path.write_text(CONFIG.format(path=tiny_path))
-    with started(path) as agent:
+    with started(path, "2x cpu") as agent:
         assert isinstance(agent.load("tiny"), ModelLoaded)
         agent.send(Run(tiny.request("a", [5, 6], 3)))
         assert sum(len(chunk.token_ids) for step in agent.steps_until_end("a") for chunk in step.chunks) == 3

@@ -19,7 +19,7 @@ from gpu_node.executors.paced import PacedExecutor
 from gpu_node.executors.virtual import VirtualExecutor, end_token, model_shape
 from gpu_node.models.words import read_words
 from shared import hardware
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.config_nodes import NodeSpec
 from shared.model_file import ModelFileError
 from shared.payload import Payload, Sampling

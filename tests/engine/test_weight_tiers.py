@@ -14,7 +14,7 @@ from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.host_tier import HostTier
 from gpu_node.executors.predicted import PredictedExecutor
 from gpu_node.executors.reference import ReferenceExecutor
-from shared.config import EngineOptions, ModelSpec, WeightType
+from shared.config_engine import EngineOptions, ModelSpec, WeightType
 from shared.model_file import ModelFileError
 from shared.step_cost import StepCost
 from tests.engine import tiny

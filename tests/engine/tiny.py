@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.reference import ReferenceExecutor
-from shared.config import EngineOptions, ModelSpec
-from shared.messages import Chunk
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Output, Payload, Sampling
 
 VOCAB = 96

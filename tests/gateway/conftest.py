@@ -21,7 +21,8 @@ from gateway.context import GatewayContext
 from gateway.dispatcher import Dispatcher
 from gateway.models import ServedModel, load_models
 from shared.admin import listen
-from shared.config import ClusterConfig, model_path
+from shared.config import ClusterConfig
+from shared.model_file import model_path
 from tests.gateway.memory_queue import Answer, MemoryQueue
 from tests.gateway.tiny import write_model
 

@@ -9,19 +9,9 @@ import msgspec
 
 from gateway.dispatcher import Dispatcher, Inbound
 from gateway.queue_port import QueueUnavailableError
-from shared.messages import (
-    Attempt,
-    Chunk,
-    QueueLine,
-    QueuePlace,
-    QueueStatus,
-    Rejected,
-    Resubmit,
-    Submit,
-    TokenLogprob,
-    Tokens,
-)
+from shared.messages import Attempt, Chunk, QueueLine, QueuePlace, QueueStatus, Rejected, Resubmit, Submit, Tokens
 from shared.payload import Payload
+from shared.token_logprob import TokenLogprob
 
 Answer = Callable[[Payload], Sequence[Chunk]]
 WAIT_S = 5.0

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from gateway.choice import Choice
 from gateway.delta import Delta, Failure, ScoredToken
 from gateway.generation import Generation, Verdict
-from shared.messages import Chunk, TokenLogprob
+from shared.messages import Chunk
 from shared.payload import Sampling
+from shared.token_logprob import TokenLogprob
 from tests.gateway.tiny import ids
 
 BYTES = [*[bytes([byte]) for byte in range(256)], b"", b"ab"]
@@ -23,7 +24,7 @@ def choice(*stops: str) -> Choice:
 
 
 def scores(number: int) -> list[TokenLogprob]:
-    return [TokenLogprob(-float(place)) for place in range(number)]
+    return [TokenLogprob(-float(place), []) for place in range(number)]
 
 
 def take(one: Choice, token_ids: list[int], finish_reason: str = "") -> Delta:
@@ -36,12 +37,13 @@ def places(delta: Delta) -> list[tuple[int, int]]:
 
 
 def test_each_token_has_its_own_score_and_offset() -> None:
-    delta = choice().take([97, AB, 98], [TokenLogprob(-1.0), TokenLogprob(-2.0, [(3, -0.5)]), TokenLogprob(-3.0)], None)
+    scores = [TokenLogprob(-1.0, []), TokenLogprob(-2.0, [(3, -0.5)]), TokenLogprob(-3.0, [])]
+    delta = choice().take([97, AB, 98], scores, None)
     assert delta.text == "aabb"
     assert delta.scored == (
-        ScoredToken(97, 0, TokenLogprob(-1.0)),
+        ScoredToken(97, 0, TokenLogprob(-1.0, [])),
         ScoredToken(AB, 1, TokenLogprob(-2.0, [(3, -0.5)])),
-        ScoredToken(98, 3, TokenLogprob(-3.0)),
+        ScoredToken(98, 3, TokenLogprob(-3.0, [])),
     )
 
 
@@ -52,7 +54,7 @@ def test_nobody_asked_nothing_is_held() -> None:
 def test_parts_of_a_character_go_out_with_it() -> None:
     thread = list("🧵".encode())
     one = choice()
-    assert take(one, [97, *thread[:2]]) == Delta("a", 3, scored=(ScoredToken(97, 0, TokenLogprob(0.0)),))
+    assert take(one, [97, *thread[:2]]) == Delta("a", 3, scored=(ScoredToken(97, 0, TokenLogprob(0.0, [])),))
     assert places(take(one, thread[2:3])) == []
     assert places(take(one, [thread[3], 98])) == [
         (thread[0], 1),
@@ -97,8 +99,8 @@ def test_all_that_was_held_goes_out_at_the_end() -> None:
 def test_of_doubled_tokens_the_new_ones_keep_their_scores() -> None:
     answer = Generation(BYTES, [], SAMPLING)
     answer.accept(Chunk("r", 0, 0, ids("ab"), logprobs=scores(2)))
-    news = answer.accept(Chunk("r", 0, 1, ids("bc"), logprobs=[TokenLogprob(-7.0), TokenLogprob(-8.0)]))
-    assert news == Delta("c", 1, scored=(ScoredToken(99, 2, TokenLogprob(-8.0)),))
+    news = answer.accept(Chunk("r", 0, 1, ids("bc"), logprobs=[TokenLogprob(-7.0, []), TokenLogprob(-8.0, [])]))
+    assert news == Delta("c", 1, scored=(ScoredToken(99, 2, TokenLogprob(-8.0, [])),))
     assert answer.accept(Chunk("r", 0, 1, ids("bc"), logprobs=scores(2))) is Verdict.IGNORED
 
 

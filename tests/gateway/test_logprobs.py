@@ -10,7 +10,7 @@ from openai.types.chat import ChatCompletionMessageParam, ChatCompletionTokenLog
 from gateway.delta import ScoredToken
 from gateway.logprobs import LogprobWriter
 from gateway.models import ServedModel
-from shared.messages import TokenLogprob
+from shared.token_logprob import TokenLogprob
 from tests.gateway.conftest import GatewayFactory, sending
 from tests.gateway.memory_queue import saying_each
 from tests.gateway.tiny import END, HELLO, ids
@@ -108,11 +108,12 @@ async def test_a_lost_node_costs_no_logprob(start_gateway: GatewayFactory) -> No
     body = {"model": "tiny", "prompt": "p", "logprobs": 0}
     async with sending(gateway.http.post("/v1/completions", json=body)) as answer:
         first = await gateway.queue.next_submit()
-        scores = [TokenLogprob(-1.0), TokenLogprob(-2.0)]
+        scores = [TokenLogprob(-1.0, []), TokenLogprob(-2.0, [])]
         await gateway.queue.send(first, 0, ids("ab"), logprobs=scores)
         await gateway.queue.lose(first)
         second = await gateway.queue.next_submit()
-        await gateway.queue.send(second, 1, ids("bc"), "stop", logprobs=[TokenLogprob(-2.5), TokenLogprob(-3.0)])
+        scores = [TokenLogprob(-2.5, []), TokenLogprob(-3.0, [])]
+        await gateway.queue.send(second, 1, ids("bc"), "stop", logprobs=scores)
         assert (await answer())["choices"][0]["logprobs"]["token_logprobs"] == [-1.0, -2.0, -3.0]
 
 

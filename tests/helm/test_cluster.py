@@ -14,12 +14,12 @@ from shared.config import (
     ADMIN_SERVICES,
     CONFIG_ENV,
     KEYS_ENV,
-    MODELS_ENV,
     REDIS_ENV,
     SERVICES,
     ClusterConfig,
     parse_config,
 )
+from shared.model_file import MODELS_ENV
 from shared.service import INSTANCE_ENV
 from tests.helm import engine
 from tests.helm.chart import (

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from shared.config import NODE_ENV
 from tests.helm.chart import POD_NAME, VALUES, Chart, cluster, environment, of_kind, pod_templates, pools
 
+ROOT = Path(__file__).parents[2]
 every_case = pytest.mark.parametrize("name", VALUES)
 
 
@@ -29,13 +32,49 @@ def test_pools_have_what_all_have_and_what_is_their_own(chart: Chart) -> None:
     resources = {owner: pod["spec"]["containers"][0]["resources"] for owner, pod in found.items()}
     assert resources == {
         "treadle-a10": {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "4Gi", "nvidia.com/gpu": 1}},
-        "treadle-a100": {"requests": {"cpu": "8", "memory": "32Gi"}, "limits": {"memory": "32Gi", "nvidia.com/gpu": 1}},
-        "treadle-cpu": {"requests": {"cpu": "8", "memory": "4Gi"}, "limits": {"memory": "4Gi", "nvidia.com/gpu": 0}},
+        "treadle-a100": {"requests": {"cpu": "8", "memory": "32Gi"}, "limits": {"memory": "32Gi", "nvidia.com/gpu": 2}},
+        "treadle-cpu": {"requests": {"cpu": "8", "memory": "4Gi"}, "limits": {"memory": "4Gi"}},
     }
     assert {pod["spec"]["runtimeClassName"] for pod in found.values()} == {"nvidia"}
     threads = {owner: environment(pod["spec"]["containers"][0])["OMP_NUM_THREADS"] for owner, pod in found.items()}
     assert threads == {"treadle-a10": "1", "treadle-a100": "1", "treadle-cpu": "8"}
     assert found["treadle-cpu"]["metadata"]["labels"]["tier"] == "cheap"
+
+
+def test_who_owns_devices_has_their_image_a_place_for_kernels_and_memory_to_share(chart: Chart) -> None:
+    found = {owner: one["spec"]["template"]["spec"] for owner, one in pools(chart.objects(VALUES["gpu-pools"])).items()}
+    images = {owner: pod["containers"][0]["image"].partition(":")[0] for owner, pod in found.items()}
+    cuda = "treadle/gpu-node-cuda"
+    assert images == {"treadle-a10": cuda, "treadle-a100": cuda, "treadle-cpu": "treadle/gpu-node"}
+    mounts = {
+        owner: {
+            one["mountPath"]: volume["emptyDir"]
+            for one in pod["containers"][0]["volumeMounts"]
+            for volume in pod["volumes"]
+            if volume["name"] == one["name"] and "emptyDir" in volume and one["mountPath"] != "/tmp"
+        }
+        for owner, pod in found.items()
+    }
+    kernels = {"/var/cache/treadle": {"sizeLimit": "1Gi"}}
+    assert mounts == {
+        "treadle-a10": kernels,
+        "treadle-a100": kernels | {"/dev/shm": {"medium": "Memory", "sizeLimit": "1Gi"}},
+        "treadle-cpu": {},
+    }
+    assert "TRITON_CACHE_DIR=/var/cache/treadle" in (ROOT / "gpu-node" / "Dockerfile.cuda").read_text("utf-8")
+
+
+def test_a_pool_may_be_given_its_devices_by_another_name(chart: Chart) -> None:
+    pool = {
+        "name": "mig",
+        "node": {"executor": "cuda", "device": "cuda:0"},
+        "resources": {"limits": {"nvidia.com/gpu": 0, "nvidia.com/mig-3g.71gb": 1}},
+        "image": {"repository": "own/node"},
+    }
+    (found,) = pools(chart.objects({"gpuNode": {"pools": [pool]}})).values()
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"memory": "4Gi", "nvidia.com/gpu": 0, "nvidia.com/mig-3g.71gb": 1}
+    assert container["image"].startswith("own/node:")
 
 
 def test_a_scheduler_that_scales_may_ask_for_replicas_of_its_pools_and_for_nothing_else(chart: Chart) -> None:

@@ -29,6 +29,10 @@ POOL = {"name": "cpu"}
             ["redis.auth: is for the Redis that is run here"],
         ),
         ({"gpuNode": {"pools": [POOL, POOL]}}, ['gpuNode.pools.1.name: "cpu" is there twice']),
+        (
+            {"gpuNode": {"pools": [{**POOL, "node": {"executor": "cuda", "device": "cuda:1"}}]}},
+            ["gpuNode.pools.0.node.device: a pod sees only the devices that it is given; set cuda:0"],
+        ),
         ({"httpRoute": {"enabled": True}}, ["httpRoute.parentRefs"]),
         # what follows is refused by the schema
         ({"gateway": {"replica": 2}}, ["/gateway", "replica"]),

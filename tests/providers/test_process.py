@@ -17,7 +17,8 @@ from cli.ports import free_port
 from services.scheduler.providers import process
 from services.scheduler.providers.process import ProcessProvider
 from services.scheduler.providers.provider import ProviderError
-from shared.config import CONFIG_ENV, REDIS_ENV, ClusterConfig, ConfigError, ModelSpec
+from shared.config import CONFIG_ENV, REDIS_ENV, ClusterConfig, ConfigError
+from shared.config_engine import ModelSpec
 from shared.config_nodes import NodePool, ScalingOptions
 from shared.node_processes import find_nodes
 from shared.process_record import is_running

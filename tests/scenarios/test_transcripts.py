@@ -17,7 +17,8 @@ from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.grouping import LEAST_BATCH
 from services.scheduler.core import SchedulerCore
-from shared.config import ClusterConfig, ModelSpec, QueueOptions, SloClass
+from shared.config import ClusterConfig, QueueOptions, SloClass
+from shared.config_engine import ModelSpec
 from shared.config_nodes import NodePool, ScalingOptions
 from shared.core import Core
 from tests.scenarios.transcript import replay

@@ -100,14 +100,15 @@ def _describe(core: Core) -> Iterator[str]:
             yield f"{key}: {json.dumps(value)}"
 
 
-def _default(field: msgspec.structs.FieldInfo) -> object:
+def _default(field: msgspec.inspect.Field) -> object:
     return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 
 def _plain(value: object) -> object:
     """Plain JSON values, without the fields that have their defaults; numbers to three places."""
-    if isinstance(value, msgspec.Struct):
-        defaults = {field.name: _default(field) for field in msgspec.structs.fields(value)}
+    kind = msgspec.inspect.type_info(type(value))
+    if isinstance(kind, msgspec.inspect.StructType | msgspec.inspect.DataclassType):
+        defaults = {field.name: _default(field) for field in kind.fields}
         fields = {name: getattr(value, name) for name in defaults}
         return {name: _plain(item) for name, item in fields.items() if item != defaults[name]}
     if isinstance(value, dict):

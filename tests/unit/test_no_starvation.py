@@ -13,7 +13,8 @@ from services.queue_manager.planning import WAITING_INTERVAL_S
 from services.queue_manager.rescue import OVERDUE_S
 from services.simulator.cluster import SimulatedCluster, searching
 from services.simulator.simulation import PLAN_VISITS
-from shared.config import ClusterConfig, EngineOptions, GatewayOptions, ModelSpec, SloClass
+from shared.config import ClusterConfig, GatewayOptions, SloClass
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.config_nodes import NodeSpec
 from shared.payload import Sampling
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from services.simulator.cluster import SimulatedCluster
 from shared import streams
-from shared.config import ClusterConfig, EngineOptions, ModelSpec, QueueOptions
+from shared.config import ClusterConfig, QueueOptions
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.config_nodes import NodeSpec
 from shared.messages import NodeGone
 from tests.unit.simulated import FAULTS, LONG_S, MODELS, READY_S, assert_nothing_left, play, run, submit

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from services.simulator.cluster import SimulatedCluster
 from services.simulator.service import Solver
-from shared.config import ClusterConfig, EngineOptions, ModelSpec
+from shared.config import ClusterConfig
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.config_nodes import NodeSpec
 from shared.messages import HANDED_OVER, Evicted, EvictedRequest, Message, PlacementProblem, Plan
 from shared.payload import Output

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from gpu_node.agent.core import AgentCore
 from gpu_node.agent.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.epoch import Epoch, EpochOverError
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 from shared.errors import OperatorError
 
 MAX_EPOCHS = 5  # epochs that may end within EPOCH_WINDOW_S before the process gives up, so that its supervisor sees it

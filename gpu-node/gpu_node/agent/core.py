@@ -7,6 +7,7 @@ manager knows from the `Pulled` messages what was running here and has it run el
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import msgspec
 
@@ -16,8 +17,9 @@ from gpu_node.agent.ledger import Ledger, Running
 from gpu_node.agent.models import NodeModels
 from gpu_node.agent.outbox import Outbox
 from gpu_node.engine import protocol
-from gpu_node.engine.protocol import AbortRequests, EngineStats, LoadModel, ModelFailed, ModelLoaded, Run, Step
-from shared.config import EngineOptions
+from gpu_node.engine.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, Run, Step
+from gpu_node.engine.stats import EngineStats
+from shared.config_engine import EngineOptions
 from shared.messages import HANDED_OVER, Abort, Chunk, Evict, Fence, GroupRef, Heartbeat, Load, VirtualQueue
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
@@ -30,6 +32,7 @@ Event = (
     | Fence
     | Taken
     | Drain
+    | EngineReady
     | ModelLoaded
     | ModelFailed
     | Step
@@ -47,6 +50,7 @@ class AgentCore:
         self.node = node
         self.epoch = epoch
         self.device = device
+        """Its kind: as configured, until the engine says what it calls itself."""
         self.stats = NO_STATS
         self.models = NodeModels()
         self._options = options
@@ -96,9 +100,8 @@ class AgentCore:
                 actions = self._evictions.hand_over(self._ledger.attempts())
             case ModelLoaded():
                 actions = self._model_loaded(event)
-            case ModelFailed():
-                self.models.on_failed(event)
-                actions = [Beat(self.heartbeat())]
+            case EngineReady() | ModelFailed():
+                actions = self._told(event)
             case Step():
                 actions = self._step(event)
             case protocol.Evicted() | protocol.Image():
@@ -266,10 +269,17 @@ class AgentCore:
 
     # --- from the engine ------------------------------------------------------------------------------------------
 
+    def _told(self, event: EngineReady | ModelFailed) -> list[Action]:
+        if isinstance(event, EngineReady):
+            self.device = event.device
+        else:
+            self.models.on_failed(event)
+        return [Beat(self.heartbeat())]
+
     def _model_loaded(self, event: ModelLoaded) -> list[Action]:
         self.models.on_loaded(event)
         # the rest is the old model's until the engine tells anew, right after this
-        self.stats = msgspec.structs.replace(self.stats, num_admittable=0, num_free_blocks=event.num_blocks)
+        self.stats = replace(self.stats, num_admittable=0, num_free_blocks=event.num_blocks)
         return [Beat(self.heartbeat())]
 
     def _see(self, stats: EngineStats) -> None:

@@ -8,7 +8,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gpu_node.agent.core import AgentCore
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 
 
 class EngineGauges(Collector):

@@ -8,7 +8,8 @@ import sys
 
 import structlog
 
-from gpu_node.engine.protocol import Command, Event, Shutdown, event_decoder, frame
+from gpu_node.engine.protocol import Command, EngineRefused, Event, Shutdown, event_decoder, frame
+from shared.errors import OperatorError
 
 READ_BYTES = 1 << 16
 STOP_TIMEOUT_S = 10.0  # a step of a large batch may be running when the engine is asked to stop
@@ -18,6 +19,10 @@ log = structlog.get_logger()
 
 class EngineDiedError(Exception):
     """The engine process has ended; what it ran is lost."""
+
+
+class EngineRefusedError(OperatorError):
+    """The engine cannot run here as it is configured; another try would end alike."""
 
 
 class EngineProcess:
@@ -58,7 +63,7 @@ class EngineProcess:
             raise EngineDiedError("the engine closed its socket") from error
 
     async def events(self) -> list[Event]:
-        """The next events; `EngineDiedError` at the end of the stream."""
+        """The next ones; `EngineDiedError` at the end of the stream, `EngineRefusedError` with the engine's reason."""
         while True:
             try:
                 data = await self._reader.read(READ_BYTES)
@@ -66,7 +71,12 @@ class EngineProcess:
                 raise EngineDiedError("the engine closed its socket") from error
             if not data:
                 raise EngineDiedError(f"the engine ended with status {await self._process.wait()}")
-            if events := self._frames.feed(data):
+            events: list[Event] = []
+            for event in self._frames.feed(data):
+                if isinstance(event, EngineRefused):
+                    raise EngineRefusedError(event.reason)
+                events.append(event)
+            if events:
                 return events
 
     async def stop(self) -> None:

@@ -16,7 +16,7 @@ from gpu_node.agent.metrics import EpochMetrics, observe_published
 from gpu_node.agent.node_bus import NodeBus
 from gpu_node.agent.run_times import RunTimes
 from gpu_node.agent.spans import RunSpans
-from gpu_node.engine.protocol import AbortRequests, Command, EngineReady, Run
+from gpu_node.engine.protocol import AbortRequests, Command, Run
 from shared import streams
 from shared.bus import StreamReader
 from shared.messages import Abort, Evict, Fence, Load, VirtualQueue
@@ -98,8 +98,7 @@ class Epoch:
     async def _read_engine(self) -> None:
         while True:
             for event in await self._engine.events():
-                if not isinstance(event, EngineReady):
-                    await self._events.put(event)
+                await self._events.put(event)
 
     async def _read_inbox(self, reader: StreamReader) -> None:
         """Messages of the queue manager and the scheduler; a Redis that is away is waited for."""

@@ -24,7 +24,8 @@ from gpu_node.graph.cost import DeviceRates, NumberBytes
 from gpu_node.graph.program import Program
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
-from shared.config import ClusterConfig, WeightType, load_config
+from shared.config import ClusterConfig, load_config
+from shared.config_engine import WeightType
 from shared.config_nodes import NodeSpec
 from shared.errors import OperatorError
 from shared.model_file import checked_path

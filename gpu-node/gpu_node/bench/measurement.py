@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from gpu_node.bench.point import Point
 from gpu_node.bench.step_log import LoggedStep, LoggingExecutor
+from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.model import LoadedModel
 from gpu_node.executors.executor import Executor
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.errors import OperatorError
-from shared.messages import Chunk
 from shared.payload import Payload, Sampling
 
 Advance = Callable[[int], None]

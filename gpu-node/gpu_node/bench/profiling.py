@@ -25,7 +25,8 @@ from gpu_node.engine.model import LoadedModel
 from gpu_node.executors.executor import BlocksStayError, Executor, ModelTooLargeError
 from gpu_node.executors.host_tier import HOST
 from gpu_node.executors.node_executor import make_executor
-from shared.config import ClusterConfig, EngineOptions, ModelSpec, load_config
+from shared.config import ClusterConfig, load_config
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.errors import OperatorError
 
 BATCHES, CONTEXTS = (1, 4, 16, 64), (16, 256, 1024)

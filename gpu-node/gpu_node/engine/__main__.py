@@ -10,8 +10,9 @@ import time
 
 import structlog
 
-from gpu_node.engine.connection import Connection
+from gpu_node.engine.connection import AgentGoneError, Connection
 from gpu_node.engine.engine import Engine
+from gpu_node.engine.protocol import EngineRefused, Shutdown
 from gpu_node.engine.server import Server
 from gpu_node.executors.node_executor import make_executor
 from shared.config import load_config
@@ -32,19 +33,32 @@ def main() -> int:
     try:
         config = load_config()
         node = config.node(arguments.node)
-        profiled = profiled_costs(read_profiles(profiles_file(config)), config, node)
+        profiles = read_profiles(profiles_file(config))
         executor = make_executor(node, config.engine)
     except OperatorError as error:  # no traceback: the text says all, and pydantic's own may hold a secret
         structlog.get_logger().error("engine not started", error=str(error))
+        _refuse(arguments.fd, str(error))
         return 1
     try:
         with socket.socket(fileno=arguments.fd) as sock:
-            engine = Engine(executor, config.engine, profiled)
+            engine = Engine(executor, config.engine, profiled_costs(profiles, config, node, executor.device))
             Server(Connection(sock), engine, config, executor.device, time.monotonic).run()
     except Exception:  # the state is unknown now: say what happened, end, and be started anew by the agent
         structlog.get_logger().exception("engine failed")
         return 1
     return 0
+
+
+def _refuse(fd: int, reason: str) -> None:
+    """Tell the agent, and stay until it has read that: a socket closed on unread commands may lose what was sent."""
+    with socket.socket(fileno=fd) as sock:
+        connection = Connection(sock)
+        try:
+            connection.send(EngineRefused(reason))
+            while Shutdown() not in connection.receive(wait=True):
+                pass
+        except (AgentGoneError, TimeoutError) as gone:
+            structlog.get_logger().info("engine ends", reason=str(gone))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from gpu_node.engine.ends import stops
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.roster import Roster
 from gpu_node.engine.sequence import Request, Sequence
-from shared.messages import TokenLogprob
+from shared.token_logprob import TokenLogprob
 
 
 class BeamSearch:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from gpu_node.engine.beams import best
+from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.sequence import Request, Sequence
-from shared.messages import Chunk, TokenLogprob
 from shared.payload import Payload
+from shared.token_logprob import TokenLogprob
 
 
 def token_chunk(request: Request, sequence: Sequence, logprob: TokenLogprob | None, finish_reason: str) -> Chunk:
@@ -42,9 +43,9 @@ def ranked_chunks(request: Request) -> list[Chunk]:
     ]
 
 
-def error_chunk(payload: Payload, error: str, choice: int = 0, index: int = 0) -> Chunk:
+def error_chunk(payload: Payload, error: str, choice: int = 0, start: int = 0) -> Chunk:
     """An error ends the request with all its choices."""
-    return Chunk(payload.request_id, payload.attempt, index, [], "error", error, choice, is_last=True)
+    return Chunk(payload.request_id, payload.attempt, start, [], "error", error, choice, is_last=True)
 
 
 def refusal_chunk(payload: Payload, why: str) -> Chunk:
@@ -64,6 +65,6 @@ def end_chunks(payload: Payload, sequences: list[Sequence], reasons: list[str]) 
         ended = [(0, len(payload.outputs[0].token_ids), payload.outputs[0].finish_reason)]
     last = len(ended) - 1 if all(reasons) else -1
     return [
-        Chunk(payload.request_id, payload.attempt, index, [], reason, choice=choice, is_last=place == last)
-        for place, (choice, index, reason) in enumerate(ended)
+        Chunk(payload.request_id, payload.attempt, start, [], reason, choice=choice, is_last=place == last)
+        for place, (choice, start, reason) in enumerate(ended)
     ]

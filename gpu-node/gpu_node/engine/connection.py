@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import socket
 
-from gpu_node.engine.protocol import Command, Event, command_decoder, frame
+from gpu_node.engine.protocol import Command, EngineRefused, Event, command_decoder, frame
 
 READ_BYTES = 1 << 16
 MAX_READS = 64
@@ -29,7 +29,7 @@ class Connection:
         self._readable = select.poll()
         self._readable.register(sock, select.POLLIN)
 
-    def send(self, event: Event) -> None:
+    def send(self, event: Event | EngineRefused) -> None:
         """Send one event whole. Raises `AgentGoneError`, or `TimeoutError` after `SEND_TIMEOUT_S`."""
         try:
             self._socket.sendall(frame(event))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import astuple, dataclass
 
 
-class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
+@dataclass(frozen=True, slots=True)
+class Counts:
     """Counted since the engine process began, over all its models."""
 
     num_preemptions: int = 0
@@ -18,7 +19,7 @@ class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens whose KV came back from the image of an evicted request: the work that evicting with KV has saved."""
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+        return Counts(*(one + more for one, more in zip(astuple(self), astuple(other), strict=True)))
 
     def __sub__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, name) - getattr(other, name) for name in self.__struct_fields__))
+        return Counts(*(one - less for one, less in zip(astuple(self), astuple(other), strict=True)))

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import structlog
+import logging
 
-from gpu_node.engine.image import ImageError, RequestImage, RequestState, decode_image, encode_image
+from gpu_node.engine.image import ImageError, RequestImage, RequestState
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.parking_lot import ParkingLot
 from gpu_node.engine.plan import Restore
@@ -17,7 +17,7 @@ from gpu_node.executors.executor import BlocksStayError, Executor
 from shared.payload import Payload
 from shared.streams import MAX_IMAGE_BYTES
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 
 class Eviction:
@@ -61,7 +61,7 @@ class Eviction:
         try:
             content, duration_s = self._executor.read_blocks(model.name, held.blocks, swapped_out=held.is_swapped_out)
         except BlocksStayError as error:
-            log.warning("kv not kept", request_id=request_id, error=str(error))
+            log.warning("KV of request %s not kept: %s", request_id, error)
             return None
         if not held.is_swapped_out:
             self._moves.observe(held.state.num_bytes, duration_s)
@@ -79,10 +79,12 @@ class Eviction:
         self.drop(payload.request_id)
         if not image:
             return None
+        from gpu_node.engine.image_codec import decode_image  # only who moves images needs its packages
+
         try:
             return self._accept(payload, model, decode_image(image))
         except ImageError as error:
-            log.warning("image not used", request_id=payload.request_id, attempt=payload.attempt, error=str(error))
+            log.warning("image of request %s, attempt %d, not used: %s", payload.request_id, payload.attempt, error)
             return None
 
     def _accept(self, payload: Payload, model: LoadedModel, image: RequestImage) -> RequestState:
@@ -110,6 +112,8 @@ class Eviction:
         image = self._lot.take(request_id)
         if image is None:
             return None
+        from gpu_node.engine.image_codec import encode_image  # as above
+
         data = encode_image(image) if image.state.num_bytes <= MAX_IMAGE_BYTES else b""
         return data if len(data) <= MAX_IMAGE_BYTES else b""
 

@@ -7,22 +7,20 @@ It outlives the model on the device, and serialised it goes to another engine th
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import dataclass
 
 from gpu_node.engine.beams import Hypothesis
 from gpu_node.engine.model import LoadedModel
-from shared.messages import TokenLogprob
 from shared.payload import Payload
-
-IMAGE_VERSION = 1
-"""Of the serialised form; engines of another one run the request from its payload."""
+from shared.token_logprob import TokenLogprob
 
 
 class ImageError(ValueError):
     """An image that this engine cannot use; the text says why."""
 
 
-class BlockFormat(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class BlockFormat:
     """Whose blocks, and how they are cut: content means something only to an engine where all of this is equal."""
 
     model: str
@@ -38,7 +36,8 @@ class BlockFormat(msgspec.Struct, frozen=True):
         return cls(model.name, model.block_size, model.block_bytes, model.kv_layout)
 
 
-class SequenceState(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class SequenceState:
     """One sequence, as in `Sequence`. Its prompt is the payload's."""
 
     choice: int
@@ -51,7 +50,8 @@ class SequenceState(msgspec.Struct, frozen=True):
     continuations: list[tuple[int, float]]
 
 
-class RequestState(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RequestState:
     """An attempt of a request while no step computes it, as in `Request`."""
 
     request_id: str
@@ -96,7 +96,8 @@ class RequestState(msgspec.Struct, frozen=True):
         return ""
 
 
-class RequestImage(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RequestImage:
     """State and content."""
 
     state: RequestState
@@ -111,28 +112,19 @@ class RequestImage(msgspec.Struct, frozen=True):
         return memoryview(b"".join(self.content[place * num_bytes : (place + 1) * num_bytes] for place in places))
 
 
-class _Sealed(msgspec.Struct, frozen=True):
-    version: int
-    image: RequestImage
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A request that was taken out."""
+
+    request_id: str
+    kv_tokens: int
+    """Tokens whose KV is kept here; 0 where host memory had no room."""
 
 
-def encode_image(image: RequestImage) -> bytes:
-    """The serialised form."""
-    return msgspec.msgpack.encode(_Sealed(IMAGE_VERSION, image))
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """A request that another engine goes on with."""
 
-
-def decode_image(data: bytes) -> RequestImage:
-    """The image of a serialised form; `ImageError` if it is none of this version, or not whole."""
-    try:
-        sealed = msgspec.msgpack.decode(data, type=_Sealed)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ImageError(f"it does not decode: {error}") from error
-    if sealed.version != IMAGE_VERSION:
-        raise ImageError(f"it is of version {sealed.version}; this engine has {IMAGE_VERSION}")
-    state, content = sealed.image.state, sealed.image.content
-    num_bytes = state.num_bytes if state.format.kv_layout else 0
-    if not state.is_whole:
-        raise ImageError(f"its {state.num_blocks} blocks are not those of its sequences")
-    if len(content) != num_bytes:
-        raise ImageError(f"its content has {len(content)} bytes instead of {num_bytes}")
-    return sealed.image
+    request_id: str
+    data: bytes
+    """Its serialised image; empty where it is larger than a frame may be: another attempt has to compute it again."""

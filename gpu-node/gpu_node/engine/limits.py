@@ -8,7 +8,7 @@ from itertools import chain
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.rows import num_tops
 from gpu_node.engine.sequence import num_places
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 from shared.payload import Payload, Sampling
 
 MAX_LOGPROBS = 20

@@ -6,12 +6,12 @@ from gpu_node.engine.admission import Admission
 from gpu_node.engine.beam_search import BeamSearch
 from gpu_node.engine.beams import Hypothesis, score
 from gpu_node.engine.choices import error_chunk, ranked_chunks, token_chunk
+from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.ends import finish_reason
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepResult
 from gpu_node.engine.roster import Roster
 from gpu_node.engine.sequence import Request, Sequence
-from shared.messages import Chunk
 
 
 class Outcome:

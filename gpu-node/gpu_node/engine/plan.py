@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shared.messages import TokenLogprob
 from shared.payload import Sampling
+from shared.token_logprob import TokenLogprob
 
 DRAWN = -1
 """As the last token of a part: what an earlier step drew last for this sequence, and bookkeeping has not seen yet."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.sequence import Request
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 
 
 class Fate(Enum):

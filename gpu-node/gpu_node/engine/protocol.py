@@ -9,14 +9,16 @@ starts the engine), so anything that does not decode is a defect or a torn strea
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 import msgspec
 
-from gpu_node.engine.counts import Counts
+from gpu_node.engine.chunk import Chunk as EngineChunk
+from gpu_node.engine.image import Kept
+from gpu_node.engine.stats import EngineStats
 from shared.messages import Chunk
 from shared.payload import Payload
-from shared.step_cost import StepCost
 from shared.streams import MAX_IMAGE_BYTES
 
 MAX_FRAME_BYTES = MAX_IMAGE_BYTES + (16 << 20)
@@ -97,34 +99,18 @@ Command = LoadModel | Run | Evict | HandOver | AbortRequests | Reset | Shutdown
 # --- engine -> agent ------------------------------------------------------------------------------------------------
 
 
-class EngineStats(msgspec.Struct, frozen=True):
-    """The engine's state behind the event that carries it."""
-
-    num_running: int
-    num_waiting: int
-    num_free_blocks: int
-    """Blocks that no sequence holds; some of them still hold prefixes that can be reused."""
-    num_admittable: int
-    """How many more requests the engine expects to be able to run now; pull no more than this."""
-    step_s: float
-    """Duration of the last step."""
-    num_received: int = 0
-    """`Run` commands read so far: what the agent has sent beyond these is not yet counted in ``num_admittable``."""
-    kv_bytes_per_s: float = 0.0
-    """Measured rate of moves between device and host memory; 0.0 before the first."""
-    cost: StepCost | None = None
-    """Of the current model on this device, as far as it has been learnt; None before any step and any profile."""
-    swapped_kv_bytes: int = 0
-    """Host memory that holds KV of preempted requests."""
-    evicted_kv_bytes: int = 0
-    """Host memory that holds KV of evicted ones."""
-    counts: Counts = Counts()
-
-
 class EngineReady(_Frame, frozen=True):
     """First event: the process is up and reads commands."""
 
     device: str
+    """Its kind, as it calls itself: what is learnt of one holds for all of a kind."""
+
+
+class EngineRefused(_Frame, frozen=True):
+    """In place of `EngineReady`: the process cannot run here as it is configured, and ends once it is told to."""
+
+    reason: str
+    """For the operator: what is in the way, and what to do."""
 
 
 class ModelLoaded(_Frame, frozen=True):
@@ -156,13 +142,10 @@ class Step(_Frame, frozen=True):
     chunks: list[Chunk]
     stats: EngineStats
 
-
-class Kept(msgspec.Struct, frozen=True):
-    """A request that was taken out."""
-
-    request_id: str
-    kv_tokens: int
-    """Tokens whose KV is kept here; 0 where host memory had no room."""
+    @classmethod
+    def of(cls, chunks: Iterable[EngineChunk], stats: EngineStats) -> Step:
+        """With the messages that say what the engine says."""
+        return cls([Chunk(*chunk) for chunk in chunks], stats)
 
 
 class Evicted(_Frame, frozen=True):
@@ -188,7 +171,7 @@ Event = EngineReady | ModelLoaded | ModelFailed | Step | Evicted | Image
 _encoder = msgspec.msgpack.Encoder()
 
 
-def frame(message: Command | Event) -> bytes:
+def frame(message: Command | Event | EngineRefused) -> bytes:
     """Encode one message with its length in front; `ProtocolError` when it is larger than a frame may be."""
     body = _encoder.encode(message)
     if len(body) > MAX_FRAME_BYTES:
@@ -237,6 +220,6 @@ def command_decoder() -> FrameDecoder[Command]:
     return FrameDecoder(msgspec.msgpack.Decoder(Command))
 
 
-def event_decoder() -> FrameDecoder[Event]:
+def event_decoder() -> FrameDecoder[Event | EngineRefused]:
     """The agent's end."""
-    return FrameDecoder(msgspec.msgpack.Decoder(Event))
+    return FrameDecoder(msgspec.msgpack.Decoder(Event | EngineRefused))

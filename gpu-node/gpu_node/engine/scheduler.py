@@ -16,6 +16,7 @@ from __future__ import annotations
 from gpu_node.engine.admission import Admission
 from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.choices import end_chunks, refusal_chunk
+from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.counts import Counts
 from gpu_node.engine.ends import finish_reason
 from gpu_node.engine.image import RequestState
@@ -29,8 +30,7 @@ from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT, Roster
 from gpu_node.engine.rows import draw_of, num_tops, scheduled_rows, wanted_rows
 from gpu_node.engine.sequence import Request, Sequence
 from gpu_node.engine.step import Part, Step
-from shared.config import EngineOptions
-from shared.messages import Chunk
+from shared.config_engine import EngineOptions
 from shared.payload import Payload
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 from gpu_node.engine.beams import Hypothesis, TopTokens
 from gpu_node.engine.image import RequestState
-from shared.messages import TokenLogprob
 from shared.payload import Output, Payload, Sampling
+from shared.token_logprob import TokenLogprob
 
 
 @dataclass(slots=True, eq=False)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
+from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.connection import AgentGoneError, Connection
 from gpu_node.engine.engine import Engine, EngineBusyError
 from gpu_node.engine.protocol import (
@@ -15,6 +16,7 @@ from gpu_node.engine.protocol import (
     Evict,
     Evicted,
     HandOver,
+    Image,
     LoadModel,
     ModelFailed,
     ModelLoaded,
@@ -25,7 +27,6 @@ from gpu_node.engine.protocol import (
 )
 from gpu_node.executors.executor import ModelTooLargeError
 from shared.config import ClusterConfig
-from shared.messages import Chunk
 from shared.model_file import ModelFileError
 
 log = structlog.get_logger()
@@ -56,7 +57,7 @@ class Server:
     def _step(self) -> None:
         chunks = self._engine.step(self._clock())
         if chunks:
-            self._connection.send(Step(chunks, self._engine.stats()))
+            self._connection.send(Step.of(chunks, self._engine.stats()))
         if not self._engine.has_work:
             self._engine.check()  # idle: time to see that no block was lost
 
@@ -80,14 +81,14 @@ class Server:
                     self._engine.reset()
                 case Evict(request_ids):
                     last, kept = self._engine.evict(request_ids)
-                    self._connection.send(Step(chunks + last, self._engine.stats()))
+                    self._connection.send(Step.of(chunks + last, self._engine.stats()))
                     self._connection.send(Evicted(kept, self._engine.stats()))
                     chunks = []
                 case HandOver(request_ids):
                     for handed_over in self._engine.hand_over(request_ids):
-                        self._connection.send(handed_over)
+                        self._connection.send(Image(handed_over.request_id, handed_over.data))
         if commands:
-            self._connection.send(Step(chunks, self._engine.stats()))
+            self._connection.send(Step.of(chunks, self._engine.stats()))
         return True
 
     def _load(self, name: str) -> None:

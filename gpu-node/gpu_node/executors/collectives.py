@@ -24,8 +24,11 @@ class Group(Protocol):
         """How many devices there are."""
         ...
 
-    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        """The sum of all devices' ``x`` [rows, columns], the same bits on each. `CollectiveError`."""
+    def all_reduce(self, x: torch.Tensor) -> None:
+        """Put the sum of all devices' ``x`` [rows, columns] in its place, the same bits on each. `CollectiveError`.
+
+        Its rows lie one behind the other.
+        """
         ...
 
     def all_gather(self, x: torch.Tensor) -> torch.Tensor:
@@ -38,9 +41,8 @@ class Alone:
 
     rank, world = 0, 1
 
-    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        """Its own."""
-        return x
+    def all_reduce(self, x: torch.Tensor) -> None:
+        """It is the sum."""
 
     def all_gather(self, x: torch.Tensor) -> torch.Tensor:
         """Its own."""

@@ -29,7 +29,7 @@ from gpu_node.kernels.token_draw import cell_mark
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
 from gpu_node.models.weights import load_weights
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError, checked_path
 
 _BFLOAT16_BYTES = 2
@@ -110,13 +110,15 @@ class CpuExecutor:
         """Models on the device and in host memory."""
         return self._left.tiers(self._models)
 
-    def load_model(self, spec: ModelSpec) -> LoadedModel:
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
         """Take a model back from host memory, or read it and pack its weights.
 
         Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
         """
         assert spec.name not in self._models
         ready = self._left.take(spec) or self._prepare(spec)
+        if instead_of is not None:
+            self.unload_model(instead_of)
         self._models[spec.name] = _Model(ready)
         return ready.model
 
@@ -127,7 +129,7 @@ class CpuExecutor:
         program = build_program(config)
         for change in self._passes:
             program = change(program)
-        weights = load_weights(checkpoint, program)
+        weights = load_weights(checkpoint, program, spec.load_format)
         limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
         cache = CacheShape(config.num_layers, model.num_blocks, model.block_size, config.num_kv_heads, config.head_dim)
         num_shared_heads = config.num_heads // config.num_kv_heads

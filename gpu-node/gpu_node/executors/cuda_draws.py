@@ -16,8 +16,8 @@ from gpu_node.kernels.triton.adjust import adjusted_logits
 from gpu_node.kernels.triton.draw import draw_tokens
 from gpu_node.kernels.triton.draw_arrays import draw_arrays
 from gpu_node.kernels.triton.launch import upload
-from shared.messages import TokenLogprob
 from shared.payload import Sampling
+from shared.token_logprob import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import torch
 
 from gpu_node import kernels
 from gpu_node.executors import cuda_products as products
+from gpu_node.executors.collectives import ALONE, Group
 from gpu_node.executors.cuda_step import CudaStep
 from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Kind, Operator, Program, Rows
 from gpu_node.graph.share import WHOLE, Share
@@ -90,14 +91,15 @@ def lower(
     max_positions: int,
     tasks: Tasks | None = None,
     joins_norms: bool = True,
+    group: Group = ALONE,
 ) -> Lowered:
     """Buffers and launches for ``program``; ``weights`` lie on the device, in the type of its buffers.
 
     ``tasks``: what its polls look for, if it has any. ``joins_norms=False`` is the plain path: a sum that a norm reads
-    is a launch of its own.
+    is a launch of its own. ``group``: the devices that run the other parts of a divided program.
     """
     num_rows = {Rows.TOKENS: max_rows, Rows.DRAWS: max_draws}
-    lowering = _Lowering(program, weights, caches, tasks, num_rows, max_positions)
+    lowering = _Lowering(program, weights, caches, tasks, group, num_rows, max_positions)
     launches: list[Launch] = []
     operators = program.operators
     index = 0
@@ -132,9 +134,11 @@ class _Lowering:
         weights: Mapping[str, torch.Tensor],
         caches: Sequence[LayerCache],
         tasks: Tasks | None,
+        group: Group,
         num_rows: Mapping[Rows, int],
         max_positions: int,
     ) -> None:
+        self._group = group
         self._weights = weights
         self._caches = caches
         self._tasks = tasks
@@ -270,6 +274,18 @@ class _Lowering:
         (x, out), bias = self._places(operator), self._weights[operator.weights[0]]
         return lambda step: products.add(x.of(step), bias, out.of(step))
 
+    def all_reduce(self, operator: Operator) -> Launch:
+        """A sum over the devices of the group, in place."""
+        x, out = self._places(operator)
+        assert operator.inputs == operator.outputs, "added in place"
+        assert out.numbers.is_contiguous(), "no view of columns"
+        return lambda step: self._group.all_reduce(x.of(step))
+
+    def all_gather(self, operator: Operator) -> Launch:
+        """Columns of all devices side by side."""
+        x, out = self._places(operator)
+        return lambda step: products.copy(self._group.all_gather(x.of(step)), out.of(step))
+
     def select_draws(self, operator: Operator) -> Launch:
         """The rows that draw."""
         share, x = operator.share, self._place(operator.inputs[0], WHOLE)
@@ -298,5 +314,7 @@ _LOWER: Mapping[Kind, Callable[[_Lowering, Operator], Launch]] = {
     Kind.ADD: _Lowering.add,
     Kind.ADD_BIAS: _Lowering.add_bias,
     Kind.SELECT_DRAWS: _Lowering.select_draws,
+    Kind.ALL_REDUCE: _Lowering.all_reduce,
+    Kind.ALL_GATHER: _Lowering.all_gather,
     Kind.POLL: _Lowering.poll,
 }

@@ -44,3 +44,8 @@ def add(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
 def select(x: torch.Tensor, rows: torch.Tensor, out: torch.Tensor) -> None:
     """The ``rows`` of ``x``."""
     torch.index_select(x, 0, rows, out=out)
+
+
+def copy(x: torch.Tensor, out: torch.Tensor) -> None:
+    """``x``."""
+    out.copy_(x)

@@ -101,6 +101,12 @@ def _scaled_angles(call: _Call, positions: torch.Tensor, factors: torch.Tensor) 
     return kernels.scaled_rope_angles(positions, factors, call.operator.attributes["theta"])
 
 
+def _all_reduced(call: _Call, x: torch.Tensor) -> torch.Tensor:
+    total = x.clone()
+    call.device.group.all_reduce(total)
+    return total
+
+
 _RUN: Mapping[Kind, _Run] = {
     Kind.EMBEDDING: _plain(kernels.embedding),
     Kind.RMS_NORM: _norm(kernels.rms_norm),
@@ -125,7 +131,7 @@ _RUN: Mapping[Kind, _Run] = {
     Kind.ADD: _plain(torch.add),
     Kind.ADD_BIAS: _plain(kernels.add_bias),
     Kind.SELECT_DRAWS: lambda call, x: x[call.memory.draw_rows(call.operator.share)],
-    Kind.ALL_REDUCE: lambda call, x: call.device.group.all_reduce(x),
+    Kind.ALL_REDUCE: _all_reduced,
     Kind.ALL_GATHER: lambda call, x: call.device.group.all_gather(x),
     Kind.POLL: lambda call: call.device.poll(),
 }

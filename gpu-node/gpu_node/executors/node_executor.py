@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gpu_node.executors.executor import Executor
 from gpu_node.executors.paced import Clock, PacedExecutor
 from gpu_node.executors.virtual import VirtualExecutor
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 from shared.config_nodes import NodeSpec
 from shared.errors import OperatorError
+
+if TYPE_CHECKING:
+    from gpu_node.executors.part import Part
 
 
 class CpuNotOursError(OperatorError, ValueError):
@@ -22,31 +27,54 @@ class CpuNotOursError(OperatorError, ValueError):
 
 
 def make_executor(node: NodeSpec, options: EngineOptions) -> Executor:
-    """An executor without a model; `CpuNotOursError` if it cannot be pinned as asked."""
+    """An executor without a model.
+
+    `CpuNotOursError` if it cannot be pinned as asked, `CudaDeviceError` if its device is not there or of no use.
+    """
     if node.cpus:
         _check_cpus(node)
-    if node.executor == "predicted":
-        return PacedExecutor(VirtualExecutor(node.device, options), Clock(time.monotonic, time.sleep))
-    return _with_tensors(node, options)
+    match node.executor:
+        case "predicted":
+            return PacedExecutor(VirtualExecutor(node.device, options), Clock(time.monotonic, time.sleep))
+        case "cpu":
+            return _cpu(node, options)
+        case "cuda":
+            return _cuda(node, options)
+        case "reference":
+            return _reference(node, options)
 
 
-def _with_tensors(node: NodeSpec, options: EngineOptions) -> Executor:
+def _cpu(node: NodeSpec, options: EngineOptions) -> Executor:
     import torch
 
-    torch.set_num_threads(node.num_threads)
-    if node.executor == "cpu":
-        from gpu_node.executors.cpu import CpuExecutor
+    from gpu_node.executors.cpu import CpuExecutor
 
-        return CpuExecutor(options, node.num_threads, node.cpus)
+    torch.set_num_threads(node.num_threads)
+    return CpuExecutor(options, node.num_threads, node.cpus)
+
+
+def _cuda(node: NodeSpec, options: EngineOptions) -> Executor:
+    from gpu_node.executors.cuda_device import find, kind_of
+    from gpu_node.executors.part import Part
+
+    kind_of(node.cuda_devices, find())
+    return _parts([Part("cuda", device) for device in node.cuda_devices], options)
+
+
+def _reference(node: NodeSpec, options: EngineOptions) -> Executor:
+    from gpu_node.executors.part import Part
+
     if node.cpus:
         os.sched_setaffinity(0, node.cpus)  # torch's threads come later, and stay where this one is
-    if node.tensor_parallel > 1:
-        from gpu_node.executors.tensor_parallel import TensorParallelExecutor
+    return _parts([Part(num_threads=node.num_threads)] * node.tensor_parallel, options)
 
-        return TensorParallelExecutor(options, node.tensor_parallel, node.num_threads)
-    from gpu_node.executors.reference import ReferenceExecutor
 
-    return ReferenceExecutor(options)
+def _parts(parts: Sequence[Part], options: EngineOptions) -> Executor:
+    if len(parts) == 1:
+        return parts[0].make(options)
+    from gpu_node.executors.tensor_parallel import TensorParallelExecutor
+
+    return TensorParallelExecutor(options, parts)
 
 
 def _check_cpus(node: NodeSpec) -> None:

@@ -10,7 +10,7 @@ from gpu_node.engine.plan import StepPlan
 from gpu_node.executors.executor import ComputedStep, model_of
 from gpu_node.executors.host_tier import HostTier
 from gpu_node.executors.predicted import PredictedExecutor
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,13 @@ class PredictedModels:
         """Where weights would be."""
         return self._left.tiers(self._models)
 
-    def load_model(self, spec: ModelSpec) -> LoadedModel:
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
         """As `Executor.load_model`."""
         executor = self._make(spec)
         model = executor.load_model(spec)
         self._left.take(spec)
+        if instead_of is not None:
+            self.unload_model(instead_of)
         self._models[spec.name] = _Model(spec, executor)
         return model
 

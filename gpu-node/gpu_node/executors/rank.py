@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
 import structlog
-import torch
 
 from gpu_node.executors.collectives import CollectiveError
-from gpu_node.executors.executor import ModelTooLargeError
-from gpu_node.executors.gloo import GlooGroup
+from gpu_node.executors.executor import Executor, ModelTooLargeError, PendingStep
+from gpu_node.executors.part import Part
 from gpu_node.executors.rank_protocol import (
     ComputeStep,
     LoadShard,
@@ -28,20 +28,20 @@ from gpu_node.executors.rank_protocol import (
     receive,
     send,
 )
-from gpu_node.executors.reference import ReferenceExecutor
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions
 from shared.model_file import ModelFileError
 from shared.telemetry import configure_logging
 
 
-def serve(sock: socket.socket, executor: ReferenceExecutor) -> NoReturn:
+def serve(sock: socket.socket, executor: Executor) -> NoReturn:
     """Do what the first device says until it is gone: `RankGoneError`."""
+    before: PendingStep | None = None
     while True:
         message: ToRank = receive(sock, ToRank)  # type: ignore[arg-type]  # a union is no type
         match message:
-            case LoadShard(spec):
+            case LoadShard(spec, instead_of):
                 try:
-                    executor.load_model(ModelSpec.model_validate_json(spec))
+                    executor.load_model(spec, instead_of)
                 except (ModelFileError, ModelTooLargeError) as error:
                     send(sock, ShardAnswer(str(error)))
                 else:
@@ -50,7 +50,10 @@ def serve(sock: socket.socket, executor: ReferenceExecutor) -> NoReturn:
                 executor.unload_model(name)
             case ComputeStep(plan):
                 # every device draws: chance depends on seed, choice and position, so all of them draw the same tokens
-                executor.submit(plan).result()
+                step = executor.submit(plan)
+                if before is not None:  # a step is launched while the one before runs, as on the first device
+                    before.result()
+                before = step
 
 
 def main() -> int:
@@ -60,17 +63,17 @@ def main() -> int:
     parser.add_argument("--world", required=True, type=int)
     parser.add_argument("--store", required=True, type=Path, help="file by which the group finds together")
     parser.add_argument("--fd", required=True, type=int, help="inherited Unix stream socket to the first device")
-    parser.add_argument("--threads", required=True, type=int)
+    parser.add_argument("--part", required=True, help="Part as JSON")
     parser.add_argument("--options", required=True, help="EngineOptions as JSON")
     arguments = parser.parse_args()
     configure_logging("engine", instance=f"rank-{arguments.rank}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the first device says when it ends
-    torch.set_num_threads(arguments.threads)
     try:
-        group = GlooGroup(arguments.rank, arguments.world, arguments.store)
-        options = EngineOptions.model_validate_json(arguments.options)
+        part = msgspec.json.decode(arguments.part, type=Part)
+        group = part.join(arguments.rank, arguments.world, arguments.store)
+        options = msgspec.json.decode(arguments.options, type=EngineOptions)
         with socket.socket(fileno=arguments.fd) as sock:
-            serve(sock, ReferenceExecutor(options, group=group))
+            serve(sock, part.make(options, group))
     except RankGoneError:
         return 0
     except CollectiveError as error:

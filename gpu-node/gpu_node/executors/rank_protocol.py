@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from gpu_node.engine.plan import StepPlan
+from shared.config_engine import ModelSpec
 
 MAX_FRAME_BYTES = 64 << 20
 """A step of the largest budget with penalties for the longest prompts takes less."""
@@ -24,8 +25,9 @@ _LENGTH = struct.Struct(">I")
 class LoadShard(msgspec.Struct, frozen=True, tag=True):
     """Load this device's part of a model. Answered by `ShardAnswer`."""
 
-    spec: str
-    """`ModelSpec` as JSON."""
+    spec: ModelSpec
+    instead_of: str | None = None
+    """A model whose part is taken off for it."""
 
 
 class UnloadShard(msgspec.Struct, frozen=True, tag=True):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from time import perf_counter
 
-import numpy as np
 import torch
 
 from gpu_node import kernels
@@ -29,7 +30,7 @@ from gpu_node.models.config import ModelConfig
 from gpu_node.models.families import build_program
 from gpu_node.models.quantization import int8_weights
 from gpu_node.models.weights import load_weights
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError, checked_path
 
 _FLOAT_BYTES = 4
@@ -87,7 +88,7 @@ class ReferenceExecutor:
         """Models that are loaded, and those whose tensors are kept."""
         return self._left.tiers(self._models)
 
-    def load_model(self, spec: ModelSpec) -> LoadedModel:
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
         """Read a GGUF file or a safetensors directory where its weights are not kept, make an empty KV cache.
 
         Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
@@ -97,6 +98,8 @@ class ReferenceExecutor:
         model, config = ready.model, ready.config
         memory = Device(ready.weights, _empty_caches(model.num_blocks, model, config), self._group, self._poll)
         host = _empty_caches(model.num_host_blocks, model, config)
+        if instead_of is not None:
+            self.unload_model(instead_of)
         self._models[spec.name] = _Model(ready, memory, host, Feedback())
         return model
 
@@ -111,7 +114,7 @@ class ReferenceExecutor:
             program = change(program)
         own = replace(config, num_kv_heads=config.num_kv_heads // self._group.world)
         model = loaded_model(spec, own, self._options, _FLOAT_BYTES, _KV_LAYOUT)
-        weights = load_weights(checkpoint, program)
+        weights = load_weights(checkpoint, program, spec.load_format)
         if spec.weights == "int8":
             weights = int8_weights(weights)
         return _Prepared(spec, model, own, program, weights)
@@ -126,10 +129,11 @@ class ReferenceExecutor:
         started_s = perf_counter()
         loaded = self._models[model]
         caches = loaded.host if swapped_out else loaded.memory.kv_caches
-        numbers = torch.stack([cache[list(blocks)] for cache in caches], dim=1).numpy().reshape(len(blocks), -1)
-        content = np.zeros((len(blocks), loaded.prepared.model.block_bytes), dtype=np.uint8)
-        content[:, : numbers.shape[1] * _FLOAT_BYTES] = numbers.view(np.uint8)
-        return content.reshape(-1).data, perf_counter() - started_s
+        numbers = torch.stack([cache[list(blocks)] for cache in caches], dim=1).reshape(len(blocks), -1)
+        content = bytearray(len(blocks) * loaded.prepared.model.block_bytes)
+        padded = torch.frombuffer(content, dtype=torch.uint8).view(len(blocks), -1)
+        padded[:, : numbers.shape[1] * _FLOAT_BYTES] = numbers.view(torch.uint8)
+        return memoryview(content), perf_counter() - started_s
 
     def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
         """Copy them into these tensors."""
@@ -137,10 +141,10 @@ class ReferenceExecutor:
         caches = self._models[model].memory.kv_caches
         shape = (len(blocks), len(caches), *caches[0].shape[1:])
         num_bytes = math.prod(shape[1:]) * _FLOAT_BYTES
-        given = np.frombuffer(content, dtype=np.uint8).reshape(len(blocks), -1)[:, :num_bytes]
-        numbers = np.ascontiguousarray(given).view(np.float32).reshape(shape)
+        padded = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(len(blocks), -1)
+        numbers = padded[:, :num_bytes].contiguous().view(torch.float32).view(shape)
         for layer, cache in enumerate(caches):
-            cache.numpy()[list(blocks)] = numbers[:, layer]
+            cache[list(blocks)] = numbers[:, layer]
         return perf_counter() - started_s
 
     def submit(self, plan: StepPlan) -> ComputedStep:
@@ -167,8 +171,8 @@ class ReferenceExecutor:
         loaded = model_of(model, self._models)
         paged = [PagedSequence(part.start, len(part.token_ids), part.block_table) for part in sequences]
         token_ids = [token for part in sequences for token in loaded.feedback.token_ids(part)]
-        ends = np.cumsum([len(part.token_ids) for part in sequences])
-        draw_rows = [int(end) - 1 for part, end in zip(sequences, ends, strict=True) if part.draws]
+        ends = accumulate(len(part.token_ids) for part in sequences)
+        draw_rows = [end - 1 for part, end in zip(sequences, ends, strict=True) if part.draws]
         inputs = StepInputs(
             token_ids=torch.tensor(token_ids, dtype=torch.int64),
             batch=paged_batch(paged, self._options.block_size),
@@ -201,6 +205,12 @@ def _move_blocks(model: _Model, plan: StepPlan) -> None:
 
 
 def _empty_caches(num_blocks: int, model: LoadedModel, config: ModelConfig) -> list[torch.Tensor]:
-    """Zeros from numpy: the system gives their pages when they are first written, torch would touch them all now."""
     shape = (num_blocks, 2, model.block_size, config.num_kv_heads, config.head_dim)
-    return [torch.from_numpy(np.zeros(shape, dtype=np.float32)) for _ in range(config.num_layers)]
+    return [_untouched_zeros(shape) for _ in range(config.num_layers)]
+
+
+def _untouched_zeros(shape: tuple[int, ...]) -> torch.Tensor:
+    """Pages that the system gives when they are first written; torch's own zeros would touch them all now."""
+    if not math.prod(shape):
+        return torch.zeros(shape)
+    return torch.frombuffer(mmap.mmap(-1, math.prod(shape) * _FLOAT_BYTES), dtype=torch.float32).view(shape)

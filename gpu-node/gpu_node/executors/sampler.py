@@ -16,8 +16,8 @@ import torch
 from gpu_node.engine.plan import Draw
 from gpu_node.executors.counter import uniform
 from gpu_node.executors.penalties import adjusted_logits
-from shared.messages import TokenLogprob
 from shared.payload import Sampling
+from shared.token_logprob import TokenLogprob
 
 NOT_FINITE = "the model's logits are not finite numbers"
 

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
+import msgspec
 
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan
 from gpu_node.executors.collectives import CollectiveError
-from gpu_node.executors.executor import BlocksStayError, ComputedStep
-from gpu_node.executors.gloo import GlooGroup
+from gpu_node.executors.executor import BlocksStayError, ComputedStep, PendingStep
+from gpu_node.executors.group_step import GroupStep, StepWaiter
+from gpu_node.executors.part import Part
 from gpu_node.executors.rank_protocol import (
     ComputeStep,
     LoadShard,
@@ -31,15 +32,13 @@ from gpu_node.executors.rank_protocol import (
     receive,
     send,
 )
-from gpu_node.executors.reference import ReferenceExecutor
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 
 LOAD_TIMEOUT_S = 600.0
 """For another device to read its part of a model."""
 
 STOP_TIMEOUT_S = 10.0
 """For another device to end when its socket is closed; a step may be running."""
-
 
 EXIT_TIMEOUT_S = 1.0
 """For a device that has closed its connections to be gone, so that its status can be told."""
@@ -68,21 +67,21 @@ class _Rank:
 class TensorParallelExecutor:
     """The first device of a group, and the processes of the others."""
 
-    device = "cpu"
-
-    def __init__(self, options: EngineOptions, world: int, num_threads: int) -> None:
-        """Start ``world`` - 1 processes of ``num_threads`` threads each. `RankError` if one does not come up."""
-        torch.set_num_threads(num_threads)
+    def __init__(self, options: EngineOptions, parts: Sequence[Part]) -> None:
+        """Start a process for each part but the first, which is this one's. `RankError` if one does not come up."""
+        world = len(parts)
         self._folder = tempfile.TemporaryDirectory(prefix="treadle-group-")
         store = Path(self._folder.name, "store")
-        self._ranks = [_start(rank, world, store, num_threads, options) for rank in range(1, world)]
+        self._ranks = [_start(rank, world, store, parts[rank], options) for rank in range(1, world)]
         self._close = weakref.finalize(self, _close, self._ranks, self._folder)
         try:
-            self._group = GlooGroup(0, world, store)
+            self._group = parts[0].join(0, world, store)
         except CollectiveError as error:
             self.close()
             raise RankError(f"the group did not come up: {self._states()}") from error
-        self._own = ReferenceExecutor(options, group=self._group)
+        self._own = parts[0].make(options, self._group)
+        self.device = f"{world}x {self._own.device}"
+        self._waiter = StepWaiter(self._look)
 
     @property
     def processes(self) -> list[subprocess.Popen[bytes]]:
@@ -99,14 +98,14 @@ class TensorParallelExecutor:
         """As on this device: all keep the parts of the same models."""
         return self._own.tiers
 
-    def load_model(self, spec: ModelSpec) -> LoadedModel:
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
         """Load this device's part, then those of the others.
 
         Raises `ModelFileError` or `ModelTooLargeError` when this device cannot; then nothing has changed anywhere. What
         only another device cannot load is a `RankError`, which ends the engine.
         """
-        model = self._own.load_model(spec)
-        self._tell(LoadShard(spec.model_dump_json()))
+        model = self._own.load_model(spec, instead_of)
+        self._tell(LoadShard(spec, instead_of))
         for rank in self._ranks:
             try:
                 answer = receive(rank.sock, ShardAnswer)
@@ -121,13 +120,19 @@ class TensorParallelExecutor:
         self._tell(UnloadShard(name))
         self._own.unload_model(name)
 
-    def submit(self, plan: StepPlan) -> ComputedStep:
-        """Compute one step together. `RankError` when another device is gone."""
+    def submit(self, plan: StepPlan) -> PendingStep:
+        """Compute one step together. `RankError`, here or from its result, when another device is gone."""
         self._tell(ComputeStep(plan))
         try:
-            return self._own.submit(plan)
+            step = self._own.submit(plan)
         except CollectiveError as error:
             raise RankError(f"a step was not computed: {self._states()}") from error
+        return step if isinstance(step, ComputedStep) else GroupStep(step, self._waiter)
+
+    def _look(self) -> None:
+        if any(rank.process.poll() is not None for rank in self._ranks):
+            self._group.abort()
+            raise RankError(f"a step was not computed: {self._states()}")
 
     def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
         """Not possible: each device has its own heads' part of every block, and only steps travel to the others."""
@@ -155,13 +160,13 @@ class TensorParallelExecutor:
         return ", ".join(rank.state() for rank in self._ranks)
 
 
-def _start(rank: int, world: int, store: Path, num_threads: int, options: EngineOptions) -> _Rank:
+def _start(rank: int, world: int, store: Path, part: Part, options: EngineOptions) -> _Rank:
     ours, theirs = socket.socketpair()
     ours.settimeout(LOAD_TIMEOUT_S)
     with theirs:
         command = [sys.executable, "-m", "gpu_node.executors.rank", "--fd", str(theirs.fileno())]
-        command += ["--rank", str(rank), "--world", str(world), "--store", str(store), "--threads", str(num_threads)]
-        command += ["--options", options.model_dump_json()]
+        command += ["--rank", str(rank), "--world", str(world), "--store", str(store)]
+        command += ["--part", msgspec.json.encode(part).decode(), "--options", msgspec.json.encode(options).decode()]
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()])  # noqa: S603 (our own program)
     return _Rank(rank, process, ours)
 

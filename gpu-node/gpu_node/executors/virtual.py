@@ -21,10 +21,10 @@ from gpu_node.models.shape import shape_of
 from gpu_node.models.words import Words, read_words
 from gpu_node.paging.generate import SHAREGPT_OUTPUT
 from shared import hardware
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.hardware import ModelShape
-from shared.messages import TokenLogprob
 from shared.model_file import checked_path
+from shared.token_logprob import TokenLogprob
 
 _WEIGHT_BYTES = {"bfloat16": 2.0, "int8": 1.0}
 _LEAST = 2.0**-53  # a length has no probability of 0
@@ -52,12 +52,12 @@ class VirtualExecutor:
         source: hardware.Source = "host" if self.tiers.get(spec.name) == HOST else "disk"
         return hardware.load_s(self._hardware, model_shape(spec), source)
 
-    def load_model(self, spec: ModelSpec) -> LoadedModel:
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
         """Read the vocabulary. KV memory is what the device has beside the weights, whatever ``kv_cache_bytes`` says.
 
         Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
         """
-        return replace(self._models.load_model(spec), vocab_size=self._words_of(spec).vocab_size)
+        return replace(self._models.load_model(spec, instead_of), vocab_size=self._words_of(spec).vocab_size)
 
     def _words_of(self, spec: ModelSpec) -> Words:
         """Read once: they are kept, unlike weights, when the model leaves."""
@@ -77,7 +77,7 @@ class VirtualExecutor:
         kv_cache_bytes = int(hardware.kv_bytes(self._hardware, shape))
         return PredictedExecutor(
             hardware.step_cost(self._hardware, shape),
-            self._options.model_copy(update={"kv_cache_bytes": kv_cache_bytes}),
+            replace(self._options, kv_cache_bytes=kv_cache_bytes),
             shape.kv_token_bytes,
             len(self._words_of(spec).token_ids),
             hardware.kv_bytes_per_s(self._hardware),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpu_node.models.config import ModelConfig
-from gpu_node.models.gguf_config import read_gguf_config
 from gpu_node.models.hf_config import read_hf_config
-from shared.gguf_file import GgufFile, open_gguf
+
+if TYPE_CHECKING:
+    from shared.gguf_file import GgufFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,5 +27,9 @@ def open_checkpoint(path: Path) -> Checkpoint:
     """Read the configuration of the model at ``path``; `ModelFileError` says what cannot be used."""
     if path.is_dir():
         return Checkpoint(path, read_hf_config(path), None)
+    # a kind of file needs its packages only where there is one
+    from gpu_node.models.gguf_config import read_gguf_config
+    from shared.gguf_file import open_gguf
+
     file = open_gguf(path)
     return Checkpoint(path, read_gguf_config(file, path), file)

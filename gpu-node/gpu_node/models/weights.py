@@ -1,37 +1,62 @@
-"""The weights of a model, from either kind of file, as float32 tensors in memory of our own."""
+"""The weights of a model, from either kind of file or made up, as tensors in memory of our own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 
 from gpu_node.graph.program import Program
 from gpu_node.graph.weight import Piece
-from gpu_node.models import gguf_weights, safetensors_weights
+from gpu_node.models import dummy_weights
 from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.rotary import ROPE_FACTORS
+from shared.config_engine import LoadFormat
+
+CPU = torch.device("cpu")
 
 
-def load_weights(checkpoint: Checkpoint, program: Program) -> dict[str, torch.Tensor]:
+def load_weights(
+    checkpoint: Checkpoint,
+    program: Program,
+    load_format: LoadFormat = "auto",
+    *,
+    device: torch.device = CPU,
+    dtype: torch.dtype = torch.float32,
+) -> dict[str, torch.Tensor]:
     """All weights of ``program`` by name. Of each tensor of the file, only the pieces that are used are kept.
 
+    They lie on ``device``, in ``dtype``; `ROPE_FACTORS` stay float32, as the angles that are made of them.
     `ModelFileError` names file and tensor when one is missing, not wanted, of another shape, or not readable.
     """
-    weights = {weight.name: torch.empty(weight.shape) for weight in program.weights}
+    types = {ROPE_FACTORS: torch.float32}
+    weights = {
+        weight.name: torch.empty(weight.shape, dtype=types.get(weight.name, dtype), device=device)
+        for weight in program.weights
+    }
     places = _places(program, weights)
-    path, config = checkpoint.path, checkpoint.config
     stored = {name: pieces[0][0].stored_shape for name, pieces in places.items() if name != ROPE_FACTORS}
-    if checkpoint.gguf is None:
-        tensors = safetensors_weights.read_tensors(path, config, stored)
-    else:
-        tensors = gguf_weights.read_tensors(checkpoint.gguf, path, config, stored)
-    for name, values in tensors:
+    for name, values in _tensors(checkpoint, stored, load_format, device):
         _fill(places[name], values)
     if ROPE_FACTORS in places:
-        assert config.rope is not None
-        _fill(places[ROPE_FACTORS], torch.tensor(config.rope.factors, dtype=torch.float32))
+        assert checkpoint.config.rope is not None
+        _fill(places[ROPE_FACTORS], torch.tensor(checkpoint.config.rope.factors, dtype=torch.float32))
     return weights
+
+
+def _tensors(
+    checkpoint: Checkpoint, stored: Mapping[str, tuple[int, ...]], load_format: LoadFormat, device: torch.device
+) -> Iterator[tuple[str, torch.Tensor]]:
+    path, config = checkpoint.path, checkpoint.config
+    if load_format == "dummy":
+        return dummy_weights.read_tensors(stored, device)
+    if checkpoint.gguf is None:
+        from gpu_node.models import safetensors_weights  # needs its package only where there is such a file
+
+        return safetensors_weights.read_tensors(path, config, stored)
+    from gpu_node.models import gguf_weights  # likewise
+
+    return gguf_weights.read_tensors(checkpoint.gguf, path, config, stored)
 
 
 def _places(program: Program, weights: Mapping[str, torch.Tensor]) -> dict[str, list[tuple[Piece, torch.Tensor]]]:

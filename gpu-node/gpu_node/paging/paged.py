@@ -15,7 +15,7 @@ from gpu_node.executors.predicted import PredictedExecutor
 from gpu_node.paging.server import MAX_NUM_SEQS, OPT_13B_A100, Memory, Step
 from gpu_node.paging.trace import Request
 from gpu_node.paging.usage import Usage, held_usage
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Payload, Sampling
 
 STEP_TOKENS = 2560

@@ -2,8 +2,8 @@
 The pod of one of our processes: `python -m MODULE`, which reads cluster.yaml and answers /healthz and /readyz.
 
 Takes {root, component, spec, image (its name), module} and optionally {pool, port (its name: http or admin), env,
-models (true: it reads the files of the models), keys (true: it reads the API keys), startupSeconds, preStopSeconds,
-threads} and what treadle.pod takes.
+models (true: it reads the files of the models), keys (true: it reads the API keys), devices (NVIDIA devices that it
+owns), startupSeconds, preStopSeconds, threads} and what treadle.pod takes.
 */}}
 {{- define "treadle.component" -}}
 {{- $root := .root -}}
@@ -21,6 +21,12 @@ threads} and what treadle.pod takes.
 {{- if .models -}}
 {{- $volumes = append $volumes (include "treadle.modelVolume" $root | fromYaml) -}}
 {{- $pull = include "treadle.pullModels" $root -}}
+{{- end -}}
+{{- if .devices -}}
+{{- $volumes = append $volumes (dict "name" "kernels" "emptyDir" (dict "sizeLimit" "1Gi")) -}}
+{{- end -}}
+{{- if gt (.devices | default 0) 1 -}}
+{{- $volumes = append $volumes (dict "name" "shm" "emptyDir" (dict "medium" "Memory" "sizeLimit" "1Gi")) -}}
 {{- end -}}
 {{- $containers := include "treadle.process" (merge (dict "keysSecret" $keys) .) -}}
 {{- $pod := dict "containers" $containers "initContainers" $pull "volumes" $volumes "checksums" $checksums -}}
@@ -74,6 +80,14 @@ threads} and what treadle.pod takes.
     - name: models
       mountPath: /models
       readOnly: true
+    {{- end }}
+    {{- if .devices }}
+    - name: kernels # compiled when they are first launched; what restarts in its pod finds them
+      mountPath: /var/cache/treadle
+    {{- end }}
+    {{- if gt (.devices | default 0) 1 }}
+    - name: shm # by which devices without NVLink add; a container has 64 MiB of its own
+      mountPath: /dev/shm
     {{- end }}
     - name: tmp
       mountPath: /tmp

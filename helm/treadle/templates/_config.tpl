@@ -4,7 +4,18 @@
 {{- define "treadle.pool" -}}
 {{- $pool := mergeOverwrite (omit .root.Values.gpuNode "pools" | deepCopy) (deepCopy .pool) -}}
 {{- $pool = set $pool "fullname" (printf "%s-%s" (include "treadle.fullname" .root) .pool.name) -}}
-{{- toYaml (merge $pool (dict "node" (dict "max_nodes" 1 "num_threads" 1))) -}}
+{{- $pool = merge $pool (dict "node" (dict "max_nodes" 1 "num_threads" 1)) -}}
+{{- $devices := include "treadle.poolDevices" $pool | int -}}
+{{- $limits := dig "resources" "limits" dict $pool -}}
+{{- if and $devices (not (hasKey $limits "nvidia.com/gpu")) -}}
+{{- $pool = mergeOverwrite $pool (dict "resources" (dict "limits" (dict "nvidia.com/gpu" $devices))) -}}
+{{- end -}}
+{{- toYaml $pool -}}
+{{- end -}}
+
+{{/* How many NVIDIA devices each node of a pool owns. */}}
+{{- define "treadle.poolDevices" -}}
+{{- if eq (.node.executor | default "cpu") "cuda" -}}{{- .node.tensor_parallel | default 1 -}}{{- else -}}0{{- end -}}
 {{- end -}}
 
 {{- define "treadle.configMap" -}}

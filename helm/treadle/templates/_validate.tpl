@@ -25,6 +25,10 @@
 {{- $problems = append $problems (printf "gpuNode.pools.%d.name: %q is there twice" $number $pool.name) -}}
 {{- end -}}
 {{- $names = append $names $pool.name -}}
+{{- $device := dig "node" "device" "cpu" $pool -}}
+{{- if and (hasPrefix "cuda:" $device) (ne $device "cuda:0") -}}
+{{- $problems = append $problems (printf "gpuNode.pools.%d.node.device: a pod sees only the devices that it is given; set cuda:0" $number) -}}
+{{- end -}}
 {{- end -}}
 {{- with $problems -}}
 {{- fail (printf "%d of these values do not fit together:\n  - %s" (len .) (join "\n  - " .)) -}}

@@ -20,17 +20,18 @@ from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.executors.sampler import NOT_FINITE
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Program
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.model_file import ModelFileError
 from shared.payload import Payload, Sampling
 from tests.engine import tiny
-from tests.engine.test_families_models import FAMILIES, save
+from tests.engine.test_families_models import FAMILIES, save, save_config
 from tests.engine.triton.buffers import DEVICE, FLOAT32_ERROR
 from tests.engine.workload import answers, prompt, request
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning")
 
 GREEDY = Sampling(max_tokens=8, temperature=0.0)
+OPTIONS = EngineOptions(kv_cache_bytes=1 << 20, block_size=4)
 
 
 def spec(path: Path, name: str = "tiny", **options: Any) -> ModelSpec:
@@ -86,6 +87,18 @@ def test_each_family_gives_the_tokens_of_the_reference(family: str, tmp_path: Pa
         request("forks", prompt(2, 3), 3, seed=4, num_choices=2, ignore_eos=True),
     ]
     check_answers(tmp_path, payloads)
+
+
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="a device's generator makes other weights than the CPU's")
+def test_weights_that_are_made_up_are_those_of_the_reference(tmp_path: Path) -> None:
+    save_config("llama-llama3", tmp_path)
+    asked = [request("sampled", prompt(1, 7), 4, temperature=1.0, seed=1, ignore_eos=True)]
+    found = []
+    for made in (ReferenceExecutor(OPTIONS), CudaExecutor(OPTIONS, DEVICE, dtype=torch.float32)):
+        engine = Engine(made, OPTIONS)
+        engine.load_model(spec(tmp_path, load_format="dummy"))
+        found.append(answers(engine, asked))
+    assert found[0] == found[1]
 
 
 def test_where_memory_runs_out_and_beams_fork(tmp_path: Path) -> None:

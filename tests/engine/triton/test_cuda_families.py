@@ -12,8 +12,8 @@ from gpu_node.executors.cuda_inputs import InputLimits, StepInputs
 from gpu_node.executors.cuda_lowering import UnsupportedOperatorError, lower
 from gpu_node.executors.cuda_program import CudaProgram
 from gpu_node.graph.passes.optimize import optimize
+from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
-from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import Program
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places
 from gpu_node.kernels.triton.prefill_attention import rows_together
@@ -110,6 +110,5 @@ def test_what_the_device_has_no_kernel_for_is_refused_by_name() -> None:
     model = config(family=Family.LLAMA)
     program = build_program(model)
     stored = random_weights(model, program)
-    divided = tensor_parallel(program, 0, 2)
-    with pytest.raises(UnsupportedOperatorError, match="no kernel for 'all_reduce'; the reference executor has"):
-        on_device(model, divided, of_program(divided, stored))
+    with pytest.raises(UnsupportedOperatorError, match="no kernel for 'poll'; the reference executor has"):
+        on_device(model, insert_polls(program), stored)  # nobody may ask

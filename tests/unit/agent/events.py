@@ -6,8 +6,10 @@ from collections.abc import Iterable
 
 from gpu_node.agent.actions import Entry, Taken
 from gpu_node.agent.core import AgentCore
-from gpu_node.engine.protocol import EngineStats, Evicted, Kept, ModelLoaded, Step
-from shared.config import EngineOptions
+from gpu_node.engine.image import Kept
+from gpu_node.engine.protocol import Evicted, ModelLoaded, Step
+from gpu_node.engine.stats import EngineStats
+from shared.config_engine import EngineOptions
 from shared.messages import (
     Attempt,
     Chunk,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import replace
 
 from gpu_node.agent.engine_gauges import EngineGauges
 from gpu_node.engine.protocol import Step
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 from tests.samples import samples_of
 from tests.unit.agent.events import make_agent, stats
 
@@ -21,7 +21,7 @@ def test_between_two_epochs_and_without_a_model_nothing_is_said() -> None:
 
 def test_the_batch_and_the_memory_of_every_tier() -> None:
     agent = make_agent("a")  # 100 blocks of 64 bytes, of which 50 are free
-    told = msgspec.structs.replace(stats(num_waiting=3), num_running=2, swapped_kv_bytes=128, evicted_kv_bytes=256)
+    told = replace(stats(num_waiting=3), num_running=2, swapped_kv_bytes=128, evicted_kv_bytes=256)
     agent.handle(Step([], told))
     assert samples_of(EngineGauges(lambda: agent, OPTIONS).collect()) == {
         ("vllm:num_requests_running", "a"): 2,

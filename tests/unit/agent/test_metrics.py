@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import replace
+
 from prometheus_client import REGISTRY
 
 from gpu_node.agent.actions import Publish
@@ -52,5 +53,5 @@ def test_the_engines_counts_are_told_as_they_grow_and_begin_anew_with_an_epoch()
     for epoch in ([Counts(1, 20, 8, 0), Counts(1, 20, 8, 0), Counts(2, 30, 16, 12)], [Counts(0, 5, 0, 3)]):
         metrics = EpochMetrics(make_agent())
         for counts in epoch:
-            metrics.observe(Step([], msgspec.structs.replace(stats(), counts=counts)))
+            metrics.observe(Step([], replace(stats(), counts=counts)))
     assert [value(name) - old for name, old in zip(names, before, strict=True)] == [2, 35, 16, 15]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from gpu_node.agent.actions import Beat
 from gpu_node.agent.core import AgentCore
-from gpu_node.engine.protocol import Step
+from gpu_node.engine.protocol import EngineReady, Step
 from shared.step_cost import ModelRate, StepCost
-from tests.unit.agent.events import loaded, make_agent, stats
+from tests.unit.agent.events import OPTIONS, loaded, make_agent, stats
 
 COST_A = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0)
 COST_B = StepCost(step_s=0.02, token_s=0.002, context_token_s=0.0)
@@ -17,6 +18,13 @@ def learn(agent: AgentCore, cost: StepCost) -> None:
 
 def load_s_of(agent: AgentCore) -> dict[str, float]:
     return {rate.model: rate.load_s for rate in agent.heartbeat().rates}
+
+
+def test_a_node_is_of_the_kind_that_its_device_calls_itself() -> None:
+    agent = AgentCore("n0", "n0.1", "cuda:0", OPTIONS)
+    assert agent.heartbeat().device == "cuda:0"
+    told = agent.handle(EngineReady("NVIDIA H200"))
+    assert [action.heartbeat.device for action in told if isinstance(action, Beat)] == ["NVIDIA H200"]
 
 
 def test_a_model_whose_steps_were_not_measured_has_no_rate() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -96,7 +95,7 @@ def test_what_is_evicted_says_so_and_its_next_run_is_a_span_of_its_own(trace: Tr
 
 
 def test_the_wait_in_the_queue_lasts_from_the_entry_to_the_pull(trace: Trace) -> None:
-    payload = msgspec.structs.replace(payload_of("r0", 1), traceparent=TRACEPARENT)
+    payload = replace(payload_of("r0", 1), traceparent=TRACEPARENT)
     pulled = replace(entry("r0", 1, payload=payload, kv_at="n0"), entry_id=b"1700000000250-3")
     trace.spans.pulled("g7", [pulled, entry("untraced"), replace(entry("gone"), payload=None)])
     (wait,) = trace.ended()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.scaling import QUIET_S, REPEAT_S, Scaling, ScalingState
 from shared import streams
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 from shared.config_nodes import NodePool, ScalingOptions
 from shared.core import Effect, Send
 from shared.messages import Heartbeat, NodeState, Scale, Scaled

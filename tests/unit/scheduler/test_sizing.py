@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,11 +72,23 @@ def test_work_that_would_be_late_on_one_node_needs_a_second_if_that_can_help() -
     assert needed([pool(ready_s=[0.0], start_s=60.0)], work(4, 10.0, 30.0)) == [1]
 
 
+def starting(name: str, serves_s: float) -> NodeState:
+    fresh = node(name, "")
+    rates = [dataclasses.replace(rate, load_s=serves_s) for rate in fresh.rates]
+    return replace(fresh, swap_s=serves_s, rates=rates)
+
+
 def test_a_node_that_starts_already_counts_from_when_it_will_serve() -> None:
     assert needed([pool(ready_s=[0.0, 10.0])], work(4, 10.0, 30.0)) == [2]
     assert nodes_of(problem([pool(ready_s=[0.0, 10.0])], []), {"p": 3})[1:] == [
-        replace(node("p-1", ""), swap_s=10.0, rates=[replace(rate, load_s=10.0) for rate in node("", "").rates]),
-        replace(node("p-2", ""), swap_s=START_S, rates=[replace(rate, load_s=START_S) for rate in node("", "").rates]),
+        replace(
+            node("p-1", ""), swap_s=10.0, rates=[dataclasses.replace(rate, load_s=10.0) for rate in node("", "").rates]
+        ),
+        replace(
+            node("p-2", ""),
+            swap_s=START_S,
+            rates=[dataclasses.replace(rate, load_s=START_S) for rate in node("", "").rates],
+        ),
     ]
     assert SWAP_S < START_S
 

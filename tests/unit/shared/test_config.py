@@ -10,17 +10,16 @@ from pydantic import ValidationError
 from shared.config import (
     CONFIG_ENV,
     KEYS_ENV,
-    MODELS_ENV,
     OTLP_ENV,
     REDIS_ENV,
     ClusterConfig,
     ConfigError,
-    ModelSpec,
     load_config,
-    model_path,
     parse_config,
 )
+from shared.config_engine import ModelSpec
 from shared.config_nodes import NodeSpec
+from shared.model_file import MODELS_ENV, model_path
 from shared.slo import Slo
 
 SECRET = "sk-very-secret"
@@ -119,11 +118,65 @@ def test_what_is_predicted_says_what_it_stands_for() -> None:
         "engine.max_models: nodes with executor: predicted hold one model at a time; set it to 1",
     ]
     assert problems("nodes: [{name: n, device: a100}, {name: o, executor: predicted, cpus: [0]}]") == [
-        "nodes.0: device: a100 can only be predicted so far; set executor: predicted",
-        "nodes.1: executor: predicted computes nothing, so it has no threads for cpus; leave cpus empty",
+        "nodes.0: device: a100 can only be predicted; set executor: predicted, or for an NVIDIA device that is there "
+        "executor: cuda and device: cuda:0",
+        "nodes.1: executor: predicted has no threads that compute; leave cpus empty",
     ]
     (problem,) = problems("nodes: [{name: n, device: b200, executor: predicted}]")
     assert problem.startswith("nodes.0.device: ")
+
+
+def test_a_node_on_nvidia_devices_names_them_and_nothing_of_a_processor() -> None:
+    first, second = parse_config(
+        "nodes: [{name: a, executor: cuda, device: 'cuda:1'}, {name: b, executor: cuda, device: 'cuda:2', "
+        "tensor_parallel: 2}]",
+        "ok",
+    ).nodes
+    assert (first.cuda_devices, second.cuda_devices) == (["cuda:1"], ["cuda:2", "cuda:3"])
+    assert parse_config("{}", "ok").nodes[0].cuda_devices == []
+    text = """
+        nodes:
+          - {name: a, executor: cuda}
+          - {name: b, device: "cuda:0"}
+          - {name: c, device: "cuda:00"}
+          - {name: d, executor: cuda, device: h100, num_threads: 2, cpus: [0, 1]}
+          - {name: e, executor: predicted, device: "cuda:1", tensor_parallel: 2}
+    """
+    nameless = "executor: cuda computes on an NVIDIA device; name it, the first one is device: cuda:0"
+    assert problems(text) == [
+        f"nodes.0: {nameless}",
+        "nodes.1: device: cuda:0 is for executor: cuda; set that too",
+        "nodes.2.device: String should match pattern '^(cpu|a10|a100|h100|cuda:(0|[1-9][0-9]?))$'",
+        f"nodes.3: {nameless}",
+        "nodes.3: num_threads: 2 is for processors; leave it out with executor: cuda",
+        "nodes.3: executor: cuda has no threads that compute; leave cpus empty",
+        "nodes.4: device: cuda:1 is for executor: cuda; set that too",
+        "nodes.4: tensor_parallel: 2 needs executor: cuda or reference (executor: predicted has no all-reduce); set "
+        "one of those, or tensor_parallel: 1",
+    ]
+
+
+def test_an_nvidia_device_belongs_to_one_node_and_keeps_no_int8() -> None:
+    text = """
+        models: [{name: m, source: m.gguf}, {name: n, source: n.gguf, weights: int8}]
+        nodes:
+          - {name: a, executor: cuda, device: "cuda:0", tensor_parallel: 2}
+          - {name: b, executor: cuda, device: "cuda:1"}
+        pools: [{name: p, executor: cuda, device: "cuda:2", max_nodes: 2}, {name: q}]
+        scaling: """
+    common = [
+        "nodes.1.device: cuda:1 belongs to 'a' already",
+        "models.1.weights: int8 cannot be loaded with executor: cuda (a); set bfloat16",
+    ]
+    assert problems(text + "{provider: kubernetes}") == common
+    assert problems(text + "{provider: process}") == [
+        *common,
+        "pools.0.max_nodes: 2 nodes of one machine would share cuda:2; set 1, and make a pool for each device",
+    ]
+    assert problems(text + "{provider: docker, docker: {}}") == [
+        *common,
+        "pools.0.executor: scaling.provider: docker gives its containers no NVIDIA device",
+    ]
 
 
 def test_who_refuses_the_late_has_promised_a_time() -> None:

@@ -39,8 +39,8 @@ def profile(model: str = "a", *, step_s: float = 0.01, num_threads: int = 1, wei
     )
 
 
-def costs(*profiles: Profile, config: ClusterConfig = CONFIG) -> dict[str, StepCost]:
-    return profiled_costs(profiles, config, config.nodes[0])
+def costs(*profiles: Profile, config: ClusterConfig = CONFIG, device: str = "cpu") -> dict[str, StepCost]:
+    return profiled_costs(profiles, config, config.nodes[0], device)
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -87,6 +87,7 @@ def test_a_profile_holds_for_the_same_model_on_the_same_kind_of_node() -> None:
     assert costs(profile(num_threads=2), profile(weights="int8")) == {}
     other_file = parse_config("models: [{name: a, source: elsewhere.gguf}]", "test")
     assert costs(profile(), config=other_file) == {}
+    assert costs(profile(), device="NVIDIA H200") == {}
 
 
 def test_a_file_is_bounded() -> None:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from gpu_node.engine.chunk import Chunk
 from gpu_node.executors.predicted import AnswerTokens, PredictedExecutor
 from services.simulator.device import VOCAB_SIZE, Device, ModelOnDevice
 from services.simulator.fast_engine import FastEngine
 from services.simulator.node_engine import NodeEngine, SteppedEngine
-from shared.config import EngineOptions, ModelSpec
-from shared.messages import Chunk
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Output, Payload, Sampling
 from shared.step_cost import StepCost
 
@@ -176,7 +176,7 @@ class Driver:
     def _take(self, chunks: list[Chunk], now: float) -> None:
         for chunk in chunks:
             seen = self.life.seen[chunk.request_id]
-            assert chunk.index == seen.num_tokens, "no token is missing"
+            assert chunk.start == seen.num_tokens, "no token is missing"
             if chunk.token_ids and seen.first_token_s is None:
                 seen.first_token_s = now
             seen.num_tokens += len(chunk.token_ids)

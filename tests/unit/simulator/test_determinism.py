@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from services.simulator.cluster import SimulatedCluster
-from shared.config import ClusterConfig, EngineOptions, ModelSpec, QueueOptions
+from shared.config import ClusterConfig, QueueOptions
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.config_nodes import NodeSpec
 from shared.messages import Message
 from shared.payload import Sampling

@@ -10,7 +10,7 @@ from services.simulator.memory_bus import MemoryBus
 from services.simulator.node import SimulatedNode
 from services.simulator.node_engine import SteppedEngine
 from shared import streams
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.messages import (
     HANDED_OVER,
     Abort,

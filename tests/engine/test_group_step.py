@@ -1,0 +1,52 @@
+"""A step of a group is waited for while all of its devices live."""
+
+from __future__ import annotations
+
+from threading import Event
+
+import pytest
+
+from gpu_node.engine.plan import StepResult
+from gpu_node.executors.group_step import GroupStep, StepWaiter
+
+
+class Step:
+    """Computed when it is told to be."""
+
+    def __init__(self, duration_s: float) -> None:
+        self.is_over = Event()
+        self._duration_s = duration_s
+
+    def result(self) -> StepResult:
+        self.is_over.wait()
+        return StepResult({}, self._duration_s)
+
+
+class GoneError(Exception):
+    """Another device has ended."""
+
+
+def test_steps_give_their_results_while_others_are_looked_after() -> None:
+    steps = [Step(1.0), Step(2.0)]
+    looks = iter(steps)
+    waiter = StepWaiter(lambda: next(looks).is_over.set(), look_s=1e-3)  # each look lets one step end
+    assert [GroupStep(step, waiter).result().duration_s for step in steps] == [1.0, 2.0]
+
+
+def test_a_wait_ends_when_a_device_is_gone() -> None:
+    def look() -> None:
+        raise GoneError
+
+    step = Step(1.0)
+    with pytest.raises(GoneError):
+        GroupStep(step, StepWaiter(look, look_s=1e-3)).result()
+    step.is_over.set()  # else the thread would wait for ever
+
+
+def test_what_a_step_raises_is_raised_for_who_asks() -> None:
+    class Broken:
+        def result(self) -> StepResult:
+            raise GoneError
+
+    with pytest.raises(GoneError):
+        GroupStep(Broken(), StepWaiter(lambda: None)).result()
