@@ -76,6 +76,12 @@ class CudaBlocks:
         """Put what was read into blocks of the device, behind the steps that are queued."""
         self._make(self._moves.write(blocks), content)
 
+    def warm_up(self) -> None:
+        """Move a block away and back, unchanged: no later move has to compile or load code."""
+        staging, lines = self._staging[0, :1], self._lines([0])
+        gather_blocks(self._arena.words, lines, staging)
+        scatter_blocks(staging, lines, self._arena.words)
+
     def drain(self) -> None:
         """Wait until everything that was queued is done."""
         self._lanes.drain()

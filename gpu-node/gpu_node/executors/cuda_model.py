@@ -9,7 +9,7 @@ from itertools import accumulate
 import torch
 
 from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.plan import BlockCopy, ScheduledSequence, StepPlan
+from gpu_node.engine.plan import ScheduledSequence, StepPlan
 from gpu_node.executors.cells import Cells
 from gpu_node.executors.collectives import ALONE, Group
 from gpu_node.executors.cuda_arena import CudaArena
@@ -78,11 +78,10 @@ class CudaModel:
         return self.program.run(paged, ids, draw_rows)
 
     def warm_up(self) -> None:
-        """Run what the first requests would have to compile; no token and no block of anybody becomes another."""
+        """Run what the first requests would have to compile; no token and no block of anybody is changed."""
         self.program.warm_up()
-        self.blocks.before_rows(StepPlan((), copies=(BlockCopy(0, 0),)))
-        self.blocks.behind_rows()
         self.tokens.warm_up(self.program.lowered.logits)
+        self.blocks.warm_up()
         self.blocks.drain()
 
 

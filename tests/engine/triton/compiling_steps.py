@@ -44,8 +44,7 @@ def main(source: Path) -> None:
     options = EngineOptions(kv_cache_bytes=1 << 20, block_size=4, max_num_seqs=12, step_tokens=48)
     executor = CudaExecutor(options, CPU, graphs=False)  # a device runs what it captures, a recording does not
     executor.load_model(ModelSpec(name="tiny", source=str(source), max_model_len=80))
-    with torch.inference_mode():
-        executor._models.loaded["tiny"].warm_up()
+    executor.loaded("tiny").warm_up()
     print("warm-up:", *driver.names, sep="\n  ")  # noqa: T201
     driver.names.clear()
     torch.manual_seed(0)

@@ -151,8 +151,8 @@ def test_polls_serve_what_waits_and_change_no_answer(tiny_path: Path) -> None:
     options = EngineOptions(kv_cache_bytes=1 << 20)
     plain, polled = executor(tiny_path), CudaExecutor(options, DEVICE, dtype=torch.float32, passes=(insert_polls,))
     polled.load_model(spec(tiny_path))
-    tasks = polled.tasks("tiny")
-    assert plain.tasks("tiny") is None
+    tasks = polled.loaded("tiny").tasks
+    assert plain.loaded("tiny").tasks is None
     assert tasks is not None
     tasks.counters.asked.add_(2)
     assert int(tasks.counters.served) == 0

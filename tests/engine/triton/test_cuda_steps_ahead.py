@@ -99,7 +99,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 @pytest.mark.skipif(not INTERPRETED, reason="watches memory of the CPU that stands for a device's")
 def test_queueing_a_step_reads_nothing_that_the_device_computes(tiny_path: Path) -> None:
     made = loaded(CudaExecutor(OPTIONS, DEVICE, dtype=torch.float32, graphs=False), (tiny_path,))
-    model = made._models.loaded["one"]
+    model = made.loaded("one")
     watch = Watch([*model.program.lowered.buffers.values(), model.tokens.cells])
     with recording(lambda _name, _run: None), watch:  # kernels are not what waits
         for plan in steps("one", 3):
@@ -116,8 +116,7 @@ def test_warming_up_changes_no_answer(tiny_path: Path) -> None:
         options = EngineOptions(kv_cache_bytes=1 << 20, block_size=4, max_num_seqs=2, step_tokens=4)
         made = loaded(CudaExecutor(options, DEVICE, dtype=torch.float32), (tiny_path,))
         if warms_up:
-            with torch.inference_mode():
-                made._models.loaded["one"].warm_up()
+            made.loaded("one").warm_up()
         part = ScheduledSequence(0, (5, 6, 7), 0, (0,), (Draw(0, SAMPLINGS[1], 0),))
         found.append(dict(made.submit(StepPlan((part,))).result().token_ids))
     assert found[0] == found[1]
