@@ -16,6 +16,7 @@ from gpu_node.executors.block_moves import NUM_SLOTS, BlockMoves, Kind, Move
 from gpu_node.executors.cuda_arena import WORD_BYTES, CudaArena, bytes_of
 from gpu_node.executors.cuda_lanes import Lanes
 from gpu_node.kernels.triton.blocks import copy_blocks, gather_blocks, scatter_blocks
+from gpu_node.kernels.triton.launch import upload
 
 STAGING_BYTES = 32 << 20
 """Of a slot, on the device and as much on the host: over PCIe this takes some 0.7 ms, long beside the microseconds that
@@ -137,5 +138,5 @@ class CudaBlocks:
 
     def _lines(self, blocks: Sequence[int]) -> torch.Tensor:
         """Where blocks begin on the device: int32 [blocks], there."""
-        places = self._arena.places(self._model)
-        return torch.tensor([places.line(block) for block in blocks], dtype=torch.int32).to(self._arena.words.device)
+        lines = self._arena.places(self._model).lines(torch.tensor(blocks, dtype=torch.int32))
+        return upload([lines], self._arena.words.device)[0]

@@ -18,7 +18,7 @@ from gpu_node.executors.cuda_draws import Logprobs, TokenCells
 from gpu_node.executors.cuda_graphs import CudaGraphs, Graphs
 from gpu_node.executors.cuda_inputs import InputLimits, StepInputs
 from gpu_node.executors.cuda_lanes import lanes
-from gpu_node.executors.cuda_lowering import UnsupportedOperatorError, lower
+from gpu_node.executors.cuda_lowering import lower
 from gpu_node.executors.cuda_models import Prepared
 from gpu_node.executors.cuda_program import CudaProgram
 from gpu_node.executors.cuda_recording import RecordedGraphs
@@ -117,11 +117,8 @@ class CudaBuilder:
         return Prepared(spec, config, program, checkpoint)
 
     def build(self, prepared: Prepared, model: LoadedModel, arena: CudaArena) -> CudaModel:
-        """All that its steps need beside weights and KV. Raises `ModelFileError`."""
-        try:
-            made = self._lowered(prepared, model, arena)
-        except UnsupportedOperatorError as error:
-            raise ModelFileError(f"{prepared.spec.source}: {error}") from error
+        """All that its steps need beside weights and KV."""
+        made = self._lowered(prepared, model, arena)
         with torch.inference_mode():
             if self.graphs and self.group.world == 1:  # a capture would have to happen on all devices at once
                 made.program.capture(_graphs(self.device))

@@ -72,7 +72,7 @@ class Builder(Protocol[Model]):
         ...
 
     def build(self, prepared: Prepared, model: LoadedModel, arena: CudaArena) -> Model:
-        """All that its steps need beside weights and KV. Raises `ModelFileError`."""
+        """All that its steps need beside weights and KV."""
         ...
 
     def run_largest_step(self, model: Model) -> None:

@@ -6,12 +6,13 @@ A program of its own, like `compiling_device`, whose driver compiles for a devic
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 import triton
 
-from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
+from gpu_node.engine.plan import BlockCopy, Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cuda import CudaExecutor
 from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Sampling
@@ -50,7 +51,8 @@ def main(source: Path) -> None:
     for num_sequences in range(1, 13):
         executor.submit(step([1] * num_sequences, 70)).result()
         executor.submit(step([1] * (num_sequences - 1) + [num_sequences + 2], 9)).result()
-    executor.submit(step([33, 15], 0)).result()
+    copies = tuple(BlockCopy(number, number + 20) for number in range(3))
+    executor.submit(replace(step([33, 15], 0), copies=copies)).result()
     print("steps:", *driver.names, sep="\n  ")  # noqa: T201
 
 

@@ -106,7 +106,7 @@ class DeviceBatch:
     first_rows: torch.Tensor
     """[sequences]: the first row of each."""
     starts: torch.Tensor
-    """[sequences]: position of that row; -1 for one that sees nothing, not even itself."""
+    """[sequences]: position of that row; so far below 0 that no row's position is above, the sequence sees nothing."""
     num_rows: torch.Tensor
     """[sequences]."""
     decodes: torch.Tensor
