@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 from shared.config_engine import EngineOptions, ModelSpec, Name
 from shared.config_files import ConfigError as ConfigError
 from shared.config_files import read_text, yaml_mapping, yaml_value
-from shared.config_nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems
+from shared.config_nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems, measured_kv_problems
 from shared.config_problems import describe, doubles, shared_cpus, taken_names, unknown_sizes
 from shared.config_section import PositiveSeconds, Section
 from shared.slo import Slo
@@ -166,6 +166,8 @@ class ClusterConfig(Section):
             *cuda_problems(self.nodes, self.pools, self.scaling.provider, int8_models),
             *doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),
         ]
+        if self.engine.kv_cache_bytes is None:
+            problems += measured_kv_problems(self.nodes, self.pools, self.engine.max_models)
         if not self.nodes and not self.pools:
             problems.append("nodes: a cluster needs a node, or a pool of them; leave nodes out for the defaults")
         if not self.pools and self.scaling.provider != "none":

@@ -170,6 +170,23 @@ class ScalingOptions(Section):
         return self
 
 
+def measured_kv_problems(nodes: Sequence[NodeSpec], pools: Sequence[NodePool], max_models: int) -> list[str]:
+    """Where ``engine.kv_cache_bytes`` is left out, but cannot be measured."""
+    cuda = [node for node in [*nodes, *pools] if node.executor == "cuda"]
+    problems = []
+    if cuda and max_models > 1:
+        problems.append(
+            f"engine.kv_cache_bytes: needed where several models share it on an NVIDIA device ({cuda[0].name}): what "
+            "is left beside the weights differs from model to model"
+        )
+    problems += [
+        f"engine.kv_cache_bytes: needed with tensor_parallel ({node.name}): devices that share a model have equal parts"
+        for node in cuda
+        if node.tensor_parallel > 1
+    ]
+    return problems
+
+
 def cuda_problems(
     nodes: Sequence[NodeSpec], pools: Sequence[NodePool], provider: str, int8_models: Sequence[int]
 ) -> list[str]:

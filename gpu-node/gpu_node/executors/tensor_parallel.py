@@ -99,16 +99,16 @@ class TensorParallelExecutor:
         """As on this device: all keep the parts of the same models."""
         return self._own.tiers
 
-    def load_model(self, spec: ModelSpec) -> LoadedModel:
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
         """Load all parts at the same time: devices that try a step when they load do it together.
 
         Raises `ModelFileError` or `ModelTooLargeError` where none of them can; then nothing has changed anywhere. What
         only some cannot load is a `RankError`, which ends the engine.
         """
-        self._tell(LoadShard(spec))
+        self._tell(LoadShard(spec, instead_of))
         failure: ModelFileError | ModelTooLargeError | None = None
         try:
-            model = self._own.load_model(spec)
+            model = self._own.load_model(spec, instead_of)
         except (ModelFileError, ModelTooLargeError) as error:
             failure = error
         except CollectiveError as error:

@@ -129,7 +129,7 @@ def test_what_is_predicted_says_what_it_stands_for() -> None:
 def test_a_node_on_nvidia_devices_names_them_and_nothing_of_a_processor() -> None:
     first, second = parse_config(
         "nodes: [{name: a, executor: cuda, device: 'cuda:1'}, {name: b, executor: cuda, device: 'cuda:2', "
-        "tensor_parallel: 2}]",
+        "tensor_parallel: 2}]\nengine: {kv_cache_bytes: 1048576}",
         "ok",
     ).nodes
     assert (first.cuda_devices, second.cuda_devices) == (["cuda:1"], ["cuda:2", "cuda:3"])
@@ -163,6 +163,7 @@ def test_an_nvidia_device_belongs_to_one_node_and_keeps_no_int8() -> None:
           - {name: a, executor: cuda, device: "cuda:0", tensor_parallel: 2}
           - {name: b, executor: cuda, device: "cuda:1"}
         pools: [{name: p, executor: cuda, device: "cuda:2", max_nodes: 2}, {name: q}]
+        engine: {kv_cache_bytes: 1048576}
         scaling: """
     common = [
         "nodes.1.device: cuda:1 belongs to 'a' already",
@@ -176,6 +177,25 @@ def test_an_nvidia_device_belongs_to_one_node_and_keeps_no_int8() -> None:
     assert problems(text + "{provider: docker, docker: {}}") == [
         *common,
         "pools.0.executor: scaling.provider: docker gives its containers no NVIDIA device",
+    ]
+
+
+def test_kv_memory_is_measured_only_where_one_model_is_on_one_nvidia_device() -> None:
+    nodes = (
+        "nodes: [{name: a, executor: cuda, device: 'cuda:0', tensor_parallel: 2}, {name: b}]\nengine: {max_models: 2"
+    )
+    assert problems(nodes + "}") == [
+        "engine.kv_cache_bytes: needed where several models share it on an NVIDIA device (a): what is left beside the "
+        "weights differs from model to model",
+        "engine.kv_cache_bytes: needed with tensor_parallel (a): devices that share a model have equal parts",
+    ]
+    said = parse_config(nodes + ", kv_cache_bytes: 2097152}", "ok").engine
+    assert (said.kv_cache_bytes, said.unmeasured_kv_bytes) == (2 << 20, 2 << 20)
+    left_out = parse_config("engine: {max_models: 2}", "ok").engine
+    assert (left_out.kv_cache_bytes, left_out.unmeasured_kv_bytes) == (None, 512 << 20)
+    assert problems("engine: {device_memory_share: 1.5, kv_cache_bytes: 5}") == [
+        "engine.kv_cache_bytes: Input should be greater than or equal to 1048576",
+        "engine.device_memory_share: Input should be less than or equal to 1",
     ]
 
 
