@@ -59,7 +59,7 @@ class CudaExecutor:
             device,
             dtype,
             copies,
-            memory or device_memory(device),
+            memory or device_memory(device, group),
             CudaBuilder(
                 options,
                 device,
