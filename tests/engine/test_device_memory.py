@@ -37,4 +37,6 @@ def test_the_least_memory_and_the_most_use_count_for_all() -> None:
 
 
 def test_what_is_left_for_kv_is_a_share_less_what_is_used_beside_it() -> None:
+    # of 900 that may be used, 200 were by others than KV
     assert left_for_kv(total_bytes=1000, share=0.9, used_bytes=300, kv_bytes=100) == 700
+    assert left_for_kv(total_bytes=1000, share=0.1, used_bytes=300, kv_bytes=100) == -100, "more than the share"

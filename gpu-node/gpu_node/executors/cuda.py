@@ -72,7 +72,6 @@ class CudaExecutor:
                 overlaps_swaps=overlaps_swaps,
                 group=group,
             ),
-            group,
         )
         self._last_end: Mark = mark(device)
 

@@ -93,9 +93,13 @@ class CudaBlocks:
             first += run.nbytes
 
     def _copy(self, copies: Sequence[BlockCopy]) -> None:
-        if copies:
-            sources = self._lines([copy.source for copy in copies])
-            destinations = self._lines([copy.destination for copy in copies])
+        is_apart = {copy.source for copy in copies}.isdisjoint(copy.destination for copy in copies)
+        # what they take on the way is bounded, unless one writes what another reads; forks never do
+        num_together = self._moves.slot_blocks if is_apart else max(1, len(copies))
+        for first in range(0, len(copies), num_together):
+            chunk = copies[first : first + num_together]
+            sources = self._lines([copy.source for copy in chunk])
+            destinations = self._lines([copy.destination for copy in chunk])
             copy_blocks(self._arena.words, sources, destinations, self._arena.places(self._model).block_lines)
 
     def _make(self, moves: Iterable[Move], content: memoryview | None = None) -> None:

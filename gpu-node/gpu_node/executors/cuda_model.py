@@ -120,7 +120,7 @@ class CudaBuilder:
         """All that its steps need beside weights and KV."""
         made = self._lowered(prepared, model, arena)
         with torch.inference_mode():
-            if self.graphs and self.group.world == 1:  # a capture would have to happen on all devices at once
+            if self.graphs and self.group.world == 1:  # nobody has seen all-reduces in a graph yet
                 made.program.capture(_graphs(self.device))
             if self.device.type == "cuda":  # an interpreter has nothing to compile
                 made.warm_up()

@@ -15,7 +15,6 @@ import torch
 
 from gpu_node.engine.arena import LINE_BYTES, paging
 from gpu_node.engine.model import LoadedModel
-from gpu_node.executors.collectives import ALONE, Group
 from gpu_node.executors.cuda_arena import CudaArena
 from gpu_node.executors.cuda_blocks import CudaBlocks
 from gpu_node.executors.cuda_weights import to_device, to_host
@@ -91,10 +90,9 @@ class CudaModels(Generic[Model]):
         copies: torch.cuda.Stream | None,
         memory: DeviceMemory | None,
         builder: Builder[Model],
-        group: Group = ALONE,
     ) -> None:
         """``dtype``: of weights and KV. ``copies``: the queue that weights go by. ``memory`` is None where there is
-        nothing to measure. ``group``: the devices that share each model, and load it at the same time."""
+        nothing to measure."""
         if options.kv_cache_bytes is None and (memory is None or options.max_models > 1):
             raise ValueError("kv_cache_bytes is needed: it is measured on a device that has one model at a time")
         self.loaded: dict[str, Model] = {}
@@ -104,7 +102,6 @@ class CudaModels(Generic[Model]):
         self._copies = copies
         self._memory = memory
         self._builder = builder
-        self._group = group
         self._arena: CudaArena | None = None
         self._left: HostTier[Prepared] = HostTier(options.host_models, lambda _: None)
 
@@ -217,7 +214,7 @@ class CudaModels(Generic[Model]):
         del trial, arena
         self._memory.trim()
         share = self._options.device_memory_share
-        kv_bytes = self._least_of_group(left_for_kv(self._memory.total_bytes, share, used_bytes, least_bytes))
+        kv_bytes = left_for_kv(self._memory.total_bytes, share, used_bytes, least_bytes)
         if kv_bytes < least_bytes:
             raise ModelTooLargeError(
                 f"model {prepared.spec.name!r}: weights of {_gb(self._weight_bytes(prepared))} and steps leave "
@@ -225,12 +222,6 @@ class CudaModels(Generic[Model]):
                 "KV: raise device_memory_share, or lower max_model_len, step_tokens or max_num_seqs"
             )
         return min(kv_bytes, MAX_LINES * LINE_BYTES)
-
-    def _least_of_group(self, num_bytes: int) -> int:
-        """One block table is for all devices, so none may have fewer blocks."""
-        if self._group.world == 1:
-            return num_bytes
-        return int(self._group.all_gather(torch.tensor([[num_bytes]], device=self._device)).min())
 
     def _lack_of_room(self, prepared: Prepared) -> ModelTooLargeError | None:
         """What can be known before anything is loaded, or gone."""

@@ -14,7 +14,6 @@ from gpu_node.engine.arena import Paging
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan
-from gpu_node.executors.collectives import ALONE
 from gpu_node.executors.cuda import CudaExecutor
 from gpu_node.executors.cuda_arena import CudaArena
 from gpu_node.executors.cuda_draws import RunningStep
@@ -106,28 +105,6 @@ def test_kv_takes_what_the_largest_step_leaves(paths: dict[str, Path]) -> None:
     assert loaded.block_bytes == BLOCK_BYTES
     assert loaded.num_blocks == (6 * MEBIBYTE + 8 * BLOCK_BYTES) // BLOCK_BYTES
     assert memory.was_asked
-
-
-class Pair:
-    """Beside a device that has a MiB less."""
-
-    rank, world = 0, 2
-
-    def all_reduce(self, x: torch.Tensor) -> None:
-        raise AssertionError("nothing is divided here")
-
-    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([x, x - MEBIBYTE], dim=1)
-
-
-def test_devices_that_share_a_model_have_as_many_blocks_as_the_one_with_least(paths: dict[str, Path]) -> None:
-    nums_blocks = []
-    for group in (ALONE, Pair()):
-        builder = CudaBuilder(options(), DEVICE, torch.float32, CudaArena(Paging(1, 0), DEVICE), None, graphs=False)
-        memory = StatedMemory(3 * MEBIBYTE)
-        models = CudaModels(options(), DEVICE, torch.float32, None, memory, builder, group)
-        nums_blocks.append(models.load(spec(paths["a"], "a"), None).model.num_blocks)
-    assert nums_blocks[0] - nums_blocks[1] == MEBIBYTE // BLOCK_BYTES
 
 
 def test_models_change_places_and_each_is_measured_once(paths: dict[str, Path], expected: dict[str, object]) -> None:
