@@ -15,8 +15,8 @@ from typing import Annotated, Any, ClassVar, Literal
 class Bounds:
     """Of a number, both included, for `Annotated`."""
 
-    ge: int
-    le: int | None = None
+    ge: float
+    le: float | None = None
 
     def __get_pydantic_core_schema__(self, source: object, handler: Callable[[object], dict[str, Any]]) -> object:
         return handler(source) | {"ge": self.ge} | ({} if self.le is None else {"le": self.le})
@@ -73,8 +73,11 @@ class EngineOptions:
 
     block_size: Annotated[int, Bounds(1, 256)] = 16
     """Tokens in a block of the KV cache."""
-    kv_cache_bytes: Annotated[int, Bounds(1 << 20)] = 512 << 20
-    """Memory of a node for those blocks."""
+    kv_cache_bytes: Annotated[int, Bounds(1 << 20)] | None = None
+    """Memory of a node for those blocks. Left out, 512 MiB; with ``executor: cuda`` what is left of
+    ``device_memory_share`` beside weights and steps, which is measured when a model is loaded."""
+    device_memory_share: Annotated[float, Bounds(0.05, 1)] = 0.9
+    """Part of a CUDA device's memory that weights, steps and KV take together."""
     max_num_seqs: Annotated[int, Bounds(1, 4096)] = 32
     """Sequences that run together."""
     step_tokens: Annotated[int, Bounds(1, 65_536)] = 256

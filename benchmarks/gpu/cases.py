@@ -211,7 +211,7 @@ def _poll(sizes: Sizes, numbers: random.Random) -> float:
         firsts=torch.tensor([paged.cache.first], device=sizes.device),
         windows=torch.tensor([UNBOUNDED], dtype=torch.int32, device=sizes.device),
         positions=batch.positions[None],
-        block_lines=batch.block_lines[None],
+        block_lines=_tables(paged)[None],
         q=paged.q[None],
         out=paged.out[None],
     )
@@ -219,6 +219,12 @@ def _poll(sizes: Sizes, numbers: random.Random) -> float:
     counters.asked.add_(1)
     poll(counters, ring, paged.cache)
     return paged.error() if int(counters.served) == 1 else float("nan")
+
+
+def _tables(paged: _Paged) -> torch.Tensor:
+    """int32 [sequences, most blocks of one]: where blocks begin."""
+    lines = [torch.tensor([paged.places.line(block) for block in one.block_table]) for one in paged.sequences]
+    return torch.nn.utils.rnn.pad_sequence(lines, batch_first=True).to(paged.sizes.device, torch.int32)
 
 
 def _experts(sizes: Sizes, numbers: random.Random) -> float:

@@ -98,14 +98,14 @@ class TensorParallelExecutor:
         """As on this device: all keep the parts of the same models."""
         return self._own.tiers
 
-    def load_model(self, spec: ModelSpec) -> LoadedModel:
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
         """Load this device's part, then those of the others.
 
         Raises `ModelFileError` or `ModelTooLargeError` when this device cannot; then nothing has changed anywhere. What
         only another device cannot load is a `RankError`, which ends the engine.
         """
-        model = self._own.load_model(spec)
-        self._tell(LoadShard(spec))
+        model = self._own.load_model(spec, instead_of)
+        self._tell(LoadShard(spec, instead_of))
         for rank in self._ranks:
             try:
                 answer = receive(rank.sock, ShardAnswer)
