@@ -36,6 +36,8 @@ Name = Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
 WeightType = Literal["bfloat16", "int8"]
 LoadFormat = Literal["auto", "dummy"]
 
+DEFAULT_KV_CACHE_BYTES = 512 << 20
+
 _STRICT: Any = {"extra": "forbid", "use_attribute_docstrings": True}
 """As `shared.config_section.Section`."""
 
@@ -94,6 +96,11 @@ class EngineOptions:
     """Host memory for the KV of requests that were evicted for more urgent ones; without room it is computed again."""
     host_models: Annotated[int, Bounds(0, 64)] = 1
     """Models whose weights stay in host memory when they leave the device, so that they come back quickly."""
+
+    @property
+    def unmeasured_kv_bytes(self) -> int:
+        """``kv_cache_bytes`` where nothing is measured."""
+        return DEFAULT_KV_CACHE_BYTES if self.kv_cache_bytes is None else self.kv_cache_bytes
 
     def __post_init__(self) -> None:
         if self.preemption == "swap" and self.host_kv_bytes == 0:

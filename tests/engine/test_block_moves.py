@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pytest
@@ -48,7 +49,7 @@ class Permuting:
                     self._run_one()
                 self._do(move, content)
             else:
-                self._queue(move.lane, move.number, move.after, lambda move=move: self._do(move, content))
+                self._queue(move.lane, move.number, move.after, partial(self._do, move, content))
 
     def drain(self) -> None:
         while any(self._queues.values()):

@@ -1,42 +1,42 @@
-"""What is left for keys and values, computed by hand, and the step that shows what has to be left beside them."""
+"""Devices of a group see the memory of the tightest of them, so that all have the same blocks."""
 
 from __future__ import annotations
 
-import pytest
+import torch
 
-from gpu_node.engine.model import LoadedModel
-from gpu_node.executors.device_memory import left_for_kv
-from gpu_node.executors.largest_step import NUM_TOP, largest_step
-from shared.config_engine import EngineOptions
-
-GIB = 1 << 30
+from gpu_node.executors.device_memory import GroupMemory, left_for_kv
+from tests.engine.thread_group import ThreadRank, run_ranks
 
 
-def test_kv_has_what_a_share_has_beside_all_else() -> None:
-    # of 80 GiB, 72 may be used; with 2 GiB of KV, 21 were in use: 19 by weights, steps, graphs and others
-    assert left_for_kv(80 * GIB, 0.9, 21 * GIB, 2 * GIB) == 53 * GIB
-    assert left_for_kv(80 * GIB, 1.0, 21 * GIB, 2 * GIB) == 61 * GIB
-    assert left_for_kv(80 * GIB, 0.2, 21 * GIB, 2 * GIB) == -3 * GIB, "all else takes more than the share"
+class Stated:
+    """A device with so much memory, of which so much is in use."""
+
+    def __init__(self, total_bytes: int, used_bytes: int) -> None:
+        self.total_bytes = total_bytes
+        self._used_bytes = used_bytes
+
+    def used_bytes(self) -> int:
+        return self._used_bytes
+
+    def trim(self) -> None:
+        self._used_bytes = 0
 
 
-@pytest.mark.parametrize(
-    ("max_num_seqs", "step_tokens", "num_rows"),
-    [
-        (3, 8, [1, 1, 6]),
-        (3, 40, [8, 16, 16]),  # 16 are the most of one sequence
-        (3, 100, [16, 16, 16]),  # there is no larger step
-        (8, 5, [1, 1, 1, 1, 1]),
-        (1, 7, [7]),
-    ],
-)
-def test_the_largest_step_has_all_that_may_be_in_one(max_num_seqs: int, step_tokens: int, num_rows: list[int]) -> None:
-    model = LoadedModel(
-        "m", 9, block_size=6, block_bytes=64, max_model_len=16, vocab_size=50, eos_token_ids=frozenset()
-    )
-    plan = largest_step(model, EngineOptions(max_num_seqs=max_num_seqs, step_tokens=step_tokens))
-    assert [len(part.token_ids) for part in plan.sequences] == num_rows
-    assert {part.start + len(part.token_ids) for part in plan.sequences} == {16}, "the longest contexts"
-    assert {part.block_table for part in plan.sequences} == {(0, 1, 2)}, "the blocks of one sequence"
-    draws = [draw for part in plan.sequences for draw in part.draws]
-    assert len(draws) == len(num_rows)
-    assert all(draw.num_top == NUM_TOP and draw.sampling.has_penalties for draw in draws)
+def test_the_least_memory_and_the_most_use_count_for_all() -> None:
+    huge = 140 << 30  # more than 32 bits hold
+    own = [Stated(huge + 1, 7), Stated(huge, 5)]
+
+    def look(rank: ThreadRank) -> torch.Tensor:
+        memory = GroupMemory(own[rank.rank], rank, torch.device("cpu"))
+        before = memory.used_bytes()
+        if rank.rank == 0:
+            memory.trim()
+        return torch.tensor([memory.total_bytes, before, memory.used_bytes()])
+
+    assert [found.tolist() for found in run_ranks([look, look])] == [[huge, 7, 5], [huge, 7, 5]]
+
+
+def test_what_is_left_for_kv_is_a_share_less_what_is_used_beside_it() -> None:
+    # of 900 that may be used, 200 were by others than KV
+    assert left_for_kv(total_bytes=1000, share=0.9, used_bytes=300, kv_bytes=100) == 700
+    assert left_for_kv(total_bytes=1000, share=0.1, used_bytes=300, kv_bytes=100) == -100, "more than the share"

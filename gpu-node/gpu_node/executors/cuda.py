@@ -26,7 +26,6 @@ from gpu_node.executors.token_draws import draws_of
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.kernels.token_draw import cell_mark
-from gpu_node.kernels.triton.poll import Tasks
 from shared.config_engine import EngineOptions, ModelSpec
 
 
@@ -60,7 +59,7 @@ class CudaExecutor:
             device,
             dtype,
             copies,
-            memory or device_memory(device),
+            memory or device_memory(device, group),
             CudaBuilder(
                 options,
                 device,
@@ -92,20 +91,20 @@ class CudaExecutor:
         """Leave a model to host memory, behind the steps that were submitted."""
         self._models.unload(name)
 
-    def tasks(self, name: str) -> Tasks | None:
-        """What the polls of a model's program look for: others write what they ask for, and wait for the counter."""
-        return self._models.loaded[name].tasks
+    def loaded(self, name: str) -> CudaModel:
+        """A model that is on the device."""
+        return self._models.loaded[name]
 
     def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
         """Copy blocks out of an arena, behind the steps that were submitted."""
         started_s = perf_counter()
-        content = self._models.loaded[model].blocks.read(blocks, swapped_out=swapped_out)
+        content = self.loaded(model).blocks.read(blocks, swapped_out=swapped_out)
         return content, perf_counter() - started_s
 
     def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
         """Copy blocks into the arena, behind the steps that were submitted."""
         started_s = perf_counter()
-        self._models.loaded[model].blocks.write(blocks, content)
+        self.loaded(model).blocks.write(blocks, content)
         return perf_counter() - started_s
 
     def submit(self, plan: StepPlan) -> RunningStep:

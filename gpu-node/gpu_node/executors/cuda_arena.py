@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -69,9 +70,11 @@ def bytes_of(words: torch.Tensor) -> memoryview:
 
 def lock_pages(memory: torch.Tensor) -> None:
     """Make host memory such that a CUDA device copies to and from it by itself."""
-    torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0))
+    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    torch.cuda.check_error(runtime.cudaHostRegister(memory.data_ptr(), memory.nbytes, 0))
 
 
 def unlock_pages(memory: torch.Tensor) -> None:
     """Make it plain memory again."""
-    torch.cuda.check_error(torch.cuda.cudart().cudaHostUnregister(memory.data_ptr()))
+    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    torch.cuda.check_error(runtime.cudaHostUnregister(memory.data_ptr()))

@@ -16,6 +16,7 @@ from gpu_node.executors.block_moves import NUM_SLOTS, BlockMoves, Kind, Move
 from gpu_node.executors.cuda_arena import WORD_BYTES, CudaArena, bytes_of
 from gpu_node.executors.cuda_lanes import Lanes
 from gpu_node.kernels.triton.blocks import copy_blocks, gather_blocks, scatter_blocks
+from gpu_node.kernels.triton.launch import upload
 
 STAGING_BYTES = 32 << 20
 """Of a slot, on the device and as much on the host: over PCIe this takes some 0.7 ms, long beside the microseconds that
@@ -75,6 +76,12 @@ class CudaBlocks:
         """Put what was read into blocks of the device, behind the steps that are queued."""
         self._make(self._moves.write(blocks), content)
 
+    def warm_up(self) -> None:
+        """Move a block away and back, unchanged: no later move has to compile or load code."""
+        staging, lines = self._staging[0, :1], self._lines([0])
+        gather_blocks(self._arena.words, lines, staging)
+        scatter_blocks(staging, lines, self._arena.words)
+
     def drain(self) -> None:
         """Wait until everything that was queued is done."""
         self._lanes.drain()
@@ -86,9 +93,13 @@ class CudaBlocks:
             first += run.nbytes
 
     def _copy(self, copies: Sequence[BlockCopy]) -> None:
-        if copies:
-            sources = self._lines([copy.source for copy in copies])
-            destinations = self._lines([copy.destination for copy in copies])
+        is_apart = {copy.source for copy in copies}.isdisjoint(copy.destination for copy in copies)
+        # what they take on the way is bounded, unless one writes what another reads; forks never do
+        num_together = self._moves.slot_blocks if is_apart else max(1, len(copies))
+        for first in range(0, len(copies), num_together):
+            chunk = copies[first : first + num_together]
+            sources = self._lines([copy.source for copy in chunk])
+            destinations = self._lines([copy.destination for copy in chunk])
             copy_blocks(self._arena.words, sources, destinations, self._arena.places(self._model).block_lines)
 
     def _make(self, moves: Iterable[Move], content: memoryview | None = None) -> None:
@@ -131,5 +142,5 @@ class CudaBlocks:
 
     def _lines(self, blocks: Sequence[int]) -> torch.Tensor:
         """Where blocks begin on the device: int32 [blocks], there."""
-        places = self._arena.places(self._model)
-        return torch.tensor([places.line(block) for block in blocks], dtype=torch.int32).to(self._arena.words.device)
+        lines = self._arena.places(self._model).lines(torch.tensor(blocks, dtype=torch.int32))
+        return upload([lines], self._arena.words.device)[0]

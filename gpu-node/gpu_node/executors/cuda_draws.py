@@ -113,7 +113,7 @@ def _logprobs(logits: torch.Tensor, draws: Sequence[TokenDraw], tokens: torch.Te
     most = max(min(draw.num_top or 0, logits.shape[1]) for draw in draws)
     rows, numbers = upload([torch.tensor([draws[number].row for number in asked]), torch.tensor(asked)], logits.device)
     logprobs = logits.index_select(0, rows).double().log_softmax(dim=-1)
-    own = logprobs.gather(1, tokens.index_select(0, numbers).clamp(min=0).long()[:, None])[:, 0]
+    own = logprobs.gather(1, tokens.index_select(0, numbers).clamp(0, logits.shape[1] - 1).long()[:, None])[:, 0]
     values, token_ids = logprobs.sort(dim=-1, descending=True, stable=True)
     return Logprobs(_to_host(own), _to_host(token_ids[:, :most]), _to_host(values[:, :most]))
 

@@ -19,25 +19,27 @@ class Replay(Protocol):
 class Graphs(Protocol):
     """Captures launches of one device."""
 
-    def capture(self, queue: Callable[[], None]) -> Replay:
+    def capture(self, queue: Callable[[], object]) -> Replay:
         """What ``queue`` launches. All that it reads, and all that is looked at behind it, has to stay where it is."""
         ...
 
 
 class CudaGraphs:
-    """CUDA graphs that take what memory they need beside fixed buffers from one pool.
+    """CUDA graphs of one model, which take what memory they need beside fixed buffers from one pool.
 
-    That is safe while they are replayed one behind the other and nobody looks at that memory behind them.
+    That is safe while they are replayed one behind the other and nobody looks at that memory behind them. A pool ends
+    with its last graph: another model's graphs need a new one.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._stream: torch.cuda.Stream = torch.cuda.Stream(device)
+        self._stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
 
-    def capture(self, queue: Callable[[], None]) -> Replay:
+    def capture(self, queue: Callable[[], object]) -> Replay:
         """Runs it once before: compiling, loading code and making workspaces are not allowed within a capture.
 
-        On the stream of the capture, because libraries have a workspace for each. Other threads may go on meanwhile.
+        On the stream of the capture, because libraries have a workspace for each. Other threads, such as the one that
+        watches over collectives, may go on meanwhile.
         """
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):

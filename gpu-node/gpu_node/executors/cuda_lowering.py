@@ -46,16 +46,9 @@ _WIDE = {Kind.ROUTE, *_ANGLES}
 """Operators that write float32 whatever the model's type is: shares that may be small, and angles."""
 
 
-class UnsupportedOperatorError(ValueError):
-    """The CUDA device has no launch for a kind of operator."""
-
-    def __init__(self, kind: Kind) -> None:
-        super().__init__(f"the cuda executor has no kernel for {kind.value!r}; the reference executor has")
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """Some columns of a buffer, in the rows of a share."""
+    """Some columns of a buffer, in the rows of a share. There is one of each."""
 
     numbers: torch.Tensor
     rows: Rows
@@ -63,7 +56,10 @@ class Place:
 
     def of(self, step: CudaStep) -> torch.Tensor:
         """Those rows that the step has."""
-        return self.numbers[step.rows(self.rows, self.share)]
+        found = step.views.get(self)
+        if found is None:
+            found = step.views[self] = self.numbers[step.rows(self.rows, self.share)]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +105,7 @@ def lower(
             launches.append(lowering.joined_norm(operator, follower))
             index += 2
         else:
-            if operator.kind not in _LOWER:
-                raise UnsupportedOperatorError(operator.kind)
-            launches.append(_LOWER[operator.kind](lowering, operator))
+            launches.append(LOWERINGS[operator.kind](lowering, operator))
             index += 1
     buffers = {buffer.name: lowering.whole(buffer.name) for buffer in program.buffers}
     return Lowered(tuple(launches), buffers, program.result)
@@ -143,6 +137,7 @@ class _Lowering:
         self._caches = caches
         self._tasks = tasks
         self._max_positions = max_positions
+        self._places_of: dict[tuple[str, Share], Place] = {}
         self._buffers = {buffer.name: buffer for buffer in program.buffers}
         wide = {program.result, *(one.outputs[0] for one in program.operators if one.kind in _WIDE)}
         numbers = caches[0].numbers
@@ -161,7 +156,9 @@ class _Lowering:
         return self._wholes[buffer.view_of or name].narrow(1, buffer.first_column, buffer.num_columns)
 
     def _place(self, name: str, share: Share) -> Place:
-        return Place(self.whole(name), self._buffers[name].rows, share)
+        if (name, share) not in self._places_of:
+            self._places_of[name, share] = Place(self.whole(name), self._buffers[name].rows, share)
+        return self._places_of[name, share]
 
     def _places(self, operator: Operator, share: Share | None = None) -> list[Place]:
         """Of inputs, then outputs; in the rows of another ``share`` than the operator's, where one is given."""
@@ -294,13 +291,13 @@ class _Lowering:
 
     def poll(self, operator: Operator) -> Launch:
         """A look at what others wait for, in a launch of its own."""
-        if self._tasks is None:
-            raise UnsupportedOperatorError(operator.kind)
+        del operator
+        assert self._tasks is not None, "who has polls inserted says what they look for"
         tasks, cache = self._tasks, self._caches[0]
         return lambda _step: poll(tasks.counters, tasks.ring, cache)
 
 
-_LOWER: Mapping[Kind, Callable[[_Lowering, Operator], Launch]] = {
+LOWERINGS: Mapping[Kind, Callable[[_Lowering, Operator], Launch]] = {
     **dict.fromkeys(PRODUCTS, _Lowering.product),
     **dict.fromkeys(ATTENTIONS, _Lowering.attention),
     **dict.fromkeys(_NORMS, _Lowering.norm),

@@ -18,7 +18,7 @@ from gpu_node.executors.cuda_draws import Logprobs, TokenCells
 from gpu_node.executors.cuda_graphs import CudaGraphs, Graphs
 from gpu_node.executors.cuda_inputs import InputLimits, StepInputs
 from gpu_node.executors.cuda_lanes import lanes
-from gpu_node.executors.cuda_lowering import UnsupportedOperatorError, lower
+from gpu_node.executors.cuda_lowering import lower
 from gpu_node.executors.cuda_models import Prepared
 from gpu_node.executors.cuda_program import CudaProgram
 from gpu_node.executors.cuda_recording import RecordedGraphs
@@ -78,9 +78,10 @@ class CudaModel:
         return self.program.run(paged, ids, draw_rows)
 
     def warm_up(self) -> None:
-        """Run what the first requests would have to compile; no token and no block of anybody is touched."""
+        """Run what the first requests would have to compile; no token and no block of anybody is changed."""
         self.program.warm_up()
         self.tokens.warm_up(self.program.lowered.logits)
+        self.blocks.warm_up()
         self.blocks.drain()
 
 
@@ -116,13 +117,10 @@ class CudaBuilder:
         return Prepared(spec, config, program, checkpoint)
 
     def build(self, prepared: Prepared, model: LoadedModel, arena: CudaArena) -> CudaModel:
-        """All that its steps need beside weights and KV. Raises `ModelFileError`."""
-        try:
-            made = self._lowered(prepared, model, arena)
-        except UnsupportedOperatorError as error:
-            raise ModelFileError(f"{prepared.spec.source}: {error}") from error
+        """All that its steps need beside weights and KV."""
+        made = self._lowered(prepared, model, arena)
         with torch.inference_mode():
-            if self.graphs and self.group.world == 1:  # a capture would have to happen on all devices at once
+            if self.graphs and self.group.world == 1:  # nobody has seen all-reduces in a graph yet
                 made.program.capture(_graphs(self.device))
             if self.device.type == "cuda":  # an interpreter has nothing to compile
                 made.warm_up()

@@ -71,7 +71,7 @@ class Builder(Protocol[Model]):
         ...
 
     def build(self, prepared: Prepared, model: LoadedModel, arena: CudaArena) -> Model:
-        """All that its steps need beside weights and KV. Raises `ModelFileError`."""
+        """All that its steps need beside weights and KV."""
         ...
 
     def run_largest_step(self, model: Model) -> None:
@@ -206,10 +206,12 @@ class CudaModels(Generic[Model]):
         assert self._memory is not None
         least_bytes = self._least_kv_bytes(prepared)
         self._memory.trim()
-        trial = self._build(prepared, least_bytes, CudaArena(paging(least_bytes, 1), self._device))
+        arena = CudaArena(paging(least_bytes, 1), self._device)
+        arena.words.zero_()  # the step reads it
+        trial = self._build(prepared, least_bytes, arena)
         self._builder.run_largest_step(trial)
         used_bytes = self._memory.used_bytes()
-        del trial
+        del trial, arena
         self._memory.trim()
         share = self._options.device_memory_share
         kv_bytes = left_for_kv(self._memory.total_bytes, share, used_bytes, least_bytes)

@@ -57,11 +57,11 @@ class CudaProgram:
     def capture(self, graphs: Graphs) -> None:
         """Capture a decode step of each size. The largest comes first: the others find their memory in its."""
         for size in reversed(self._sizes):
-            self._send_decode([], [], size)  # what is run before a capture reads and writes no keys and values
+            self._send_decode([], [], size)  # what is run before a capture touches no keys and values
             self.replays[size] = graphs.capture(partial(self._queue, self._decode(size)))
 
     def warm_up(self) -> None:
-        """Run steps of all kinds that write no keys and values, so that no later one has to compile or load code."""
+        """Run steps of all kinds that touch no keys and values, so that no later one has to compile or load code."""
         for size in self._sizes:
             if size not in self.replays:
                 self._send_decode([], [], size)
@@ -72,14 +72,14 @@ class CudaProgram:
             self._run_prompts(num_rows)
 
     def _run_prompts(self, num_rows: int) -> None:
-        """Prompts of so many tokens in all, each as long as may be."""
+        """Prompts of so many tokens in all, each as long as may be: written nowhere, they see nothing."""
         longest = self._inputs.limits.context_tokens
         nums_rows = [min(longest, num_rows - first) for first in range(0, num_rows, longest)]
         prompts = [PagedSequence(0, rows, [0] * -(-rows // self._block_size)) for rows in nums_rows]
         draw_rows = [end - 1 for end in accumulate(nums_rows)]
         batch = self._batch(prompts)
         nowhere = torch.full_like(batch.row_lines, NOWHERE)
-        self._inputs.send([0] * num_rows, draw_rows, replace(batch, row_lines=nowhere))
+        self._inputs.send([0] * num_rows, draw_rows, replace(batch, row_lines=nowhere, starts=-batch.num_rows))
         self._queue(CudaStep(self._inputs, nums_rows, draw_rows))
 
     def _send_decode(self, sequences: Sequence[PagedSequence], token_ids: Sequence[int], size: int) -> None:

@@ -21,6 +21,9 @@ _aten = torch.ops.aten
 _ROOM = {_aten.empty.memory_format, _aten.new_empty.default}
 """Memory without content: in a CUDA graph, from its own pool."""
 
+_FROM_HOST = _aten.lift_fresh.default
+"""Makes a tensor of what a list holds now."""
+
 
 class CaptureError(RuntimeError):
     """An operation that a CUDA graph could not replay."""
@@ -50,7 +53,7 @@ class Recording:
 class RecordedGraphs:
     """Captures by listening to torch and to `gpu_node.kernels.triton.launch`."""
 
-    def capture(self, queue: Callable[[], None]) -> Recording:
+    def capture(self, queue: Callable[[], object]) -> Recording:
         """`CaptureError` for what a device could not capture."""
         launches: list[RecordedLaunch] = []
         with recording(lambda name, run: launches.append(RecordedLaunch(name, run))), _Listening(launches):
@@ -58,11 +61,11 @@ class RecordedGraphs:
         return Recording(tuple(launches))
 
 
-class _Listening(TorchDispatchMode):
+class _Listening(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes operations that write what they are given, lets those run that only look at it in another way."""
 
     def __init__(self, launches: list[RecordedLaunch]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._launches = launches
 
     def __torch_dispatch__(
@@ -73,9 +76,9 @@ class _Listening(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         given = dict(kwargs or {})
-        if func.is_view or func in _ROOM:
+        if func in _ROOM or (func.is_view and func is not _FROM_HOST):
             return func(*args, **given)
         if not func._schema.is_mutable:
-            raise CaptureError(f"{func} within a capture: its result would not lie where a replay writes")
+            raise CaptureError(f"{func} within a capture: a replay would not do it again, or not write where this did")
         self._launches.append(RecordedLaunch(func.__name__, partial(func, *args, **given)))
         return given["out"] if "out" in given else args[0]

@@ -14,7 +14,7 @@ import torch
 
 from gpu_node.executors.cuda_inputs import StepInputs
 from gpu_node.graph.program import Rows
-from gpu_node.graph.share import WHOLE, Share, sequences_of
+from gpu_node.graph.share import Share, sequences_of
 from gpu_node.kernels.triton.cache import DeviceBatch
 
 
@@ -31,8 +31,12 @@ class CudaStep:
         self._before_row = [0, *accumulate(num_rows)]
         self._before_decode = [0, *accumulate(rows == 1 for rows in num_rows)]
         self._before_tile = [0, *accumulate(nums_tiles)]
-        self._rows: dict[tuple[Rows, Share], slice] = {}  # every operator asks, layer after layer
-        self._batches: dict[Share, DeviceBatch] = {}
+        # every operator asks, layer after layer
+        self.views: dict[object, torch.Tensor] = {}
+        """What those who cut buffers for this step have cut already."""
+        self._rows: dict[tuple[Rows, Share], slice] = {}
+        self._attended: dict[Share, DeviceBatch] = {}
+        self._written: dict[Share, DeviceBatch] = {}
 
     @property
     def cells(self) -> torch.Tensor:
@@ -62,22 +66,25 @@ class CudaStep:
 
     def written(self, share: Share) -> DeviceBatch:
         """For keys and values of the rows of a share."""
-        rows, batch = self.rows(Rows.TOKENS, share), self.attended(WHOLE)
-        return replace(batch, positions=batch.positions[rows], row_lines=batch.row_lines[rows])
+        if share not in self._written:
+            rows, whole = self.rows(Rows.TOKENS, share), self._inputs.batch
+            cut = replace(whole, positions=whole.positions[rows], row_lines=whole.row_lines[rows])
+            self._written[share] = cut
+        return self._written[share]
 
     def attended(self, share: Share) -> DeviceBatch:
         """For attention of the sequences of a share, over buffers of the whole step."""
-        if share not in self._batches:
+        if share not in self._attended:
             whole, sequences = self._inputs.batch, sequences_of(self._num_rows, share)
             num_rows = self._before_row[-1]
-            self._batches[share] = replace(
+            self._attended[share] = replace(
                 whole,
                 positions=whole.positions[:num_rows],
                 row_lines=whole.row_lines[:num_rows],
                 decodes=whole.decodes[_cut(self._before_decode, sequences)],
                 tiles=whole.tiles[_cut(self._before_tile, sequences)],
             )
-        return self._batches[share]
+        return self._attended[share]
 
 
 def _cut(before: Sequence[int], sequences: range) -> slice:

@@ -7,6 +7,8 @@ from typing import Protocol
 
 import torch
 
+from gpu_node.executors.collectives import ALONE, Group
+
 
 class DeviceMemory(Protocol):
     """Of one device."""
@@ -47,9 +49,38 @@ class CudaMemory:
         torch.cuda.empty_cache()
 
 
-def device_memory(device: torch.device) -> DeviceMemory | None:
+class GroupMemory:
+    """Of devices that share models: they have to cut their memory into the same blocks, so the tightest counts for all.
+
+    Each of them asks at the same points of a load.
+    """
+
+    def __init__(self, own: DeviceMemory, group: Group, device: torch.device) -> None:
+        """``device``: this process's own, on which numbers are exchanged."""
+        self._own = own
+        self._group = group
+        self._device = device
+        self.total_bytes = min(self._everyones(own.total_bytes))
+
+    def used_bytes(self) -> int:
+        """On the device that has most of it in use."""
+        return max(self._everyones(self._own.used_bytes()))
+
+    def trim(self) -> None:
+        """On this one."""
+        self._own.trim()
+
+    def _everyones(self, num_bytes: int) -> list[int]:
+        numbers = self._group.all_gather(torch.tensor([[num_bytes]], device=self._device))
+        return [int(number) for number in numbers[0]]
+
+
+def device_memory(device: torch.device, group: Group = ALONE) -> DeviceMemory | None:
     """None where kernels are interpreted: there is nothing to measure."""
-    return CudaMemory(device) if device.type == "cuda" else None
+    if device.type != "cuda":
+        return None
+    own = CudaMemory(device)
+    return own if group.world == 1 else GroupMemory(own, group, device)
 
 
 def left_for_kv(total_bytes: int, share: float, used_bytes: int, kv_bytes: int) -> int:

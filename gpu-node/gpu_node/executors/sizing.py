@@ -8,13 +8,10 @@ from gpu_node.executors.executor import ModelTooLargeError
 from gpu_node.models.config import ModelConfig
 from shared.config_engine import EngineOptions, ModelSpec
 
-DEFAULT_KV_CACHE_BYTES = 512 << 20
-"""Where nothing says how much, and nothing is measured."""
-
 
 def device_paging(options: EngineOptions) -> Paging:
     """How the device's KV memory is cut."""
-    return paging(_kv_bytes(options), options.max_models)
+    return paging(options.unmeasured_kv_bytes, options.max_models)
 
 
 def host_paging(options: EngineOptions) -> Paging:
@@ -68,7 +65,7 @@ def cut(
     Raises `ModelTooLargeError` when one sequence of full length would not fit into the model's equal part, or when
     blocks are so large that too much of each page would be left over.
     """
-    kv_bytes = _kv_bytes(options) if kv_cache_bytes is None else kv_cache_bytes
+    kv_bytes = options.unmeasured_kv_bytes if kv_cache_bytes is None else kv_cache_bytes
     device, host = paging(kv_bytes, options.max_models), host_paging(options)
     block_bytes = _block_bytes(options.block_size, token_bytes)
     if device.num_pages > 1 and device.waste(block_bytes) >= MAX_WASTE:
@@ -100,10 +97,6 @@ def cut(
             f"({model.max_request_blocks} blocks)"
         )
     return model
-
-
-def _kv_bytes(options: EngineOptions) -> int:
-    return DEFAULT_KV_CACHE_BYTES if options.kv_cache_bytes is None else options.kv_cache_bytes
 
 
 def _token_bytes(config: ModelConfig, number_bytes: int) -> int:

@@ -80,6 +80,20 @@ def test_content_goes_out_and_in_through_little_staging_memory(num_staged_blocks
     assert memories.blocks.read([], swapped_out=False).nbytes == memories.blocks.read([], swapped_out=True).nbytes == 0
 
 
+@pytest.mark.parametrize("num_staged_blocks", [1, 2, 64])
+def test_copies_that_do_not_meet_take_little_memory_on_the_way(num_staged_blocks: int) -> None:
+    memories = Memories(num_staged_blocks, overlaps=True)
+    memories.blocks.before_rows(StepPlan((), copies=(BlockCopy(0, 3), BlockCopy(5, 1), BlockCopy(0, 2))))
+    memories.blocks.behind_rows()
+    assert memories.on_device() == [0, 5, 0, 0, 4, 5]
+
+
+def test_warming_up_changes_no_block() -> None:
+    memories = Memories(2, overlaps=True)
+    memories.blocks.warm_up()
+    assert memories.on_device() == [0, 1, 2, 3, 4, 5]
+
+
 def test_neighbours_in_a_page_are_one_transfer() -> None:
     arena = CudaArena(Paging(3, PAGE), torch.device("cpu"))
     arena.words.copy_(torch.arange(len(arena.words)))

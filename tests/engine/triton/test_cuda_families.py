@@ -9,15 +9,14 @@ import pytest
 import torch
 
 from gpu_node.executors.cuda_inputs import InputLimits, StepInputs
-from gpu_node.executors.cuda_lowering import UnsupportedOperatorError, lower
+from gpu_node.executors.cuda_lowering import LOWERINGS, lower
 from gpu_node.executors.cuda_program import CudaProgram
 from gpu_node.graph.passes.optimize import optimize
-from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
-from gpu_node.graph.program import Program
+from gpu_node.graph.program import Kind, Program
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places
 from gpu_node.kernels.triton.prefill_attention import rows_together
-from gpu_node.models.config import Family, ModelConfig
+from gpu_node.models.config import ModelConfig
 from gpu_node.models.families import build_program
 from tests.engine.family_programs import (
     BLOCK_SIZE,
@@ -106,9 +105,5 @@ def test_split_operators_compute_the_same() -> None:
     assert error(ours, logits_of(model, program, stored, sizes_of=SHORT)) < FLOAT32_ERROR
 
 
-def test_what_the_device_has_no_kernel_for_is_refused_by_name() -> None:
-    model = config(family=Family.LLAMA)
-    program = build_program(model)
-    stored = random_weights(model, program)
-    with pytest.raises(UnsupportedOperatorError, match="no kernel for 'poll'; the reference executor has"):
-        on_device(model, insert_polls(program), stored)  # nobody may ask
+def test_every_kind_of_operator_has_a_launch() -> None:
+    assert set(LOWERINGS) == set(Kind)

@@ -53,7 +53,7 @@ class StatedMemory:
 
 
 def options(**given: Any) -> EngineOptions:
-    return EngineOptions(**{"block_size": 4, "max_num_seqs": 4, "step_tokens": 16} | given)
+    return EngineOptions(**{"block_size": 4, "max_num_seqs": 2, "step_tokens": 8} | given)
 
 
 def spec(path: Path, name: str, **given: Any) -> ModelSpec:
@@ -163,7 +163,7 @@ def test_a_step_without_memory_ends_the_engine_and_says_what_to_lower(paths: dic
     chosen = options(kv_cache_bytes=MEBIBYTE)
     engine = Engine(Full(chosen, DEVICE, dtype=torch.float32), chosen)
     engine.load_model(spec(paths["a"], "a"))
-    text = r"no memory on the device for a step of 9 tokens: lower device_memory_share .*\(Tried to allocate 2.00 GiB\)"
+    text = r"no memory on the device for a step of 8 tokens: lower device_memory_share .*\(Tried to allocate 2.00 GiB\)"
     with pytest.raises(StepTooLargeError, match=text):
         answer(engine, "a")
 
@@ -188,8 +188,14 @@ class Filling:
         self._builder.run_largest_step(model)
 
 
-@pytest.mark.parametrize("is_measured", [True, False])
-@pytest.mark.parametrize("failure", [torch.OutOfMemoryError("Tried to allocate 2.00 GiB"), ModelFileError("broken")])
+@pytest.mark.parametrize(
+    ("is_measured", "failure"),
+    [
+        (True, torch.OutOfMemoryError("Tried to allocate 2.00 GiB")),
+        (False, torch.OutOfMemoryError("Tried to allocate 2.00 GiB")),
+        (False, ModelFileError("broken")),
+    ],
+)
 def test_a_load_that_fails_on_its_way_changes_nothing(
     paths: dict[str, Path], failure: Exception, *, is_measured: bool
 ) -> None:

@@ -179,6 +179,24 @@ def test_an_nvidia_device_belongs_to_one_node_and_keeps_no_int8() -> None:
     ]
 
 
+def test_kv_memory_is_measured_only_where_one_model_has_it() -> None:
+    nodes = (
+        "nodes: [{name: a, executor: cuda, device: 'cuda:0', tensor_parallel: 2}, {name: b}]\nengine: {max_models: 2"
+    )
+    assert problems(nodes + "}") == [
+        "engine.kv_cache_bytes: needed where several models share it on an NVIDIA device (a): what is left beside the "
+        "weights differs from model to model",
+    ]
+    said = parse_config(nodes + ", kv_cache_bytes: 2097152}", "ok").engine
+    assert (said.kv_cache_bytes, said.unmeasured_kv_bytes) == (2 << 20, 2 << 20)
+    left_out = parse_config("engine: {max_models: 2}", "ok").engine
+    assert (left_out.kv_cache_bytes, left_out.unmeasured_kv_bytes) == (None, 512 << 20)
+    assert problems("engine: {device_memory_share: 1.5, kv_cache_bytes: 5}") == [
+        "engine.kv_cache_bytes: Input should be greater than or equal to 1048576",
+        "engine.device_memory_share: Input should be less than or equal to 1",
+    ]
+
+
 def test_who_refuses_the_late_has_promised_a_time() -> None:
     assert problems("slo_classes: {interactive: {tpot_s: 1, late: refuse}}") == [
         "slo_classes.interactive: late: 'refuse' needs ttft_s or deadline_s: without either, no request is ever late"

@@ -20,7 +20,7 @@ _IN_PROMPT = tl.constexpr(1)
 _ONCE_IN_OUTPUT = tl.constexpr(2)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_places"])
 def _add_biases(adjusted, places, first_biases, nums_biases, biases, num_places, TILE: tl.constexpr):
     tokens = tl.program_id(0) * TILE + tl.arange(0, TILE)
     here = tokens < num_places
@@ -33,7 +33,7 @@ def _add_biases(adjusted, places, first_biases, nums_biases, biases, num_places,
     tl.store(adjusted + place, logit, mask=here)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tokens"])
 def _count(occurrences, rows, tokens, are_output, cells, num_tokens, vocab_size, TILE: tl.constexpr):
     places = tl.program_id(0) * TILE + tl.arange(0, TILE)
     here = places < num_tokens

@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
+from typing import Any
 
 import torch
 
@@ -105,7 +106,7 @@ class DeviceBatch:
     first_rows: torch.Tensor
     """[sequences]: the first row of each."""
     starts: torch.Tensor
-    """[sequences]: position of that row; -1 for one that sees nothing, not even itself."""
+    """[sequences]: position of that row; so far below 0 that no row's position is above, the sequence sees nothing."""
     num_rows: torch.Tensor
     """[sequences]."""
     decodes: torch.Tensor
@@ -115,6 +116,15 @@ class DeviceBatch:
     rows_together: int
     max_context_tokens: int
     """No decode sees more."""
+
+    def to(self, device: torch.device) -> DeviceBatch:
+        """The same there."""
+        found: dict[str, Any] = {
+            one.name: values.to(device)
+            for one in fields(self)
+            if isinstance(values := getattr(self, one.name), torch.Tensor)
+        }
+        return replace(self, **found)
 
 
 NOWHERE = -1
@@ -131,12 +141,7 @@ def device_batch(
 ) -> DeviceBatch:
     """`lay_out` on the device, in tensors of its own."""
     batch = lay_out(sequences, block_size, places, rows_together=rows_together, splits_decodes=splits_decodes)
-    tensors = {
-        one.name: values.to(device)
-        for one in fields(batch)
-        if isinstance(values := getattr(batch, one.name), torch.Tensor)
-    }
-    return replace(batch, **tensors)
+    return batch.to(device)
 
 
 def lay_out(

@@ -20,6 +20,8 @@ from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, launch, padded
 TILE_TOKENS = 64
 """Tokens of a context that a program takes at a time."""
 MAX_SPLITS = 64
+PROGRAMS_A_PROCESSOR = 4
+"""So many run beside each other, and load while others compute."""
 
 
 def num_splits(num_tasks: int, num_context_tokens: int, num_processors: int) -> int:
@@ -28,7 +30,7 @@ def num_splits(num_tasks: int, num_context_tokens: int, num_processors: int) -> 
     ``num_tasks``: decodes times KV heads. ``num_context_tokens``: of the longest. A part has one tile at least. Powers
     of two, for each number is compiled by itself.
     """
-    wanted = 2 * num_processors // max(1, num_tasks)
+    wanted = PROGRAMS_A_PROCESSOR * num_processors // max(1, num_tasks)
     most = min(wanted, -(-num_context_tokens // TILE_TOKENS), MAX_SPLITS)
     return 1 << (max(1, most).bit_length() - 1)
 

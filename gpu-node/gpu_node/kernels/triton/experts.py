@@ -21,7 +21,7 @@ CHUNK_ROWS = 128
 """Rows that are looked at together for who was chosen."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _choose(routing, routing_stride, rows_of, place_of, counts, num_rows, num_experts, CHUNK: tl.constexpr):
     """List the rows of one expert, and where in the list each row is."""
     expert = tl.program_id(0)
@@ -53,7 +53,7 @@ def _expert_of(tile, counts, num_experts, TILE_ROWS: tl.constexpr, PADDED_EXPERT
     return expert, place, tl.sum(tl.where(is_own, num_rows, 0), 0), slot
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _gates(
     x,
     gate,

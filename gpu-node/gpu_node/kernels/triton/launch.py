@@ -33,7 +33,11 @@ _recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: object, **constants: object) -> None:
-    """Queue ``kernel`` for each place of ``grid``; nothing, where that has none."""
+    """Queue ``kernel`` for each place of ``grid``; nothing, where that has none.
+
+    Numbers that differ from step to step are arguments that the kernel names in ``do_not_specialize``: it would be
+    compiled anew for 1 and for multiples of 16.
+    """
     if all(grid):
         queue(kernel.__name__, partial(kernel[grid], *arguments, **constants))
 
