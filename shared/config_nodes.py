@@ -159,7 +159,8 @@ class ScalingOptions(Section):
     up_cooldown_s: PositiveSeconds = 5.0
     """A pool that has just grown or shrunk is left alone for this long, unless it has no nodes at all."""
     down_cooldown_s: PositiveSeconds = 300.0
-    """A pool shrinks to the most nodes that the promises needed for this long."""
+    """A pool shrinks to the most nodes that the promises needed for this long, so to ``min_nodes`` this long after its
+    last work."""
     docker: DockerOptions | None = None
     """What ``provider: docker`` needs."""
 
