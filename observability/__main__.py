@@ -1,4 +1,4 @@
-"""``python -m observability``: writes the dashboards and the tables of metrics. A test tells when that is due."""
+"""``python -m observability``: writes dashboards, links of alerts, tables of metrics. A test tells when it is due."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from observability.catalogue import catalogue
 from observability.grafana import Dashboard, to_grafana
 from observability.operators import OPERATORS
 from observability.reference import with_tables
+from observability.runbook import runbook, runbook_urls, with_links
 from observability.users import USERS
 
 ROOT = Path(__file__).parents[1]
 DASHBOARDS = ROOT / "helm" / "treadle" / "dashboards"
+ALERTS = ROOT / "helm" / "treadle" / "alerts.yaml"
 PAGE = ROOT / "docs" / "operations.md"
 
 
@@ -23,9 +25,12 @@ def text_of(dashboard: Dashboard) -> str:
 
 def main() -> None:
     """Write all files."""
-    for dashboard in (USERS, OPERATORS):
+    page = with_tables(PAGE.read_text("utf-8"), catalogue())
+    PAGE.write_text(page, "utf-8")
+    explained = runbook(page)
+    for dashboard in (USERS, OPERATORS, explained):
         (DASHBOARDS / f"{dashboard.uid}.json").write_text(text_of(dashboard), "utf-8")
-    PAGE.write_text(with_tables(PAGE.read_text("utf-8"), catalogue()), "utf-8")
+    ALERTS.write_text(with_links(ALERTS.read_text("utf-8"), runbook_urls(explained)), "utf-8")
 
 
 if __name__ == "__main__":

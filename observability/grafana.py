@@ -10,7 +10,7 @@ from typing import Any, Literal
 SCHEMA_VERSION = 39
 NUM_COLUMNS = 24
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
-_HEIGHTS = {"stat": 4, "timeseries": 8, "heatmap": 8}
+_HEIGHTS = {"stat": 4, "timeseries": 8, "heatmap": 8, "text": 7}
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,18 @@ class Panel:
 
     title: str
     description: str
+    """Of a ``text``, all that it shows; Markdown."""
     unit: str
     """Grafana's name: ``s``, ``percentunit``, ``bytes``, ``reqps``, ``short``, …"""
     queries: Sequence[Query]
-    kind: Literal["timeseries", "stat", "heatmap"] = "timeseries"
+    kind: Literal["timeseries", "stat", "heatmap", "text"] = "timeseries"
     width: int = 8
     """Of 24 columns."""
+
+
+def stat(title: str, description: str, expr: str, legend: str = "", *, unit: str = "short", width: int) -> Panel:
+    """One number, or one a series."""
+    return Panel(title, description, unit, [Query(expr, legend)], kind="stat", width=width)
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,7 @@ class Row:
     """Panels side by side, as many as fit, under one heading."""
 
     title: str
+    """``""`` for none."""
     panels: Sequence[Panel]
 
 
@@ -81,11 +88,18 @@ def to_grafana(dashboard: Dashboard) -> dict[str, Any]:
         "timezone": "browser",
         "refresh": "10s",
         "time": {"from": "now-1h", "to": "now"},
-        "templating": {"list": [_datasource(), *map(_variable, dashboard.variables)]},
+        "templating": {"list": _choices(dashboard)},
         "annotations": {"list": []},
         "links": [],
         "panels": _placed(dashboard.rows),
     }
+
+
+def _choices(dashboard: Dashboard) -> list[dict[str, Any]]:
+    """Where there is nothing to ask, nobody has to say whom."""
+    if not any(panel.queries for panel in dashboard.panels):
+        return []
+    return [_datasource(), *map(_variable, dashboard.variables)]
 
 
 def _datasource() -> dict[str, Any]:
@@ -116,11 +130,12 @@ def _placed(rows: Sequence[Row]) -> list[dict[str, Any]]:
     ids = count(1)
     y = 0
     for row in rows:
-        grid = {"x": 0, "y": y, "w": NUM_COLUMNS, "h": 1}
-        placed.append(
-            {"id": next(ids), "type": "row", "title": row.title, "collapsed": False, "gridPos": grid, "panels": []}
-        )
-        y += 1
+        if row.title:
+            grid = {"x": 0, "y": y, "w": NUM_COLUMNS, "h": 1}
+            placed.append(
+                {"id": next(ids), "type": "row", "title": row.title, "collapsed": False, "gridPos": grid, "panels": []}
+            )
+            y += 1
         x = height = 0
         for panel in row.panels:
             if x + panel.width > NUM_COLUMNS:
@@ -133,6 +148,8 @@ def _placed(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _panel(panel: Panel) -> dict[str, Any]:
+    if panel.kind == "text":
+        return {"type": "text", "title": panel.title, "options": {"mode": "markdown", "content": panel.description}}
     return {
         "type": panel.kind,
         "title": panel.title,

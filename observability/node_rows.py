@@ -8,6 +8,8 @@ from observability.promql import quantile, rate
 _NODE = '{node=~"$node"}'
 _ENGINE = '{model_name=~"$model"}'
 _MODEL = '{model=~"$model"}'
+_HOST = '{tier!="device"}'
+_RESTORED = '{tier!="none"}'
 
 OPERATIONS = Row(
     "Serving operations",
@@ -123,6 +125,55 @@ ENGINES = Row(
                     "{{instance}}",
                 )
             ],
+        ),
+    ],
+)
+
+OFFLOAD = Row(
+    "Offload: KV in host memory",
+    [
+        Panel(
+            "Moved to and from host memory",
+            "KV of requests that gave way, for want of memory (swapped) or for more urgent ones (evicted): out when "
+            "they left the device, in when they came back. Attention is computed on the device; offloading it to other "
+            "devices is not part of this row.",
+            "Bps",
+            [Query(rate("treadle_kv_moved_bytes_total", "tier", "direction"), "{{tier}} {{direction}}")],
+            width=12,
+        ),
+        Panel(
+            "Host memory in use",
+            "Share of what the configuration gives: host_kv_bytes for swapped KV, evicted_kv_bytes for evicted.",
+            "percentunit",
+            [
+                Query(
+                    f"sum by (tier) (treadle_node_kv_used_bytes{_HOST})"
+                    f" / sum by (tier) (treadle_node_kv_capacity_bytes{_HOST})",
+                    "{{tier}}",
+                )
+            ],
+            width=12,
+        ),
+        Panel(
+            "Went on with their KV",
+            "Of the requests that had begun and went on, those whose KV came back from host memory. That of the others "
+            "is computed again: it was dropped, or lost with a node.",
+            "percentunit",
+            [
+                Query(
+                    f"{rate('treadle_resumed_requests_total', chosen=_RESTORED)}"
+                    f" / {rate('treadle_resumed_requests_total')}",
+                    "of all",
+                )
+            ],
+            width=12,
+        ),
+        Panel(
+            "No room in host memory",
+            "Requests a minute whose KV was dropped, and has to be computed again.",
+            "short",
+            [Query(f"60 * {rate('treadle_kv_refused_requests_total', 'tier')}", "{{tier}}")],
+            width=12,
         ),
     ],
 )

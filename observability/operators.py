@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from observability.grafana import Dashboard, Panel, Query, Row, Variable
-from observability.node_rows import ENGINES, MEMORY, OPERATIONS
+from functools import partial
+
+from observability.grafana import Dashboard, Panel, Query, Row, Variable, stat
+from observability.node_rows import ENGINES, MEMORY, OFFLOAD, OPERATIONS
 from observability.promql import increase, quantile, rate
 
 _NODE = '{node=~"$node"}'
 _MODEL = '{model=~"$model"}'
 
 
-def _now(title: str, description: str, expr: str, legend: str = "") -> Panel:
-    return Panel(title, description, "short", [Query(expr, legend)], kind="stat", width=4)
+_now = partial(stat, width=4)
 
 
 CLUSTER = Row(
@@ -237,10 +238,10 @@ SERVICES = Row(
 OPERATORS = Dashboard(
     uid="treadle-operators",
     title="Treadle: operators",
-    description="Services, virtual queues, plans, the estimator, swaps, engines and KV memory.",
+    description="Services, virtual queues, plans, the estimator, swaps, engines, KV memory and its offload.",
     variables=[
         Variable("model", "label_values(treadle_requests_total, model)"),
         Variable("node", "label_values(treadle_node_info, node)"),
     ],
-    rows=[CLUSTER, VIRTUAL_QUEUES, PLANS, POOLS, ESTIMATOR, OPERATIONS, ENGINES, MEMORY, SERVICES],
+    rows=[CLUSTER, VIRTUAL_QUEUES, PLANS, POOLS, ESTIMATOR, OPERATIONS, ENGINES, MEMORY, OFFLOAD, SERVICES],
 )

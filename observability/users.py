@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from observability.grafana import Dashboard, Panel, Query, Row, Variable
+from observability.grafana import Dashboard, Panel, Query, Row, Variable, stat
 from observability.promql import increase, quantile, rate
 
 _CHOSEN = '{model=~"$model",slo_class=~"$slo_class",tenant=~"$tenant"}'
@@ -37,38 +37,21 @@ def _attainment(window: str, *by: str) -> str:
 PROMISES = Row(
     "Promises",
     [
-        Panel(
+        stat(
             "SLO attainment",
             "Share of judged requests whose promise was kept, over the time shown. Who left is not judged.",
-            "percentunit",
-            [Query(_attainment("$__range"))],
-            kind="stat",
+            _attainment("$__range"),
+            unit="percentunit",
             width=6,
         ),
-        Panel(
+        stat(
             "Requests",
             "All that ended in the time shown, refused ones included.",
-            "short",
-            [Query(_total("treadle_requests_total"))],
-            kind="stat",
+            _total("treadle_requests_total"),
             width=6,
         ),
-        Panel(
-            "Output tokens",
-            "Tokens of answers in the time shown.",
-            "short",
-            [Query(_total("treadle_output_tokens_total"))],
-            kind="stat",
-            width=6,
-        ),
-        Panel(
-            "In flight",
-            "Requests that all gateways hold now.",
-            "short",
-            [Query("sum(treadle_inflight_requests)")],
-            kind="stat",
-            width=6,
-        ),
+        stat("Output tokens", "Tokens of answers in the time shown.", _total("treadle_output_tokens_total"), width=6),
+        stat("In flight", "Requests that all gateways hold now.", "sum(treadle_inflight_requests)", width=6),
         Panel(
             "SLO attainment by class",
             "Share of kept promises, over five minutes.",

@@ -414,6 +414,8 @@ class PlanRequest(Message, frozen=True, kw_only=True):
     """The virtual queues as they are, with the groups above only: where a solver may start from."""
     arrivals: list[Arrivals] = []
     """What is to be expected beside the groups; told where there are pools of nodes."""
+    came_s: float = 0.0
+    """When the last of those came whom ``arrivals`` tells of."""
 
 
 class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):

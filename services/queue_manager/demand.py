@@ -1,4 +1,8 @@
-"""How many requests come: counted by model and kind of promise, for who decides on the number of nodes."""
+"""How many requests come: counted by model and kind of promise, for who decides on the number of nodes.
+
+`arrivals` looks alike and measures another thing: the mean rate of those who were accepted, for predictions. Here all
+count who ask, since who is refused is a reason for a node too, and the rate is one that is seldom exceeded.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +40,8 @@ class Asked(msgspec.Struct):
     """Of the last of them: promises of one kind are alike."""
     buckets: list[Bucket] = []
     """Those in which any came, oldest first."""
+    came_s: float = 0.0
+    """When the last of them did."""
 
 
 class Demand:
@@ -49,7 +55,7 @@ class Demand:
         """A request comes, for the first time."""
         key = f"{message.model} {message.slo.kind}"
         asked = self._asked.setdefault(key, Asked(message.model, message.slo))
-        asked.slo = message.slo
+        asked.slo, asked.came_s = message.slo, now
         number = int(now // BUCKET_S)
         if not asked.buckets or asked.buckets[-1].number != number:
             asked.buckets.append(Bucket(number))
@@ -67,6 +73,11 @@ class Demand:
             asked.buckets = [bucket for bucket in asked.buckets if bucket.number >= first]
             if not asked.buckets:
                 del self._asked[key]
+
+    @property
+    def came_s(self) -> float:
+        """When somebody came last; 0.0 where nobody has of late."""
+        return max((asked.came_s for asked in self._asked.values()), default=0.0)
 
     def expected(self, now: float) -> list[Arrivals]:
         """Of each kind that has come of late, its rate and a typical request."""

@@ -226,7 +226,8 @@ class Planning:
         }
         loads = sorted((self._groups.load(group, now) for group in groups), key=lambda load: load.deadline_s)
         arrivals = self._demand.expected(now) if self._demand else []
-        request = PlanRequest(version=plan.version, groups=loads, queues=queues, arrivals=arrivals)
+        came_s = self._demand.came_s if self._demand else 0.0
+        request = PlanRequest(version=plan.version, groups=loads, queues=queues, arrivals=arrivals, came_s=came_s)
         return Send(streams.SCHEDULER, request)
 
     def _asked_groups(self) -> list[Group]:

@@ -196,7 +196,7 @@ class SchedulerCore:
             for name, record in self.state.nodes.items()
             if not self.scaling.is_leaving(name)
         }
-        pools = self.scaling.ask(live, now)
+        pools = self.scaling.ask(live, now if request.groups else request.came_s, now)
         shared = share_rates([*live.values(), *(pool.fresh for pool in pools)], self._models)
         problem = PlacementProblem(
             version=request.version,

@@ -3,11 +3,15 @@
 What they need now is worked out with a plan (`sizing`). A pool grows to that; it shrinks to the most that was needed
 within ``down_cooldown_s``. So each node that is started stays for that long at least, whatever the load does meanwhile:
 pools cannot flap. With nobody left, and nobody come of late, nothing is asked, and nothing is needed.
+
+What is needed only because others might come was last needed when the last of them came: a pool is empty
+``down_cooldown_s`` after its last work, not after the end of the time for which more of it was expected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import inf
 
 import msgspec
 
@@ -18,7 +22,7 @@ from shared.core import Effect, Send
 from shared.messages import Heartbeat, NodeState, PoolState, Scale, Scaled
 
 SIZING_INTERVAL_S = 2.0  # sizes are worked out with a plan at most this often
-QUIET_S = 15.0  # without a question, which comes every 5 s while there is anything to do, there is nothing
+QUIET_S = 15.0  # nothing is needed where nobody has been here for so long; a question every 5 s tells who is
 REPEAT_S = 10.0  # the provider is told again this often
 LEARNT_STARTS = 4  # of which `Pool.start_s` is about the mean
 
@@ -56,8 +60,8 @@ class ScalingState(msgspec.Struct):
     """All pools."""
 
     pools: dict[str, Pool] = {}
-    asked_s: float = 0.0
-    """When something was last heard of requests."""
+    active_s: float = 0.0
+    """When somebody was last known to be here, or to have come."""
     sized_s: float = 0.0
     """When sizes were last asked for."""
 
@@ -81,19 +85,24 @@ class Scaling:
 
     @property
     def wake_at(self) -> float | None:
-        """When the provider is to be told again; None without pools."""
-        return min((0.0 if pool.told_s is None else pool.told_s + REPEAT_S for pool in self._pools), default=None)
+        """When the provider is to be told again, or a pool shrinks though nobody asks; None without pools."""
+        pools = self._state.pools.items()
+        return min((min(_tells_s(pool), self._shrinks_s(name, pool)) for name, pool in pools), default=None)
 
-    @property
-    def _pools(self) -> Iterable[Pool]:
-        return self._state.pools.values()
+    def _shrinks_s(self, name: str, pool: Pool) -> float:
+        """When `tick` will make it smaller, if nothing is heard before."""
+        if pool.wanted == self._specs[name].min_nodes:
+            return inf
+        needed_s = max((at for at, number in pool.needs if number >= pool.wanted), default=0.0)
+        settled_s = 0.0 if pool.changed_s is None else pool.changed_s + self._options.up_cooldown_s
+        return max(needed_s + self._options.down_cooldown_s, self._state.active_s + QUIET_S, settled_s)
 
     # --- what is known --------------------------------------------------------------------------------------------
 
     def hear(self, beat: Heartbeat, state: NodeState, now: float) -> None:
         """A node is there. If it is of a pool and has its first model, its start is over."""
         if beat.num_running or beat.num_waiting:
-            self._state.asked_s = now
+            self._state.active_s = now
         name = self.pool_of(beat.node)
         if name is None or not beat.model:
             return
@@ -124,9 +133,12 @@ class Scaling:
 
     # --- what is asked --------------------------------------------------------------------------------------------
 
-    def ask(self, live: Mapping[str, NodeState], now: float) -> list[PoolState]:
-        """A question for a plan has come: the pools, if their sizes are to be worked out with it."""
-        self._state.asked_s = now
+    def ask(self, live: Mapping[str, NodeState], active_s: float, now: float) -> list[PoolState]:
+        """A question for a plan has come: the pools, if their sizes are to be worked out with it.
+
+        ``active_s`` is when somebody was last here, or came.
+        """
+        self._state.active_s = max(self._state.active_s, active_s)
         if live and now < self._state.sized_s + SIZING_INTERVAL_S:
             return []
         self._state.sized_s = now
@@ -159,16 +171,17 @@ class Scaling:
 
     def judge(self, needed: Mapping[str, int], now: float) -> list[Effect]:
         """What the promises need by now, of the pools that were asked for."""
+        at = self._state.active_s
         for name, number in needed.items():
             if name in self._state.pools:
-                self._need(self._state.pools[name], self._specs[name], number, now)
+                self._need(self._state.pools[name], self._specs[name], number, at, now)
         return self._tell(now)
 
     def tick(self, now: float) -> list[Effect]:
         """Time has passed."""
-        if now >= self._state.asked_s + QUIET_S:
+        if now >= self._state.active_s + QUIET_S:
             for name, pool in self._state.pools.items():
-                self._need(pool, self._specs[name], self._specs[name].min_nodes, now)
+                self._need(pool, self._specs[name], self._specs[name].min_nodes, now, now)
         return self._tell(now)
 
     def told(self, message: Scaled) -> None:
@@ -178,13 +191,16 @@ class Scaling:
             pool.num_nodes, pool.error = message.num_nodes, message.error
             pool.num_errors += bool(message.error)
 
-    def _need(self, pool: Pool, spec: NodePool, number: int, now: float) -> None:
+    def _need(self, pool: Pool, spec: NodePool, number: int, at: float, now: float) -> None:
+        cooldown_s = self._options.down_cooldown_s
+        if at + cooldown_s <= now:  # they came too long ago to wait for more of them
+            at, number = now, spec.min_nodes
         number = min(max(number, spec.min_nodes), spec.max_nodes)
         if not pool.needs:
             pool.needs = [(now, pool.wanted)]  # what runs when the first is heard of was needed until then
         while pool.needs and pool.needs[-1][1] <= number:
             pool.needs.pop()
-        pool.needs = [*((at, one) for at, one in pool.needs if at > now - self._options.down_cooldown_s), (now, number)]
+        pool.needs = [*(need for need in pool.needs if need[0] + cooldown_s > now), (at, number)]
         # those that a cooldown has kept from being started are no reason to start them later
         target = number if number > pool.wanted else min(pool.wanted, pool.needs[0][1])
         is_settled = pool.changed_s is None or now >= pool.changed_s + self._options.up_cooldown_s
@@ -203,7 +219,7 @@ class Scaling:
     def _tell(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
         for name, pool in self._state.pools.items():
-            if pool.told_s is None or now >= pool.told_s + REPEAT_S:
+            if now >= _tells_s(pool):
                 pool.told_s = now
                 scale = Scale(pool=name, num_nodes=pool.wanted)
                 effects.append(Send(streams.PROVIDER, scale, max_entries=streams.MAX_PROVIDER_INBOX))
@@ -221,3 +237,8 @@ class Scaling:
             }
             for name, pool in self._state.pools.items()
         }
+
+
+def _tells_s(pool: Pool) -> float:
+    """When the provider is to be told again."""
+    return 0.0 if pool.told_s is None else pool.told_s + REPEAT_S

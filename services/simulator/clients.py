@@ -1,7 +1,8 @@
 """Many clients in the place of a gateway: what each of them sees of its answer, as counts and times.
 
 The rules are those of `gateway.generation` for plain answers: a token counts once, a gap or a lost node means another
-attempt that goes on from what is there. Texts are nobody's business here.
+attempt that goes on from what is there, and only those that nobody asked to give way count against the request. Texts
+are nobody's business here.
 """
 
 from __future__ import annotations
@@ -99,11 +100,11 @@ class Clients:
                     outcome = self._open.get(chunk.request_id)
                     if outcome is not None and outcome.attempt == chunk.attempt:
                         self._take(outcome, chunk, now)
-            case Resubmit(requests=requests):
+            case Resubmit(requests=requests, gave_way=gave_way):
                 for lost in requests:
                     outcome = self._open.get(lost.request_id)
                     if outcome is not None and outcome.attempt == lost.attempt:
-                        self._try_again(outcome, now)
+                        self._try_again(outcome, now, gave_way=gave_way)
             case Rejected(request_id=request_id):
                 outcome = self._open.get(request_id)
                 if outcome is not None:
@@ -121,9 +122,9 @@ class Clients:
         if chunk.is_last:
             self._over(outcome, chunk.finish_reason, now)
 
-    def _try_again(self, outcome: Outcome, now: float) -> None:
+    def _try_again(self, outcome: Outcome, now: float, *, gave_way: bool = False) -> None:
         outcome.attempt += 1
-        outcome.num_fruitless += 1
+        outcome.num_fruitless += not gave_way
         if outcome.num_fruitless <= MAX_FRUITLESS_ATTEMPTS:
             self._send(outcome)
         else:

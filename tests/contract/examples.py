@@ -203,7 +203,14 @@ MESSAGES: list[Message] = [
     Load(node="node-0", epoch="e-1", model="smol", traceparent=TRACE),
     Fence(node="node-0", epoch="e-1", traceparent=TRACE),
     NodeGone(node="node-0", epoch="e-1", traceparent=TRACE),
-    PlanRequest(version=7, groups=[_LOAD], queues={"node-0": ["g-1"]}, arrivals=[_ARRIVALS], traceparent=TRACE),
+    PlanRequest(
+        version=7,
+        groups=[_LOAD],
+        queues={"node-0": ["g-1"]},
+        arrivals=[_ARRIVALS],
+        came_s=1700000000.25,
+        traceparent=TRACE,
+    ),
     PlacementProblem(
         version=7,
         now_s=1700000000.5,

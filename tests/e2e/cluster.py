@@ -109,6 +109,16 @@ class Cluster:
         done = self.treadle("down")
         assert done.returncode == 0, done.stderr + self.log_tails()
 
+    @contextmanager
+    def running(self) -> Iterator[Cluster]:
+        """Up inside of the block; behind it nothing runs any more."""
+        try:
+            self.up()
+            yield self
+        finally:
+            self.down()
+        assert self.members() == []
+
     # --- processes ----------------------------------------------------------------------------------------------------
 
     @property
@@ -194,11 +204,12 @@ class Cluster:
         status: dict[str, Any] = json.loads(body) if code == 200 else {}
         return status
 
-    def metric(self, name: str, metric: str) -> float:
-        """Sum of a metric's samples over all labels."""
+    def metric(self, name: str, metric: str, **labels: str) -> float:
+        """Sum of a metric's samples, over all labels that are not given."""
         _, body = self.get(name, "/metrics")
+        chosen = [f'{label}="{value}"' for label, value in labels.items()]
         lines = [line for line in body.splitlines() if line.startswith((f"{metric}{{", f"{metric} "))]
-        return sum(float(line.rpartition(" ")[2]) for line in lines)
+        return sum(float(line.rpartition(" ")[2]) for line in lines if all(label in line for label in chosen))
 
     def output_tokens(self) -> float:
         """Tokens that the living nodes have made so far."""

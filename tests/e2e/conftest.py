@@ -59,12 +59,8 @@ def whole_cluster(
         otlp_endpoint=collector.url,
     )
     cluster.environment["OTEL_BSP_SCHEDULE_DELAY"] = "200"  # ms between two exports of spans
-    try:
-        cluster.up()
+    with cluster.running():
         yield cluster
-    finally:
-        cluster.down()
-    assert cluster.members() == []
 
 
 @pytest.fixture

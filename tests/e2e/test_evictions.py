@@ -39,12 +39,8 @@ def started(folder: Path, models: list[str], num_nodes: int, collector: Collecto
         otlp_endpoint=collector.url,
     )
     cluster.environment["OTEL_BSP_SCHEDULE_DELAY"] = "200"  # ms between two exports of spans
-    try:
-        cluster.up()
+    with cluster.running():
         yield cluster
-    finally:
-        cluster.down()
-    assert cluster.members() == []
 
 
 @asynccontextmanager
@@ -80,7 +76,22 @@ async def test_long_answers_give_way_to_urgent_ones_of_their_model_and_of_anothe
         assert [answer.text for answer in answers] == expected
         cluster.wait_idle()
         assert cluster.metric("node-0", "treadle_restored_kv_tokens_total") > 0
+        check_offload(cluster)
     check_trace_of_an_evicted_request(collector)
+
+
+def check_offload(cluster: Cluster) -> None:
+    """All went on with their KV. What the device still had of it was not moved back."""
+    moved_out, moved_in = (
+        cluster.metric("node-0", "treadle_kv_moved_bytes_total", tier="evicted", direction=direction)
+        for direction in ("out", "in")
+    )
+    assert moved_out >= moved_in > 0
+    resumed = {
+        tier: cluster.metric("node-0", "treadle_resumed_requests_total", tier=tier)
+        for tier in ("evicted", "swapped", "none")
+    }
+    assert resumed == {"evicted": cluster.metric("node-0", "treadle_evictions_total"), "swapped": 0, "none": 0}
 
 
 def check_trace_of_an_evicted_request(collector: Collector) -> None:

@@ -32,8 +32,7 @@ async def test_twenty_predicted_nodes_start_and_answer(tmp_path: Path) -> None:
             for number, device in enumerate(DEVICES)
         ],
     )
-    try:
-        cluster.up()
+    with cluster.running():
         async with AsyncOpenAI(base_url=f"{cluster.url}/v1", api_key="none", max_retries=0) as client:
 
             async def ask(number: int) -> str:
@@ -50,9 +49,6 @@ async def test_twenty_predicted_nodes_start_and_answer(tmp_path: Path) -> None:
         assert len(set(answers)) == NUM_REQUESTS
         assert sum(process.memory_full_info().uss for process in nodes_of(cluster)) < MAX_NODE_BYTES * len(DEVICES)
         cluster.wait_idle()
-    finally:
-        cluster.down()
-    assert cluster.members() == []
 
 
 def nodes_of(cluster: Cluster) -> list[psutil.Process]:

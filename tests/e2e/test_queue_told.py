@@ -32,11 +32,8 @@ def full_cluster(tmp_path: Path) -> Iterator[Cluster]:
         gateway={"default_slo": "batch"},
         queue={"operations": {"evict": False}},
     )
-    try:
-        cluster.up()
+    with cluster.running():
         yield cluster
-    finally:
-        cluster.down()
 
 
 @asynccontextmanager

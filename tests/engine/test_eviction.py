@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpu_node.engine.chunk import Chunk
+from gpu_node.engine.counts import Counts, TierCounts
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.image import HandedOver, Kept
 from gpu_node.engine.plan import StepPlan
@@ -17,7 +18,7 @@ from gpu_node.executors.cpu import CpuExecutor
 from gpu_node.executors.predicted import PredictedExecutor
 from gpu_node.executors.reference import ReferenceExecutor
 from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Payload, Sampling
+from shared.payload import Output, Payload, Sampling
 from shared.step_cost import StepCost
 from shared.streams import MAX_IMAGE_BYTES
 from tests.engine import tiny
@@ -181,6 +182,26 @@ def test_without_room_nothing_is_kept_and_those_that_are_stay() -> None:
     engine.check()
 
 
+def test_what_moves_and_what_is_refused_is_counted() -> None:
+    """Blocks of 4 tokens; a computes 6, so two blocks of it go and one comes: the other is cached on the device."""
+    block_bytes = 4 * TOKEN_BYTES
+    engine, _ = predicted(async_scheduling=False, evicted_kv_bytes=2 * block_bytes)
+    for name in "ab":
+        engine.add(simple(name))
+    engine.step(0.0)
+    before = engine.counts
+    engine.evict("ab")
+    assert engine.counts - before == Counts(evicted=TierCounts(out_bytes=2 * block_bytes, num_refused=1))
+    before = engine.counts
+    engine.add(simple("a"))
+    engine.step(0.0)
+    back = TierCounts(in_bytes=block_bytes, num_restored=1)
+    assert engine.counts - before == Counts(restored_tokens=6, evicted=back)
+    before = engine.counts
+    engine.add(replace(simple("b", attempt=1), outputs=[Output([7])]))
+    assert engine.stats().counts - before == Counts(num_recomputed=1)
+
+
 def test_what_has_not_begun_is_not_kept() -> None:
     engine, _ = predicted()
     engine.add(simple("a"))
@@ -307,6 +328,7 @@ def test_with_an_image_that_cannot_be_used_it_runs_from_its_payload(make: Make, 
         evicted_kv_bytes=64 if case == "no room" else MIB,
     )
     assert other.add(payload, data) == []
+    assert other.counts == Counts(num_recomputed=1, evicted=TierCounts(num_refused=int(case == "no room")))
     assert [chunk.start for chunk in drain(other)] == list(range(30))
     assert other.stats().kv_bytes_per_s == 0.0
 

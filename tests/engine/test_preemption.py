@@ -27,7 +27,7 @@ def test_it_is_recomputed_unless_the_configuration_says_swap() -> None:
 
 
 def test_it_is_swapped_while_host_memory_has_room_for_all_of_it() -> None:
-    for num_host_blocks, fate in ((2, Fate.SWAP), (1, Fate.RECOMPUTE)):
+    for num_host_blocks, fate in ((2, Fate.SWAP), (1, Fate.NO_ROOM)):
         blocks = BlockManager.alone(4, block_size=4, model="m", num_host_blocks=num_host_blocks)
         assert SwapIfRoom().fate(running(blocks, 5, 5), blocks) is fate
 

@@ -50,6 +50,7 @@ def test_a_message_says_of_a_chunk_what_the_engine_says() -> None:
 def test_the_bytes_of_a_frame() -> None:
     event: Event = Step([Chunk("r", 0, 2, [7])], STATS)
     data = frame(event)
+    moved = {"out_bytes": 0, "in_bytes": 0, "num_restored": 0, "num_refused": 0}
     assert int.from_bytes(data[:4], "big") == len(data) - 4
     assert msgpack.unpackb(data[4:]) == {
         "type": "step",
@@ -70,6 +71,9 @@ def test_the_bytes_of_a_frame() -> None:
                 "prefix_queried_tokens": 0,
                 "prefix_cached_tokens": 0,
                 "restored_tokens": 0,
+                "num_recomputed": 0,
+                "swapped": moved,
+                "evicted": moved,
             },
         },
     }

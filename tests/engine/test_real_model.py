@@ -31,9 +31,9 @@ def reference(real_model: ModelSpec) -> LlamaForCausalLM:
     `from_pretrained(gguf_file=...)` does the same but asks for a package, accelerate, that we need for nothing else.
     """
     path = str(model_path(real_model))
-    metadata = load_gguf_checkpoint(path, return_tensors=False)  # type: ignore[no-untyped-call]
+    metadata = load_gguf_checkpoint(path, return_tensors=False)
     model: LlamaForCausalLM = LlamaForCausalLM(LlamaConfig(**metadata["config"]))
-    state = load_gguf_checkpoint(path, True, model)["tensors"]  # type: ignore[no-untyped-call]
+    state = load_gguf_checkpoint(path, True, model)["tensors"]
     missing = model.load_state_dict(state, strict=False).missing_keys
     assert missing == ["lm_head.weight"]
     model.tie_weights()

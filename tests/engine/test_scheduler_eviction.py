@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_node.engine.counts import Counts
+from gpu_node.engine.counts import Counts, TierCounts
 from gpu_node.engine.image import BlockFormat, RequestState, SequenceState
 from gpu_node.engine.plan import Restore
 from gpu_node.engine.resumption import HeldState
@@ -170,5 +170,5 @@ def test_what_an_image_saves_is_counted() -> None:
     assert one.counts == Counts(prefix_queried_tokens=6)
     one.add(request, state)
     one.schedule(now=0.0)
-    assert one.counts == Counts(prefix_queried_tokens=6, restored_tokens=8)
+    assert one.counts == Counts(prefix_queried_tokens=6, restored_tokens=8, evicted=TierCounts(num_restored=1))
     assert state.kv_tokens == 8

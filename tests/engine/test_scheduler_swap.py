@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpu_node.engine.block_manager import BlockManager
+from gpu_node.engine.counts import Counts, TierCounts
 from gpu_node.engine.plan import BlockSwap, StepPlan, StepResult
 from gpu_node.engine.preemption import Fate, SwapIfRoom
 from gpu_node.engine.scheduler import Scheduler
@@ -46,9 +47,23 @@ def test_who_is_swapped_out_comes_back_first_and_is_computed_on_in_the_next_step
 
 def test_without_room_in_host_memory_it_is_recomputed() -> None:
     one = under_pressure(num_host_blocks=1)
+    before = one.counts
     plan = one.schedule(now=0.0)
-    assert (shape(plan), plan.swaps_out, one.num_preemptions) == ([(64, 8, 1, True)], (), 1)
+    assert (shape(plan), plan.swaps_out) == ([(64, 8, 1, True)], ())
+    assert one.counts - before == Counts(num_preemptions=1, num_recomputed=1, swapped=TierCounts(num_refused=1))
     one.check()
+
+
+def test_what_is_swapped_is_counted_in_both_directions() -> None:
+    one = under_pressure(num_host_blocks=2)
+    before = one.counts
+    plan = one.schedule(now=0.0)  # two blocks of 1024 bytes go
+    assert one.counts - before == Counts(num_preemptions=1, swapped=TierCounts(out_bytes=2048))
+    one.commit(plan, result(plan))
+    one.abort("a")
+    before = one.counts
+    step(one)
+    assert one.counts - before == Counts(swapped=TierCounts(in_bytes=2048, num_restored=1))
 
 
 def test_a_swapped_out_request_that_is_aborted_leaves_host_memory() -> None:

@@ -8,7 +8,7 @@ import yaml
 
 from shared.config import ADMIN_SERVICES
 from tests.helm import engine
-from tests.helm.chart import VALUES, Chart, of_kind, pod_templates
+from tests.helm.chart import VALUES, Chart, of_kind, pod_templates, with_value
 
 DASHBOARDS = sorted((engine.CHART / "dashboards").glob("*.json"))
 
@@ -20,12 +20,22 @@ def test_the_rules_are_those_of_the_file(chart: Chart) -> None:
     assert rule["metadata"]["labels"]["release"] == "prometheus"
 
 
+def test_alerts_lead_to_where_the_runbook_is_published(chart: Chart) -> None:
+    values = with_value(VALUES["everything"], "prometheusRule.runbookUrl", "https://docs.example/operations.md")
+    (rule,) = of_kind(chart.objects(values), "PrometheusRule").values()
+    alerts = [alert for group in rule["spec"]["groups"] for alert in group["rules"]]
+    assert alerts
+    for alert in alerts:
+        anchor = alert["alert"].lower()
+        assert alert["annotations"]["runbook_url"] == f"https://docs.example/operations.md#{anchor}"
+
+
 def test_the_dashboards_are_those_of_the_folder(chart: Chart) -> None:
     objects = chart.objects(VALUES["everything"])
     found = [one for one in of_kind(objects, "ConfigMap").values() if "grafana_dashboard" in one["metadata"]["labels"]]
     shown = {file: json.loads(text) for one in found for file, text in one["data"].items()}
     assert shown == {path.name: json.loads(path.read_text("utf-8")) for path in DASHBOARDS}
-    assert len(shown) == len(found) >= 2
+    assert len(shown) == len(found) >= 3
 
 
 def test_every_process_is_scraped_where_it_answers(chart: Chart) -> None:

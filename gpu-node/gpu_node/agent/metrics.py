@@ -8,7 +8,7 @@ from prometheus_client import Counter, Histogram
 from gpu_node.agent.actions import Publish
 from gpu_node.agent.core import AgentCore, Event
 from gpu_node.agent.models import DEVICE
-from gpu_node.engine.counts import Counts
+from gpu_node.engine.counts import Counts, TierCounts
 from gpu_node.engine.protocol import Evicted, ModelFailed, ModelLoaded, Step
 from shared.messages import HANDED_OVER
 
@@ -28,6 +28,19 @@ EVICTED_KV_TOKENS = Counter("treadle_evicted_kv_tokens_total", "Tokens whose KV 
 RESTORED_TOKENS = Counter(
     "treadle_restored_kv_tokens_total", "Tokens whose KV came back with their request, and was not computed again"
 )
+MOVED_KV_BYTES = Counter(
+    "treadle_kv_moved_bytes_total",
+    "KV that left the device for host memory (`out`), or came back (`in`); see treadle_node_kv_used_bytes for tiers",
+    ["tier", "direction"],
+)
+REFUSED_KV = Counter(
+    "treadle_kv_refused_requests_total", "Requests whose KV was dropped: the tier in host memory had no room", ["tier"]
+)
+RESUMED = Counter(
+    "treadle_resumed_requests_total",
+    "Requests that had begun and went on, by the tier that their KV came back from; `none`: it is computed again",
+    ["tier"],
+)
 PREEMPTIONS = Counter("vllm:num_preemptions_total", "Requests that gave way inside the engine: memory ran out")
 PREFIX_QUERIES = Counter("vllm:prefix_cache_queries_total", "Tokens that were looked up among cached prefixes")
 PREFIX_HITS = Counter("vllm:prefix_cache_hits_total", "Tokens that were found there, and not computed")
@@ -42,6 +55,7 @@ class EpochMetrics:
         EPOCHS.inc()
         self._core = core
         self._counts = Counts()
+        _add(self._counts)  # series that are there from the start: else rates miss what is counted first
 
     def observe(self, event: Event) -> None:
         """The core has taken in an event."""
@@ -69,11 +83,25 @@ class EpochMetrics:
     def _count(self, counts: Counts) -> None:
         if counts == self._counts:
             return
-        new, self._counts = counts - self._counts, counts
-        RESTORED_TOKENS.inc(new.restored_tokens)
-        PREEMPTIONS.inc(new.num_preemptions)
-        PREFIX_QUERIES.inc(new.prefix_queried_tokens)
-        PREFIX_HITS.inc(new.prefix_cached_tokens)
+        _add(counts - self._counts)
+        self._counts = counts
+
+
+def _add(new: Counts) -> None:
+    RESTORED_TOKENS.inc(new.restored_tokens)
+    PREEMPTIONS.inc(new.num_preemptions)
+    PREFIX_QUERIES.inc(new.prefix_queried_tokens)
+    PREFIX_HITS.inc(new.prefix_cached_tokens)
+    RESUMED.labels("none").inc(new.num_recomputed)
+    _add_tier("swapped", new.swapped)
+    _add_tier("evicted", new.evicted)
+
+
+def _add_tier(tier: str, new: TierCounts) -> None:
+    MOVED_KV_BYTES.labels(tier, "out").inc(new.out_bytes)
+    MOVED_KV_BYTES.labels(tier, "in").inc(new.in_bytes)
+    REFUSED_KV.labels(tier).inc(new.num_refused)
+    RESUMED.labels(tier).inc(new.num_restored)
 
 
 def observe_published(publish: Publish) -> None:

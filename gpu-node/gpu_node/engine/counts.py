@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class _Sums:
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+
+    def __sub__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class TierCounts(_Sums):
+    """KV that was offloaded to host memory, for one reason."""
+
+    out_bytes: int = 0
+    """From the device."""
+    in_bytes: int = 0
+    """Back to it; what the device still had is not moved again."""
+    num_restored: int = 0
+    """Requests that went on with it."""
+    num_refused: int = 0
+    """Requests whose KV was dropped, because host memory had no room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts(_Sums):
     """Counted since the engine process began, over all its models."""
 
     num_preemptions: int = 0
@@ -17,9 +41,9 @@ class Counts:
     """Those of them that were found, and not computed."""
     restored_tokens: int = 0
     """Tokens whose KV came back from the image of an evicted request: the work that evicting with KV has saved."""
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(*(one + more for one, more in zip(astuple(self), astuple(other), strict=True)))
-
-    def __sub__(self, other: Counts) -> Counts:
-        return Counts(*(one - less for one, less in zip(astuple(self), astuple(other), strict=True)))
+    num_recomputed: int = 0
+    """Requests that had begun, here or elsewhere, and had to go on without their KV."""
+    swapped: TierCounts = TierCounts()
+    """Of preempted requests."""
+    evicted: TierCounts = TierCounts()
+    """Of those that gave way to more urgent ones, or were handed over."""

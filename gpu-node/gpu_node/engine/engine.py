@@ -92,7 +92,8 @@ class Engine:
     @property
     def counts(self) -> Counts:
         """Since the engine began, those of models that have gone included."""
-        return sum((scheduler.counts for scheduler in self._schedulers), self._counts_of_gone)
+        counts = [self._eviction.counts, *(scheduler.counts for scheduler in self._schedulers)]
+        return sum(counts, self._counts_of_gone)
 
     @property
     def _schedulers(self) -> list[Scheduler]:

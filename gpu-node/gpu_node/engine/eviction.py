@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 
+from gpu_node.engine.counts import Counts, TierCounts
 from gpu_node.engine.image import ImageError, RequestImage, RequestState
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.parking_lot import ParkingLot
@@ -27,6 +28,8 @@ class Eviction:
         self._executor = executor
         self._lot = ParkingLot(capacity_bytes)
         self._moves = Throughput()
+        self.counts = Counts()
+        """Of requests that leave and come; what schedulers see of them, these count."""
 
     @property
     def kv_bytes_per_s(self) -> float:
@@ -56,7 +59,10 @@ class Eviction:
 
     def _copy(self, scheduler: Scheduler, model: LoadedModel, request_id: str) -> RequestState | None:
         held = scheduler.held_state(request_id)
-        if held is None or not self._lot.has_room(held.state.num_bytes):
+        if held is None:
+            return None
+        if not self._lot.has_room(held.state.num_bytes):
+            self._count(TierCounts(num_refused=1))
             return None
         try:
             content, duration_s = self._executor.read_blocks(model.name, held.blocks, swapped_out=held.is_swapped_out)
@@ -65,6 +71,7 @@ class Eviction:
             return None
         if not held.is_swapped_out:
             self._moves.observe(held.state.num_bytes, duration_s)
+            self._count(TierCounts(out_bytes=held.state.num_bytes))
         self._lot.put(RequestImage(held.state, content))
         return held.state
 
@@ -73,6 +80,12 @@ class Eviction:
 
         None where it has to run from its payload. What is kept of an older attempt is dropped.
         """
+        state = self._find(payload, model, image)
+        if state is None and (payload.outputs or image):
+            self.counts += Counts(num_recomputed=1)
+        return state
+
+    def _find(self, payload: Payload, model: LoadedModel, image: bytes) -> RequestState | None:
         state = self._lot.state(payload.request_id)
         if state is not None and not state.refusal(payload, model):
             return state
@@ -92,6 +105,7 @@ class Eviction:
         if error:
             raise ImageError(error)
         if not self._lot.put(image):
+            self._count(TierCounts(num_refused=1))
             raise ImageError(f"evicted_kv_bytes has no room for its {image.state.num_bytes} bytes")
         return image.state
 
@@ -102,7 +116,9 @@ class Eviction:
             assert image is not None, "an image is kept until it is restored"
             if restore.blocks:
                 duration_s = self._executor.write_blocks(model.name, restore.blocks, image.part(restore.places))
-                self._moves.observe(len(restore.blocks) * model.block_bytes, duration_s)
+                num_bytes = len(restore.blocks) * model.block_bytes
+                self._moves.observe(num_bytes, duration_s)
+                self._count(TierCounts(in_bytes=num_bytes))
 
     def hand_over(self, request_id: str) -> bytes | None:
         """The serialised image of a request that is not here any more; ``b""`` where it is larger than a frame may be.
@@ -128,3 +144,6 @@ class Eviction:
     def check(self) -> None:
         """Assert that the books balance."""
         self._lot.check()
+
+    def _count(self, evicted: TierCounts) -> None:
+        self.counts += Counts(evicted=evicted)

@@ -18,6 +18,8 @@ class Fate(Enum):
     """They wait in host memory, and come back when it is the request's turn."""
     RECOMPUTE = auto()
     """They are dropped, and computed again when it is the request's turn."""
+    NO_ROOM = auto()
+    """The same, although a swap would be worth it: host memory has no room."""
 
 
 class PreemptionPolicy(Protocol):
@@ -54,10 +56,11 @@ class SwapIfRoom(NewestFirst):
     """To host memory while it has room for the whole request (PagedAttention, SOSP'23, §4.5)."""
 
     def fate(self, request: Request, blocks: BlockManager) -> Fate:
-        """Swap, unless there is no room or nothing computed that a swap would save."""
-        is_begun = any(sequence.num_computed_tokens for sequence in request.holders)
+        """Swap, unless there is nothing computed that a swap would save, or no room."""
+        if not request.has_computed:
+            return Fate.RECOMPUTE
         has_room = blocks.can_swap_out([sequence.sequence_id for sequence in request.holders])
-        return Fate.SWAP if is_begun and has_room else Fate.RECOMPUTE
+        return Fate.SWAP if has_room else Fate.NO_ROOM
 
 
 def preemption_policy(options: EngineOptions) -> PreemptionPolicy:

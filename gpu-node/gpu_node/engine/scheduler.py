@@ -17,7 +17,7 @@ from gpu_node.engine.admission import Admission
 from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.choices import end_chunks, refusal_chunk
 from gpu_node.engine.chunk import Chunk
-from gpu_node.engine.counts import Counts
+from gpu_node.engine.counts import Counts, TierCounts
 from gpu_node.engine.ends import finish_reason
 from gpu_node.engine.image import RequestState
 from gpu_node.engine.limits import refusal
@@ -173,6 +173,7 @@ class Scheduler:
         plan = step.seal()
         if plan.is_empty:
             roster.steps.pop()
+        self._count_swaps(plan)
         return plan
 
     def commit(self, plan: StepPlan, result: StepResult) -> list[Chunk]:
@@ -214,11 +215,23 @@ class Scheduler:
         return num_new_blocks == 0 or num_new_blocks <= self.blocks.num_free_blocks
 
     def _preempt(self, victim: Request) -> None:
-        self.counts += Counts(num_preemptions=1)
-        if self._policy.fate(victim, self.blocks) is Fate.SWAP and self._roster.can_swap_out(victim):
+        fate = self._policy.fate(victim, self.blocks)
+        if fate is Fate.SWAP and self._roster.can_swap_out(victim):
+            self.counts += Counts(num_preemptions=1)
             self._roster.swap_out(victim)
-        else:
-            self._roster.put_back(victim)
+            return
+        self.counts += Counts(
+            num_preemptions=1,
+            num_recomputed=int(victim.has_computed),
+            swapped=TierCounts(num_refused=int(fate is Fate.NO_ROOM)),
+        )
+        self._roster.put_back(victim)
+
+    def _count_swaps(self, plan: StepPlan) -> None:
+        if plan.swaps_out or plan.swaps_in:
+            block_bytes = self._model.block_bytes
+            moved = TierCounts(out_bytes=len(plan.swaps_out) * block_bytes, in_bytes=len(plan.swaps_in) * block_bytes)
+            self.counts += Counts(swapped=moved)
 
     def _schedule(self, request: Request, sequence: Sequence, end: int, step: Step) -> None:
         """Put the rows up to ``end`` into the step. Where the leader has computed what all share, the others fork."""
@@ -264,6 +277,7 @@ class Scheduler:
             request = roster.waiting[0]
             if roster.num_swap_in_blocks(request) > self.blocks.num_free_blocks or not self._admits(request):
                 return
+            self.counts += Counts(swapped=TierCounts(num_restored=1))
             roster.swap_in()
 
     def _admit(self, step: Step) -> None:
@@ -276,7 +290,7 @@ class Scheduler:
             if request.parked is not None:
                 if request.parked.num_blocks > self.blocks.num_free_blocks:
                     return
-                self.counts += Counts(restored_tokens=request.parked.kv_tokens)
+                self.counts += Counts(restored_tokens=request.parked.kv_tokens, evicted=TierCounts(num_restored=1))
                 if not self._restore(step):
                     return
                 continue

@@ -128,6 +128,11 @@ class Request:
         """Those that hold blocks, on the device or in host memory, unless the request has none at all."""
         return self.sequences if self.is_forked else self.sequences[:1]
 
+    @property
+    def has_computed(self) -> bool:
+        """There is KV that would be worth keeping."""
+        return any(sequence.num_computed_tokens for sequence in self.holders)
+
 
 def num_places(sampling: Sampling) -> int:
     """Most sequences that a request has at once."""

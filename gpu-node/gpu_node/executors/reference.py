@@ -17,6 +17,7 @@ from gpu_node.engine.plan import ScheduledSequence, StepPlan, StepResult
 from gpu_node.executors.collectives import ALONE, Group
 from gpu_node.executors.executor import ComputedStep, model_of
 from gpu_node.executors.feedback import Feedback
+from gpu_node.executors.host_bytes import as_tensor
 from gpu_node.executors.host_tier import HostTier
 from gpu_node.executors.interpreter import Device, StepInputs, nobody_waits, run_program
 from gpu_node.executors.sampler import NOT_FINITE, Drawn, sample
@@ -129,19 +130,21 @@ class ReferenceExecutor:
         started_s = perf_counter()
         loaded = self._models[model]
         caches = loaded.host if swapped_out else loaded.memory.kv_caches
-        numbers = torch.stack([cache[list(blocks)] for cache in caches], dim=1).reshape(len(blocks), -1)
-        content = bytearray(len(blocks) * loaded.prepared.model.block_bytes)
-        padded = torch.frombuffer(content, dtype=torch.uint8).view(len(blocks), -1)
+        numbers = torch.stack([cache[list(blocks)] for cache in caches], dim=1).flatten(1)
+        block_bytes = loaded.prepared.model.block_bytes
+        content = bytearray(len(blocks) * block_bytes)
+        padded = as_tensor(content, torch.uint8).view(len(blocks), block_bytes)
         padded[:, : numbers.shape[1] * _FLOAT_BYTES] = numbers.view(torch.uint8)
         return memoryview(content), perf_counter() - started_s
 
     def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
         """Copy them into these tensors."""
         started_s = perf_counter()
-        caches = self._models[model].memory.kv_caches
+        loaded = self._models[model]
+        caches = loaded.memory.kv_caches
         shape = (len(blocks), len(caches), *caches[0].shape[1:])
         num_bytes = math.prod(shape[1:]) * _FLOAT_BYTES
-        padded = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(len(blocks), -1)
+        padded = as_tensor(bytearray(content), torch.uint8).view(len(blocks), loaded.prepared.model.block_bytes)
         numbers = padded[:, :num_bytes].contiguous().view(torch.float32).view(shape)
         for layer, cache in enumerate(caches):
             cache[list(blocks)] = numbers[:, layer]

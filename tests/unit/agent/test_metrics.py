@@ -8,8 +8,8 @@ from prometheus_client import REGISTRY
 
 from gpu_node.agent.actions import Publish
 from gpu_node.agent.metrics import EpochMetrics, observe_published
-from gpu_node.engine.counts import Counts
-from gpu_node.engine.protocol import Step
+from gpu_node.engine.counts import Counts, TierCounts
+from gpu_node.engine.protocol import Evicted, Step
 from shared.messages import HANDED_OVER, EvictedRequest
 from tests.unit.agent.events import loaded, make_agent, stats
 
@@ -40,6 +40,27 @@ def test_loads_are_counted_by_where_the_weights_came_from() -> None:
     }
     assert seconds == {"disk": 2.0, "host": 0.25, "device": 0.0}
     assert value("treadle_model_swaps_total", model="counted") == 2
+
+
+def test_what_moves_between_device_and_host_memory_is_counted_by_tier() -> None:
+    names = [
+        ("treadle_kv_moved_bytes_total", {"tier": "swapped", "direction": "out"}),
+        ("treadle_kv_moved_bytes_total", {"tier": "swapped", "direction": "in"}),
+        ("treadle_kv_moved_bytes_total", {"tier": "evicted", "direction": "out"}),
+        ("treadle_kv_moved_bytes_total", {"tier": "evicted", "direction": "in"}),
+        ("treadle_kv_refused_requests_total", {"tier": "swapped"}),
+        ("treadle_kv_refused_requests_total", {"tier": "evicted"}),
+        ("treadle_resumed_requests_total", {"tier": "swapped"}),
+        ("treadle_resumed_requests_total", {"tier": "evicted"}),
+        ("treadle_resumed_requests_total", {"tier": "none"}),
+    ]
+    metrics = EpochMetrics(make_agent())
+    before = [value(name, **labels) for name, labels in names]
+    swapped, evicted = TierCounts(1024, 512, 5, 3), TierCounts(4096, 2048, 9, 7)
+    counts = Counts(num_recomputed=2, swapped=swapped, evicted=evicted)
+    metrics.observe(Evicted([], replace(stats(), counts=counts)))
+    grown = [value(name, **labels) - old for (name, labels), old in zip(names, before, strict=True)]
+    assert grown == [1024, 512, 4096, 2048, 3, 7, 5, 9, 2]
 
 
 def test_the_engines_counts_are_told_as_they_grow_and_begin_anew_with_an_epoch() -> None:

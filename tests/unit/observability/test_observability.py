@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import yaml
 
-from observability.__main__ import DASHBOARDS, PAGE, ROOT, text_of
+from observability.__main__ import ALERTS, DASHBOARDS, PAGE, text_of
 from observability.catalogue import Family, catalogue
 from observability.grafana import NUM_COLUMNS, Dashboard, to_grafana
 from observability.operators import OPERATORS
 from observability.reference import BEGIN, END, MarkersMissingError, with_tables
+from observability.runbook import runbook, runbook_urls, with_links
 from observability.users import USERS
 from tests.unit.observability.promql import labels_chosen, labels_grouped, metrics_in
 
-ALERTS = ROOT / "helm" / "treadle" / "alerts.yaml"
 RULE_TESTS = Path(__file__).parent / "alerts_test.yaml"
 REDO = "run `python -m observability`"
 FAMILIES = catalogue()
@@ -28,7 +28,9 @@ OF_SAMPLE = {sample: family for family in FAMILIES for sample in family.samples}
 TARGET_LABELS = {"job", "instance", "le"}  # of Prometheus itself
 SEVERITIES = {"critical", "warning", "info"}
 
-both = pytest.mark.parametrize("dashboard", [USERS, OPERATORS], ids=lambda one: one.uid)
+RUNBOOK = runbook(PAGE.read_text("utf-8"))
+
+each = pytest.mark.parametrize("dashboard", [USERS, OPERATORS, RUNBOOK], ids=lambda one: one.uid)
 
 
 def alerts() -> list[dict[str, Any]]:
@@ -103,12 +105,12 @@ def test_every_metric_is_shown_or_is_a_part_of_one_that_is() -> None:
 # --- dashboards -----------------------------------------------------------------------------------------------------
 
 
-@both
+@each
 def test_the_file_is_what_the_tables_make(dashboard: Dashboard) -> None:
     assert (DASHBOARDS / f"{dashboard.uid}.json").read_text("utf-8") == text_of(dashboard), REDO
 
 
-@both
+@each
 def test_panels_have_places_of_their_own_and_all_their_queries(dashboard: Dashboard) -> None:
     model = json.loads(text_of(dashboard))
     panels = model["panels"]
@@ -126,7 +128,7 @@ def test_panels_have_places_of_their_own_and_all_their_queries(dashboard: Dashbo
     assert shown == [query.expr for panel in dashboard.panels for query in panel.queries]
 
 
-@both
+@each
 def test_variables_that_are_used_are_there_and_the_other_way_round(dashboard: Dashboard) -> None:
     text = text_of(dashboard)
     used = set(re.findall(r"\$\{?([a-z_]+)", text)) - {"__rate_interval", "__range", "__all"}
@@ -142,9 +144,26 @@ def test_an_alert_says_what_happens_and_where_to_read_on(alert: dict[str, Any]) 
     assert alert["labels"]["severity"] in SEVERITIES
     annotations = alert["annotations"]
     assert {"summary", "description", "runbook_url"} == set(annotations)
-    page, _, anchor = annotations["runbook_url"].partition("#")
-    assert (page, anchor) == ("docs/operations.md", alert["alert"].lower())
-    assert anchor in anchors(PAGE.read_text("utf-8"))
+    assert annotations["runbook_url"] == runbook_urls(RUNBOOK)[alert["alert"]], REDO
+    assert alert["alert"].lower() in anchors(PAGE.read_text("utf-8")), "where the page is published"
+
+
+def test_the_runbook_says_what_the_page_says_of_an_alert() -> None:
+    alerts = "### TreadleX\n\nLook at\n[the log](#log).\n\n- Why?\n\n### TreadleY\n\nWait.\n"
+    dashboard = runbook(f"# Operations\n\n## Alerts\n\n{alerts}\n## Metrics\n")
+    assert [(panel.title, panel.description) for panel in dashboard.panels] == [
+        ("TreadleX", "Look at\nthe log.\n\n- Why?"),
+        ("TreadleY", "Wait."),
+    ]
+    assert to_grafana(dashboard)["panels"][1]["options"] == {"mode": "markdown", "content": "Wait."}
+
+
+def test_links_of_alerts_follow_their_panels() -> None:
+    rules = "- alert: A\n  for: 1m\n  runbook_url: old\n- alert: B\n  runbook_url: older\n"
+    urls = {"A": "/d/r?viewPanel=1", "B": "/d/r?viewPanel=2"}
+    assert with_links(rules, urls) == (
+        "- alert: A\n  for: 1m\n  runbook_url: /d/r?viewPanel=1\n- alert: B\n  runbook_url: /d/r?viewPanel=2\n"
+    )
 
 
 def test_the_page_explains_no_alert_that_is_not_there() -> None:

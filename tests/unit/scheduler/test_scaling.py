@@ -29,9 +29,9 @@ class Driver:
     def wanted(self) -> int:
         return self.state.pools["p"].wanted
 
-    def need(self, number: int, now: float) -> int:
-        """A plan has said so; how many are wanted then."""
-        self.scaling.ask({}, now)
+    def need(self, number: int, now: float, came_s: float | None = None) -> int:
+        """A plan has said so; how many are wanted then. ``came_s``: nobody is left, and who came last did then."""
+        self.scaling.ask({}, now if came_s is None else came_s, now)
         self._note(self.scaling.judge({"p": number}, now), now)
         return self.wanted
 
@@ -106,6 +106,37 @@ def test_without_questions_and_without_work_nothing_is_needed() -> None:
     assert driver.tick(1_101) == 0
 
 
+def test_who_might_come_again_keeps_a_node_no_longer_than_who_came_last() -> None:
+    driver = Driver()
+    driver.need(3, 1_000)
+    for now in range(1_005, 1_061, 5):  # nobody is left, and for a minute somebody is expected
+        assert driver.need(1, now, came_s=1_000.0) == 3
+    assert driver.scaling.wake_at == 1_060 + REPEAT_S
+    for now in (1_070, 1_080, 1_090):
+        assert driver.tick(now) == 3
+    assert driver.scaling.wake_at == 1_100
+    assert driver.tick(1_100) == 0
+
+
+def test_nobody_is_started_for_those_who_came_longer_ago_than_the_cooldown() -> None:
+    driver = Driver(options=OPTIONS.model_copy(update={"down_cooldown_s": 30.0}))
+    driver.need(1, 1_000)
+    assert driver.need(1, 1_029, came_s=1_000.0) == 1
+    assert driver.need(1, 1_030, came_s=1_000.0) == 0
+    assert driver.need(2, 1_035, came_s=1_000.0) == 0
+    assert driver.need(2, 1_040, came_s=1_040.0) == 2, "somebody came, and was refused for want of a node"
+
+
+def test_a_pool_wakes_up_when_it_is_to_shrink_and_not_before_it_may() -> None:
+    driver = Driver(options=OPTIONS.model_copy(update={"down_cooldown_s": 12.0, "up_cooldown_s": 20.0}))
+    driver.need(2, 1_000)
+    driver.scaling.tick(1_010)
+    assert driver.scaling.wake_at == 1_020, "nobody was here for 12 s at 1012, quiet at 1015, settled at 1020"
+    assert driver.tick(1_019.5) == 2
+    assert driver.tick(1_020) == 0
+    assert driver.scaling.wake_at == 1_020 + REPEAT_S
+
+
 def test_silence_of_the_queue_manager_is_no_idleness_while_nodes_have_work() -> None:
     driver = Driver()
     driver.need(2, 1_000)
@@ -139,11 +170,13 @@ def test_a_question_tells_who_is_there_and_who_is_expected() -> None:
     driver = Driver()
     driver.need(3, 1_000)
     driver.beat("p-0", 1_020)
-    (pool,) = driver.scaling.ask({"p-0": NodeState("p-0", "a")}, 1_030)
+    (pool,) = driver.scaling.ask({"p-0": NodeState("p-0", "a")}, 1_030, 1_030)
     # after 30 s p-1 and p-2 are overdue, as starts take 20 s: they may as well have begun now
     assert pool.ready_s == [0.0, 20.0, 20.0]
     assert (pool.start_s, pool.fresh.node, pool.fresh.model) == (20.0, "p-3", "")
-    assert driver.scaling.ask({"p-0": NodeState("p-0", "a")}, 1_031) == [], "sizes are not asked for all the time"
+    assert driver.scaling.ask({"p-0": NodeState("p-0", "a")}, 1_031, 1_031) == [], (
+        "sizes are not asked for all the time"
+    )
 
 
 def test_a_node_that_is_lost_is_expected_again() -> None:
@@ -151,7 +184,7 @@ def test_a_node_that_is_lost_is_expected_again() -> None:
     driver.need(1, 1_000)
     driver.beat("p-0", 1_020)
     driver.scaling.lose("p-0", 1_030)
-    (pool,) = driver.scaling.ask({}, 1_035)
+    (pool,) = driver.scaling.ask({}, 1_035, 1_035)
     assert pool.ready_s == [15.0]
 
 
@@ -174,7 +207,7 @@ def test_what_the_provider_says_is_shown() -> None:
 def test_without_a_provider_nothing_is_scaled() -> None:
     driver = Driver(options=ScalingOptions())
     assert driver.scaling.wake_at is None
-    assert driver.scaling.ask({}, 1_000) == []
+    assert driver.scaling.ask({}, 1_000, 1_000) == []
     assert driver.scaling.tick(1_000) == []
 
 
@@ -212,3 +245,21 @@ def test_no_flapping_within_limits(answers: list[tuple[float, int]], least: int)
             changed_s = now
         elif needed < before:
             assert now - changed_s < OPTIONS.down_cooldown_s or max(number for _, number in needs) >= before
+
+
+@given(answers=st.lists(st.tuples(st.floats(0.1, 40), st.integers(0, 9)), min_size=1, max_size=20))
+def test_a_pool_that_is_asked_for_no_more_is_empty_in_time_by_its_own_wakes(
+    answers: list[tuple[float, int]],
+) -> None:
+    driver, now = Driver(), 1_000.0
+    for after_s, answer in answers:
+        now += after_s
+        driver.need(answer, now)
+    last_s = now
+    while driver.wanted:
+        wake_at = driver.scaling.wake_at
+        assert wake_at is not None
+        assert wake_at > now, "it never wakes up for nothing again and again"
+        now = wake_at
+        driver.tick(now)
+    assert now <= last_s + OPTIONS.down_cooldown_s + OPTIONS.up_cooldown_s, "it may have shrunk in two steps"

@@ -146,7 +146,7 @@ def test_a_node_on_nvidia_devices_names_them_and_nothing_of_a_processor() -> Non
     assert problems(text) == [
         f"nodes.0: {nameless}",
         "nodes.1: device: cuda:0 is for executor: cuda; set that too",
-        "nodes.2.device: String should match pattern '^(cpu|a10|a100|h100|cuda:(0|[1-9][0-9]?))$'",
+        "nodes.2.device: String should match pattern '^(cpu|a10|a100|h100|h200|cuda:(0|[1-9][0-9]?))$'",
         f"nodes.3: {nameless}",
         "nodes.3: num_threads: 2 is for processors; leave it out with executor: cuda",
         "nodes.3: executor: cuda has no threads that compute; leave cpus empty",

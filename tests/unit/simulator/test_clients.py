@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.delta import Delta
@@ -71,6 +71,20 @@ def test_a_gap_asks_again_but_not_for_ever() -> None:
     assert [attempt for attempt, _, _ in life.submits] == [0, 1, 2, 3, 4]
     assert life.over[0].reason == "lost"
     assert any(isinstance(message, Cancel) for message in life.sent)
+
+
+@example([True] * 6)
+@given(st.lists(st.booleans(), max_size=12))
+def test_who_gave_way_is_not_given_up_for_it(gave_way: list[bool]) -> None:
+    life = Life()
+    generation = Generation([b"x"], (), Sampling(max_tokens=1024))
+    for has_given_way in gave_way:
+        life.hear(Resubmit(requests=[Attempt("0", generation.attempt)], gave_way=has_given_way))
+        if not has_given_way and not generation.may_try_again():
+            assert [outcome.reason for outcome in life.over] == ["lost"]
+            return
+        generation.begin_attempt(generation.attempt + 1, gave_way=has_given_way)
+        assert (life.over, life.outcome.attempt) == ([], generation.attempt)
 
 
 def test_a_rejection_is_an_end() -> None:
