@@ -173,6 +173,13 @@ class ClusterConfig(Section):
         if self.engine.max_models > 1 and any(node.executor == "predicted" for node in [*self.nodes, *self.pools]):
             # what is left beside the weights differs from model to model, so there are no common pages to lend
             problems.append("engine.max_models: nodes with executor: predicted hold one model at a time; set it to 1")
+        nodes = [(one.name, one.executor) for one in self.nodes] + [(one.name, one.executor) for one in self.pools]
+        cuda = next((name for name, executor in nodes if executor == "cuda"), None)
+        if cuda is not None and self.engine.max_models > 1 and self.engine.kv_cache_bytes is None:
+            problems.append(
+                f"engine.kv_cache_bytes: needed where several models share it on an NVIDIA device ({cuda}): what is "
+                "left beside the weights differs from model to model"
+            )
         known = ", ".join(self.slo_classes)
         if self.gateway.default_slo not in self.slo_classes:
             problems.append(f"gateway.default_slo: {self.gateway.default_slo!r} is no SLO class (there are: {known})")

@@ -15,8 +15,8 @@ from typing import Annotated, Any, ClassVar, Literal
 class Bounds:
     """Of a number, both included, for `Annotated`."""
 
-    ge: int
-    le: int | None = None
+    ge: float
+    le: float | None = None
 
     def __get_pydantic_core_schema__(self, source: object, handler: Callable[[object], dict[str, Any]]) -> object:
         return handler(source) | {"ge": self.ge} | ({} if self.le is None else {"le": self.le})
@@ -35,6 +35,8 @@ class Matching:
 Name = Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
 WeightType = Literal["bfloat16", "int8"]
 LoadFormat = Literal["auto", "dummy"]
+
+DEFAULT_KV_CACHE_BYTES = 512 << 20
 
 _STRICT: Any = {"extra": "forbid", "use_attribute_docstrings": True}
 """As `shared.config_section.Section`."""
@@ -73,8 +75,11 @@ class EngineOptions:
 
     block_size: Annotated[int, Bounds(1, 256)] = 16
     """Tokens in a block of the KV cache."""
-    kv_cache_bytes: Annotated[int, Bounds(1 << 20)] = 512 << 20
-    """Memory of a node for those blocks."""
+    kv_cache_bytes: Annotated[int, Bounds(1 << 20)] | None = None
+    """Memory of a node for those blocks. Left out, 512 MiB; with ``executor: cuda`` what is left of
+    ``device_memory_share`` beside weights and steps, which is measured when a model is loaded."""
+    device_memory_share: Annotated[float, Bounds(0.05, 1)] = 0.9
+    """Part of a CUDA device's memory that weights, steps and KV take together."""
     max_num_seqs: Annotated[int, Bounds(1, 4096)] = 32
     """Sequences that run together."""
     step_tokens: Annotated[int, Bounds(1, 65_536)] = 256
@@ -91,6 +96,11 @@ class EngineOptions:
     """Host memory for the KV of requests that were evicted for more urgent ones; without room it is computed again."""
     host_models: Annotated[int, Bounds(0, 64)] = 1
     """Models whose weights stay in host memory when they leave the device, so that they come back quickly."""
+
+    @property
+    def unmeasured_kv_bytes(self) -> int:
+        """``kv_cache_bytes`` where nothing is measured."""
+        return DEFAULT_KV_CACHE_BYTES if self.kv_cache_bytes is None else self.kv_cache_bytes
 
     def __post_init__(self) -> None:
         if self.preemption == "swap" and self.host_kv_bytes == 0:

@@ -87,6 +87,9 @@ DEVICES = {
         # NVIDIA H100 data sheet, SXM: 1,979 TFLOPS bfloat16 with sparsity, half of it without, 3.35 TB/s, 80 GB; PCIe
         # 5.0 x16, 128 GB/s both ways together
         Device("h100", 989.5e12, 3_350e9, 80e9, 64e9, _DISK_BYTES_PER_S),
+        # NVIDIA H200 data sheet, SXM: 1,979 TFLOPS bfloat16 with sparsity, half of it without, 4.8 TB/s, 141 GB; PCIe
+        # 5.0 x16, 128 GB/s both ways together
+        Device("h200", 989.5e12, 4_800e9, 141e9, 64e9, _DISK_BYTES_PER_S),
         # two cores with AVX-512 of the machine that docs/performance.md measures, until `treadle profile` has run
         Device("cpu", 0.43e12, 30e9, 16e9, 10e9, 1e9),
     )

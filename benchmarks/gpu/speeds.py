@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
+from line import Line
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_node.kernels.paged_batch import PagedSequence
@@ -16,49 +17,29 @@ from gpu_node.kernels.triton.prefill_attention import rows_together
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE = 32, 8, 128, 16
 """Llama 3 8B."""
-DECODES = [(1, 4096), (1, 32768), (16, 4096), (64, 1024), (64, 4096), (256, 1024)]
+DECODES = [(1, 4096), (1, 32768), (16, 4096), (64, 1024), (64, 4096), (256, 1024), (512, 1280)]
 """Sequences and tokens of context."""
 PREFILLS = [(1, 512), (1, 2048), (1, 8192), (8, 1024)]
 """Sequences and tokens of prompt."""
+LEAST_BYTES = 1 << 28
+"""What a decode has to read for the goal to be its: less does not keep a device busy for as long as a launch takes."""
+LEAST_TOKENS = 2048
+"""Likewise, rows of a prefill."""
+DECODE_GOAL, PREFILL_GOAL = 0.85, 0.8
 NUM_TRIES = 20
 COPY_BYTES = 1 << 30
 MATRIX = 8192
 CACHE_BYTES = 256 << 20
-"""Written between two tries: more than any cache holds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """Something measured."""
-
-    what: str
-    value: float
-    unit: str
-    torch_value: float | None = None
-    """The same by torch, where that is to be compared."""
-
-    def row(self) -> dict[str, object]:
-        """For JSON."""
-        return asdict(self)
-
-    def line(self) -> str:
-        """For people."""
-        beside = "" if self.torch_value is None else f"   torch, contiguous: {self.torch_value:10.1f}"
-        return f"{self.what:44} {self.value:10.1f} {self.unit}{beside}"
-
-
-def measure_all(device: torch.device) -> list[Rate]:
-    """The machine, decode, prefill."""
-    decodes = [_decode(batch, context, device) for batch, context in DECODES]
-    return [*_machine(device), *decodes, *(_prefill(batch, tokens, device) for batch, tokens in PREFILLS)]
+"""Read between two tries: more than any cache holds."""
+COPY_RATE, MATRIX_RATE = "copy_gb_per_s", "matrix_tflop_per_s"
 
 
 def median_s(run: Callable[[], object], device: torch.device) -> float:
-    """Seconds on the device, caches cold."""
-    flush = torch.empty(CACHE_BYTES, dtype=torch.uint8, device=device)
+    """Seconds on the device, with nothing of use in its caches, and nothing in them that has to be written back."""
+    others = torch.zeros(CACHE_BYTES // 8, dtype=torch.int64, device=device)
     times = []
     for number in range(NUM_TRIES + 3):  # the first ones compile and warm up
-        flush.zero_()
+        others.amax()
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         run()
@@ -69,35 +50,39 @@ def median_s(run: Callable[[], object], device: torch.device) -> float:
     return statistics.median(times)
 
 
-def _machine(device: torch.device) -> list[Rate]:
-    source, target = (torch.empty(COPY_BYTES, dtype=torch.uint8, device=device) for _ in range(2))
-    host = torch.empty(COPY_BYTES // 4, dtype=torch.uint8, pin_memory=True)
+def measure_machine(device: torch.device, _: Mapping[str, float]) -> Iterator[Line]:
+    """Copies, and a product of large matrices."""
+    source, target = (torch.zeros(COPY_BYTES, dtype=torch.uint8, device=device) for _ in range(2))
+    host = torch.zeros(COPY_BYTES // 4, dtype=torch.uint8, pin_memory=True)
+    rate = 2 * COPY_BYTES / median_s(lambda: target.copy_(source), device)
+    yield Line("copy on the device, read and written", rate / 1e9, "GB/s", key=COPY_RATE)
+    rate = len(host) / median_s(lambda: host.copy_(source[: len(host)], non_blocking=True), device)
+    yield Line("copy to pinned host memory", rate / 1e9, "GB/s")
+    rate = len(host) / median_s(lambda: target[: len(host)].copy_(host, non_blocking=True), device)
+    yield Line("copy from pinned host memory", rate / 1e9, "GB/s")
     a, b = torch.randn(2, MATRIX, MATRIX, device=device).bfloat16()
-    copy_s = median_s(lambda: target.copy_(source), device)
-    out_s = median_s(lambda: host.copy_(source[: len(host)], non_blocking=True), device)
-    in_s = median_s(lambda: target[: len(host)].copy_(host, non_blocking=True), device)
-    matrix_s = median_s(lambda: a @ b, device)
-    return [
-        Rate("copy on the device, read and written", 2 * COPY_BYTES / copy_s / 1e9, "GB/s"),
-        Rate("copy to pinned host memory", len(host) / out_s / 1e9, "GB/s"),
-        Rate("copy from pinned host memory", len(host) / in_s / 1e9, "GB/s"),
-        Rate("product of matrices, bfloat16", 2 * MATRIX**3 / matrix_s / 1e12, "TFLOP/s"),
-    ]
+    rate = 2 * MATRIX**3 / median_s(lambda: a @ b, device)
+    yield Line("product of matrices, bfloat16", rate / 1e12, "TFLOP/s", key=MATRIX_RATE)
 
 
-def _decode(batch: int, context: int, device: torch.device) -> Rate:
-    ours, theirs = _both([PagedSequence(context - 1, 1, table) for table in _tables(batch, context)], device)
-    num_bytes = 2 * batch * context * NUM_KV_HEADS * HEAD_DIM * 2
-    what = f"decode attention, {batch} x {context} tokens"
-    return Rate(what, num_bytes / ours / 1e9, "GB/s", num_bytes / theirs / 1e9)
-
-
-def _prefill(batch: int, tokens: int, device: torch.device) -> Rate:
-    ours, theirs = _both([PagedSequence(0, tokens, table) for table in _tables(batch, tokens)], device)
-    # two products of two operations a number, for the pairs that the causal mask leaves
-    operations = 4 * batch * tokens * (tokens + 1) / 2 * NUM_HEADS * HEAD_DIM
-    what = f"prefill attention, {batch} x {tokens} tokens"
-    return Rate(what, operations / ours / 1e12, "TFLOP/s", operations / theirs / 1e12)
+def measure_attention(device: torch.device, measured: Mapping[str, float]) -> Iterator[Line]:
+    """Decodes, then prompts. Goals are of those that keep the device busy."""
+    copy = measured.get(COPY_RATE, float("nan"))
+    for batch, context in DECODES:
+        ours, theirs = _both([PagedSequence(context - 1, 1, table) for table in _tables(batch, context)], device)
+        num_bytes = 2 * batch * context * NUM_KV_HEADS * HEAD_DIM * 2
+        what, rate = f"decode, {batch} x {context} tokens", num_bytes / ours / 1e9
+        yield Line(what, rate, "GB/s", f"torch's flash attention, contiguous: {num_bytes / theirs / 1e9:,.0f}")
+        goal = DECODE_GOAL if num_bytes >= LEAST_BYTES else None
+        yield Line(f"{what}: part of the copy", rate / copy, "", at_least=goal)
+    for batch, tokens in PREFILLS:
+        ours, theirs = _both([PagedSequence(0, tokens, table) for table in _tables(batch, tokens)], device)
+        # two products of two operations a number, for the pairs that the causal mask leaves
+        operations = 4 * batch * tokens * (tokens + 1) / 2 * NUM_HEADS * HEAD_DIM
+        what, rate = f"prefill, {batch} x {tokens} tokens", operations / ours / 1e12
+        yield Line(what, rate, "TFLOP/s", f"torch's flash attention, contiguous: {operations / theirs / 1e12:,.0f}")
+        goal = PREFILL_GOAL if batch * tokens >= LEAST_TOKENS else None
+        yield Line(f"{what}: part of torch's", theirs / ours, "", at_least=goal)
 
 
 def _tables(batch: int, tokens: int) -> list[list[int]]:
@@ -121,7 +106,8 @@ def _both(sequences: Sequence[PagedSequence], device: torch.device) -> tuple[flo
     num_rows, context = sequences[0].num_rows, sequences[0].start + sequences[0].num_rows
     queries = q.view(len(sequences), num_rows, NUM_HEADS, HEAD_DIM).transpose(1, 2)
     k, v = torch.randn(2, len(sequences), NUM_KV_HEADS, context, HEAD_DIM, device=device).bfloat16()
-    theirs = median_s(
-        lambda: scaled_dot_product_attention(queries, k, v, is_causal=num_rows > 1, enable_gqa=True), device
-    )
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # not what torch thinks best, which differs from version to version
+        theirs = median_s(
+            lambda: scaled_dot_product_attention(queries, k, v, is_causal=num_rows > 1, enable_gqa=True), device
+        )
     return ours, theirs

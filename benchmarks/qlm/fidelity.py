@@ -135,7 +135,7 @@ def _device(beat: Heartbeat, config: ClusterConfig) -> Device:
     rates = {rate.model: rate for rate in beat.rates}
     load_s = max((rate.load_s for rate in beat.rates), default=0.0) or beat.swap_s
     models = {
-        name: ModelOnDevice(rate.cost, rate.kv_token_bytes, config.engine.kv_cache_bytes, beat.swap_s, load_s)
+        name: ModelOnDevice(rate.cost, rate.kv_token_bytes, config.engine.unmeasured_kv_bytes, beat.swap_s, load_s)
         for name, rate in rates.items()
     }
     return Device(beat.device, models, beat.kv_bytes_per_s or DEFAULT_KV_BYTES_PER_S)

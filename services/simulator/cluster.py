@@ -51,7 +51,7 @@ def small_device(config: ClusterConfig) -> Device:
     model = ModelOnDevice(
         cost=StepCost(step_s=0.02, token_s=0.0005, context_token_s=1e-6),
         kv_token_bytes=23_040,  # in bfloat16: 2 x 30 layers x 3 KV heads x 64 x 2 bytes
-        kv_cache_bytes=config.engine.kv_cache_bytes,
+        kv_cache_bytes=config.engine.unmeasured_kv_bytes,
         disk_load_s=2.0,
         host_load_s=0.2,
     )

@@ -11,6 +11,7 @@ from gpu_node.engine.engine import Engine
 from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.models.checkpoint import open_checkpoint
+from gpu_node.models.dummy_weights import read_tensors
 from gpu_node.models.families import build_program
 from gpu_node.models.weights import load_weights
 from shared.config_engine import EngineOptions, ModelSpec
@@ -49,6 +50,14 @@ def test_gains_are_about_one_biases_small_and_sums_as_wide_as_what_is_summed(tmp
     assert float(weights["layers.0.mlp_norm"].mean()) == pytest.approx(1.0, abs=0.05)
     assert spreads["layers.0.mlp_norm"] == pytest.approx(0.1, rel=0.3)
     assert spreads["layers.0.up_bias"] == pytest.approx(0.02, rel=0.3)
+
+
+def test_numbers_are_the_same_on_every_device() -> None:
+    ((_, values),) = read_tensors({"layers.0.up": (2, 4)}, torch.device("cpu"))
+    assert values.tolist() == [
+        [0.05818922072649002, 0.19747333228588104, -0.05388893187046051, -0.22917461395263672],
+        [0.680218517780304, -0.3919706344604492, 0.847055971622467, 0.5340831875801086],
+    ]
 
 
 @pytest.mark.parametrize("family", ["llama-llama3", "mixtral"])

@@ -57,9 +57,9 @@ class LoggingExecutor:
         """The inner executor's."""
         return self._executor.tiers
 
-    def load_model(self, spec: ModelSpec) -> LoadedModel:
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
         """Load into the inner executor."""
-        return self._executor.load_model(spec)
+        return self._executor.load_model(spec, instead_of)
 
     def unload_model(self, name: str) -> None:
         """Take it off the device there."""

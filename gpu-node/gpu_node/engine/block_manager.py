@@ -246,6 +246,10 @@ class BlockManager:
 
     # --- the end, and the books ---------------------------------------------------------------------------------------
 
+    def forget_cached(self) -> None:
+        """What free blocks held is lost."""
+        self._device.forget_kept()
+
     def close(self) -> None:
         """Give all pages back. No sequence may be left."""
         assert not self._tables, "sequences hold blocks"

@@ -136,6 +136,13 @@ class BlockPool:
                 del self._empty[block]
         return page
 
+    def forget_kept(self) -> None:
+        """Give up the content of all kept blocks; they stay free."""
+        while self._kept:
+            block, _ = self._kept.popitem(last=False)
+            self._forget(block)
+            self._empty[block] = None
+
     def close(self) -> None:
         """Leave the arena; nobody holds a block any more."""
         assert not self._references, "blocks are held"

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from gpu_node.engine.arena import ArenaFullError, PageArena, paging
+from gpu_node.engine.arena import ArenaFullError, PageArena
 from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.choices import error_chunk
 from gpu_node.engine.chunk import Chunk
@@ -20,7 +20,8 @@ from gpu_node.engine.plan import StepPlan
 from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.scheduler import Scheduler
 from gpu_node.engine.stats import EngineStats
-from gpu_node.executors.executor import Executor, PendingStep
+from gpu_node.executors.executor import BlocksLostError, Executor, PendingStep
+from gpu_node.executors.sizing import device_paging, host_paging
 from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Payload
 from shared.step_cost import StepCost
@@ -60,8 +61,8 @@ class Engine:
         self._costs = {name: CostLearner(cost) for name, cost in (profiled or {}).items()}
         self._executor = executor
         self._options = options
-        self._device_pages = PageArena(paging(options.kv_cache_bytes, options.max_models).num_pages)
-        self._host_pages = PageArena(paging(options.host_kv_bytes, options.max_models).num_pages)
+        self._device_pages = PageArena(device_paging(options).num_pages)
+        self._host_pages = PageArena(host_paging(options).num_pages)
         self._residents: dict[str, _Resident] = {}  # the model that was asked for last is the last
         self._last_served = ""
         self._eviction = Eviction(executor, options.evicted_kv_bytes)
@@ -121,9 +122,16 @@ class Engine:
         return resident.model
 
     def _load(self, spec: ModelSpec) -> _Resident:
-        if len(self._residents) == self._options.max_models:
-            self._first_idle(spec.name)  # says so before anything is read
-        model = self._executor.load_model(spec)  # the one that goes for it is there until it is sure to come
+        is_full = len(self._residents) == self._options.max_models
+        leaver = self._first_idle(spec.name) if is_full else None
+        try:
+            model = self._executor.load_model(spec, leaver)
+        except BlocksLostError:
+            for resident in self._residents.values():
+                resident.scheduler.blocks.forget_cached()
+            raise
+        if leaver is not None:
+            self._close(leaver)
         try:
             blocks = self._blocks_for(model)
         except EngineBusyError:
@@ -135,12 +143,12 @@ class Engine:
     def _blocks_for(self, model: LoadedModel) -> BlockManager:
         """Room for a new model, at the cost of idle ones."""
         while True:
-            if len(self._residents) < self._options.max_models:
-                try:
-                    return BlockManager(model, self._device_pages, self._host_pages)
-                except ArenaFullError:
-                    pass  # what idle models have a right to may be enough
-            self._unload(self._first_idle(model.name))
+            try:
+                return BlockManager(model, self._device_pages, self._host_pages)
+            except ArenaFullError:  # what idle models have a right to may be enough
+                leaver = self._first_idle(model.name)
+            self._close(leaver)
+            self._executor.unload_model(leaver)
 
     def _first_idle(self, wanted: str) -> str:
         """The idle model that was asked for longest ago."""
@@ -151,12 +159,11 @@ class Engine:
         have = "has" if len(self._residents) == 1 else "have"
         raise EngineBusyError(f"cannot load {wanted!r}: {busy} {have} sequences; drain or reset first")
 
-    def _unload(self, name: str) -> None:
+    def _close(self, name: str) -> None:
         """Steps of aborted requests may still be in flight: nothing comes of them any more."""
         scheduler = self._residents.pop(name).scheduler
         self._counts_of_gone += scheduler.counts
         scheduler.blocks.close()
-        self._executor.unload_model(name)
 
     # --- requests come and go -----------------------------------------------------------------------------------------
 

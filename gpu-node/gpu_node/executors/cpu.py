@@ -110,13 +110,15 @@ class CpuExecutor:
         """Models on the device and in host memory."""
         return self._left.tiers(self._models)
 
-    def load_model(self, spec: ModelSpec) -> LoadedModel:
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
         """Take a model back from host memory, or read it and pack its weights.
 
         Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
         """
         assert spec.name not in self._models
         ready = self._left.take(spec) or self._prepare(spec)
+        if instead_of is not None:
+            self.unload_model(instead_of)
         self._models[spec.name] = _Model(ready)
         return ready.model
 

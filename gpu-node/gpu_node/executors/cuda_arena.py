@@ -1,92 +1,80 @@
-"""KV blocks in the memory of a CUDA device and of its host, in pages that models share."""
+"""Memory for KV blocks, of a CUDA device or of its host, in pages that models share."""
 
 from __future__ import annotations
 
+import ctypes
+import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from gpu_node.engine.arena import LINE_BYTES, Paging
 from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.plan import StepPlan
-from gpu_node.executors.cuda_marks import mark
-from gpu_node.executors.host_bytes import as_tensor
-from gpu_node.kernels.triton.blocks import copy_blocks, gather_blocks, scatter_blocks
 from gpu_node.kernels.triton.cache import Places
 
-_WORD_BYTES = 8
+WORD_BYTES = 8
+"""Content moves as int64 words."""
+_LINE_WORDS = LINE_BYTES // WORD_BYTES
 
 
 class CudaArena:
-    """Both memories. What is queued here comes behind what was queued before, like every launch."""
+    """One memory. Holds nothing that has a meaning until somebody writes to it."""
 
-    def __init__(self, device_paging: Paging, host_paging: Paging, device: torch.device) -> None:
-        self.device = device
-        self._page_lines = device_paging.page_bytes // LINE_BYTES
-        self._host_page_lines = host_paging.page_bytes // LINE_BYTES
-        num_words = LINE_BYTES // _WORD_BYTES
-        self._words = torch.empty(
-            device_paging.num_pages * self._page_lines * num_words, dtype=torch.int64, device=device
-        )
-        # what is pinned goes over without the processor, in the order of the queue
-        self._host_words = torch.empty(
-            host_paging.num_pages * self._host_page_lines * num_words,
-            dtype=torch.int64,
-            pin_memory=device.type == "cuda" and host_paging.page_bytes > 0,
-        )
+    def __init__(self, paging: Paging, device: torch.device, *, is_pinned: bool = False) -> None:
+        """``is_pinned``: host memory that the CUDA device here reaches by itself, in the order of a queue."""
+        self._page_lines = paging.page_bytes // LINE_BYTES
+        self.words = torch.empty(paging.num_pages * self._page_lines * _LINE_WORDS, dtype=torch.int64, device=device)
+        """int64 [words]: all of it."""
+        if is_pinned and self.words.nbytes:
+            # torch's own pinned memory comes in powers of two: too much of it for the largest memory that there is
+            lock_pages(self.words)
+            weakref.finalize(self, unlock_pages, self.words)
+
+    @property
+    def num_bytes(self) -> int:
+        """Its size."""
+        return self.words.nbytes
 
     def numbers(self, dtype: torch.dtype) -> torch.Tensor:
-        """All of the device's, [numbers]."""
-        return self._words.view(dtype)
+        """All of it, [numbers]."""
+        return self.words.view(dtype)
 
     def places(self, model: LoadedModel) -> Places:
-        """Where a model's blocks begin on the device."""
+        """Where a model's blocks begin."""
         return Places(self._page_lines, model.block_bytes // LINE_BYTES)
 
-    def move(self, model: LoadedModel, plan: StepPlan) -> None:
-        """Queue a step's swaps out, then its copies as if at the same time, then its swaps in.
-
-        A block is one piece, large enough for a transfer of its own.
-        """
-        for swap in plan.swaps_out:
-            self._host_block(model, swap.host_block).copy_(self._block(model, swap.device_block), non_blocking=True)
-        if plan.copies:
-            sources = self._lines(model, [copy.source for copy in plan.copies])
-            destinations = self._lines(model, [copy.destination for copy in plan.copies])
-            copy_blocks(self._words, sources, destinations, model.block_bytes // LINE_BYTES)
-        for swap in plan.swaps_in:
-            self._block(model, swap.device_block).copy_(self._host_block(model, swap.host_block), non_blocking=True)
-
-    def read(self, model: LoadedModel, blocks: Sequence[int], *, swapped_out: bool) -> memoryview:
-        """The content of blocks, one behind the other; waits for all that was queued."""
-        content = bytearray(len(blocks) * model.block_bytes)
-        rows = as_tensor(content, torch.int64).view(len(blocks), model.block_bytes // _WORD_BYTES)
-        if swapped_out:
-            mark(self.device).wait()  # swaps to the host may still be on their way
-            for row, block in zip(rows, blocks, strict=True):
-                row.copy_(self._host_block(model, block))
-        else:
-            staging = torch.empty_like(rows, device=self.device)
-            gather_blocks(self._words, self._lines(model, blocks), staging)
-            rows.copy_(staging)
-        return memoryview(content)
-
-    def write(self, model: LoadedModel, blocks: Sequence[int], content: memoryview) -> None:
-        """Put what was read into blocks of the device."""
-        rows = as_tensor(bytearray(content), torch.int64).view(len(blocks), model.block_bytes // _WORD_BYTES)
-        scatter_blocks(rows.to(self.device), self._lines(model, blocks), self._words)
-
-    def _lines(self, model: LoadedModel, blocks: Sequence[int]) -> torch.Tensor:
+    def runs(self, model: LoadedModel, blocks: Sequence[int]) -> list[torch.Tensor]:
+        """The blocks in their order, int64 [blocks, words of a block] each: those that lie side by side are one."""
         places = self.places(model)
-        return torch.tensor([places.line(block) for block in blocks], dtype=torch.int32).to(self.device)
+        runs: list[list[int]] = []  # the first line, and the number of blocks
+        for block in blocks:
+            line = places.line(block)
+            if runs and line == runs[-1][0] + runs[-1][1] * places.block_lines:
+                runs[-1][1] += 1
+            else:
+                runs.append([line, 1])
+        num_words = places.block_lines * _LINE_WORDS
+        return [
+            self.words.narrow(0, line * _LINE_WORDS, num_blocks * num_words).view(num_blocks, num_words)
+            for line, num_blocks in runs
+        ]
 
-    def _block(self, model: LoadedModel, block: int) -> torch.Tensor:
-        return self._words[_words_of(self.places(model), block)]
 
-    def _host_block(self, model: LoadedModel, block: int) -> torch.Tensor:
-        return self._host_words[_words_of(Places(self._host_page_lines, model.block_bytes // LINE_BYTES), block)]
+def bytes_of(words: torch.Tensor) -> memoryview:
+    """Host memory of a tensor without gaps, as bytes that can be read and written while the tensor is there."""
+    assert words.device.type == "cpu"
+    assert words.is_contiguous()
+    return memoryview((ctypes.c_ubyte * words.nbytes).from_address(words.data_ptr())).cast("B")
 
 
-def _words_of(places: Places, block: int) -> slice:
-    first, num_words = places.line(block), LINE_BYTES // _WORD_BYTES
-    return slice(first * num_words, (first + places.block_lines) * num_words)
+def lock_pages(memory: torch.Tensor) -> None:
+    """Make host memory such that a CUDA device copies to and from it by itself."""
+    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    torch.cuda.check_error(runtime.cudaHostRegister(memory.data_ptr(), memory.nbytes, 0))
+
+
+def unlock_pages(memory: torch.Tensor) -> None:
+    """Make it plain memory again."""
+    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    torch.cuda.check_error(runtime.cudaHostUnregister(memory.data_ptr()))

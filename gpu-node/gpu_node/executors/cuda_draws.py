@@ -15,6 +15,8 @@ from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
 from gpu_node.kernels.triton.adjust import adjusted_logits
 from gpu_node.kernels.triton.draw import draw_tokens
 from gpu_node.kernels.triton.draw_arrays import draw_arrays
+from gpu_node.kernels.triton.launch import upload
+from shared.payload import Sampling
 from shared.token_logprob import TokenLogprob
 
 
@@ -82,15 +84,7 @@ class TokenCells:
     """Where drawn tokens lie, so that steps submitted later can name them before they are drawn (`Cells`)."""
 
     def __init__(self, device: torch.device) -> None:
-        self._cells = torch.zeros(NUM_CELLS, dtype=torch.int32, device=device)
-
-    def token_ids(self, ids: Sequence[int]) -> torch.Tensor:
-        """int64 [rows] on the device: ids, and in place of marks what lies in their cells by then."""
-        given = torch.tensor(ids, dtype=torch.int64).to(self._cells.device)
-        if all(number >= 0 for number in ids):
-            return given
-        drawn = self._cells.index_select(0, (-1 - given).clamp(min=0))
-        return torch.where(given < 0, drawn.to(torch.int64), given)
+        self.cells = torch.zeros(NUM_CELLS, dtype=torch.int32, device=device)
 
     def draw(
         self, logits: torch.Tensor, draws: Sequence[TokenDraw], first_cell: int
@@ -100,10 +94,15 @@ class TokenCells:
         Tokens int32 [draws] and logprobs are on their way to the host when this returns.
         """
         arrays = draw_arrays(draws, logits.shape[1], logits.device)
-        tokens = torch.empty_like(arrays.rows)
-        cells = self._cells[first_cell : first_cell + len(draws)]
-        draw_tokens(logits, adjusted_logits(logits, arrays.adjustments, self._cells), arrays, tokens, cells)
+        tokens = torch.empty(len(draws), dtype=torch.int32, device=logits.device)
+        cells = self.cells[first_cell : first_cell + len(draws)]
+        draw_tokens(logits, adjusted_logits(logits, arrays.adjustments, self.cells), arrays, tokens, cells)
         return _to_host(tokens), _logprobs(logits, draws, tokens)
+
+    def warm_up(self, logits: torch.Tensor) -> None:
+        """Draw what nobody wants, before any step names a cell, so that no draw has to compile or load code."""
+        sampling = Sampling(max_tokens=1, temperature=1.0, presence_penalty=1.0, logit_bias=[(0, 0.0)])
+        self.draw(logits[:1], [TokenDraw(0, sampling, 0, 0, 1, [0], [0])], 0)
 
 
 def _logprobs(logits: torch.Tensor, draws: Sequence[TokenDraw], tokens: torch.Tensor) -> Logprobs | None:
@@ -112,10 +111,9 @@ def _logprobs(logits: torch.Tensor, draws: Sequence[TokenDraw], tokens: torch.Te
     if not asked:
         return None
     most = max(min(draw.num_top or 0, logits.shape[1]) for draw in draws)
-    rows = torch.tensor([draws[number].row for number in asked]).to(logits.device)
-    numbers = torch.tensor(asked).to(logits.device)
+    rows, numbers = upload([torch.tensor([draws[number].row for number in asked]), torch.tensor(asked)], logits.device)
     logprobs = logits.index_select(0, rows).double().log_softmax(dim=-1)
-    own = logprobs.gather(1, tokens.index_select(0, numbers).clamp(min=0).long()[:, None])[:, 0]
+    own = logprobs.gather(1, tokens.index_select(0, numbers).clamp(0, logits.shape[1] - 1).long()[:, None])[:, 0]
     values, token_ids = logprobs.sort(dim=-1, descending=True, stable=True)
     return Logprobs(_to_host(own), _to_host(token_ids[:, :most]), _to_host(values[:, :most]))
 

@@ -1,6 +1,7 @@
 """From a program to launches on a CUDA device: fixed buffers, one launch for each operator.
 
-Products, lookups and sums are torch's, all else are kernels of ours. Views of buffers are strides, shares are rows.
+Products, sums and the choice of rows that draw are torch's, all else are kernels of ours. Views of buffers are strides,
+shares are rows. Whatever torch makes is written where it belongs, so a step allocates nothing but scratch memory.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ from dataclasses import dataclass
 import torch
 
 from gpu_node import kernels
+from gpu_node.executors import cuda_products as products
 from gpu_node.executors.collectives import ALONE, Group
 from gpu_node.executors.cuda_step import CudaStep
 from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Kind, Operator, Program, Rows
-from gpu_node.graph.share import Share
+from gpu_node.graph.share import WHOLE, Share
 from gpu_node.kernels.triton import activations, attention, norms
 from gpu_node.kernels.triton import experts as grouped
 from gpu_node.kernels.triton import rope as rotary
 from gpu_node.kernels.triton.cache import LayerCache
+from gpu_node.kernels.triton.lookup import lookup
+from gpu_node.kernels.triton.poll import Tasks, poll
 from gpu_node.kernels.triton.route import route
 
 Launch = Callable[[CudaStep], None]
@@ -42,16 +46,9 @@ _WIDE = {Kind.ROUTE, *_ANGLES}
 """Operators that write float32 whatever the model's type is: shares that may be small, and angles."""
 
 
-class UnsupportedOperatorError(ValueError):
-    """The CUDA device has no launch for a kind of operator."""
-
-    def __init__(self, kind: Kind) -> None:
-        super().__init__(f"the cuda executor has no kernel for {kind.value!r}; the reference executor has")
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """Some columns of a buffer, in the rows of a share."""
+    """Some columns of a buffer, in the rows of a share. There is one of each."""
 
     numbers: torch.Tensor
     rows: Rows
@@ -59,7 +56,10 @@ class Place:
 
     def of(self, step: CudaStep) -> torch.Tensor:
         """Those rows that the step has."""
-        return self.numbers[step.rows(self.rows, self.share)]
+        found = step.views.get(self)
+        if found is None:
+            found = step.views[self] = self.numbers[step.rows(self.rows, self.share)]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,14 @@ class Lowered:
     """A program on a device."""
 
     launches: tuple[Launch, ...]
-    logits: torch.Tensor
-    """float32 [most draws, vocabulary]."""
+    buffers: Mapping[str, torch.Tensor]
+    """[most rows, columns] or [most draws, columns], by name."""
+    result: str
+
+    @property
+    def logits(self) -> torch.Tensor:
+        """float32 [most draws, vocabulary]."""
+        return self.buffers[self.result]
 
 
 def lower(
@@ -77,16 +83,19 @@ def lower(
     caches: Sequence[LayerCache],
     *,
     max_rows: int,
+    max_draws: int,
     max_positions: int,
+    tasks: Tasks | None = None,
     joins_norms: bool = True,
     group: Group = ALONE,
 ) -> Lowered:
     """Buffers and launches for ``program``; ``weights`` lie on the device, in the type of its buffers.
 
-    ``group``: the devices that run the other parts of a divided program.
-    ``joins_norms=False`` is the plain path: a sum that a norm reads is a launch of its own.
+    ``tasks``: what its polls look for, if it has any. ``joins_norms=False`` is the plain path: a sum that a norm reads
+    is a launch of its own. ``group``: the devices that run the other parts of a divided program.
     """
-    lowering = _Lowering(program, weights, caches, group, max_rows=max_rows, max_positions=max_positions)
+    num_rows = {Rows.TOKENS: max_rows, Rows.DRAWS: max_draws}
+    lowering = _Lowering(program, weights, caches, tasks, group, num_rows, max_positions)
     launches: list[Launch] = []
     operators = program.operators
     index = 0
@@ -96,11 +105,10 @@ def lower(
             launches.append(lowering.joined_norm(operator, follower))
             index += 2
         else:
-            if operator.kind not in _LOWER:
-                raise UnsupportedOperatorError(operator.kind)
-            launches.append(_LOWER[operator.kind](lowering, operator))
+            launches.append(LOWERINGS[operator.kind](lowering, operator))
             index += 1
-    return Lowered(tuple(launches), lowering.whole(program.result))
+    buffers = {buffer.name: lowering.whole(buffer.name) for buffer in program.buffers}
+    return Lowered(tuple(launches), buffers, program.result)
 
 
 def _feeds(operator: Operator, follower: Operator) -> bool:
@@ -119,21 +127,24 @@ class _Lowering:
         program: Program,
         weights: Mapping[str, torch.Tensor],
         caches: Sequence[LayerCache],
+        tasks: Tasks | None,
         group: Group,
-        *,
-        max_rows: int,
+        num_rows: Mapping[Rows, int],
         max_positions: int,
     ) -> None:
         self._group = group
         self._weights = weights
         self._caches = caches
+        self._tasks = tasks
         self._max_positions = max_positions
+        self._places_of: dict[tuple[str, Share], Place] = {}
         self._buffers = {buffer.name: buffer for buffer in program.buffers}
         wide = {program.result, *(one.outputs[0] for one in program.operators if one.kind in _WIDE)}
         numbers = caches[0].numbers
         self._wholes = {
             buffer.name: numbers.new_empty(
-                (max_rows, buffer.num_columns), dtype=torch.float32 if buffer.name in wide else numbers.dtype
+                (num_rows[buffer.rows], buffer.num_columns),
+                dtype=torch.float32 if buffer.name in wide else numbers.dtype,
             )
             for buffer in program.buffers
             if buffer.view_of is None
@@ -145,11 +156,13 @@ class _Lowering:
         return self._wholes[buffer.view_of or name].narrow(1, buffer.first_column, buffer.num_columns)
 
     def _place(self, name: str, share: Share) -> Place:
-        return Place(self.whole(name), self._buffers[name].rows, share)
+        if (name, share) not in self._places_of:
+            self._places_of[name, share] = Place(self.whole(name), self._buffers[name].rows, share)
+        return self._places_of[name, share]
 
-    def _places(self, operator: Operator) -> list[Place]:
-        """Of inputs, then outputs."""
-        return [self._place(name, operator.share) for name in (*operator.inputs, *operator.outputs)]
+    def _places(self, operator: Operator, share: Share | None = None) -> list[Place]:
+        """Of inputs, then outputs; in the rows of another ``share`` than the operator's, where one is given."""
+        return [self._place(name, share or operator.share) for name in (*operator.inputs, *operator.outputs)]
 
     def _cache(self, operator: Operator) -> LayerCache:
         assert operator.layer is not None
@@ -159,9 +172,7 @@ class _Lowering:
 
     def embedding(self, operator: Operator) -> Launch:
         """Rows of a table, by token or by position."""
-        table, out = self._weights[operator.weights[0]], self._place(operator.outputs[0], operator.share)
-        chosen = _indices(operator.inputs[0], operator.share)
-        return lambda step: _copy(out.of(step), table.index_select(0, chosen(step)))
+        return self._lookup(operator, self._weights[operator.weights[0]])
 
     def make_angles(self, operator: Operator) -> Launch:
         """Angles of every position once; a step looks them up."""
@@ -171,10 +182,14 @@ class _Lowering:
             angles = kernels.scaled_rope_angles(positions, factors, theta)
         else:
             angles = kernels.rope_angles(positions, int(operator.attributes["head_dim"]), theta)
-        out = self._place(operator.outputs[0], operator.share)
-        table = angles.to(out.numbers.device)
-        chosen = _indices(operator.inputs[0], operator.share)
-        return lambda step: _copy(out.of(step), table.index_select(0, chosen(step)))
+        return self._lookup(operator, angles.to(self._caches[0].numbers.device))
+
+    def _lookup(self, operator: Operator, table: torch.Tensor) -> Launch:
+        out, share = self._place(operator.outputs[0], operator.share), operator.share
+        if operator.inputs[0] == TOKEN_IDS:
+            return lambda step: lookup(table, step.token_ids(share), step.cells, out.of(step))
+        assert operator.inputs[0] == POSITIONS
+        return lambda step: lookup(table, step.positions(share), step.cells, out.of(step))
 
     def norm(self, operator: Operator) -> Launch:
         """A norm of rows or of heads."""
@@ -197,12 +212,12 @@ class _Lowering:
         x, out, weight = places[0], places[-1], matrix.T
         if operator.kind is Kind.LINEAR_ADD:
             assert operator.outputs == operator.inputs[1:], "added in place"
-            return lambda step: _add_product(out.of(step), x.of(step), weight)
+            return lambda step: products.add_product(x.of(step), weight, out.of(step))
         if operator.kind is Kind.GATED_LINEAR:
-            return lambda step: _gate(x.of(step) @ weight, out.of(step))
+            return lambda step: products.multiply_and_gate(x.of(step), weight, out.of(step))
         if operator.kind is Kind.LINEAR_BIAS:
-            return lambda step: _copy(out.of(step), torch.addmm(biases[0], x.of(step), weight))
-        return lambda step: _multiply(x.of(step), weight, out.of(step))
+            return lambda step: products.multiply_and_add(biases[0], x.of(step), weight, out.of(step))
+        return lambda step: products.multiply(x.of(step), weight, out.of(step))
 
     def rope(self, operator: Operator) -> Launch:
         """Turns of heads."""
@@ -215,20 +230,20 @@ class _Lowering:
         inputs = [self._place(name, share) for name in operator.inputs]
         if operator.kind is Kind.WRITE_KV:
             k, v = inputs
-            return lambda step: rotary.write_kv(k.of(step), v.of(step), cache, step.batch(share))
+            return lambda step: rotary.write_kv(k.of(step), v.of(step), cache, step.written(share))
         assert operator.outputs == operator.inputs[:2], "turned in place"
         q, k, v, angles = inputs
         return lambda step: rotary.rope_write_kv(
-            q.of(step), k.of(step), v.of(step), angles.of(step), cache, step.batch(share)
+            q.of(step), k.of(step), v.of(step), angles.of(step), cache, step.written(share)
         )
 
     def attention(self, operator: Operator) -> Launch:
         """Attention over the blocks of a layer, with a window or without."""
-        (q, out), share, cache = self._places(operator), operator.share, self._cache(operator)
+        (q, out), share, cache = self._places(operator, WHOLE), operator.share, self._cache(operator)
         if operator.kind is Kind.PAGED_ATTENTION:
-            return lambda step: attention.paged_attention(q.of(step), cache, step.batch(share), out.of(step))
+            return lambda step: attention.paged_attention(q.of(step), cache, step.attended(share), out.of(step))
         window = int(operator.attributes["window"])
-        return lambda step: attention.window_attention(q.of(step), cache, step.batch(share), window, out.of(step))
+        return lambda step: attention.window_attention(q.of(step), cache, step.attended(share), window, out.of(step))
 
     def activation(self, operator: Operator) -> Launch:
         """Number by number."""
@@ -249,12 +264,12 @@ class _Lowering:
     def add(self, operator: Operator) -> Launch:
         """A sum of two buffers."""
         a, b, out = self._places(operator)
-        return lambda step: _copy(out.of(step), a.of(step) + b.of(step))
+        return lambda step: products.add(a.of(step), b.of(step), out.of(step))
 
     def add_bias(self, operator: Operator) -> Launch:
         """A row added to all rows."""
         (x, out), bias = self._places(operator), self._weights[operator.weights[0]]
-        return lambda step: _copy(out.of(step), x.of(step) + bias)
+        return lambda step: products.add(x.of(step), bias, out.of(step))
 
     def all_reduce(self, operator: Operator) -> Launch:
         """A sum over the devices of the group, in place."""
@@ -266,42 +281,23 @@ class _Lowering:
     def all_gather(self, operator: Operator) -> Launch:
         """Columns of all devices side by side."""
         x, out = self._places(operator)
-        return lambda step: _copy(out.of(step), self._group.all_gather(x.of(step)))
+        return lambda step: products.copy(self._group.all_gather(x.of(step)), out.of(step))
 
     def select_draws(self, operator: Operator) -> Launch:
         """The rows that draw."""
-        (x, out), share = self._places(operator), operator.share
-        return lambda step: _copy(out.of(step), x.of(step).index_select(0, step.draw_rows(share)))
+        share, x = operator.share, self._place(operator.inputs[0], WHOLE)
+        out = self._place(operator.outputs[0], share)
+        return lambda step: products.select(x.of(step), step.draw_rows(share), out.of(step))
+
+    def poll(self, operator: Operator) -> Launch:
+        """A look at what others wait for, in a launch of its own."""
+        del operator
+        assert self._tasks is not None, "who has polls inserted says what they look for"
+        tasks, cache = self._tasks, self._caches[0]
+        return lambda _step: poll(tasks.counters, tasks.ring, cache)
 
 
-def _indices(name: str, share: Share) -> Callable[[CudaStep], torch.Tensor]:
-    if name == TOKEN_IDS:
-        return lambda step: step.token_ids[step.rows(Rows.TOKENS, share)]
-    assert name == POSITIONS
-    return lambda step: step.batch(share).positions
-
-
-def _copy(out: torch.Tensor, values: torch.Tensor) -> None:
-    out.copy_(values)
-
-
-def _multiply(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> None:
-    if x.dtype == out.dtype:
-        torch.mm(x, weight, out=out)
-    else:  # logits are float32
-        out.copy_(x @ weight)
-
-
-def _add_product(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
-    out.addmm_(x, weight)
-
-
-def _gate(product: torch.Tensor, out: torch.Tensor) -> None:
-    gate, up = product.chunk(2, dim=1)
-    activations.silu_mul(gate, up, out)
-
-
-_LOWER: Mapping[Kind, Callable[[_Lowering, Operator], Launch]] = {
+LOWERINGS: Mapping[Kind, Callable[[_Lowering, Operator], Launch]] = {
     **dict.fromkeys(PRODUCTS, _Lowering.product),
     **dict.fromkeys(ATTENTIONS, _Lowering.attention),
     **dict.fromkeys(_NORMS, _Lowering.norm),
@@ -317,4 +313,5 @@ _LOWER: Mapping[Kind, Callable[[_Lowering, Operator], Launch]] = {
     Kind.SELECT_DRAWS: _Lowering.select_draws,
     Kind.ALL_REDUCE: _Lowering.all_reduce,
     Kind.ALL_GATHER: _Lowering.all_gather,
+    Kind.POLL: _Lowering.poll,
 }

@@ -1,71 +1,91 @@
-"""A planned step on a CUDA device: tokens, rows, and where they lie, for the whole batch and for shares of it."""
+"""How a step on a CUDA device is cut: which of the fixed inputs and buffers are its own, and which a share's.
+
+Knows how many rows each sequence has, and nothing that differs between two steps that are cut alike.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from itertools import accumulate
 
 import torch
 
+from gpu_node.executors.cuda_inputs import StepInputs
 from gpu_node.graph.program import Rows
 from gpu_node.graph.share import Share, sequences_of
-from gpu_node.kernels.paged_batch import PagedSequence
-from gpu_node.kernels.triton.cache import DeviceBatch, Places, device_batch
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLayout:
-    """What a model's steps have in common."""
-
-    block_size: int
-    places: Places
-    device: torch.device
-    rows_together: int
-    """That prefill takes at a time."""
-
-    def batch(self, sequences: Sequence[PagedSequence]) -> DeviceBatch:
-        """Where the rows of these lie."""
-        return device_batch(sequences, self.block_size, self.places, self.device, rows_together=self.rows_together)
+from gpu_node.kernels.triton.cache import DeviceBatch
 
 
 class CudaStep:
-    """What changes from step to step."""
+    """What launches are given."""
 
-    def __init__(
-        self, layout: BatchLayout, sequences: Sequence[PagedSequence], token_ids: torch.Tensor, draw_rows: Sequence[int]
-    ) -> None:
-        """``token_ids`` int64 [rows], on the device; ``draw_rows``: those whose logits are wanted, ascending."""
-        self.token_ids = token_ids
-        self._layout = layout
-        self._sequences = sequences
-        self._num_rows = [sequence.num_rows for sequence in sequences]
-        self._draw_rows = list(draw_rows)
-        self._rows: dict[tuple[Rows, Share], slice] = {}  # every operator asks, layer after layer
-        self._batches: dict[Share, DeviceBatch] = {}
-        self._selected: dict[Share, torch.Tensor] = {}
+    def __init__(self, inputs: StepInputs, num_rows: Sequence[int], draw_rows: Sequence[int]) -> None:
+        """``num_rows`` of each sequence; ``draw_rows``: those whose logits are wanted, ascending."""
+        self._inputs = inputs
+        self._num_rows = num_rows
+        self._draw_rows = draw_rows
+        together = inputs.limits.rows_together
+        nums_tiles = [0 if rows == 1 else -(-rows // together) for rows in num_rows]
+        self._before_row = [0, *accumulate(num_rows)]
+        self._before_decode = [0, *accumulate(rows == 1 for rows in num_rows)]
+        self._before_tile = [0, *accumulate(nums_tiles)]
+        # every operator asks, layer after layer
+        self.views: dict[object, torch.Tensor] = {}
+        """What those who cut buffers for this step have cut already."""
+        self._rows: dict[tuple[Rows, Share], slice] = {}
+        self._attended: dict[Share, DeviceBatch] = {}
+        self._written: dict[Share, DeviceBatch] = {}
+
+    @property
+    def cells(self) -> torch.Tensor:
+        """int32: tokens that earlier steps have drawn."""
+        return self._inputs.cells
 
     def rows(self, rows: Rows, share: Share) -> slice:
         """Of a share, among all rows or all draws."""
         if (rows, share) not in self._rows:
-            sequences = sequences_of(self._num_rows, share)
-            cuts = [sum(self._num_rows[: sequences.start]), sum(self._num_rows[: sequences.stop])]
+            cut = _cut(self._before_row, sequences_of(self._num_rows, share))
             if rows is Rows.DRAWS:
-                cuts = [bisect_left(self._draw_rows, cut) for cut in cuts]
-            self._rows[rows, share] = slice(*cuts)
+                cut = slice(*(bisect_left(self._draw_rows, end) for end in (cut.start, cut.stop)))
+            self._rows[rows, share] = cut
         return self._rows[rows, share]
 
-    def batch(self, share: Share) -> DeviceBatch:
-        """Where the rows of a share lie."""
-        if share not in self._batches:
-            sequences = sequences_of(self._num_rows, share)
-            self._batches[share] = self._layout.batch(self._sequences[sequences.start : sequences.stop])
-        return self._batches[share]
+    def token_ids(self, share: Share) -> torch.Tensor:
+        """int32 [rows of the share]: ids, or below 0 the marks of cells."""
+        return self._inputs.token_ids[self.rows(Rows.TOKENS, share)]
+
+    def positions(self, share: Share) -> torch.Tensor:
+        """int32 [rows of the share]."""
+        return self._inputs.batch.positions[self.rows(Rows.TOKENS, share)]
 
     def draw_rows(self, share: Share) -> torch.Tensor:
-        """The rows of a share that draw, counted from its first row: int64 [draws]."""
-        if share not in self._selected:
-            first = self.rows(Rows.TOKENS, share).start
-            rows = [row - first for row in self._draw_rows[self.rows(Rows.DRAWS, share)]]
-            self._selected[share] = torch.tensor(rows, dtype=torch.int64).to(self._layout.device)
-        return self._selected[share]
+        """int32 [draws of the share]: their rows, counted from the first of the whole step."""
+        return self._inputs.draw_rows[self.rows(Rows.DRAWS, share)]
+
+    def written(self, share: Share) -> DeviceBatch:
+        """For keys and values of the rows of a share."""
+        if share not in self._written:
+            rows, whole = self.rows(Rows.TOKENS, share), self._inputs.batch
+            cut = replace(whole, positions=whole.positions[rows], row_lines=whole.row_lines[rows])
+            self._written[share] = cut
+        return self._written[share]
+
+    def attended(self, share: Share) -> DeviceBatch:
+        """For attention of the sequences of a share, over buffers of the whole step."""
+        if share not in self._attended:
+            whole, sequences = self._inputs.batch, sequences_of(self._num_rows, share)
+            num_rows = self._before_row[-1]
+            self._attended[share] = replace(
+                whole,
+                positions=whole.positions[:num_rows],
+                row_lines=whole.row_lines[:num_rows],
+                decodes=whole.decodes[_cut(self._before_decode, sequences)],
+                tiles=whole.tiles[_cut(self._before_tile, sequences)],
+            )
+        return self._attended[share]
+
+
+def _cut(before: Sequence[int], sequences: range) -> slice:
+    return slice(before[sequences.start], before[sequences.stop])

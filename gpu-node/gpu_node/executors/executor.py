@@ -15,6 +15,14 @@ class ModelTooLargeError(ValueError):
     """The model's weights or KV cache do not fit into what the configuration gives; the text names both sizes."""
 
 
+class BlocksLostError(ModelTooLargeError):
+    """And what blocks of the device held is lost; none of them was in use."""
+
+
+class StepTooLargeError(RuntimeError):
+    """The device has no memory for a step: a defect, since what steps need was left for them."""
+
+
 class BlocksStayError(RuntimeError):
     """Blocks cannot be moved to host memory here; the text says why."""
 
@@ -51,10 +59,11 @@ class Executor(Protocol):
         """Where the weights of models are: ``device`` where they are loaded, ``host`` where they would be soon."""
         ...
 
-    def load_model(self, spec: ModelSpec) -> LoadedModel:
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
         """Make one more model ready to run. Its blocks hold nothing yet, and who has which page is not looked at.
 
-        Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
+        ``instead_of`` names a loaded model that is unloaded for it. Raises `ModelFileError` or `ModelTooLargeError`;
+        then nothing has changed, but for `BlocksLostError`.
         """
         ...
 

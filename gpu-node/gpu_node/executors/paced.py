@@ -65,10 +65,10 @@ class PacedExecutor:
         """Where weights would be."""
         return self._executor.tiers
 
-    def load_model(self, spec: ModelSpec) -> LoadedModel:
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
         """Raises as the executor does, at once; a model that can be loaded takes its time."""
         ready_s = self._clock.now() + self._executor.load_s(spec)
-        model = self._executor.load_model(spec)
+        model = self._executor.load_model(spec, instead_of)
         self._clock.sleep_until(ready_s)
         return model
 

@@ -54,7 +54,7 @@ class PredictedExecutor:
         """Where weights would be."""
         return self._left.tiers(self._models)
 
-    def load_model(self, spec: ModelSpec) -> LoadedModel:
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
         """A model of the given size. Where it ends answers, its last token is the one that does."""
         eos_token_ids = frozenset[int]() if self._answer_tokens is None else frozenset({self._vocab_size - 1})
         model = cut(
@@ -66,6 +66,8 @@ class PredictedExecutor:
             eos_token_ids=eos_token_ids,
         )
         self._left.take(spec)
+        if instead_of is not None:
+            self.unload_model(instead_of)
         self._models[spec.name] = spec, model
         return model
 

@@ -36,11 +36,13 @@ class PredictedModels:
         """Where weights would be."""
         return self._left.tiers(self._models)
 
-    def load_model(self, spec: ModelSpec) -> LoadedModel:
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
         """As `Executor.load_model`."""
         executor = self._make(spec)
         model = executor.load_model(spec)
         self._left.take(spec)
+        if instead_of is not None:
+            self.unload_model(instead_of)
         self._models[spec.name] = _Model(spec, executor)
         return model
 

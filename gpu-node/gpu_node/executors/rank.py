@@ -39,9 +39,9 @@ def serve(sock: socket.socket, executor: Executor) -> NoReturn:
     while True:
         message: ToRank = receive(sock, ToRank)  # type: ignore[arg-type]  # a union is no type
         match message:
-            case LoadShard(spec):
+            case LoadShard(spec, instead_of):
                 try:
-                    executor.load_model(spec)
+                    executor.load_model(spec, instead_of)
                 except (ModelFileError, ModelTooLargeError) as error:
                     send(sock, ShardAnswer(str(error)))
                 else:

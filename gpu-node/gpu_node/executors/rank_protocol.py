@@ -26,6 +26,8 @@ class LoadShard(msgspec.Struct, frozen=True, tag=True):
     """Load this device's part of a model. Answered by `ShardAnswer`."""
 
     spec: ModelSpec
+    instead_of: str | None = None
+    """A model whose part is taken off for it."""
 
 
 class UnloadShard(msgspec.Struct, frozen=True, tag=True):

@@ -89,7 +89,7 @@ class ReferenceExecutor:
         """Models that are loaded, and those whose tensors are kept."""
         return self._left.tiers(self._models)
 
-    def load_model(self, spec: ModelSpec) -> LoadedModel:
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
         """Read a GGUF file or a safetensors directory where its weights are not kept, make an empty KV cache.
 
         Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
@@ -99,6 +99,8 @@ class ReferenceExecutor:
         model, config = ready.model, ready.config
         memory = Device(ready.weights, _empty_caches(model.num_blocks, model, config), self._group, self._poll)
         host = _empty_caches(model.num_host_blocks, model, config)
+        if instead_of is not None:
+            self.unload_model(instead_of)
         self._models[spec.name] = _Model(ready, memory, host, Feedback())
         return model
 

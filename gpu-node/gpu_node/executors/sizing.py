@@ -11,7 +11,7 @@ from shared.config_engine import EngineOptions, ModelSpec
 
 def device_paging(options: EngineOptions) -> Paging:
     """How the device's KV memory is cut."""
-    return paging(options.kv_cache_bytes, options.max_models)
+    return paging(options.unmeasured_kv_bytes, options.max_models)
 
 
 def host_paging(options: EngineOptions) -> Paging:
@@ -20,21 +20,33 @@ def host_paging(options: EngineOptions) -> Paging:
 
 
 def loaded_model(
-    spec: ModelSpec, config: ModelConfig, options: EngineOptions, number_bytes: int, kv_layout: str
+    spec: ModelSpec,
+    config: ModelConfig,
+    options: EngineOptions,
+    number_bytes: int,
+    kv_layout: str,
+    kv_cache_bytes: int | None = None,
 ) -> LoadedModel:
     """What bookkeeping is told of a model whose KV cache holds numbers of ``number_bytes`` in the named order.
 
-    Raises `ModelTooLargeError` as `cut` does.
+    ``kv_cache_bytes`` are what was measured, where the options do not say it. Raises `ModelTooLargeError` as `cut`.
     """
     return cut(
         spec.name,
         options,
-        token_bytes=2 * config.num_layers * config.num_kv_heads * config.head_dim * number_bytes,
-        max_model_len=min(spec.max_model_len, config.context_length),
+        token_bytes=_token_bytes(config, number_bytes),
+        max_model_len=_max_model_len(spec, config),
         vocab_size=config.vocab_size,
         eos_token_ids=config.eos_token_ids,
         kv_layout=kv_layout,
+        kv_cache_bytes=kv_cache_bytes,
     )
+
+
+def least_kv_bytes(spec: ModelSpec, config: ModelConfig, options: EngineOptions, number_bytes: int) -> int:
+    """What one sequence of full length needs: a model with less is refused."""
+    num_blocks = -(-_max_model_len(spec, config) // options.block_size)
+    return num_blocks * _block_bytes(options.block_size, _token_bytes(config, number_bytes))
 
 
 def cut(
@@ -46,14 +58,16 @@ def cut(
     vocab_size: int,
     eos_token_ids: frozenset[int] = frozenset(),
     kv_layout: str = "",
+    kv_cache_bytes: int | None = None,
 ) -> LoadedModel:
     """Cut pages into the blocks of a model with ``token_bytes`` of keys and values a token.
 
     Raises `ModelTooLargeError` when one sequence of full length would not fit into the model's equal part, or when
     blocks are so large that too much of each page would be left over.
     """
-    device, host = device_paging(options), host_paging(options)
-    block_bytes = -(-options.block_size * token_bytes // LINE_BYTES) * LINE_BYTES
+    kv_bytes = options.unmeasured_kv_bytes if kv_cache_bytes is None else kv_cache_bytes
+    device, host = paging(kv_bytes, options.max_models), host_paging(options)
+    block_bytes = _block_bytes(options.block_size, token_bytes)
     if device.num_pages > 1 and device.waste(block_bytes) >= MAX_WASTE:
         raise ModelTooLargeError(
             f"model {name!r}: blocks of {block_bytes} bytes leave {device.waste(block_bytes):.0%} of a page of "
@@ -79,7 +93,19 @@ def cut(
         part = f" for {options.max_models} models" if options.max_models > 1 else ""
         raise ModelTooLargeError(
             f"model {name!r}: one sequence of {max_model_len} tokens needs {num_needed * block_bytes} bytes of KV "
-            f"cache ({num_needed} blocks of {block_bytes}); kv_cache_bytes is {options.kv_cache_bytes}{part} "
+            f"cache ({num_needed} blocks of {block_bytes}); kv_cache_bytes is {kv_bytes}{part} "
             f"({model.max_request_blocks} blocks)"
         )
     return model
+
+
+def _token_bytes(config: ModelConfig, number_bytes: int) -> int:
+    return 2 * config.num_layers * config.num_kv_heads * config.head_dim * number_bytes
+
+
+def _max_model_len(spec: ModelSpec, config: ModelConfig) -> int:
+    return min(spec.max_model_len, config.context_length)
+
+
+def _block_bytes(block_size: int, token_bytes: int) -> int:
+    return -(-block_size * token_bytes // LINE_BYTES) * LINE_BYTES

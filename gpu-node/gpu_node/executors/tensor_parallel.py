@@ -19,7 +19,7 @@ import msgspec
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan
 from gpu_node.executors.collectives import CollectiveError
-from gpu_node.executors.executor import BlocksStayError, ComputedStep, PendingStep
+from gpu_node.executors.executor import BlocksStayError, ComputedStep, ModelTooLargeError, PendingStep
 from gpu_node.executors.group_step import GroupStep, StepWaiter
 from gpu_node.executors.part import Part
 from gpu_node.executors.rank_protocol import (
@@ -33,6 +33,7 @@ from gpu_node.executors.rank_protocol import (
     send,
 )
 from shared.config_engine import EngineOptions, ModelSpec
+from shared.model_file import ModelFileError
 
 LOAD_TIMEOUT_S = 600.0
 """For another device to read its part of a model."""
@@ -98,22 +99,35 @@ class TensorParallelExecutor:
         """As on this device: all keep the parts of the same models."""
         return self._own.tiers
 
-    def load_model(self, spec: ModelSpec) -> LoadedModel:
-        """Load this device's part, then those of the others.
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
+        """Load all parts at the same time: devices that try a step when they load do it together.
 
-        Raises `ModelFileError` or `ModelTooLargeError` when this device cannot; then nothing has changed anywhere. What
-        only another device cannot load is a `RankError`, which ends the engine.
+        Raises `ModelFileError` or `ModelTooLargeError` where none of them can; then nothing has changed anywhere. What
+        only some cannot load is a `RankError`, which ends the engine.
         """
-        model = self._own.load_model(spec)
-        self._tell(LoadShard(spec))
-        for rank in self._ranks:
-            try:
-                answer = receive(rank.sock, ShardAnswer)
-            except (RankGoneError, TimeoutError) as error:
-                raise RankError(f"{rank.state()} while it loaded {spec.name!r}: {error}") from error
-            if answer.error:
-                raise RankError(f"rank {rank.number} cannot load its part of {spec.name!r}: {answer.error}")
+        self._tell(LoadShard(spec, instead_of))
+        failure: ModelFileError | ModelTooLargeError | None = None
+        try:
+            model = self._own.load_model(spec, instead_of)
+        except (ModelFileError, ModelTooLargeError) as error:
+            failure = error
+        except CollectiveError as error:
+            raise RankError(f"{spec.name!r} was not loaded: {self._states()}") from error
+        errors = [str(failure or ""), *(self._load_error(rank, spec) for rank in self._ranks)]
+        if failure is not None and all(errors):
+            raise failure
+        if any(errors):
+            texts = [f"rank {number}: {error}" for number, error in enumerate(errors) if error]
+            raise RankError(f"some devices cannot load their parts of {spec.name!r}: {'; '.join(texts)}")
         return model
+
+    def _load_error(self, rank: _Rank, spec: ModelSpec) -> str:
+        """Why a device could not load its part; empty if it could."""
+        try:
+            return receive(rank.sock, ShardAnswer).error
+        except (RankGoneError, TimeoutError) as error:
+            _wait_briefly(rank.process)
+            raise RankError(f"{rank.state()} while it loaded {spec.name!r}: {error}") from error
 
     def unload_model(self, name: str) -> None:
         """Take all parts of a model off their devices."""
@@ -152,6 +166,7 @@ class TensorParallelExecutor:
             try:
                 send(rank.sock, message)
             except (RankGoneError, TimeoutError) as error:
+                _wait_briefly(rank.process)
                 raise RankError(f"{rank.state()}; it does not take a {type(message).__name__}") from error
 
     def _states(self) -> str:

@@ -52,12 +52,12 @@ class VirtualExecutor:
         source: hardware.Source = "host" if self.tiers.get(spec.name) == HOST else "disk"
         return hardware.load_s(self._hardware, model_shape(spec), source)
 
-    def load_model(self, spec: ModelSpec) -> LoadedModel:
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
         """Read the vocabulary. KV memory is what the device has beside the weights, whatever ``kv_cache_bytes`` says.
 
         Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
         """
-        return replace(self._models.load_model(spec), vocab_size=self._words_of(spec).vocab_size)
+        return replace(self._models.load_model(spec, instead_of), vocab_size=self._words_of(spec).vocab_size)
 
     def _words_of(self, spec: ModelSpec) -> Words:
         """Read once: they are kept, unlike weights, when the model leaves."""

@@ -27,6 +27,7 @@ from gpu_node.kernels.triton.decode_attention import decode_attention
 from gpu_node.kernels.triton.draw import draw_tokens
 from gpu_node.kernels.triton.draw_arrays import draw_arrays
 from gpu_node.kernels.triton.experts import experts
+from gpu_node.kernels.triton.lookup import lookup
 from gpu_node.kernels.triton.norms import add_layer_norm, add_rms_norm
 from gpu_node.kernels.triton.poll import PollCounters, TaskRing, poll
 from gpu_node.kernels.triton.prefill_attention import rows_together
@@ -92,6 +93,8 @@ def compile_all() -> None:
     silu_mul(rows, rows, rows)
     relu(rows, rows)
     gelu(rows, rows)
+    indices = torch.zeros(40, dtype=torch.int32)
+    lookup(rows, indices, indices, rows)
     _attention()
     _experts(rows)
     copy_blocks(

@@ -14,7 +14,7 @@ from gpu_node.kernels import reference
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.kernels.triton.attention import paged_attention, window_attention
 from gpu_node.kernels.triton.attention_tile import UNBOUNDED
-from gpu_node.kernels.triton.cache import CacheShape, DeviceBatch, LayerCache, Places, device_batch
+from gpu_node.kernels.triton.cache import NOWHERE, CacheShape, DeviceBatch, LayerCache, Places, device_batch, lay_out
 from gpu_node.kernels.triton.decode_attention import MAX_SPLITS, TILE_TOKENS, decode_attention, num_splits
 from gpu_node.kernels.triton.rope import rope, rope_write_kv, write_kv
 from tests.engine.triton.buffers import DEVICE, ERRORS, TYPES, Buffer, error, numbers, wide
@@ -152,6 +152,39 @@ def test_a_context_in_parts_some_of_them_empty(splits: int, window: int) -> None
     assert error(out.written(), paged.attention(q.view, window)) < ERRORS[torch.float32]
 
 
+@pytest.mark.parametrize("splits", [1, 4])
+def test_a_row_of_nobody_sees_nothing_and_is_written_nowhere(splits: int) -> None:
+    torch.manual_seed(6)
+    paged = Paged.of([(129, 1)], CacheShape(LAYERS, 4, 1, 4))
+    padded = lay_out(paged.sequences, 4, paged.places, rows_together=3, num_padding=2).to(DEVICE)
+    k, v = numbers(2, 3, 4)
+    paged.write_own()
+    write_kv(k[:1], v[:1], paged.cache, paged.batch(paged.sequences))
+    before = paged.cache.numbers.clone()
+    write_kv(k, v, paged.cache, padded)
+    assert paged.cache.numbers.view(torch.uint8).equal(before.view(torch.uint8))
+    q, out, alone = numbers(3, 8), Buffer(3, 8), Buffer(1, 8)
+    decode_attention(q, paged.cache, padded, UNBOUNDED, out.view, splits)
+    decode_attention(q[:1], paged.cache, paged.batch(paged.sequences), UNBOUNDED, alone.view, splits)
+    assert out.written()[:1].equal(alone.written())
+    assert out.written()[1:].tolist() == [[0.0] * 8] * 2
+
+
+def test_a_step_is_laid_out_sequence_after_sequence_and_rows_of_nobody_behind() -> None:
+    sequences = [PagedSequence(5, 1, [4, 1]), PagedSequence(2, 5, [0, 2]), PagedSequence(0, 1, [3])]
+    batch = lay_out(sequences, 4, Places(page_lines=7, block_lines=3), rows_together=2, num_padding=2)
+    assert batch.block_lines.tolist() == [14, 3, 0, 7, 10]  # two blocks a page, and a rest
+    assert batch.first_blocks.tolist() == [0, 2, 4, 0, 0]
+    assert batch.positions.tolist() == [5, 2, 3, 4, 5, 6, 0, 0, 0]
+    assert batch.row_lines.tolist() == [3, 0, 0, 7, 7, 7, 10, NOWHERE, NOWHERE]
+    assert batch.first_rows.tolist() == [0, 1, 6, 7, 8]
+    assert batch.starts.tolist() == [5, 2, 0, -1, -1]
+    assert batch.num_rows.tolist() == [1, 5, 1, 1, 1]
+    assert batch.decodes.tolist() == [0, 2, 3, 4]
+    assert batch.tiles.tolist() == [[1, 0], [1, 2], [1, 4]]
+    assert batch.max_context_tokens == 6
+
+
 def test_single_rows_like_any_others_are_the_plain_path() -> None:
     torch.manual_seed(3)
     paged = Paged.of([(69, 1), (4, 2), (0, 1)], CacheShape(LAYERS, 4, 2, 4))
@@ -212,9 +245,9 @@ def test_a_write_touches_its_slots_in_its_layer_and_nothing_else() -> None:
 
 
 def test_a_context_is_split_where_few_programs_would_run() -> None:
-    assert num_splits(num_tasks=8, num_context_tokens=4096, num_processors=132) == 33
+    assert num_splits(num_tasks=16, num_context_tokens=4096, num_processors=132) == 32
     assert num_splits(num_tasks=512, num_context_tokens=4096, num_processors=132) == 1
-    assert num_splits(num_tasks=1, num_context_tokens=100, num_processors=132) == -(-100 // TILE_TOKENS)
+    assert num_splits(num_tasks=1, num_context_tokens=100, num_processors=132) == -(-100 // TILE_TOKENS) == 2
     assert num_splits(num_tasks=1, num_context_tokens=10**6, num_processors=132) == MAX_SPLITS
     assert num_splits(num_tasks=0, num_context_tokens=0, num_processors=132) == 1
 

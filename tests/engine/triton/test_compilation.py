@@ -28,7 +28,18 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_each_device_gets_machine_code_of_each_kernel(compiled: Path) -> None:
     kernels = {path.stem for path in compiled.glob("*/*.cubin")}
-    assert {"_norm", "_decode", "_combine", "_prefill", "_poll", "_gates", "_outputs", "_penalise", "_draw"} <= kernels
+    assert {
+        "_norm",
+        "_lookup",
+        "_decode",
+        "_combine",
+        "_prefill",
+        "_poll",
+        "_gates",
+        "_outputs",
+        "_penalise",
+        "_draw",
+    } <= kernels
     for kernel in kernels:
         targets = {f"sm_{capability}" for capability in CAPABILITIES}
         found = {

@@ -8,16 +8,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpu_node.executors.cuda_lowering import UnsupportedOperatorError, lower
-from gpu_node.executors.cuda_step import BatchLayout, CudaStep
+from gpu_node.executors.cuda_inputs import InputLimits, StepInputs
+from gpu_node.executors.cuda_lowering import LOWERINGS, lower
+from gpu_node.executors.cuda_program import CudaProgram
 from gpu_node.graph.passes.optimize import optimize
-from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
-from gpu_node.graph.program import Program, Rows
-from gpu_node.graph.share import WHOLE
+from gpu_node.graph.program import Kind, Program
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places
 from gpu_node.kernels.triton.prefill_attention import rows_together
-from gpu_node.models.config import Family, ModelConfig
+from gpu_node.models.config import ModelConfig
 from gpu_node.models.families import build_program
 from tests.engine.family_programs import (
     BLOCK_SIZE,
@@ -58,16 +57,16 @@ def on_device(
     numbers = torch.full((NUM_BLOCKS * block_lines * 64 // dtype.itemsize,), torch.nan, dtype=dtype, device=DEVICE)
     caches = [LayerCache(numbers, shape, layer) for layer in range(LAYERS)]
     there = {name: values.to(DEVICE, dtype) for name, values in weights.items()}
-    lowered = lower(program, there, caches, max_rows=MAX_ROWS, max_positions=LENGTH, joins_norms=joins_norms)
-    layout = BatchLayout(BLOCK_SIZE, places, DEVICE, rows_together(HEADS // model.num_kv_heads))
-    outputs = []
-    for one in steps(SHORT):
-        step = CudaStep(layout, one.sequences, torch.tensor(one.token_ids, device=DEVICE), one.draw_rows)
-        with torch.inference_mode():
-            for launch in lowered.launches:
-                launch(step)
-        outputs.append(lowered.logits[step.rows(Rows.DRAWS, WHOLE)].cpu().clone())
-    return torch.cat(outputs)
+    limits = InputLimits(MAX_ROWS, 2, NUM_BLOCKS, LENGTH, rows_together(HEADS // model.num_kv_heads))
+    lowered = lower(
+        program, there, caches, max_rows=MAX_ROWS, max_draws=2, max_positions=LENGTH, joins_norms=joins_norms
+    )
+    inputs = StepInputs(limits, torch.zeros(1, dtype=torch.int32, device=DEVICE), DEVICE)
+    ours = CudaProgram(lowered, inputs, places, BLOCK_SIZE)
+    with torch.inference_mode():
+        return torch.cat(
+            [ours.run(one.sequences, one.token_ids, one.draw_rows).to("cpu", copy=True) for one in steps(SHORT)]
+        )
 
 
 def error(ours: torch.Tensor, theirs: torch.Tensor) -> float:
@@ -106,9 +105,5 @@ def test_split_operators_compute_the_same() -> None:
     assert error(ours, logits_of(model, program, stored, sizes_of=SHORT)) < FLOAT32_ERROR
 
 
-def test_what_the_device_has_no_kernel_for_is_refused_by_name() -> None:
-    model = config(family=Family.LLAMA)
-    program = build_program(model)
-    stored = random_weights(model, program)
-    with pytest.raises(UnsupportedOperatorError, match="no kernel for 'poll'; the reference executor has"):
-        on_device(model, insert_polls(program), stored)
+def test_every_kind_of_operator_has_a_launch() -> None:
+    assert set(LOWERINGS) == set(Kind)

@@ -64,6 +64,19 @@ def test_a_group_is_a_kind_of_its_own(group: TensorParallelExecutor) -> None:
     assert isinstance(PART.make(OPTIONS), CudaExecutor)
 
 
+def test_a_model_that_only_one_device_can_load_ends_the_group(tmp_path: Path) -> None:
+    save_config("llama", tmp_path)
+    group = TensorParallelExecutor(OPTIONS, [Part(), PART])
+    try:
+        small = ModelSpec(name="tiny", source=str(tmp_path), max_model_len=32, load_format="dummy", weights="int8")
+        with pytest.raises(
+            RankError, match=r"^some devices cannot load their parts of 'tiny': rank 1: .*no int8 weights"
+        ):
+            group.load_model(small)
+    finally:
+        group.close()
+
+
 def test_heads_that_do_not_divide_are_refused_and_the_end_of_a_device_ends_the_group(
     group: TensorParallelExecutor, tmp_path: Path
 ) -> None:

@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from gpu_node.kernels import reference
+from gpu_node.kernels.token_draw import cell_mark
 from gpu_node.kernels.triton import activations, norms
+from gpu_node.kernels.triton.lookup import lookup
 from gpu_node.kernels.triton.rope import rope
-from tests.engine.triton.buffers import ERRORS, TYPES, Buffer, error, numbers, wide
+from tests.engine.triton.buffers import DEVICE, ERRORS, TYPES, Buffer, error, numbers, wide
 
 EPSILON = 1e-5
 
@@ -29,6 +31,18 @@ def test_norms(dtype: torch.dtype, shape: tuple[int, int]) -> None:
     norms.layer_norm(x.view, weight, bias, EPSILON, out.view)
     expected = reference.layer_norm(x.written(), wide(weight), wide(bias), EPSILON)
     assert error(out.written(), expected) < ERRORS[dtype]
+
+
+@pytest.mark.parametrize("num_columns", [1, 5, 1030])
+def test_rows_of_a_table_by_numbers_and_by_what_cells_hold(num_columns: int) -> None:
+    table, out = numbers(7, num_columns), Buffer(4, num_columns)
+    indices = torch.tensor([6, cell_mark(1), 0, cell_mark(0)], dtype=torch.int32, device=DEVICE)
+    cells = torch.tensor([3, 5], dtype=torch.int32, device=DEVICE)
+    lookup(table, indices, cells, out.view)
+    assert out.written().equal(wide(table)[[6, 5, 0, 3]])
+    lookup(table, indices[:0], cells, out.view[:0])
+    with pytest.raises(ValueError, match="a row of the table for each index"):
+        lookup(table, indices[:3], cells, out.view)
 
 
 def test_each_head_is_normed_alone_and_in_place() -> None:

@@ -146,7 +146,7 @@ def test_a_node_on_nvidia_devices_names_them_and_nothing_of_a_processor() -> Non
     assert problems(text) == [
         f"nodes.0: {nameless}",
         "nodes.1: device: cuda:0 is for executor: cuda; set that too",
-        "nodes.2.device: String should match pattern '^(cpu|a10|a100|h100|cuda:(0|[1-9][0-9]?))$'",
+        "nodes.2.device: String should match pattern '^(cpu|a10|a100|h100|h200|cuda:(0|[1-9][0-9]?))$'",
         f"nodes.3: {nameless}",
         "nodes.3: num_threads: 2 is for processors; leave it out with executor: cuda",
         "nodes.3: executor: cuda has no threads that compute; leave cpus empty",
@@ -176,6 +176,24 @@ def test_an_nvidia_device_belongs_to_one_node_and_keeps_no_int8() -> None:
     assert problems(text + "{provider: docker, docker: {}}") == [
         *common,
         "pools.0.executor: scaling.provider: docker gives its containers no NVIDIA device",
+    ]
+
+
+def test_kv_memory_is_measured_only_where_one_model_has_it() -> None:
+    nodes = (
+        "nodes: [{name: a, executor: cuda, device: 'cuda:0', tensor_parallel: 2}, {name: b}]\nengine: {max_models: 2"
+    )
+    assert problems(nodes + "}") == [
+        "engine.kv_cache_bytes: needed where several models share it on an NVIDIA device (a): what is left beside the "
+        "weights differs from model to model",
+    ]
+    said = parse_config(nodes + ", kv_cache_bytes: 2097152}", "ok").engine
+    assert (said.kv_cache_bytes, said.unmeasured_kv_bytes) == (2 << 20, 2 << 20)
+    left_out = parse_config("engine: {max_models: 2}", "ok").engine
+    assert (left_out.kv_cache_bytes, left_out.unmeasured_kv_bytes) == (None, 512 << 20)
+    assert problems("engine: {device_memory_share: 1.5, kv_cache_bytes: 5}") == [
+        "engine.kv_cache_bytes: Input should be greater than or equal to 1048576",
+        "engine.device_memory_share: Input should be less than or equal to 1",
     ]
 
 

@@ -84,7 +84,7 @@ def stepped(asks: list[Ask], engine_options: EngineOptions) -> SteppedEngine:
 
 def fast(asks: list[Ask], engine_options: EngineOptions) -> FastEngine:
     """The one that jumps."""
-    model = ModelOnDevice(COST, TOKEN_BYTES, engine_options.kv_cache_bytes, 1.0, 0.1)
+    model = ModelOnDevice(COST, TOKEN_BYTES, engine_options.unmeasured_kv_bytes, 1.0, 0.1)
     device = Device("d", {"m": model}, kv_bytes_per_s=KV_BYTES_PER_S)
     engine = FastEngine(device, engine_options, lambda one: asks[one.seed].answer_tokens)
     engine.load_model(SPEC)

@@ -5,6 +5,7 @@ and behind it ``out``, where to write: a CUDA graph replays a step over fixed bu
 some columns of a wider buffer do; the columns of a row lie side by side. Sums are float32, whatever the buffers are.
 A wrong shape or type is a defect of the caller: `ValueError`.
 
-Products of matrices, lookups and sums of two buffers are torch's own. With ``TRITON_INTERPRET=1`` in the environment
-when this is imported, kernels run on tensors of the CPU, without a device: slowly, number by number the same program.
+Products of matrices, sums of two buffers and the choice of rows that draw are torch's own. With ``TRITON_INTERPRET=1``
+in the environment when this is imported, kernels run on tensors of the CPU, without a device: slowly, number by number
+the same program.
 """

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_node.kernels.triton.launch import check_rows, padded, require
+from gpu_node.kernels.triton.launch import check_rows, launch, padded, require
 
 MAX_TILE = 1024
 """Columns of a row that one program takes."""
@@ -52,31 +52,28 @@ def silu_mul(gate: torch.Tensor, up: torch.Tensor, out: torch.Tensor) -> None:
     """``silu(gate) * up``, all [rows, columns]; ``out`` may be one of them."""
     check_rows(gate, up, out)
     require(gate.shape == up.shape == out.shape, "silu_mul: gate, up and out have one shape")
-    if grid := _grid(gate):
-        strides = gate.stride(0), up.stride(0), out.stride(0)
-        _silu_mul[grid](gate, up, out, *strides, gate.shape[1], TILE=_tile(gate))
+    strides = gate.stride(0), up.stride(0), out.stride(0)
+    launch(_silu_mul, _grid(gate), gate, up, out, *strides, gate.shape[1], TILE=_tile(gate))
 
 
 def relu(x: torch.Tensor, out: torch.Tensor) -> None:
     """``max(x, 0)``, [rows, columns]; ``out`` may be ``x``."""
     check_rows(x, out)
     require(x.shape == out.shape, "relu: x and out have one shape")
-    if grid := _grid(x):
-        _relu[grid](x, out, x.stride(0), out.stride(0), x.shape[1], TILE=_tile(x))
+    launch(_relu, _grid(x), x, out, x.stride(0), out.stride(0), x.shape[1], TILE=_tile(x))
 
 
 def gelu(x: torch.Tensor, out: torch.Tensor) -> None:
     """GELU with the tanh approximation that GPT-2 was trained with, [rows, columns]; ``out`` may be ``x``."""
     check_rows(x, out)
     require(x.shape == out.shape, "gelu: x and out have one shape")
-    if grid := _grid(x):
-        _gelu[grid](x, out, x.stride(0), out.stride(0), x.shape[1], TILE=_tile(x))
+    launch(_gelu, _grid(x), x, out, x.stride(0), out.stride(0), x.shape[1], TILE=_tile(x))
 
 
 def _tile(x: torch.Tensor) -> int:
     return min(MAX_TILE, padded(x.shape[1]))
 
 
-def _grid(x: torch.Tensor) -> tuple[int, int] | None:
-    """Programs for all rows, and for all columns of each; None where there are no rows."""
-    return (len(x), triton.cdiv(x.shape[1], _tile(x))) if len(x) else None
+def _grid(x: torch.Tensor) -> tuple[int, int]:
+    """Programs for all rows, and for all columns of each."""
+    return len(x), triton.cdiv(x.shape[1], _tile(x))

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from gpu_node.kernels.triton.draw_arrays import Adjustments
-from gpu_node.kernels.triton.launch import require
+from gpu_node.kernels.triton.launch import launch, require
 
 TILE = 512
 
@@ -20,7 +20,7 @@ _IN_PROMPT = tl.constexpr(1)
 _ONCE_IN_OUTPUT = tl.constexpr(2)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_places"])
 def _add_biases(adjusted, places, first_biases, nums_biases, biases, num_places, TILE: tl.constexpr):
     tokens = tl.program_id(0) * TILE + tl.arange(0, TILE)
     here = tokens < num_places
@@ -33,7 +33,7 @@ def _add_biases(adjusted, places, first_biases, nums_biases, biases, num_places,
     tl.store(adjusted + place, logit, mask=here)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tokens"])
 def _count(occurrences, rows, tokens, are_output, cells, num_tokens, vocab_size, TILE: tl.constexpr):
     places = tl.program_id(0) * TILE + tl.arange(0, TILE)
     here = places < num_tokens
@@ -61,40 +61,51 @@ def _penalise(adjusted, occurrences, penalties, vocab_size, TILE: tl.constexpr):
     tl.store(adjusted + row * vocab_size + tokens, logit.to(tl.float32), mask=here & (times != 0))
 
 
-def adjusted_logits(logits: torch.Tensor, adjustments: Adjustments, cells: torch.Tensor) -> torch.Tensor:
+def adjusted_logits(logits: torch.Tensor, adjustments: Adjustments | None, cells: torch.Tensor) -> torch.Tensor:
     """Rows of ``logits`` float32 [rows, vocabulary] with what the draws add to them → float32 [adjusted, vocabulary].
 
     ``cells`` int32: all that marks may stand for; mark ``-1 - i`` is cell i.
     """
     require(logits.dtype == torch.float32 and logits.dim() == 2, "logits are float32 [rows, vocabulary]", logits)
     vocab_size = logits.shape[1]
+    if adjustments is None:
+        return logits.new_empty((0, vocab_size))
     adjusted = logits.index_select(0, adjustments.rows)
     num_places = len(adjustments.bias_places)
-    if num_places:
-        _add_biases[(triton.cdiv(num_places, TILE),)](
-            adjusted,
-            adjustments.bias_places,
-            adjustments.first_biases,
-            adjustments.nums_biases,
-            adjustments.biases,
-            num_places,
-            TILE=TILE,
-        )
+    launch(
+        _add_biases,
+        (triton.cdiv(num_places, TILE),),
+        adjusted,
+        adjustments.bias_places,
+        adjustments.first_biases,
+        adjustments.nums_biases,
+        adjustments.biases,
+        num_places,
+        TILE=TILE,
+    )
     if adjustments.has_penalties:
         occurrences = torch.zeros_like(adjusted, dtype=torch.int32)
         num_tokens = len(adjustments.prior_tokens)
-        if num_tokens:
-            _count[(triton.cdiv(num_tokens, TILE),)](
-                occurrences,
-                adjustments.prior_rows,
-                adjustments.prior_tokens,
-                adjustments.are_output,
-                cells,
-                num_tokens,
-                vocab_size,
-                TILE=TILE,
-            )
-        _penalise[(len(adjusted), triton.cdiv(vocab_size, TILE))](
-            adjusted, occurrences, adjustments.penalties, vocab_size, TILE=TILE, enable_fp_fusion=False
+        launch(
+            _count,
+            (triton.cdiv(num_tokens, TILE),),
+            occurrences,
+            adjustments.prior_rows,
+            adjustments.prior_tokens,
+            adjustments.are_output,
+            cells,
+            num_tokens,
+            vocab_size,
+            TILE=TILE,
+        )
+        launch(
+            _penalise,
+            (len(adjusted), triton.cdiv(vocab_size, TILE)),
+            adjusted,
+            occurrences,
+            adjustments.penalties,
+            vocab_size,
+            TILE=TILE,
+            enable_fp_fusion=False,
         )
     return adjusted

@@ -7,7 +7,7 @@ import torch
 from gpu_node.kernels.triton.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.cache import DeviceBatch, LayerCache
 from gpu_node.kernels.triton.decode_attention import decode_attention, num_splits
-from gpu_node.kernels.triton.launch import check_rows, require
+from gpu_node.kernels.triton.launch import check_rows, num_processors, require
 from gpu_node.kernels.triton.prefill_attention import prefill_attention
 
 
@@ -32,11 +32,6 @@ def _attention(q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, window: i
         "paged_attention: heads share KV heads evenly",
     )
     num_context_tokens = min(batch.max_context_tokens, window)
-    splits = num_splits(len(batch.decodes) * shape.num_kv_heads, num_context_tokens, _num_processors(q.device))
+    splits = num_splits(len(batch.decodes) * shape.num_kv_heads, num_context_tokens, num_processors(q.device))
     decode_attention(q, cache, batch, window, out, splits)
     prefill_attention(q, cache, batch, window, out)
-
-
-def _num_processors(device: torch.device) -> int:
-    """Of a device; one, where its kernels are interpreted one after another."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from gpu_node.engine.arena import LINE_BYTES
-from gpu_node.kernels.triton.launch import check_whole, require
+from gpu_node.kernels.triton.launch import check_whole, launch, require
 
 _WORDS = LINE_BYTES // 8
 TILE_WORDS = 1024
@@ -58,7 +58,14 @@ def _launch(arena: torch.Tensor, lines: torch.Tensor, staging: torch.Tensor, *, 
     require(staging.dim() == 2 and len(staging) == len(lines), "staging has room for each block", staging)
     block_words = staging.shape[1]
     require(block_words % _WORDS == 0, "a block is whole lines", staging)
-    if len(lines):
-        _move[(len(lines), triton.cdiv(block_words, TILE_WORDS))](
-            arena, staging, lines, block_words, LINE_WORDS=_WORDS, GATHERS=gathers, TILE=TILE_WORDS
-        )
+    launch(
+        _move,
+        (len(lines), triton.cdiv(block_words, TILE_WORDS)),
+        arena,
+        staging,
+        lines,
+        block_words,
+        LINE_WORDS=_WORDS,
+        GATHERS=gathers,
+        TILE=TILE_WORDS,
+    )

@@ -8,8 +8,11 @@ that neighbouring threads read neighbouring numbers and a tile is what tensor co
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+from typing import Any
 
 import torch
 
@@ -56,6 +59,11 @@ class Places:
         page, slot = divmod(block, self.blocks_per_page)
         return page * self.page_lines + slot * self.block_lines
 
+    def lines(self, blocks: torch.Tensor) -> torch.Tensor:
+        """The lines where ``blocks`` int32 begin."""
+        pages = blocks // self.blocks_per_page
+        return pages * self.page_lines + (blocks - pages * self.blocks_per_page) * self.block_lines
+
 
 @dataclass(frozen=True, slots=True)
 class LayerCache:
@@ -85,18 +93,20 @@ class LayerCache:
 
 @dataclass(frozen=True, slots=True)
 class DeviceBatch:
-    """Where the rows of a step lie, on the device. All int32."""
+    """Where the rows of a step lie. Tensors are int32."""
 
     positions: torch.Tensor
     """[rows]: place of each row in its sequence."""
     row_lines: torch.Tensor
-    """[rows]: where the block begins that takes the row's key and value."""
+    """[rows]: where the block begins that takes the row's key and value; `NOWHERE` for a row that is not kept."""
     block_lines: torch.Tensor
-    """[sequences, most blocks of one]: block tables by the lines where blocks begin; what is beyond is not read."""
+    """[blocks]: where the blocks of each sequence begin, in their order, sequence after sequence."""
+    first_blocks: torch.Tensor
+    """[sequences]: the place of each one's first block in ``block_lines``."""
     first_rows: torch.Tensor
     """[sequences]: the first row of each."""
     starts: torch.Tensor
-    """[sequences]: position of that row."""
+    """[sequences]: position of that row; so far below 0 that no row's position is above, the sequence sees nothing."""
     num_rows: torch.Tensor
     """[sequences]."""
     decodes: torch.Tensor
@@ -105,7 +115,19 @@ class DeviceBatch:
     """[tiles, 2]: sequence and first of its rows, of all others: rows that one program takes together."""
     rows_together: int
     max_context_tokens: int
-    """Of the longest decode."""
+    """No decode sees more."""
+
+    def to(self, device: torch.device) -> DeviceBatch:
+        """The same there."""
+        found: dict[str, Any] = {
+            one.name: values.to(device)
+            for one in fields(self)
+            if isinstance(values := getattr(self, one.name), torch.Tensor)
+        }
+        return replace(self, **found)
+
+
+NOWHERE = -1
 
 
 def device_batch(
@@ -117,41 +139,71 @@ def device_batch(
     rows_together: int,
     splits_decodes: bool = True,
 ) -> DeviceBatch:
-    """Lay out a step. The rows of each sequence are consecutive, in the given order of sequences.
+    """`lay_out` on the device, in tensors of its own."""
+    batch = lay_out(sequences, block_size, places, rows_together=rows_together, splits_decodes=splits_decodes)
+    return batch.to(device)
+
+
+def lay_out(
+    sequences: Sequence[PagedSequence],
+    block_size: int,
+    places: Places,
+    *,
+    rows_together: int,
+    splits_decodes: bool = True,
+    num_padding: int = 0,
+) -> DeviceBatch:
+    """Lay out a step, in host memory. The rows of each sequence are consecutive, in the given order of sequences.
 
     Attention takes up to ``rows_together`` rows of a sequence at a time. ``splits_decodes=False`` is the plain path:
-    single rows like any others, none over a part of its context.
+    single rows like any others, none over a part of its context. ``num_padding`` rows of nobody come last, each a
+    sequence of its own: written nowhere, they see nothing.
     """
-    positions: list[int] = []
-    row_lines: list[int] = []
-    first_rows: list[int] = []
-    decodes: list[int] = []
-    tiles: list[tuple[int, int]] = []
-    tables = [[places.line(block) for block in sequence.block_table] for sequence in sequences]
-    for number, (sequence, table) in enumerate(zip(sequences, tables, strict=True)):
-        first_rows.append(len(positions))
-        rows = range(sequence.start, sequence.start + sequence.num_rows)
-        require(len(rows) > 0 and rows[-1] // block_size < len(table), "a sequence has rows, and blocks for all")
-        positions += rows
-        row_lines += [table[position // block_size] for position in rows]
-        if len(rows) == 1 and splits_decodes:
-            decodes.append(number)
-        else:
-            tiles += [(number, row) for row in range(0, len(rows), rows_together)]
-    most_blocks = max(map(len, tables), default=0)
-
-    def int32(values: Sequence[object], *shape: int) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int32).reshape(shape or (-1,)).to(device)
-
-    return DeviceBatch(
-        positions=int32(positions),
-        row_lines=int32(row_lines),
-        block_lines=int32([[*table, *[0] * (most_blocks - len(table))] for table in tables], len(tables), most_blocks),
-        first_rows=int32(first_rows),
-        starts=int32([sequence.start for sequence in sequences]),
-        num_rows=int32([sequence.num_rows for sequence in sequences]),
-        decodes=int32(decodes),
-        tiles=int32(tiles, len(tiles), 2),
-        rows_together=rows_together,
-        max_context_tokens=max((sequences[number].start + 1 for number in decodes), default=0),
+    blocks = array("i", chain.from_iterable(sequence.block_table for sequence in sequences))
+    num_blocks = _int32([len(sequence.block_table) for sequence in sequences])
+    starts = _int32([sequence.start for sequence in sequences])
+    num_rows = _int32([sequence.num_rows for sequence in sequences])
+    require(
+        bool(((num_rows > 0) & (starts + num_rows <= num_blocks * block_size)).all()),
+        "a sequence has rows, and blocks for all",
     )
+    block_lines = places.lines(torch.frombuffer(blocks, dtype=torch.int32) if blocks else _int32([]))
+    first_blocks, first_rows = _sums_before(num_blocks), _sums_before(num_rows)
+    sequence_of = torch.arange(len(sequences)).repeat_interleave(num_rows)
+    positions = torch.arange(len(sequence_of), dtype=torch.int32) + (starts - first_rows)[sequence_of]
+    row_lines = block_lines[first_blocks[sequence_of] + positions // block_size]
+    is_decode = (num_rows == 1) & splits_decodes
+    first_padding = torch.arange(num_padding, dtype=torch.int32)
+    return DeviceBatch(
+        positions=_padded(positions, num_padding, 0),
+        row_lines=_padded(row_lines, num_padding, NOWHERE),
+        block_lines=block_lines,
+        first_blocks=_padded(first_blocks, num_padding, 0),
+        first_rows=torch.cat((first_rows, len(positions) + first_padding)),
+        starts=_padded(starts, num_padding, -1),
+        num_rows=_padded(num_rows, num_padding, 1),
+        decodes=torch.cat((is_decode.nonzero()[:, 0].to(torch.int32), len(sequences) + first_padding)),
+        tiles=_tiles(num_rows, ~is_decode, rows_together),
+        rows_together=rows_together,
+        max_context_tokens=int((starts + 1)[is_decode].max()) if bool(is_decode.any()) else 0,
+    )
+
+
+def _tiles(num_rows: torch.Tensor, taken: torch.Tensor, rows_together: int) -> torch.Tensor:
+    """[tiles, 2]: sequence and first row of every ``rows_together`` rows of the sequences that are ``taken``."""
+    nums_tiles = torch.where(taken, -(-num_rows // rows_together), 0)
+    sequence_of = torch.arange(len(num_rows)).repeat_interleave(nums_tiles)
+    number = torch.arange(len(sequence_of), dtype=torch.int32) - _sums_before(nums_tiles)[sequence_of]
+    return torch.stack((sequence_of.to(torch.int32), number * rows_together), dim=1)
+
+
+def _sums_before(values: torch.Tensor) -> torch.Tensor:
+    return (values.cumsum(0) - values).to(torch.int32)
+
+
+def _padded(values: torch.Tensor, num_padding: int, value: int) -> torch.Tensor:
+    return torch.cat((values, values.new_full((num_padding,), value)))
+
+
+def _int32(values: Sequence[int]) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32)

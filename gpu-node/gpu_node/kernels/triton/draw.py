@@ -14,7 +14,7 @@ import triton.language as tl
 from gpu_node.kernels.triton.chance import uniform
 from gpu_node.kernels.triton.cutoff import cutoff, weigh
 from gpu_node.kernels.triton.draw_arrays import DrawArrays
-from gpu_node.kernels.triton.launch import require
+from gpu_node.kernels.triton.launch import launch, require
 
 CHUNK_LOGITS = 128
 """Logits of which the largest is noted."""
@@ -191,7 +191,9 @@ def draw_tokens(
     token_ids = tokens.new_empty((at_once, vocab_size))
     for first in range(0, len(tokens), DRAWS_AT_ONCE):
         some = slice(first, min(first + DRAWS_AT_ONCE, len(tokens)))
-        _draw[(some.stop - some.start,)](
+        launch(
+            _draw,
+            (some.stop - some.start,),
             logits,
             adjusted,
             logits.stride(0),

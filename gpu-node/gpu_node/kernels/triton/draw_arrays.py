@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 
 from gpu_node.kernels.token_draw import TokenDraw
-from gpu_node.kernels.triton.launch import require
+from gpu_node.kernels.triton.launch import ALIGNMENT_BYTES, require, upload
 
 _SEED_MASK = (1 << 64) - 1
 
@@ -21,9 +21,9 @@ class DrawArrays:
     """What each draw needs, [draws]."""
 
     rows: torch.Tensor
-    """int32: of the logits."""
+    """int64: of the logits."""
     adjusted_rows: torch.Tensor
-    """int32: of the logits with bias and penalties; -1 for a draw that has neither."""
+    """int64: of the logits with bias and penalties; -1 for a draw that has neither."""
     temperatures: torch.Tensor
     """float64; 0 takes the most likely."""
     tops_k: torch.Tensor
@@ -40,13 +40,15 @@ class DrawArrays:
     """int64."""
     choices: torch.Tensor
     """int64."""
-    adjustments: Adjustments
+    adjustments: Adjustments | None
+    """None where no draw has any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adjustments:
     """Biases and penalties of the draws that have any, in their order: rows of their own."""
 
+    has_penalties: bool
     rows: torch.Tensor
     """int64 [adjusted]: of the logits that each begins with."""
     bias_places: torch.Tensor
@@ -59,7 +61,6 @@ class Adjustments:
     """float64."""
     penalties: torch.Tensor
     """float64 [adjusted, 3]: repetition, frequency, presence."""
-    has_penalties: bool
     prior_rows: torch.Tensor
     """int32 [prior tokens]: whose."""
     prior_tokens: torch.Tensor
@@ -69,42 +70,59 @@ class Adjustments:
 
 
 def draw_arrays(draws: Sequence[TokenDraw], vocab_size: int, device: torch.device) -> DrawArrays:
-    """Arrays for draws from logits of ``vocab_size`` tokens. `ValueError` for a token that it does not have."""
+    """Arrays for draws from logits of ``vocab_size`` tokens, by one transfer.
+
+    `ValueError` for a token that the vocabulary does not have.
+    """
     adjusted = [draw for draw in draws if draw.sampling.logit_bias or draw.sampling.has_penalties]
     numbers = iter(range(len(adjusted)))
     sampling = [draw.sampling for draw in draws]
-
-    def floats(values: Sequence[float]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.float64).to(device)
-
-    def integers(values: Sequence[int], kind: torch.dtype) -> torch.Tensor:
-        return torch.tensor(values, dtype=kind).to(device)
-
+    integers = [
+        [draw.row for draw in draws],
+        [next(numbers) if one.logit_bias or one.has_penalties else -1 for one in sampling],
+        [one.top_k if one.top_k < vocab_size else 0 for one in sampling],
+        [_signed(one.seed) for one in sampling],
+        [draw.position for draw in draws],
+        [draw.choice for draw in draws],
+    ]
+    floats = [
+        [one.temperature for one in sampling],
+        [one.top_p for one in sampling],
+        [one.temperature * math.log(one.min_p) if one.min_p > 0 else -math.inf for one in sampling],
+        [
+            one.temperature * math.log((1 - one.top_p) / vocab_size / 2) if one.top_p < 1 else -math.inf
+            for one in sampling
+        ],
+    ]
+    host = [_aligned(integers, torch.int64), _aligned(floats, torch.float64)]
+    host += _adjustments(adjusted, vocab_size) if adjusted else []
+    integer_columns, float_columns, *changes = upload(host, device)
+    rows, adjusted_rows, tops_k, seeds, positions, choices = integer_columns[:, : len(draws)]
+    temperatures, tops_p, min_p_margins, nucleus_margins = float_columns[:, : len(draws)]
     return DrawArrays(
-        rows=integers([draw.row for draw in draws], torch.int32),
-        adjusted_rows=integers(
-            [next(numbers) if one.logit_bias or one.has_penalties else -1 for one in sampling], torch.int32
-        ),
-        temperatures=floats([one.temperature for one in sampling]),
-        tops_k=integers([one.top_k if one.top_k < vocab_size else 0 for one in sampling], torch.int64),
-        tops_p=floats([one.top_p for one in sampling]),
-        min_p_margins=floats(
-            [one.temperature * math.log(one.min_p) if one.min_p > 0 else -math.inf for one in sampling]
-        ),
-        nucleus_margins=floats(
-            [
-                one.temperature * math.log((1 - one.top_p) / vocab_size / 2) if one.top_p < 1 else -math.inf
-                for one in sampling
-            ]
-        ),
-        seeds=integers([_signed(one.seed) for one in sampling], torch.int64),
-        positions=integers([draw.position for draw in draws], torch.int64),
-        choices=integers([draw.choice for draw in draws], torch.int64),
-        adjustments=_adjustments(adjusted, vocab_size, device),
+        rows=rows,
+        adjusted_rows=adjusted_rows,
+        temperatures=temperatures,
+        tops_k=tops_k,
+        tops_p=tops_p,
+        min_p_margins=min_p_margins,
+        nucleus_margins=nucleus_margins,
+        seeds=seeds,
+        positions=positions,
+        choices=choices,
+        adjustments=Adjustments(any(one.has_penalties for one in sampling), *changes) if adjusted else None,
     )
 
 
-def _adjustments(draws: Sequence[TokenDraw], vocab_size: int, device: torch.device) -> Adjustments:
+def _aligned(columns: Sequence[Sequence[float]], kind: torch.dtype) -> torch.Tensor:
+    """[columns, numbers], each column filled up so that the next one begins aligned."""
+    num_together = ALIGNMENT_BYTES // kind.itemsize
+    filling = [0] * (-len(columns[0]) % num_together)
+    return torch.tensor([[*column, *filling] for column in columns], dtype=kind)
+
+
+def _adjustments(draws: Sequence[TokenDraw], vocab_size: int) -> list[torch.Tensor]:
+    """The tensors of `Adjustments`, in their order."""
     biases: list[float] = []
     runs: list[tuple[int, int, int]] = []  # place, first bias and number of biases
     priors: list[tuple[int, int, bool]] = []
@@ -123,28 +141,21 @@ def _adjustments(draws: Sequence[TokenDraw], vocab_size: int, device: torch.devi
     )
     places, firsts, nums = _columns(runs, 3)
     prior_rows, prior_tokens, are_output = _columns(priors, 3)
-
-    def on_device(values: Sequence[object], kind: torch.dtype) -> torch.Tensor:
-        return torch.tensor(values, dtype=kind).to(device)
-
-    return Adjustments(
-        rows=on_device([draw.row for draw in draws], torch.int64),
-        bias_places=on_device(places, torch.int64),
-        first_biases=on_device(firsts, torch.int32),
-        nums_biases=on_device(nums, torch.int32),
-        biases=on_device(biases, torch.float64),
-        penalties=on_device(
-            [
-                (one.repetition_penalty, one.frequency_penalty, one.presence_penalty)
-                for one in (draw.sampling for draw in draws)
-            ],
-            torch.float64,
-        ).reshape(-1, 3),
-        has_penalties=any(draw.sampling.has_penalties for draw in draws),
-        prior_rows=on_device(prior_rows, torch.int32),
-        prior_tokens=on_device(prior_tokens, torch.int32),
-        are_output=on_device(are_output, torch.bool),
-    )
+    penalties = [
+        (one.repetition_penalty, one.frequency_penalty, one.presence_penalty)
+        for one in (draw.sampling for draw in draws)
+    ]
+    return [
+        torch.tensor([draw.row for draw in draws], dtype=torch.int64),
+        torch.tensor(places, dtype=torch.int64),
+        torch.tensor(firsts, dtype=torch.int32),
+        torch.tensor(nums, dtype=torch.int32),
+        torch.tensor(biases, dtype=torch.float64),
+        torch.tensor(penalties, dtype=torch.float64).reshape(-1, 3),
+        torch.tensor(prior_rows, dtype=torch.int32),
+        torch.tensor(prior_tokens, dtype=torch.int32),
+        torch.tensor(are_output, dtype=torch.bool),
+    ]
 
 
 Number = TypeVar("Number")

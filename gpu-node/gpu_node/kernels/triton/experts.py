@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from gpu_node.kernels.triton.activations import silu
-from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, check_rows, check_whole, dot, padded, require
+from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, check_rows, check_whole, dot, launch, padded, require
 
 MAX_TILE_ROWS = 64
 TILE_COLUMNS = 64
@@ -21,7 +21,7 @@ CHUNK_ROWS = 128
 """Rows that are looked at together for who was chosen."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _choose(routing, routing_stride, rows_of, place_of, counts, num_rows, num_experts, CHUNK: tl.constexpr):
     """List the rows of one expert, and where in the list each row is."""
     expert = tl.program_id(0)
@@ -53,7 +53,7 @@ def _expert_of(tile, counts, num_experts, TILE_ROWS: tl.constexpr, PADDED_EXPERT
     return expert, place, tl.sum(tl.where(is_own, num_rows, 0), 0), slot
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _gates(
     x,
     gate,
@@ -191,8 +191,17 @@ def experts(
     rows_of = routing.new_empty((num_experts, num_rows), dtype=torch.int32)
     place_of = routing.new_empty((num_rows, num_experts), dtype=torch.int32)
     counts = routing.new_empty(num_experts, dtype=torch.int32)
-    _choose[(num_experts,)](
-        routing, routing.stride(0), rows_of, place_of, counts, num_rows, num_experts, CHUNK=CHUNK_ROWS
+    launch(
+        _choose,
+        (num_experts,),
+        routing,
+        routing.stride(0),
+        rows_of,
+        place_of,
+        counts,
+        num_rows,
+        num_experts,
+        CHUNK=CHUNK_ROWS,
     )
     num_slots = num_rows * num_chosen
     hidden = x.new_empty((num_slots, inner))
@@ -206,14 +215,38 @@ def experts(
         "PADDED_EXPERTS": padded(num_experts),
         "WIDEN": INTERPRETED,
     }
-    _gates[(num_tiles, triton.cdiv(inner, TILE_COLUMNS))](
-        x, gate, up, hidden, rows_of, counts, x.stride(0), num_rows, num_experts, inner, num_columns, **sizes
+    launch(
+        _gates,
+        (num_tiles, triton.cdiv(inner, TILE_COLUMNS)),
+        x,
+        gate,
+        up,
+        hidden,
+        rows_of,
+        counts,
+        x.stride(0),
+        num_rows,
+        num_experts,
+        inner,
+        num_columns,
+        **sizes,
     )
-    _outputs[(num_tiles, triton.cdiv(num_columns, TILE_COLUMNS))](
-        hidden, down, results, counts, num_experts, inner, num_columns, **sizes
+    launch(
+        _outputs,
+        (num_tiles, triton.cdiv(num_columns, TILE_COLUMNS)),
+        hidden,
+        down,
+        results,
+        counts,
+        num_experts,
+        inner,
+        num_columns,
+        **sizes,
     )
     tile = min(1024, padded(num_columns))
-    _add_up[(num_rows, triton.cdiv(num_columns, tile))](
+    launch(
+        _add_up,
+        (num_rows, triton.cdiv(num_columns, tile)),
         results,
         routing,
         place_of,

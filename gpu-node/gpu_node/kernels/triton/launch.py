@@ -1,6 +1,16 @@
-"""What entries share: checks of their tensors, and what the interpreter cannot do as a device does."""
+"""What entries share: how kernels are launched, checks of tensors, and what the interpreter cannot do as a device does.
+
+Every kernel is launched by `launch`, so that whoever records what a step queues hears of each (`recording`).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from itertools import accumulate
+from typing import Any
 
 import torch
 import triton
@@ -10,6 +20,67 @@ INTERPRETED: bool = triton.knobs.runtime.interpret
 """Whether kernels run on the CPU, without a device."""
 MIN_DOT = 16
 """Rows and columns of the smallest product that tensor cores make."""
+INTERPRETED_PROCESSORS = 8
+"""The interpreter has one; it counts as a small device, so that contexts are split there as on others."""
+
+ALIGNMENT_BYTES = 16
+"""What begins at such an address is read in the widest pieces; a kernel is compiled anew for one that does not."""
+
+Recorder = Callable[[str, Callable[[], object]], None]
+"""Hears the name of each launch, and gets what queues it."""
+
+_recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
+
+
+def launch(kernel: Any, grid: tuple[int, ...], *arguments: object, **constants: object) -> None:
+    """Queue ``kernel`` for each place of ``grid``; nothing, where that has none.
+
+    Numbers that differ from step to step are arguments that the kernel names in ``do_not_specialize``: it would be
+    compiled anew for 1 and for multiples of 16.
+    """
+    if all(grid):
+        queue(kernel.__name__, partial(kernel[grid], *arguments, **constants))
+
+
+def queue(name: str, run: Callable[[], object]) -> None:
+    """Have ``run`` queue something on the device that is no operation of torch's."""
+    recorder = _recorder.get()
+    if recorder is None:
+        run()
+    else:
+        recorder(name, run)
+
+
+@contextmanager
+def recording(recorder: Recorder) -> Iterator[None]:
+    """Within this, ``recorder`` gets what would be queued."""
+    token = _recorder.set(recorder)
+    try:
+        yield
+    finally:
+        _recorder.reset(token)
+
+
+def num_processors(device: torch.device) -> int:
+    """Streaming multiprocessors, each of which runs programs of its own."""
+    if device.type != "cuda":
+        return INTERPRETED_PROCESSORS
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def upload(arrays: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+    """The arrays on the device by one transfer, behind what was queued before, without waiting for that.
+
+    From pinned memory: a copy out of any other would wait for the whole queue. torch gives that memory to nobody else
+    before the copy is over.
+    """
+    ends = list(accumulate(-(-array.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for array in arrays))
+    places = [slice(end, end + array.nbytes) for end, array in zip([0, *ends], arrays, strict=False)]
+    packed = torch.empty(sum(ends[-1:]), dtype=torch.uint8, pin_memory=device.type == "cuda")
+    for place, array in zip(places, arrays, strict=True):
+        packed[place].view(array.dtype).view(array.shape).copy_(array)
+    there = packed.to(device, non_blocking=True)
+    return [there[place].view(array.dtype).view(array.shape) for place, array in zip(places, arrays, strict=True)]
 
 
 @triton.jit

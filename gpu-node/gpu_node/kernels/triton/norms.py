@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_node.kernels.triton.launch import check_rows, check_whole, padded, require
+from gpu_node.kernels.triton.launch import check_rows, check_whole, launch, padded, require
 
 MAX_COLUMNS = 1 << 15
 """A row is held in registers as a whole."""
@@ -96,9 +96,9 @@ def _launch(
     require(x.shape == total.shape == out.shape, "norm: all rows have one shape")
     num_columns = len(weight)
     require(num_columns <= MAX_COLUMNS, f"norm: rows of at most {MAX_COLUMNS} columns", x)
-    if len(x) == 0:
-        return
-    _norm[(len(x), x.shape[1] // num_columns)](
+    launch(
+        _norm,
+        (len(x), x.shape[1] // num_columns),
         x,
         total,
         weight,

@@ -21,7 +21,7 @@ import triton.language as tl
 
 from gpu_node.kernels.triton.attention_tile import attend, load_queries, scale_of
 from gpu_node.kernels.triton.cache import LayerCache
-from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, padded, require
+from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, launch, padded, require
 
 TILE_TOKENS = 64
 
@@ -45,6 +45,24 @@ class TaskRing:
     out: torch.Tensor
     """Likewise."""
 
+    @classmethod
+    def new(cls, num_slots: int, max_sequences: int, max_blocks: int, num_columns: int, like: torch.Tensor) -> TaskRing:
+        """Without a task; ``num_columns`` of a row of q, in the type and on the device of ``like``."""
+
+        def integers(*shape: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+            return torch.zeros(shape, dtype=dtype, device=like.device)
+
+        q, out = (like.new_zeros((num_slots, max_sequences, num_columns)) for _ in range(2))
+        return cls(
+            num_sequences=integers(num_slots),
+            firsts=integers(num_slots, dtype=torch.int64),
+            windows=integers(num_slots),
+            positions=integers(num_slots, max_sequences),
+            block_lines=integers(num_slots, max_sequences, max_blocks),
+            q=q,
+            out=out,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PollCounters:
@@ -64,6 +82,14 @@ class PollCounters:
         """For so many programs at a time, as a rule one a processor, and tasks that wait."""
         sizes = (1, 1, num_instances, num_slots)
         return cls(*(torch.zeros(size, dtype=torch.int64, device=device) for size in sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """What the polls of a program look for."""
+
+    counters: PollCounters
+    ring: TaskRing
 
 
 @triton.jit
@@ -155,7 +181,9 @@ def poll(counters: PollCounters, ring: TaskRing, cache: LayerCache) -> None:
     )
     tensors = (ring.positions, ring.block_lines, ring.q, ring.out)
     require(all(tensor.is_contiguous() for tensor in tensors), "poll: a ring has no gaps")
-    _poll[(len(counters.done),)](
+    launch(
+        _poll,
+        (len(counters.done),),
         counters.asked,
         counters.served,
         counters.done,

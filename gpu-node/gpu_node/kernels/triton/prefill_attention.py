@@ -12,7 +12,7 @@ import triton.language as tl
 
 from gpu_node.kernels.triton.attention_tile import attend, load_queries, scale_of
 from gpu_node.kernels.triton.cache import DeviceBatch, LayerCache
-from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, padded
+from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, launch, padded
 
 TILE_QUERIES = 64
 """Rows times heads that share a KV head that a program takes, unless one row has more."""
@@ -34,7 +34,7 @@ def _prefill(
     first_rows,
     num_rows,
     block_lines,
-    table_stride,
+    first_blocks,
     q_stride,
     out_stride,
     first,
@@ -64,7 +64,7 @@ def _prefill(
         queries,
         start + rows,
         numbers,
-        block_lines + sequence * table_stride,
+        block_lines + tl.load(first_blocks + sequence),
         first + kv_head * (2 * BLOCK_SIZE * HEAD_DIM),
         tl.maximum(start + first_of_tile + 1 - window, 0),
         start + last,
@@ -85,10 +85,10 @@ def _prefill(
 def prefill_attention(q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, window: int, out: torch.Tensor) -> None:
     """The rows of ``batch.tiles``; arguments as checked by `gpu_node.kernels.triton.attention`."""
     shape = cache.shape
-    if len(batch.tiles) == 0:
-        return
     num_shared = q.shape[1] // (shape.num_kv_heads * shape.head_dim)
-    _prefill[(len(batch.tiles), shape.num_kv_heads)](
+    launch(
+        _prefill,
+        (len(batch.tiles), shape.num_kv_heads),
         q,
         cache.numbers,
         out,
@@ -97,7 +97,7 @@ def prefill_attention(q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, wi
         batch.first_rows,
         batch.num_rows,
         batch.block_lines,
-        batch.block_lines.stride(0),
+        batch.first_blocks,
         q.stride(0),
         out.stride(0),
         cache.first,

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from gpu_node.kernels.triton.cache import DeviceBatch, LayerCache
-from gpu_node.kernels.triton.launch import check_rows, padded, require
+from gpu_node.kernels.triton.launch import check_rows, launch, padded, require
 
 
 @triton.jit
@@ -78,12 +78,13 @@ def _write_kv(
     row = tl.program_id(0).to(tl.int64)
     HALF: tl.constexpr = HEAD_DIM // 2
     slot = tl.load(positions + row) % BLOCK_SIZE
-    keys = numbers + tl.load(row_lines + row).to(tl.int64) * LINE_NUMBERS + first + slot * HEAD_DIM
+    line = tl.load(row_lines + row).to(tl.int64)
+    keys = numbers + line * LINE_NUMBERS + first + slot * HEAD_DIM
     values = keys + BLOCK_SIZE * HEAD_DIM
     HEAD_STRIDE: tl.constexpr = 2 * BLOCK_SIZE * HEAD_DIM
     kind = numbers.dtype.element_ty
     heads, dims, pairs = tl.arange(0, PADDED_KV_HEADS), tl.arange(0, PADDED_DIM), tl.arange(0, PADDED_HALF)
-    is_head = (heads < num_kv_heads)[:, None]
+    is_head = (heads < num_kv_heads)[:, None] & (line >= 0)  # below 0 is `NOWHERE`
     here = is_head & (dims < HEAD_DIM)[None, :]
     at = heads[:, None] * HEAD_DIM + dims[None, :]
     to = heads[:, None] * HEAD_STRIDE + dims[None, :]
@@ -109,20 +110,21 @@ def rope(x: torch.Tensor, angles: torch.Tensor, out: torch.Tensor) -> None:
     require(x.shape == out.shape, "rope: x and out have one shape")
     require(len(x) == len(angles) and x.shape[1] % head_dim == 0, "rope: angles for each row, whole heads")
     require(head_dim % 2 == 0, "rope: head_dim is even")
-    if len(x):
-        num_heads = x.shape[1] // head_dim
-        _rope[(len(x),)](
-            x,
-            angles,
-            out,
-            x.stride(0),
-            angles.stride(0),
-            out.stride(0),
-            num_heads,
-            HALF=head_dim // 2,
-            PADDED_HEADS=padded(num_heads),
-            PADDED_HALF=padded(head_dim // 2),
-        )
+    num_heads = x.shape[1] // head_dim
+    launch(
+        _rope,
+        (len(x),),
+        x,
+        angles,
+        out,
+        x.stride(0),
+        angles.stride(0),
+        out.stride(0),
+        num_heads,
+        HALF=head_dim // 2,
+        PADDED_HEADS=padded(num_heads),
+        PADDED_HALF=padded(head_dim // 2),
+    )
 
 
 def write_kv(k: torch.Tensor, v: torch.Tensor, cache: LayerCache, batch: DeviceBatch) -> None:
@@ -155,28 +157,29 @@ def _write(
     require(turned.shape[1] % shape.head_dim == 0, "rope_write_kv: q holds whole heads")
     require(angles is None or shape.head_dim % 2 == 0, "rope_write_kv: head_dim is even")
     num_heads = 0 if angles is None else turned.shape[1] // shape.head_dim
-    if len(k):
-        _write_kv[(len(k),)](
-            turned,
-            k,
-            v,
-            turns,
-            cache.numbers,
-            batch.row_lines,
-            batch.positions,
-            turned.stride(0),
-            k.stride(0),
-            v.stride(0),
-            turns.stride(0),
-            cache.first,
-            num_heads,
-            shape.num_kv_heads,
-            LINE_NUMBERS=cache.line_numbers,
-            BLOCK_SIZE=shape.block_size,
-            HEAD_DIM=shape.head_dim,
-            PADDED_HEADS=padded(max(1, num_heads)),
-            PADDED_KV_HEADS=padded(shape.num_kv_heads),
-            PADDED_DIM=padded(shape.head_dim),
-            PADDED_HALF=padded(max(1, shape.head_dim // 2)),
-            TURNS=angles is not None,
-        )
+    launch(
+        _write_kv,
+        (len(k),),
+        turned,
+        k,
+        v,
+        turns,
+        cache.numbers,
+        batch.row_lines,
+        batch.positions,
+        turned.stride(0),
+        k.stride(0),
+        v.stride(0),
+        turns.stride(0),
+        cache.first,
+        num_heads,
+        shape.num_kv_heads,
+        LINE_NUMBERS=cache.line_numbers,
+        BLOCK_SIZE=shape.block_size,
+        HEAD_DIM=shape.head_dim,
+        PADDED_HEADS=padded(max(1, num_heads)),
+        PADDED_KV_HEADS=padded(shape.num_kv_heads),
+        PADDED_DIM=padded(shape.head_dim),
+        PADDED_HALF=padded(max(1, shape.head_dim // 2)),
+        TURNS=angles is not None,
+    )

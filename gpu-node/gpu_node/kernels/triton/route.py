@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_node.kernels.triton.launch import check_rows, padded, require
+from gpu_node.kernels.triton.launch import check_rows, launch, padded, require
 
 _LEAST_SHARE = tl.constexpr(1.1754943508222875e-38)
 
@@ -38,15 +38,16 @@ def route(x: torch.Tensor, num_chosen: int, out: torch.Tensor) -> None:
     require(x.shape == out.shape, "route: x and out have one shape")
     require(out.dtype == torch.float32, "route: shares are float32", out)
     require(0 < num_chosen <= x.shape[1], "route: chooses one expert at least, and no more than there are")
-    if len(x):
-        num_experts = x.shape[1]
-        _route[(len(x),)](
-            x,
-            out,
-            x.stride(0),
-            out.stride(0),
-            num_experts,
-            NUM_CHOSEN=num_chosen,
-            PADDED=padded(num_experts),
-            num_warps=1,
-        )
+    num_experts = x.shape[1]
+    launch(
+        _route,
+        (len(x),),
+        x,
+        out,
+        x.stride(0),
+        out.stride(0),
+        num_experts,
+        NUM_CHOSEN=num_chosen,
+        PADDED=padded(num_experts),
+        num_warps=1,
+    )

@@ -1,0 +1,28 @@
+"""The sizes of decode steps: steps of a few sizes are captured once each, and every other is filled up to the next."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+SMALL_SIZES = (1, 2, 4)
+SPACING_ROWS = 8
+MAX_FILLING = 16
+"""From here times `SPACING_ROWS` on, sizes lie a part of so much of themselves apart, so that they stay few."""
+
+
+def bucket_sizes(max_rows: int) -> tuple[int, ...]:
+    """Rows of the steps that are captured, ascending: 1, 2, 4, multiples of 8, and the most that there can be."""
+    sizes = [size for size in SMALL_SIZES if size < max_rows]
+    size = SPACING_ROWS
+    while size < max_rows:
+        sizes.append(size)
+        power = 1 << (size.bit_length() - 1)
+        size += max(SPACING_ROWS, power // MAX_FILLING)
+    return (*sizes, max_rows)
+
+
+def bucket_of(num_rows: int, sizes: Sequence[int]) -> int | None:
+    """The smallest of ``sizes`` (ascending) that has room; None if none has."""
+    place = bisect_left(sizes, num_rows)
+    return sizes[place] if place < len(sizes) else None

@@ -1,0 +1,172 @@
+"""A model on a CUDA device: how it is made ready, and how its steps are queued."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+
+import torch
+
+from gpu_node.engine.model import LoadedModel
+from gpu_node.engine.plan import ScheduledSequence, StepPlan
+from gpu_node.executors.cells import Cells
+from gpu_node.executors.collectives import ALONE, Group
+from gpu_node.executors.cuda_arena import CudaArena
+from gpu_node.executors.cuda_blocks import CudaBlocks
+from gpu_node.executors.cuda_draws import Logprobs, TokenCells
+from gpu_node.executors.cuda_graphs import CudaGraphs, Graphs
+from gpu_node.executors.cuda_inputs import InputLimits, StepInputs
+from gpu_node.executors.cuda_lanes import lanes
+from gpu_node.executors.cuda_lowering import lower
+from gpu_node.executors.cuda_models import Prepared
+from gpu_node.executors.cuda_program import CudaProgram
+from gpu_node.executors.cuda_recording import RecordedGraphs
+from gpu_node.executors.feedback import Feedback
+from gpu_node.executors.largest_step import largest_step
+from gpu_node.executors.token_draws import draws_of
+from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
+from gpu_node.graph.program import Kind
+from gpu_node.kernels.paged_batch import PagedSequence
+from gpu_node.kernels.token_draw import TokenDraw
+from gpu_node.kernels.triton.cache import CacheShape, LayerCache
+from gpu_node.kernels.triton.launch import num_processors
+from gpu_node.kernels.triton.poll import PollCounters, TaskRing, Tasks
+from gpu_node.kernels.triton.prefill_attention import rows_together
+from gpu_node.models.checkpoint import open_checkpoint
+from gpu_node.models.families import build_program
+from shared.config_engine import EngineOptions, ModelSpec
+from shared.model_file import ModelFileError, checked_path
+
+NUM_TASK_SLOTS = 4
+"""Tasks of others that may wait for a model's polls."""
+
+_NO_TOKENS = torch.empty(0, dtype=torch.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class CudaModel:
+    """A model that is ready to compute."""
+
+    prepared: Prepared
+    """With its weights on the device."""
+    model: LoadedModel
+    program: CudaProgram
+    blocks: CudaBlocks
+    tokens: TokenCells
+    tasks: Tasks | None
+    """What its polls look for, where its program has any."""
+    feedback: Feedback = field(default_factory=Feedback)
+    cells: Cells = field(default_factory=Cells)
+
+    def run(self, plan: StepPlan, draws: Sequence[TokenDraw], first_cell: int) -> tuple[torch.Tensor, Logprobs | None]:
+        """Queue a step, up to its end (`CudaBlocks.behind_rows`): its tokens, on their way to the host."""
+        with torch.inference_mode():
+            self.blocks.before_rows(plan)
+            if not plan.sequences:  # it only moves blocks
+                return _NO_TOKENS, None
+            logits = self.launch(plan.sequences)
+            return self.tokens.draw(logits, draws, first_cell) if draws else (_NO_TOKENS, None)
+
+    def launch(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
+        """Queue a program; the logits of the rows that draw, in a buffer that the next step writes."""
+        paged = [PagedSequence(part.start, len(part.token_ids), part.block_table) for part in sequences]
+        ids = [token for part in sequences for token in self.feedback.token_ids(part)]
+        ends = accumulate(sequence.num_rows for sequence in paged)
+        draw_rows = [end - 1 for part, end in zip(sequences, ends, strict=True) if part.draws]
+        return self.program.run(paged, ids, draw_rows)
+
+    def warm_up(self) -> None:
+        """Run what the first requests would have to compile; no token and no block of anybody is changed."""
+        self.program.warm_up()
+        self.tokens.warm_up(self.program.lowered.logits)
+        self.blocks.warm_up()
+        self.blocks.drain()
+
+
+@dataclass(frozen=True, slots=True)
+class CudaBuilder:
+    """Makes models ready (`Builder`)."""
+
+    options: EngineOptions
+    device: torch.device
+    dtype: torch.dtype
+    host: CudaArena
+    copies: torch.cuda.Stream | None
+    passes: Sequence[Pass] = ()
+    joins_norms: bool = True
+    graphs: bool = True
+    overlaps_swaps: bool = True
+    group: Group = ALONE
+
+    def open(self, spec: ModelSpec) -> Prepared:
+        """Read what a model is, and make its program. Raises `ModelFileError`."""
+        checkpoint = open_checkpoint(checked_path(spec))
+        if spec.weights == "int8":
+            raise ModelFileError(f"{checkpoint.path}: the cuda executor has no int8 weights; set weights: bfloat16")
+        world = self.group.world
+        try:
+            program = tensor_parallel(build_program(checkpoint.config), self.group.rank, world)
+        except IndivisibleError as error:
+            raise ModelFileError(f"{checkpoint.path}: {error}") from error
+        for change in self.passes:
+            program = change(program)
+        heads = checkpoint.config.num_heads // world, checkpoint.config.num_kv_heads // world
+        config = replace(checkpoint.config, num_heads=heads[0], num_kv_heads=heads[1])
+        return Prepared(spec, config, program, checkpoint)
+
+    def build(self, prepared: Prepared, model: LoadedModel, arena: CudaArena) -> CudaModel:
+        """All that its steps need beside weights and KV."""
+        made = self._lowered(prepared, model, arena)
+        with torch.inference_mode():
+            if self.graphs and self.group.world == 1:  # nobody has seen all-reduces in a graph yet
+                made.program.capture(_graphs(self.device))
+            if self.device.type == "cuda":  # an interpreter has nothing to compile
+                made.warm_up()
+        return made
+
+    def _lowered(self, prepared: Prepared, model: LoadedModel, arena: CudaArena) -> CudaModel:
+        config = prepared.config
+        shape = CacheShape(config.num_layers, model.block_size, config.num_kv_heads, config.head_dim)
+        numbers = arena.numbers(self.dtype)
+        limits = InputLimits(
+            num_rows=self.options.step_tokens,
+            num_sequences=self.options.max_num_seqs,
+            num_blocks=-(-model.max_model_len // model.block_size),
+            context_tokens=model.max_model_len,
+            rows_together=rows_together(config.num_heads // config.num_kv_heads),
+        )
+        tasks = None
+        if any(operator.kind is Kind.POLL for operator in prepared.program.operators):
+            columns = config.num_heads * config.head_dim
+            ring = TaskRing.new(NUM_TASK_SLOTS, limits.num_sequences, limits.num_blocks, columns, numbers)
+            tasks = Tasks(PollCounters.new(num_processors(self.device), NUM_TASK_SLOTS, self.device), ring)
+        lowered = lower(
+            prepared.program,
+            prepared.weights,
+            [LayerCache(numbers, shape, layer) for layer in range(config.num_layers)],
+            max_rows=limits.num_rows,
+            max_draws=limits.num_sequences,
+            max_positions=model.max_model_len,
+            tasks=tasks,
+            joins_norms=self.joins_norms,
+            group=self.group,
+        )
+        tokens = TokenCells(self.device)
+        inputs = StepInputs(limits, tokens.cells, self.device)
+        program = CudaProgram(lowered, inputs, arena.places(model), model.block_size)
+        blocks = CudaBlocks(arena, self.host, model, lanes(self.copies), overlaps=self.overlaps_swaps)
+        return CudaModel(prepared, model, program, blocks, tokens, tasks)
+
+    def run_largest_step(self, model: CudaModel) -> None:
+        """Wait for the step that takes most memory; nobody uses the model yet."""
+        plan = largest_step(model.model, self.options)
+        model.run(plan, draws_of(model.feedback, plan.sequences), 0)
+        model.blocks.behind_rows()
+        model.blocks.drain()
+
+
+def _graphs(device: torch.device) -> Graphs:
+    """For one model: its graphs have a pool of memory of their own, which goes with them."""
+    return CudaGraphs(device) if device.type == "cuda" else RecordedGraphs()
