@@ -18,7 +18,7 @@ from gpu_node.kernels.triton.launch import INTERPRETED
 
 FOLDER = Path(__file__).parents[3] / "benchmarks" / "gpu"
 SCRIPT = FOLDER / "check.py"
-NOT_NEEDED = ("msgspec", "pydantic", "structlog", "safetensors", "gguf", "yaml", "redis", "aiohttp", "hypothesis")
+NOT_NEEDED = ("msgspec", "pydantic", "structlog", "safetensors", "gguf", "yaml", "redis", "aiohttp")
 """numpy is, by Triton's interpreter alone: see tests/engine/test_needs_torch_alone.py."""
 WITHOUT_PACKAGES = f"""
 import runpy, sys
@@ -48,6 +48,7 @@ def test_without_a_device_it_says_so_and_writes_nothing(tmp_path: Path) -> None:
     assert not result.exists()
 
 
+@pytest.mark.timeout(300)  # some 20 s of a processor
 @pytest.mark.skipif(not INTERPRETED, reason="there is a CUDA device: run `make gpu-check`")
 def test_kernels_engines_and_serving_run_by_the_interpreter_with_torch_and_triton_alone(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
