@@ -17,6 +17,9 @@ node's pace. All others join as long as they fit.
 
 from __future__ import annotations
 
+from math import fsum
+from typing import NamedTuple
+
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.state import Bound, Group, Node, State
 from shared.answer import long_answer_tokens
@@ -26,6 +29,17 @@ from shared.slo import Slo
 SLOWEST = 0.5  # of a full batch's throughput: as much as the smallest bound leaves, see above
 LEARNING_S = 1.0  # lengths and costs are learnt slowly: what follows from them holds for so long
 MAX_GROUPS = 64  # at the head of a queue that are looked at; who stands behind them is not patient
+
+
+class Mix(NamedTuple):
+    """Means over the requests that run at a node."""
+
+    batch: float
+    """As many like these fit."""
+    step_s: float
+    """Of each step: reading the weights."""
+    added_s: float
+    """What each adds to a step, its prompt spread over its answer."""
 
 
 class Headroom:
@@ -49,23 +63,34 @@ class Headroom:
         One group speaks for its kind; resumed ones know only what is left of their answers.
         """
         bounds: dict[str, Bound] = {}
+        mix: Mix | None = None
         for group in groups:
             if group.running and not group.root and group.slo_kind not in bounds:
                 bound = node.bounds.get(group.slo_kind)
                 if bound is None or now >= bound.stale_at_s:
-                    bound = Bound(self._most_running(node, group, now), now + LEARNING_S)
+                    mix = mix or self._mix(node, groups, now)
+                    bound = Bound(self._most_running(node, group, mix, now), now + LEARNING_S)
                 bounds[group.slo_kind] = bound
         return bounds
 
-    def _most_running(self, node: Node, group: Group, now: float) -> int | None:
+    def _mix(self, node: Node, groups: list[Group], now: float) -> Mix:
+        """Of all that runs: a batch is seldom full of one group's requests."""
+        running = [(group, batching(node.known, self._groups.load(group, now))) for group in groups if group.running]
+        number = sum(group.num_running for group, _ in running)
+        places = fsum(group.num_running / work.batch for group, work in running)
+        added_s = fsum(
+            group.num_running * (work.row_s + work.prompt_rows_s / work.output_tokens) for group, work in running
+        )
+        return Mix(number / places, running[0][1].step_s, added_s / number)
+
+    def _most_running(self, node: Node, group: Group, mix: Mix, now: float) -> int | None:
         load = self._groups.load(group, now)
         work = batching(node.known, load)
-        added_s = work.row_s + work.prompt_rows_s / work.output_tokens
         pace_s = _pace_s(self._state.requests[next(iter(group.running))].slo, long_answer_tokens(work, load.max_tokens))
-        if pace_s is None or added_s <= 0.0:
+        if pace_s is None or mix.added_s <= 0.0:
             return None
-        bound = max(1, int(max(work.step_s, pace_s - work.step_s) / added_s))
-        return bound if bound < work.batch else None
+        bound = max(1, int(max(mix.step_s, pace_s - mix.step_s) / mix.added_s))
+        return bound if bound < mix.batch else None
 
 
 def _pace_s(slo: Slo, long_tokens: float) -> float | None:

@@ -95,11 +95,11 @@ class Newcomers:
         wait_s = square_s / 2 / (1 - min(share, MOST_SHARE))
         return Wait(wait_s, wait_s)
 
-    def joining(self, group: Group, work: Batching, now: float) -> Iterator[Joining]:
+    def joining(self, group: Group, work: Batching, begin_s: float, now: float) -> Iterator[Joining]:
         """Who will join the group, at its pace so far, until it is full."""
         room, per_s = self._groups.joining(group, now)
         if room and per_s:
-            yield Joining(group.model, group.slo_kind, _stream(work, per_s, room / per_s))
+            yield Joining(group.model, group.slo_kind, _stream(work, per_s, min(begin_s, room / per_s)))
 
     def streams(self, group: Group, kinds: Iterable[Kind], joining: Sequence[Joining], now: float) -> list[Stream]:
         """Who goes ahead of those who wait in a group: more urgent kinds, and whoever joins groups before it.

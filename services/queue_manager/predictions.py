@@ -92,9 +92,10 @@ class Predictions:
             one = walks[is_patient].get(group.gid)
             if group.waiting:
                 streams = self._newcomers.streams(group, comes[is_patient], joining, now)
-                yield group, Outlook(one, 0.0 if one is not None else ahead_s, streams, self._widened(group))
-            if one is not None:
-                joining += self._newcomers.joining(group, one.work, now)
+                outlook = Outlook(one, 0.0 if one is not None else ahead_s, streams, self._widened(group))
+                yield group, outlook
+                if one is not None:
+                    joining += self._newcomers.joining(group, one.work, outlook.place_and_prompt(0)[0].mean_s, now)
             ahead_s += group.drain_s
 
     def watch(self, node: Node, now: float) -> None:
@@ -137,7 +138,13 @@ class Predictions:
         kinds = self._newcomers.kinds(node, known, [*ahead, group], now)
         works = {one.group: one.work for one in forecasts}
         seen = [other for other in ahead if other.gid in works]
-        joining = [one for other in seen for one in self._newcomers.joining(other, works[other.gid], now)]
+        by = {one.group: one for one in forecasts}
+        joining: list[Joining] = []
+        for other in seen:
+            if other.waiting:
+                streams = self._newcomers.streams(other, kinds, joining, now)
+                place, _ = by[other.gid].place_and_prompt(0, streams)
+                joining += self._newcomers.joining(other, works[other.gid], place.mean_s, now)
         return self._newcomers.streams(group, kinds, joining, now)
 
     def _serving(self, node: Node, *, is_patient: bool) -> NodeState:
