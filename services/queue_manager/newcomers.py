@@ -1,7 +1,7 @@
 """Who will come and go ahead of those who wait, as far as queues tell it.
 
-There are two ways to go ahead. A group that has room takes newcomers where it stands, before the groups behind it
-(`groups`). And whoever is due earlier goes before whoever is due later (`virtual_queues`, and every plan but that of
+There are two ways to go ahead. A group that has room takes newcomers where it stands, before the groups behind it, until
+it is full or begins (`groups`). And whoever is due earlier goes before whoever is due later (`virtual_queues`, and every plan but that of
 ``fcfs``): of a kind that has to start within P, those who come until D - P go ahead of a group that is due at D. Of
 another model that concerns who waits for its turn behind it: a swap waits until the model before has nothing to do.
 """
@@ -96,10 +96,10 @@ class Newcomers:
         return Wait(wait_s, wait_s)
 
     def joining(self, group: Group, work: Batching, begin_s: float, now: float) -> Iterator[Joining]:
-        """Who will join the group, at its pace so far, until it is full."""
-        room, per_s = self._groups.joining(group, now)
-        if room and per_s:
-            yield Joining(group.model, group.slo_kind, _stream(work, per_s, min(begin_s, room / per_s)))
+        """Who will join the group, which begins in so many seconds, at its pace so far."""
+        per_s, lasts_s = self._groups.joining(group, begin_s, now)
+        if lasts_s > 0:
+            yield Joining(group.model, group.slo_kind, _stream(work, per_s, lasts_s))
 
     def streams(self, group: Group, kinds: Iterable[Kind], joining: Sequence[Joining], now: float) -> list[Stream]:
         """Who goes ahead of those who wait in a group: more urgent kinds, and whoever joins groups before it.
