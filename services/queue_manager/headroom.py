@@ -21,6 +21,7 @@ node's pace. All others join as long as they fit.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.state import Bound, Group, Mix, Node, State
@@ -117,12 +118,17 @@ def _pace_s(slo: Slo, long_tokens: float) -> float | None:
     return min((pace_s for pace_s in paces_s if pace_s is not None), default=None)
 
 
-def _patient(groups: list[Group], now: float) -> list[str]:
-    """Those of which somebody waits and all have time, due first first."""
-    patient: list[str] = []
+def slacks_s(groups: Sequence[Group], now: float) -> dict[str, float]:
+    """For how long each group can wait, due first first: who waits in one with more than 0 is patient."""
+    slacks: dict[str, float] = {}
     ahead_s = 0.0
     for group in sorted(groups, key=lambda group: group.start_by_s):
         ahead_s += group.drain_s
-        if group.waiting and now + ahead_s / SLOWEST < group.start_by_s:
-            patient.append(group.gid)
-    return patient
+        slacks[group.gid] = group.start_by_s - now - ahead_s / SLOWEST
+    return slacks
+
+
+def _patient(groups: Sequence[Group], now: float) -> list[str]:
+    """Those of which somebody waits and all have time, due first first."""
+    waiting = {group.gid for group in groups if group.waiting}
+    return [gid for gid, slack_s in slacks_s(groups, now).items() if slack_s > 0.0 and gid in waiting]

@@ -1,9 +1,10 @@
 """Who will come and go ahead of those who wait, as far as queues tell it.
 
-There are two ways to go ahead. A group that has room takes newcomers where it stands, before the groups behind it, until
-it is full or begins (`groups`). And whoever is due earlier goes before whoever is due later (`virtual_queues`, and every plan but that of
-``fcfs``): of a kind that has to start within P, those who come until D - P go ahead of a group that is due at D. Of
-another model that concerns who waits for its turn behind it: a swap waits until the model before has nothing to do.
+There are two ways to go ahead. A group that has room takes newcomers where it stands, before the groups behind it,
+until it is full or begins (`groups`). And whoever is due earlier goes before whoever is due later (`virtual_queues`,
+and every plan but that of ``fcfs``): of a kind that has to start within P, those who come until D - P go ahead of a
+group that is due at D. Of another model that concerns who waits for its turn behind it: a swap waits until the model
+before has nothing to do.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import msgspec
 
 from services.queue_manager.bounds import Bounds
 from services.queue_manager.groups import RequestGroups
-from services.queue_manager.headroom import SLOWEST
+from services.queue_manager.headroom import SLOWEST, slacks_s
 from services.queue_manager.newcomers import Joining, Kind, Newcomers
 from services.queue_manager.outlook import Outlook, Served, Slack, later
 from services.queue_manager.state import Group, Node, State
@@ -46,9 +46,6 @@ class _Way:
     joining: list[Joining]
     """Who will join the groups so far."""
 
-    def served(self, newcomers: Newcomers, group: Group, gid: str, now: float) -> Served:
-        return Served(self.forecasts.get(gid), newcomers.streams(group, self.kinds, self.joining, now))
-
 
 class Predictions:
     """Owns nothing: every answer is computed from the state."""
@@ -68,7 +65,7 @@ class Predictions:
 
     def outlooks(self, node: Node, now: float) -> Iterator[tuple[Group, Outlook]]:
         """Of all groups of a queue in which somebody waits, in order."""
-        groups = [self._state.groups[gid] for gid in node.queue]
+        groups = self._groups_at(node)
         ways = self._ways(node, groups, self._loads(node, len(node.queue), now), now)
         return self._along(node, groups, ways, now)
 
@@ -76,33 +73,31 @@ class Predictions:
         self, node: Node, groups: Sequence[Group], ways: Sequence[_Way], now: float
     ) -> Iterator[tuple[Group, Outlook]]:
         """The outlooks of those of these groups in which somebody waits; the ways learn who will join them."""
-        slacks = self._slacks_s(node, groups, now)
+        slacks = slacks_s(self._groups_at(node), now) if len(ways) > 1 else {}
         ahead_s = 0.0
         for group in groups:
-            full = ways[0].forecasts.get(group.gid)
+            is_seen = group.gid in ways[0].forecasts
+            begin_s = 0.0
             if group.waiting:
-                first_s = slacks[group.gid]
-                member_s = (group.last_due_s - group.start_by_s) / group.num_waiting
-                outlook = self._outlook(ways, group, group.gid, (first_s, member_s), 0.0 if full else ahead_s, now)
+                first_s = slacks.get(group.gid, 0.0)
+                slack = Slack(first_s, group.between_dues_s, _pace(ways, group.gid))
+                outlook = self._outlook(ways, group, group.gid, slack, 0.0 if is_seen else ahead_s, now)
                 yield group, outlook
-                if full is not None:
-                    self._join(ways, group, outlook.place_and_prompt(0)[0].mean_s, now)
-            elif full is not None:
-                self._join(ways, group, 0.0, now)
+                begin_s = outlook.place_and_prompt(0)[0].mean_s
+            if is_seen:
+                for way in ways:
+                    work = way.forecasts[group.gid].work
+                    way.joining += self._newcomers.joining(group, work, begin_s, now)
             ahead_s += group.drain_s
 
     def _outlook(
-        self, ways: Sequence[_Way], group: Group, gid: str, slack_s: tuple[float, float], behind_s: float, now: float
+        self, ways: Sequence[_Way], group: Group, gid: str, slack: Slack, behind_s: float, now: float
     ) -> Outlook:
-        full, *small = (way.served(self._newcomers, group, gid, now) for way in ways)
-        pace = 1.0
-        if small and full.forecast is not None and small[0].forecast is not None:
-            pace = min(1.0, full.forecast.work.request_s / small[0].forecast.work.request_s)
-        return Outlook(full, small[0] if small else None, Slack(*slack_s, pace), behind_s, self._widened(group))
-
-    def _join(self, ways: Sequence[_Way], group: Group, begin_s: float, now: float) -> None:
-        for way in ways:
-            way.joining += self._newcomers.joining(group, way.forecasts[group.gid].work, begin_s, now)
+        """Of a group, or of one that has joined it, whose forecasts have this name."""
+        full, *small = (
+            Served(way.forecasts.get(gid), self._newcomers.streams(group, way.kinds, way.joining, now)) for way in ways
+        )
+        return Outlook(full, small[0] if small else None, slack, behind_s, self._widened(group))
 
     def _ways(self, node: Node, groups: Sequence[Group], loads: list[GroupLoad], now: float) -> list[_Way]:
         """In the batch that takes as many as fit, and in the one that leaves headroom where there is a bound."""
@@ -116,17 +111,6 @@ class Predictions:
             )
             for known in ways
         ]
-
-    def _slacks_s(self, node: Node, groups: Sequence[Group], now: float) -> dict[str, float]:
-        """For how long each group can wait, by the rule of `headroom`; nobody does where there is no bound."""
-        if node.max_running is None:
-            return dict.fromkeys((group.gid for group in groups), 0.0)
-        slacks: dict[str, float] = {}
-        ahead_s = 0.0
-        for group in sorted(groups, key=lambda group: group.start_by_s):
-            ahead_s += group.drain_s
-            slacks[group.gid] = group.start_by_s - now - ahead_s / SLOWEST
-        return slacks
 
     def watch(self, node: Node, now: float) -> None:
         """See what comes of the forecasts for a node: of the last that waits of each model and kind of promise."""
@@ -165,14 +149,14 @@ class Predictions:
         ahead = [self._state.groups[gid] for gid in node.queue[:index] if gid != group.gid]
         ways = self._ways(node, [*ahead, group], loads, now)
         for _ in self._along(node, ahead, ways, now):
-            pass
-        slack_s = 0.0
-        if node.max_running is not None:
-            queued = (self._state.groups[gid] for gid in node.queue[:FORECAST_GROUPS])
-            ahead_s = sum(other.drain_s for other in queued if other.start_by_s <= group.start_by_s)
-            slack_s = due_s - now - ahead_s / SLOWEST
+            pass  # they are only to say who will join them
+        due_before = [one for one in self._groups_at(node) if one.start_by_s <= group.start_by_s]
+        slack_s = due_s - now - sum(one.drain_s for one in due_before) / SLOWEST if len(ways) > 1 else 0.0
         behind_s = sum(self._state.groups[gid].drain_s for gid in node.queue[FORECAST_GROUPS:index])
-        return self._outlook(ways, group, NEWCOMER, (slack_s, 0.0), behind_s, now)
+        return self._outlook(ways, group, NEWCOMER, Slack(slack_s, 0.0, _pace(ways, NEWCOMER)), behind_s, now)
+
+    def _groups_at(self, node: Node) -> list[Group]:
+        return [self._state.groups[gid] for gid in node.queue]
 
     def _widened(self, group: Group) -> Callable[[Wait], Wait]:
         return partial(self.bounds.widened, group.model, group.slo_kind)
@@ -201,3 +185,12 @@ class Predictions:
                 ahead.append(load)
             is_behind = is_behind or load.num_waiting > 0
         return [*running, *ahead]
+
+
+def _pace(ways: Sequence[_Way], gid: str) -> float:
+    """Throughput of the batch that leaves headroom, of a full one's; behind the head of the queue, as at its end."""
+    full, small = ways[0].forecasts, ways[-1].forecasts
+    if not full:
+        return 1.0
+    key = gid if gid in full else next(reversed(full))
+    return min(1.0, full[key].work.request_s / small[key].work.request_s)

@@ -118,6 +118,11 @@ class Group(msgspec.Struct, gc=False):
         return len(self.running)
 
     @property
+    def between_dues_s(self) -> float:
+        """Time from when one waiting member is due until the next is, about: they come one after the other."""
+        return (self.last_due_s - self.start_by_s) / len(self.waiting) if self.waiting else 0.0
+
+    @property
     def members(self) -> list[str]:
         """Ids of all that have not finished, those that run first."""
         return [*self.running, *self.waiting]

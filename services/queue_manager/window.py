@@ -13,8 +13,8 @@ WINDOW_GROUPS = 32  # bounds the message where groups are small
 def window(state: State, node: Node) -> list[GroupRef]:
     """The first groups of a queue in which somebody waits. Nobody pulls from a group that is handed over.
 
-    Groups that may have to wait for headroom do not hide those behind them: of each sort there are enough. Of those that
-    `headroom` does not look at nobody knows whether they may begin, so they do not overtake the ones that it knows.
+    Groups that may have to wait for headroom do not hide those behind them: of each sort there are enough. Those that
+    `headroom` does not look at do not overtake the ones that it has told to wait.
     """
     head: list[GroupRef] = []
     num_waiting = {True: 0, False: 0}
