@@ -62,7 +62,7 @@ class Case:
     rate_per_s: float
     mega_share: float = 0.0
     slos: tuple[str, ...] = ("batch-2",)
-    behind_share: float = 0.5
+    behind_share: float = 1.0
     """Of the judged requests, as many come behind them: those who wait longest must not outlive the trace."""
 
 
