@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shared.overtaking import MOST_SHARE, Stream
+from shared.overtaking import MOST_SHARE, Stream, newcomers_s2
 from shared.wait import NEVER, Wait
 
 
@@ -72,8 +72,7 @@ class _Drain:
             share = 0.0
             self._until(math.inf, share)
         pace = 1.0 if self._is_patient else self._patience.pace
-        spread = math.fsum(one.square_s * min(self._now_s, one.horizon_s) for one in self._streams)
-        variance = self._stds_s[not self._is_patient] ** 2 + pace**2 * spread
+        variance = self._stds_s[not self._is_patient] ** 2 + pace**2 * newcomers_s2(self._streams, self._now_s)
         return Wait(self._now_s, math.sqrt(variance) / self._rate(share))
 
     def _rate(self, share: float) -> float:

@@ -66,12 +66,13 @@ class Case:
     """Of the judged requests, as many come behind them: those who wait longest must not outlive the trace."""
 
 
+CLASSES = ("interactive", "batch-1", "batch-2")
 CASES = (
     Case("A100, Mistral 7B", "a100", "mistral-7b", 20.0),
     Case("A10, Mistral 7B", "a10", "mistral-7b", 5.0),
     Case("A100, Vicuna 13B", "a100", "vicuna-13b", 8.0),
     Case("A100, Mistral 7B, 5 % mega prompts", "a100", "mistral-7b", 15.0, mega_share=0.05),
-    Case("A100, Mistral 7B, three classes", "a100", "mistral-7b", 16.0, 0.0, ("interactive", "batch-1", "batch-2"), 2.0),
+    Case("A100, Mistral 7B, three classes", "a100", "mistral-7b", 16.0, slos=CLASSES, behind_share=2.0),
 )
 
 

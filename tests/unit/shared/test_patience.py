@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.overtaking import Stream, overtaken
+from shared.overtaking import SHARE_ERROR, Stream, overtaken
 from shared.patience import Patience, patient
 from shared.wait import NEVER, Wait
 
@@ -44,12 +44,14 @@ def test_whoever_comes_costs_slack_too() -> None:
     17, the full batch has 8.5 s to do at 1 - p ρ = 0.75."""
     stream = Stream(0.5, 0.0, math.inf)
     wait = patient(SMALL, [stream], patience(3.0, pace=0.5))
-    assert wait == Wait(pytest.approx(6.0 + 8.5 / 0.75), pytest.approx(1.0 / 0.75))
+    newcomers_s = 0.5 * (0.5 * wait.mean_s)  # of the full batch
+    assert wait.mean_s == pytest.approx(6.0 + 8.5 / 0.75)
+    assert wait.std_s == pytest.approx(math.hypot(1.0, SHARE_ERROR * newcomers_s) / 0.75)
 
 
 def test_when_they_stop_to_come_no_slack_is_lost_any_more() -> None:
     """Until 4 s newcomers take half: 2 s are done and 2 s of slack are left, as they stay. 18 s are left to do."""
-    assert patient(SMALL, [Stream(0.5, 0.0, 4.0)], patience(4.0)) == Wait(22.0, 2.0)
+    assert patient(SMALL, [Stream(0.5, 0.0, 4.0)], patience(4.0)) == Wait(22.0, math.hypot(2.0, SHARE_ERROR * 2.0))
 
 
 def test_who_has_a_place_in_a_full_batch_begins_when_patience_ends() -> None:
