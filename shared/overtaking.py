@@ -13,9 +13,9 @@ variance of a compound one, and each second of work more or less counts 1 / (1 -
 
     Var t = (Var W + Σ λ_i E[S_i²] min(t, h_i) + (ε Σ ρ_i min(t, h_i))²) / (1 - ρ(t))²
 
-Shares are learnt, so they err by some percent, ε, all alike, and 1 / (1 - ρ) makes a multiple of that where ρ is near
-1. Together they count as `MOST_SHARE` at most: where newcomers need all of a device and never stop, the wait has no mean
-at all.
+Shares are learnt, so they err by some percent, ε, all alike, and 1 / (1 - ρ) makes a multiple of that where ρ is
+near 1. Together they count as `MOST_SHARE` at most: where newcomers need all of a device and never stop, the wait has
+no mean at all.
 """
 
 from __future__ import annotations
