@@ -7,12 +7,12 @@ those that run, an output token takes (`shared.batching`; each request brings it
 
     token_s(b) = step_s + b E[row_s + prompt_rows_s / o]
 
-The mean is over all that runs, and over the last minute: groups are of alike requests, so one of them would let the
-bound jump by a multiple whenever it comes to speak for the others.
-
 and an answer of n tokens that was promised within t seconds asks for ``token_s(b) <= t / n``: of QLM's C = W + P + D,
 D = O ε d (SoCC'24 §5), this bounds ε d. Yet at the b where the weights take half of a step, a smaller batch costs more
 throughput than it gains pace; a promise that asks for less than that cannot be helped, and bounds nothing below it.
+
+The mean E is over all that runs, and over the last minute: a group is of alike requests, so the bound would jump by a
+multiple whenever another one spoke for the rest.
 
 Who has time is patient: in time even if all at the node that is due before it is done first, at `SLOWEST` of the
 node's pace. All others join as long as they fit.
