@@ -30,6 +30,9 @@ class Alarm:
     def restore(self, state: bytes) -> None:
         assert not state
 
+    def describe(self) -> dict[str, object]:
+        return {}
+
 
 def test_it_is_woken_once_for_each_time_however_often_that_has_changed() -> None:
     bus = MemoryBus()
