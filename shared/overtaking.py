@@ -11,11 +11,11 @@ overtake: who comes later than that is due later. Newcomers do not come evenly: 
 variance of a compound one, and each second of work more or less counts 1 / (1 - ρ) times, as in the delay busy period
 (Conway, Maxwell and Miller, Theory of Scheduling, 1967, §8-4)::
 
-    Var t = (Var W + Σ λ_i E[S_i²] min(t, h_i) + (ε Σ ρ_i min(t, h_i))²) / (1 - ρ(t))²
+    N_i = ρ_i min(t, h_i),    Var t = (Var W + Σ λ_i E[S_i²] min(t, h_i) + (ε Σ N_i)² + Σ (e_i N_i)²) / (1 - ρ(t))²
 
-Shares are learnt, so they err by some percent, ε, all alike, and 1 / (1 - ρ) makes a multiple of that where ρ is
-near 1. Together they count as `MOST_SHARE` at most: where newcomers need all of a device and never stop, the wait has
-no mean at all.
+Shares are learnt, so they err by some percent, ε, all alike, and each by an e of its own (1 / √n, where its rate is
+known from n that came); 1 / (1 - ρ) makes a multiple of that where ρ is near 1. Together they count as `MOST_SHARE` at
+most: where newcomers need all of a device and never stop, the wait has no mean at all.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class Stream:
     """λ E[S²]: of the same, the rate of the variance."""
     horizon_s: float
     """Who comes later than this does not go ahead."""
+    error: float = 0.0
+    """e: relative standard error of the share, beside what is wrong for all streams alike."""
 
 
 def overtaken(wait: Wait, streams: Iterable[Stream]) -> Wait:
@@ -66,5 +68,7 @@ def overtaken(wait: Wait, streams: Iterable[Stream]) -> Wait:
 def newcomers_s2(ahead: Sequence[Stream], end_s: float) -> float:
     """Variance of the work that newcomers bring until then."""
     chance = math.fsum(one.square_s * min(end_s, one.horizon_s) for one in ahead)
-    learnt = SHARE_ERROR * math.fsum(one.share * min(end_s, one.horizon_s) for one in ahead)
-    return chance + learnt**2
+    works_s = [one.share * min(end_s, one.horizon_s) for one in ahead]
+    learnt = SHARE_ERROR * math.fsum(works_s)
+    each = math.fsum((one.error * work_s) ** 2 for one, work_s in zip(ahead, works_s, strict=True))
+    return chance + learnt**2 + each

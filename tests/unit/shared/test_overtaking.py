@@ -57,6 +57,12 @@ def test_behind_the_horizon_only_their_number_is_uncertain() -> None:
     assert overtaken(Wait(10.0, 2.0), [stream(0.5, 8.0, 0.75)]).std_s == pytest.approx(10.04**0.5)
 
 
+def test_a_rate_that_is_known_from_few_is_uncertain() -> None:
+    """4 + (5 % and 1 / √4 of the 4 s that they need)²: 0.04 and 4."""
+    few = Stream(0.5, 0.0, 8.0, error=0.5)
+    assert overtaken(Wait(10.0, 2.0), [few]).std_s == pytest.approx(8.04**0.5)
+
+
 def test_who_starts_now_or_never_is_not_overtaken() -> None:
     assert overtaken(NOW, [stream(0.5, 8.0)]) == NOW
     assert overtaken(NEVER, [stream(0.5, 8.0)]) == NEVER
