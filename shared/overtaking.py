@@ -11,21 +11,23 @@ overtake: who comes later than that is due later. Newcomers do not come evenly: 
 variance of a compound one, and each second of work more or less counts 1 / (1 - ρ) times, as in the delay busy period
 (Conway, Maxwell and Miller, Theory of Scheduling, 1967, §8-4)::
 
-    Var t = (Var W + Σ λ_i E[S_i²] min(t, h_i)) / (1 - ρ(t))²
+    N_i = ρ_i min(t, h_i),    Var t = (Var W + Σ λ_i E[S_i²] min(t, h_i) + (ε Σ N_i)² + Σ (e_i N_i)²) / (1 - ρ(t))²
 
-Together they count as `MOST_SHARE` at most. Shares are learnt, so they err by some percent, and 1 / (1 - ρ) makes of
-these a multiple where ρ is near 1; where newcomers need all of a device and never stop, the wait has no mean at all.
+Shares are learnt, so they err by some percent, ε, all alike, and each by an e of its own (1 / √n, where its rate is
+known from n that came); 1 / (1 - ρ) makes a multiple of that where ρ is near 1. Together they count as `MOST_SHARE` at
+most: where newcomers need all of a device and never stop, the wait has no mean at all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from shared.wait import NEVER, Wait
 
 MOST_SHARE = 0.85  # of a device that newcomers are taken to need at a time
+SHARE_ERROR = 0.05  # ε: of the shares, as a standard deviation
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Stream:
     """λ E[S²]: of the same, the rate of the variance."""
     horizon_s: float
     """Who comes later than this does not go ahead."""
+    error: float = 0.0
+    """e: relative standard error of the share, beside what is wrong for all streams alike."""
 
 
 def overtaken(wait: Wait, streams: Iterable[Stream]) -> Wait:
@@ -58,5 +62,13 @@ def overtaken(wait: Wait, streams: Iterable[Stream]) -> Wait:
         share = 0.0
     rate = 1 - min(max(0.0, share), MOST_SHARE)
     end_s = now_s + left_s / rate
-    variance = wait.std_s**2 + math.fsum(one.square_s * min(end_s, one.horizon_s) for one in ahead)
-    return Wait(end_s, math.sqrt(variance) / rate)
+    return Wait(end_s, math.sqrt(wait.std_s**2 + newcomers_s2(ahead, end_s)) / rate)
+
+
+def newcomers_s2(ahead: Sequence[Stream], end_s: float) -> float:
+    """Variance of the work that newcomers bring until then."""
+    chance = math.fsum(one.square_s * min(end_s, one.horizon_s) for one in ahead)
+    works_s = [one.share * min(end_s, one.horizon_s) for one in ahead]
+    learnt = SHARE_ERROR * math.fsum(works_s)
+    each = math.fsum((one.error * work_s) ** 2 for one, work_s in zip(ahead, works_s, strict=True))
+    return chance + learnt**2 + each

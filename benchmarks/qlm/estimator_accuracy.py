@@ -47,8 +47,6 @@ CALM_SHARE = 0.6
 """Of the rate of the second part."""
 BUCKETS = (0, 1, 10, 100, 300, 1_000)
 """Lower bounds of queue lengths that are told apart."""
-BEHIND_SHARE = 0.5
-"""Of the judged requests, as many come behind them."""
 LONG_QUEUE = 100
 """From here on R² has to be 0.99."""
 QUANTILE = 0.9
@@ -64,14 +62,17 @@ class Case:
     rate_per_s: float
     mega_share: float = 0.0
     slos: tuple[str, ...] = ("batch-2",)
+    behind_share: float = 1.0
+    """Of the judged requests, as many come behind them: those who wait longest must not outlive the trace."""
 
 
+CLASSES = ("interactive", "batch-1", "batch-2")
 CASES = (
     Case("A100, Mistral 7B", "a100", "mistral-7b", 20.0),
     Case("A10, Mistral 7B", "a10", "mistral-7b", 5.0),
     Case("A100, Vicuna 13B", "a100", "vicuna-13b", 8.0),
     Case("A100, Mistral 7B, 5 % mega prompts", "a100", "mistral-7b", 15.0, mega_share=0.05),
-    Case("A100, Mistral 7B, three classes", "a100", "mistral-7b", 16.0, slos=("interactive", "batch-1", "batch-2")),
+    Case("A100, Mistral 7B, three classes", "a100", "mistral-7b", 16.0, slos=CLASSES, behind_share=2.0),
 )
 
 
@@ -91,7 +92,7 @@ def run(case: Case, policy: Policy, num_requests: int, seed: int) -> list[Pair]:
     random = Random(f"{case.name} {seed}")
     requests = []
     calm = poisson(CALM_SHARE * case.rate_per_s, CALM_REQUESTS, random)
-    surge = poisson(case.rate_per_s, int((1 + BEHIND_SHARE) * num_requests), random)
+    surge = poisson(case.rate_per_s, int((1 + case.behind_share) * num_requests), random)
     for arrival_s in [*calm, *(calm[-1] + arrival_s for arrival_s in surge)]:
         draw = draw_mega if random.random() < case.mega_share else draw_sharegpt
         lengths = draw(random)

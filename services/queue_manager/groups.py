@@ -175,16 +175,20 @@ class RequestGroups:
         """Nodes have come, gone, or changed their model: how many share what runs bounds the groups."""
         self._batches.learn(nodes)
 
-    def joining(self, group: Group, now: float) -> tuple[int, float]:
-        """Newcomers that a group could still take, and how many come a second at its pace so far.
+    def joining(self, group: Group, begin_s: float, now: float) -> tuple[float, float]:
+        """How many newcomers a second join a group, at its pace so far, and for how long: until it is full.
 
-        Where somebody waits, nobody joins those who found a seat, and who was lost by a node is no newcomer.
+        Or until it begins, in ``begin_s``, where that closes it. Where somebody waits, nobody joins those who found a
+        seat, and who was lost by a node is no newcomer.
         """
         is_open = group.key.startswith(NEW) and group.key.endswith(NO_SEAT)
         is_open = is_open and not (self._rule.stays_movable and group.running)
-        if group.num_joined < 2 or now <= group.opened_s or not is_open:
-            return 0, 0.0
-        return max(0, self._room(group)), (group.num_joined - 1) / (now - group.opened_s)
+        room = self._room(group)
+        if group.num_joined < 2 or now <= group.opened_s or not is_open or room <= 0:
+            return 0.0, 0.0
+        per_s = (group.num_joined - 1) / (now - group.opened_s)
+        lasts_s = room / per_s
+        return per_s, min(begin_s, lasts_s) if self._rule.stays_movable else lasts_s
 
     def expected_newcomers(self, model: str) -> Iterator[tuple[GroupLoad, Flow]]:
         """What comes for a model: a typical request of each kind, and how they come."""

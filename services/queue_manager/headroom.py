@@ -5,11 +5,14 @@ batch, which is best for throughput; but answers of hundreds of tokens lose thei
 the queue. So who has time waits, where the batch is as large as its members' promises allow. With b requests like
 those that run, an output token takes (`shared.batching`; each request brings its prompt along) ::
 
-    token_s(b) = step_s + b (row_s + prompt_rows_s / o)
+    token_s(b) = step_s + b E[row_s + prompt_rows_s / o]
 
 and an answer of n tokens that was promised within t seconds asks for ``token_s(b) <= t / n``: of QLM's C = W + P + D,
 D = O ε d (SoCC'24 §5), this bounds ε d. Yet at the b where the weights take half of a step, a smaller batch costs more
 throughput than it gains pace; a promise that asks for less than that cannot be helped, and bounds nothing below it.
+
+The mean E is over all that runs, and over the last minute: a group is of alike requests, so the bound would jump by a
+multiple whenever another one spoke for the rest.
 
 Who has time is patient: in time even if all at the node that is due before it is done first, at `SLOWEST` of the
 node's pace. All others join as long as they fit.
@@ -17,27 +20,31 @@ node's pace. All others join as long as they fit.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from services.queue_manager.groups import RequestGroups
-from services.queue_manager.state import Bound, Group, Node, State
+from services.queue_manager.state import Bound, Group, Mix, Node, State
 from shared.answer import long_answer_tokens
 from shared.batching import batching
 from shared.slo import Slo
 
 SLOWEST = 0.5  # of a full batch's throughput: as much as the smallest bound leaves, see above
 LEARNING_S = 1.0  # lengths and costs are learnt slowly: what follows from them holds for so long
-MAX_GROUPS = 64  # at the head of a queue that are looked at; who stands behind them is not patient
+MIX_MEMORY_S = 60.0  # what ran before that counts less than 1/e
+MAX_GROUPS = 64  # first groups in which somebody waits: while a bound holds, nobody is pulled from behind them
 
 
 class Headroom:
-    """Owns `Node.bounds`, `Node.max_running` and `Node.patient`."""
+    """Owns `Node.mix`, `Node.bounds`, `Node.max_running` and `Node.patient`."""
 
     def __init__(self, state: State, groups: RequestGroups) -> None:
         self._state = state
         self._groups = groups
 
     def look(self, node: Node, now: float) -> None:
-        """Bring them up to date; O(`MAX_GROUPS`), whatever waits."""
-        groups = [self._state.groups[gid] for gid in node.queue[:MAX_GROUPS]]
+        """Bring them up to date; O(`MAX_GROUPS` and the places of a batch), whatever waits."""
+        groups = first_groups(self._state, node)
         node.bounds = self._bounds(node, groups, now)
         bounds = [bound.max_running for bound in node.bounds.values() if bound.max_running is not None]
         node.max_running = min(bounds, default=None)
@@ -46,26 +53,63 @@ class Headroom:
     def _bounds(self, node: Node, groups: list[Group], now: float) -> dict[str, Bound]:
         """What each kind of promise allows, of those that run.
 
-        One group speaks for its kind; resumed ones know only what is left of their answers.
+        One group speaks for the promise of its kind; resumed ones know only what is left of their answers.
         """
         bounds: dict[str, Bound] = {}
         for group in groups:
             if group.running and not group.root and group.slo_kind not in bounds:
                 bound = node.bounds.get(group.slo_kind)
                 if bound is None or now >= bound.stale_at_s:
+                    self._look_at_mix(node, groups, now)
                     bound = Bound(self._most_running(node, group, now), now + LEARNING_S)
                 bounds[group.slo_kind] = bound
         return bounds
 
+    def _look_at_mix(self, node: Node, groups: list[Group], now: float) -> None:
+        """What an average request of those that run takes, fading; forgotten where the model has changed."""
+        old = node.mix if node.mix is not None and node.mix.model == node.model else None
+        if old is not None and old.seen_s == now:
+            return
+        number = places = added_s = 0.0
+        for group in groups:
+            if group.running:
+                work = batching(node.known, self._groups.load(group, now))
+                number += group.num_running
+                places += group.num_running / work.batch
+                added_s += group.num_running * (work.row_s + work.prompt_rows_s / work.output_tokens)
+        if added_s <= 0.0:  # the node has not told yet what its steps cost
+            node.mix = None
+            return
+        kept = math.exp((old.seen_s - now) / MIX_MEMORY_S) if old is not None else 0.0
+        before = old or Mix("", now, 0.0, 0.0)
+        node.mix = Mix(
+            model=node.model,
+            seen_s=now,
+            places=kept * before.places + (1 - kept) * places / number,
+            added_s=kept * before.added_s + (1 - kept) * added_s / number,
+        )
+
     def _most_running(self, node: Node, group: Group, now: float) -> int | None:
         load = self._groups.load(group, now)
         work = batching(node.known, load)
-        added_s = work.row_s + work.prompt_rows_s / work.output_tokens
         pace_s = _pace_s(self._state.requests[next(iter(group.running))].slo, long_answer_tokens(work, load.max_tokens))
-        if pace_s is None or added_s <= 0.0:
+        if pace_s is None or node.mix is None:
             return None
-        bound = max(1, int(max(work.step_s, pace_s - work.step_s) / added_s))
-        return bound if bound < work.batch else None
+        bound = max(1, int(max(work.step_s, pace_s - work.step_s) / node.mix.added_s))
+        return bound if bound * node.mix.places < 1.0 else None
+
+
+def first_groups(state: State, node: Node) -> list[Group]:
+    """Of a queue, up to the last of the first `MAX_GROUPS` in which somebody waits."""
+    first: list[Group] = []
+    num_waiting = 0
+    for gid in node.queue:
+        group = state.groups[gid]
+        num_waiting += bool(group.waiting)
+        if num_waiting > MAX_GROUPS:
+            break
+        first.append(group)
+    return first
 
 
 def _pace_s(slo: Slo, long_tokens: float) -> float | None:
@@ -74,12 +118,17 @@ def _pace_s(slo: Slo, long_tokens: float) -> float | None:
     return min((pace_s for pace_s in paces_s if pace_s is not None), default=None)
 
 
-def _patient(groups: list[Group], now: float) -> list[str]:
-    """Those of which somebody waits and all have time, due first first."""
-    patient: list[str] = []
+def slacks_s(groups: Sequence[Group], now: float) -> dict[str, float]:
+    """For how long each group can wait, due first first: who waits in one with more than 0 is patient."""
+    slacks: dict[str, float] = {}
     ahead_s = 0.0
     for group in sorted(groups, key=lambda group: group.start_by_s):
         ahead_s += group.drain_s
-        if group.waiting and now + ahead_s / SLOWEST < group.start_by_s:
-            patient.append(group.gid)
-    return patient
+        slacks[group.gid] = group.start_by_s - now - ahead_s / SLOWEST
+    return slacks
+
+
+def _patient(groups: Sequence[Group], now: float) -> list[str]:
+    """Those of which somebody waits and all have time, due first first."""
+    waiting = {group.gid for group in groups if group.waiting}
+    return [gid for gid, slack_s in slacks_s(groups, now).items() if slack_s > 0.0 and gid in waiting]

@@ -1,14 +1,17 @@
 """Who will come and go ahead of those who wait, as far as queues tell it.
 
-There are two ways to go ahead. A group that has room takes newcomers where it stands, before the groups behind it
-(`groups`). And whoever is due earlier goes before whoever is due later (`virtual_queues`, and every plan but that of
-``fcfs``): of a kind that has to start within P, those who come until D - P go ahead of a group that is due at D. Of
-another model that concerns who waits for its turn behind it: a swap waits until the model before has nothing to do.
+There are two ways to go ahead. A group that has room takes newcomers where it stands, before the groups behind it,
+until it is full or begins (`groups`). And whoever is due earlier goes before whoever is due later (`virtual_queues`,
+and every plan but that of ``fcfs``): of a kind that has to start within P, those who come until D - P go ahead of a
+group that is due at D. Of another model that concerns who waits for its turn behind it: a swap waits until the model
+before has nothing to do.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from services.queue_manager.arrivals import Flow
@@ -63,7 +66,8 @@ class Newcomers:
     def _kind(self, node: Node, known: NodeState, load: GroupLoad, flow: Flow, now: float) -> Kind:
         work = batching(known, load)
         per_s = flow.rate_per_s(now) * self._part(node, work, load)
-        return Kind(flow.model, flow.slo_kind, flow.patience_s / flow.num, _stream(work, per_s, flow.lasts_s(now)))
+        stream = _stream(work, per_s, flow.lasts_s(now), 1 / math.sqrt(max(1.0, flow.num)))
+        return Kind(flow.model, flow.slo_kind, flow.patience_s / flow.num, stream)
 
     def _part(self, node: Node, work: Batching, load: GroupLoad) -> float:
         """Of all that come, those who come to this node: as much as it does of what the holders of the model can do."""
@@ -95,11 +99,13 @@ class Newcomers:
         wait_s = square_s / 2 / (1 - min(share, MOST_SHARE))
         return Wait(wait_s, wait_s)
 
-    def joining(self, group: Group, work: Batching, now: float) -> Iterator[Joining]:
-        """Who will join the group, at its pace so far, until it is full."""
-        room, per_s = self._groups.joining(group, now)
-        if room and per_s:
-            yield Joining(group.model, group.slo_kind, _stream(work, per_s, room / per_s))
+    def joining(self, group: Group, work: Batching, begin_s: float, now: float) -> Iterator[Joining]:
+        """Who will join the group, which begins in so many seconds, at its pace so far."""
+        per_s, lasts_s = self._groups.joining(group, begin_s, now)
+        if lasts_s > 0:
+            # how many join until it is full is known
+            error = 1 / math.sqrt(group.num_joined - 1) if lasts_s >= begin_s else 0.0
+            yield Joining(group.model, group.slo_kind, _stream(work, per_s, lasts_s, error))
 
     def streams(self, group: Group, kinds: Iterable[Kind], joining: Sequence[Joining], now: float) -> list[Stream]:
         """Who goes ahead of those who wait in a group: more urgent kinds, and whoever joins groups before it.
@@ -112,10 +118,10 @@ class Newcomers:
             horizon_s = min(kind.stream.horizon_s, group.start_by_s - now - kind.patience_s)
             if kind.slo_kind != group.slo_kind and horizon_s > 0:
                 urgent.add((kind.model, kind.slo_kind))
-                found.append(Stream(kind.stream.share, kind.stream.square_s, horizon_s))
+                found.append(replace(kind.stream, horizon_s=horizon_s))
         return found + [one.stream for one in joining if (one.model, one.slo_kind) not in urgent]
 
 
-def _stream(work: Batching, per_s: float, horizon_s: float) -> Stream:
+def _stream(work: Batching, per_s: float, horizon_s: float, error: float) -> Stream:
     square_s2 = work.request_s**2 + work.std_request_s**2
-    return Stream(per_s * work.request_s, per_s * square_s2, horizon_s)
+    return Stream(per_s * work.request_s, per_s * square_s2, horizon_s, error)

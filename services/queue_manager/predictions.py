@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import hypot
 
 import msgspec
 
 from services.queue_manager.bounds import Bounds
 from services.queue_manager.groups import RequestGroups
-from services.queue_manager.headroom import SLOWEST
-from services.queue_manager.newcomers import Joining, Newcomers
+from services.queue_manager.headroom import SLOWEST, slacks_s
+from services.queue_manager.newcomers import Joining, Kind, Newcomers
+from services.queue_manager.outlook import Outlook, Served, Slack, later
 from services.queue_manager.state import Group, Node, State
 from services.queue_manager.virtual_queues import VirtualQueues
 from shared.batching import num_seqs
 from shared.config import QueueOptions
-from shared.estimator import MODEL_ERROR, GroupForecast, forecast, swap_s
-from shared.messages import GroupLoad, NodeState, Submit
-from shared.overtaking import Stream, overtaken
-from shared.wait import NEVER, NOW, Wait
+from shared.estimator import GroupForecast, forecast, swap_s
+from shared.messages import GroupLoad, Submit
+from shared.wait import NEVER, Wait
 
 FORECAST_GROUPS = 64  # of a queue are predicted one by one, which bounds the work; behind them, sums are good enough
-SUM_ERROR = 2 * MODEL_ERROR  # relative, of these sums: what was learnt since is not in them
+NEWCOMER = ""  # group of the load of one who has not come yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +35,16 @@ class Prospect:
     completion: Wait
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """When the waiting members of a group start, with the newcomers who will go ahead of them."""
+@dataclass(slots=True)
+class _Way:
+    """A queue as it is served in a batch of some size."""
 
-    forecast: GroupForecast | None
-    """If nobody came; None behind the head of the queue, where it is known only how long all before it takes."""
-    behind_s: float
-    """What the forecast does not know of the work before it."""
-    streams: Sequence[Stream]
-    """Of newcomers."""
-    widened: Callable[[Wait], Wait]
-    """What is learnt of the spread."""
-
-    def wait_at(self, position: int) -> Wait:
-        """Until the first token of the member behind so many others."""
-        place, prompt = self.place_and_prompt(position)
-        return self.widened(place).then(prompt)
-
-    def place_and_prompt(self, position: int) -> tuple[Wait, Wait]:
-        """Until it has a place, by the model's own spread, and from then on."""
-        if self.forecast is None:
-            return overtaken(_later(NOW, self.behind_s), self.streams), NOW
-        place, prompt = self.forecast.place_and_prompt(position, self.streams)
-        return _later(place.give_or_take(MODEL_ERROR), self.behind_s), prompt.give_or_take(MODEL_ERROR)
+    forecasts: dict[str, GroupForecast]
+    """If nobody came, by group."""
+    kinds: Sequence[Kind]
+    """Who comes."""
+    joining: list[Joining]
+    """Who will join the groups so far."""
 
 
 class Predictions:
@@ -80,22 +65,52 @@ class Predictions:
 
     def outlooks(self, node: Node, now: float) -> Iterator[tuple[Group, Outlook]]:
         """Of all groups of a queue in which somebody waits, in order."""
-        groups = [self._state.groups[gid] for gid in node.queue]
-        loads = self._loads(node, len(node.queue), now)
-        ways = {is_patient: self._serving(node, is_patient=is_patient) for is_patient in (False, bool(node.patient))}
-        walks = {way: {one.group: one for one in forecast(known, loads)} for way, known in ways.items()}
-        comes = {way: self._newcomers.kinds(node, known, groups, now) for way, known in ways.items()}
-        joining: list[Joining] = []
+        groups = self._groups_at(node)
+        ways = self._ways(node, groups, self._loads(node, len(node.queue), now), now)
+        return self._along(node, groups, ways, now)
+
+    def _along(
+        self, node: Node, groups: Sequence[Group], ways: Sequence[_Way], now: float
+    ) -> Iterator[tuple[Group, Outlook]]:
+        """The outlooks of those of these groups in which somebody waits; the ways learn who will join them."""
+        slacks = slacks_s(self._groups_at(node), now) if len(ways) > 1 else {}
         ahead_s = 0.0
         for group in groups:
-            is_patient = group.gid in node.patient
-            one = walks[is_patient].get(group.gid)
+            is_seen = group.gid in ways[0].forecasts
+            begin_s = 0.0
             if group.waiting:
-                streams = self._newcomers.streams(group, comes[is_patient], joining, now)
-                yield group, Outlook(one, 0.0 if one is not None else ahead_s, streams, self._widened(group))
-            if one is not None:
-                joining += self._newcomers.joining(group, one.work, now)
+                first_s = slacks.get(group.gid, 0.0)
+                slack = Slack(first_s, group.between_dues_s, _pace(ways, group.gid))
+                outlook = self._outlook(ways, group, group.gid, slack, 0.0 if is_seen else ahead_s, now)
+                yield group, outlook
+                begin_s = outlook.place_and_prompt(0)[0].mean_s
+            if is_seen:
+                for way in ways:
+                    work = way.forecasts[group.gid].work
+                    way.joining += self._newcomers.joining(group, work, begin_s, now)
             ahead_s += group.drain_s
+
+    def _outlook(
+        self, ways: Sequence[_Way], group: Group, gid: str, slack: Slack, behind_s: float, now: float
+    ) -> Outlook:
+        """Of a group, or of one that has joined it, whose forecasts have this name."""
+        full, *small = (
+            Served(way.forecasts.get(gid), self._newcomers.streams(group, way.kinds, way.joining, now)) for way in ways
+        )
+        return Outlook(full, small[0] if small else None, slack, behind_s, self._widened(group))
+
+    def _ways(self, node: Node, groups: Sequence[Group], loads: list[GroupLoad], now: float) -> list[_Way]:
+        """In the batch that takes as many as fit, and in the one that leaves headroom where there is a bound."""
+        full = self._calibration.expected(node.known)
+        ways = [full]
+        if node.max_running is not None:
+            ways.append(msgspec.structs.replace(full, max_num_seqs=max(1, min(num_seqs(full), node.max_running))))
+        return [
+            _Way(
+                {one.group: one for one in forecast(known, loads)}, self._newcomers.kinds(node, known, groups, now), []
+            )
+            for known in ways
+        ]
 
     def watch(self, node: Node, now: float) -> None:
         """See what comes of the forecasts for a node: of the last that waits of each model and kind of promise."""
@@ -114,46 +129,34 @@ class Predictions:
         if node is None:
             return None
         index = node.queue.index(group.gid) + 1 if group.node else self._queues.index_by_rule(node, group)
-        known = self._serving(node, is_patient=self._is_patient(node, group, now))
         loads = self._loads(node, index, now)
         if group.waiting and not group.node:
             loads.append(self._groups.load(group, now))
-        forecasts = forecast(known, [*loads, newcomer])
-        one = forecasts[-1]
-        behind_s = sum(self._state.groups[gid].drain_s for gid in node.queue[FORECAST_GROUPS:index])
-        streams = self._ahead_of(group, node, known, index, forecasts, now)
-        start = Outlook(one, behind_s, streams, self._widened(group)).wait_at(0)
+        outlook = self._behind(node, index, group, [*loads, newcomer], message.slo.start_by_s(now), now)
+        one = outlook.served.forecast
+        assert one is not None, "its own load is the last"
+        start = outlook.wait_at(0)
         if one.begins_at_once:
-            start = start.then(self._newcomers.prompts(node, known, now))
+            start = start.then(self._newcomers.prompts(node, self._calibration.expected(node.known), now))
         later_s = start.mean_s - one.start.mean_s if one.start != NEVER else 0.0
         is_learnt = any(rate.model == group.model for rate in node.known.rates)
-        return Prospect(is_learnt, start, _later(one.completion, later_s))
+        return Prospect(is_learnt, start, later(one.completion, later_s))
 
-    def _ahead_of(
-        self, group: Group, node: Node, known: NodeState, index: int, forecasts: Sequence[GroupForecast], now: float
-    ) -> list[Stream]:
-        """Newcomers who go ahead of one that has joined the group, behind so many others of a queue."""
+    def _behind(
+        self, node: Node, index: int, group: Group, loads: list[GroupLoad], due_s: float, now: float
+    ) -> Outlook:
+        """Of one that has joined the group, behind so many others of a queue; its load is the last of these."""
         ahead = [self._state.groups[gid] for gid in node.queue[:index] if gid != group.gid]
-        kinds = self._newcomers.kinds(node, known, [*ahead, group], now)
-        works = {one.group: one.work for one in forecasts}
-        seen = [other for other in ahead if other.gid in works]
-        joining = [one for other in seen for one in self._newcomers.joining(other, works[other.gid], now)]
-        return self._newcomers.streams(group, kinds, joining, now)
+        ways = self._ways(node, [*ahead, group], loads, now)
+        for _ in self._along(node, ahead, ways, now):
+            pass  # they are only to say who will join them
+        due_before = [one for one in self._groups_at(node) if one.start_by_s <= group.start_by_s]
+        slack_s = due_s - now - sum(one.drain_s for one in due_before) / SLOWEST if len(ways) > 1 else 0.0
+        behind_s = sum(self._state.groups[gid].drain_s for gid in node.queue[FORECAST_GROUPS:index])
+        return self._outlook(ways, group, NEWCOMER, Slack(slack_s, 0.0, _pace(ways, NEWCOMER)), behind_s, now)
 
-    def _serving(self, node: Node, *, is_patient: bool) -> NodeState:
-        """The node as it serves who is patient, in a batch that leaves headroom, or everybody else."""
-        known = self._calibration.expected(node.known)
-        if not is_patient or node.max_running is None:
-            return known
-        return msgspec.structs.replace(known, max_num_seqs=max(1, min(num_seqs(known), node.max_running)))
-
-    def _is_patient(self, node: Node, group: Group, now: float) -> bool:
-        """Whether a newcomer that would join the group has time (`headroom`)."""
-        if node.max_running is None or group.waiting:
-            return group.gid in node.patient
-        queued = (self._state.groups[gid] for gid in node.queue[:FORECAST_GROUPS])
-        ahead_s = sum(other.drain_s for other in queued if other.start_by_s <= group.start_by_s)
-        return now + ahead_s / SLOWEST < group.start_by_s
+    def _groups_at(self, node: Node) -> list[Group]:
+        return [self._state.groups[gid] for gid in node.queue]
 
     def _widened(self, group: Group) -> Callable[[Wait], Wait]:
         return partial(self.bounds.widened, group.model, group.slo_kind)
@@ -184,6 +187,10 @@ class Predictions:
         return [*running, *ahead]
 
 
-def _later(wait: Wait, seconds: float) -> Wait:
-    """So much later, by sums that were made when the groups behind the head grew last."""
-    return Wait(wait.mean_s + seconds, hypot(wait.std_s, SUM_ERROR * seconds)) if seconds else wait
+def _pace(ways: Sequence[_Way], gid: str) -> float:
+    """Throughput of the batch that leaves headroom, of a full one's; behind the head of the queue, as at its end."""
+    full, small = ways[0].forecasts, ways[-1].forecasts
+    if not full:
+        return 1.0
+    key = gid if gid in full else next(reversed(full))
+    return min(1.0, full[key].work.request_s / small[key].work.request_s)

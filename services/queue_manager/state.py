@@ -118,6 +118,11 @@ class Group(msgspec.Struct, gc=False):
         return len(self.running)
 
     @property
+    def between_dues_s(self) -> float:
+        """Time from when one waiting member is due until the next is, about: they come one after the other."""
+        return (self.last_due_s - self.start_by_s) / len(self.waiting) if self.waiting else 0.0
+
+    @property
     def members(self) -> list[str]:
         """Ids of all that have not finished, those that run first."""
         return [*self.running, *self.waiting]
@@ -141,6 +146,18 @@ class Bound(msgspec.Struct, frozen=True, array_like=True):
     """When it is worked out anew."""
 
 
+class Mix(msgspec.Struct, frozen=True, array_like=True):
+    """An average request of those that run at a node (`headroom`): fading means."""
+
+    model: str
+    seen_s: float
+    """When they were last looked at."""
+    places: float
+    """Of a batch, that one takes."""
+    added_s: float
+    """Seconds that one adds to a step, its prompt spread over its answer."""
+
+
 class Node(msgspec.Struct):
     """A serving node and its virtual queue."""
 
@@ -157,6 +174,8 @@ class Node(msgspec.Struct):
     rescued: str = ""
     """The group that was last put to the front because it was far too late (`rescue`)."""
     rescued_at_s: float = -math.inf
+    mix: Mix | None = None
+    """None while nothing has run, or the node has not told what its steps cost."""
     bounds: dict[str, Bound] = {}
     """By kind of promise, of those that run."""
     max_running: int | None = None

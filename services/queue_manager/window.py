@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from services.queue_manager.headroom import first_groups
 from services.queue_manager.state import Group, Node, State
 from shared.messages import GroupRef
 
@@ -12,12 +13,14 @@ WINDOW_GROUPS = 32  # bounds the message where groups are small
 def window(state: State, node: Node) -> list[GroupRef]:
     """The first groups of a queue in which somebody waits. Nobody pulls from a group that is handed over.
 
-    Groups that may have to wait for headroom do not hide those behind them: of each sort there are enough.
+    Groups that may have to wait for headroom do not hide those behind them: of each sort there are enough. Those that
+    `headroom` does not look at do not overtake the ones that it has told to wait.
     """
     head: list[GroupRef] = []
     num_waiting = {True: 0, False: 0}
-    for gid in node.queue:
-        group = state.groups[gid]
+    groups = (state.groups[gid] for gid in node.queue) if node.max_running is None else first_groups(state, node)
+    for group in groups:
+        gid = group.gid
         is_patient = gid in node.patient
         if not group.waiting or gid in state.hand_overs or num_waiting[is_patient] >= WINDOW_REQUESTS:
             continue

@@ -50,11 +50,16 @@ class SimulatedService(Generic[C]):
 
     def _wake_in_time(self) -> None:
         wake_at = self.core.wake_at
-        if wake_at is not None and (self._wake_scheduled is None or wake_at < self._wake_scheduled):
+        if wake_at is None:
+            return
+        wake_at = max(wake_at, self._bus.now)
+        if self._wake_scheduled is None or wake_at < self._wake_scheduled:
             self._wake_scheduled = wake_at
             self._bus.at(wake_at, self._wake)
 
     def _wake(self) -> None:
+        if self._bus.now != self._wake_scheduled:
+            return  # an earlier one has taken its place, and asked when the next is due
         self._wake_scheduled = None
         self._handle(Tick(), self._bus.now)
 

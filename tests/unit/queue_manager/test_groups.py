@@ -112,7 +112,7 @@ def test_who_waits_does_not_join_those_who_run_for_they_bind_a_group_to_its_node
     assert groups.add("r1").group == first.group
     groups.pull(first, "n0", 5.0)
     assert groups.add("r2").group != first.group
-    assert groups.joining(groups.group_of(first), 6.0) == (0, 0.0)
+    assert groups.joining(groups.group_of(first), 1e6, 6.0) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("policy", ["edf", "fcfs", "shepherd"])

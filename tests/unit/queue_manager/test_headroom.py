@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
 
 from services.queue_manager.groups import RequestGroups
-from services.queue_manager.headroom import MAX_GROUPS, Headroom, _pace_s
+from services.queue_manager.headroom import MAX_GROUPS, MIX_MEMORY_S, Headroom, _pace_s
 from services.queue_manager.state import Node, State
+from services.queue_manager.window import window
 from shared.messages import NodeState
 from shared.slo import Slo
 from shared.step_cost import ModelRate, StepCost
@@ -102,14 +105,54 @@ def test_patient_is_who_is_in_time_behind_all_that_is_due_before_at_half_the_pac
     assert look(state, now=2.5).patient == []
 
 
-def test_the_walk_along_a_queue_is_bounded() -> None:
+def test_the_walk_along_a_queue_is_bounded_and_nobody_behind_it_overtakes_the_patient() -> None:
     state = make_state()
     make_group(state, "runs", waiting=0, running=1, due_s=4.0)
     place(state, "n0", "runs")
-    for number in range(MAX_GROUPS):
+    for number in range(MAX_GROUPS + 1):
         make_group(state, f"g{number}", due_s=3600.0, kind="batch")
         place(state, "n0", f"g{number}")
-    assert look(state).patient == [f"g{number}" for number in range(MAX_GROUPS - 1)]
+    node = look(state)
+    assert node.patient == [f"g{number}" for number in range(MAX_GROUPS)]
+    assert all(ref.max_running == node.max_running for ref in window(state, node))
+
+
+def test_all_that_runs_speaks_for_what_a_member_adds() -> None:
+    """Three whose prompts add nothing and one whose prompt of 8 tokens adds 0.08 s: one adds 0.02 s / o on average."""
+    state = make_state()
+    make_group(state, "long", waiting=0, running=1, due_s=4.0)
+    place(state, "n0", "long")
+    alone = look(state).max_running
+    make_group(state, "short", waiting=0, running=3, due_s=4.0, kind="other")
+    for member in state.groups["short"].running:
+        group = state.groups["short"]
+        group.running_totals.remove(state.requests[member])
+        state.requests[member].prompt_tokens = 0
+        group.running_totals.add(state.requests[member])
+    place(state, "n0", "short")
+    state.nodes["n0"].mix, state.nodes["n0"].bounds = None, {}
+    added_s = 0.01 + 0.25 * 8 * 0.01 / tokens_of(state, "long")
+    assert look(state).max_running == int((0.4 - 0.05) / added_s)
+    assert alone is not None
+    assert int((0.4 - 0.05) / added_s) > alone, "by its own prompts, the first group would allow fewer"
+
+
+def test_the_mix_fades_and_is_forgotten_with_its_model() -> None:
+    state = make_state()
+    make_group(state, "runs", waiting=0, running=1, due_s=4.0)
+    place(state, "n0", "runs")
+    mix = look(state, now=0.0).mix
+    assert mix is not None
+    assert (mix.model, mix.seen_s) == ("a", 0.0)
+    assert (mix.places, mix.added_s) == pytest.approx((1 / PLACES, 0.01 + 8 * 0.01 / tokens_of(state, "runs")))
+    state.nodes["n0"].mix = msgspec.structs.replace(mix, added_s=2 * mix.added_s)
+    faded = look(state, now=MIX_MEMORY_S).mix
+    assert faded is not None
+    assert faded.added_s == pytest.approx((1 + math.exp(-1)) * mix.added_s)
+    state.nodes["n0"].mix = msgspec.structs.replace(faded, model="b")
+    fresh = look(state, now=2 * MIX_MEMORY_S).mix
+    assert fresh is not None
+    assert fresh.added_s == pytest.approx(mix.added_s)
 
 
 def test_a_node_that_nobody_knows_has_no_bound() -> None:

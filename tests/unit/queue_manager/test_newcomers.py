@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from services.queue_manager.newcomers import Kind, Newcomers
@@ -9,7 +11,6 @@ from services.queue_manager.state import Group, Node
 from shared.batching import Batching, batching
 from shared.config import QueueOptions
 from shared.messages import NodeState
-from shared.overtaking import Stream
 from shared.step_cost import ModelRate, StepCost
 from shared.wait import NOW
 from tests.unit.queue_manager.made import LARGE, LATER, SOON, MadeGroups
@@ -76,21 +77,25 @@ def test_more_urgent_kinds_go_ahead_until_they_are_due_later() -> None:
     _, newcomers = made(here)
     kinds = kinds_at(newcomers, here)
     (stream,) = newcomers.streams(waiting("batch", 150.0), kinds, [], 100.0)
-    assert stream == Stream(kinds[0].stream.share, kinds[0].stream.square_s, 150.0 - 100.0 - 20.0)
+    assert stream == replace(kinds[0].stream, horizon_s=150.0 - 100.0 - 20.0)
     assert newcomers.streams(waiting("batch", 110.0), kinds, [], 100.0) == []  # due sooner than who comes now
     assert newcomers.streams(waiting("interactive", 120.0), kinds, [], 100.0) == []  # its own kind comes behind it
 
 
-def test_who_joins_a_group_before_it_goes_ahead_until_that_is_full() -> None:
+def test_who_joins_a_group_before_it_goes_ahead_until_that_is_full_or_begins() -> None:
     here = node()
     groups, newcomers = made(here, policy="shepherd")
     for number in range(5):
         request = groups.add(f"r{number}", slo=LATER, arrival_s=100.0 + number)
-    work = work_of(groups, kind=1)
-    (joining,) = newcomers.joining(groups.group_of(request), work, 104.0)
+    group, work = groups.group_of(request), work_of(groups, kind=1)
+    (joining,) = newcomers.joining(group, work, 1e6, 104.0)
     assert joining.stream.share == pytest.approx(work.request_s)  # one a second behind the first
+    assert (joining.stream.horizon_s, joining.stream.error) == (35.0, 0.0), "as many as it has room for"
     (stream,) = newcomers.streams(waiting("batch", 4000.0), [], [joining], 104.0)
     assert stream == joining.stream
+    (joining,) = newcomers.joining(group, work, 3.0, 104.0)
+    assert (joining.stream.horizon_s, joining.stream.error) == (3.0, 0.5), "of the four who came behind the first"
+    assert list(newcomers.joining(group, work, 0.0, 104.0)) == []
 
 
 def test_nobody_is_counted_twice() -> None:
@@ -98,7 +103,7 @@ def test_nobody_is_counted_twice() -> None:
     groups, newcomers = made(here)
     for number in range(5):
         request = groups.add(f"r{number}", slo=SOON, arrival_s=100.0 + number)
-    joining = list(newcomers.joining(groups.group_of(request), work_of(groups), 104.0))
+    joining = list(newcomers.joining(groups.group_of(request), work_of(groups), 1e6, 104.0))
     kinds = kinds_at(newcomers, here, now=104.0)
     assert len(newcomers.streams(waiting("batch", 4000.0), kinds, joining, 104.0)) == 1
 
@@ -110,7 +115,7 @@ def test_nobody_joins_at_a_seat_or_anew_after_a_loss() -> None:
         seated = groups.add(f"s{number}", arrival_s=100.0 + number, seat="n0")
         again = groups.add(f"a{number}", arrival_s=100.0 + number, attempt=1)
     for request in (seated, again):
-        assert list(newcomers.joining(groups.group_of(request), work_of(groups), 104.0)) == []
+        assert list(newcomers.joining(groups.group_of(request), work_of(groups), 1e6, 104.0)) == []
 
 
 def test_first_come_first_served_knows_no_urgency() -> None:

@@ -48,13 +48,19 @@ def test_newcomers_never_count_as_all_of_a_device() -> None:
 
 
 def test_more_work_counts_more_while_they_come() -> None:
-    """A standard deviation of 2 s at half a device; 0.3 s² a second for 20 s: (4 + 6) / 0.5²."""
-    assert overtaken(Wait(10.0, 2.0), [stream(0.5, FOR_EVER_S, 0.3)]).std_s == pytest.approx(40.0**0.5)
+    """A standard deviation of 2 s at half a device; 0.3 s² a second for 20 s; 5 % of 10 s: (4 + 6 + 0.25) / 0.5²."""
+    assert overtaken(Wait(10.0, 2.0), [stream(0.5, FOR_EVER_S, 0.3)]).std_s == pytest.approx(41.0**0.5)
 
 
 def test_behind_the_horizon_only_their_number_is_uncertain() -> None:
-    """4 + 0.75 s² a second for 8 s."""
-    assert overtaken(Wait(10.0, 2.0), [stream(0.5, 8.0, 0.75)]).std_s == pytest.approx(10.0**0.5)
+    """4 + 0.75 s² a second for 8 s + (5 % of the 4 s that they need)²."""
+    assert overtaken(Wait(10.0, 2.0), [stream(0.5, 8.0, 0.75)]).std_s == pytest.approx(10.04**0.5)
+
+
+def test_a_rate_that_is_known_from_few_is_uncertain() -> None:
+    """4 + (5 % and 1 / √4 of the 4 s that they need)²: 0.04 and 4."""
+    few = Stream(0.5, 0.0, 8.0, error=0.5)
+    assert overtaken(Wait(10.0, 2.0), [few]).std_s == pytest.approx(8.04**0.5)
 
 
 def test_who_starts_now_or_never_is_not_overtaken() -> None:
