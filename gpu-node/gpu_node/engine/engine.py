@@ -18,6 +18,7 @@ from gpu_node.engine.plan import StepPlan
 from gpu_node.engine.protocol import EngineStats, Image, Kept
 from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.scheduler import Scheduler
+from gpu_node.engine.step_file import StepFile
 from gpu_node.executors.executor import Executor, PendingStep
 from shared.config import EngineOptions, ModelSpec
 from shared.messages import Chunk
@@ -53,9 +54,17 @@ class Engine:
     """Joins bookkeeping and execution; nothing else knows both."""
 
     def __init__(
-        self, executor: Executor, options: EngineOptions, profiled: Mapping[str, StepCost] | None = None
+        self,
+        executor: Executor,
+        options: EngineOptions,
+        profiled: Mapping[str, StepCost] | None = None,
+        step_file: StepFile | None = None,
     ) -> None:
-        """``profiled`` is what steps of models were found to cost here before; the engine learns from there on."""
+        """``profiled`` is what steps of models were found to cost here before; the engine learns from there on.
+
+        ``step_file`` is where each step is written down.
+        """
+        self._step_file = step_file
         self._costs = {name: CostLearner(cost) for name, cost in (profiled or {}).items()}
         self._executor = executor
         self._options = options
@@ -266,6 +275,8 @@ class Engine:
         self.device_time.observe(result, follows=step.follows)
         self._step_s = result.moves_s + result.duration_s
         step.resident.cost.observe(step.plan, result.duration_s)
+        if self._step_file is not None:
+            self._step_file.write(step.resident.model.name, step.plan, result, follows=step.follows)
         return step.resident.scheduler.commit(step.plan, result)
 
     def _current(self) -> _Resident:
