@@ -1,7 +1,9 @@
 """The simulator beside reality: one recorded run replayed, its decisions compared one by one.
 
-The simulated nodes have the step costs that the live ones had learnt at the end of the run, requests come when they
-came, and answers are as long as they were, those of the warm-up too. Everything else is decided by the same cores.
+The simulated nodes have the step costs that the live ones had learnt at the end of the run, and load models as fast
+as they did. Requests stand in the queue when they stood there (the simulator has no gateways of its own) with the
+prompts that they had, which begin alike, and answers are as long as they were; those of the warm-up too. Everything
+else is decided by the same cores.
 
     python benchmarks/qlm/live.py --policies qlm --record FOLDER     # needs a quiet machine
     python benchmarks/qlm/fidelity.py --recorded FOLDER/qlm-1 --json # does not
@@ -18,19 +20,18 @@ from pathlib import Path
 from typing import Any
 
 from live_client import Played, Seen
+from live_devices import live_devices
 from live_record import Recording
 
 from gpu_node.executors.predicted import AnswerTokens
 from services.simulator.cluster import SimulatedCluster
-from services.simulator.device import Device, ModelOnDevice
 from shared.config import ClusterConfig
-from shared.messages import Heartbeat, Message, Pulled
+from shared.messages import Message, Pulled
 from shared.payload import Sampling
 
 BEGIN_S = 10.0  # of virtual time: nodes are there
 STEP_S = 1.0
 MAX_VIRTUAL_S = 3600.0
-DEFAULT_KV_BYTES_PER_S = 5e9  # of a node that has moved nothing
 
 
 def main() -> None:
@@ -80,12 +81,16 @@ class Replay:
         self._config = ClusterConfig.model_validate(recording.config)
         self._warm_up = recording.warm_up
         self._trace = recording.trace
+        self._queued_s = recording.queued_s
+        self._prompts = recording.prompts
+        self._token_ids: dict[int, int] = {}
+        """Simulated models know few tokens: by the real token, what stands for it."""
         self._trace_s = BEGIN_S + recording.trace.began_s - recording.warm_up.began_s
         self._seen = [one for one in recording.trace.seen if not one.refused]
         lengths = {_seed(one, is_warm_up=False): one.output_tokens for one in recording.trace.seen}
         lengths |= {_seed(one, is_warm_up=True): one.output_tokens for one in recording.warm_up.seen}
         answer_tokens: AnswerTokens = lambda sampling: lengths[sampling.seed]  # noqa: E731
-        devices = {name: _device(beat, self._config) for name, beat in sorted(recording.beats.items())}
+        devices = live_devices(recording.all_beats, self._config)
         self._cluster = SimulatedCluster(self._config, devices, answer_tokens=answer_tokens)
         self._cluster.bus.listen(self._note)
 
@@ -102,11 +107,12 @@ class Replay:
     def _schedule(self, played: Played, began_s: float, *, is_warm_up: bool) -> None:
         for one in played.seen:
             if not one.refused:
-                self._cluster.bus.at(began_s + one.sent_s, partial(self._submit, one, is_warm_up=is_warm_up))
+                queued_s = began_s + self._queued_s[one.request_id] - played.began_s
+                self._cluster.bus.at(queued_s, partial(self._submit, one, is_warm_up=is_warm_up))
 
     def _submit(self, one: Seen, *, is_warm_up: bool) -> None:
         request, seed = one.request, _seed(one, is_warm_up=is_warm_up)
-        prompt = [(seed + 1000) % 1000, *[0] * (one.prompt_tokens - 1)]
+        prompt = [self._token_ids.setdefault(token, len(self._token_ids)) for token in self._prompts[one.request_id]]
         sampling = Sampling(max_tokens=request.max_tokens, seed=seed)
         self._cluster.gateway.submit(str(seed), request.model, self._config.slo(request.slo), prompt, sampling)
 
@@ -144,17 +150,6 @@ class Replay:
 def _seed(one: Seen, *, is_warm_up: bool) -> int:
     """Tells requests apart, and their answers."""
     return -1 - one.request.number if is_warm_up else one.request.number
-
-
-def _device(beat: Heartbeat, config: ClusterConfig) -> Device:
-    """What a live node told of itself."""
-    rates = {rate.model: rate for rate in beat.rates}
-    load_s = max((rate.load_s for rate in beat.rates), default=0.0) or beat.swap_s
-    models = {
-        name: ModelOnDevice(rate.cost, rate.kv_token_bytes, config.engine.kv_cache_bytes, beat.swap_s, load_s)
-        for name, rate in rates.items()
-    }
-    return Device(beat.device, models, beat.kv_bytes_per_s or DEFAULT_KV_BYTES_PER_S)
 
 
 def _ratio(live: dict[int, float], simulated: dict[int, float]) -> dict[str, float]:

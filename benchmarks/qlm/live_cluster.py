@@ -45,7 +45,10 @@ class LiveCluster:
     def __init__(self, folder: Path, config: dict[str, Any], environment: Mapping[str, str]) -> None:
         self._folder = folder
         self._environment = {**os.environ, **environment}
-        ports = {"gateway": {"host": HOST, "port": free_port(HOST)}, "admin_port": FIRST_ADMIN_PORT + os.getpid() % NUM_ADMIN_PORTS}
+        ports = {
+            "gateway": {"host": HOST, "port": free_port(HOST)},
+            "admin_port": FIRST_ADMIN_PORT + os.getpid() % NUM_ADMIN_PORTS,
+        }
         self.config = {**ports, **config, "data_dir": str(folder / "data")}
         self.file = folder / "cluster.yaml"
         self.file.write_text(yaml.safe_dump(self.config))

@@ -18,8 +18,8 @@ from redis import Redis
 
 from gpu_node.engine.step_file import StepLine, read_steps
 from shared import streams
-from shared.codec import FIELD, decode
-from shared.messages import AnyMessage, Evicted, Heartbeat, Pulled
+from shared.codec import FIELD, decode, decode_payload
+from shared.messages import AnyMessage, Evicted, Heartbeat, Pulled, Submit
 
 POLL_MS = 100
 RUN_FILE = "run.msgpack"
@@ -58,6 +58,8 @@ class Recording:
     warm_up: Played = field(default_factory=lambda: Played(0.0, []))
     trace: Played = field(default_factory=lambda: Played(0.0, []))
     heard: list[Heard] = field(default_factory=list)
+    prompts: dict[str, list[int]] = field(default_factory=dict)
+    """By request, its tokens."""
     steps: dict[str, list[StepLine]] = field(default_factory=dict)
     """By node, in their order."""
 
@@ -94,7 +96,15 @@ class Recording:
                 for entry_id, fields in entries:
                     places[stream.decode()] = entry_id
                     time_s = int(entry_id.split(b"-")[0]) / 1000
-                    self.heard.append(Heard(time_s, stream.decode(), fields[FIELD]))
+                    self._hear(redis, Heard(time_s, stream.decode(), fields[FIELD]))
+
+    def _hear(self, redis: Redis, heard: Heard) -> None:
+        self.heard.append(heard)
+        message = heard.message
+        if isinstance(message, Submit):
+            data: Any = redis.get(streams.payload(message.request_id))
+            if data is not None:  # else its client has gone already
+                self.prompts[message.request_id] = decode_payload(data).prompt_token_ids
 
     def read_steps(self, folder: Path) -> None:
         """Take in the files that the nodes wrote (`gpu_node.engine.step_file`)."""
@@ -119,9 +129,19 @@ class Recording:
         return sum(len(message.requests) for _, message in self._since_began() if isinstance(message, Evicted))
 
     @property
-    def beats(self) -> dict[str, Heartbeat]:
-        """The last of each node: what its steps cost, as it has learnt."""
-        return {message.node: message for _, message in self._since_began() if isinstance(message, Heartbeat)}
+    def all_beats(self) -> list[Heartbeat]:
+        """Of all nodes, in their order."""
+        return [heard.message for heard in self.heard if isinstance(heard.message, Heartbeat)]
+
+    @property
+    def queued_s(self) -> dict[str, float]:
+        """When each request came to the queue first, on the cluster's clock."""
+        times_s: dict[str, float] = {}
+        for heard in self.heard:
+            message = heard.message
+            if isinstance(message, Submit):
+                times_s.setdefault(message.request_id, heard.time_s)
+        return times_s
 
     def _since_began(self) -> Iterator[tuple[Heard, AnyMessage]]:
         return ((heard, heard.message) for heard in self.heard if heard.time_s >= self.trace.began_s)

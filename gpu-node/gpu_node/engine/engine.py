@@ -274,7 +274,7 @@ class Engine:
         result = step.pending.result()
         self.device_time.observe(result, follows=step.follows)
         self._step_s = result.moves_s + result.duration_s
-        step.resident.cost.observe(step.plan, result.duration_s)
+        step.resident.cost.observe(step.plan, result.duration_s + (result.idle_s if step.follows else 0.0))
         if self._step_file is not None:
             self._step_file.write(step.resident.model.name, step.plan, result, follows=step.follows)
         return step.resident.scheduler.commit(step.plan, result)
