@@ -1,9 +1,9 @@
 """The simulator beside reality: one recorded run replayed, its decisions compared one by one.
 
 The simulated nodes have the step costs that the live ones had learnt at the end of the run, and load models as fast
-as they did. Requests stand in the queue when they stood there (the simulator has no gateways of its own) with the
-prompts that they had, which begin alike, and answers are as long as they were; those of the warm-up too. Everything
-else is decided by the same cores.
+as they did; plans take as long as they took. Requests stand in the queue when they stood there (the simulator has no
+gateways of its own) with the prompts that they had, which begin alike, and answers are as long as they were; those of
+the warm-up too. Everything else is decided by the same cores.
 
     python benchmarks/qlm/live.py --policies qlm --record FOLDER     # needs a quiet machine
     python benchmarks/qlm/fidelity.py --recorded FOLDER/qlm-1 --json # does not
@@ -15,6 +15,7 @@ import argparse
 import json
 import statistics
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from live_record import Recording
 from gpu_node.executors.predicted import AnswerTokens
 from services.simulator.cluster import SimulatedCluster
 from shared.config import ClusterConfig
-from shared.messages import Message, Pulled
+from shared.messages import Message, PlacementProblem, Pulled
 from shared.payload import Sampling
 
 BEGIN_S = 10.0  # of virtual time: nodes are there
@@ -91,7 +92,10 @@ class Replay:
         lengths |= {_seed(one, is_warm_up=True): one.output_tokens for one in recording.warm_up.seen}
         answer_tokens: AnswerTokens = lambda sampling: lengths[sampling.seed]  # noqa: E731
         devices = live_devices(recording.all_beats, self._config)
-        self._cluster = SimulatedCluster(self._config, devices, answer_tokens=answer_tokens)
+        plans = recording.plans
+        self._cluster = SimulatedCluster(
+            self._config, devices, answer_tokens=answer_tokens, solve_s=lambda problem: _solve_s(plans, problem)
+        )
         self._cluster.bus.listen(self._note)
 
     def run(self) -> None:
@@ -145,6 +149,11 @@ class Replay:
     def _after(self, time_s: float | None) -> float:
         assert time_s is not None
         return time_s - self._trace_s
+
+
+def _solve_s(plans: Sequence[tuple[int, float]], problem: PlacementProblem) -> float:
+    """As long as the plan took live whose number of groups was nearest."""
+    return min(plans, key=lambda plan: abs(plan[0] - len(problem.groups)))[1]
 
 
 def _seed(one: Seen, *, is_warm_up: bool) -> int:

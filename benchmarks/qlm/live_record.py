@@ -19,7 +19,7 @@ from redis import Redis
 from gpu_node.engine.step_file import StepLine, read_steps
 from shared import streams
 from shared.codec import FIELD, decode, decode_payload
-from shared.messages import AnyMessage, Evicted, Heartbeat, Pulled, Submit
+from shared.messages import AnyMessage, Evicted, Heartbeat, PlanRequest, Pulled, Solved, Submit
 
 POLL_MS = 100
 RUN_FILE = "run.msgpack"
@@ -142,6 +142,19 @@ class Recording:
             if isinstance(message, Submit):
                 times_s.setdefault(message.request_id, heard.time_s)
         return times_s
+
+    @property
+    def plans(self) -> list[tuple[int, float]]:
+        """Groups of each question for a plan since the trace began, and the seconds until it was answered."""
+        asked: dict[int, tuple[int, float]] = {}
+        answered: list[tuple[int, float]] = []
+        for heard, message in self._since_began():
+            if isinstance(message, PlanRequest):
+                asked[message.version] = len(message.groups), heard.time_s
+            elif isinstance(message, Solved) and message.plan.version in asked:
+                num_groups, asked_s = asked.pop(message.plan.version)
+                answered.append((num_groups, heard.time_s - asked_s))
+        return answered
 
     def _since_began(self) -> Iterator[tuple[Heard, AnyMessage]]:
         return ((heard, heard.message) for heard in self.heard if heard.time_s >= self.trace.began_s)
