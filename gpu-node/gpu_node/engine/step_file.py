@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -42,19 +42,20 @@ class StepLine(msgspec.Struct, frozen=True):
 
 
 class StepFile:
-    """Writes lines until there are `MAX_STEPS`."""
+    """Writes lines until there are ``max_steps``."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, clock: Callable[[], float], max_steps: int = MAX_STEPS) -> None:
         self._file = file
-        self._num_steps = 0
+        self._clock = clock
+        self._num_left = max_steps
 
     def write(self, model: str, plan: StepPlan, result: StepResult, *, follows: bool) -> None:
         """A step of a model has been taken in."""
-        if self._num_steps == MAX_STEPS:
+        if not self._num_left:
             return
-        self._num_steps += 1
+        self._num_left -= 1
         line = StepLine(
-            taken_s=time.time(),
+            taken_s=self._clock(),
             model=model,
             num_sequences=len(plan.sequences),
             num_rows=plan.num_tokens,
@@ -67,11 +68,15 @@ class StepFile:
         )
         self._file.write(msgspec.json.encode(line) + b"\n")
 
+    def close(self) -> None:
+        """Write what is left. (A file that is not closed is, where its process ends.)"""
+        self._file.close()
+
 
 def open_step_file(node: str) -> StepFile | None:
     """In the folder that the environment names, to be appended to; None where it names none."""
     folder = os.environ.get(STEP_LOG_ENV)
-    return StepFile((Path(folder) / f"{node}.jsonl").open("ab", buffering=1 << 16)) if folder else None
+    return StepFile((Path(folder) / f"{node}.jsonl").open("ab"), time.time) if folder else None
 
 
 def read_steps(lines: Iterable[bytes]) -> list[StepLine]:
