@@ -25,7 +25,7 @@ from live_devices import live_devices
 from live_record import Recording
 
 from gpu_node.executors.predicted import AnswerTokens
-from services.simulator.cluster import SimulatedCluster
+from services.simulator.cluster import SMALL_PROBLEM_S, SimulatedCluster
 from shared.config import ClusterConfig
 from shared.messages import Message, PlacementProblem, Pulled
 from shared.payload import Sampling
@@ -91,7 +91,7 @@ class Replay:
         lengths = {_seed(one, is_warm_up=False): one.output_tokens for one in recording.trace.seen}
         lengths |= {_seed(one, is_warm_up=True): one.output_tokens for one in recording.warm_up.seen}
         answer_tokens: AnswerTokens = lambda sampling: lengths[sampling.seed]  # noqa: E731
-        devices = live_devices(recording.all_beats, self._config)
+        devices = live_devices(recording.beats, self._config)
         plans = recording.plans
         self._cluster = SimulatedCluster(
             self._config, devices, answer_tokens=answer_tokens, solve_s=lambda problem: _solve_s(plans, problem)
@@ -102,17 +102,21 @@ class Replay:
         """Until every answer is complete."""
         bus, gateway = self._cluster.bus, self._cluster.gateway
         self._schedule(self._warm_up, BEGIN_S, is_warm_up=True)
-        self._schedule(self._trace, self._trace_s, is_warm_up=False)
-        bus.run_until(self._trace_s + max(one.sent_s for one in self._seen))
+        last_s = self._schedule(self._trace, self._trace_s, is_warm_up=False)
+        bus.run_until(last_s)
         while gateway.unfinished and bus.now < MAX_VIRTUAL_S:
             bus.run_until(bus.now + STEP_S)
         assert not gateway.unfinished, "the trace ends"
 
-    def _schedule(self, played: Played, began_s: float, *, is_warm_up: bool) -> None:
+    def _schedule(self, played: Played, began_s: float, *, is_warm_up: bool) -> float:
+        """When the last of these is in the queue."""
+        last_s = began_s
         for one in played.seen:
             if not one.refused:
                 queued_s = began_s + self._queued_s[one.request_id] - played.began_s
                 self._cluster.bus.at(queued_s, partial(self._submit, one, is_warm_up=is_warm_up))
+                last_s = max(last_s, queued_s)
+        return last_s
 
     def _submit(self, one: Seen, *, is_warm_up: bool) -> None:
         request, seed = one.request, _seed(one, is_warm_up=is_warm_up)
@@ -152,8 +156,9 @@ class Replay:
 
 
 def _solve_s(plans: Sequence[tuple[int, float]], problem: PlacementProblem) -> float:
-    """As long as the plan took live whose number of groups was nearest."""
-    return min(plans, key=lambda plan: abs(plan[0] - len(problem.groups)))[1]
+    """As long as the plan took live whose number of groups was nearest; where none was asked for, next to nothing."""
+    nearest = min(plans, key=lambda plan: abs(plan[0] - len(problem.groups)), default=(0, SMALL_PROBLEM_S))
+    return nearest[1]
 
 
 def _seed(one: Seen, *, is_warm_up: bool) -> int:

@@ -129,7 +129,7 @@ class Recording:
         return sum(len(message.requests) for _, message in self._since_began() if isinstance(message, Evicted))
 
     @property
-    def all_beats(self) -> list[Heartbeat]:
+    def beats(self) -> list[Heartbeat]:
         """Of all nodes, in their order."""
         return [heard.message for heard in self.heard if isinstance(heard.message, Heartbeat)]
 
