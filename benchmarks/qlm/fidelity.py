@@ -188,7 +188,7 @@ def _tau(live: dict[int, float], simulated: dict[int, float]) -> float:
         for other in numbers[:place]
         if live[one] != live[other] and simulated[one] != simulated[other]
     ]
-    return 2 * statistics.mean(agree) - 1
+    return 2 * statistics.mean(agree) - 1 if agree else 1.0
 
 
 if __name__ == "__main__":
