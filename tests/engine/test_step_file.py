@@ -34,7 +34,7 @@ class Host:
     def __init__(self, file: StepFile | None = None) -> None:
         self.time_s = 0.0
         executor = PacedExecutor(Constant(), Clock(lambda: self.time_s, self._pass))
-        self.engine = Engine(executor, OPTIONS, step_file=file)
+        self.engine = Engine(executor, OPTIONS, step_log=file)
         self.engine.load_model(ModelSpec(name="m", source="none", max_model_len=64))
 
     def _pass(self, duration_s: float) -> None:

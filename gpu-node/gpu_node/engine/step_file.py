@@ -50,7 +50,7 @@ class StepFile:
         self._num_left = max_steps
 
     def write(self, model: str, plan: StepPlan, result: StepResult, *, follows: bool) -> None:
-        """A step of a model has been taken in."""
+        """As `gpu_node.engine.engine.StepLog`."""
         if not self._num_left:
             return
         self._num_left -= 1
