@@ -91,10 +91,12 @@ class Replay:
         lengths = {_seed(one, is_warm_up=False): one.output_tokens for one in recording.trace.seen}
         lengths |= {_seed(one, is_warm_up=True): one.output_tokens for one in recording.warm_up.seen}
         answer_tokens: AnswerTokens = lambda sampling: lengths[sampling.seed]  # noqa: E731
-        devices = live_devices(recording.beats, self._config)
         plans = recording.plans
         self._cluster = SimulatedCluster(
-            self._config, devices, answer_tokens=answer_tokens, solve_s=lambda problem: _solve_s(plans, problem)
+            self._config,
+            live_devices(recording),
+            answer_tokens=answer_tokens,
+            solve_s=lambda problem: _solve_s(plans, problem),
         )
         self._cluster.bus.listen(self._note)
 

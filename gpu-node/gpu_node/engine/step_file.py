@@ -40,6 +40,11 @@ class StepLine(msgspec.Struct, frozen=True):
     num_restored: int
     """Requests that came back with their KV ahead of it."""
 
+    @property
+    def cost_s(self) -> float:
+        """What it took of the engine's time, as `gpu_node.engine.cost_learner` is told."""
+        return self.duration_s + (self.idle_s if self.follows else 0.0)
+
 
 class StepFile:
     """Writes lines until there are ``max_steps``."""
