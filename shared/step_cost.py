@@ -15,7 +15,7 @@ class StepCost:
     """Seconds of a step; learnt from measured steps, or computed from published numbers of the hardware."""
 
     step_s: float
-    """Of every step: launching it, and reading the weights."""
+    """Of every step: launching it, reading the weights, and what the device waits for its host."""
     token_s: float
     """Of a row: its part of the products."""
     context_token_s: float

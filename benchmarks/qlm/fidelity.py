@@ -1,41 +1,58 @@
 """The simulator beside reality: one recorded run replayed, its decisions compared one by one.
 
-The simulated nodes have the step costs that the live ones had learnt at the end of the run, requests come when they
-came, and answers are as long as they were. Everything else is decided by the same cores.
+The simulated nodes have the step costs that the live ones had learnt at the end of the run, and load models as fast
+as they did; plans take as long as they took. Requests stand in the queue when they stood there (the simulator has no
+gateways of its own) with the prompts that they had, which begin alike, and answers are as long as they were; those of
+the warm-up too. Everything else is decided by the same cores.
+
+    python benchmarks/qlm/live.py --policies qlm --record FOLDER     # needs a quiet machine
+    python benchmarks/qlm/fidelity.py --recorded FOLDER/qlm-1 --json # does not
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import statistics
+import sys
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from live_client import Seen
-from live_decisions import DecisionLog
+from live_client import Played, Seen
+from live_devices import live_devices
+from live_record import Recording
 
 from gpu_node.executors.predicted import AnswerTokens
-from services.simulator.cluster import SimulatedCluster
-from services.simulator.device import Device, ModelOnDevice
+from services.simulator.cluster import SMALL_PROBLEM_S, SimulatedCluster
 from shared.config import ClusterConfig
-from shared.messages import Heartbeat, Message, Pulled
+from shared.messages import Message, PlacementProblem, Pulled
 from shared.payload import Sampling
 
-MODELS_LOADED_S = 60.0  # of virtual time, until the warm-up is over
+BEGIN_S = 10.0  # of virtual time: nodes are there
 STEP_S = 1.0
 MAX_VIRTUAL_S = 3600.0
-NUM_WARM_UP = 8  # requests of each kind before the trace, as long as its answers are on average
-WARM_UP_LIMIT = 192
-DEFAULT_KV_BYTES_PER_S = 5e9  # of a node that has moved nothing
 
 
-def compare(spec: dict[str, Any], seen: list[Seen], log: DecisionLog) -> dict[str, Any]:
+def main() -> None:
+    """Parse, replay, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recorded", type=Path, required=True, metavar="FOLDER", help="of one run")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines for people")
+    options = parser.parse_args()
+    json.dump(compare(Recording.load(options.recorded)), sys.stdout, indent=None if options.json else 2)
+    sys.stdout.write("\n")
+
+
+def compare(recording: Recording) -> dict[str, Any]:
     """Makespan, mean latency and start of each request, live and simulated."""
-    answered = [one for one in seen if not one.refused]
-    simulated = Replay(ClusterConfig.model_validate(spec), answered, log.beats)
+    answered = [one for one in recording.trace.seen if not one.refused]
+    simulated = Replay(recording)
     simulated.run()
     ids = {one.request_id: one.request.number for one in answered}
     live_nodes: dict[int, str] = {}
-    for start in log.starts:
+    for start in recording.starts:
         if start.request_id in ids:
             live_nodes.setdefault(ids[start.request_id], start.node)
     live_latency_s = {one.request.number: one.latency_s for one in answered}
@@ -57,66 +74,77 @@ def compare(spec: dict[str, Any], seen: list[Seen], log: DecisionLog) -> dict[st
 
 
 class Replay:
-    """One simulated run of a recorded trace."""
+    """One simulated run of a recorded trace, behind its warm-up."""
 
-    def __init__(self, config: ClusterConfig, seen: list[Seen], beats: dict[str, Heartbeat]) -> None:
+    def __init__(self, recording: Recording) -> None:
         self.nodes: dict[int, str] = {}
         """Who took each request first."""
-        self._seen = seen
-        self._config = config
-        lengths = {one.request.number: one.output_tokens for one in seen}
-        mean = round(statistics.mean(lengths.values()))
-        answer_tokens: AnswerTokens = lambda sampling: lengths.get(sampling.seed, mean)  # noqa: E731
-        devices = {name: _device(beat, config) for name, beat in sorted(beats.items())}
-        self._cluster = SimulatedCluster(config, devices, answer_tokens=answer_tokens)
+        self._config = ClusterConfig.model_validate(recording.config)
+        self._warm_up = recording.warm_up
+        self._trace = recording.trace
+        self._queued_s = recording.queued_s
+        self._prompts = recording.prompts
+        self._token_ids: dict[int, int] = {}
+        """Simulated models know few tokens: by the real token, what stands for it."""
+        self._trace_s = BEGIN_S + recording.trace.began_s - recording.warm_up.began_s
+        self._seen = [one for one in recording.trace.seen if not one.refused]
+        lengths = {_seed(one, is_warm_up=False): one.output_tokens for one in recording.trace.seen}
+        lengths |= {_seed(one, is_warm_up=True): one.output_tokens for one in recording.warm_up.seen}
+        answer_tokens: AnswerTokens = lambda sampling: lengths[sampling.seed]  # noqa: E731
+        plans = recording.plans
+        self._cluster = SimulatedCluster(
+            self._config,
+            live_devices(recording),
+            answer_tokens=answer_tokens,
+            solve_s=lambda problem: _solve_s(plans, problem),
+        )
         self._cluster.bus.listen(self._note)
 
     def run(self) -> None:
-        """Warm up as the live cluster was, then replay until every answer is complete."""
+        """Until every answer is complete."""
         bus, gateway = self._cluster.bus, self._cluster.gateway
-        for place in range(NUM_WARM_UP):
-            for number, model in enumerate(self._config.models):
-                for slo in self._config.slo_classes:
-                    name = f"warm-{place}-{number}-{slo}"
-                    self._submit(name, model.name, slo, 30, -1 - place, WARM_UP_LIMIT)
-        bus.run_until(MODELS_LOADED_S)
-        assert not gateway.unfinished, "the warm-up is over"
-        for one in self._seen:
-            bus.at(MODELS_LOADED_S + one.sent_s, partial(self._submit_again, one))
-        bus.run_until(MODELS_LOADED_S + max(one.sent_s for one in self._seen))
+        self._schedule(self._warm_up, BEGIN_S, is_warm_up=True)
+        last_s = self._schedule(self._trace, self._trace_s, is_warm_up=False)
+        bus.run_until(last_s)
         while gateway.unfinished and bus.now < MAX_VIRTUAL_S:
             bus.run_until(bus.now + STEP_S)
         assert not gateway.unfinished, "the trace ends"
 
-    def _submit_again(self, one: Seen) -> None:
-        request = one.request
-        name, number = str(request.number), request.number
-        self._submit(name, request.model, request.slo, one.prompt_tokens, number, request.max_tokens)
+    def _schedule(self, played: Played, began_s: float, *, is_warm_up: bool) -> float:
+        """When the last of these is in the queue."""
+        last_s = began_s
+        for one in played.seen:
+            if not one.refused:
+                queued_s = began_s + self._queued_s[one.request_id] - played.began_s
+                self._cluster.bus.at(queued_s, partial(self._submit, one, is_warm_up=is_warm_up))
+                last_s = max(last_s, queued_s)
+        return last_s
 
-    def _submit(self, name: str, model: str, slo: str, prompt_tokens: int, seed: int, max_tokens: int) -> None:
-        prompt = [(seed + 10) % 1000, *[0] * (prompt_tokens - 1)]
-        sampling = Sampling(max_tokens=max_tokens, seed=seed)
-        self._cluster.gateway.submit(name, model, self._config.slo(slo), prompt, sampling)
+    def _submit(self, one: Seen, *, is_warm_up: bool) -> None:
+        request, seed = one.request, _seed(one, is_warm_up=is_warm_up)
+        prompt = [self._token_ids.setdefault(token, len(self._token_ids)) for token in self._prompts[one.request_id]]
+        sampling = Sampling(max_tokens=request.max_tokens, seed=seed)
+        self._cluster.gateway.submit(str(seed), request.model, self._config.slo(request.slo), prompt, sampling)
 
     def _note(self, time_s: float, stream: str, message: Message) -> None:
         del time_s, stream
         if isinstance(message, Pulled):
             for one in message.requests:
-                if one.request_id.isdigit():
-                    self.nodes.setdefault(int(one.request_id), message.node)
+                self.nodes.setdefault(int(one.request_id), message.node)
 
     @property
     def start_s(self) -> dict[int, float]:
         """First token of each request, in seconds after the trace began."""
         answers = self._cluster.gateway.answers
-        return {one.request.number: _after(answers[str(one.request.number)].first_token_s) for one in self._seen}
+        return {one.request.number: self._after(answers[str(one.request.number)].first_token_s) for one in self._seen}
 
     @property
     def latency_s(self) -> dict[int, float]:
         """Of each request."""
         answers = self._cluster.gateway.answers
         return {
-            one.request.number: _after(answers[str(one.request.number)].finished_s) - one.sent_s for one in self._seen
+            one.request.number: self._after(answers[str(one.request.number)].finished_s) - one.sent_s
+            for one in self._seen
         }
 
     @property
@@ -124,21 +152,20 @@ class Replay:
         """Until the last answer is complete."""
         return max(one.sent_s + self.latency_s[one.request.number] for one in self._seen)
 
+    def _after(self, time_s: float | None) -> float:
+        assert time_s is not None
+        return time_s - self._trace_s
 
-def _after(time_s: float | None) -> float:
-    assert time_s is not None
-    return time_s - MODELS_LOADED_S
+
+def _solve_s(plans: Sequence[tuple[int, float]], problem: PlacementProblem) -> float:
+    """As long as the plan took live whose number of groups was nearest; where none was asked for, next to nothing."""
+    nearest = min(plans, key=lambda plan: abs(plan[0] - len(problem.groups)), default=(0, SMALL_PROBLEM_S))
+    return nearest[1]
 
 
-def _device(beat: Heartbeat, config: ClusterConfig) -> Device:
-    """What a live node told of itself."""
-    rates = {rate.model: rate for rate in beat.rates}
-    load_s = max((rate.load_s for rate in beat.rates), default=0.0) or beat.swap_s
-    models = {
-        name: ModelOnDevice(rate.cost, rate.kv_token_bytes, config.engine.unmeasured_kv_bytes, beat.swap_s, load_s)
-        for name, rate in rates.items()
-    }
-    return Device(beat.device, models, beat.kv_bytes_per_s or DEFAULT_KV_BYTES_PER_S)
+def _seed(one: Seen, *, is_warm_up: bool) -> int:
+    """Tells requests apart, and their answers."""
+    return -1 - one.request.number if is_warm_up else one.request.number
 
 
 def _ratio(live: dict[int, float], simulated: dict[int, float]) -> dict[str, float]:
@@ -163,4 +190,8 @@ def _tau(live: dict[int, float], simulated: dict[int, float]) -> float:
         for other in numbers[:place]
         if live[one] != live[other] and simulated[one] != simulated[other]
     ]
-    return 2 * statistics.mean(agree) - 1
+    return 2 * statistics.mean(agree) - 1 if agree else 1.0
+
+
+if __name__ == "__main__":
+    main()

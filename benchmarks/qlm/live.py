@@ -3,7 +3,7 @@
 For each policy a cluster of its own is started and the trace is played against its gateway. Judged where the clients
 are: promises kept by class, total time, latency; and how well the waits were predicted that clients were told. Then the
 simulator replays the trace of the qlm run with the answers' lengths and this machine's measured step costs, and its
-decisions and times are compared with the live ones.
+decisions and times are compared with the live ones. ``--record FOLDER`` keeps each run for `fidelity.py`.
 
     python benchmarks/qlm/live.py --json
 """
@@ -15,19 +15,25 @@ import asyncio
 import json
 import statistics
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from fidelity import compare
 from live_client import Seen, play
 from live_cluster import MODELS, running, two_nodes
-from live_decisions import DecisionLog
+from live_record import Recording
 from live_trace import LiveRequest, live_trace
 from rich.console import Console
 from rich.progress import Progress
 
+from gpu_node.engine.step_file import STEP_LOG_ENV
+
 POLICIES = ("qlm", "edf", "fcfs")
 WARM_UP = 16  # batch requests, and as many interactive ones
 WARM_UP_SEED = 99
+WARM_UP_RATE = 4.0  # interactive ones a second
 MIN_QUEUE = 30  # waits are judged that were predicted behind more requests than this
 
 
@@ -40,6 +46,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1.0, help="interactive requests a second")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=1, help="times that each policy is run, in turn")
+    parser.add_argument("--record", type=Path, metavar="FOLDER", help="keep what happened there, a folder a run")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines for people")
     options = parser.parse_args()
     trace = live_trace(MODELS, options.batch, options.interactive, options.rate, options.seed)
@@ -51,29 +58,35 @@ def main() -> None:
         for round_number in range(options.rounds):
             for policy in policies:
                 task = progress.add_task(f"{policy}, round {round_number + 1}", total=len(trace))
-                seen, log = run(policy, trace, lambda task=task: progress.advance(task))
-                runs[policy].append(summary(seen, log))
+                recording = run(policy, trace, lambda task=task: progress.advance(task))
+                if options.record:
+                    recording.save(options.record / f"{policy}-{round_number + 1}")
+                runs[policy].append(summary(recording))
                 if policy == "qlm":
-                    fidelity.append(compare(two_nodes(policy), seen, log))
+                    fidelity.append(compare(recording))
     result = {"policies": runs, "fidelity": fidelity}
     json.dump(result, sys.stdout, indent=None if options.json else 2)
     sys.stdout.write("\n")
 
 
-def run(policy: str, trace: list[LiveRequest], advance: Any) -> tuple[list[Seen], DecisionLog]:
+def run(policy: str, trace: list[LiveRequest], advance: Callable[[], None]) -> Recording:
     """Play the trace on a fresh cluster, behind some requests of each kind: nodes have models then, and lengths and
     step costs have been learnt, as in a cluster that has been up for a minute.
     """
-    log = DecisionLog()
-    with running(two_nodes(policy)) as cluster:
-        asyncio.run(play(cluster.url, live_trace(MODELS, WARM_UP, WARM_UP, 4.0, WARM_UP_SEED), lambda: None))
-        with log.following(cluster.redis_url):
-            seen = asyncio.run(play(cluster.url, trace, advance))
-    return seen, log
+    config = two_nodes(policy)
+    recording = Recording(config)
+    warm_up = live_trace(MODELS, WARM_UP, WARM_UP, WARM_UP_RATE, WARM_UP_SEED)
+    with TemporaryDirectory(prefix="treadle-steps-") as steps:
+        with running(config, {STEP_LOG_ENV: steps}) as cluster, recording.listening(cluster.redis_url):
+            recording.warm_up = asyncio.run(play(cluster.url, warm_up, lambda: None))
+            recording.trace = asyncio.run(play(cluster.url, trace, advance))
+        recording.read_steps(Path(steps))
+    return recording
 
 
-def summary(seen: list[Seen], log: DecisionLog) -> dict[str, Any]:
+def summary(recording: Recording) -> dict[str, Any]:
     """What the clients of one run saw."""
+    seen = recording.trace.seen
     classes = sorted({one.request.slo for one in seen})
     deadlines = {name: spec["deadline_s"] for name, spec in two_nodes("qlm")["slo_classes"].items()}
     done = [one for one in seen if not one.refused]
@@ -90,7 +103,7 @@ def summary(seen: list[Seen], log: DecisionLog) -> dict[str, Any]:
             name: statistics.mean(one.latency_s for one in done if one.request.slo == name) for name in classes
         },
         "refused": [one.refused for one in seen if one.refused],
-        "evicted": log.num_evicted,
+        "evicted": recording.num_evicted,
         "num_predictions": len(waits),
         "start_error_median": statistics.median(abs(told - true) / true for told, true in waits) if waits else None,
         "start_error_median_s": statistics.median(told - true for told, true in waits) if waits else None,

@@ -47,16 +47,25 @@ class Seen:
         return self.finished_s - self.sent_s
 
 
-async def play(url: str, trace: Sequence[LiveRequest], advance: Callable[[], None]) -> list[Seen]:
+@dataclass(frozen=True)
+class Played:
+    """One trace as its clients saw it; their times are seconds after ``began_s``."""
+
+    began_s: float
+    """On the system's clock, which is the cluster's too."""
+    seen: list[Seen]
+
+
+async def play(url: str, trace: Sequence[LiveRequest], advance: Callable[[], None]) -> Played:
     """Send each request at its time; ``advance`` is called after each answer."""
     seen = [Seen(request) for request in trace]
     timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
-        began_s = time.perf_counter()
+        clock_s, began_s = time.time(), time.perf_counter()
         async with asyncio.TaskGroup() as clients:
             for one in seen:
                 clients.create_task(_client(session, url, one, began_s, advance))
-    return seen
+    return Played(clock_s, seen)
 
 
 async def _client(

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from cli.ports import free_port
 from shared.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 
 HOST = "127.0.0.1"
-NUM_ADMIN_PORTS = 64
+FIRST_ADMIN_PORT, NUM_ADMIN_PORTS = 21_000, 11_000  # below those that systems give to clients
 COMMAND_TIMEOUT_S = 300
 MODELS = ("hot", "cold")
 
@@ -42,9 +42,13 @@ def two_nodes(policy: str) -> dict[str, Any]:
 class LiveCluster:
     """Where a running cluster answers."""
 
-    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, config: dict[str, Any], environment: Mapping[str, str]) -> None:
         self._folder = folder
-        ports = {"gateway": {"host": HOST, "port": free_port(HOST)}, "admin_port": 21_000 + os.getpid() % 20_000}
+        self._environment = {**os.environ, **environment}
+        ports = {
+            "gateway": {"host": HOST, "port": free_port(HOST)},
+            "admin_port": FIRST_ADMIN_PORT + os.getpid() % NUM_ADMIN_PORTS,
+        }
         self.config = {**ports, **config, "data_dir": str(folder / "data")}
         self.file = folder / "cluster.yaml"
         self.file.write_text(yaml.safe_dump(self.config))
@@ -65,6 +69,7 @@ class LiveCluster:
         done = subprocess.run(
             [str(Path(sys.executable).with_name("treadle")), command, "-f", str(self.file)],
             cwd=self._folder,
+            env=self._environment,
             capture_output=True,
             text=True,
             timeout=COMMAND_TIMEOUT_S,
@@ -75,10 +80,10 @@ class LiveCluster:
 
 
 @contextmanager
-def running(config: dict[str, Any]) -> Iterator[LiveCluster]:
-    """A cluster that serves, and nothing left of it afterwards."""
+def running(config: dict[str, Any], environment: Mapping[str, str]) -> Iterator[LiveCluster]:
+    """A cluster that serves, its processes with this ``environment`` too, and nothing left of it afterwards."""
     with tempfile.TemporaryDirectory(prefix="treadle-live-") as folder:
-        cluster = LiveCluster(Path(folder), config)
+        cluster = LiveCluster(Path(folder), config, environment)
         cluster.treadle("up")
         try:
             yield cluster

@@ -20,13 +20,13 @@ from services.simulator.memory_bus import MemoryBus
 from services.simulator.node import SimulatedNode
 from services.simulator.node_engine import NodeEngine, SteppedEngine
 from services.simulator.pools import SimulatedProvider
-from services.simulator.service import SimulatedService, Solver
+from services.simulator.service import SimulatedService, Solver, SolveTime
 from shared import streams
 from shared.config import ClusterConfig
 from shared.config_engine import EngineOptions
 from shared.step_cost import StepCost
 
-DEFAULT_SOLVE_S = 0.005  # a small problem
+SMALL_PROBLEM_S = 0.005
 
 MakeEngine = Callable[[Device, EngineOptions, AnswerTokens | None], NodeEngine]
 
@@ -73,7 +73,7 @@ class SimulatedCluster:
         answer_tokens: AnswerTokens | None = None,
         make_engine: MakeEngine = stepped,
         solve: Solver = solve,
-        solve_s: float = DEFAULT_SOLVE_S,
+        solve_s: SolveTime = lambda _: SMALL_PROBLEM_S,
     ) -> None:
         self.bus = MemoryBus()
         self.queue_manager = SimulatedService(self.bus, streams.QUEUE, lambda: QueueManagerCore(config))

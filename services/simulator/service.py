@@ -10,6 +10,8 @@ from shared.core import Core, Drop, Effect, Send, Solve
 from shared.messages import AnyMessage, Message, PlacementProblem, Plan, Solved, Tick
 
 Solver = Callable[[PlacementProblem], Plan]
+SolveTime = Callable[[PlacementProblem], float]
+"""Seconds from a question for a plan to its answer."""
 
 
 C = TypeVar("C", bound=Core)
@@ -25,7 +27,7 @@ class SimulatedService(Generic[C]):
         make_core: Callable[[], C],
         *,
         solve: Solver | None = None,
-        solve_s: float = 0.005,
+        solve_s: SolveTime = lambda _: 0.0,
     ) -> None:
         self.core = make_core()
         self._make_core = make_core
@@ -72,4 +74,5 @@ class SimulatedService(Generic[C]):
             case Solve(problem):
                 assert self._solve is not None, "the core asks to solve but was given no solver"
                 plan = self._solve(problem)
-                self._bus.at(self._bus.now + self._solve_s, lambda: self._bus.send(self._inbox, Solved(plan=plan)))
+                due_s = self._bus.now + self._solve_s(problem)
+                self._bus.at(due_s, lambda: self._bus.send(self._inbox, Solved(plan=plan)))

@@ -100,7 +100,7 @@ def simulate(scenario: Scenario, progress: Progress = lambda _: None) -> Run:
         answer_tokens=answer_tokens,
         make_engine=scenario.make_engine,
         solve=searching(scenario.plan_visits),
-        solve_s=scenario.solve_s,
+        solve_s=lambda _: scenario.solve_s,
     )
     if scenario.utilization is not None:
         UtilizationScaler(cluster.bus, scenario.config.pools, scenario.utilization)

@@ -14,6 +14,7 @@ from gpu_node.engine.connection import AgentGoneError, Connection
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.protocol import EngineRefused, Shutdown
 from gpu_node.engine.server import Server
+from gpu_node.engine.step_file import open_step_file
 from gpu_node.executors.node_executor import make_executor
 from shared.config import load_config
 from shared.errors import OperatorError
@@ -41,7 +42,8 @@ def main() -> int:
         return 1
     try:
         with socket.socket(fileno=arguments.fd) as sock:
-            engine = Engine(executor, config.engine, profiled_costs(profiles, config, node, executor.device))
+            profiled = profiled_costs(profiles, config, node, executor.device)
+            engine = Engine(executor, config.engine, profiled, open_step_file(arguments.node))
             Server(Connection(sock), engine, config, executor.device, time.monotonic).run()
     except Exception:  # the state is unknown now: say what happened, end, and be started anew by the agent
         structlog.get_logger().exception("engine failed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from gpu_node.engine.arena import ArenaFullError, PageArena
 from gpu_node.engine.block_manager import BlockManager
@@ -16,7 +17,7 @@ from gpu_node.engine.device_time import DeviceTime
 from gpu_node.engine.eviction import Eviction
 from gpu_node.engine.image import HandedOver, Kept
 from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.plan import StepPlan
+from gpu_node.engine.plan import StepPlan, StepResult
 from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.scheduler import Scheduler
 from gpu_node.engine.stats import EngineStats
@@ -51,13 +52,29 @@ class _InFlight:
     """There has been work since the step before it."""
 
 
+class StepLog(Protocol):
+    """Writes down what steps took; see `gpu_node.engine.step_file`."""
+
+    def write(self, model: str, plan: StepPlan, result: StepResult, *, follows: bool) -> None:
+        """A step of a model has been taken in. ``follows``: there had been work ever since the step before."""
+        ...
+
+
 class Engine:
     """Joins bookkeeping and execution; nothing else knows both."""
 
     def __init__(
-        self, executor: Executor, options: EngineOptions, profiled: Mapping[str, StepCost] | None = None
+        self,
+        executor: Executor,
+        options: EngineOptions,
+        profiled: Mapping[str, StepCost] | None = None,
+        step_log: StepLog | None = None,
     ) -> None:
-        """``profiled`` is what steps of models were found to cost here before; the engine learns from there on."""
+        """``profiled`` is what steps of models were found to cost here before; the engine learns from there on.
+
+        ``step_log`` hears of each step.
+        """
+        self._step_log = step_log
         self._costs = {name: CostLearner(cost) for name, cost in (profiled or {}).items()}
         self._executor = executor
         self._options = options
@@ -274,7 +291,9 @@ class Engine:
         result = step.pending.result()
         self.device_time.observe(result, follows=step.follows)
         self._step_s = result.moves_s + result.duration_s
-        step.resident.cost.observe(step.plan, result.duration_s)
+        step.resident.cost.observe(step.plan, result.duration_s + (result.idle_s if step.follows else 0.0))
+        if self._step_log is not None:
+            self._step_log.write(step.resident.model.name, step.plan, result, follows=step.follows)
         return step.resident.scheduler.commit(step.plan, result)
 
     def _current(self) -> _Resident:
