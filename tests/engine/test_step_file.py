@@ -10,7 +10,7 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.step_file import STEP_LOG_ENV, StepFile, StepLine, open_step_file, read_steps
 from gpu_node.executors.paced import Clock, PacedExecutor
 from gpu_node.executors.predicted import PredictedExecutor
-from shared.config import EngineOptions, ModelSpec
+from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Payload, Sampling
 from shared.step_cost import StepCost
 
