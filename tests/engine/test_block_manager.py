@@ -154,3 +154,14 @@ def test_models_do_not_share_prefixes() -> None:
     compute(other, 0, A)
     assert one.match([*A, 20]) == [0]
     assert one.digest_of(0) != other.digest_of(0)
+
+
+def test_what_the_device_has_lost_is_not_found_again() -> None:
+    blocks = manager(5)
+    compute(blocks, 0, [*A, *B, 20])
+    blocks.free(0)
+    assert blocks.match([*A, *B, 20]) == [0, 1]
+    blocks.forget_cached()
+    blocks.check()
+    assert blocks.match([*A, *B, 20]) == []
+    assert blocks.num_free_blocks == 5
