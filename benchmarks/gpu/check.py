@@ -122,7 +122,7 @@ def main() -> int:
         torch.set_num_threads(1)  # tensors are tiny
     device = torch.device("cpu" if given.interpret else "cuda")
     machine = {
-        "device": platform.processor() if given.interpret else torch.cuda.get_device_name(device),
+        "device": platform.machine() if given.interpret else torch.cuda.get_device_name(device),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "triton": triton.__version__,

@@ -6,6 +6,7 @@ What a device could do at best is its compute rate over two operations a paramet
 
 from __future__ import annotations
 
+import gc
 import random
 import statistics
 import tempfile
@@ -51,13 +52,14 @@ class Load:
     """Sequences that decode together, for the time of a step."""
     batch_prompt_tokens: int
     batch_output_tokens: int
+    """That they have together, about."""
     dtype: torch.dtype = torch.bfloat16
 
 
 FULL = Load(
     name="llama-3-8b",
     config=LLAMA_3_8B,
-    options=EngineOptions(max_num_seqs=1024, step_tokens=2048),
+    options=EngineOptions(max_num_seqs=1024, step_tokens=2048, host_models=0),
     num_prompt_tokens=1024,
     num_output_tokens=512,
     window_s=60.0,
@@ -68,12 +70,12 @@ FULL = Load(
 TINY = Load(
     name="llama",
     config=FAMILIES["llama"],
-    options=EngineOptions(kv_cache_bytes=1 << 17, block_size=4, max_num_seqs=4, step_tokens=16),
+    options=EngineOptions(kv_cache_bytes=1 << 17, block_size=4, max_num_seqs=4, step_tokens=16, host_models=0),
     num_prompt_tokens=5,
     num_output_tokens=3,
     window_s=0.0,
-    batches=(1, 2),
-    batch_prompt_tokens=3,
+    batches=(1, 3),
+    batch_prompt_tokens=8,
     batch_output_tokens=3,
     dtype=torch.float32,
 )
@@ -133,9 +135,9 @@ def measure_serving(device: torch.device, measured: Mapping[str, float]) -> Iter
                 yield from _throughput(server, load, device, measured)
             yield from _step_times(server, load, ways)
             server.engine.reset()
-            del server  # the next one needs its memory
-            if device.type == "cuda":
-                torch.cuda.empty_cache()
+            server.times.unload_model(spec.name)  # the next one needs its memory
+            del server
+            gc.collect()
 
 
 def _throughput(server: Server, load: Load, device: torch.device, measured: Mapping[str, float]) -> Iterator[Line]:
@@ -176,8 +178,10 @@ def _full_load(server: Server, load: Load) -> tuple[list[StepTime], float]:
 def _step_times(server: Server, load: Load, ways: str) -> Iterator[Line]:
     for batch in load.batches:
         server.times.steps.clear()
+        # the first ones have to be there still when the last prompt is done
+        num_prompt_steps = -(-batch * load.batch_prompt_tokens // (load.options.step_tokens - batch))
         for _ in range(batch):
-            server.add(load.batch_prompt_tokens, load.batch_output_tokens)
+            server.add(load.batch_prompt_tokens, num_prompt_steps + load.batch_output_tokens)
         while server.engine.has_work:
             server.step()
         steps = [step for step in server.times.steps if step.is_decode and step.num_sequences == batch]

@@ -69,18 +69,22 @@ def measure_attention(device: torch.device, measured: Mapping[str, float]) -> It
     """Decodes, then prompts. Goals are of those that keep the device busy."""
     copy = measured.get(COPY_RATE, float("nan"))
     for batch, context in DECODES:
-        ours, theirs = _both([PagedSequence(context - 1, 1, table) for table in _tables(batch, context)], device)
+        ours, theirs, failure = _both(
+            [PagedSequence(context - 1, 1, table) for table in _tables(batch, context)], device
+        )
         num_bytes = 2 * batch * context * NUM_KV_HEADS * HEAD_DIM * 2
         what, rate = f"decode, {batch} x {context} tokens", num_bytes / ours / 1e9
-        yield Line(what, rate, "GB/s", f"torch's flash attention, contiguous: {num_bytes / theirs / 1e9:,.0f}")
+        note = failure or f"torch's flash attention, contiguous: {num_bytes / theirs / 1e9:,.0f}"
+        yield Line(what, rate, "GB/s", note)
         goal = DECODE_GOAL if num_bytes >= LEAST_BYTES else None
         yield Line(f"{what}: part of the copy", rate / copy, "", at_least=goal)
     for batch, tokens in PREFILLS:
-        ours, theirs = _both([PagedSequence(0, tokens, table) for table in _tables(batch, tokens)], device)
+        ours, theirs, failure = _both([PagedSequence(0, tokens, table) for table in _tables(batch, tokens)], device)
         # two products of two operations a number, for the pairs that the causal mask leaves
         operations = 4 * batch * tokens * (tokens + 1) / 2 * NUM_HEADS * HEAD_DIM
         what, rate = f"prefill, {batch} x {tokens} tokens", operations / ours / 1e12
-        yield Line(what, rate, "TFLOP/s", f"torch's flash attention, contiguous: {operations / theirs / 1e12:,.0f}")
+        note = failure or f"torch's flash attention, contiguous: {operations / theirs / 1e12:,.0f}"
+        yield Line(what, rate, "TFLOP/s", note)
         goal = PREFILL_GOAL if batch * tokens >= LEAST_TOKENS else None
         yield Line(f"{what}: part of torch's", theirs / ours, "", at_least=goal)
 
@@ -92,8 +96,11 @@ def _tables(batch: int, tokens: int) -> list[list[int]]:
     return [order[number * size : (number + 1) * size] for number in range(batch)]
 
 
-def _both(sequences: Sequence[PagedSequence], device: torch.device) -> tuple[float, float]:
-    """Seconds of ours and of torch's attention for the rows of these sequences, all of one length."""
+def _both(sequences: Sequence[PagedSequence], device: torch.device) -> tuple[float, float, str]:
+    """Seconds of ours and of torch's attention for the rows of these sequences, all of one length.
+
+    NaN for torch's, and why, where it has none for this device.
+    """
     shape = CacheShape(1, BLOCK_SIZE, NUM_KV_HEADS, HEAD_DIM)
     lines = shape.block_lines(2)
     num_blocks = sum(len(sequence.block_table) for sequence in sequences)
@@ -106,8 +113,11 @@ def _both(sequences: Sequence[PagedSequence], device: torch.device) -> tuple[flo
     num_rows, context = sequences[0].num_rows, sequences[0].start + sequences[0].num_rows
     queries = q.view(len(sequences), num_rows, NUM_HEADS, HEAD_DIM).transpose(1, 2)
     k, v = torch.randn(2, len(sequences), NUM_KV_HEADS, context, HEAD_DIM, device=device).bfloat16()
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # not what torch thinks best, which differs from version to version
-        theirs = median_s(
-            lambda: scaled_dot_product_attention(queries, k, v, is_causal=num_rows > 1, enable_gqa=True), device
-        )
-    return ours, theirs
+    try:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # not what torch thinks best: that differs between versions
+            theirs = median_s(
+                lambda: scaled_dot_product_attention(queries, k, v, is_causal=num_rows > 1, enable_gqa=True), device
+            )
+    except RuntimeError as error:
+        return ours, float("nan"), f"torch: {str(error).splitlines()[0]}"
+    return ours, theirs, ""
