@@ -9,7 +9,9 @@ from services.scheduler.instance import Instance, Queues
 from services.scheduler.layout import Budget, Layout
 from services.scheduler.search import improve
 
-NUM_VISITS = 600_000  # of groups in trial queues: 80 nodes x 400 groups take under a second on one core
+NUM_VISITS = 600_000  # of groups in trial queues, at most: 80 nodes x 400 groups take under a second on one core
+VISITS_A_GROUP = 1_500  # a few groups are not worth that second: somebody urgent may wait for the plan
+LEAST_VISITS = 20_000  # with these the smallest instances are searched to the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +27,11 @@ class Found:
 def search(instance: Instance, queues: Queues, num_visits: int = NUM_VISITS) -> Found:
     """Improve ``queues``, an order that keeps the rules but may leave groups out, and an order made from nothing.
 
-    Each has half of the visits, and the second what the first has left.
+    Each has half of the visits, and the second what the first has left. There are no more than ``num_visits``, and
+    fewer where there are few groups.
     """
     everything = range(len(instance.groups))
+    num_visits = min(num_visits, LEAST_VISITS + VISITS_A_GROUP * len(everything))
     is_warm = any(queues)
     warm = Layout(instance, Budget(num_visits // 2 if is_warm else num_visits))
     for node, queue in enumerate(queues):
