@@ -52,7 +52,7 @@ def test_the_reference_executor_stays_on_its_cpus_as_a_whole() -> None:
     code = f"""
 import os, torch
 from gpu_node.executors.node_executor import make_executor
-from shared.config import EngineOptions
+from shared.config_engine import EngineOptions
 from shared.config_nodes import NodeSpec
 make_executor(NodeSpec(name="n", num_threads=2, cpus={OURS[:2]}, executor="reference"), EngineOptions())
 torch.ones(512, 512) @ torch.ones(512, 512)

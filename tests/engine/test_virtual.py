@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 from statistics import mean
-from typing import get_args
 
 import pytest
 
@@ -20,7 +19,7 @@ from gpu_node.executors.virtual import VirtualExecutor, end_token, model_shape
 from gpu_node.models.words import read_words
 from shared import hardware
 from shared.config_engine import EngineOptions, ModelSpec
-from shared.config_nodes import NodeSpec
+from shared.config_nodes import KINDS, NodeSpec
 from shared.model_file import ModelFileError
 from shared.payload import Payload, Sampling
 from tests.gateway.tiny import END, TOKENS, write_model
@@ -165,7 +164,7 @@ def test_a_file_without_sizes_needs_the_name_of_a_model(vocabulary: Path) -> Non
 
 
 def test_every_device_of_a_configuration_is_in_the_catalogue() -> None:
-    assert set(get_args(NodeSpec.model_fields["device"].annotation)) == set(hardware.DEVICES)
+    assert set(KINDS) == set(hardware.DEVICES)
 
 
 def test_a_node_that_predicts_is_made_without_torch() -> None:
@@ -175,7 +174,7 @@ def test_a_node_that_predicts_is_made_without_torch() -> None:
     assert (made.device, A10.name) == ("a10", "a10")
     code = (
         "import sys, gpu_node.engine.__main__, gpu_node.executors.node_executor as made; "
-        "from shared.config import EngineOptions; from shared.config_nodes import NodeSpec; "
+        "from shared.config_engine import EngineOptions; from shared.config_nodes import NodeSpec; "
         "made.make_executor(NodeSpec(name='n', executor='predicted', device='a10'), EngineOptions()); "
         "sys.exit('torch' in sys.modules)"
     )
