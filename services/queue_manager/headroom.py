@@ -5,14 +5,14 @@ batch, which is best for throughput; but answers of hundreds of tokens lose thei
 the queue. So who has time waits, where the batch is as large as its members' promises allow. With b requests like
 those that run, an output token takes (`shared.batching`; each request brings its prompt along) ::
 
-    token_s(b) = step_s + b (row_s + prompt_rows_s / o)
+    token_s(b) = step_s + b E[row_s + prompt_rows_s / o]
 
 and an answer of n tokens that was promised within t seconds asks for ``token_s(b) <= t / n``: of QLM's C = W + P + D,
 D = O ε d (SoCC'24 §5), this bounds ε d. Yet at the b where the weights take half of a step, a smaller batch costs more
 throughput than it gains pace; a promise that asks for less than that cannot be helped, and bounds nothing below it.
 
-Their prompts are those of all that runs, over the last minute: a group is of alike requests, so the bound would jump by
-a multiple whenever another one spoke for the rest.
+The mean E is over all that runs, and over the last minute: a group is of alike requests, so the bound would jump by a
+multiple whenever another one spoke for the rest.
 
 Who has time is patient: in time even if all at the node that is due before it is done first, at `SLOWEST` of the
 node's pace. All others join as long as they fit.
@@ -23,8 +23,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import msgspec
-
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.state import Bound, Group, Mix, Node, State
 from shared.answer import long_answer_tokens
@@ -34,6 +32,7 @@ from shared.slo import Slo
 SLOWEST = 0.5  # of a full batch's throughput: as much as the smallest bound leaves, see above
 LEARNING_S = 1.0  # lengths and costs are learnt slowly: what follows from them holds for so long
 MIX_MEMORY_S = 60.0  # what ran before that counts less than 1/e
+MIX_LOOK_S = 5.0  # all groups that run are looked at this often
 MAX_GROUPS = 64  # first groups in which somebody waits: while a bound holds, nobody is pulled from behind them
 
 
@@ -68,35 +67,37 @@ class Headroom:
         return bounds
 
     def _look_at_mix(self, node: Node, groups: list[Group], now: float) -> None:
-        """The prompts of those that run, fading; forgotten where the model has changed."""
+        """What an average request of those that run takes, fading; forgotten where the model has changed."""
         old = node.mix if node.mix is not None and node.mix.model == node.model else None
-        if old is not None and old.seen_s == now:
+        if old is not None and now < old.seen_s + MIX_LOOK_S:
             return
-        running = [group for group in groups if group.running]
-        number = sum(group.num_running for group in running)
-        prompt = sum(group.running_totals.prompt_tokens for group in running) / number
-        square = sum(group.running_totals.square_prompt_tokens for group in running) / number
-        if old is not None:
-            kept = math.exp((old.seen_s - now) / MIX_MEMORY_S)
-            prompt = kept * old.prompt_tokens + (1 - kept) * prompt
-            square = kept * old.square_prompt_tokens + (1 - kept) * square
-        node.mix = Mix(node.model, now, prompt, square)
+        number = places = added_s = 0.0
+        for group in groups:
+            if group.running:
+                work = batching(node.known, self._groups.load(group, now))
+                number += group.num_running
+                places += group.num_running / work.batch
+                added_s += group.num_running * (work.row_s + work.prompt_rows_s / work.output_tokens)
+        if added_s <= 0.0:  # the node has not told yet what its steps cost
+            node.mix = None
+            return
+        kept = math.exp((old.seen_s - now) / MIX_MEMORY_S) if old is not None else 0.0
+        before = old or Mix("", now, 0.0, 0.0)
+        node.mix = Mix(
+            model=node.model,
+            seen_s=now,
+            places=kept * before.places + (1 - kept) * places / number,
+            added_s=kept * before.added_s + (1 - kept) * added_s / number,
+        )
 
     def _most_running(self, node: Node, group: Group, now: float) -> int | None:
-        assert node.mix is not None, "somebody runs, and was looked at"
-        prompt, square = node.mix.prompt_tokens, node.mix.square_prompt_tokens
-        load = msgspec.structs.replace(
-            self._groups.load(group, now),
-            mean_prompt_tokens=prompt,
-            std_prompt_tokens=math.sqrt(max(0.0, square - prompt**2)),
-        )
+        load = self._groups.load(group, now)
         work = batching(node.known, load)
-        added_s = work.row_s + work.prompt_rows_s / work.output_tokens
         pace_s = _pace_s(self._state.requests[next(iter(group.running))].slo, long_answer_tokens(work, load.max_tokens))
-        if pace_s is None or added_s <= 0.0:
+        if pace_s is None or node.mix is None:
             return None
-        bound = max(1, int(max(work.step_s, pace_s - work.step_s) / added_s))
-        return bound if bound < work.batch else None
+        bound = max(1, int(max(work.step_s, pace_s - work.step_s) / node.mix.added_s))
+        return bound if bound * node.mix.places < 1.0 else None
 
 
 def first_groups(state: State, node: Node) -> list[Group]:

@@ -147,13 +147,15 @@ class Bound(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Mix(msgspec.Struct, frozen=True, array_like=True):
-    """The prompts of those that run at a node (`headroom`): fading means."""
+    """An average request of those that run at a node (`headroom`): fading means."""
 
     model: str
     seen_s: float
     """When they were last looked at."""
-    prompt_tokens: float
-    square_prompt_tokens: float
+    places: float
+    """Of a batch, that one takes."""
+    added_s: float
+    """Seconds that one adds to a step, its prompt spread over its answer."""
 
 
 class Node(msgspec.Struct):
@@ -173,7 +175,7 @@ class Node(msgspec.Struct):
     """The group that was last put to the front because it was far too late (`rescue`)."""
     rescued_at_s: float = -math.inf
     mix: Mix | None = None
-    """None while nothing has run."""
+    """None while nothing has run, or the node has not told what its steps cost."""
     bounds: dict[str, Bound] = {}
     """By kind of promise, of those that run."""
     max_running: int | None = None

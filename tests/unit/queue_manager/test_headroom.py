@@ -9,7 +9,7 @@ import pytest
 
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.headroom import MAX_GROUPS, MIX_MEMORY_S, Headroom, _pace_s
-from services.queue_manager.state import Mix, Node, State
+from services.queue_manager.state import Node, State
 from services.queue_manager.window import window
 from shared.messages import NodeState
 from shared.slo import Slo
@@ -142,11 +142,22 @@ def test_the_mix_fades_and_is_forgotten_with_its_model() -> None:
     make_group(state, "runs", waiting=0, running=1, due_s=4.0)
     place(state, "n0", "runs")
     mix = look(state, now=0.0).mix
-    assert mix == Mix("a", 0.0, 8.0, 64.0)
-    state.nodes["n0"].mix = Mix("a", 0.0, 16.0, 512.0)
+    assert mix is not None
+    assert (mix.model, mix.seen_s) == ("a", 0.0)
+    assert (mix.places, mix.added_s) == pytest.approx((1 / PLACES, 0.01 + 8 * 0.01 / tokens_of(state, "runs")))
+    state.nodes["n0"].mix = msgspec.structs.replace(mix, added_s=2 * mix.added_s)
     faded = look(state, now=MIX_MEMORY_S).mix
     assert faded is not None
-    assert faded.prompt_tokens == pytest.approx(8.0 + 8.0 * math.exp(-1))
-    assert faded.square_prompt_tokens == pytest.approx(64.0 + 448.0 * math.exp(-1))
+    assert faded.added_s == pytest.approx((1 + math.exp(-1)) * mix.added_s)
     state.nodes["n0"].mix = msgspec.structs.replace(faded, model="b")
-    assert look(state, now=2 * MIX_MEMORY_S).mix == Mix("a", 2 * MIX_MEMORY_S, 8.0, 64.0)
+    fresh = look(state, now=2 * MIX_MEMORY_S).mix
+    assert fresh is not None
+    assert fresh.added_s == pytest.approx(mix.added_s)
+
+
+def test_a_node_that_nobody_knows_has_no_bound() -> None:
+    state = make_state()
+    state.nodes["n0"].known = msgspec.structs.replace(state.nodes["n0"].known, rates=[])
+    make_group(state, "runs", waiting=0, running=1, due_s=0.1)
+    place(state, "n0", "runs")
+    assert look(state).max_running is None
