@@ -32,6 +32,7 @@ from shared.slo import Slo
 SLOWEST = 0.5  # of a full batch's throughput: as much as the smallest bound leaves, see above
 LEARNING_S = 1.0  # lengths and costs are learnt slowly: what follows from them holds for so long
 MIX_MEMORY_S = 60.0  # what ran before that counts less than 1/e
+MIX_LOOK_S = 5.0  # all groups that run are looked at this often
 MAX_GROUPS = 64  # first groups in which somebody waits: while a bound holds, nobody is pulled from behind them
 
 
@@ -68,7 +69,7 @@ class Headroom:
     def _look_at_mix(self, node: Node, groups: list[Group], now: float) -> None:
         """What an average request of those that run takes, fading; forgotten where the model has changed."""
         old = node.mix if node.mix is not None and node.mix.model == node.model else None
-        if old is not None and old.seen_s == now:
+        if old is not None and now < old.seen_s + MIX_LOOK_S:
             return
         number = places = added_s = 0.0
         for group in groups:
