@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from services.simulator.cluster import SimulatedCluster
-from shared.config import ClusterConfig, ModelSpec
+from shared.config import ClusterConfig
+from shared.config_engine import ModelSpec
 from shared.messages import Message, PlanRequest, Solved
 from tests.unit.simulated import MODELS, READY_S, submit
 
