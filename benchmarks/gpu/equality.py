@@ -19,7 +19,7 @@ from models import FAMILIES, VOCAB, dummy
 
 from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.engine import Engine
-from gpu_node.executors.cuda import CudaExecutor
+from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.executors.reference import ReferenceExecutor
 from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Payload, Sampling

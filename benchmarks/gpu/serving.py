@@ -23,7 +23,7 @@ from speeds import MATRIX_RATE
 from step_times import StepTime, TimedExecutor
 
 from gpu_node.engine.engine import Engine
-from gpu_node.executors.cuda import CudaExecutor
+from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.families import build_program
 from shared.config_engine import EngineOptions, ModelSpec

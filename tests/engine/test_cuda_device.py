@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gpu_node.executors.cuda_device import CudaDeviceError, Found, find, kind_of
+from gpu_node.executors.cuda.device import CudaDeviceError, Found, find, kind_of
 from gpu_node.executors.node_executor import make_executor
 from shared.config_engine import EngineOptions
 from shared.config_nodes import NodeSpec

@@ -30,7 +30,7 @@ def imports(*modules: str) -> str:
 
 
 def test_an_engine_with_its_executors_needs_no_package_but_torch_and_triton() -> None:
-    modules = ["engine.engine", "executors.reference", "executors.cuda", "models.checkpoint", "models.weights"]
+    modules = ["engine.engine", "executors.reference", "executors.cuda.executor", "models.checkpoint", "models.weights"]
     assert imports(*(f"gpu_node.{module}" for module in modules)) == "imported"
 
 

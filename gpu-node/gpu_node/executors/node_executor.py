@@ -54,7 +54,7 @@ def _cpu(node: NodeSpec, options: EngineOptions) -> Executor:
 
 
 def _cuda(node: NodeSpec, options: EngineOptions) -> Executor:
-    from gpu_node.executors.cuda_device import find, kind_of
+    from gpu_node.executors.cuda.device import find, kind_of
     from gpu_node.executors.part import Part
 
     kind_of(node.cuda_devices, find())

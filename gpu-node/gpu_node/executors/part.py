@@ -38,7 +38,7 @@ class Part(msgspec.Struct, frozen=True):
             from gpu_node.executors.reference import ReferenceExecutor
 
             return ReferenceExecutor(options, group=group)
-        from gpu_node.executors.cuda import CudaExecutor
+        from gpu_node.executors.cuda.executor import CudaExecutor
         from gpu_node.kernels.triton.driver_module import use_built
 
         use_built()

@@ -13,7 +13,7 @@ import torch
 import triton
 
 from gpu_node.engine.plan import BlockCopy, Draw, ScheduledSequence, StepPlan
-from gpu_node.executors.cuda import CudaExecutor
+from gpu_node.executors.cuda.executor import CudaExecutor
 from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Sampling
 from tests.engine.triton.compiling_device import CPU, CompilingDriver

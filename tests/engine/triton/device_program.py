@@ -9,9 +9,9 @@ import random
 
 import torch
 
-from gpu_node.executors.cuda_inputs import InputLimits, StepInputs
-from gpu_node.executors.cuda_lowering import Lowered, lower
-from gpu_node.executors.cuda_program import CudaProgram
+from gpu_node.executors.cuda.inputs import InputLimits, StepInputs
+from gpu_node.executors.cuda.lowering import Lowered, lower
+from gpu_node.executors.cuda.program import CudaProgram
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places

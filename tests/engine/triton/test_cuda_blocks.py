@@ -8,9 +8,9 @@ import torch
 from gpu_node.engine.arena import Paging
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import BlockCopy, BlockSwap, StepPlan
-from gpu_node.executors.cuda_arena import CudaArena, bytes_of
-from gpu_node.executors.cuda_blocks import CudaBlocks
-from gpu_node.executors.cuda_lanes import copy_stream, lanes
+from gpu_node.executors.cuda.arena import CudaArena, bytes_of
+from gpu_node.executors.cuda.blocks import CudaBlocks
+from gpu_node.executors.cuda.lanes import copy_stream, lanes
 from tests.engine.triton.buffers import DEVICE
 
 BLOCK_BYTES = 192  # three lines

@@ -13,8 +13,8 @@ import torch
 
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.plan import BlockCopy, BlockSwap, Draw, ScheduledSequence, StepPlan
-from gpu_node.executors.cuda import CudaExecutor
-from gpu_node.executors.cuda_draws import RunningStep
+from gpu_node.executors.cuda.draws import RunningStep
+from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.executors.executor import Executor
 from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.executors.sampler import NOT_FINITE

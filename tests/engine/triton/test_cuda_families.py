@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpu_node.executors.cuda_inputs import InputLimits, StepInputs
-from gpu_node.executors.cuda_lowering import LOWERINGS, lower
-from gpu_node.executors.cuda_program import CudaProgram
+from gpu_node.executors.cuda.inputs import InputLimits, StepInputs
+from gpu_node.executors.cuda.lowering import LOWERINGS, lower
+from gpu_node.executors.cuda.program import CudaProgram
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Kind, Program

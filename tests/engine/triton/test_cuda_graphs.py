@@ -1,7 +1,7 @@
 """A step that is replayed is the step that is launched, bit by bit, whatever is in the batch this time.
 
 Where kernels are interpreted, a replay is a list of launches whose arguments were bound at the capture
-(`gpu_node.executors.cuda_recording`): had one of them been taken from the batch of that time, these tests would fail.
+(`gpu_node.executors.cuda.recording`): had one of them been taken from the batch of that time, these tests would fail.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from gpu_node.executors.cuda_graphs import CudaGraphs, Graphs
-from gpu_node.executors.cuda_recording import CaptureError, RecordedGraphs, Recording
+from gpu_node.executors.cuda.graphs import CudaGraphs, Graphs
+from gpu_node.executors.cuda.recording import CaptureError, RecordedGraphs, Recording
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.passes.polls import insert_polls

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpu_node.engine.engine import Engine
-from gpu_node.executors.cuda import CudaExecutor
+from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.executors.executor import Executor
 from gpu_node.executors.part import Part
 from gpu_node.executors.tensor_parallel import RankError, TensorParallelExecutor

@@ -14,13 +14,13 @@ from gpu_node.engine.arena import Paging
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan
-from gpu_node.executors.cuda import CudaExecutor
-from gpu_node.executors.cuda_arena import CudaArena
-from gpu_node.executors.cuda_draws import RunningStep
-from gpu_node.executors.cuda_lanes import copy_stream
-from gpu_node.executors.cuda_model import CudaBuilder, CudaModel
-from gpu_node.executors.cuda_models import CudaModels, Prepared
-from gpu_node.executors.cuda_weights import to_device, to_host
+from gpu_node.executors.cuda.arena import CudaArena
+from gpu_node.executors.cuda.draws import RunningStep
+from gpu_node.executors.cuda.executor import CudaExecutor
+from gpu_node.executors.cuda.lanes import copy_stream
+from gpu_node.executors.cuda.model import CudaBuilder, CudaModel
+from gpu_node.executors.cuda.models import CudaModels, Prepared
+from gpu_node.executors.cuda.weights import to_device, to_host
 from gpu_node.executors.executor import BlocksLostError, ModelTooLargeError, StepTooLargeError
 from gpu_node.executors.reference import ReferenceExecutor
 from shared.config_engine import EngineOptions, ModelSpec

@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpu_node.engine.plan import DRAWN, Draw, ScheduledSequence, StepPlan
-from gpu_node.executors.cuda import CudaExecutor
+from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.executors.reference import ReferenceExecutor
 from gpu_node.kernels.triton.launch import INTERPRETED, recording
 from shared.config_engine import EngineOptions, ModelSpec

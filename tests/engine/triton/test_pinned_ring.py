@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from gpu_node.executors.cuda_marks import Mark
-from gpu_node.executors.pinned_ring import PinnedRing
+from gpu_node.executors.cuda.marks import Mark
+from gpu_node.executors.cuda.pinned_ring import PinnedRing
 from tests.engine.triton.buffers import DEVICE
 
 

@@ -12,8 +12,8 @@ from itertools import accumulate
 
 import torch
 
-from gpu_node.executors.cuda_marks import mark
-from gpu_node.executors.pinned_ring import PinnedRing
+from gpu_node.executors.cuda.marks import mark
+from gpu_node.executors.cuda.pinned_ring import PinnedRing
 from gpu_node.kernels.triton.cache import DeviceBatch
 
 NUM_BUFFERS = 4

@@ -13,8 +13,8 @@ import torch
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import BlockCopy, StepPlan
 from gpu_node.executors.block_moves import NUM_SLOTS, BlockMoves, Kind, Move
-from gpu_node.executors.cuda_arena import WORD_BYTES, CudaArena, bytes_of
-from gpu_node.executors.cuda_lanes import Lanes
+from gpu_node.executors.cuda.arena import WORD_BYTES, CudaArena, bytes_of
+from gpu_node.executors.cuda.lanes import Lanes
 from gpu_node.kernels.triton.blocks import copy_blocks, gather_blocks, scatter_blocks
 from gpu_node.kernels.triton.launch import upload
 

@@ -13,12 +13,12 @@ import torch
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import ScheduledSequence, StepPlan
 from gpu_node.executors.collectives import ALONE, Group
-from gpu_node.executors.cuda_arena import CudaArena
-from gpu_node.executors.cuda_draws import RunningStep
-from gpu_node.executors.cuda_lanes import copy_stream
-from gpu_node.executors.cuda_marks import Mark, mark
-from gpu_node.executors.cuda_model import CudaBuilder, CudaModel
-from gpu_node.executors.cuda_models import CudaModels
+from gpu_node.executors.cuda.arena import CudaArena
+from gpu_node.executors.cuda.draws import RunningStep
+from gpu_node.executors.cuda.lanes import copy_stream
+from gpu_node.executors.cuda.marks import Mark, mark
+from gpu_node.executors.cuda.model import CudaBuilder, CudaModel
+from gpu_node.executors.cuda.models import CudaModels
 from gpu_node.executors.device_memory import DeviceMemory, device_memory
 from gpu_node.executors.executor import StepTooLargeError, model_of
 from gpu_node.executors.sizing import host_paging

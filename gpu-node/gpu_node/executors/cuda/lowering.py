@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 
 from gpu_node import kernels
-from gpu_node.executors import cuda_products as products
 from gpu_node.executors.collectives import ALONE, Group
-from gpu_node.executors.cuda_step import CudaStep
+from gpu_node.executors.cuda import products
+from gpu_node.executors.cuda.step import CudaStep
 from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Kind, Operator, Program, Rows
 from gpu_node.graph.share import WHOLE, Share
 from gpu_node.kernels.triton import activations, attention, norms

@@ -15,9 +15,9 @@ import torch
 
 from gpu_node.engine.arena import LINE_BYTES, paging
 from gpu_node.engine.model import LoadedModel
-from gpu_node.executors.cuda_arena import CudaArena
-from gpu_node.executors.cuda_blocks import CudaBlocks
-from gpu_node.executors.cuda_weights import to_device, to_host
+from gpu_node.executors.cuda.arena import CudaArena
+from gpu_node.executors.cuda.blocks import CudaBlocks
+from gpu_node.executors.cuda.weights import to_device, to_host
 from gpu_node.executors.device_memory import DeviceMemory, left_for_kv
 from gpu_node.executors.executor import BlocksLostError, ModelTooLargeError
 from gpu_node.executors.host_tier import HostTier

@@ -6,7 +6,7 @@ from collections import deque
 
 import torch
 
-from gpu_node.executors.cuda_marks import Mark
+from gpu_node.executors.cuda.marks import Mark
 
 
 class PinnedRing:

@@ -9,7 +9,7 @@ import torch
 
 from gpu_node.engine.plan import StepResult
 from gpu_node.executors.cells import NUM_CELLS
-from gpu_node.executors.cuda_marks import Mark
+from gpu_node.executors.cuda.marks import Mark
 from gpu_node.executors.sampler import NOT_FINITE
 from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
 from gpu_node.kernels.triton.adjust import adjusted_logits

@@ -12,16 +12,16 @@ from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import ScheduledSequence, StepPlan
 from gpu_node.executors.cells import Cells
 from gpu_node.executors.collectives import ALONE, Group
-from gpu_node.executors.cuda_arena import CudaArena
-from gpu_node.executors.cuda_blocks import CudaBlocks
-from gpu_node.executors.cuda_draws import Logprobs, TokenCells
-from gpu_node.executors.cuda_graphs import CudaGraphs, Graphs
-from gpu_node.executors.cuda_inputs import InputLimits, StepInputs
-from gpu_node.executors.cuda_lanes import lanes
-from gpu_node.executors.cuda_lowering import lower
-from gpu_node.executors.cuda_models import Prepared
-from gpu_node.executors.cuda_program import CudaProgram
-from gpu_node.executors.cuda_recording import RecordedGraphs
+from gpu_node.executors.cuda.arena import CudaArena
+from gpu_node.executors.cuda.blocks import CudaBlocks
+from gpu_node.executors.cuda.draws import Logprobs, TokenCells
+from gpu_node.executors.cuda.graphs import CudaGraphs, Graphs
+from gpu_node.executors.cuda.inputs import InputLimits, StepInputs
+from gpu_node.executors.cuda.lanes import lanes
+from gpu_node.executors.cuda.lowering import lower
+from gpu_node.executors.cuda.models import Prepared
+from gpu_node.executors.cuda.program import CudaProgram
+from gpu_node.executors.cuda.recording import RecordedGraphs
 from gpu_node.executors.feedback import Feedback
 from gpu_node.executors.largest_step import largest_step
 from gpu_node.executors.token_draws import draws_of

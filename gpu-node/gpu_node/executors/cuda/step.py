@@ -12,7 +12,7 @@ from itertools import accumulate
 
 import torch
 
-from gpu_node.executors.cuda_inputs import StepInputs
+from gpu_node.executors.cuda.inputs import StepInputs
 from gpu_node.graph.program import Rows
 from gpu_node.graph.share import Share, sequences_of
 from gpu_node.kernels.triton.cache import DeviceBatch

@@ -13,11 +13,11 @@ from itertools import accumulate
 
 import torch
 
-from gpu_node.executors.cuda_buckets import bucket_of, bucket_sizes
-from gpu_node.executors.cuda_graphs import Graphs, Replay
-from gpu_node.executors.cuda_inputs import StepInputs
-from gpu_node.executors.cuda_lowering import Lowered
-from gpu_node.executors.cuda_step import CudaStep
+from gpu_node.executors.cuda.buckets import bucket_of, bucket_sizes
+from gpu_node.executors.cuda.graphs import Graphs, Replay
+from gpu_node.executors.cuda.inputs import StepInputs
+from gpu_node.executors.cuda.lowering import Lowered
+from gpu_node.executors.cuda.step import CudaStep
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.triton.cache import NOWHERE, DeviceBatch, Places, lay_out
 

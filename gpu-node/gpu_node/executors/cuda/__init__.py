@@ -1,0 +1,1 @@
+"""Programs on NVIDIA devices; by Triton's interpreter, where there are none."""
