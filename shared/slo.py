@@ -36,5 +36,7 @@ class Slo(msgspec.Struct, frozen=True, omit_defaults=True):
 
         QLM (SoCC'24) §2 orders groups by their end-to-end SLO; with a TTFT promise the first token is due earlier.
         """
-        bounds = [bound for bound in (self.ttft_s, self.deadline_s) if bound is not None]
-        return arrival_s + (min(bounds) if bounds else UNBOUNDED_S)
+        ttft_s, deadline_s = self.ttft_s, self.deadline_s
+        if ttft_s is None:
+            return arrival_s + (UNBOUNDED_S if deadline_s is None else deadline_s)
+        return arrival_s + (ttft_s if deadline_s is None else min(ttft_s, deadline_s))

@@ -44,14 +44,17 @@ class Seats:
 
     def _cost(self, node: Node, work: Batching, promise_s: float) -> float | None:
         """None where there is no room, or a model has to be loaded before."""
+        groups, requests = self._state.groups, self._state.requests
         num_there, promises = 0, 0.0
         for gid in reversed(node.queue):  # where many wait, that shows at once
-            group = self._state.groups[gid]
-            num_there += group.num_members
+            group = groups[gid]
+            waiting, running = group.waiting, group.running
+            num_members = len(waiting) + len(running)
+            num_there += num_members
             if num_there + 1 > work.batch or group.model != node.model:
                 return None
-            member = self._state.requests[next(iter(group.waiting or group.running))]
-            promises += group.num_members / min(PATIENCE_S, member.slo.start_by_s(0.0))
+            member = requests[next(iter(waiting or running))]
+            promises += num_members / min(PATIENCE_S, member.slo.start_by_s(0.0))
         answer_s = work.first_token_at(num_there + 1) + (work.output_tokens - 1) * work.step_at(num_there + 1)
         delay_s = work.prompt_rows_s + work.output_tokens * work.row_s
         return answer_s / min(PATIENCE_S, promise_s) + delay_s * promises
