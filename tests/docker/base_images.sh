@@ -24,5 +24,5 @@ import treadle-base/python:3.11-slim --change 'CMD ["python"]'
 install_packages redis-server
 mkdir "$root/data" && chroot "$root" chown redis:redis /data
 import treadle-base/redis:7 --change 'VOLUME /data' --change 'WORKDIR /data' --change 'CMD ["redis-server"]'
-install_packages g++
+install_packages g++ python3-dev
 import treadle-base/build:3.11 --change 'CMD ["python"]'
