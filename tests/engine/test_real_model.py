@@ -15,7 +15,7 @@ from shared.config_engine import EngineOptions, ModelSpec
 from shared.model_file import model_path
 from tests.engine import tiny
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]  # some 30 s of both cores
 
 NUM_PROMPTS = 20
 NUM_ALONE = 7
