@@ -27,46 +27,45 @@ class _Loads:
 
 
 def live_devices(recording: Recording) -> dict[str, Device]:
-    """By node, with the costs that it had learnt at the end; of a model that it never had, with those of the others.
+    """By node, with the costs that devices of its kind had learnt at the end.
 
     They are learnt again, from the recorded steps: so a learner can be tried on a run that was recorded before it.
     """
     config = ClusterConfig.model_validate(recording.config)
     last = {beat.node: beat for beat in recording.beats}
     kv_token_bytes = {rate.model: rate.kv_token_bytes for beat in last.values() for rate in beat.rates}
-    costs = learnt_costs(recording.steps)
+    costs = learnt_costs(recording.steps, {node: beat.device for node, beat in last.items()})
     loads = _loads(recording.beats)
     disk_s = statistics.mean(loads.disk_s)
     host_s = statistics.mean(loads.host_s) if loads.host_s else 0.0
     kv_bytes_per_s = [beat.kv_bytes_per_s for beat in last.values() if beat.kv_bytes_per_s]
-
-    def model(node: str, name: str) -> ModelOnDevice:
-        cost = costs.get((node, name)) or _others(costs, name)
-        return ModelOnDevice(cost, kv_token_bytes[name], config.engine.unmeasured_kv_bytes, disk_s, host_s)
-
     return {
         node: Device(
             beat.device,
-            {spec.name: model(node, spec.name) for spec in config.models if spec.name in kv_token_bytes},
+            {
+                name: ModelOnDevice(cost, kv_token_bytes[name], config.engine.unmeasured_kv_bytes, disk_s, host_s)
+                for (device, name), cost in costs.items()
+                if device == beat.device and name in kv_token_bytes
+            },
             statistics.mean(kv_bytes_per_s) if kv_bytes_per_s else DEFAULT_KV_BYTES_PER_S,
         )
         for node, beat in sorted(last.items())
     }
 
 
-def learnt_costs(steps: Mapping[str, Sequence[StepLine]]) -> dict[tuple[str, str], StepCost]:
-    """By node and model, what the engine's learner makes of its steps."""
+def learnt_costs(
+    steps: Mapping[str, Sequence[StepLine]], device_of: Mapping[str, str]
+) -> dict[tuple[str, str], StepCost]:
+    """By device and model, what an engine's learner makes of the steps of all its nodes, in the order of time.
+
+    A node that had a model for a few steps only has learnt next to nothing of it.
+    """
     learners: dict[tuple[str, str], CostLearner] = {}
-    for node, lines in steps.items():
-        for line in lines:
-            learner = learners.setdefault((node, line.model), CostLearner())
-            learner.learn(line.num_rows, line.num_context_tokens, line.num_attended_tokens, line.cost_s)
+    lines = sorted(((line.taken_s, node, line) for node in steps for line in steps[node]), key=lambda each: each[:2])
+    for _, node, line in lines:
+        learner = learners.setdefault((device_of[node], line.model), CostLearner())
+        learner.learn(line.num_rows, line.num_context_tokens, line.num_attended_tokens, line.cost_s)
     return {key: learner.cost for key, learner in learners.items() if learner.cost is not None}
-
-
-def _others(costs: Mapping[tuple[str, str], StepCost], model: str) -> StepCost:
-    """Of the first node that has had it."""
-    return next(cost for (_, name), cost in sorted(costs.items(), key=lambda item: item[0]) if name == model)
 
 
 def _loads(beats: Sequence[Heartbeat]) -> _Loads:
