@@ -49,7 +49,7 @@ def _kept(axes: Any, title: str, rows: list[dict[str, Any]]) -> None:
         places = [place + (number + 0.5) * width - 0.4 for place in range(len(labels))]
         bars = axes.bar(places, [kept[label] for label in labels], width, color=COLOURS[policy], label=policy)
         axes.bar_label(bars, [f"{100 * kept[label]:.0f}" for label in labels], fontsize=7)
-    axes.set_xticks(range(len(labels)), labels, fontsize=8)
+    axes.set_xticks(range(len(labels)), [label.replace("no ", "no\n") for label in labels], fontsize=8)
     axes.set(title=title, ylabel="promises kept", ylim=(0, 1.08))
     if len(policies) > 1:
         axes.legend(fontsize=7, loc="lower center", ncols=len(policies))
