@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan, StepResult
 from gpu_node.executors.executor import Executor, PendingStep
-from shared.config_engine import ModelSpec
+from gpu_node.executors.passing import PassingExecutor
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,39 +31,13 @@ class StepTime:
         return self.num_tokens == self.num_sequences
 
 
-class TimedExecutor:
+class TimedExecutor(PassingExecutor):
     """Passes everything on. Of a step it keeps numbers alone: a plan with all its blocks would fill memory."""
 
     def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+        super().__init__(executor)
         self.steps: list[StepTime] = []
         """Of all that were asked for their result, in their order."""
-
-    @property
-    def device(self) -> str:
-        """The inner executor's."""
-        return self._executor.device
-
-    @property
-    def tiers(self) -> dict[str, str]:
-        """The inner executor's."""
-        return self._executor.tiers
-
-    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
-        """Load into the inner executor."""
-        return self._executor.load_model(spec, instead_of)
-
-    def unload_model(self, name: str) -> None:
-        """Take it off the device there."""
-        self._executor.unload_model(name)
-
-    def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
-        """Read them there."""
-        return self._executor.read_blocks(model, blocks, swapped_out=swapped_out)
-
-    def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
-        """Write them there."""
-        return self._executor.write_blocks(model, blocks, content)
 
     def submit(self, plan: StepPlan) -> PendingStep:
         """Queue a step there."""

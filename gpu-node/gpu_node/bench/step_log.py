@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import ScheduledSequence, StepPlan, StepResult
 from gpu_node.executors.executor import Executor, PendingStep
+from gpu_node.executors.passing import PassingExecutor
 from gpu_node.graph.step_shape import SequencePart, StepShape
-from shared.config_engine import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,41 +36,15 @@ class LoggedStep:
         return StepShape(parts, num_draws=sum(len(part.draws) for part in self.sequences))
 
 
-class LoggingExecutor:
+class LoggingExecutor(PassingExecutor):
     """Passes everything on. What it writes down is put into shape later: it must not cost the time that it measures."""
 
     def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+        super().__init__(executor)
         self.steps: list[LoggedStep] = []
         """Of all that were asked for their result, in their order."""
         self.num_rows = 0
         """Rows submitted so far."""
-
-    @property
-    def device(self) -> str:
-        """The inner executor's."""
-        return self._executor.device
-
-    @property
-    def tiers(self) -> dict[str, str]:
-        """The inner executor's."""
-        return self._executor.tiers
-
-    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
-        """Load into the inner executor."""
-        return self._executor.load_model(spec, instead_of)
-
-    def unload_model(self, name: str) -> None:
-        """Take it off the device there."""
-        self._executor.unload_model(name)
-
-    def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
-        """Read them there."""
-        return self._executor.read_blocks(model, blocks, swapped_out=swapped_out)
-
-    def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
-        """Write them there."""
-        return self._executor.write_blocks(model, blocks, content)
 
     def submit(self, plan: StepPlan) -> PendingStep:
         """Queue a step there."""
