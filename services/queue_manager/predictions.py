@@ -13,6 +13,7 @@ from services.queue_manager.groups import RequestGroups
 from services.queue_manager.headroom import SLOWEST, slacks_s
 from services.queue_manager.newcomers import Joining, Kind, Newcomers
 from services.queue_manager.outlook import Outlook, Served, Slack, later
+from services.queue_manager.prompts import prompts_wait
 from services.queue_manager.state import Group, Node, State
 from services.queue_manager.virtual_queues import VirtualQueues
 from shared.batching import num_seqs
@@ -137,7 +138,7 @@ class Predictions:
         assert one is not None, "its own load is the last"
         start = outlook.wait_at(0)
         if one.begins_at_once:
-            start = start.then(self._newcomers.prompts(node, self._calibration.expected(node.known), now))
+            start = start.then(prompts_wait(node, now))
         later_s = start.mean_s - one.start.mean_s if one.start != NEVER else 0.0
         is_learnt = any(rate.model == group.model for rate in node.known.rates)
         return Prospect(is_learnt, start, later(one.completion, later_s))
@@ -178,7 +179,7 @@ class Predictions:
         is_behind = False
         for place, gid in enumerate(node.queue[:FORECAST_GROUPS]):
             load = self._groups.load(self._state.groups[gid], now)
-            if (is_behind or place >= end) and load.num_running and gid not in node.yielding:
+            if (is_behind or place >= end) and load.num_running and gid not in node.told_yielding:
                 running.append(msgspec.structs.replace(load, num_waiting=0))
                 load = msgspec.structs.replace(load, num_running=0, running_output_tokens=0.0)
             if place < end and load.num_requests:

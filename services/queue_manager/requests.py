@@ -7,6 +7,7 @@ from services.queue_manager.bells import Bells
 from services.queue_manager.bounds import Bounds
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.planning import Planning
+from services.queue_manager.prompts import Prompts
 from services.queue_manager.sharing import Sharing
 from services.queue_manager.state import Group, Node, Request, State
 from services.queue_manager.virtual_queues import VirtualQueues
@@ -40,6 +41,7 @@ class Requests:
         admission: Admission,
         bounds: Bounds,
         sharing: Sharing,
+        prompts: Prompts,
     ) -> None:
         self._state = state
         self._groups = groups
@@ -49,6 +51,7 @@ class Requests:
         self._admission = admission
         self._sharing = sharing
         self._bounds = bounds
+        self._prompts = prompts
 
     # --- in -------------------------------------------------------------------------------------------------------
 
@@ -155,6 +158,7 @@ class Requests:
         """A node has taken entries of a group. What was given up meanwhile is stopped there."""
         taken: list[Request] = []
         moved: list[Request] = []
+        unread: list[Request] = []
         stopped: list[Attempt] = []
         for attempt in dict.fromkeys(message.requests):
             request = self.current(attempt)
@@ -165,6 +169,7 @@ class Requests:
                 stopped.append(attempt)
             elif not request.node:
                 taken.append(request)
+                unread += [request] if not request.kv_tokens else []
                 self._state.watching.pop(request.request_id, None)
                 self._bounds.started(request.request_id, now)
                 group = self._groups.pull(request, message.node, now)
@@ -173,6 +178,8 @@ class Requests:
         if node is None or node.epoch != message.epoch:
             return self.resubmit(taken)  # pulled by a node that has been declared dead: lost like the rest
         self._bells.note_pull(node)
+        if unread:
+            self._prompts.pulled(node, self._state.groups[message.group], unread, now)
         is_crossed = message.group in self._state.hand_overs
         return [*abort(node, stopped), *self._lose([*moved, *(taken if is_crossed else ())])]
 

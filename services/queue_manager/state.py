@@ -174,6 +174,8 @@ class Node(msgspec.Struct):
     rescued: str = ""
     """The group that was last put to the front because it was far too late (`rescue`)."""
     rescued_at_s: float = -math.inf
+    prompts_until_s: float = 0.0
+    """When all prompts that it has pulled will have been computed, one behind the other (`prompts`)."""
     mix: Mix | None = None
     """None while nothing has run, or the node has not told what its steps cost."""
     bounds: dict[str, Bound] = {}
