@@ -43,8 +43,12 @@ class Flow(msgspec.Struct, array_like=True):
     def rate_per_s(self, now: float) -> float:
         """Requests a second, over the memory: Σ exp(-age / M) / ∫ exp(-age / M) behind the first, which began it."""
         seen_s = now - self.since_s
-        num = math.exp((self.seen_s - now) / MEMORY_S) * self.num - math.exp(-seen_s / MEMORY_S)
+        num = self.num_at(now) - math.exp(-seen_s / MEMORY_S)
         return max(0.0, num) / (MEMORY_S * -math.expm1(-max(LEAST_SEEN_S, seen_s) / MEMORY_S))
+
+    def num_at(self, now: float) -> float:
+        """Those that came, fading."""
+        return math.exp((self.seen_s - now) / MEMORY_S) * self.num
 
     def lasts_s(self, now: float) -> float:
         """For how long it will go on: as long as it has, for all that is known (J. R. Gott, Nature 363, 1993)."""

@@ -22,22 +22,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from services.queue_manager.groups import RequestGroups
-from services.queue_manager.state import Bound, Group, Mix, Node, State
+from services.queue_manager.state import Bound, Group, Node, State
 from shared.answer import long_answer_tokens
 from shared.batching import batching
 from shared.slo import Slo
 
 SLOWEST = 0.5  # of a full batch's throughput: as much as the smallest bound leaves, see above
 LEARNING_S = 1.0  # lengths and costs are learnt slowly: what follows from them holds for so long
-MIX_MEMORY_S = 60.0  # what ran before that counts less than 1/e
-MIX_LOOK_S = 5.0  # all groups that run are looked at this often
 MAX_GROUPS = 64  # first groups in which somebody waits: while a bound holds, nobody is pulled from behind them
 
 
+class Mix(NamedTuple):
+    """An average request in a batch."""
+
+    places: float
+    """Of the batch, that one takes."""
+    added_s: float
+    """Seconds that one adds to a step, its prompt spread over its answer."""
+
+
 class Headroom:
-    """Owns `Node.mix`, `Node.bounds`, `Node.max_running` and `Node.patient`."""
+    """Owns `Node.bounds`, `Node.max_running` and `Node.patient`."""
 
     def __init__(self, state: State, groups: RequestGroups) -> None:
         self._state = state
@@ -61,43 +69,33 @@ class Headroom:
             if group.running and not group.root and group.slo_kind not in bounds:
                 bound = node.bounds.get(group.slo_kind)
                 if bound is None or now >= bound.stale_at_s:
-                    self._look_at_mix(node, groups, now)
                     bound = Bound(self._most_running(node, group, now), now + LEARNING_S)
                 bounds[group.slo_kind] = bound
         return bounds
 
-    def _look_at_mix(self, node: Node, groups: list[Group], now: float) -> None:
-        """What an average request of those that run takes, fading; forgotten where the model has changed."""
-        old = node.mix if node.mix is not None and node.mix.model == node.model else None
-        if old is not None and now < old.seen_s + MIX_LOOK_S:
-            return
+    def _mix(self, node: Node, now: float) -> Mix | None:
+        """An average request of its model in a batch: what has come of late, each as often as it is met there.
+
+        None where the node has not told yet what its steps cost.
+        """
         number = places = added_s = 0.0
-        for group in groups:
-            if group.running:
-                work = batching(node.known, self._groups.load(group, now))
-                number += group.num_running
-                places += group.num_running / work.batch
-                added_s += group.num_running * (work.row_s + work.prompt_rows_s / work.output_tokens)
-        if added_s <= 0.0:  # the node has not told yet what its steps cost
-            node.mix = None
-            return
-        kept = math.exp((old.seen_s - now) / MIX_MEMORY_S) if old is not None else 0.0
-        before = old or Mix("", now, 0.0, 0.0)
-        node.mix = Mix(
-            model=node.model,
-            seen_s=now,
-            places=kept * before.places + (1 - kept) * places / number,
-            added_s=kept * before.added_s + (1 - kept) * added_s / number,
-        )
+        for load, flow in self._groups.expected_newcomers(node.model):
+            work = batching(node.known, load)
+            met = flow.num_at(now) * work.output_tokens
+            number += met
+            places += met / work.batch
+            added_s += met * (work.row_s + work.prompt_rows_s / work.output_tokens)
+        return Mix(places / number, added_s / number) if added_s > 0.0 else None
 
     def _most_running(self, node: Node, group: Group, now: float) -> int | None:
         load = self._groups.load(group, now)
         work = batching(node.known, load)
         pace_s = _pace_s(self._state.requests[next(iter(group.running))].slo, long_answer_tokens(work, load.max_tokens))
-        if pace_s is None or node.mix is None:
+        mix = self._mix(node, now) if pace_s is not None else None
+        if pace_s is None or mix is None:
             return None
-        bound = max(1, int(max(work.step_s, pace_s - work.step_s) / node.mix.added_s))
-        return bound if bound * node.mix.places < 1.0 else None
+        bound = max(1, int(max(work.step_s, pace_s - work.step_s) / mix.added_s))
+        return bound if bound * mix.places < 1.0 else None
 
 
 def first_groups(state: State, node: Node) -> list[Group]:

@@ -146,18 +146,6 @@ class Bound(msgspec.Struct, frozen=True, array_like=True):
     """When it is worked out anew."""
 
 
-class Mix(msgspec.Struct, frozen=True, array_like=True):
-    """An average request of those that run at a node (`headroom`): fading means."""
-
-    model: str
-    seen_s: float
-    """When they were last looked at."""
-    places: float
-    """Of a batch, that one takes."""
-    added_s: float
-    """Seconds that one adds to a step, its prompt spread over its answer."""
-
-
 class Node(msgspec.Struct):
     """A serving node and its virtual queue."""
 
@@ -176,8 +164,6 @@ class Node(msgspec.Struct):
     rescued_at_s: float = -math.inf
     prompts_until_s: float = 0.0
     """When all prompts that it has pulled will have been computed, one behind the other (`prompts`)."""
-    mix: Mix | None = None
-    """None while nothing has run, or the node has not told what its steps cost."""
     bounds: dict[str, Bound] = {}
     """By kind of promise, of those that run."""
     max_running: int | None = None
