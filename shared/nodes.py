@@ -5,6 +5,10 @@ from __future__ import annotations
 from shared.message import Message
 from shared.step_cost import ModelRate
 
+# One object for all: msgspec leaves a field out only where it holds the default itself, and a node's numbers pass from
+# `Heartbeat` to `NodeState` and `NodeUp`. Equal floats of two files are two objects.
+UNMEASURED = 0.0
+
 # --- nodes: agent <-> scheduler, KV manager, queue manager ----------------------------------------------------------
 
 
@@ -30,7 +34,7 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     """Sequences that the engine runs together at most."""
     step_tokens: int = 0
     """Most rows of a step."""
-    kv_bytes_per_s: float = 0.0
+    kv_bytes_per_s: float = UNMEASURED
     """Measured rate at which KV moves between device and host memory; 0.0 before the first move."""
     rates: list[ModelRate] = []
     """What it knows of the models that it has loaded in this epoch, or has a profile of."""
@@ -46,10 +50,10 @@ class NodeUp(Message, frozen=True, kw_only=True):
     """Kind of its device."""
     max_num_seqs: int = 0
     step_tokens: int = 0
-    kv_bytes_per_s: float = 0.0
+    kv_bytes_per_s: float = UNMEASURED
     rates: list[ModelRate] = []
     broken_models: list[str] = []
-    swap_s: float = 0.0
+    swap_s: float = UNMEASURED
 
 
 class NodeDown(Message, frozen=True, kw_only=True):

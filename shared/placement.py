@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from shared.message import Message
+from shared.nodes import UNMEASURED
 from shared.step_cost import ModelRate
 
 
@@ -95,13 +96,13 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     node: str
     model: str
     """The model it holds, or is loading."""
-    swap_s: float = 0.0
+    swap_s: float = UNMEASURED
     """Duration of its last model swap; 0.0 before the first."""
     broken_models: list[str] = []
     device: str = ""
     max_num_seqs: int = 0
     step_tokens: int = 0
-    kv_bytes_per_s: float = 0.0
+    kv_bytes_per_s: float = UNMEASURED
     rates: list[ModelRate] = []
 
 
