@@ -10,8 +10,8 @@ from gateway.delta import Delta, End, merged
 from gateway.job import Job
 from gateway.queue_view import QueueView
 from gateway.request import InflightRequest
-from shared.messages import QueueLine, QueuePlace
 from shared.payload import Sampling
+from shared.requests import QueueLine, QueuePlace
 from shared.slo import Slo
 
 

@@ -28,7 +28,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The queue manager says that the promise cannot be kept (`shared.messages.Rejected`)."""
+    """The queue manager says that the promise cannot be kept (`shared.requests.Rejected`)."""
 
     wait_s: float
     retry_after_s: float

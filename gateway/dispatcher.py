@@ -15,7 +15,7 @@ from gateway.job import Job
 from gateway.queue_port import QueuePort, QueueUnavailableError
 from gateway.queue_view import QueueView
 from gateway.request import InflightRequest
-from shared.messages import QueueStatus, Rejected, Resubmit, Tokens
+from shared.requests import QueueStatus, Rejected, Resubmit, Tokens
 
 # How long a queue that is away is told again about a request that is over; its slot is free meanwhile.
 RELEASE_DELAYS_S = (0.5, 1.0, 2.0, 4.0, 8.0)

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from gateway.choice import Choice
 from gateway.delta import Delta, Failure, Refusal, Rejection
 from gateway.openai_responses import FinishReason
-from shared.messages import Chunk, Rejected
 from shared.payload import Output, Sampling
+from shared.requests import Chunk, Rejected
 
 # A request whose attempts bring no new token this often in a row is the reason why its nodes die, and is given up.
 MAX_FRUITLESS_ATTEMPTS = 4

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from opentelemetry.trace import INVALID_SPAN, Span
 
-from shared.messages import Submit
 from shared.payload import Output, Payload, Sampling
+from shared.requests import Submit
 from shared.slo import Slo
 from shared.telemetry import traceparent
 

@@ -10,7 +10,7 @@ from gateway.call import InflightCall
 from gateway.delta import Delta, End
 from gateway.queue_answers import Place
 from gateway.sse import SseStream
-from shared.messages import QueuePlace
+from shared.requests import QueuePlace
 
 KEEP_ALIVE_S = 15.0  # proxies commonly close a connection after 30 s or 60 s of silence
 MAX_SILENCE_S = 600.0  # an answer that was begun and then stands still this long is given up

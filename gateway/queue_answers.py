@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from shared.messages import QueueLine, QueuePlace
+from shared.requests import QueueLine, QueuePlace
 
 
 class Place(Struct, frozen=True, kw_only=True):

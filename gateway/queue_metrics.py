@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from gateway.queue_view import QueueView
 from shared.label_cap import LabelCap
-from shared.messages import QueueLine
+from shared.requests import QueueLine
 
 _LABELS = ["model", "slo_class"]
 _ERROR_BUCKETS_S = (-600, -120, -60, -20, -10, -5, -2, -1, -0.5, -0.1, 0.1, 0.5, 1, 2, 5, 10, 20, 60, 120, 600)

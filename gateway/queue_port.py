@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from shared.messages import Submit
 from shared.payload import Payload
+from shared.requests import Submit
 
 
 class QueueUnavailableError(Exception):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from shared.messages import QueueLine, QueueStatus
+from shared.requests import QueueLine, QueueStatus
 
 # The queue manager speaks every second while anybody waits, and is silent when nobody does. Who waited at its last
 # word and has not been heard of for this long waits in another queue now.

@@ -16,14 +16,9 @@ from gateway.queue_port import QueueUnavailableError
 from shared import streams
 from shared.bus import StreamReader
 from shared.codec import FIELD, encode
-from shared.messages import (
-    Cancel,
-    GatewayBeat,
-    GatewayGone,
-    Message,
-    Submit,
-)
+from shared.message import Message
 from shared.payload import Payload
+from shared.requests import Cancel, GatewayBeat, GatewayGone, Submit
 from shared.tasks import cancel_all
 
 BEAT_S = 2.0

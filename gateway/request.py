@@ -7,8 +7,8 @@ from collections.abc import Callable
 from gateway.delta import Delta, End
 from gateway.generation import Generation, Verdict
 from gateway.job import Job
-from shared.messages import Chunk, QueuePlace, Rejected, Submit
 from shared.payload import Payload
+from shared.requests import Chunk, QueuePlace, Rejected, Submit
 
 
 class InflightRequest:

@@ -14,7 +14,7 @@ from gateway.errors import DROPPED_REASON_HEADER, ApiError
 from gateway.job import Job
 from gateway.metrics import GatewayMetrics
 from gateway.timeline import Timeline
-from shared.messages import QueueLine
+from shared.requests import QueueLine
 
 _log = structlog.get_logger("gateway.request")
 

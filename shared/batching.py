@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from shared.messages import GroupLoad, NodeState
+from shared.placement import GroupLoad, NodeState
 from shared.step_cost import ModelRate, StepCost
 
 PRIOR_TOKENS_PER_S = 50.0  # throughput assumed with a model of which the node knows nothing

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from shared.messages import AnyMessage, Message, Tick
+from shared.message import Message, Tick
+from shared.messages import AnyMessage
 from shared.payload import Payload
 
 FIELD = b"m"  # the only field of a stream entry

@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from shared.messages import AnyMessage, Message, PlacementProblem
+from shared.message import Message
+from shared.messages import AnyMessage
+from shared.placement import PlacementProblem
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from shared.codec import UndecodableError, decode_entry
 from shared.commit_log import LEASE_S, CommitLog, Entry, FencedError, entry_time, id_order
 from shared.core import Core, Effect, Send, Solve
-from shared.messages import Message, Tick
+from shared.message import Message, Tick
 from shared.solver import Solver
 from shared.telemetry import record_handled, trace_id
 

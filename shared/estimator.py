@@ -35,8 +35,8 @@ from dataclasses import dataclass
 
 from shared.backlog import Backlog
 from shared.batching import PRIOR_KV_BYTES_PER_S, PRIOR_SWAP_S, Batching, batching, longest_tokens, rate_of
-from shared.messages import GroupLoad, NodeState
 from shared.overtaking import Stream, overtaken
+from shared.placement import GroupLoad, NodeState
 from shared.wait import NEVER, NOW, Wait, waiting_time
 
 __all__ = [

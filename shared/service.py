@@ -22,7 +22,7 @@ from shared.core import Core
 from shared.core_metrics import CoreCollector, Measure
 from shared.driver import Driver
 from shared.errors import OperatorError
-from shared.messages import PlacementProblem, Plan
+from shared.placement import PlacementProblem, Plan
 from shared.solver import Solver
 from shared.tasks import cancel_all
 from shared.telemetry import configure_logging, configure_tracing

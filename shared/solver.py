@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from shared.codec import FIELD, decode, encode
-from shared.messages import PlacementProblem, Plan, Solved
+from shared.placement import PlacementProblem, Plan, Solved
 from shared.tasks import cancel_all
 
 SOLVE_S = Histogram(

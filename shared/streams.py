@@ -69,7 +69,7 @@ def payload(request_id: str) -> str:
 
 
 def kv_image(request_id: str) -> str:
-    """KV of a request that was handed over (`messages.Evict`), for the node that pulls it; gone with the pull.
+    """KV of a request that was handed over (`requests.Evict`), for the node that pulls it; gone with the pull.
 
     Expires after KV_IMAGE_TTL_S: who comes later computes it again.
     """

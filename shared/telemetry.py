@@ -12,7 +12,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, format_trace_id, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from shared.messages import Message
+from shared.message import Message
 
 _propagator = TraceContextTextMapPropagator()
 

@@ -27,8 +27,10 @@ from live_record import Recording
 from gpu_node.executors.predicted import AnswerTokens
 from services.simulator.cluster import SMALL_PROBLEM_S, SimulatedCluster
 from shared.config import ClusterConfig
-from shared.messages import Message, PlacementProblem, Pulled
+from shared.message import Message
 from shared.payload import Sampling
+from shared.placement import PlacementProblem
+from shared.requests import Pulled
 
 BEGIN_S = 10.0  # of virtual time: nodes are there
 STEP_S = 1.0

@@ -12,7 +12,7 @@ from gpu_node.engine.cost_learner import CostLearner
 from gpu_node.engine.step_file import StepLine
 from services.simulator.device import Device, ModelOnDevice
 from shared.config import ClusterConfig
-from shared.messages import Heartbeat
+from shared.nodes import Heartbeat
 from shared.step_cost import StepCost
 
 DEFAULT_KV_BYTES_PER_S = 5e9  # where no node has moved anything

@@ -19,7 +19,10 @@ from redis import Redis
 from gpu_node.engine.step_file import StepLine, read_steps
 from shared import streams
 from shared.codec import FIELD, decode, decode_payload
-from shared.messages import AnyMessage, Evicted, Heartbeat, PlanRequest, Pulled, Solved, Submit
+from shared.messages import AnyMessage
+from shared.nodes import Heartbeat
+from shared.placement import PlanRequest, Solved
+from shared.requests import Evicted, Pulled, Submit
 
 POLL_MS = 100
 RUN_FILE = "run.msgpack"

@@ -33,20 +33,9 @@ from shared.codec import decode, encode
 from shared.config import ClusterConfig, QueueOptions
 from shared.config_nodes import NodeSpec
 from shared.core import Drop, Effect, Send
-from shared.messages import (
-    AnyMessage,
-    Attempt,
-    Enqueued,
-    Finished,
-    FinishedRequest,
-    NodeState,
-    PlacementProblem,
-    Plan,
-    PlanRequest,
-    Pulled,
-    Submit,
-    VirtualQueue,
-)
+from shared.messages import AnyMessage
+from shared.placement import NodeState, PlacementProblem, Plan, PlanRequest
+from shared.requests import Attempt, Enqueued, Finished, FinishedRequest, Pulled, Submit, VirtualQueue
 from shared.step_cost import ModelRate, StepCost
 
 MODELS = ("model-a", "model-b", "model-c", "model-d")

@@ -31,7 +31,7 @@ from services.scheduler.exact import solve_exactly
 from services.scheduler.placement import solve
 from services.scheduler.tables import make_instance
 from shared.hardware import device_named, fits, kv_bytes_per_s, load_s, model_named, model_rate
-from shared.messages import GroupLoad, NodeState, PlacementProblem
+from shared.placement import GroupLoad, NodeState, PlacementProblem
 
 MODELS = [model_named(name) for name in ("mistral-7b", "vicuna-13b", "llama-70b")]
 NUM_SEQS = {"a100": 128, "a10": 48}

@@ -6,7 +6,9 @@ import msgspec
 
 from shared.core import Effect
 from shared.liveness import Liveness
-from shared.messages import AnyMessage, Heartbeat, NodeGone, Tick
+from shared.message import Tick
+from shared.messages import AnyMessage
+from shared.nodes import Heartbeat, NodeGone
 
 NODE_TIMEOUT_S = 5.0  # room on a node that is silent for this long is no room
 

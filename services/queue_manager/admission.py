@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from services.queue_manager.predictions import Predictions
 from shared.config import SloClass
-from shared.messages import Rejected, Submit
+from shared.requests import Rejected, Submit
 from shared.slo import Slo
 
 MIN_RETRY_AFTER_S = 1.0  # who is refused does not come back sooner: the prediction is no better than that

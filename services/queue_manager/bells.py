@@ -8,7 +8,7 @@ from services.queue_manager.state import Node, State, Told
 from services.queue_manager.window import hopeless, window, yielding
 from shared import streams
 from shared.core import Effect, Send
-from shared.messages import GroupRef, VirtualQueue
+from shared.requests import GroupRef, VirtualQueue
 
 
 class Bells:

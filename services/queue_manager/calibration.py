@@ -16,7 +16,7 @@ from dataclasses import replace
 import msgspec
 
 from shared.batching import batching, held_tokens
-from shared.messages import GroupLoad, NodeState
+from shared.placement import GroupLoad, NodeState
 from shared.step_cost import ModelRate, StepCost
 
 MEMORY_S = 120.0  # of a busy node; what is older counts less than 1/e

@@ -27,20 +27,11 @@ from services.queue_manager.status import Status
 from services.queue_manager.virtual_queues import VirtualQueues
 from shared.config import ClusterConfig
 from shared.core import Effect
-from shared.messages import (
-    AnyMessage,
-    Cancel,
-    Evicted,
-    Finished,
-    GatewayBeat,
-    GatewayGone,
-    NodeDown,
-    NodeUp,
-    Plan,
-    Pulled,
-    Submit,
-    Tick,
-)
+from shared.message import Tick
+from shared.messages import AnyMessage
+from shared.nodes import NodeDown, NodeUp
+from shared.placement import Plan
+from shared.requests import Cancel, Evicted, Finished, GatewayBeat, GatewayGone, Pulled, Submit
 
 
 class QueueManagerCore:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from shared.messages import Arrivals, GroupLoad, Submit
+from shared.placement import Arrivals, GroupLoad
+from shared.requests import Submit
 from shared.slo import Slo
 
 BUCKET_S = 5.0

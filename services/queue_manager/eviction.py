@@ -16,7 +16,7 @@ from services.queue_manager.state import Group, HandOver, Node, Request, State
 from services.queue_manager.virtual_queues import VirtualQueues
 from shared import streams
 from shared.core import Drop, Effect, Send
-from shared.messages import HANDED_OVER, Attempt, Evict, Evicted, EvictedRequest
+from shared.requests import HANDED_OVER, Attempt, Evict, Evicted, EvictedRequest
 
 MAX_HAND_OVERS = 16  # groups on their way at a time: each holds up to MAX_IMAGE_BYTES a member in Redis
 HAND_OVER_TIMEOUT_S = 30.0  # a hand-over that takes longer is forgotten, and the group served where it is

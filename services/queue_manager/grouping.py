@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from shared.config import QueueOptions
-from shared.messages import NodeState
+from shared.placement import NodeState
 
 LEAST_BATCH = 4.0  # an average batch counts as this many at least: below it, more groups would only mean more plans
 PRIOR_BATCH = 32  # requests that a node runs together, until one has told; `max_num_seqs`' default

@@ -22,7 +22,8 @@ from services.queue_manager.paces import Paces
 from services.queue_manager.running import Running
 from services.queue_manager.state import Group, Request, State
 from shared.config import QueueOptions, TenantSpec
-from shared.messages import GroupLoad, NodeState, Submit
+from shared.placement import GroupLoad, NodeState
+from shared.requests import Submit
 
 NEW, AGAIN = "new ", "again "  # beginnings of keys: first attempts, and those whose node was lost
 NO_SEAT = " "  # end of a key: its requests may wait anywhere

@@ -10,7 +10,8 @@ from services.queue_manager.lengths import Distribution, Lengths, Moments
 from services.queue_manager.paces import Paces
 from services.queue_manager.state import Group, Request
 from services.queue_manager.totals import Totals
-from shared.messages import GroupLoad, Submit
+from shared.placement import GroupLoad
+from shared.requests import Submit
 
 
 class Loads:

@@ -19,8 +19,8 @@ from services.queue_manager.groups import RequestGroups
 from services.queue_manager.state import Group, Node, State
 from shared.batching import Batching, batching
 from shared.config import QueueOptions
-from shared.messages import GroupLoad, NodeState
 from shared.overtaking import MOST_SHARE, Stream
+from shared.placement import GroupLoad, NodeState
 from shared.wait import Wait
 
 

@@ -9,7 +9,8 @@ from services.queue_manager.requests import Requests
 from services.queue_manager.state import Group, Node, Request, State
 from services.queue_manager.virtual_queues import VirtualQueues
 from shared.core import Effect
-from shared.messages import NodeDown, NodeState, NodeUp
+from shared.nodes import NodeDown, NodeUp
+from shared.placement import NodeState
 
 
 class Nodes:

@@ -7,7 +7,7 @@ from services.queue_manager.lengths import Lengths
 from services.queue_manager.paces import Paces
 from services.queue_manager.running import Running
 from services.queue_manager.state import Node, Request, State
-from shared.messages import GroupLoad
+from shared.placement import GroupLoad
 
 BUSY_S = 1.0  # a node at whose head somebody has waited for so long has no place to spare
 

@@ -25,7 +25,7 @@ from shared import streams
 from shared.config import QueueOptions
 from shared.core import Effect, Send
 from shared.estimator import NEVER, GroupForecast
-from shared.messages import Plan, PlanRequest
+from shared.placement import Plan, PlanRequest
 
 PLAN_INTERVAL_S = 0.05  # plans are asked for at most this often
 LEISURE_S = 3.0  # and this often where no promise is in danger

@@ -19,7 +19,8 @@ from services.queue_manager.virtual_queues import VirtualQueues
 from shared.batching import num_seqs
 from shared.config import QueueOptions
 from shared.estimator import GroupForecast, forecast, swap_s
-from shared.messages import GroupLoad, Submit
+from shared.placement import GroupLoad
+from shared.requests import Submit
 from shared.wait import NEVER, Wait
 
 FORECAST_GROUPS = 64  # of a queue are predicted one by one, which bounds the work; behind them, sums are good enough

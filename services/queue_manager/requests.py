@@ -13,17 +13,7 @@ from services.queue_manager.state import Group, Node, Request, State
 from services.queue_manager.virtual_queues import VirtualQueues
 from shared import streams
 from shared.core import Drop, Effect, Send
-from shared.messages import (
-    HANDED_OVER,
-    Abort,
-    Attempt,
-    Cancel,
-    Enqueued,
-    Finished,
-    Pulled,
-    Resubmit,
-    Submit,
-)
+from shared.requests import HANDED_OVER, Abort, Attempt, Cancel, Enqueued, Finished, Pulled, Resubmit, Submit
 
 ANSWERED = ("stop", "length")  # ends that say how long answers are; an error says nothing of that
 

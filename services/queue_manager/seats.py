@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from services.queue_manager.state import Node, State
 from shared.batching import Batching, batching
-from shared.messages import GroupLoad
+from shared.placement import GroupLoad
 
 PATIENCE_S = 120.0  # nobody likes to wait: a promise that is further away counts as this
 

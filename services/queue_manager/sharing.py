@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from services.queue_manager.state import Request, State
-from shared.messages import Submit
+from shared.requests import Submit
 from shared.slo import Slo
 
 MAX_SLOS = 256  # different promises that are shared; clients who give numbers may make any number of them

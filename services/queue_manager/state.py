@@ -22,7 +22,8 @@ from services.queue_manager.paces import Pace
 from services.queue_manager.running import Runners
 from services.queue_manager.totals import Totals
 from shared.liveness import Liveness
-from shared.messages import NodeState, Submit
+from shared.placement import NodeState
+from shared.requests import Submit
 from shared.slo import Slo
 
 GATEWAY_TIMEOUT_S = 10.0  # a gateway that is silent for this long has lost its clients

@@ -10,7 +10,7 @@ from services.queue_manager.predictions import Predictions
 from services.queue_manager.state import Group, Request, State
 from shared import streams
 from shared.core import Effect, Send
-from shared.messages import QueueLine, QueuePlace, QueueStatus, Submit
+from shared.requests import QueueLine, QueuePlace, QueueStatus, Submit
 
 STATUS_DELAY_S = 0.25  # who is pulled sooner than this has not waited: nobody is told
 STATUS_INTERVAL_S = 1.0

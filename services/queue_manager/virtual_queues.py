@@ -12,7 +12,7 @@ from services.queue_manager.state import Group, Node, State
 from shared.batching import batching, residual_tokens
 from shared.config import QueueOptions
 from shared.estimator import drain_s, swap_s
-from shared.messages import GroupLoad
+from shared.placement import GroupLoad
 from shared.slo import Slo
 
 MAX_OVERTAKEN = 256  # groups that a new one is compared with; what has to overtake more waits for the plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.queue_manager.headroom import first_groups
 from services.queue_manager.state import Group, Node, State
-from shared.messages import GroupRef
+from shared.requests import GroupRef
 
 WINDOW_REQUESTS = 64  # waiting requests that a node sees ahead: enough for its largest pull
 WINDOW_GROUPS = 32  # bounds the message where groups are small

@@ -12,21 +12,10 @@ from shared import streams
 from shared.config import ClusterConfig
 from shared.core import Effect, Send, Solve
 from shared.liveness import Liveness
-from shared.messages import (
-    AnyMessage,
-    Fence,
-    Heartbeat,
-    Load,
-    NodeDown,
-    NodeGone,
-    NodeState,
-    Operations,
-    PlacementProblem,
-    PlanRequest,
-    Scaled,
-    Solved,
-    Tick,
-)
+from shared.message import Tick
+from shared.messages import AnyMessage
+from shared.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, Scaled
+from shared.placement import NodeState, Operations, PlacementProblem, PlanRequest, Solved
 
 NODE_TIMEOUT_S = 5.0  # a node that is silent for this long is dead; five missed heartbeats
 REMEMBER_DEAD = 1_000  # epochs of dead nodes that are remembered, to fence them when they speak again

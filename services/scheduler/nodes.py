@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import astuple
 
-from shared.messages import Heartbeat, NodeState, NodeUp
+from shared.nodes import Heartbeat, NodeUp
+from shared.placement import NodeState
 from shared.step_cost import ModelRate
 
 NEWS_SHARE = 0.1  # learnt numbers that change by less are not told again

@@ -8,7 +8,7 @@ from services.scheduler.cost import late_request_s, num_swaps
 from services.scheduler.policies import POLICIES, Policy
 from services.scheduler.sizing import needed_nodes
 from services.scheduler.tables import make_instance
-from shared.messages import PlacementProblem, Plan
+from shared.placement import PlacementProblem, Plan
 
 
 def solve(problem: PlacementProblem, policies: Mapping[str, Policy] = POLICIES) -> Plan:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from shared.batching import PRIOR_SWAP_S
-from shared.messages import NodeState
+from shared.placement import NodeState
 from shared.step_cost import ModelRate
 
 

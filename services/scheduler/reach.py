@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.messages import GroupLoad, NodeState, Operations
+from shared.placement import GroupLoad, NodeState, Operations
 
 
 def places(nodes: Sequence[NodeState], load: GroupLoad, operations: Operations) -> tuple[int, ...]:

@@ -19,7 +19,8 @@ from shared import streams
 from shared.config_engine import EngineOptions
 from shared.config_nodes import NodePool, ScalingOptions
 from shared.core import Effect, Send
-from shared.messages import Heartbeat, NodeState, PoolState, Scale, Scaled
+from shared.nodes import Heartbeat, Scale, Scaled
+from shared.placement import NodeState, PoolState
 
 SIZING_INTERVAL_S = 2.0  # sizes are worked out with a plan at most this often
 QUIET_S = 15.0  # nothing is needed where nobody has been here for so long; a question every 5 s tells who is

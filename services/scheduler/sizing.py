@@ -23,7 +23,8 @@ from services.scheduler.cost import late_request_s
 from services.scheduler.greedy import insert_all
 from services.scheduler.layout import Budget, Layout
 from services.scheduler.tables import make_instance
-from shared.messages import HANDED_OVER, Arrivals, GroupLoad, NodeState, PlacementProblem, PoolState
+from shared.placement import Arrivals, GroupLoad, NodeState, PlacementProblem, PoolState
+from shared.requests import HANDED_OVER
 from shared.slo import UNBOUNDED_S
 
 AHEAD_S = 15.0  # longer than from one question for sizes to the next, and an answer

@@ -11,7 +11,8 @@ from services.scheduler.reach import places
 from shared.answer import long_answer_s
 from shared.batching import Batching, batching, longest_tokens, rate_of
 from shared.estimator import evict_s, swap_s
-from shared.messages import HANDED_OVER, GroupLoad, NodeState, PlacementProblem
+from shared.placement import GroupLoad, NodeState, PlacementProblem
+from shared.requests import HANDED_OVER
 from shared.streams import MAX_IMAGE_BYTES
 
 HAND_OVER_BYTES_PER_S = 250e6  # of KV from node to node, through Redis

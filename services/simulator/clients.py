@@ -17,8 +17,9 @@ from services.simulator.memory_bus import MemoryBus
 from services.simulator.workloads.request import WorkloadRequest
 from shared import streams
 from shared.config import ClusterConfig
-from shared.messages import Cancel, Chunk, GatewayBeat, Message, Rejected, Resubmit, Submit, Tokens
+from shared.message import Message
 from shared.payload import Output, Payload, Sampling
+from shared.requests import Cancel, Chunk, GatewayBeat, Rejected, Resubmit, Submit, Tokens
 
 UNSERVED = "unserved"  # why a request was not answered: no node could ever have its model
 

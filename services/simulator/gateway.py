@@ -9,14 +9,9 @@ from gateway.generation import Generation, Verdict
 from gateway.job import Job
 from services.simulator.memory_bus import MemoryBus
 from shared import streams
-from shared.messages import (
-    Cancel,
-    GatewayBeat,
-    Message,
-    Resubmit,
-    Tokens,
-)
+from shared.message import Message
 from shared.payload import Output, Sampling
+from shared.requests import Cancel, GatewayBeat, Resubmit, Tokens
 from shared.slo import Slo
 
 BEAT_S = 2.0

@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Callable
 
 from shared import streams
-from shared.messages import Attempt, Enqueued, Message, Pulled
+from shared.message import Message
 from shared.payload import Payload
+from shared.requests import Attempt, Enqueued, Pulled
 
 Handler = Callable[[Message, float], None]
 Listener = Callable[[float, str, Message], None]

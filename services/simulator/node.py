@@ -30,9 +30,11 @@ from gpu_node.executors.executor import ModelTooLargeError
 from services.simulator.device import Device
 from services.simulator.memory_bus import MemoryBus
 from services.simulator.node_engine import NodeEngine
-from shared import messages, streams
+from shared import requests, streams
 from shared.config_engine import EngineOptions, ModelSpec
-from shared.messages import Finished, Message, NodeGone
+from shared.message import Message
+from shared.nodes import NodeGone
+from shared.requests import Finished
 
 HEARTBEAT_S = 1.0
 DRAIN_S = 5.0
@@ -180,7 +182,7 @@ class SimulatedNode:
             finished = Finished(node=self.node, epoch=self.core.epoch, requests=publish.finished)
             self._bus.send(streams.QUEUE, finished)
         if publish.evicted:
-            evicted = messages.Evicted(node=self.node, epoch=self.core.epoch, requests=publish.evicted)
+            evicted = requests.Evicted(node=self.node, epoch=self.core.epoch, requests=publish.evicted)
             self._bus.send(streams.QUEUE, evicted)
 
     def _beat(self, epoch: int) -> None:

@@ -9,7 +9,8 @@ from services.simulator.memory_bus import MemoryBus
 from services.simulator.node import SimulatedNode
 from shared import streams
 from shared.config_nodes import NodePool
-from shared.messages import Message, NodeGone, Scale, Scaled
+from shared.message import Message
+from shared.nodes import NodeGone, Scale, Scaled
 
 LOOK_AGAIN_S = 1.0  # a node that still hands over what it had cannot be started again
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from services.queue_manager.predictions import Predictions
 from services.simulator.clients import Outcome
-from shared.messages import HANDED_OVER, Evicted, Finished, Message, Pulled, Submit
+from shared.message import Message
+from shared.requests import HANDED_OVER, Evicted, Finished, Pulled, Submit
 
 MAX_PREDICTIONS = 1_000
 """Newcomers of a run whose wait is predicted: each prediction walks a queue."""

@@ -7,7 +7,9 @@ from typing import Generic, TypeVar, cast
 
 from services.simulator.memory_bus import MemoryBus
 from shared.core import Core, Drop, Effect, Send, Solve
-from shared.messages import AnyMessage, Message, PlacementProblem, Plan, Solved, Tick
+from shared.message import Message, Tick
+from shared.messages import AnyMessage
+from shared.placement import PlacementProblem, Plan, Solved
 
 Solver = Callable[[PlacementProblem], Plan]
 SolveTime = Callable[[PlacementProblem], float]

@@ -16,7 +16,8 @@ from statistics import mean
 from services.simulator.memory_bus import MemoryBus
 from shared import streams
 from shared.config_nodes import NodePool
-from shared.messages import Heartbeat, Message, Scale
+from shared.message import Message
+from shared.nodes import Heartbeat, Scale
 
 PERIOD_S = 15.0
 TOLERANCE = 0.1

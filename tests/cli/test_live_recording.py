@@ -11,18 +11,10 @@ import pytest
 from gpu_node.engine.step_file import StepLine
 from shared import streams
 from shared.codec import encode
-from shared.messages import (
-    Attempt,
-    Evicted,
-    EvictedRequest,
-    Heartbeat,
-    Message,
-    Plan,
-    PlanRequest,
-    Pulled,
-    Solved,
-    Submit,
-)
+from shared.message import Message
+from shared.nodes import Heartbeat
+from shared.placement import Plan, PlanRequest, Solved
+from shared.requests import Attempt, Evicted, EvictedRequest, Pulled, Submit
 from shared.slo import Slo
 from shared.step_cost import ModelRate, StepCost
 

@@ -8,10 +8,23 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from shared.messages import (
+from shared.message import Message, Tick
+from shared.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, NodeUp, Scale, Scaled
+from shared.payload import Output, Payload, Sampling
+from shared.placement import (
+    Arrivals,
+    GroupLoad,
+    NodeState,
+    Operations,
+    PlacementProblem,
+    Plan,
+    PlanRequest,
+    PoolState,
+    Solved,
+)
+from shared.requests import (
     HANDED_OVER,
     Abort,
-    Arrivals,
     Attempt,
     Cancel,
     Chunk,
@@ -19,40 +32,21 @@ from shared.messages import (
     Evict,
     Evicted,
     EvictedRequest,
-    Fence,
     Finished,
     FinishedRequest,
     GatewayBeat,
     GatewayGone,
-    GroupLoad,
     GroupRef,
-    Heartbeat,
-    Load,
-    Message,
-    NodeDown,
-    NodeGone,
-    NodeState,
-    NodeUp,
-    Operations,
-    PlacementProblem,
-    Plan,
-    PlanRequest,
-    PoolState,
     Pulled,
     QueueLine,
     QueuePlace,
     QueueStatus,
     Rejected,
     Resubmit,
-    Scale,
-    Scaled,
-    Solved,
     Submit,
-    Tick,
     Tokens,
     VirtualQueue,
 )
-from shared.payload import Output, Payload, Sampling
 from shared.slo import Slo
 from shared.step_cost import ModelRate, StepCost
 from shared.token_logprob import TokenLogprob

@@ -14,7 +14,8 @@ from typing import Any, get_args
 import pytest
 
 from shared.codec import decode, decode_payload, encode
-from shared.messages import AnyMessage, Message
+from shared.message import Message
+from shared.messages import AnyMessage
 from shared.payload import Payload
 from tests.contract.examples import EXAMPLES, MESSAGES, fields, is_record, least, name
 from tests.contract.other_side import pack, unpack

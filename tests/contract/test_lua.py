@@ -11,7 +11,7 @@ from gpu_node.agent.actions import Pull
 from gpu_node.agent.node_bus import NodeBus
 from shared import streams
 from shared.codec import FIELD, decode, encode
-from shared.messages import Attempt, Enqueued, Pulled
+from shared.requests import Attempt, Enqueued, Pulled
 from tests.contract.other_side import unpack
 
 pytestmark = pytest.mark.redis

@@ -35,7 +35,7 @@ from gpu_node.engine.protocol import (
     event_decoder,
     frame,
 )
-from shared.messages import Chunk
+from shared.requests import Chunk
 from tests.engine import tiny
 
 TIMEOUT_S = 60.0  # of one wait for the engine; only a broken engine comes near it

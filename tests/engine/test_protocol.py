@@ -22,8 +22,8 @@ from gpu_node.engine.protocol import (
     frame,
 )
 from gpu_node.engine.stats import EngineStats
-from shared.messages import Chunk
 from shared.payload import Output, Payload, Sampling
+from shared.requests import Chunk
 from shared.token_logprob import TokenLogprob
 
 PAYLOAD = Payload("r", 1, "g", "m", [1, 2], Sampling(max_tokens=3), [Output([4])])

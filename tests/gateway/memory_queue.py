@@ -9,8 +9,8 @@ import msgspec
 
 from gateway.dispatcher import Dispatcher, Inbound
 from gateway.queue_port import QueueUnavailableError
-from shared.messages import Attempt, Chunk, QueueLine, QueuePlace, QueueStatus, Rejected, Resubmit, Submit, Tokens
 from shared.payload import Payload
+from shared.requests import Attempt, Chunk, QueueLine, QueuePlace, QueueStatus, Rejected, Resubmit, Submit, Tokens
 from shared.token_logprob import TokenLogprob
 
 Answer = Callable[[Payload], Sequence[Chunk]]

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from gateway.delta import Delta, Failure, merged
 from gateway.generation import Generation, Verdict
-from shared.messages import Chunk
 from shared.payload import Output, Sampling
+from shared.requests import Chunk
 from tests.gateway.tiny import ids
 
 BYTES = [bytes([byte]) for byte in range(256)]

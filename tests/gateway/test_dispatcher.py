@@ -12,17 +12,8 @@ from gateway.generation import MAX_FRUITLESS_ATTEMPTS
 from gateway.job import Job
 from gateway.models import ServedModel
 from gateway.queue_port import QueueUnavailableError
-from shared.messages import (
-    Attempt,
-    Chunk,
-    QueuePlace,
-    QueueStatus,
-    Rejected,
-    Resubmit,
-    Submit,
-    Tokens,
-)
 from shared.payload import Output, Payload, Sampling
+from shared.requests import Attempt, Chunk, QueuePlace, QueueStatus, Rejected, Resubmit, Submit, Tokens
 from shared.slo import Slo
 from tests.gateway.memory_queue import MemoryQueue
 from tests.gateway.tiny import ids

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from gateway.delta import Delta, Failure
 from gateway.generation import MAX_FRUITLESS_ATTEMPTS, Generation, Verdict
-from shared.messages import Chunk
 from shared.payload import Output, Sampling
+from shared.requests import Chunk
 from tests.gateway.tiny import ids
 
 BYTES = [bytes([byte]) for byte in range(256)]

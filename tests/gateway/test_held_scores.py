@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from gateway.choice import Choice
 from gateway.delta import Delta, Failure, ScoredToken
 from gateway.generation import Generation, Verdict
-from shared.messages import Chunk
 from shared.payload import Sampling
+from shared.requests import Chunk
 from shared.token_logprob import TokenLogprob
 from tests.gateway.tiny import ids
 

@@ -10,8 +10,8 @@ import openai
 import pytest
 import structlog
 
-from shared.messages import Chunk
 from shared.payload import Payload
+from shared.requests import Chunk
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.memory_queue import WAIT_S, saying
 from tests.gateway.tiny import ids

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from gateway.patience import Patience
-from shared.messages import QueueLine
+from shared.requests import QueueLine
 from tests.gateway.conftest import GatewayFactory, sending
 from tests.gateway.memory_queue import saying
 from tests.gateway.test_refusals import refused

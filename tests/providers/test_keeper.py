@@ -21,7 +21,8 @@ from shared.bus import StreamReader
 from shared.codec import FIELD, encode
 from shared.config import ClusterConfig, ConfigError
 from shared.config_nodes import NodePool, ScalingOptions
-from shared.messages import Message, Scale, Scaled
+from shared.message import Message
+from shared.nodes import Scale, Scaled
 from shared.tasks import cancel_all
 from tests.redis.waiting import until
 

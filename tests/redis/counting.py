@@ -10,7 +10,9 @@ from redis.asyncio import Redis
 from shared import streams
 from shared.codec import FIELD, decode, decode_entry, encode
 from shared.core import Core, Drop, Effect, Send
-from shared.messages import AnyMessage, Cancel, Tick
+from shared.message import Tick
+from shared.messages import AnyMessage
+from shared.requests import Cancel
 
 SERVICE = "counting"
 INBOX = "treadle:counting"

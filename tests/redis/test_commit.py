@@ -11,7 +11,7 @@ from redis.exceptions import OutOfMemoryError, ResponseError
 from shared import streams
 from shared.commit_log import LEASE_S, CommitLog, FencedError
 from shared.core import Drop, Send
-from shared.messages import Cancel
+from shared.requests import Cancel
 from tests.redis.counting import INBOX, SERVICE, committed_id, said
 from tests.redis.own_server import OwnServer
 

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from shared import driver, streams
 from shared.commit_log import id_order
 from shared.core import Send
-from shared.messages import Cancel
+from shared.requests import Cancel
 from tests.redis.counting import INBOX, OUT, SERVICE, CountingCore, check_numbers, fold, said, say
 from tests.redis.life import life
 

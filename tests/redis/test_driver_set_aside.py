@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from shared import driver, streams
 from shared.codec import FIELD, encode
 from shared.driver import Driver
-from shared.messages import Cancel
+from shared.requests import Cancel
 from tests.redis.counting import INBOX, POISON, SERVICE, CountingCore, check_numbers, said, say
 from tests.redis.life import life
 from tests.redis.waiting import PATIENCE_S

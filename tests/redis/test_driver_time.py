@@ -11,7 +11,9 @@ from redis.asyncio import Redis
 from shared.commit_log import MAX_BATCH_ENTRIES, entry_time
 from shared.core import Effect, Send
 from shared.driver import RENEW_S
-from shared.messages import AnyMessage, Cancel, Tick
+from shared.message import Tick
+from shared.messages import AnyMessage
+from shared.requests import Cancel
 from shared.tasks import cancel_all
 from tests.redis.counting import INBOX, OUT, num_ticks, said, say
 from tests.redis.life import Life, life

@@ -16,13 +16,14 @@ from gateway.redis_queue import RedisQueue
 from shared import streams
 from shared.bus import MAX_CONNECTIONS, connect
 from shared.codec import FIELD, decode_entry, decode_payload, encode
-from shared.messages import (
+from shared.message import Message
+from shared.payload import Output, Payload, Sampling
+from shared.requests import (
     Attempt,
     Cancel,
     Chunk,
     GatewayBeat,
     GatewayGone,
-    Message,
     QueueLine,
     QueuePlace,
     QueueStatus,
@@ -31,7 +32,6 @@ from shared.messages import (
     Submit,
     Tokens,
 )
-from shared.payload import Output, Payload, Sampling
 from shared.slo import Slo
 from tests.redis.own_server import OwnServer
 from tests.redis.waiting import PATIENCE_S, until

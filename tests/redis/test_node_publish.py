@@ -11,7 +11,9 @@ from gpu_node.agent.actions import Ack, Publish, Pull, Store
 from gpu_node.agent.node_bus import NodeBus
 from shared import streams
 from shared.codec import FIELD, decode_entry, encode
-from shared.messages import (
+from shared.message import Message
+from shared.nodes import NodeGone
+from shared.requests import (
     HANDED_OVER,
     Chunk,
     Enqueued,
@@ -20,8 +22,6 @@ from shared.messages import (
     Finished,
     FinishedRequest,
     GatewayBeat,
-    Message,
-    NodeGone,
     Tokens,
 )
 from tests.contract.examples import HEARTBEAT

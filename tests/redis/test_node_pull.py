@@ -12,8 +12,9 @@ from gpu_node.agent.actions import Pull
 from gpu_node.agent.node_bus import NodeBus
 from shared import streams
 from shared.codec import FIELD, decode_entry, encode
-from shared.messages import Attempt, Enqueued, Message, Pulled
+from shared.message import Message
 from shared.payload import Payload, Sampling
+from shared.requests import Attempt, Enqueued, Pulled
 
 pytestmark = pytest.mark.redis
 

@@ -16,7 +16,9 @@ from redis.asyncio import Redis
 
 from shared.codec import decode_entry
 from shared.core import Effect, Send, Solve
-from shared.messages import AnyMessage, Cancel, NodeState, PlacementProblem, Plan, Solved
+from shared.messages import AnyMessage
+from shared.placement import NodeState, PlacementProblem, Plan, Solved
+from shared.requests import Cancel
 from shared.solver import Solver
 from tests.redis.counting import INBOX, OUT, said, say
 from tests.redis.life import life

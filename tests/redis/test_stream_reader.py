@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from shared import streams
 from shared.bus import MAX_READ_ENTRIES, READ_BLOCK_MS, StreamReader
 from shared.codec import FIELD
-from shared.messages import Cancel
+from shared.requests import Cancel
 from tests.redis.counting import INBOX, say
 
 pytestmark = pytest.mark.redis

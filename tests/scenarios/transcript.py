@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from typing import get_args
 
 import msgspec
 
-from shared import messages
 from shared.config import ClusterConfig
 from shared.core import Core, Drop, Effect, Send
 from shared.messages import AnyMessage
 
+CLASSES = {kind.__name__: kind for kind in get_args(AnyMessage)}
 STAND_INS: dict[str, dict[str, object]] = {
     "Submit": {"gateway": "gw", "slo": "interactive", "prompt_tokens": 8, "max_tokens": 100},
     "Heartbeat": {
@@ -74,7 +75,7 @@ def parse(line: str) -> tuple[AnyMessage, float]:
     fields = STAND_INS.get(name, {}) | json.loads(rest[0] if rest else "{}")
     if isinstance(fields.get("slo"), str):
         fields["slo"] = ClusterConfig().slo(fields["slo"])
-    message: AnyMessage = msgspec.convert(msgspec.to_builtins(fields), getattr(messages, name))
+    message: AnyMessage = msgspec.convert(msgspec.to_builtins(fields), CLASSES[name])
     return message, float(time_s)
 
 

@@ -9,7 +9,8 @@ from services.scheduler.core import SchedulerCore
 from shared.config import ClusterConfig
 from shared.core import Effect, Send
 from shared.estimator import swap_s
-from shared.messages import Heartbeat, NodeState, NodeUp
+from shared.nodes import Heartbeat, NodeUp
+from shared.placement import NodeState
 from tests.contract.examples import HEARTBEAT
 
 UNKNOWN = "a model of which the node knows nothing"

@@ -14,7 +14,7 @@ from shared import streams
 from shared.config import ClusterConfig, QueueOptions
 from shared.config_engine import EngineOptions, ModelSpec
 from shared.config_nodes import NodeSpec
-from shared.messages import NodeGone
+from shared.nodes import NodeGone
 from tests.unit.simulated import FAULTS, LONG_S, MODELS, READY_S, assert_nothing_left, play, run, submit
 
 

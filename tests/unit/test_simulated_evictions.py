@@ -16,8 +16,10 @@ from services.simulator.service import Solver
 from shared.config import ClusterConfig
 from shared.config_engine import EngineOptions, ModelSpec
 from shared.config_nodes import NodeSpec
-from shared.messages import HANDED_OVER, Evicted, EvictedRequest, Message, PlacementProblem, Plan
+from shared.message import Message
 from shared.payload import Output
+from shared.placement import PlacementProblem, Plan
+from shared.requests import HANDED_OVER, Evicted, EvictedRequest
 from tests.unit.simulated import FAULTS, LONG_S, MODELS, READY_S, assert_nothing_left, play, run, submit
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpu_node.engine.protocol import Command
-from shared.messages import Enqueued, EvictedRequest, FinishedRequest, Heartbeat, Tokens
+from shared.nodes import Heartbeat
 from shared.payload import Payload
+from shared.requests import Enqueued, EvictedRequest, FinishedRequest, Tokens
 
 # --- events beside messages from the inbox and from the engine ------------------------------------------------------
 

@@ -20,7 +20,8 @@ from gpu_node.engine import protocol
 from gpu_node.engine.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, Run, Step
 from gpu_node.engine.stats import EngineStats
 from shared.config_engine import EngineOptions
-from shared.messages import HANDED_OVER, Abort, Chunk, Evict, Fence, GroupRef, Heartbeat, Load, VirtualQueue
+from shared.nodes import Fence, Heartbeat, Load
+from shared.requests import HANDED_OVER, Abort, Chunk, Evict, GroupRef, VirtualQueue
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
 

@@ -19,8 +19,9 @@ from gpu_node.agent.spans import RunSpans
 from gpu_node.engine.protocol import AbortRequests, Command, Run
 from shared import streams
 from shared.bus import StreamReader
-from shared.messages import Abort, Evict, Fence, Load, VirtualQueue
+from shared.nodes import Fence, Load
 from shared.payload import Payload
+from shared.requests import Abort, Evict, VirtualQueue
 from shared.tasks import cancel_all
 
 HEARTBEAT_S = 1.0

@@ -13,7 +13,7 @@ from gpu_node.agent.actions import Action, Store, Tell
 from gpu_node.agent.ledger import Evicted, Ledger
 from gpu_node.agent.outbox import Outbox
 from gpu_node.engine import protocol
-from shared.messages import HANDED_OVER, Attempt
+from shared.requests import HANDED_OVER, Attempt
 
 
 class Evictions:

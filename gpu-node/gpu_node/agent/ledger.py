@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_node.agent.actions import Ack, Entry
-from shared.messages import Attempt, Chunk, EvictedRequest
 from shared.payload import Payload
+from shared.requests import Attempt, Chunk, EvictedRequest
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from gpu_node.agent.core import AgentCore, Event
 from gpu_node.agent.models import DEVICE
 from gpu_node.engine.counts import Counts, TierCounts
 from gpu_node.engine.protocol import Evicted, ModelFailed, ModelLoaded, Step
-from shared.messages import HANDED_OVER
+from shared.requests import HANDED_OVER
 
 EPOCHS = Counter("treadle_node_epochs_total", "Epochs begun by this node")
 STEPS = Counter("treadle_node_steps_total", "Engine steps published")

@@ -11,8 +11,9 @@ from gpu_node.agent.actions import Entry, Publish, Pull, Store, Taken
 from shared import scripts, streams
 from shared.bus import bury
 from shared.codec import FIELD, UndecodableError, decode, decode_payload, encode
-from shared.messages import Enqueued, Evicted, Finished, Heartbeat, NodeGone
+from shared.nodes import Heartbeat, NodeGone
 from shared.payload import Payload
+from shared.requests import Enqueued, Evicted, Finished
 
 log = structlog.get_logger()
 

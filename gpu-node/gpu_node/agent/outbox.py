@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_node.agent.actions import Ack, Action, Publish
-from shared.messages import Chunk, EvictedRequest, FinishedRequest, Tokens
+from shared.requests import Chunk, EvictedRequest, FinishedRequest, Tokens
 
 
 class Outbox:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from prometheus_client import Counter, Histogram
 
 from gpu_node.agent.actions import Publish
-from shared.messages import Chunk
 from shared.payload import Payload
+from shared.requests import Chunk
 
 _LABELS = ["model_name"]
 _LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600, 1800)

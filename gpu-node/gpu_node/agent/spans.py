@@ -11,7 +11,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from gpu_node.agent.actions import Entry, Publish
 from gpu_node.engine.protocol import Run
 from shared.commit_log import entry_time
-from shared.messages import Chunk, FinishedRequest
+from shared.requests import Chunk, FinishedRequest
 
 _propagator = TraceContextTextMapPropagator()
 

@@ -19,7 +19,7 @@ class Chunk(NamedTuple):
     """Tokens of the choice's output before these."""
     token_ids: list[int]
     finish_reason: str = ""
-    """As in `shared.messages.Chunk`."""
+    """As in `shared.requests.Chunk`."""
     error: str = ""
     choice: int = 0
     logprobs: list[TokenLogprob] = []  # noqa: RUF012 - nobody changes what he is told

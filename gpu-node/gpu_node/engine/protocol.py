@@ -17,8 +17,8 @@ import msgspec
 from gpu_node.engine.chunk import Chunk as EngineChunk
 from gpu_node.engine.image import Kept
 from gpu_node.engine.stats import EngineStats
-from shared.messages import Chunk
 from shared.payload import Payload
+from shared.requests import Chunk
 from shared.streams import MAX_IMAGE_BYTES
 
 MAX_FRAME_BYTES = MAX_IMAGE_BYTES + (16 << 20)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from services.scheduler.instance import Instance, Queues
 from services.scheduler.policies import edf, fcfs, qlm, shepherd
-from shared.messages import PlacementProblem
+from shared.placement import PlacementProblem
 
 Policy = Callable[[PlacementProblem, Instance], Queues]
 

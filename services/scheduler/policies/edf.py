@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.scheduler.instance import Instance, Queues
 from services.scheduler.turns import running_groups, turns
-from shared.messages import PlacementProblem
+from shared.placement import PlacementProblem
 
 
 def place(problem: PlacementProblem, instance: Instance) -> Queues:  # noqa: ARG001 (a policy's signature)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.scheduler.instance import Instance, Queues
 from services.scheduler.tables import arrival
 from services.scheduler.turns import running_groups, turns
-from shared.messages import PlacementProblem
+from shared.placement import PlacementProblem
 
 
 def place(problem: PlacementProblem, instance: Instance) -> Queues:

@@ -7,7 +7,7 @@ from services.scheduler.cost import least_cost, total_cost
 from services.scheduler.current import current_order
 from services.scheduler.exact import is_small, solve_exactly
 from services.scheduler.instance import Instance, Queues
-from shared.messages import PlacementProblem
+from shared.placement import PlacementProblem
 
 LEAST_GAIN_S = 0.1  # a plan that gains less than this a request, as waiting time, is not worth the change
 PROVEN_SHARE = 1e-6  # an order that costs no more than this above the least is the best there is

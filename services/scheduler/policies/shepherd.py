@@ -15,7 +15,7 @@ import msgspec
 from services.scheduler.instance import Instance, Queues
 from services.scheduler.turns import running_groups, turns
 from shared.batching import batching
-from shared.messages import GroupLoad, NodeState, PlacementProblem
+from shared.placement import GroupLoad, NodeState, PlacementProblem
 
 
 def place(problem: PlacementProblem, instance: Instance) -> Queues:

@@ -19,7 +19,7 @@ from shared.bus import StreamReader
 from shared.codec import FIELD, encode
 from shared.config import ClusterConfig
 from shared.config_nodes import NodePool
-from shared.messages import Scale, Scaled
+from shared.nodes import Scale, Scaled
 from shared.service import redis_url
 from shared.tasks import cancel_all
 

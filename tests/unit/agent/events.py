@@ -10,14 +10,8 @@ from gpu_node.engine.image import Kept
 from gpu_node.engine.protocol import Evicted, ModelLoaded, Step
 from gpu_node.engine.stats import EngineStats
 from shared.config_engine import EngineOptions
-from shared.messages import (
-    Attempt,
-    Chunk,
-    Enqueued,
-    GroupRef,
-    VirtualQueue,
-)
 from shared.payload import Output, Payload, Sampling
+from shared.requests import Attempt, Chunk, Enqueued, GroupRef, VirtualQueue
 from shared.step_cost import StepCost
 
 EPOCH = "n0.1"

@@ -8,7 +8,7 @@ from gpu_node.agent.actions import Ack, Action, Drain, Publish, Pull, Resume, St
 from gpu_node.agent.core import AgentCore
 from gpu_node.engine import protocol
 from gpu_node.engine.protocol import AbortRequests, HandOver, Image, LoadModel, Run
-from shared.messages import HANDED_OVER, Abort, Evict, EvictedRequest, FinishedRequest
+from shared.requests import HANDED_OVER, Abort, Evict, EvictedRequest, FinishedRequest
 from tests.unit.agent.events import (
     attempt_of,
     entry,

@@ -10,7 +10,7 @@ from gpu_node.agent.actions import Publish
 from gpu_node.agent.metrics import EpochMetrics, observe_published
 from gpu_node.engine.counts import Counts, TierCounts
 from gpu_node.engine.protocol import Evicted, Step
-from shared.messages import HANDED_OVER, EvictedRequest
+from shared.requests import HANDED_OVER, EvictedRequest
 from tests.unit.agent.events import loaded, make_agent, stats
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from gpu_node.agent.actions import Ack, Beat, NewEpoch, Publish, Tell
 from gpu_node.agent.core import AgentCore
 from gpu_node.engine.protocol import AbortRequests, LoadModel
-from shared.messages import Abort, Chunk, Fence, FinishedRequest, Heartbeat, Load, Tokens
+from shared.nodes import Fence, Heartbeat, Load
+from shared.requests import Abort, Chunk, FinishedRequest, Tokens
 from tests.unit.agent.events import (
     attempt_of,
     entry,

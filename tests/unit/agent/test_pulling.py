@@ -7,7 +7,7 @@ import pytest
 from gpu_node.agent.actions import Ack, Action, Beat, Publish, Pull, Tell
 from gpu_node.agent.core import MAX_PULL
 from gpu_node.engine.protocol import LoadModel, ModelFailed, Run
-from shared.messages import Chunk, FinishedRequest, Tokens
+from shared.requests import Chunk, FinishedRequest, Tokens
 from tests.unit.agent.events import entry, loaded, make_agent, payload_of, queue, step, taken
 
 

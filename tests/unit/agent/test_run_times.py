@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 
 from gpu_node.agent.actions import Publish
 from gpu_node.agent.run_times import RunTimes
-from shared.messages import Chunk, EvictedRequest, FinishedRequest, Tokens
+from shared.requests import Chunk, EvictedRequest, FinishedRequest, Tokens
 from tests.unit.agent.events import payload_of, tokens
 
 _names = (f"timed-{number}" for number in itertools.count())

@@ -7,7 +7,7 @@ from services.queue_manager.state import Group, Node, Request, State
 from services.queue_manager.totals import Totals
 from services.queue_manager.virtual_queues import VirtualQueues
 from shared.config import QueueOptions
-from shared.messages import NodeState
+from shared.placement import NodeState
 from shared.slo import Slo
 
 OPTIONS = QueueOptions()

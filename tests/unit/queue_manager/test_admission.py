@@ -8,7 +8,8 @@ from services.queue_manager.admission import MIN_RETRY_AFTER_S, lateness_s
 from services.queue_manager.core import QueueManagerCore
 from shared.config import ClusterConfig, SloClass
 from shared.core import Effect, Send
-from shared.messages import Attempt, NodeUp, Pulled, Rejected, Submit
+from shared.nodes import NodeUp
+from shared.requests import Attempt, Pulled, Rejected, Submit
 from shared.slo import Slo
 from shared.step_cost import ModelRate, StepCost
 

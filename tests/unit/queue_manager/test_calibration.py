@@ -9,7 +9,7 @@ import pytest
 
 from services.queue_manager.calibration import MAX_FITS, MEMORY_S, MOST_RATIO, PRIOR_S, Calibration, Fit
 from shared.batching import batching
-from shared.messages import GroupLoad, NodeState
+from shared.placement import GroupLoad, NodeState
 from shared.step_cost import ModelRate, StepCost
 
 LOAD = GroupLoad(group="", model="a", deadline_s=0.0, num_waiting=8, mean_output_tokens=100.0)

@@ -13,9 +13,12 @@ from services.queue_manager.grouping import LEAST_BATCH
 from shared.config import ClusterConfig, QueueOptions, SloClass
 from shared.config_nodes import NodePool
 from shared.core import Drop, Send
-from shared.messages import (
+from shared.message import Tick
+from shared.messages import AnyMessage
+from shared.nodes import NodeDown, NodeUp
+from shared.placement import Plan
+from shared.requests import (
     HANDED_OVER,
-    AnyMessage,
     Attempt,
     Cancel,
     Enqueued,
@@ -25,12 +28,8 @@ from shared.messages import (
     FinishedRequest,
     GatewayBeat,
     GatewayGone,
-    NodeDown,
-    NodeUp,
-    Plan,
     Pulled,
     Submit,
-    Tick,
 )
 from shared.slo import Slo
 from shared.step_cost import ModelRate, StepCost

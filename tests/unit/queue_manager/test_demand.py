@@ -10,7 +10,9 @@ from services.queue_manager.planning import SIZING_INTERVAL_S
 from shared.config import ClusterConfig
 from shared.config_nodes import NodePool
 from shared.core import Effect, Send
-from shared.messages import GroupLoad, Plan, PlanRequest, Submit, Tick
+from shared.message import Tick
+from shared.placement import GroupLoad, Plan, PlanRequest
+from shared.requests import Submit
 from shared.slo import Slo
 
 CHAT = Slo("chat", ttft_s=2.0)

@@ -14,7 +14,8 @@ from services.queue_manager import invariants
 from services.queue_manager.clusters import RECLUSTER_REQUESTS
 from services.queue_manager.state import Request, State
 from shared.config import QueueOptions
-from shared.messages import HANDED_OVER, NodeState
+from shared.placement import NodeState
+from shared.requests import HANDED_OVER
 from shared.slo import UNBOUNDED_S, Slo
 from tests.unit.queue_manager.made import LARGE, LATER, SOON, MadeGroups
 

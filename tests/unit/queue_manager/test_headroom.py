@@ -11,7 +11,7 @@ from services.queue_manager.groups import RequestGroups
 from services.queue_manager.headroom import MAX_GROUPS, MIX_MEMORY_S, Headroom, _pace_s
 from services.queue_manager.state import Node, State
 from services.queue_manager.window import window
-from shared.messages import NodeState
+from shared.placement import NodeState
 from shared.slo import Slo
 from shared.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import OPTIONS, make_group, place

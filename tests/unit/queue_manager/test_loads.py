@@ -6,7 +6,7 @@ import pytest
 
 from services.queue_manager.lengths import MIN_OBSERVED
 from services.queue_manager.paces import PRIOR_TOKENS_PER_S
-from shared.messages import GroupLoad
+from shared.placement import GroupLoad
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 
 PRIOR = (16, 64, 256, 1024)

@@ -10,7 +10,7 @@ import pytest
 from services.queue_manager.core import QueueManagerCore
 from shared.codec import decode, encode
 from shared.config import ClusterConfig
-from shared.messages import Submit
+from shared.requests import Submit
 
 NUM_REQUESTS = 4000
 

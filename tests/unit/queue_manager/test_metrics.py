@@ -6,7 +6,7 @@ import pytest
 
 from services.queue_manager.metrics import QueueMetrics
 from shared.config import ClusterConfig
-from shared.messages import Plan
+from shared.placement import Plan
 from shared.slo import Slo
 from tests.samples import Samples, samples_of
 from tests.unit.queue_manager.world import World

@@ -10,7 +10,7 @@ from services.queue_manager.newcomers import Kind, Newcomers
 from services.queue_manager.state import Group, Node
 from shared.batching import Batching, batching
 from shared.config import QueueOptions
-from shared.messages import NodeState
+from shared.placement import NodeState
 from shared.step_cost import ModelRate, StepCost
 from shared.wait import NOW
 from tests.unit.queue_manager.made import LARGE, LATER, SOON, MadeGroups

@@ -8,7 +8,7 @@ from services.queue_manager.observer import BUSY_S, Observer
 from services.queue_manager.paces import Pace, Paces
 from services.queue_manager.running import LOOK_INTERVAL_S, Running
 from services.queue_manager.state import Group, Node, Request, State
-from shared.messages import NodeState
+from shared.placement import NodeState
 from shared.slo import Slo
 from shared.step_cost import ModelRate, StepCost
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.predictions import Predictions
 from services.queue_manager.state import Node, State
-from shared.messages import NodeState
+from shared.placement import NodeState
 from shared.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import OPTIONS, make_group, make_queues, place
 

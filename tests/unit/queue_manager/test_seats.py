@@ -6,7 +6,7 @@ import pytest
 
 from services.queue_manager.seats import PATIENCE_S, Seats
 from services.queue_manager.state import Node, State
-from shared.messages import GroupLoad, NodeState
+from shared.placement import GroupLoad, NodeState
 from shared.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import make_group, place
 

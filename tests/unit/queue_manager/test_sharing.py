@@ -7,7 +7,7 @@ import msgspec
 from services.queue_manager.sharing import MAX_SLOS, Sharing
 from services.queue_manager.state import State
 from shared.codec import decode, encode
-from shared.messages import Submit
+from shared.requests import Submit
 from shared.slo import Slo
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.queue_manager.state import HandOver, State
 from services.queue_manager.window import WINDOW_GROUPS, WINDOW_REQUESTS, window, yielding
-from shared.messages import GroupRef
+from shared.requests import GroupRef
 from tests.unit.queue_manager.books import make_group, make_state, place
 
 

@@ -13,10 +13,13 @@ from services.queue_manager.core import QueueManagerCore
 from shared import streams
 from shared.config import ClusterConfig
 from shared.core import Drop, Effect, Send
-from shared.messages import (
+from shared.message import Message
+from shared.messages import AnyMessage
+from shared.nodes import NodeDown, NodeUp
+from shared.placement import Plan
+from shared.requests import (
     HANDED_OVER,
     Abort,
-    AnyMessage,
     Attempt,
     Cancel,
     Enqueued,
@@ -26,10 +29,6 @@ from shared.messages import (
     Finished,
     FinishedRequest,
     GatewayBeat,
-    Message,
-    NodeDown,
-    NodeUp,
-    Plan,
     Pulled,
     Resubmit,
     Submit,

@@ -6,7 +6,7 @@ There a group takes its output tokens / 10 seconds, a swap 3 seconds, and nothin
 from __future__ import annotations
 
 from services.scheduler.placement import solve
-from shared.messages import GroupLoad, NodeState, Operations, PlacementProblem, Plan
+from shared.placement import GroupLoad, NodeState, Operations, PlacementProblem, Plan
 from shared.step_cost import ModelRate, StepCost
 
 FAR_S = 1e6  # a deadline that nothing here can miss

@@ -6,7 +6,8 @@ from services.scheduler.core import SchedulerCore
 from services.scheduler.metrics import measure
 from shared.config import ClusterConfig
 from shared.config_nodes import NodePool, ScalingOptions
-from shared.messages import GroupLoad, Heartbeat, NodeGone, Plan, PlanRequest, Scaled, Solved
+from shared.nodes import Heartbeat, NodeGone, Scaled
+from shared.placement import GroupLoad, Plan, PlanRequest, Solved
 from tests.samples import samples_of
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.scheduler.rates import share_rates
 from shared.batching import PRIOR_SWAP_S
-from shared.messages import NodeState
+from shared.placement import NodeState
 from shared.step_cost import ModelRate, StepCost
 
 

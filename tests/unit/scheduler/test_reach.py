@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from services.scheduler.reach import places
-from shared.messages import HANDED_OVER, GroupLoad, Operations
+from shared.placement import GroupLoad, Operations
+from shared.requests import HANDED_OVER
 from tests.unit.scheduler.problems import load, node, running
 
 NODES = [node("n0", "a"), node("n1", "b"), node("n2", "a")]

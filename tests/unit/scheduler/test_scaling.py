@@ -11,7 +11,8 @@ from shared import streams
 from shared.config_engine import EngineOptions
 from shared.config_nodes import NodePool, ScalingOptions
 from shared.core import Effect, Send
-from shared.messages import Heartbeat, NodeState, Scale, Scaled
+from shared.nodes import Heartbeat, Scale, Scaled
+from shared.placement import NodeState
 
 POOL = NodePool(name="p", min_nodes=0, max_nodes=5, start_s=30)
 OPTIONS = ScalingOptions(provider="process", up_cooldown_s=10, down_cooldown_s=100)

@@ -9,7 +9,8 @@ import pytest
 
 from services.scheduler.instance import Instance
 from services.scheduler.tables import HAND_OVER_BYTES_PER_S, MARGIN, make_instance
-from shared.messages import HANDED_OVER, GroupLoad, NodeState, PlacementProblem
+from shared.placement import GroupLoad, NodeState, PlacementProblem
+from shared.requests import HANDED_OVER
 from shared.step_cost import ModelRate, StepCost
 from shared.streams import MAX_IMAGE_BYTES
 from tests.unit.scheduler.problems import SWAP_S, load, node, running

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.messages import GroupLoad, NodeState
+from shared.placement import GroupLoad, NodeState
 from shared.step_cost import ModelRate, StepCost
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from shared.answer import long_answer_s, long_answer_tokens
 from shared.batching import Batching, batching
-from shared.messages import GroupLoad, NodeState
+from shared.placement import GroupLoad, NodeState
 from shared.step_cost import ModelRate, StepCost
 
 

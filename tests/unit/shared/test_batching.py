@@ -13,7 +13,7 @@ from shared.batching import (
     rate_of,
     residual_tokens,
 )
-from shared.messages import NodeState
+from shared.placement import NodeState
 from shared.step_cost import StepCost
 from tests.unit.shared.queues import group, node
 

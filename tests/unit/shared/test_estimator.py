@@ -9,7 +9,7 @@ import pytest
 from shared.backlog import Backlog
 from shared.batching import batching
 from shared.estimator import MODEL_ERROR, NEVER, Wait, drain, drain_s, evict_s, forecast, swap_s, throughput
-from shared.messages import GroupLoad, NodeState
+from shared.placement import GroupLoad, NodeState
 from shared.step_cost import StepCost
 from shared.wait import NOW
 from tests.unit.shared.queues import group, node

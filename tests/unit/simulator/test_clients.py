@@ -12,8 +12,9 @@ from services.simulator.memory_bus import MemoryBus
 from services.simulator.workloads.request import WorkloadRequest
 from shared import streams
 from shared.config import ClusterConfig
-from shared.messages import Attempt, Cancel, Chunk, Message, Rejected, Resubmit, Submit, Tokens
+from shared.message import Message
 from shared.payload import Output, Sampling
+from shared.requests import Attempt, Cancel, Chunk, Rejected, Resubmit, Submit, Tokens
 
 REQUEST = WorkloadRequest(0.0, "m", "interactive", prompt_tokens=5, output_tokens=6)
 

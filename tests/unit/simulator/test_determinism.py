@@ -6,7 +6,7 @@ from services.simulator.cluster import SimulatedCluster
 from shared.config import ClusterConfig, QueueOptions
 from shared.config_engine import EngineOptions, ModelSpec
 from shared.config_nodes import NodeSpec
-from shared.messages import Message
+from shared.message import Message
 from shared.payload import Sampling
 
 NUM_REQUESTS = 12

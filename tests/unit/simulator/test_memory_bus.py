@@ -6,14 +6,9 @@ import pytest
 
 from services.simulator.memory_bus import MemoryBus
 from shared import streams
-from shared.messages import (
-    Attempt,
-    Cancel,
-    Enqueued,
-    Message,
-    Pulled,
-)
+from shared.message import Message
 from shared.payload import Payload, Sampling
+from shared.requests import Attempt, Cancel, Enqueued, Pulled
 
 LATENCY_S = 0.5
 

@@ -11,7 +11,9 @@ from services.simulator.node import SimulatedNode
 from services.simulator.node_engine import SteppedEngine
 from shared import streams
 from shared.config_engine import EngineOptions, ModelSpec
-from shared.messages import (
+from shared.message import Message
+from shared.payload import Payload, Sampling
+from shared.requests import (
     HANDED_OVER,
     Abort,
     Attempt,
@@ -21,11 +23,9 @@ from shared.messages import (
     EvictedRequest,
     Finished,
     GroupRef,
-    Message,
     Tokens,
     VirtualQueue,
 )
-from shared.payload import Payload, Sampling
 from shared.step_cost import StepCost
 
 M = TypeVar("M", bound=Message)

@@ -14,7 +14,8 @@ from services.simulator.workloads.request import WorkloadRequest
 from shared import streams
 from shared.config import ClusterConfig, QueueOptions
 from shared.config_nodes import NodePool, ScalingOptions
-from shared.messages import Heartbeat, Message, Scale
+from shared.message import Message
+from shared.nodes import Heartbeat, Scale
 
 MODEL, DEVICE = "mistral-7b", "a10"
 START_S = 20.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from services.simulator.memory_bus import MemoryBus
 from services.simulator.service import SimulatedService
 from shared.core import Effect
-from shared.messages import AnyMessage, Tick
+from shared.message import Tick
+from shared.messages import AnyMessage
 
 
 class Alarm:
