@@ -25,6 +25,8 @@ from shared.config import QueueOptions, TenantSpec
 from shared.placement import GroupLoad, NodeState
 from shared.requests import Submit
 
+import os
+OPEN_S = float(os.environ.get("OPEN_S", "1e9"))
 NEW, AGAIN = "new ", "again "  # beginnings of keys: first attempts, and those whose node was lost
 NO_SEAT = " "  # end of a key: its requests may wait anywhere
 
@@ -67,7 +69,7 @@ class RequestGroups:
         if self._rule.is_fine:
             tenant, cluster = request.tenant, self._clusters.nearest(line, request.prompt_tokens, output_tokens, now)
         key = f"{NEW if is_new else AGAIN}{line} {tenant} {cluster} {seat}"
-        group = self._open_group(key, seat)
+        group = self._open_group(key, seat, now)
         if group is None:
             rank = self._fairness.open(line, tenant) if is_new else self._fairness.reopen(line)
             group = self._add(Group(gid="", model=request.model, slo_kind=kind, tenant=tenant, key=key, rank=rank))
@@ -85,7 +87,7 @@ class RequestGroups:
         if self._rule.is_fine:
             output_tokens = self._loads.expected_output(message).mean
             tenant, cluster = message.tenant, self._clusters.peek(line, message.prompt_tokens, output_tokens)
-        group = self._open_group(f"{NEW}{line} {tenant} {cluster} {seat}", seat)
+        group = self._open_group(f"{NEW}{line} {tenant} {cluster} {seat}", seat, now)
         if group is not None:
             return group
         due_s = message.slo.start_by_s(now)
@@ -189,7 +191,9 @@ class RequestGroups:
         if group.num_joined < 2 or now <= group.opened_s or not is_open or room <= 0:
             return 0.0, 0.0
         per_s = (group.num_joined - 1) / (now - group.opened_s)
-        lasts_s = room / per_s
+        lasts_s = min(room / per_s, group.opened_s + OPEN_S - now)
+        if lasts_s <= 0:
+            return 0.0, 0.0
         return per_s, min(begin_s, lasts_s) if self._rule.stays_movable else lasts_s
 
     def expected_newcomers(self, model: str) -> Iterator[tuple[GroupLoad, Flow]]:
@@ -207,13 +211,13 @@ class RequestGroups:
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
-    def _open_group(self, key: str, seat: str) -> Group | None:
+    def _open_group(self, key: str, seat: str, now: float) -> Group | None:
         """The group that takes newcomers under this key, unless it is full or a plan has moved it off their seat.
 
         Nor one that binds to a node those who could wait anywhere.
         """
         group = self._state.groups.get(self._state.open_groups.get(key, ""))
-        if group is None or self._room(group) <= 0:
+        if group is None or self._room(group) <= 0 or now > group.opened_s + OPEN_S:
             return None
         if seat:
             return group if group.node == seat and group.gid not in self._state.hand_overs else None
