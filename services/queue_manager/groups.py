@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from services.queue_manager.arrivals import Arrivals, Flow
 from services.queue_manager.calibration import Calibration
 from services.queue_manager.clusters import Clusters
+from services.queue_manager.crowds import note_change
 from services.queue_manager.fairness import Fairness
 from services.queue_manager.grouping import Batches, grouping_rule
 from services.queue_manager.lengths import Lengths
@@ -131,7 +132,7 @@ class RequestGroups:
         self._running.add(request.model, request.request_id)
         self._observer.look(request.model, now)
         self._fairness.begin(_line(group), group.rank)
-        self._set_due(group)
+        self._note_members(group)
         return group
 
     def leave(self, request: Request) -> Group:
@@ -147,7 +148,7 @@ class RequestGroups:
         self._batches.remove(group.model)
         request.group = request.node = ""
         request.pulled_s = 0.0
-        self._set_due(group)
+        self._note_members(group)
         return group
 
     def close(self, group: Group) -> None:
@@ -241,13 +242,15 @@ class RequestGroups:
         if due_s < group.last_due_s:
             heapq.heappush(group.hurried, (due_s, request.request_id))
         group.last_due_s = max(group.last_due_s, due_s)
-        self._set_due(group)
+        self._note_members(group)
 
-    def _set_due(self, group: Group) -> None:
-        """The first that waits is due first, but for those that were due earlier than one before them.
+    def _note_members(self, group: Group) -> None:
+        """Its members have changed, so other ones may be due first, or wait no more.
 
-        Those are in the heap: the others are due in order, and who follows a hurried one in order is due later than it.
+        The first that waits is due first, but for those that were due earlier than one before them. Those are in the
+        heap: the others are due in order, and who follows a hurried one in order is due later than it.
         """
+        note_change(self._state, group.node)
         while group.hurried and group.hurried[0][1] not in group.waiting:
             heapq.heappop(group.hurried)
         first = next(iter(group.waiting or group.running), None)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from math import fsum
 
+from services.queue_manager.crowds import note_change
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.seats import Seats
 from services.queue_manager.state import Group, Node, State
@@ -105,6 +106,7 @@ class VirtualQueues:
     def _insert(self, group: Group, node: Node, index: int, now: float) -> None:
         assert not group.node, f"{group.gid} has a place already"
         node.queue.insert(index, group.gid)
+        note_change(self._state, node.node)
         group.node = node.node
         self._state.num_placed += 1
         self.weigh(group, now)
@@ -115,6 +117,7 @@ class VirtualQueues:
             return None
         node = self._state.nodes[group.node]
         node.queue.remove(group.gid)
+        note_change(self._state, node.node)
         if group.gid in node.yielding:
             node.yielding.remove(group.gid)
         node.drain_s = max(0.0, node.drain_s - group.drain_s) if node.queue else 0.0
@@ -145,6 +148,7 @@ class VirtualQueues:
 
     def weigh_all(self, node: Node, now: float) -> None:
         """The node is known better: all that stands in its queue takes another time."""
+        note_change(self._state, node.node)
         for gid in node.queue:
             self.weigh(self._state.groups[gid], now)
 
@@ -190,6 +194,7 @@ class VirtualQueues:
         for gid in rest:
             if gid not in known:
                 node.queue.insert(self.index_by_rule(node, groups[gid]), gid)
+        note_change(self._state, node.node)
         node.drain_s = fsum(groups[gid].drain_s for gid in node.queue)  # a sum kept up by steps drifts: begin anew
         head = next((place for place, gid in enumerate(node.queue) if groups[gid].num_waiting), len(node.queue))
         node.yielding = [gid for gid in node.queue[head + 1 :] if self._may_evict and gid in started - stays]
