@@ -10,7 +10,6 @@ kind of device and model). It varies less than a count of ends, for which hundre
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import msgspec
@@ -89,12 +88,16 @@ class Calibration:
 
     def expected(self, node: NodeState) -> NodeState:
         """The node as it can be expected to do."""
-        return msgspec.structs.replace(node, rates=list(self._rates(node))) if node.rates else node
+        return msgspec.structs.replace(node, rates=[self._corrected(node, rate) for rate in node.rates])
 
-    def _rates(self, node: NodeState) -> Iterator[ModelRate]:
-        for rate in node.rates:
-            fit = self._fits.get(f"{rate.model} {node.device}")
-            yield rate if fit is None else corrected(rate, fit)
+    def expected_of(self, node: NodeState, model: str) -> NodeState:
+        """The same, of one model only: it knows no other."""
+        rates = [self._corrected(node, rate) for rate in node.rates if rate.model == model]
+        return msgspec.structs.replace(node, rates=rates)
+
+    def _corrected(self, node: NodeState, rate: ModelRate) -> ModelRate:
+        fit = self._fits.get(f"{rate.model} {node.device}")
+        return rate if fit is None else corrected(rate, fit)
 
 
 def corrected(rate: ModelRate, fit: Fit) -> ModelRate:

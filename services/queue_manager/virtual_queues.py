@@ -4,6 +4,7 @@ by rule, so that nobody waits for a plan.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import fsum
 
 from services.queue_manager.crowds import note_change
@@ -100,8 +101,8 @@ class VirtualQueues:
             place -= 1
         return place
 
-    def _from_tail(self, node: Node) -> list[Group]:
-        return [self._state.groups[gid] for gid in node.queue[: -MAX_OVERTAKEN - 1 : -1]]
+    def _from_tail(self, node: Node) -> Iterator[Group]:
+        return (self._state.groups[gid] for gid in node.queue[: -MAX_OVERTAKEN - 1 : -1])
 
     def _insert(self, group: Group, node: Node, index: int, now: float) -> None:
         assert not group.node, f"{group.gid} has a place already"
@@ -134,7 +135,8 @@ class VirtualQueues:
         node = self._state.nodes.get(group.node)
         if node is None:
             return
-        drain = drain_s(self._groups.calibration.expected(node.known), self._groups.load(group, now))
+        known = self._groups.calibration.expected_of(node.known, group.model)
+        drain = drain_s(known, self._groups.load(group, now))
         node.drain_s = max(0.0, node.drain_s + drain - group.drain_s)
         group.drain_s = drain
 
