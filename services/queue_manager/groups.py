@@ -132,7 +132,7 @@ class RequestGroups:
         self._running.add(request.model, request.request_id)
         self._observer.look(request.model, now)
         self._fairness.begin(_line(group), group.rank)
-        self._note_members(group)
+        self._note_members(group, 0)
         return group
 
     def leave(self, request: Request) -> Group:
@@ -148,7 +148,7 @@ class RequestGroups:
         self._batches.remove(group.model)
         request.group = request.node = ""
         request.pulled_s = 0.0
-        self._note_members(group)
+        self._note_members(group, -1)
         return group
 
     def close(self, group: Group) -> None:
@@ -242,15 +242,15 @@ class RequestGroups:
         if due_s < group.last_due_s:
             heapq.heappush(group.hurried, (due_s, request.request_id))
         group.last_due_s = max(group.last_due_s, due_s)
-        self._note_members(group)
+        self._note_members(group, 1)
 
-    def _note_members(self, group: Group) -> None:
-        """Its members have changed, so other ones may be due first, or wait no more.
+    def _note_members(self, group: Group, num_more: int) -> None:
+        """Its members have changed, so others may be due first, or wait no more.
 
         The first that waits is due first, but for those that were due earlier than one before them. Those are in the
         heap: the others are due in order, and who follows a hurried one in order is due later than it.
         """
-        note_change(self._state, group.node)
+        note_change(self._state, group.node, num_more)
         while group.hurried and group.hurried[0][1] not in group.waiting:
             heapq.heappop(group.hurried)
         first = next(iter(group.waiting or group.running), None)

@@ -14,8 +14,10 @@ and to small batches, and work that is not goes where it disturbs least::
 
 from __future__ import annotations
 
-from services.queue_manager.crowds import PATIENCE_S, crowd_at
-from services.queue_manager.state import Crowd, Node, State
+import math
+
+from services.queue_manager.crowds import PATIENCE_S, is_full, promises_per_s
+from services.queue_manager.state import Node, State
 from shared.batching import batching
 from shared.messages import GroupLoad
 
@@ -35,20 +37,19 @@ class Seats:
         for node in self._state.nodes.values():
             if node.model != load.model or load.model in node.known.broken_models:
                 continue
-            cost = _cost(node, crowd_at(self._state, node), load, promise_s)
+            cost = self._cost(node, load, promise_s)
             if cost is not None and (cost, node.node) < (least, best.node if best else ""):
                 best, least = node, cost
         return best
 
-
-def _cost(node: Node, crowd: Crowd, load: GroupLoad, promise_s: float) -> float | None:
-    """None where there is no room, or a model has to be loaded before."""
-    if crowd.num_members is None:
-        return None
-    work = batching(node.known, load)
-    num_running = crowd.num_members + 1
-    if num_running > work.batch:
-        return None
-    answer_s = work.first_token_at(num_running) + (work.output_tokens - 1) * work.step_at(num_running)
-    delay_s = work.prompt_rows_s + work.output_tokens * work.row_s
-    return answer_s / min(PATIENCE_S, promise_s) + delay_s * crowd.promises_per_s
+    def _cost(self, node: Node, load: GroupLoad, promise_s: float) -> float | None:
+        """None where there is no room, or a model has to be loaded before."""
+        if is_full(node):
+            return None
+        work = batching(node.known, load)
+        num_running = node.num_members + 1
+        if num_running > work.batch or math.isinf(per_s := promises_per_s(self._state, node)):
+            return None
+        answer_s = work.first_token_at(num_running) + (work.output_tokens - 1) * work.step_at(num_running)
+        delay_s = work.prompt_rows_s + work.output_tokens * work.row_s
+        return answer_s / min(PATIENCE_S, promise_s) + delay_s * per_s

@@ -158,15 +158,6 @@ class Mix(msgspec.Struct, frozen=True, array_like=True):
     """Seconds that one adds to a step, its prompt spread over its answer."""
 
 
-class Crowd(msgspec.Struct, frozen=True, array_like=True):
-    """Who stands at a node (`crowds`)."""
-
-    num_members: int | None
-    """None: nobody can begin there at once, for its batch is full or another model is in its queue."""
-    promises_per_s: float = 0.0
-    """Σ 1 / promise of the members."""
-
-
 class Node(msgspec.Struct):
     """A serving node and its virtual queue."""
 
@@ -178,8 +169,10 @@ class Node(msgspec.Struct):
     """Groups, head first."""
     drain_s: float = 0.0
     """Predicted time until all that stands in the queue is done; kept up group by group."""
-    crowd: Crowd | None = None
-    """None: to be counted, should a newcomer look."""
+    num_members: int = 0
+    """Of the groups in the queue."""
+    promises_per_s: float | None = None
+    """Σ 1 / promise of these members (`crowds`); None: to be summed up, should a newcomer ask."""
     yielding: list[str] = []
     """Groups that ran when a plan put them behind a waiting one: they give way to it."""
     rescued: str = ""
