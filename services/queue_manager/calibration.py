@@ -75,7 +75,9 @@ class Calibration:
         fit = self._fits.pop(key, None) or Fit()
         batch = batching(node, load).batch
         held = held_tokens(load)
-        fewer = msgspec.structs.replace(node, rates=[_with_places(rate, fit) for rate in node.rates])
+        fewer = msgspec.structs.replace(
+            node, rates=[replace(rate, kv_tokens=_kv_tokens(rate, fit)) for rate in node.rates]
+        )
         work = batching(fewer, load)
         modelled_s = work.batch / work.tokens_per_s
         if not fit.seconds:
@@ -105,7 +107,8 @@ def corrected(rate: ModelRate, fit: Fit) -> ModelRate:
     seconds = fit.seconds_ratio
     cost = rate.cost
     return replace(
-        _with_places(rate, fit),
+        rate,
+        kv_tokens=_kv_tokens(rate, fit),
         cost=StepCost(
             step_s=seconds * cost.step_s,
             token_s=seconds * cost.token_s,
@@ -115,8 +118,8 @@ def corrected(rate: ModelRate, fit: Fit) -> ModelRate:
     )
 
 
-def _with_places(rate: ModelRate, fit: Fit) -> ModelRate:
-    return replace(rate, kv_tokens=round(fit.places_ratio * rate.kv_tokens))
+def _kv_tokens(rate: ModelRate, fit: Fit) -> int:
+    return round(fit.places_ratio * rate.kv_tokens)
 
 
 def _bounded(ratio: float) -> float:
