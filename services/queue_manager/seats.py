@@ -33,7 +33,7 @@ class Seats:
 
         ``promise_s`` is the time that it was promised to take at most. O(nodes), but for those that have changed.
         """
-        best, least = None, float("inf")
+        best, least = None, math.inf
         for node in self._state.nodes.values():
             if node.model != load.model or load.model in node.known.broken_models:
                 continue
@@ -48,7 +48,10 @@ class Seats:
             return None
         work = batching(node.known, load)
         num_running = node.num_members + 1
-        if num_running > work.batch or math.isinf(per_s := promises_per_s(self._state, node)):
+        if node.num_members and num_running > work.batch:  # alone, however small the batch
+            return None
+        per_s = promises_per_s(self._state, node)
+        if math.isinf(per_s):
             return None
         answer_s = work.first_token_at(num_running) + (work.output_tokens - 1) * work.step_at(num_running)
         delay_s = work.prompt_rows_s + work.output_tokens * work.row_s
