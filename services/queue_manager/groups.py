@@ -173,6 +173,7 @@ class RequestGroups:
         self._lengths.observe(request.model, kind, request.tenant, output_tokens, is_cut=is_cut)
         if request.node:
             num_drawn = output_tokens - request.done_tokens
+            self._running.draw(request.model, request.node, num_drawn)
             self._paces.observe(request.model, request.node, num_drawn, now - request.begins_s)
 
     def learn_nodes(self, nodes: Iterable[NodeState]) -> None:
