@@ -91,12 +91,15 @@ class Batching:
         """Seconds between two tokens of a request (QLM's ε d): in a full batch, other prompts come between them."""
         return self.num_step_tokens / self.tokens_per_s if num_running >= self.batch else self.step_at(num_running)
 
-    def prompt_at(self, num_running: float) -> float:
-        """For how long a prompt keeps those behind it waiting: its part of the rows that decoding leaves of steps."""
+    def prompt_at(self, num_running: float, prompt_tokens: float) -> float:
+        """For how long such a prompt keeps those behind it waiting, beside what its own rows take.
+
+        That is its part of the rows that decoding leaves of steps.
+        """
         if not self.step_tokens:
-            return self.prompt_rows_s
+            return 0.0
         num_rows = max(1.0, self.step_tokens - min(num_running, self.batch))
-        return self.prompt_tokens / num_rows * self.step_at(num_running) + self.prompt_rows_s
+        return prompt_tokens / num_rows * self.step_at(num_running)
 
     def first_token_at(self, num_running: float) -> float:
         """From a place in such a batch to the first token (QLM's P)."""

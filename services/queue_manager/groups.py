@@ -10,6 +10,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 
+import msgspec
+
 from services.queue_manager.arrivals import Arrivals, Flow
 from services.queue_manager.calibration import Calibration
 from services.queue_manager.clusters import Clusters
@@ -23,6 +25,7 @@ from services.queue_manager.paces import Paces
 from services.queue_manager.running import Running
 from services.queue_manager.state import Group, Request, State
 from shared.config import QueueOptions, TenantSpec
+from shared.mixture import mixture
 from shared.placement import GroupLoad, NodeState
 from shared.requests import Submit
 
@@ -201,6 +204,14 @@ class RequestGroups:
         """What comes for a model: a typical request of each kind, and how they come."""
         for flow in self._arrivals.of_model(model):
             yield self._loads.typical(flow), flow
+
+    def typical(self, model: str, now: float) -> GroupLoad | None:
+        """A request of all that have come for a model of late; None where nobody has."""
+        loads = [
+            msgspec.structs.replace(load, num_waiting=max(1, round(flow.num_at(now))))
+            for load, flow in self.expected_newcomers(model)
+        ]
+        return mixture(loads)[model] if loads else None
 
     def load(self, group: Group, now: float) -> GroupLoad:
         """What a plan needs to know of a group; O(1)."""

@@ -19,9 +19,8 @@ from services.queue_manager.groups import RequestGroups
 from services.queue_manager.state import Group, Node, State
 from shared.batching import Batching, batching
 from shared.config import QueueOptions
-from shared.overtaking import MOST_SHARE, Stream
+from shared.overtaking import Stream
 from shared.placement import GroupLoad, NodeState
-from shared.wait import Wait
 
 
 class Kind(NamedTuple):
@@ -80,24 +79,6 @@ class Newcomers:
                     per_s[device] = 1 / batching(other.known, load).request_s
                 all_per_s += per_s[device]
         return per_s[node.known.device] / all_per_s
-
-    def prompts(self, node: Node, known: NodeState, now: float) -> Wait:
-        """Until the prompts before one that has a place are computed: they come one behind the other.
-
-        Pollaczek and Khinchine: W = λ E[S²] / 2 (1 - ρ), and with a spread as large as itself, as waits have that are
-        nearly exponential (Kleinrock, Queueing Systems I, 1975, eq. 5.113). S is in proportion to the prompt's rows.
-        """
-        num_running = sum(self._state.groups[gid].num_running for gid in node.queue)
-        share = square_s = 0.0
-        for load, flow in self._groups.expected_newcomers(node.model):
-            work = batching(known, load)
-            per_s = flow.rate_per_s(now) * self._part(node, work, load)
-            prompt_s = work.prompt_at(num_running)
-            square = 1 + (load.std_prompt_tokens / max(1.0, load.mean_prompt_tokens)) ** 2
-            share += per_s * prompt_s
-            square_s += per_s * prompt_s**2 * square
-        wait_s = square_s / 2 / (1 - min(share, MOST_SHARE))
-        return Wait(wait_s, wait_s)
 
     def joining(self, group: Group, work: Batching, begin_s: float, now: float) -> Iterator[Joining]:
         """Who will join the group, which begins in so many seconds, at its pace so far."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.state import Group, Node, Request, State, Unread
-from shared.batching import batching
+from shared.batching import Batching, batching
 from shared.estimator import Prompts
 
 
@@ -52,13 +52,19 @@ class PromptLines:
         if node is None or group is None or not any(rate.model == group.model for rate in node.known.rates):
             return Reading(None, 0.0, 0.0, now)
         work = batching(node.known, self._groups.load(group, now))
-        num_running = sum(self._state.groups[gid].num_running for gid in node.queue)
-        prompt_s = work.prompt_at(num_running)
-        if not prompt_s:
+        if not work.prompt_tokens:
             return Reading(node, 0.0, 0.0, now)
-        num_unread = max(0.0, node.unread.until_s - now) / prompt_s  # they do not decode yet
-        prompt_s = work.prompt_at(max(0.0, num_running - num_unread))
+        prompt_s = self._prompt_s(node, work, now)
         return Reading(node, prompt_s / work.prompt_tokens, min(1.0, work.prompt_s / prompt_s), now)
+
+    def _prompt_s(self, node: Node, work: Batching, now: float) -> float:
+        """Of one of a group, among all that comes: they are in the steps as well. Unread ones do not decode yet."""
+        typical = self._groups.typical(node.model, now)
+        others = batching(node.known, typical) if typical is not None else work
+        num_running = sum(self._state.groups[gid].num_running for gid in node.queue)
+        all_s = others.prompt_at(num_running, work.prompt_tokens) + work.prompt_rows_s
+        num_unread = max(0.0, node.unread.until_s - now) / all_s
+        return others.prompt_at(max(0.0, num_running - num_unread), work.prompt_tokens) + work.prompt_rows_s
 
     def finished(self, request: Request, now: float) -> None:
         """An answer that ends before its prompt was expected to be computed shows by how much the node is ahead."""
