@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from services.queue_manager.bells import Bells
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.planning import Planning
@@ -11,6 +15,7 @@ from services.queue_manager.virtual_queues import VirtualQueues
 from shared.core import Effect
 from shared.nodes import NodeDown, NodeUp
 from shared.placement import NodeState
+from shared.rates import share_rates
 
 
 class Nodes:
@@ -24,6 +29,7 @@ class Nodes:
         bells: Bells,
         planning: Planning,
         requests: Requests,
+        models: Sequence[str],
     ) -> None:
         self._state = state
         self._groups = groups
@@ -31,6 +37,7 @@ class Nodes:
         self._bells = bells
         self._planning = planning
         self._requests = requests
+        self._models = models
 
     def up(self, message: NodeUp, now: float) -> list[Effect]:
         """A node serves, or is known better. A new one, or other models that it has or cannot have, call for a plan."""
@@ -43,9 +50,9 @@ class Nodes:
         if node is None:
             node = Node(node=message.node, epoch=message.epoch, known=_known(message))
             self._state.nodes[node.node] = node
-        node.known = _known(message)
+        node.known, node.own_rates = _known(message), message.rates
+        self._share_rates(node, now)
         self._groups.learn_nodes(other.known for other in self._state.nodes.values())
-        self._queues.weigh_all(node, now)
         if is_other:
             self._place_all(now)
             self._planning.note_change()
@@ -53,6 +60,16 @@ class Nodes:
         self._planning.touch(node.node)
         self._bells.repeat(node)
         return effects
+
+    def _share_rates(self, told: Node, now: float) -> None:
+        """What a node has not measured is known from others, as for a plan; who is known better is weighed anew."""
+        nodes = list(self._state.nodes.values())
+        own = [msgspec.structs.replace(node.known, rates=node.own_rates) for node in nodes]
+        for node, known in zip(nodes, share_rates(own, self._models), strict=True):
+            is_other = known.rates != node.known.rates
+            node.known = known
+            if is_other or node is told:
+                self._queues.weigh_all(node, now)
 
     def down(self, message: NodeDown, now: float) -> list[Effect]:
         """A node's epoch is over."""

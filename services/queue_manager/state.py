@@ -25,6 +25,7 @@ from shared.liveness import Liveness
 from shared.placement import NodeState
 from shared.requests import Submit
 from shared.slo import Slo
+from shared.step_cost import ModelRate
 
 GATEWAY_TIMEOUT_S = 10.0  # a gateway that is silent for this long has lost its clients
 
@@ -153,7 +154,9 @@ class Node(msgspec.Struct):
     node: str
     epoch: str
     known: NodeState
-    """What it can do, as the scheduler told last."""
+    """What it can do, as the scheduler told last, with the rates of models that only others have measured."""
+    own_rates: list[ModelRate] = []
+    """Of those of `known`, the ones that it has measured itself."""
     queue: list[str] = []
     """Groups, head first."""
     drain_s: float = 0.0
