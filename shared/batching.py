@@ -22,7 +22,7 @@ y = b * o / (o - 1 + steps of the prompt). What y < b costs, o * step_s * (1 / y
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shared.placement import GroupLoad, NodeState
 from shared.step_cost import ModelRate, StepCost
@@ -104,12 +104,14 @@ class Batching:
 
 
 def rate_of(node: NodeState, model: str) -> ModelRate:
-    """What the node knows of the model, or else the priors."""
+    """What the node knows of the model; else it is taken for the slowest of those that it knows, or by the priors."""
     for rate in node.rates:
         if rate.model == model:
             return rate
-    step_s = num_seqs(node) / PRIOR_TOKENS_PER_S
     load_s = 0.0 if node.model == model else node.swap_s or PRIOR_SWAP_S
+    if node.rates:
+        return replace(max(node.rates, key=lambda rate: rate.cost.step_s), model=model, load_s=load_s)
+    step_s = num_seqs(node) / PRIOR_TOKENS_PER_S
     return ModelRate(model, StepCost(step_s, 0.0, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=load_s)
 
 

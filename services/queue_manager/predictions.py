@@ -32,7 +32,7 @@ class Prospect:
     """What a request that comes now has to expect, in seconds from now."""
 
     is_learnt: bool
-    """The node's rate for the model is known; else the estimator goes by its priors."""
+    """The node's rates are known, for its model and for those before it; else the estimator goes by its priors."""
     first_token: Wait
     completion: Wait
 
@@ -141,7 +141,7 @@ class Predictions:
         if one.begins_at_once:
             start = start.then(prompts_wait(node, now))
         later_s = start.mean_s - one.start.mean_s if one.start != NEVER else 0.0
-        is_learnt = any(rate.model == group.model for rate in node.known.rates)
+        is_learnt = {load.model for load in [*loads, newcomer]} <= {rate.model for rate in node.known.rates}
         return Prospect(is_learnt, start, later(one.completion, later_s))
 
     def _behind(
