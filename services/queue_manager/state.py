@@ -204,6 +204,8 @@ class PlanState(msgspec.Struct):
     """When the unanswered request was sent; None when none is open."""
     asked_running: list[str] = []
     """Groups that ran when it was sent."""
+    num_asked_groups: int = 0
+    """Groups that there were at that time."""
     last_asked_s: float = 0.0
     applied_version: int = -1
     """Version of the newest plan that was applied."""
