@@ -64,8 +64,7 @@ class QueueManagerCore:
             self._sharing,
             Prompts(state, groups),
         )
-        models = [model.name for model in self._config.models]
-        self._nodes = Nodes(state, groups, self._queues, self._bells, self._planning, self._requests, models)
+        self._nodes = Nodes(state, groups, self._queues, self._bells, self._planning, self._requests)
         self._evictions = Evictions(state, groups, self._queues, self._bells, self._planning, self._requests)
         self._gateways = Gateways(state, self._requests)
         self._status = Status(state, self.predictions)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from services.queue_manager.bells import Bells
@@ -29,7 +27,6 @@ class Nodes:
         bells: Bells,
         planning: Planning,
         requests: Requests,
-        models: Sequence[str],
     ) -> None:
         self._state = state
         self._groups = groups
@@ -37,7 +34,6 @@ class Nodes:
         self._bells = bells
         self._planning = planning
         self._requests = requests
-        self._models = models
 
     def up(self, message: NodeUp, now: float) -> list[Effect]:
         """A node serves, or is known better. A new one, or other models that it has or cannot have, call for a plan."""
@@ -57,19 +53,23 @@ class Nodes:
             self._place_all(now)
             self._planning.note_change()
             self._bells.touch(*self._state.nodes)  # what no node can load may be another model now
-        self._planning.touch(node.node)
         self._bells.repeat(node)
         return effects
 
     def _share_rates(self, told: Node, now: float) -> None:
-        """What a node has not measured is known from others, as for a plan; who is known better is weighed anew."""
+        """What a node has not measured is known from others, as for a plan; who is known better is weighed anew.
+
+        A model that nobody has run yet is known of none: what is predicted of it does not count as learnt.
+        """
         nodes = list(self._state.nodes.values())
         own = [msgspec.structs.replace(node.known, rates=node.own_rates) for node in nodes]
-        for node, known in zip(nodes, share_rates(own, self._models), strict=True):
+        measured = list(dict.fromkeys(rate.model for node in nodes for rate in node.own_rates))
+        for node, known in zip(nodes, share_rates(own, measured), strict=True):
             is_other = known.rates != node.known.rates
             node.known = known
             if is_other or node is told:
                 self._queues.weigh_all(node, now)
+                self._planning.touch(node.node)
 
     def down(self, message: NodeDown, now: float) -> list[Effect]:
         """A node's epoch is over."""

@@ -68,7 +68,7 @@ def test_what_a_node_has_not_measured_both_know_from_others_of_its_kind() -> Non
     both = Both(["smol", "other"])
     learnt = ModelRate("other", StepCost(0.5, 0.0, 0.0), kv_tokens=100, kv_token_bytes=1, load_s=3.0)
     both.beat(heartbeat(7.0))
-    assert [rate.model for rate in both.predicted[0].rates] == ["smol", "other"], "taken to be like what it has"
+    assert both.predicted[0].rates == HEARTBEAT.rates, "nobody has run the other model"
     both.beat(msgspec.structs.replace(HEARTBEAT, node="node-1", model="other", rates=[learnt]))
     assert both.predicted[0].rates == [*HEARTBEAT.rates, learnt]
     assert both.predicted == both.planned
