@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from shared.backlog import Backlog
 from shared.batching import PRIOR_KV_BYTES_PER_S, PRIOR_SWAP_S, Batching, batching, longest_tokens, rate_of
@@ -99,6 +100,18 @@ def evict_s(node: NodeState, load: GroupLoad) -> float:
     return load.kv_tokens * rate_of(node, load.model).kv_token_bytes / (node.kv_bytes_per_s or PRIOR_KV_BYTES_PER_S)
 
 
+class Prompts(NamedTuple):
+    """Prompts that have not been computed, of requests that count as running."""
+
+    wait_s: float
+    """Until they are."""
+    work_s: float
+    """What they take of the device meanwhile."""
+
+
+NO_PROMPTS = Prompts(0.0, 0.0)
+
+
 # --- a whole queue ---------------------------------------------------------------------------------------------------
 
 
@@ -149,23 +162,23 @@ class GroupForecast:
         return overtaken(self.begin.then(place), streams), prompt
 
 
-def forecast(node: NodeState, queue: list[GroupLoad]) -> list[GroupForecast]:
-    """Walk a node's virtual queue from its head.
+def forecast(node: NodeState, queue: list[GroupLoad], prompts: Prompts = NO_PROMPTS) -> list[GroupForecast]:
+    """Walk a node's virtual queue from its head; ``prompts`` are those of requests that count as running.
 
     Groups of a model that is broken there never start, and hold nobody up: their clients are told.
     """
-    walk = _Walk(node, queue)
+    walk = _Walk(node, queue, prompts)
     return [walk.step(load) for load in queue]
 
 
 class _Walk:
     """Goes along a queue; times do not have the model's own error yet."""
 
-    def __init__(self, node: NodeState, queue: list[GroupLoad]) -> None:
+    def __init__(self, node: NodeState, queue: list[GroupLoad], prompts: Prompts) -> None:
         self._node = node
         self._model = node.model
         self._begin = self._end = NOW
-        self._backlog = Backlog()
+        self._backlog = Backlog(busy_s=prompts.work_s, prompts_s=prompts.wait_s)
         self._to_evict_s = _to_evict_s(node, queue)
 
     def step(self, load: GroupLoad) -> GroupForecast:

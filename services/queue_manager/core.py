@@ -18,7 +18,7 @@ from services.queue_manager.nodes import Nodes
 from services.queue_manager.overview import Overview
 from services.queue_manager.planning import Planning
 from services.queue_manager.predictions import Predictions
-from services.queue_manager.prompts import Prompts
+from services.queue_manager.prompts import PromptLines
 from services.queue_manager.requests import Requests
 from services.queue_manager.rescue import rescue
 from services.queue_manager.sharing import Sharing
@@ -62,7 +62,7 @@ class QueueManagerCore:
             admission,
             self.predictions.bounds,
             self._sharing,
-            Prompts(state, groups),
+            PromptLines(state, groups),
         )
         self._nodes = Nodes(state, groups, self._queues, self._bells, self._planning, self._requests)
         self._evictions = Evictions(state, groups, self._queues, self._bells, self._planning, self._requests)

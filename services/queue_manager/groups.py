@@ -120,13 +120,14 @@ class RequestGroups:
         self._enter(group, request)
         return group
 
-    def pull(self, request: Request, node: str, now: float) -> Group:
-        """A node has taken the request."""
+    def pull(self, request: Request, node: str, now: float, *, begins_s: float | None = None) -> Group:
+        """A node has taken the request, and will have computed its prompt by ``begins_s``: at once without it."""
         assert not request.node, "pulled twice"
         group = self._state.groups[request.group]
         del group.waiting[request.request_id]
         group.waiting_totals.remove(request)
-        request.node, request.pulled_s, request.kv_tokens = node, now, 0
+        request.node, request.kv_tokens = node, 0
+        request.begins_s = now if begins_s is None else begins_s
         group.running[request.request_id] = None
         group.running_totals.add(request)
         self._running.add(request.model, request.request_id)
@@ -147,7 +148,7 @@ class RequestGroups:
             group.waiting_totals.remove(request)
         self._batches.remove(group.model)
         request.group = request.node = ""
-        request.pulled_s = 0.0
+        request.begins_s = 0.0
         self._set_due(group)
         return group
 
@@ -170,7 +171,7 @@ class RequestGroups:
         self._lengths.observe(request.model, kind, request.tenant, output_tokens, is_cut=is_cut)
         if request.node:
             num_drawn = output_tokens - request.done_tokens
-            self._paces.observe(request.model, request.node, num_drawn, now - request.pulled_s)
+            self._paces.observe(request.model, request.node, num_drawn, now - request.begins_s)
 
     def learn_nodes(self, nodes: Iterable[NodeState]) -> None:
         """Nodes have come, gone, or changed their model: how many share what runs bounds the groups."""

@@ -105,7 +105,7 @@ class Loads:
             return 0.0
         totals, num_running = group.running_totals, group.num_running
         node = self._requests[next(iter(group.running))].node
-        elapsed_s = max(0.0, now - totals.pulled_ms / 1000 / num_running)
+        elapsed_s = max(0.0, now - totals.begins_ms / 1000 / num_running)
         drawn = totals.done_tokens / num_running + elapsed_s * self._paces.tokens_per_s(group.model, node)
         return min(drawn, totals.max_tokens / num_running)
 

@@ -48,6 +48,8 @@ class Observer:
             return False
         if node.max_running is not None and node.patient:
             return False  # its batch may have been kept small
+        if node.unread.until_s > now + BUSY_S:
+            return False  # many of those that it has pulled have no place yet: they wait for prompts
         return now - self._state.requests[next(iter(group.waiting))].arrival_s >= BUSY_S
 
     def _like(self, model: str, members: list[Request]) -> GroupLoad:

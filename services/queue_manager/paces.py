@@ -16,7 +16,7 @@ class Drawing(Protocol):
 
     model: str
     node: str
-    pulled_s: float
+    begins_s: float
     done_tokens: int
     max_tokens: int
 
@@ -29,15 +29,15 @@ class Pace(msgspec.Struct, array_like=True):
 
 
 class Paces:
-    """Output tokens a second of one running request, prefill and interruptions included. Owns `State.paces`."""
+    """Output tokens a second of one running request, interruptions included. Owns `State.paces`."""
 
     def __init__(self, paces: dict[str, Pace]) -> None:
         self._paces = paces
 
     def observe(self, model: str, node: str, output_tokens: int, seconds: float) -> None:
-        """A request has finished ``seconds`` after it was pulled, with so many tokens since then."""
+        """A request has finished ``seconds`` after it began, with so many tokens since then."""
         if seconds <= 0:
-            return  # pulled and finished at one time of the log: that says nothing of the pace
+            return  # it began later than it was expected to, or at one time of the log: that says nothing of the pace
         key = f"{model} {node}"
         pace = self._paces.pop(key, None) or Pace()  # and to the end: the first is the one to forget
         kept = 1 - 1 / MEMORY_REQUESTS
@@ -57,5 +57,5 @@ class Paces:
 
     def drawn_tokens(self, request: Drawing, now: float) -> float:
         """What a request that runs has drawn by now, with all its attempts."""
-        drawn = (now - request.pulled_s) * self.tokens_per_s(request.model, request.node)
+        drawn = (now - request.begins_s) * self.tokens_per_s(request.model, request.node)
         return min(float(request.max_tokens), request.done_tokens + max(0.0, drawn))

@@ -13,7 +13,7 @@ from services.queue_manager.groups import RequestGroups
 from services.queue_manager.headroom import SLOWEST, slacks_s
 from services.queue_manager.newcomers import Joining, Kind, Newcomers
 from services.queue_manager.outlook import Outlook, Served, Slack, later
-from services.queue_manager.prompts import prompts_wait
+from services.queue_manager.prompts import left
 from services.queue_manager.state import Group, Node, State
 from services.queue_manager.virtual_queues import VirtualQueues
 from shared.batching import num_seqs
@@ -62,7 +62,9 @@ class Predictions:
 
     def of_node(self, node: Node, now: float) -> dict[str, GroupForecast]:
         """Forecasts of the groups at the head of a queue in which somebody waits, in order: if nobody came any more."""
-        forecasts = forecast(self._calibration.expected(node.known), self._loads(node, len(node.queue), now))
+        forecasts = forecast(
+            self._calibration.expected(node.known), self._loads(node, len(node.queue), now), left(node, now)
+        )
         return {one.group: one for one in forecasts if one.num_waiting}
 
     def outlooks(self, node: Node, now: float) -> Iterator[tuple[Group, Outlook]]:
@@ -105,11 +107,12 @@ class Predictions:
         """In the batch that takes as many as fit, and in the one that leaves headroom where there is a bound."""
         full = self._calibration.expected(node.known)
         ways = [full]
+        prompts = left(node, now)
         if node.max_running is not None:
             ways.append(msgspec.structs.replace(full, max_num_seqs=max(1, min(num_seqs(full), node.max_running))))
         return [
             _Way(
-                {one.group: one for one in forecast(known, loads)}, self._newcomers.kinds(node, known, groups, now), []
+                {one.group: one for one in forecast(known, loads, prompts)}, self._newcomers.kinds(node, known, groups, now), []
             )
             for known in ways
         ]
@@ -138,8 +141,6 @@ class Predictions:
         one = outlook.served.forecast
         assert one is not None, "its own load is the last"
         start = outlook.wait_at(0)
-        if one.begins_at_once:
-            start = start.then(prompts_wait(node, now))
         later_s = start.mean_s - one.start.mean_s if one.start != NEVER else 0.0
         is_learnt = {load.model for load in [*loads, newcomer]} <= {rate.model for rate in node.known.rates}
         return Prospect(is_learnt, start, later(one.completion, later_s))

@@ -2,42 +2,70 @@
 
 An engine computes prompts one behind the other, in the rows that decoding leaves of a step. So what is left of them is
 the unfinished work of a queue with one server (Kleinrock, Queueing Systems I, 1975, §1.2): it jumps by a prompt's time
-when that is pulled, and falls by a second a second.
+when that is pulled, and falls by a second a second. Of that time the steps' decoding has its part; the prompts' own is
+what they add to the work that is before others (c of `shared.batching`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from services.queue_manager.groups import RequestGroups
-from services.queue_manager.state import Group, Node, Request, State
+from services.queue_manager.state import Group, Node, Request, State, Unread
 from shared.batching import batching
-from shared.estimator import MODEL_ERROR
-from shared.wait import Wait
+from shared.estimator import Prompts
 
 
-class Prompts:
-    """Owns `Node.prompts_until_s`."""
+class Reading:
+    """A pull: prompt after prompt is added to what the node has to compute."""
+
+    def __init__(self, node: Node | None, token_s: float, share: float, now: float) -> None:
+        """``token_s`` of a prompt, of which so large a share is its own."""
+        self._node = node
+        self._token_s = token_s
+        self._share = share
+        self._now = now
+
+    def read(self, request: Request) -> float:
+        """One that is pulled: when its prompt will have been computed. What was evicted has its keys and values."""
+        node = self._node
+        if node is None or request.kv_tokens:
+            return self._now
+        left_s = max(0.0, node.unread.until_s - self._now)
+        prompt_s = self._token_s * request.prompt_tokens
+        if prompt_s:
+            share = (node.unread.share * left_s + self._share * prompt_s) / (left_s + prompt_s)
+            node.unread = Unread(self._now + left_s + prompt_s, share)
+        return self._now + left_s + prompt_s
+
+
+class PromptLines:
+    """Owns `Node.unread`."""
 
     def __init__(self, state: State, groups: RequestGroups) -> None:
         self._state = state
         self._groups = groups
 
-    def pulled(self, node: Node, group: Group, taken: Sequence[Request], now: float) -> None:
-        """The node has taken these of a group, which have prompts to be computed.
+    def reading(self, node: Node | None, group: Group | None, now: float) -> Reading:
+        """Of members of a group that the node pulls now.
 
         As long as nobody knows how fast the node is, nothing is reckoned: a prior that is too slow would stay.
         """
-        if not any(rate.model == group.model for rate in node.known.rates):
-            return
-        work = batching(self._groups.calibration.expected(node.known), self._groups.load(group, now))
-        if work.prompt_tokens:
-            num_running = sum(self._state.groups[gid].num_running for gid in node.queue)
-            token_s = work.prompt_at(num_running) / work.prompt_tokens
-            prompts_s = token_s * sum(request.prompt_tokens for request in taken)
-            node.prompts_until_s = max(now, node.prompts_until_s) + prompts_s
+        if node is None or group is None or not any(rate.model == group.model for rate in node.known.rates):
+            return Reading(None, 0.0, 0.0, now)
+        work = batching(node.known, self._groups.load(group, now))
+        num_running = sum(self._state.groups[gid].num_running for gid in node.queue)
+        prompt_s = work.prompt_at(num_running)
+        if not prompt_s:
+            return Reading(node, 0.0, 0.0, now)
+        return Reading(node, prompt_s / work.prompt_tokens, min(1.0, work.prompt_s / prompt_s), now)
+
+    def finished(self, request: Request, now: float) -> None:
+        """An answer that ends before its prompt was expected to be computed shows by how much the node is ahead."""
+        node = self._state.nodes.get(request.node)
+        if node is not None and request.begins_s > now:
+            node.unread = Unread(node.unread.until_s - (request.begins_s - now), node.unread.share)
 
 
-def prompts_wait(node: Node, now: float) -> Wait:
-    """Until the prompts before one that comes now are computed."""
-    return Wait(max(0.0, node.prompts_until_s - now), 0.0).give_or_take(MODEL_ERROR)
+def left(node: Node, now: float) -> Prompts:
+    """The prompts before one that comes now."""
+    left_s = max(0.0, node.unread.until_s - now)
+    return Prompts(left_s, node.unread.share * left_s)

@@ -7,7 +7,7 @@ from services.queue_manager.bells import Bells
 from services.queue_manager.bounds import Bounds
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.planning import Planning
-from services.queue_manager.prompts import Prompts
+from services.queue_manager.prompts import PromptLines
 from services.queue_manager.sharing import Sharing
 from services.queue_manager.state import Group, Node, Request, State
 from services.queue_manager.virtual_queues import VirtualQueues
@@ -31,7 +31,7 @@ class Requests:
         admission: Admission,
         bounds: Bounds,
         sharing: Sharing,
-        prompts: Prompts,
+        prompts: PromptLines,
     ) -> None:
         self._state = state
         self._groups = groups
@@ -146,9 +146,10 @@ class Requests:
 
     def pulled(self, message: Pulled, now: float) -> list[Effect]:
         """A node has taken entries of a group. What was given up meanwhile is stopped there."""
+        node = self._state.nodes.get(message.node)
+        reading = self._prompts.reading(node, self._state.groups.get(message.group), now)
         taken: list[Request] = []
         moved: list[Request] = []
-        unread: list[Request] = []
         stopped: list[Attempt] = []
         for attempt in dict.fromkeys(message.requests):
             request = self.current(attempt)
@@ -159,17 +160,13 @@ class Requests:
                 stopped.append(attempt)
             elif not request.node:
                 taken.append(request)
-                unread += [request] if not request.kv_tokens else []
                 self._state.watching.pop(request.request_id, None)
                 self._bounds.started(request.request_id, now)
-                group = self._groups.pull(request, message.node, now)
+                group = self._groups.pull(request, message.node, now, begins_s=reading.read(request))
                 self._bells.touch(group.node)  # not always this node: plans move groups
-        node = self._state.nodes.get(message.node)
         if node is None or node.epoch != message.epoch:
             return self.resubmit(taken)  # pulled by a node that has been declared dead: lost like the rest
         self._bells.note_pull(node)
-        if unread:
-            self._prompts.pulled(node, self._state.groups[message.group], unread, now)
         is_crossed = message.group in self._state.hand_overs
         return [*abort(node, stopped), *self._lose([*moved, *(taken if is_crossed else ())])]
 
@@ -193,6 +190,7 @@ class Requests:
             self._bounds.forget(request.request_id)
             self._state.finished_since_beat.setdefault(request.gateway, []).append(request.request_id)
             if request.group:  # else a node thought dead has finished it after all
+                self._prompts.finished(request, now)
                 if finished.reason in ANSWERED:
                     is_cut = finished.reason == "length"
                     self._groups.learn_answer(request, finished.output_tokens, now, is_cut=is_cut)

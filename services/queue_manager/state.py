@@ -51,8 +51,8 @@ class Request(msgspec.Struct, array_like=True, gc=False):
     """Its group; ``""`` while it waits for its gateway to submit it again."""
     node: str = ""
     """Who pulled this attempt; ``""`` while it waits in its group."""
-    pulled_s: float = 0.0
-    """When ``node`` pulled it."""
+    begins_s: float = 0.0
+    """When its prompt will have been computed, as far as is known since ``node`` pulled it (`prompts`)."""
     done_tokens: int = 0
     """Output tokens that it had when it last began to wait: drawn by an earlier attempt, or before it was evicted."""
     kv_tokens: int = 0
@@ -148,6 +148,15 @@ class Bound(msgspec.Struct, frozen=True, array_like=True):
     """When it is worked out anew."""
 
 
+class Unread(msgspec.Struct, frozen=True, array_like=True):
+    """Prompts that a node has pulled and computes one behind the other (`prompts`)."""
+
+    until_s: float = 0.0
+    """When the last will have been computed."""
+    share: float = 0.0
+    """Of the time until then, what they take of the device: decoding goes on beside them."""
+
+
 class Node(msgspec.Struct):
     """A serving node and its virtual queue."""
 
@@ -166,8 +175,8 @@ class Node(msgspec.Struct):
     rescued: str = ""
     """The group that was last put to the front because it was far too late (`rescue`)."""
     rescued_at_s: float = -math.inf
-    prompts_until_s: float = 0.0
-    """When all prompts that it has pulled will have been computed, one behind the other (`prompts`)."""
+    unread: Unread = Unread()
+    """Prompts that it has pulled and not computed."""
     bounds: dict[str, Bound] = {}
     """By kind of promise, of those that run."""
     max_running: int | None = None

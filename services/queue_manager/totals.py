@@ -15,7 +15,7 @@ class Counted(Protocol):
     max_tokens: int
     done_tokens: int
     kv_tokens: int
-    pulled_s: float
+    begins_s: float
 
 
 class Totals(msgspec.Struct, gc=False):
@@ -27,8 +27,8 @@ class Totals(msgspec.Struct, gc=False):
     max_tokens: int = 0
     done_tokens: int = 0
     kv_tokens: int = 0
-    pulled_ms: int = 0
-    """When they were pulled: whole milliseconds, as in an entry's id, so that the sum stays exact."""
+    begins_ms: int = 0
+    """When they began, `Request.begins_s`: whole milliseconds, as in an entry's id, so that the sum stays exact."""
     num_by_limit: dict[int, int] = {}
     """Members by the magnitude of their limit (`int.bit_length` of ``max_tokens``): few, whatever clients ask for."""
     tokens_by_limit: dict[int, int] = {}
@@ -61,7 +61,7 @@ class Totals(msgspec.Struct, gc=False):
         self.max_tokens += sign * request.max_tokens
         self.done_tokens += sign * request.done_tokens
         self.kv_tokens += sign * request.kv_tokens
-        self.pulled_ms += sign * round(request.pulled_s * 1000)
+        self.begins_ms += sign * round(request.begins_s * 1000)
         magnitude = request.max_tokens.bit_length()
         number = self.num_by_limit.get(magnitude, 0) + sign
         if number:

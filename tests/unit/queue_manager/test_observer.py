@@ -20,7 +20,7 @@ def request(name: str, *, node: str = "", arrival_s: float = 0.0) -> Request:
     """One that runs was pulled at 1 s."""
     slo = Slo(name="batch-2", ttft_s=3600.0, deadline_s=None)
     return Request(
-        name, "gw", "a", slo, "t", 10, 100, arrival_s=arrival_s, attempt=0, group="g0", node=node, pulled_s=1.0
+        name, "gw", "a", slo, "t", 10, 100, arrival_s=arrival_s, attempt=0, group="g0", node=node, begins_s=1.0
     )
 
 
