@@ -6,7 +6,7 @@ The formulas, and why they hold, are in `shared.estimator`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from shared.batching import Batching
 from shared.wait import NOW, Wait
@@ -43,12 +43,13 @@ class Backlog:
         """Behind requests that run and have so many tokens left, all together."""
         if not num_requests:
             return self
-        return replace(self._with(work, num_requests, left_tokens * work.token_s, 0.0), runs=True)
+        return self._with(work, num_requests, left_tokens * work.token_s, 0.0, runs=True)
 
     def with_waiting(self, work: Batching, num_requests: float) -> Backlog:
         """Behind requests that have not begun."""
         num_at_once = min(num_requests, max(0.0, 1.0 - self.places) * work.batch)
-        return self._with(work, num_requests, num_requests * work.request_s, num_at_once * work.burst_s)
+        prompts_s = num_at_once * work.burst_s
+        return self._with(work, num_requests, num_requests * work.request_s, prompts_s, runs=self.runs)
 
     def first_token(self, work: Batching, num_ahead: float) -> Wait:
         """Until the next request but ``num_ahead`` has its first token."""
@@ -71,7 +72,7 @@ class Backlog:
         """Whether one more begins at once. A node that nobody uses has a place for each, however small its batch."""
         return not self.num_requests or self.places + 1.0 / work.batch <= 1.0
 
-    def _with(self, work: Batching, num_requests: float, busy_s: float, prompts_s: float) -> Backlog:
+    def _with(self, work: Batching, num_requests: float, busy_s: float, prompts_s: float, *, runs: bool) -> Backlog:
         residual_s = work.square_tokens * work.batch * work.token_s / 2
         return Backlog(
             num_requests=self.num_requests + num_requests,
@@ -83,7 +84,7 @@ class Backlog:
             residual_token_s=self.residual_token_s + num_requests * residual_s,
             variance_s2=self.variance_s2 + num_requests * work.std_request_s**2,
             error_s=self.error_s + num_requests * work.error_s,
-            runs=self.runs,
+            runs=runs,
         )
 
     def _place(self) -> Wait:

@@ -2,9 +2,10 @@
 
 A queue manager's core is filled with ``--queued`` requests of several models, classes, tenants and lengths, as they
 come off the wire. Then, as many being queued as ever, requests are submitted, pulled and finished; each message is one
-decision, timed by itself. Periodic work stands apart: decisions that ask for a plan (``ask``), and plans that are
-answered as things stand (``plan``); the last question is also solved. Memory is counted object by object, in a run of
-its own. Times are processor time: what else the machine does counts for less.
+decision, timed by itself; and so once more with a core that was restored from a snapshot. Periodic work stands apart:
+decisions that ask for a plan (``ask``), and plans that are answered as things stand (``plan``); the last question is
+also solved. Memory is counted object by object, in a run of its own. Times are processor time: what else the machine
+does counts for less.
 
     python benchmarks/qlm/queue_overhead.py --queued 100000 --json
 """
@@ -149,10 +150,8 @@ def _node(name: str, model: str) -> NodeState:
     )
 
 
-def measure_decisions(load: Load, num_queued: int, num_rounds: int, progress: Progress) -> dict[str, object]:
-    """Fill the queue, then time each message while its length stays."""
-    for _ in progress.track(range(num_queued), description="fill"):
-        load.decide(load.submit())
+def measure_decisions(load: Load, num_rounds: int, progress: Progress) -> dict[str, object]:
+    """Time each message while the length of the queue stays."""
     taken: dict[str, list[float]] = {"submit": [], "pull": [], "finish": [], "plan": [], "ask": []}
     for _ in progress.track(range(num_rounds), description="decide"):
         for kind, message in load.round():
@@ -193,7 +192,10 @@ def measure_plan(load: Load, config: ClusterConfig) -> dict[str, float]:
 
 
 def measure_snapshot(load: Load, config: ClusterConfig) -> dict[str, float]:
-    """What the driver does now and then: write the whole state; and at the start of a term: read it."""
+    """What the driver does now and then: write the whole state; and at the start of a term: read it.
+
+    The load goes on with the restored core.
+    """
     began = time.thread_time()
     snapshot = load.core.snapshot()
     snapshot_s = time.thread_time() - began
@@ -202,6 +204,7 @@ def measure_snapshot(load: Load, config: ClusterConfig) -> dict[str, float]:
     core.restore(snapshot)
     restore_s = time.thread_time() - began
     assert core.snapshot() == snapshot
+    load.core = core
     return {
         "snapshot_s": round(snapshot_s, 4),
         "restore_s": round(restore_s, 4),
@@ -260,9 +263,13 @@ def main() -> None:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         load = Load(config, arguments.seed)
         result: dict[str, object] = {"queued": arguments.queued, "policy": arguments.policy}
-        result |= measure_decisions(load, arguments.queued, arguments.rounds, progress)
+        for _ in progress.track(range(arguments.queued), description="fill"):
+            load.decide(load.submit())
+        result |= measure_decisions(load, arguments.rounds, progress)
         result |= measure_plan(load, config)
         result |= measure_snapshot(load, config)
+        restored = measure_decisions(load, arguments.rounds, progress)
+        result |= {f"{name}_restored": value for name, value in restored.items()}
         del load
         result |= measure_memory(config, arguments.queued, arguments.seed, progress)
     if arguments.json:

@@ -10,7 +10,6 @@ kind of device and model). It varies less than a count of ends, for which hundre
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import msgspec
@@ -76,7 +75,9 @@ class Calibration:
         fit = self._fits.pop(key, None) or Fit()
         batch = batching(node, load).batch
         held = held_tokens(load)
-        fewer = msgspec.structs.replace(node, rates=[_with_places(rate, fit) for rate in node.rates])
+        fewer = msgspec.structs.replace(
+            node, rates=[replace(rate, kv_tokens=_kv_tokens(rate, fit)) for rate in node.rates]
+        )
         work = batching(fewer, load)
         modelled_s = work.batch / work.tokens_per_s
         if not fit.seconds:
@@ -89,12 +90,16 @@ class Calibration:
 
     def expected(self, node: NodeState) -> NodeState:
         """The node as it can be expected to do."""
-        return msgspec.structs.replace(node, rates=list(self._rates(node))) if node.rates else node
+        return msgspec.structs.replace(node, rates=[self._corrected(node, rate) for rate in node.rates])
 
-    def _rates(self, node: NodeState) -> Iterator[ModelRate]:
-        for rate in node.rates:
-            fit = self._fits.get(f"{rate.model} {node.device}")
-            yield rate if fit is None else corrected(rate, fit)
+    def expected_of(self, node: NodeState, model: str) -> NodeState:
+        """The same, of one model only: it knows no other."""
+        rates = [self._corrected(node, rate) for rate in node.rates if rate.model == model]
+        return msgspec.structs.replace(node, rates=rates)
+
+    def _corrected(self, node: NodeState, rate: ModelRate) -> ModelRate:
+        fit = self._fits.get(f"{rate.model} {node.device}")
+        return rate if fit is None else corrected(rate, fit)
 
 
 def corrected(rate: ModelRate, fit: Fit) -> ModelRate:
@@ -102,7 +107,8 @@ def corrected(rate: ModelRate, fit: Fit) -> ModelRate:
     seconds = fit.seconds_ratio
     cost = rate.cost
     return replace(
-        _with_places(rate, fit),
+        rate,
+        kv_tokens=_kv_tokens(rate, fit),
         cost=StepCost(
             step_s=seconds * cost.step_s,
             token_s=seconds * cost.token_s,
@@ -112,8 +118,8 @@ def corrected(rate: ModelRate, fit: Fit) -> ModelRate:
     )
 
 
-def _with_places(rate: ModelRate, fit: Fit) -> ModelRate:
-    return replace(rate, kv_tokens=round(fit.places_ratio * rate.kv_tokens))
+def _kv_tokens(rate: ModelRate, fit: Fit) -> int:
+    return round(fit.places_ratio * rate.kv_tokens)
 
 
 def _bounded(ratio: float) -> float:

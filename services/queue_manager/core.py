@@ -9,6 +9,7 @@ import msgspec
 
 from services.queue_manager.admission import Admission
 from services.queue_manager.bells import Bells
+from services.queue_manager.crowds import recount
 from services.queue_manager.demand import Demand
 from services.queue_manager.eviction import Evictions
 from services.queue_manager.gateways import Gateways
@@ -137,6 +138,7 @@ class QueueManagerCore:
         """Take over a snapshot."""
         decoded = msgspec.msgpack.decode(state, type=State)
         self._sharing.restore(decoded)
+        recount(decoded)
         self._adopt(decoded)
 
     def describe(self) -> dict[str, object]:

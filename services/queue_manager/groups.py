@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from services.queue_manager.arrivals import Arrivals, Flow
 from services.queue_manager.calibration import Calibration
 from services.queue_manager.clusters import Clusters
+from services.queue_manager.crowds import note_change
 from services.queue_manager.fairness import Fairness
 from services.queue_manager.grouping import Batches, grouping_rule
 from services.queue_manager.lengths import Lengths
@@ -25,6 +26,7 @@ from shared.config import QueueOptions, TenantSpec
 from shared.placement import GroupLoad, NodeState
 from shared.requests import Submit
 
+OPEN_S = 5.0  # a group that waits takes newcomers for so long: they go before those who came to other groups meanwhile
 NEW, AGAIN = "new ", "again "  # beginnings of keys: first attempts, and those whose node was lost
 NO_SEAT = " "  # end of a key: its requests may wait anywhere
 
@@ -67,7 +69,7 @@ class RequestGroups:
         if self._rule.is_fine:
             tenant, cluster = request.tenant, self._clusters.nearest(line, request.prompt_tokens, output_tokens, now)
         key = f"{NEW if is_new else AGAIN}{line} {tenant} {cluster} {seat}"
-        group = self._open_group(key, seat)
+        group = self._open_group(key, seat, now)
         if group is None:
             rank = self._fairness.open(line, tenant) if is_new else self._fairness.reopen(line)
             group = self._add(Group(gid="", model=request.model, slo_kind=kind, tenant=tenant, key=key, rank=rank))
@@ -85,7 +87,7 @@ class RequestGroups:
         if self._rule.is_fine:
             output_tokens = self._loads.expected_output(message).mean
             tenant, cluster = message.tenant, self._clusters.peek(line, message.prompt_tokens, output_tokens)
-        group = self._open_group(f"{NEW}{line} {tenant} {cluster} {seat}", seat)
+        group = self._open_group(f"{NEW}{line} {tenant} {cluster} {seat}", seat, now)
         if group is not None:
             return group
         due_s = message.slo.start_by_s(now)
@@ -133,7 +135,7 @@ class RequestGroups:
         self._running.add(request.model, request.request_id)
         self._observer.look(request.model, now)
         self._fairness.begin(_line(group), group.rank)
-        self._set_due(group)
+        self._note_members(group, 0)
         return group
 
     def leave(self, request: Request) -> Group:
@@ -149,7 +151,7 @@ class RequestGroups:
         self._batches.remove(group.model)
         request.group = request.node = ""
         request.begins_s = 0.0
-        self._set_due(group)
+        self._note_members(group, -1)
         return group
 
     def close(self, group: Group) -> None:
@@ -189,7 +191,9 @@ class RequestGroups:
         if group.num_joined < 2 or now <= group.opened_s or not is_open or room <= 0:
             return 0.0, 0.0
         per_s = (group.num_joined - 1) / (now - group.opened_s)
-        lasts_s = room / per_s
+        lasts_s = min(room / per_s, group.opened_s + OPEN_S - now)
+        if lasts_s <= 0:
+            return 0.0, 0.0
         return per_s, min(begin_s, lasts_s) if self._rule.stays_movable else lasts_s
 
     def expected_newcomers(self, model: str) -> Iterator[tuple[GroupLoad, Flow]]:
@@ -207,17 +211,18 @@ class RequestGroups:
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
-    def _open_group(self, key: str, seat: str) -> Group | None:
+    def _open_group(self, key: str, seat: str, now: float) -> Group | None:
         """The group that takes newcomers under this key, unless it is full or a plan has moved it off their seat.
 
-        Nor one that binds to a node those who could wait anywhere.
+        Nor one that binds to a node those who could wait anywhere, or that has been open for long.
         """
         group = self._state.groups.get(self._state.open_groups.get(key, ""))
         if group is None or self._room(group) <= 0:
             return None
         if seat:
             return group if group.node == seat and group.gid not in self._state.hand_overs else None
-        return None if self._rule.stays_movable and group.running else group
+        is_bound = self._rule.stays_movable and group.running
+        return None if is_bound or now > group.opened_s + OPEN_S else group
 
     def _room(self, group: Group) -> int:
         """Newcomers that it could still take; a resume group takes none."""
@@ -243,13 +248,15 @@ class RequestGroups:
         if due_s < group.last_due_s:
             heapq.heappush(group.hurried, (due_s, request.request_id))
         group.last_due_s = max(group.last_due_s, due_s)
-        self._set_due(group)
+        self._note_members(group, 1)
 
-    def _set_due(self, group: Group) -> None:
-        """The first that waits is due first, but for those that were due earlier than one before them.
+    def _note_members(self, group: Group, num_more: int) -> None:
+        """Its members have changed, so others may be due first, or wait no more.
 
-        Those are in the heap: the others are due in order, and who follows a hurried one in order is due later than it.
+        The first that waits is due first, but for those that were due earlier than one before them. Those are in the
+        heap: the others are due in order, and who follows a hurried one in order is due later than it.
         """
+        note_change(self._state, group.node, num_more)
         while group.hurried and group.hurried[0][1] not in group.waiting:
             heapq.heappop(group.hurried)
         first = next(iter(group.waiting or group.running), None)

@@ -20,8 +20,8 @@ node's pace. All others join as long as they fit.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from services.queue_manager.groups import RequestGroups
@@ -53,7 +53,7 @@ class Headroom:
 
     def look(self, node: Node, now: float) -> None:
         """Bring them up to date; O(`MAX_GROUPS` and the places of a batch), whatever waits."""
-        groups = first_groups(self._state, node)
+        groups = list(first_groups(self._state, node))
         node.bounds = self._bounds(node, groups, now)
         bounds = [bound.max_running for bound in node.bounds.values() if bound.max_running is not None]
         node.max_running = min(bounds, default=None)
@@ -98,17 +98,17 @@ class Headroom:
         return bound if bound * mix.places < 1.0 else None
 
 
-def first_groups(state: State, node: Node) -> list[Group]:
+def first_groups(state: State, node: Node) -> Iterator[Group]:
     """Of a queue, up to the last of the first `MAX_GROUPS` in which somebody waits."""
-    first: list[Group] = []
+    groups = state.groups
     num_waiting = 0
     for gid in node.queue:
-        group = state.groups[gid]
-        num_waiting += bool(group.waiting)
-        if num_waiting > MAX_GROUPS:
-            break
-        first.append(group)
-    return first
+        group = groups[gid]
+        if group.waiting:
+            num_waiting += 1
+            if num_waiting > MAX_GROUPS:
+                return
+        yield group
 
 
 def _pace_s(slo: Slo, long_tokens: float) -> float | None:
@@ -121,7 +121,7 @@ def slacks_s(groups: Sequence[Group], now: float) -> dict[str, float]:
     """For how long each group can wait, due first first: who waits in one with more than 0 is patient."""
     slacks: dict[str, float] = {}
     ahead_s = 0.0
-    for group in sorted(groups, key=lambda group: group.start_by_s):
+    for group in sorted(groups, key=attrgetter("start_by_s")):
         ahead_s += group.drain_s
         slacks[group.gid] = group.start_by_s - now - ahead_s / SLOWEST
     return slacks

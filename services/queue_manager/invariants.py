@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from services.queue_manager.crowds import counted_members, summed_promises_per_s
 from services.queue_manager.state import State
 from services.queue_manager.totals import Totals
 from services.queue_manager.window import hopeless, window, yielding
@@ -40,6 +41,10 @@ def check(state: State) -> None:
         assert node.told == head, f"{node.node} believes {node.told}, it is {head}: the next bell may not ring"
         assert node.told_yielding == yielding(state, node, window(state, node)), f"{node.node}: who gives way"
         assert node.told_hopeless == hopeless(state, node, window(state, node)), f"{node.node}: what nobody can load"
+        num_members = counted_members(state, node)
+        assert node.num_members == num_members, f"{node.node} counts {node.num_members} members, it has {num_members}"
+        promises_per_s = summed_promises_per_s(state, node)
+        assert node.promises_per_s in (None, promises_per_s), f"{node.node}: {node.promises_per_s}, {promises_per_s}"
         assert set(node.yielding) <= set(node.queue), f"{node.node}: a group gives way that does not stand here"
         drain_s = sum(state.groups[gid].drain_s for gid in node.queue)
         assert abs(node.drain_s - drain_s) < 1e-6, f"{node.node} counts {node.drain_s} s of work, it is {drain_s} s"

@@ -139,9 +139,11 @@ class Distribution:
         alive = self._mass[-1] - self._mass[low]
         if low == len(self._tokens):
             return self.rest(limit - done, 0.0)
-        mass, first, second = (
-            sums[high] - sums[low] if high > low else 0.0 for sums in (self._mass, self._first, self._second)
-        )
+        mass = first = second = 0.0
+        if high > low:
+            mass = self._mass[high] - self._mass[low]
+            first = self._first[high] - self._first[low]
+            second = self._second[high] - self._second[low]
         longer = alive - mass
         mean = first - done * mass + longer * (limit - done)
         square = second - 2 * done * first + done * done * mass + longer * (limit - done) ** 2

@@ -112,7 +112,9 @@ class Predictions:
             ways.append(msgspec.structs.replace(full, max_num_seqs=max(1, min(num_seqs(full), node.max_running))))
         return [
             _Way(
-                {one.group: one for one in forecast(known, loads, prompts)}, self._newcomers.kinds(node, known, groups, now), []
+                {one.group: one for one in forecast(known, loads, prompts)},
+                self._newcomers.kinds(node, known, groups, now),
+                [],
             )
             for known in ways
         ]

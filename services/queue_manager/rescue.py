@@ -12,6 +12,7 @@ group is due at some time: one without a promise within a day (`shared.slo.UNBOU
 
 from __future__ import annotations
 
+from services.queue_manager.crowds import note_change
 from services.queue_manager.state import Group, Node, State
 
 OVERDUE_S = 60.0  # beyond the time by which it must have started
@@ -29,6 +30,7 @@ def rescue(state: State, node: Node, now: float) -> None:
     if chosen is not None and chosen is not waiting[0]:
         node.queue.remove(chosen.gid)
         node.queue.insert(node.queue.index(waiting[0].gid), chosen.gid)
+        note_change(state, node.node)
 
 
 def _overdue(waiting: list[Group], now: float) -> Group | None:

@@ -14,11 +14,12 @@ and to small batches, and work that is not goes where it disturbs least::
 
 from __future__ import annotations
 
-from services.queue_manager.state import Node, State
-from shared.batching import Batching, batching
-from shared.placement import GroupLoad
+import math
 
-PATIENCE_S = 120.0  # nobody likes to wait: a promise that is further away counts as this
+from services.queue_manager.crowds import PATIENCE_S, is_full, promises_per_s
+from services.queue_manager.state import Node, State
+from shared.batching import batching
+from shared.placement import GroupLoad
 
 
 class Seats:
@@ -30,31 +31,28 @@ class Seats:
     def best(self, load: GroupLoad, promise_s: float) -> Node | None:
         """Of the nodes at which such a request begins at once the one that it costs least; None if there is none.
 
-        ``promise_s`` is the time that it was promised to take at most. O(nodes x groups that fit into a batch).
+        ``promise_s`` is the time that it was promised to take at most. O(nodes), but for those that have changed.
         """
-        best, least = None, float("inf")
+        best, least = None, math.inf
         for node in self._state.nodes.values():
             if node.model != load.model or load.model in node.known.broken_models:
                 continue
-            work = batching(node.known, load)
-            cost = self._cost(node, work, promise_s)
+            cost = self._cost(node, load, promise_s)
             if cost is not None and (cost, node.node) < (least, best.node if best else ""):
                 best, least = node, cost
         return best
 
-    def _cost(self, node: Node, work: Batching, promise_s: float) -> float | None:
+    def _cost(self, node: Node, load: GroupLoad, promise_s: float) -> float | None:
         """None where there is no room, or a model has to be loaded before."""
-        groups, requests = self._state.groups, self._state.requests
-        num_there, promises = 0, 0.0
-        for gid in reversed(node.queue):  # where many wait, that shows at once
-            group = groups[gid]
-            waiting, running = group.waiting, group.running
-            num_members = len(waiting) + len(running)
-            num_there += num_members
-            if num_there + 1 > work.batch or group.model != node.model:
-                return None
-            member = requests[next(iter(waiting or running))]
-            promises += num_members / min(PATIENCE_S, member.slo.start_by_s(0.0))
-        answer_s = work.first_token_at(num_there + 1) + (work.output_tokens - 1) * work.step_at(num_there + 1)
+        if is_full(node):
+            return None
+        work = batching(node.known, load)
+        num_running = node.num_members + 1
+        if node.num_members and num_running > work.batch:  # alone, however small the batch
+            return None
+        per_s = promises_per_s(self._state, node)
+        if math.isinf(per_s):
+            return None
+        answer_s = work.first_token_at(num_running) + (work.output_tokens - 1) * work.step_at(num_running)
         delay_s = work.prompt_rows_s + work.output_tokens * work.row_s
-        return answer_s / min(PATIENCE_S, promise_s) + delay_s * promises
+        return answer_s / min(PATIENCE_S, promise_s) + delay_s * per_s

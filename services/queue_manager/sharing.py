@@ -1,4 +1,4 @@
-"""Equal names and promises of requests are one object: of 400,000 requests each would otherwise hold its own copy.
+"""Equal names and promises are one object: each of 400,000 requests would otherwise hold its own copy, and each group.
 
 Only identity changes, nothing that a decision could see.
 """
@@ -6,6 +6,7 @@ Only identity changes, nothing that a decision could see.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 from services.queue_manager.state import Request, State
 from shared.requests import Submit
@@ -38,16 +39,32 @@ class Sharing:
         """Decoding has made a copy of everything: share again. O(requests), once at the start of a term."""
         names = {request.request_id: request.request_id for request in state.requests.values()}
         gids = {group.gid: group.gid for group in state.groups.values()} | {"": ""}
+        self._share_requests(state, names, gids)
+        _share_groups(state, names, gids)
+        for node in state.nodes.values():
+            node.queue = [gids[gid] for gid in node.queue]
+        for runners in state.running.values():
+            runners.members = {names[name]: None for name in runners.members}
+
+    def _share_requests(self, state: State, names: Mapping[str, str], gids: Mapping[str, str]) -> None:
         state.requests = {names[name]: request for name, request in state.requests.items()}
         for request in state.requests.values():
             request.gateway, request.model = sys.intern(request.gateway), sys.intern(request.model)
             request.tenant, request.node = sys.intern(request.tenant), sys.intern(request.node)
             request.slo, request.group = self._slo(request.slo), gids[request.group]
-        for group in state.groups.values():
-            group.waiting = {names[name]: None for name in group.waiting}
-            group.running = {names[name]: None for name in group.running}
 
     def _slo(self, slo: Slo) -> Slo:
         if len(self._slos) >= MAX_SLOS:
             self._slos.clear()
         return self._slos.setdefault(slo, slo)
+
+
+def _share_groups(state: State, names: Mapping[str, str], gids: Mapping[str, str]) -> None:
+    """Where groups are many, each holds a few requests, and its names count."""
+    state.groups = {gids[gid]: group for gid, group in state.groups.items()}
+    state.open_groups = {state.groups[gid].key: gids[gid] for gid in state.open_groups.values()}
+    for group in state.groups.values():
+        group.model, group.slo_kind, group.tenant = map(sys.intern, (group.model, group.slo_kind, group.tenant))
+        group.node, group.kv_at = sys.intern(group.node), sys.intern(group.kv_at)
+        group.waiting = {names[name]: None for name in group.waiting}
+        group.running = {names[name]: None for name in group.running}

@@ -170,6 +170,10 @@ class Node(msgspec.Struct):
     """Groups, head first."""
     drain_s: float = 0.0
     """Predicted time until all that stands in the queue is done; kept up group by group."""
+    num_members: int = 0
+    """Of the groups in the queue."""
+    promises_per_s: float | None = None
+    """Σ 1 / promise of these members (`crowds`); None: to be summed up, should a newcomer ask."""
     yielding: list[str] = []
     """Groups that ran when a plan put them behind a waiting one: they give way to it."""
     rescued: str = ""

@@ -4,8 +4,10 @@ by rule, so that nobody waits for a plan.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import fsum
 
+from services.queue_manager.crowds import note_change
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.seats import Seats
 from services.queue_manager.state import Group, Node, State
@@ -99,12 +101,13 @@ class VirtualQueues:
             place -= 1
         return place
 
-    def _from_tail(self, node: Node) -> list[Group]:
-        return [self._state.groups[gid] for gid in node.queue[: -MAX_OVERTAKEN - 1 : -1]]
+    def _from_tail(self, node: Node) -> Iterator[Group]:
+        return (self._state.groups[gid] for gid in node.queue[: -MAX_OVERTAKEN - 1 : -1])
 
     def _insert(self, group: Group, node: Node, index: int, now: float) -> None:
         assert not group.node, f"{group.gid} has a place already"
         node.queue.insert(index, group.gid)
+        note_change(self._state, node.node, group.num_members)
         group.node = node.node
         self._state.num_placed += 1
         self.weigh(group, now)
@@ -115,6 +118,7 @@ class VirtualQueues:
             return None
         node = self._state.nodes[group.node]
         node.queue.remove(group.gid)
+        note_change(self._state, node.node, -group.num_members)
         if group.gid in node.yielding:
             node.yielding.remove(group.gid)
         node.drain_s = max(0.0, node.drain_s - group.drain_s) if node.queue else 0.0
@@ -131,7 +135,8 @@ class VirtualQueues:
         node = self._state.nodes.get(group.node)
         if node is None:
             return
-        drain = drain_s(self._groups.calibration.expected(node.known), self._groups.load(group, now))
+        known = self._groups.calibration.expected_of(node.known, group.model)
+        drain = drain_s(known, self._groups.load(group, now))
         node.drain_s = max(0.0, node.drain_s + drain - group.drain_s)
         group.drain_s = drain
 
@@ -145,6 +150,7 @@ class VirtualQueues:
 
     def weigh_all(self, node: Node, now: float) -> None:
         """The node is known better: all that stands in its queue takes another time."""
+        note_change(self._state, node.node)
         for gid in node.queue:
             self.weigh(self._state.groups[gid], now)
 
@@ -190,6 +196,7 @@ class VirtualQueues:
         for gid in rest:
             if gid not in known:
                 node.queue.insert(self.index_by_rule(node, groups[gid]), gid)
+        note_change(self._state, node.node)
         node.drain_s = fsum(groups[gid].drain_s for gid in node.queue)  # a sum kept up by steps drifts: begin anew
         head = next((place for place, gid in enumerate(node.queue) if groups[gid].num_waiting), len(node.queue))
         node.yielding = [gid for gid in node.queue[head + 1 :] if self._may_evict and gid in started - stays]

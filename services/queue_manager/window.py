@@ -17,12 +17,15 @@ def window(state: State, node: Node) -> list[GroupRef]:
     `headroom` does not look at do not overtake the ones that it has told to wait.
     """
     head: list[GroupRef] = []
+    patient = set(node.patient)
     num_waiting = {True: 0, False: 0}
     groups = (state.groups[gid] for gid in node.queue) if node.max_running is None else first_groups(state, node)
     for group in groups:
         gid = group.gid
-        is_patient = gid in node.patient
-        if not group.waiting or gid in state.hand_overs or num_waiting[is_patient] >= WINDOW_REQUESTS:
+        if not group.waiting or gid in state.hand_overs:
+            continue
+        is_patient = gid in patient
+        if num_waiting[is_patient] >= WINDOW_REQUESTS:
             continue
         head.append(GroupRef(gid, group.model, group.num_waiting, node.max_running if is_patient else None))
         num_waiting[is_patient] += group.num_waiting

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -62,6 +63,17 @@ def test_what_is_seen_of_a_device_holds_for_others_of_its_kind() -> None:
     calibration.observe(node(), LOAD, 8, tokens_per_s=16.0, seconds=5.0)
     assert calibration.expected(node("n1")).rates == calibration.expected(node()).rates != node().rates
     assert calibration.expected(node("n1", device="other")) == node("n1", device="other")
+
+
+def test_one_model_is_expected_as_among_all() -> None:
+    calibration = Calibration({})
+    calibration.observe(node(), LOAD, 8, tokens_per_s=16.0, seconds=5.0)
+    [rate] = node().rates
+    several = msgspec.structs.replace(node(), rates=[replace(rate, model="b"), rate])
+    [_, expected] = calibration.expected(several).rates
+    assert expected != rate
+    assert calibration.expected_of(several, "a").rates == [expected]
+    assert calibration.expected_of(several, "unknown").rates == []
 
 
 def test_corrections_are_bounded() -> None:

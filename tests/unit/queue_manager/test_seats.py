@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.queue_manager.seats import PATIENCE_S, Seats
+from services.queue_manager.crowds import PATIENCE_S
+from services.queue_manager.seats import Seats
 from services.queue_manager.state import Node, State
 from shared.placement import GroupLoad, NodeState
 from shared.step_cost import ModelRate, StepCost

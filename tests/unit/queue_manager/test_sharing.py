@@ -53,3 +53,8 @@ def test_a_restored_state_is_equal_and_shares_again() -> None:
     assert all(request.group is group.gid for request in requests.values())
     assert [next(iter(members)) for members in (group.running, group.waiting)] == ["r0", "r1"]
     assert next(iter(group.running)) is next(iter(requests)) is requests["r0"].request_id
+    assert next(iter(state.running["a"].members)) is requests["r0"].request_id
+    assert (group.model, group.tenant) == (requests["r0"].model, requests["r0"].tenant)
+    assert group.model is requests["r0"].model
+    assert next(iter(state.groups)) is state.open_groups[group.key] is group.gid
+    assert next(iter(state.open_groups)) is group.key

@@ -1,0 +1,66 @@
+"""Who stands at a node, as a newcomer meets them that would begin there at once: how many, and how urgent they are.
+
+Their number is kept up. What they were promised is summed up when a newcomer asks and kept until something changes,
+which at most nodes nothing has: kept up by steps, a sum of floats would drift, and depend on the order of events. These
+functions own `Node.num_members` and `Node.promises_per_s`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from services.queue_manager.state import Node, State
+from shared.batching import num_seqs
+
+PATIENCE_S = 120.0  # nobody likes to wait: a promise that is further away counts as this
+
+
+def is_full(node: Node) -> bool:
+    """Whether those at the node take all places of its batch, whatever their lengths."""
+    return node.num_members >= num_seqs(node.known)
+
+
+def promises_per_s(state: State, node: Node) -> float:
+    """Σ 1 / promise of its members; infinite where another model than the node's stands in its queue.
+
+    O(1) where nothing has changed, else O(groups at the node): ask for one that is not full.
+    """
+    if node.promises_per_s is None:
+        node.promises_per_s = summed_promises_per_s(state, node)
+    return node.promises_per_s
+
+
+def note_change(state: State, name: str, num_more: int = 0) -> None:
+    """A queue has changed, or the members of a group in it, or what its node serves; ``""`` stands for no node.
+
+    ``num_more``: requests that stand there now and did not before.
+    """
+    node = state.nodes.get(name)
+    if node is not None:
+        node.num_members += num_more
+        node.promises_per_s = None
+
+
+def recount(state: State) -> None:
+    """Count all members: a snapshot of an earlier version does not tell."""
+    for node in state.nodes.values():
+        node.num_members = counted_members(state, node)
+
+
+def counted_members(state: State, node: Node) -> int:
+    """By a walk."""
+    return sum(state.groups[gid].num_members for gid in node.queue)
+
+
+def summed_promises_per_s(state: State, node: Node) -> float:
+    """By a walk. The first member of a group speaks for it: promises of one kind are alike."""
+    groups, requests, model = state.groups, state.requests, node.model
+    per_s = 0.0
+    for gid in reversed(node.queue):
+        group = groups[gid]
+        if group.model != model:
+            return math.inf
+        waiting, running = group.waiting, group.running
+        promise_s = requests[next(iter(waiting or running))].slo.start_by_s(0.0)
+        per_s += (len(waiting) + len(running)) / min(PATIENCE_S, promise_s)
+    return per_s

@@ -1,0 +1,67 @@
+"""Who stands at a node: a number that is kept up, and promises that are summed up anew after a change."""
+
+from __future__ import annotations
+
+import math
+
+from services.queue_manager.crowds import PATIENCE_S, is_full, note_change, promises_per_s, recount
+from services.queue_manager.state import Node, State
+from shared.placement import NodeState
+from tests.unit.queue_manager.books import make_group, make_state, place
+
+
+def test_members_count_by_what_they_were_promised() -> None:
+    state = make_state(n0="a")
+    make_group(state, "g0", waiting=0, running=2, due_s=20.0)
+    make_group(state, "g1", waiting=1, running=2, due_s=60.0)
+    place(state, "n0", "g0", "g1")
+    assert state.nodes["n0"].num_members == 5
+    assert promises_per_s(state, state.nodes["n0"]) == 3 / 60 + 2 / 20
+
+
+def test_a_promise_beyond_patience_counts_as_patience() -> None:
+    state = make_state(n0="a")
+    make_group(state, "g0", waiting=3, due_s=86_400.0)
+    place(state, "n0", "g0")
+    assert promises_per_s(state, state.nodes["n0"]) == 3 / PATIENCE_S
+
+
+def test_another_model_in_the_queue_leaves_no_room() -> None:
+    state = make_state(n0="a")
+    make_group(state, "g0", model="b")
+    place(state, "n0", "g0")
+    assert promises_per_s(state, state.nodes["n0"]) == math.inf
+
+
+def test_a_batch_is_full_when_all_its_places_are_taken() -> None:
+    known = NodeState(node="n0", model="a", max_num_seqs=3)
+    state = State(nodes={"n0": Node(node="n0", epoch="1", known=known)})
+    node = state.nodes["n0"]
+    for gid, fills in (("g0", False), ("g1", True)):
+        make_group(state, gid, waiting=1, running=fills)
+        place(state, "n0", gid)
+        assert is_full(node) == fills
+    note_change(state, "n0", -1)
+    assert not is_full(node)
+
+
+def test_a_sum_is_kept_until_something_changes() -> None:
+    state = make_state(n0="a")
+    node = state.nodes["n0"]
+    assert promises_per_s(state, node) == 0.0
+    assert node.promises_per_s == 0.0
+    make_group(state, "g0", due_s=20.0)
+    place(state, "n0", "g0")
+    assert node.promises_per_s is None
+    assert promises_per_s(state, node) == node.promises_per_s == 1 / 20
+    note_change(state, "")
+    assert node.promises_per_s == 1 / 20
+
+
+def test_a_snapshot_without_counts_is_counted() -> None:
+    state = make_state(n0="a", n1="a")
+    make_group(state, "g0", waiting=2, running=1)
+    place(state, "n1", "g0")
+    state.nodes["n1"].num_members = 0
+    recount(state)
+    assert [node.num_members for node in state.nodes.values()] == [0, 3]
