@@ -1,9 +1,10 @@
 """The simulator beside reality: one recorded run replayed, its decisions compared one by one.
 
-The simulated nodes have the step costs that the live ones had learnt at the end of the run, and load models as fast
-as they did; plans take as long as they took. Requests stand in the queue when they stood there (the simulator has no
-gateways of its own) with the prompts that they had, which begin alike, and answers are as long as they were; those of
-the warm-up too. Everything else is decided by the same cores.
+The simulated nodes have the step costs that the live ones had learnt at the end of the run, times what makes of them
+all that the steps of the trace took, and load models as fast as they did; plans take as long as they took. Requests
+stand in the queue when they stood there (the simulator has no gateways of its own) with the prompts that they had,
+which begin alike, and answers are as long as they were; those of the warm-up too. Everything else is decided by the
+same cores.
 
     python benchmarks/qlm/live.py --policies qlm --record FOLDER     # needs a quiet machine
     python benchmarks/qlm/fidelity.py --recorded FOLDER/qlm-1 --json # does not

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from live_record import Recording
 
@@ -27,14 +27,14 @@ class _Loads:
 
 
 def live_devices(recording: Recording) -> dict[str, Device]:
-    """By node, with the costs that devices of its kind had learnt at the end.
+    """By node, with the costs that devices of its kind had learnt at the end, and what the trace's steps took in all.
 
     They are learnt again, from the recorded steps: so a learner can be tried on a run that was recorded before it.
     """
     config = ClusterConfig.model_validate(recording.config)
     last = {beat.node: beat for beat in recording.beats}
     kv_token_bytes = {rate.model: rate.kv_token_bytes for beat in last.values() for rate in beat.rates}
-    costs = learnt_costs(recording.steps, {node: beat.device for node, beat in last.items()})
+    costs = step_costs(recording.steps, {node: beat.device for node, beat in last.items()}, recording.trace.began_s)
     loads = _loads(recording.beats)
     disk_s = statistics.mean(loads.disk_s)
     host_s = statistics.mean(loads.host_s) if loads.host_s else 0.0
@@ -53,19 +53,31 @@ def live_devices(recording: Recording) -> dict[str, Device]:
     }
 
 
-def learnt_costs(
-    steps: Mapping[str, Sequence[StepLine]], device_of: Mapping[str, str]
+def step_costs(
+    steps: Mapping[str, Sequence[StepLine]], device_of: Mapping[str, str], since_s: float
 ) -> dict[tuple[str, str], StepCost]:
     """By device and model, what an engine's learner makes of the steps of all its nodes, in the order of time.
 
-    A node that had a model for a few steps only has learnt next to nothing of it.
+    A node that had a model for a few steps only has learnt next to nothing of it. A learner passes over what held up a
+    step, and so its numbers come to some percent less than all steps took: those since then are given their sum.
     """
     learners: dict[tuple[str, str], CostLearner] = {}
     lines = sorted(((line.taken_s, node, line) for node in steps for line in steps[node]), key=lambda each: each[:2])
     for _, node, line in lines:
         learner = learners.setdefault((device_of[node], line.model), CostLearner())
         learner.learn(line.num_rows, line.num_context_tokens, line.num_attended_tokens, line.cost_s)
-    return {key: learner.cost for key, learner in learners.items() if learner.cost is not None}
+    costs = {key: learner.cost for key, learner in learners.items() if learner.cost is not None}
+    taken_s, predicted_s = dict.fromkeys(costs, 0.0), dict.fromkeys(costs, 0.0)
+    for time_s, node, line in lines:
+        key = device_of[node], line.model
+        if time_s >= since_s and key in costs:
+            taken_s[key] += line.cost_s
+            predicted_s[key] += costs[key].predict_s(line.num_rows, line.num_context_tokens, line.num_attended_tokens)
+    return {key: _times(cost, taken_s[key] / predicted_s[key] if taken_s[key] else 1.0) for key, cost in costs.items()}
+
+
+def _times(cost: StepCost, factor: float) -> StepCost:
+    return StepCost(*(factor * number for number in astuple(cost)))
 
 
 def _loads(beats: Sequence[Heartbeat]) -> _Loads:

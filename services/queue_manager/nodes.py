@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from services.queue_manager.bells import Bells
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.planning import Planning
@@ -11,6 +13,7 @@ from services.queue_manager.virtual_queues import VirtualQueues
 from shared.core import Effect
 from shared.nodes import NodeDown, NodeUp
 from shared.placement import NodeState
+from shared.rates import share_rates
 
 
 class Nodes:
@@ -43,16 +46,30 @@ class Nodes:
         if node is None:
             node = Node(node=message.node, epoch=message.epoch, known=_known(message))
             self._state.nodes[node.node] = node
-        node.known = _known(message)
+        node.known, node.own_rates = _known(message), message.rates
+        self._share_rates(node, now)
         self._groups.learn_nodes(other.known for other in self._state.nodes.values())
-        self._queues.weigh_all(node, now)
         if is_other:
             self._place_all(now)
             self._planning.note_change()
             self._bells.touch(*self._state.nodes)  # what no node can load may be another model now
-        self._planning.touch(node.node)
         self._bells.repeat(node)
         return effects
+
+    def _share_rates(self, told: Node, now: float) -> None:
+        """What a node has not measured is known from others, as for a plan; who is known better is weighed anew.
+
+        A model that nobody has run yet is known of none: what is predicted of it does not count as learnt.
+        """
+        nodes = list(self._state.nodes.values())
+        own = [msgspec.structs.replace(node.known, rates=node.own_rates) for node in nodes]
+        measured = list(dict.fromkeys(rate.model for node in nodes for rate in node.own_rates))
+        for node, known in zip(nodes, share_rates(own, measured), strict=True):
+            is_other = known.rates != node.known.rates
+            node.known = known
+            if is_other or node is told:
+                self._queues.weigh_all(node, now)
+                self._planning.touch(node.node)
 
     def down(self, message: NodeDown, now: float) -> list[Effect]:
         """A node's epoch is over."""

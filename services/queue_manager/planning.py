@@ -4,7 +4,8 @@ A plan is asked for at once when nodes come, go or change their model, when a gr
 predicted to start too late who was not when the last plan was made (QLM, SoCC'24 §4: the scheduler is called when the
 waiting-time estimator finds a violation). It is asked for at leisure when another order may be better though nobody is
 in danger (a node has run dry, or a group stands behind one that is due later), and when there is more work where
-somebody is late all the same. And now and then while anybody waits, or where there are pools of nodes, while anybody
+somebody is late all the same. A burst is no leisure: a rule has placed it group by group, and it is the plan that
+spreads it over the nodes. And now and then while anybody waits, or where there are pools of nodes, while anybody
 has come of late: their sizes hang on the answer.
 
 Nobody starves. Inside a group requests are served in the order in which they came. Groups of one model and one kind of
@@ -32,6 +33,7 @@ LEISURE_S = 3.0  # and this often where no promise is in danger
 WAITING_INTERVAL_S = 10.0  # a plan no older than this while anybody waits
 SIZING_INTERVAL_S = 5.0  # nor than this while anybody has come of late, where there are pools of nodes
 CHECK_INTERVAL_S = 0.25  # queues that have changed are looked at this often
+GROWN, LEAST_GROWN = 1.5, 8  # as many groups as in the last question so many times, and so many more, are a burst
 SOON_S = 1.0  # no plan brings a start much nearer than this
 PLAN_TIMEOUT_S = 5.0  # an unanswered request for a plan is sent again
 MAX_PLANNED_GROUPS = 400  # bounds the scheduler's work; groups that run and those due first are planned first
@@ -111,9 +113,18 @@ class Planning:
         times = [plan.stale_at_s] if plan.stale_at_s is not None else []
         if plan.version != plan.asked_version:
             times.append(plan.last_asked_s + PLAN_INTERVAL_S)
-        if plan.has_chance:
+        if self._has_burst():
+            times.append(plan.last_asked_s + PLAN_INTERVAL_S)
+        elif plan.has_chance:
             times.append(plan.last_asked_s + LEISURE_S)
         return times
+
+    def _has_burst(self) -> bool:
+        """There are many more groups than when a plan was asked for last; the other policies place by plan anyway."""
+        if not self._by_prediction or not self._state.waiting_at:
+            return False
+        asked = self._state.plan.num_asked_groups
+        return len(self._state.groups) >= max(GROWN * asked, asked + LEAST_GROWN)
 
     def ask(self, now: float) -> list[Effect]:
         """Look at the queues that have changed; send a question if one is due."""
@@ -218,6 +229,7 @@ class Planning:
         plan.version += plan.version == plan.asked_version  # asked by the clock: its answer is a new plan all the same
         plan.asked_at_s = plan.last_asked_s = now
         plan.asked_version = plan.version
+        plan.num_asked_groups = len(self._state.groups)
         plan.asked_running = [group.gid for group in groups if group.running]
         plan.has_chance, plan.stale_at_s = False, now + self._interval_s
         asked = {group.gid for group in groups}

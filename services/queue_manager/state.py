@@ -25,6 +25,7 @@ from shared.liveness import Liveness
 from shared.placement import NodeState
 from shared.requests import Submit
 from shared.slo import Slo
+from shared.step_cost import ModelRate
 
 GATEWAY_TIMEOUT_S = 10.0  # a gateway that is silent for this long has lost its clients
 
@@ -162,7 +163,9 @@ class Node(msgspec.Struct):
     node: str
     epoch: str
     known: NodeState
-    """What it can do, as the scheduler told last."""
+    """What it can do, as the scheduler told last, with the rates of models that only others have measured."""
+    own_rates: list[ModelRate] = []
+    """Of those of `known`, the ones that it has measured itself."""
     queue: list[str] = []
     """Groups, head first."""
     drain_s: float = 0.0
@@ -214,6 +217,8 @@ class PlanState(msgspec.Struct):
     """When the unanswered request was sent; None when none is open."""
     asked_running: list[str] = []
     """Groups that ran when it was sent."""
+    num_asked_groups: int = 0
+    """Groups that there were at that time."""
     last_asked_s: float = 0.0
     applied_version: int = -1
     """Version of the newest plan that was applied."""

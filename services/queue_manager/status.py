@@ -14,6 +14,7 @@ from shared.requests import QueueLine, QueuePlace, QueueStatus, Submit
 
 STATUS_DELAY_S = 0.25  # who is pulled sooner than this has not waited: nobody is told
 STATUS_INTERVAL_S = 1.0
+PLAN_PATIENCE_S = 0.5  # for so long a plan is waited for: a place that is told right before it is no place to count on
 MAX_LINES = 128  # models and kinds of promise in a message; the first groups' come first
 MAX_PLACES = 256  # places in a message; of the requests that came first
 
@@ -27,8 +28,9 @@ class Status:
 
     @property
     def wake_at(self) -> float | None:
-        """When the gateways are told next."""
-        return self._state.status.due_s
+        """When the gateways are told next, though no plan come."""
+        due_s = self._state.status.due_s
+        return due_s + PLAN_PATIENCE_S if due_s is not None and self._state.plan.asked_at_s is not None else due_s
 
     def tell(self, now: float) -> list[Effect]:
         """Tell every live gateway, if it is time; once more when nobody waits any longer."""
@@ -41,7 +43,7 @@ class Status:
             return self._to_gateways(self._lines(now), {})
         if status.due_s is None:
             status.due_s = now + STATUS_DELAY_S
-        if now < status.due_s:
+        if self.wake_at is None or now < self.wake_at:
             return []
         status.due_s, status.has_told = now + STATUS_INTERVAL_S, True
         self._watch(now)

@@ -6,7 +6,6 @@ import msgspec
 
 from services.scheduler.assignment import demand_of, next_model
 from services.scheduler.nodes import has_changed, node_state, node_up
-from services.scheduler.rates import share_rates
 from services.scheduler.scaling import Scaling, ScalingState
 from shared import streams
 from shared.config import ClusterConfig
@@ -16,6 +15,7 @@ from shared.message import Tick
 from shared.messages import AnyMessage
 from shared.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, Scaled
 from shared.placement import NodeState, Operations, PlacementProblem, PlanRequest, Solved
+from shared.rates import share_rates
 
 NODE_TIMEOUT_S = 5.0  # a node that is silent for this long is dead; five missed heartbeats
 REMEMBER_DEAD = 1_000  # epochs of dead nodes that are remembered, to fence them when they speak again

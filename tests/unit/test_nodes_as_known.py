@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
 from shared.config import ClusterConfig
-from shared.core import Effect, Send
+from shared.core import Effect, Send, Solve
 from shared.estimator import swap_s
 from shared.nodes import Heartbeat, NodeUp
-from shared.placement import NodeState
+from shared.placement import NodeState, PlanRequest
+from shared.step_cost import ModelRate, StepCost
 from tests.contract.examples import HEARTBEAT
 
 UNKNOWN = "a model of which the node knows nothing"
@@ -23,9 +26,12 @@ def heartbeat(last_swap_s: float) -> Heartbeat:
 class Both:
     """A scheduler, and the queue manager that it tells."""
 
-    def __init__(self) -> None:
-        self.scheduler = SchedulerCore(ClusterConfig())
-        self.queue_manager = QueueManagerCore(ClusterConfig())
+    def __init__(self, models: Sequence[str] = ("smol",)) -> None:
+        config = ClusterConfig.model_validate(
+            {"models": [{"name": name, "source": "/models/any.gguf"} for name in models]}
+        )
+        self.scheduler = SchedulerCore(config)
+        self.queue_manager = QueueManagerCore(config)
 
     def beat(self, beat: Heartbeat) -> int:
         """How often the queue manager was told something."""
@@ -35,9 +41,15 @@ class Both:
         return len(told)
 
     @property
-    def known(self) -> tuple[NodeState, NodeState]:
-        """The node as either knows it."""
-        return self.scheduler.state.nodes[HEARTBEAT.node].state, self.queue_manager.state.nodes[HEARTBEAT.node].known
+    def planned(self) -> list[NodeState]:
+        """The nodes as a plan sees them."""
+        effects = self.scheduler.handle(PlanRequest(version=1, groups=[]), 1.0)
+        return [node for effect in effects if isinstance(effect, Solve) for node in effect.problem.nodes]
+
+    @property
+    def predicted(self) -> list[NodeState]:
+        """As predictions do."""
+        return [node.known for node in self.queue_manager.state.nodes.values()]
 
 
 def _told(effect: Effect) -> list[NodeUp]:
@@ -47,9 +59,19 @@ def _told(effect: Effect) -> list[NodeUp]:
 def test_scheduler_and_queue_manager_know_the_same_of_a_node() -> None:
     both = Both()
     assert both.beat(heartbeat(7.0)) == 1
-    planned, predicted = both.known
+    (planned,), (predicted,) = both.planned, both.predicted
     assert planned == predicted
     assert swap_s(planned, HEARTBEAT.model, UNKNOWN) == swap_s(predicted, HEARTBEAT.model, UNKNOWN) == 7.0
+
+
+def test_what_a_node_has_not_measured_both_know_from_others_of_its_kind() -> None:
+    both = Both(["smol", "other"])
+    learnt = ModelRate("other", StepCost(0.5, 0.0, 0.0), kv_tokens=100, kv_token_bytes=1, load_s=3.0)
+    both.beat(heartbeat(7.0))
+    assert both.predicted[0].rates == HEARTBEAT.rates, "nobody has run the other model"
+    both.beat(msgspec.structs.replace(HEARTBEAT, node="node-1", model="other", rates=[learnt]))
+    assert both.predicted[0].rates == [*HEARTBEAT.rates, learnt]
+    assert both.predicted == both.planned
 
 
 def test_a_swap_that_took_longer_is_news_and_one_that_took_about_as_long_is_not() -> None:
@@ -57,4 +79,4 @@ def test_a_swap_that_took_longer_is_news_and_one_that_took_about_as_long_is_not(
     both.beat(heartbeat(7.0))
     assert both.beat(heartbeat(7.5)) == 0
     assert both.beat(heartbeat(8.0)) == 1
-    assert both.known[1].swap_s == 8.0
+    assert both.predicted[0].swap_s == 8.0

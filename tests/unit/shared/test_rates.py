@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from services.scheduler.rates import share_rates
 from shared.batching import PRIOR_SWAP_S
 from shared.placement import NodeState
+from shared.rates import share_rates
 from shared.step_cost import ModelRate, StepCost
 
 
