@@ -37,7 +37,7 @@ class Fit(msgspec.Struct, array_like=True):
     modelled_held_tokens: float = 0.0
     """By as many as should have run."""
     token_s: float = 0.0
-    """Between two tokens of one of them, prompts included."""
+    """Between two tokens of one of them, the prompts of others included."""
     modelled_token_s: float = 0.0
     """The same in a batch of as many as ran."""
 
@@ -93,9 +93,9 @@ class Calibration:
         return msgspec.structs.replace(node, rates=[self._corrected(node, rate) for rate in node.rates])
 
     def expected_of(self, node: NodeState, model: str) -> NodeState:
-        """The same, of one model only: it knows no other."""
-        rates = [self._corrected(node, rate) for rate in node.rates if rate.model == model]
-        return msgspec.structs.replace(node, rates=rates)
+        """The same as far as it tells of one model: by its own rate, or else by all (`shared.batching.rate_of`)."""
+        rates = [rate for rate in node.rates if rate.model == model] or node.rates
+        return msgspec.structs.replace(node, rates=[self._corrected(node, rate) for rate in rates])
 
     def _corrected(self, node: NodeState, rate: ModelRate) -> ModelRate:
         fit = self._fits.get(f"{rate.model} {node.device}")

@@ -1,10 +1,10 @@
 """Who will come and go ahead of those who wait, as far as queues tell it.
 
 There are two ways to go ahead. A group that has room takes newcomers where it stands, before the groups behind it,
-until it is full or begins (`groups`). And whoever is due earlier goes before whoever is due later (`virtual_queues`,
-and every plan but that of ``fcfs``): of a kind that has to start within P, those who come until D - P go ahead of a
-group that is due at D. Of another model that concerns who waits for its turn behind it: a swap waits until the model
-before has nothing to do.
+until it is full, begins, or has been open for long (`groups`). And whoever is due earlier goes before whoever is due
+later (`virtual_queues`, and every plan but that of ``fcfs``): of a kind that has to start within P, those who come
+until D - P go ahead of a group that is due at D. Of another model that concerns who waits for its turn behind it: a
+swap waits until the model before has nothing to do.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from services.queue_manager.groups import RequestGroups
 from services.queue_manager.state import Group, Node, State
 from shared.batching import Batching, batching
 from shared.config import QueueOptions
-from shared.overtaking import MOST_SHARE, Stream
+from shared.overtaking import Stream
 from shared.placement import GroupLoad, NodeState
-from shared.wait import Wait
 
 
 class Kind(NamedTuple):
@@ -81,31 +80,14 @@ class Newcomers:
                 all_per_s += per_s[device]
         return per_s[node.known.device] / all_per_s
 
-    def prompts(self, node: Node, known: NodeState, now: float) -> Wait:
-        """Until the prompts before one that has a place are computed: they come one behind the other.
-
-        Pollaczek and Khinchine: W = λ E[S²] / 2 (1 - ρ), and with a spread as large as itself, as waits have that are
-        nearly exponential (Kleinrock, Queueing Systems I, 1975, eq. 5.113). S is in proportion to the prompt's rows.
-        """
-        num_running = sum(self._state.groups[gid].num_running for gid in node.queue)
-        share = square_s = 0.0
-        for load, flow in self._groups.expected_newcomers(node.model):
-            work = batching(known, load)
-            per_s = flow.rate_per_s(now) * self._part(node, work, load)
-            prompt_s = work.prompt_at(num_running)
-            square = 1 + (load.std_prompt_tokens / max(1.0, load.mean_prompt_tokens)) ** 2
-            share += per_s * prompt_s
-            square_s += per_s * prompt_s**2 * square
-        wait_s = square_s / 2 / (1 - min(share, MOST_SHARE))
-        return Wait(wait_s, wait_s)
-
     def joining(self, group: Group, work: Batching, begin_s: float, now: float) -> Iterator[Joining]:
         """Who will join the group, which begins in so many seconds, at its pace so far."""
-        per_s, lasts_s = self._groups.joining(group, begin_s, now)
-        if lasts_s > 0:
+        influx = self._groups.joining(group, begin_s, now)
+        if influx.lasts_s > 0:
             # how many join until it is full is known
-            error = 1 / math.sqrt(group.num_joined - 1) if lasts_s >= begin_s else 0.0
-            yield Joining(group.model, group.slo_kind, _stream(work, per_s, lasts_s, error))
+            error = 0.0 if influx.fills_it else 1 / math.sqrt(group.num_joined - 1)
+            stream = _stream(work, influx.per_s, influx.lasts_s, error)
+            yield Joining(group.model, group.slo_kind, stream)
 
     def streams(self, group: Group, kinds: Iterable[Kind], joining: Sequence[Joining], now: float) -> list[Stream]:
         """Who goes ahead of those who wait in a group: more urgent kinds, and whoever joins groups before it.

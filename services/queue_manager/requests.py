@@ -147,6 +147,8 @@ class Requests:
     def pulled(self, message: Pulled, now: float) -> list[Effect]:
         """A node has taken entries of a group. What was given up meanwhile is stopped there."""
         node = self._state.nodes.get(message.node)
+        if node is not None and node.epoch != message.epoch:
+            node = None  # pulled by an epoch that has been declared dead: lost like the rest
         reading = self._prompts.reading(node, self._state.groups.get(message.group), now)
         taken: list[Request] = []
         moved: list[Request] = []
@@ -164,8 +166,8 @@ class Requests:
                 self._bounds.started(request.request_id, now)
                 group = self._groups.pull(request, message.node, now, begins_s=reading.read(request))
                 self._bells.touch(group.node)  # not always this node: plans move groups
-        if node is None or node.epoch != message.epoch:
-            return self.resubmit(taken)  # pulled by a node that has been declared dead: lost like the rest
+        if node is None:
+            return self.resubmit(taken)
         self._bells.note_pull(node)
         is_crossed = message.group in self._state.hand_overs
         return [*abort(node, stopped), *self._lose([*moved, *(taken if is_crossed else ())])]

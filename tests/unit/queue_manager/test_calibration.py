@@ -73,7 +73,7 @@ def test_one_model_is_expected_as_among_all() -> None:
     [_, expected] = calibration.expected(several).rates
     assert expected != rate
     assert calibration.expected_of(several, "a").rates == [expected]
-    assert calibration.expected_of(several, "unknown").rates == []
+    assert calibration.expected_of(several, "unknown") == calibration.expected(several), "it is guessed from them"
 
 
 def test_corrections_are_bounded() -> None:

@@ -7,7 +7,7 @@ from services.queue_manager.lengths import Lengths
 from services.queue_manager.observer import BUSY_S, Observer
 from services.queue_manager.paces import Pace, Paces
 from services.queue_manager.running import LOOK_INTERVAL_S, Running
-from services.queue_manager.state import Group, Node, Request, State
+from services.queue_manager.state import Group, Node, Request, State, Unread
 from shared.placement import NodeState
 from shared.slo import Slo
 from shared.step_cost import ModelRate, StepCost
@@ -25,13 +25,20 @@ def request(name: str, *, node: str = "", arrival_s: float = 0.0) -> Request:
 
 
 def observed(
-    *, now: float, waits: bool = True, since_s: float = 0.0, pace: Pace | None, patient: tuple[str, ...] = ()
+    *,
+    now: float,
+    waits: bool = True,
+    since_s: float = 0.0,
+    pace: Pace | None,
+    patient: tuple[str, ...] = (),
+    unread_s: float = 0.0,
 ) -> State:
     """One request runs, and another waits since a time, or not. Whoever looks again too early sees nothing."""
     requests = {"r0": request("r0", node="n0"), "r1": request("r1", arrival_s=since_s)}
     state = State(requests=requests, paces={} if pace is None else {"a n0": pace})
     state.groups["g0"] = Group("g0", "a", "batch-2", waiting={"r1": None} if waits else {}, running={"r0": None})
     state.nodes["n0"] = Node("n0", "e0", KNOWN, queue=["g0"], told=[("g0", 1, None)] if waits else [])
+    state.nodes["n0"].unread = Unread(until_s=now + unread_s, share=0.5)
     if patient:
         state.nodes["n0"].max_running, state.nodes["n0"].patient = 1, list(patient)
     running = Running(state.running)
@@ -58,6 +65,12 @@ def test_nothing_is_concluded_where_nobody_waits_or_no_pace_is_known() -> None:
     assert observed(now=3.0, since_s=3.0 - BUSY_S / 2, pace=pace).fits == {}
     assert observed(now=3.0, pace=None).fits == {}
     assert observed(now=3.0, pace=pace, patient=("g0",)).fits == {}, "a small batch tells nothing of places"
+
+
+def test_nothing_is_concluded_while_those_who_were_pulled_wait_for_prompts() -> None:
+    pace = Pace(tokens=20.0, seconds=2.0)
+    assert observed(now=3.0, pace=pace, unread_s=BUSY_S).fits.keys() == {"a gpu"}
+    assert observed(now=3.0, pace=pace, unread_s=BUSY_S + 0.1).fits == {}, "many have no place in the batch yet"
 
 
 def test_what_runs_counts_at_what_it_has_drawn() -> None:
