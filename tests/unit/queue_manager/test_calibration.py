@@ -10,6 +10,7 @@ import pytest
 
 from services.queue_manager.calibration import MAX_FITS, MEMORY_S, MOST_RATIO, PRIOR_S, Calibration, Fit
 from shared.batching import batching
+from shared.estimator import drain_s
 from shared.placement import GroupLoad, NodeState
 from shared.step_cost import ModelRate, StepCost
 
@@ -74,6 +75,14 @@ def test_one_model_is_expected_as_among_all() -> None:
     assert expected != rate
     assert calibration.expected_of(several, "a").rates == [expected]
     assert calibration.expected_of(several, "unknown") == calibration.expected(several), "it is guessed from them"
+
+
+def test_a_group_drains_in_the_same_time_whether_one_model_of_the_node_is_looked_at_or_all() -> None:
+    calibration = Calibration({})
+    calibration.observe(node(), LOAD, 8, tokens_per_s=16.0, seconds=5.0)
+    for model in (LOAD.model, "unknown"):
+        load = msgspec.structs.replace(LOAD, model=model)
+        assert drain_s(calibration.expected_of(node(), model), load) == drain_s(calibration.expected(node()), load)
 
 
 def test_corrections_are_bounded() -> None:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.prompts import PromptLines, Reading, left
 from services.queue_manager.state import Node, Request, Unread
+from shared.config import ClusterConfig
 from shared.estimator import NO_PROMPTS, Prompts
+from shared.nodes import NodeUp
 from shared.placement import NodeState
+from shared.requests import Attempt, Finished, FinishedRequest, Pulled, Submit
+from shared.slo import Slo
 from shared.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 
@@ -129,3 +134,30 @@ def test_an_answer_that_ends_before_its_prompt_was_expected_brings_the_line_forw
     assert here.unread.until_s == 3.5, "half a second before it was expected"
     lines.finished(groups.state.requests["r1"], 5.0)
     assert here.unread.until_s == 3.5, "whatever ends later says nothing of prompts"
+
+
+# --- in the queue manager -------------------------------------------------------------------------------------------
+
+
+def core_with_one_request() -> QueueManagerCore:
+    """It waits for the node's second epoch, which takes 0.25 s for each of its 8 rows."""
+    core = QueueManagerCore(ClusterConfig())
+    core.handle(NodeUp(node="n0", epoch="2", model="a", max_num_seqs=4, rates=[RATE]), 1.0)
+    slo = Slo("batch", deadline_s=3600.0)
+    core.handle(Submit(request_id="r0", gateway="gw", model="a", slo=slo, prompt_tokens=8, max_tokens=10), 1.0)
+    return core
+
+
+def test_a_pull_adds_its_prompts_to_the_line_of_its_node() -> None:
+    core = core_with_one_request()
+    core.handle(Pulled(node="n0", epoch="2", group="g0", requests=[Attempt("r0", 0)]), 2.0)
+    assert core.state.requests["r0"].begins_s == core.state.nodes["n0"].unread.until_s == 4.0
+    core.handle(Finished(node="n0", epoch="2", requests=[FinishedRequest("r0", 0, "stop", 3)]), 3.5)
+    assert core.state.nodes["n0"].unread.until_s == 3.5
+
+
+def test_what_an_earlier_epoch_has_pulled_is_lost_and_no_prompt_of_this_one() -> None:
+    core = core_with_one_request()
+    core.handle(Pulled(node="n0", epoch="1", group="g0", requests=[Attempt("r0", 0)]), 2.0)
+    assert core.state.requests["r0"].group == ""
+    assert left(core.state.nodes["n0"], 2.0) == NO_PROMPTS
