@@ -115,20 +115,47 @@ def rate_of(node: NodeState, model: str) -> ModelRate:
     return ModelRate(model, StepCost(step_s, 0.0, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=load_s)
 
 
-def batching(node: NodeState, load: GroupLoad, num_requests: float = math.inf) -> Batching:
-    """Work out the group's steady state on the node, with no more than ``num_requests`` together."""
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Who runs together in a steady state."""
+
+    requests: float
+    """b."""
+    num_step_tokens: float
+    """Output tokens of a step: y."""
+    chunks: float
+    """Steps that a prompt takes, 1 at least."""
+
+
+def full_batch(node: NodeState, load: GroupLoad, num_requests: float = math.inf) -> Batch:
+    """As many requests like these as run together on the node, and no more than ``num_requests``."""
+    rate = rate_of(node, load.model)
+    output, prompt = max(1.0, load.mean_output_tokens), load.mean_prompt_tokens
+    kept = kept_tokens(load)
+    batch = min(float(num_seqs(node)), max(1.0, num_requests))
+    if rate.kv_tokens:
+        held = kept + held_tokens(load)
+        too_few = (kept + prompt + output) / 2
+        batch = max(1.0, min(batch, (rate.kv_tokens - too_few) / held))
+    return Batch(*_places(batch, prompt, output, node.step_tokens))
+
+
+def batching(
+    node: NodeState, load: GroupLoad, num_requests: float = math.inf, *, among: Batch | None = None
+) -> Batching:
+    """Work out the group's steady state on the node, with no more than ``num_requests`` together.
+
+    Alone, or ``among`` others that run with it.
+    """
     rate = rate_of(node, load.model)
     cost = rate.cost
     output = max(1.0, load.mean_output_tokens)
     prompt = load.mean_prompt_tokens
-    kept = load.kv_tokens / load.num_requests if load.kv_at else 0.0  # was computed before they were evicted
-    residual = residual_tokens(output, load.std_output_tokens)
-    held = kept + prompt + residual
-    batch = min(float(num_seqs(node)), max(1.0, num_requests))
-    if rate.kv_tokens:
-        too_few = (kept + prompt + output) / 2
-        batch = max(1.0, min(batch, (rate.kv_tokens - too_few) / (held + BLOCK_TOKENS - 1)))
-    batch, num_step_tokens, chunks = _places(batch, prompt, output, node.step_tokens)
+    kept = kept_tokens(load)
+    held = kept + prompt + residual_tokens(output, load.std_output_tokens)
+    full = full_batch(node, load, num_requests) if among is None else among
+    batch, num_step_tokens = full.requests, full.num_step_tokens
+    chunks = full.chunks if among is None else _chunks(prompt, node.step_tokens, num_step_tokens)
     burst_steps = prompt / node.step_tokens if node.step_tokens else 0.0
     row_s = cost.token_s + cost.decode_context_token_s * held
     read = chunks * kept + prompt * (chunks + 1) / 2
@@ -158,9 +185,14 @@ def batching(node: NodeState, load: GroupLoad, num_requests: float = math.inf) -
     )
 
 
+def kept_tokens(load: GroupLoad) -> float:
+    """Of each waiting member that was evicted: computed before."""
+    return load.kv_tokens / load.num_requests if load.kv_at else 0.0
+
+
 def held_tokens(load: GroupLoad) -> float:
     """KV memory that a waiting member takes on average while it runs, the unused part of its last block included."""
-    residual = residual_tokens(load.mean_output_tokens, load.std_output_tokens)
+    residual = residual_tokens(max(1.0, load.mean_output_tokens), load.std_output_tokens)
     return load.mean_prompt_tokens + residual + BLOCK_TOKENS - 1
 
 
@@ -188,7 +220,12 @@ def _places(batch: float, prompt: float, output: float, step_tokens: int) -> tup
     if not step_tokens:
         return batch, batch, 1.0
     limit = step_tokens * output / max(output, prompt + output - 1)
-    chunks = max(1.0, prompt / max(1.0, step_tokens - min(batch, limit)))
+    chunks = _chunks(prompt, step_tokens, min(batch, limit))
     stay = (output - 1 + chunks) / output
     num_step_tokens = min(limit, batch / stay)
     return num_step_tokens * stay, num_step_tokens, chunks
+
+
+def _chunks(prompt: float, step_tokens: int, num_decoding: float) -> float:
+    """Steps that a prompt takes in the rows that decoding leaves; 1 where it is not known how many there are."""
+    return max(1.0, prompt / max(1.0, step_tokens - num_decoding)) if step_tokens else 1.0

@@ -38,7 +38,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shared.backlog import Backlog
-from shared.batching import PRIOR_KV_BYTES_PER_S, PRIOR_SWAP_S, Batching, batching, longest_tokens, rate_of
+from shared.batching import (
+    PRIOR_KV_BYTES_PER_S,
+    PRIOR_SWAP_S,
+    Batching,
+    batching,
+    full_batch,
+    longest_tokens,
+    rate_of,
+)
+from shared.mixture import mixture
 from shared.overtaking import Stream, overtaken
 from shared.placement import GroupLoad, NodeState
 from shared.wait import NEVER, NOW, Wait, waiting_time
@@ -181,12 +190,13 @@ class _Walk:
         self._node = node
         self._model = node.model
         self._begin = self._end = NOW
+        self._batches = {model: full_batch(node, load) for model, load in mixture(queue).items()}
         self._backlog = Backlog(busy_s=prompts.work_s, prompts_s=prompts.wait_s)
         self._to_evict_s = _to_evict_s(node, queue)
 
     def step(self, load: GroupLoad) -> GroupForecast:
         """The next group."""
-        work = batching(self._node, load)
+        work = batching(self._node, load, among=self._batches[load.model])
         if load.model in self._node.broken_models:
             return GroupForecast(load.group, load.num_waiting, NEVER, NEVER, Backlog(), work)
         if load.model != self._model:
