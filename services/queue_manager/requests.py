@@ -15,7 +15,10 @@ from shared import streams
 from shared.core import Drop, Effect, Send
 from shared.requests import HANDED_OVER, Abort, Attempt, Cancel, Enqueued, Finished, Pulled, Resubmit, Submit
 
-ANSWERED = ("stop", "length")  # ends that say how long answers are; an error says nothing of that
+ANSWERED = (
+    "stop",
+    "length",
+)  # ends that say how long answers are, and that prompts were computed; an error says nothing
 
 
 class Requests:
@@ -192,8 +195,8 @@ class Requests:
             self._bounds.forget(request.request_id)
             self._state.finished_since_beat.setdefault(request.gateway, []).append(request.request_id)
             if request.group:  # else a node thought dead has finished it after all
-                self._prompts.finished(request, now)
                 if finished.reason in ANSWERED:
+                    self._prompts.finished(request, now)
                     is_cut = finished.reason == "length"
                     self._groups.learn_answer(request, finished.output_tokens, now, is_cut=is_cut)
                 effects += self.leave(request)

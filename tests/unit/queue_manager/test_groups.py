@@ -15,6 +15,7 @@ from services.queue_manager.clusters import RECLUSTER_REQUESTS
 from services.queue_manager.groups import NOBODY, OPEN_S
 from services.queue_manager.paces import Pace
 from services.queue_manager.state import Request, State
+from services.queue_manager.totals import Totals
 from shared.config import QueueOptions
 from shared.placement import NodeState
 from shared.requests import HANDED_OVER
@@ -328,6 +329,11 @@ def test_a_request_begins_when_it_is_pulled_if_nobody_knows_better_and_no_more_w
     assert (early.begins_s, late.begins_s, group.running_totals.begins_ms) == (1.0, 2.5, 3500)
     groups.evict(late)
     assert (late.begins_s, group.running_totals.begins_ms) == (0.0, 1000)
+
+
+def test_a_snapshot_of_an_earlier_version_tells_when_its_requests_were_pulled() -> None:
+    earlier = msgspec.msgpack.encode({"prompt_tokens": 8, "pulled_ms": 3500})
+    assert msgspec.msgpack.decode(earlier, type=Totals) == Totals(prompt_tokens=8, begins_ms=3500)
 
 
 # --- all of it ------------------------------------------------------------------------------------------------------

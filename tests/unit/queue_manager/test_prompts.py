@@ -152,8 +152,14 @@ def test_a_pull_adds_its_prompts_to_the_line_of_its_node() -> None:
     core = core_with_one_request()
     core.handle(Pulled(node="n0", epoch="2", group="g0", requests=[Attempt("r0", 0)]), 2.0)
     assert core.state.requests["r0"].begins_s == core.state.nodes["n0"].unread.until_s == 4.0
-    core.handle(Finished(node="n0", epoch="2", requests=[FinishedRequest("r0", 0, "stop", 3)]), 3.5)
-    assert core.state.nodes["n0"].unread.until_s == 3.5
+
+
+@pytest.mark.parametrize(("reason", "until_s"), [("stop", 3.5), ("length", 3.5), ("error", 4.0)])
+def test_only_an_answer_shows_that_its_prompt_was_computed(reason: str, until_s: float) -> None:
+    core = core_with_one_request()
+    core.handle(Pulled(node="n0", epoch="2", group="g0", requests=[Attempt("r0", 0)]), 2.0)
+    core.handle(Finished(node="n0", epoch="2", requests=[FinishedRequest("r0", 0, reason, 3)]), 3.5)
+    assert core.state.nodes["n0"].unread.until_s == until_s
 
 
 def test_what_an_earlier_epoch_has_pulled_is_lost_and_no_prompt_of_this_one() -> None:
