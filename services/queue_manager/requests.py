@@ -15,10 +15,7 @@ from shared import streams
 from shared.core import Drop, Effect, Send
 from shared.requests import HANDED_OVER, Abort, Attempt, Cancel, Enqueued, Finished, Pulled, Resubmit, Submit
 
-ANSWERED = (
-    "stop",
-    "length",
-)  # ends that say how long answers are, and that prompts were computed; an error says nothing
+ANSWERED = ("stop", "length")  # ends that say how long answers are, and that a prompt was computed; errors do not
 
 
 class Requests:

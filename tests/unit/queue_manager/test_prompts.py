@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.prompts import PromptLines, Reading, left
@@ -63,6 +65,23 @@ def test_what_was_evicted_has_its_keys_and_values_and_begins_at_once() -> None:
     reading.read(request(8))
     assert reading.read(request(8, kv_tokens=12)) == 10.0
     assert left(here, 10.0).wait_s == 2.0
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 10.0), st.integers(0, 40), st.floats(0.0, 1.0)), max_size=20))
+def test_whatever_comes_nobody_is_overtaken_and_no_time_is_lost(pulls: list[tuple[float, int, float]]) -> None:
+    """The unfinished work of a queue with one server: pulls come after a while, with a prompt and its share."""
+    here = node()
+    now = begun_s = 0.0
+    for gap_s, prompt_tokens, share in pulls:
+        left_s = max(0.0, left(here, now).wait_s - gap_s)
+        now += gap_s
+        assert left(here, now).wait_s == pytest.approx(left_s, abs=1e-9)
+        begins_s = Reading(here, 0.25, share, now).read(request(prompt_tokens))
+        assert begins_s >= max(now, begun_s) - 1e-9
+        assert begins_s == pytest.approx(now + left_s + 0.25 * prompt_tokens)
+        after = left(here, now)
+        assert -1e-9 <= after.work_s <= after.wait_s + 1e-9
+        begun_s = begins_s
 
 
 # --- what a pull makes of a group -----------------------------------------------------------------------------------
