@@ -2,9 +2,10 @@
 
 A node with requests to spare runs as many as its engine admits, which is not quite what fits on average: the engine
 predicts how its batch will grow, and lengths in it rise and fall together. Nor do tokens come quite as fast as steps of
-a mean batch would have it. Both are measured while somebody waits: requests that run, and output tokens a second of one
-of them; by Little's law their product is Θ, the output tokens a second of the node (QLM, SoCC'24 §5: learnt online per
-kind of device and model). It varies less than a count of ends, for which hundreds of requests would have to end.
+a mean batch would have it, above all where prompts come in clumps. Both are measured while somebody waits: requests
+that run, and Θ itself, the output tokens a second of the node (QLM, SoCC'24 §5: learnt online per kind of device and
+model). Tokens are those of answers that ended, and by how much those that run have come further: so no answer has to
+end to be counted.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ class Fit(msgspec.Struct, array_like=True):
     """In KV memory, by the requests that ran, each at its average age."""
     modelled_held_tokens: float = 0.0
     """By as many as should have run."""
-    token_s: float = 0.0
-    """Between two tokens of one of them, the prompts of others included."""
-    modelled_token_s: float = 0.0
-    """The same in a batch of as many as ran."""
+    tokens: float = 0.0
+    """That were drawn."""
+    modelled_tokens: float = 0.0
+    """As many as should have been, by as many as ran."""
 
     @property
     def places_ratio(self) -> float:
@@ -48,16 +49,16 @@ class Fit(msgspec.Struct, array_like=True):
 
     @property
     def seconds_ratio(self) -> float:
-        """Observed to modelled, of the time of a step."""
-        return _bounded(self.token_s / self.modelled_token_s) if self.seconds else 1.0
+        """Observed to modelled, of the time that a token takes."""
+        return _bounded(self.modelled_tokens / max(1.0, self.tokens)) if self.seconds else 1.0
 
-    def add(self, kept: float, seconds: float, held: float, modelled: float, token_s: float, modelled_s: float) -> None:
-        """So many seconds more, of which these are the means; of the past so much is kept."""
+    def add(self, kept: float, seconds: float, held: float, modelled: float, tokens: float, expected: float) -> None:
+        """So many seconds more, with these means of memory and these tokens; of the past so much is kept."""
         self.seconds = kept * self.seconds + seconds
         self.held_tokens = kept * self.held_tokens + seconds * held
         self.modelled_held_tokens = kept * self.modelled_held_tokens + seconds * modelled
-        self.token_s = kept * self.token_s + seconds * token_s
-        self.modelled_token_s = kept * self.modelled_token_s + seconds * modelled_s
+        self.tokens = kept * self.tokens + tokens
+        self.modelled_tokens = kept * self.modelled_tokens + expected
 
 
 class Calibration:
@@ -66,8 +67,8 @@ class Calibration:
     def __init__(self, fits: dict[str, Fit]) -> None:
         self._fits = fits
 
-    def observe(self, node: NodeState, load: GroupLoad, num_running: int, tokens_per_s: float, seconds: float) -> None:
-        """For so many seconds, while others waited, so many like these ran, and drew so many tokens a second each.
+    def observe(self, node: NodeState, load: GroupLoad, num_running: int, num_tokens: float, seconds: float) -> None:
+        """For so many seconds, while others waited, so many like these ran, and drew so many tokens together.
 
         How fast they are is compared at the batch that there was.
         """
@@ -79,11 +80,11 @@ class Calibration:
             node, rates=[replace(rate, kv_tokens=_kv_tokens(rate, fit)) for rate in node.rates]
         )
         work = batching(fewer, load)
-        modelled_s = work.batch / work.tokens_per_s
         if not fit.seconds:
-            fit.add(0.0, PRIOR_S, batch * held, batch * held, modelled_s, modelled_s)
+            prior = PRIOR_S * work.tokens_per_s
+            fit.add(0.0, PRIOR_S, batch * held, batch * held, prior, prior)
         kept = math.exp(-seconds / MEMORY_S)
-        fit.add(kept, seconds, num_running * held, batch * held, 1 / tokens_per_s, modelled_s)
+        fit.add(kept, seconds, num_running * held, batch * held, num_tokens, seconds * work.tokens_per_s)
         self._fits[key] = fit  # at the end: the first is the one to forget
         if len(self._fits) > MAX_FITS:
             del self._fits[next(iter(self._fits))]

@@ -189,6 +189,12 @@ class RequestGroups:
         if request.node:
             num_drawn = output_tokens - request.done_tokens
             self._paces.observe(request.model, request.node, num_drawn, now - request.begins_s)
+        self.learn_drawn(request, output_tokens)
+
+    def learn_drawn(self, request: Request, output_tokens: int) -> None:
+        """A request that is still in its group has so many tokens, and leaves the node where it ran, if it did."""
+        if request.node:
+            self._running.draw(request.model, request.node, output_tokens - request.done_tokens)
 
     def learn_nodes(self, nodes: Iterable[NodeState]) -> None:
         """Nodes have come, gone, or changed their model: how many share what runs bounds the groups."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.queue_manager.calibration import Calibration
 from services.queue_manager.lengths import Lengths
 from services.queue_manager.paces import Paces
-from services.queue_manager.running import Running
+from services.queue_manager.running import MAX_SINCE_S, Running
 from services.queue_manager.state import Node, Request, State
 from shared.placement import GroupLoad
 
@@ -34,12 +34,17 @@ class Observer:
         by_node: dict[str, list[Request]] = {}
         for request in running:
             by_node.setdefault(request.node, []).append(request)
-        for name, members in by_node.items():
-            node = self._state.nodes.get(name)
-            pace = self._paces.learnt(model, name)
-            if pace is not None and node is not None and node.model == model and self._is_busy(node, now):
-                load = self._like(model, members)
-                self._calibration.observe(node.known, load, len(members), pace, look.since_s)
+        stocks = {
+            name: sum(self._paces.drawn_tokens(one, now) - one.done_tokens for one in members)
+            for name, members in by_node.items()
+            if self._paces.learnt(model, name) is not None
+        }
+        for name, num_tokens in self._running.drawn(model, stocks).items():
+            node, members = self._state.nodes.get(name), by_node[name]
+            if node is None or node.model != model or look.since_s > MAX_SINCE_S or not self._is_busy(node, now):
+                continue
+            num_running = sum(one.begins_s <= now for one in members)  # others have no place, but wait for prompts
+            self._calibration.observe(node.known, self._like(model, members), num_running, num_tokens, look.since_s)
 
     def _is_busy(self, node: Node, now: float) -> bool:
         """Whether somebody has waited there for a while, for the model that it holds."""
@@ -48,8 +53,6 @@ class Observer:
             return False
         if node.max_running is not None and node.patient:
             return False  # its batch may have been kept small
-        if node.unread.until_s > now + BUSY_S:
-            return False  # many of those that it has pulled have no place yet: they wait for prompts
         return now - self._state.requests[next(iter(group.waiting))].arrival_s >= BUSY_S
 
     def _like(self, model: str, members: list[Request]) -> GroupLoad:

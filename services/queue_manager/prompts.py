@@ -56,6 +56,8 @@ class PromptLines:
         prompt_s = work.prompt_at(num_running)
         if not prompt_s:
             return Reading(node, 0.0, 0.0, now)
+        num_unread = max(0.0, node.unread.until_s - now) / prompt_s  # they do not decode yet
+        prompt_s = work.prompt_at(max(0.0, num_running - num_unread))
         return Reading(node, prompt_s / work.prompt_tokens, min(1.0, work.prompt_s / prompt_s), now)
 
     def finished(self, request: Request, now: float) -> None:

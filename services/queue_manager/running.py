@@ -8,14 +8,14 @@ from typing import NamedTuple
 import msgspec
 
 LOOK_INTERVAL_S = 1.0  # a walk over those that run is made this often at most: (nodes x max_num_seqs) of a model
-MAX_SINCE_S = 5.0  # what is seen now is taken to have held for so long at most
+MAX_SINCE_S = 5.0  # what is seen now is not taken to have held for longer
 
 
 class Look(NamedTuple):
     """What there is to see."""
 
     since_s: float
-    """Seconds for which it has held."""
+    """Seconds since the last look."""
     members: Collection[str]
 
 
@@ -25,6 +25,11 @@ class Runners(msgspec.Struct):
     members: dict[str, None] = {}
     """Ids of those that a node has pulled."""
     looked_at_s: float = 0.0
+    balances: dict[str, float] = {}
+    """By node, output tokens of those that have left since the last look, less what those that ran had drawn by it.
+
+    So with what those that run have drawn by now, it is what the node has drawn meanwhile.
+    """
 
 
 class Running:
@@ -41,6 +46,22 @@ class Running:
         """It has ended there."""
         del self._runners[model].members[request_id]
 
+    def draw(self, model: str, node: str, num_tokens: int) -> None:
+        """One that has left the node has drawn so many tokens there."""
+        balances = self._runners[model].balances
+        if node in balances:
+            balances[node] += num_tokens
+
+    def drawn(self, model: str, stocks_tokens: dict[str, float]) -> dict[str, float]:
+        """Output tokens that nodes have drawn since the last look, where there was one.
+
+        ``stocks_tokens``: what those that run there have drawn by now.
+        """
+        runners = self._runners[model]
+        before = runners.balances
+        runners.balances = {node: -stock for node, stock in stocks_tokens.items()}
+        return {node: before[node] + stock for node, stock in stocks_tokens.items() if node in before}
+
     def look(self, model: str, now: float) -> Look | None:
         """Those that run, if it is time to look at them again."""
         runners = self._runners[model]
@@ -48,4 +69,4 @@ class Running:
         if since_s < LOOK_INTERVAL_S:
             return None
         runners.looked_at_s = now
-        return Look(min(since_s, MAX_SINCE_S), runners.members.keys())
+        return Look(since_s, runners.members.keys())

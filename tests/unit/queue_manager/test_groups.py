@@ -320,6 +320,19 @@ def test_a_pace_is_learnt_from_when_a_request_begins() -> None:
     assert groups.state.paces["a n0"] == Pace(tokens=40, seconds=2.0)
 
 
+def test_what_a_node_has_drawn_of_those_who_leave_it_is_counted() -> None:
+    """One ends with 40 tokens; another is evicted with 9, of which it brought 4 along."""
+    groups = MadeGroups(LARGE)
+    ends, leaves = groups.add("r0"), groups.add("r1")
+    leaves.done_tokens = 4
+    for request in (ends, leaves):
+        groups.pull(request, "n0", 1.0)
+    groups.state.running["a"].balances = {"n0": 0.0}
+    groups.learn_answer(ends, 40, 5.0, is_cut=False)
+    groups.learn_drawn(leaves, 9)
+    assert groups.state.running["a"].balances == {"n0": 45.0}
+
+
 def test_a_request_begins_when_it_is_pulled_if_nobody_knows_better_and_no_more_when_it_has_left() -> None:
     groups = MadeGroups(LARGE)
     early, late = groups.add("r0"), groups.add("r1")

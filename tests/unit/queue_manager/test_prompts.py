@@ -115,6 +115,15 @@ def test_beside_those_who_decode_it_has_fewer_rows_of_longer_steps() -> None:
     assert begins_s == pytest.approx(10.0 + 8 / 14 * 1.5 + 8 * 0.25)
 
 
+def test_who_waits_for_its_own_prompt_does_not_decode() -> None:
+    """Two have been pulled, whose prompts are to be computed: there are all rows, as where nothing runs."""
+    here = node(RATE, step_tokens=16)
+    lines, groups = line(here, num_running=2)
+    here.unread = Unread(until_s=10.0 + 2 * (8 / 14 * 1.5 + 8 * 0.25), share=1.0)
+    begins_s = lines.reading(here, groups.state.groups["g0"], 10.0).read(groups.state.requests["r2"])
+    assert begins_s == pytest.approx(10.0 + 2 * (8 / 14 * 1.5 + 8 * 0.25) + 8 / 16 * 1.0 + 8 * 0.25)
+
+
 def test_a_longer_prompt_than_the_mean_takes_longer() -> None:
     here = node(RATE)
     lines, groups = line(here)
