@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass
 from random import Random
 
+from services.simulator.workloads.request import DEFAULT_LIMIT_TOKENS
+
 MAX_TOTAL_TOKENS = 4096
 """Of prompt and answer together, as in the conversations that were fitted."""
 
@@ -35,7 +37,7 @@ SHAREGPT_ANSWER = LogNormals(((0.2773, 4.0500, 1.2469), (0.7227, 5.8398, 0.5702)
 def draw_sharegpt(random: Random) -> tuple[int, int]:
     """Tokens of a prompt and of its answer."""
     while True:
-        lengths = SHAREGPT_PROMPT.draw(random), SHAREGPT_ANSWER.draw(random)
+        lengths = SHAREGPT_PROMPT.draw(random), _answer(random)
         if sum(lengths) <= MAX_TOTAL_TOKENS:
             return lengths
 
@@ -43,6 +45,11 @@ def draw_sharegpt(random: Random) -> tuple[int, int]:
 def draw_mega(random: Random) -> tuple[int, int]:
     """A prompt of thousands of tokens that leaves room for its answer (QLM's workload W_C)."""
     while True:
-        lengths = random.randint(2_500, 3_900), SHAREGPT_ANSWER.draw(random)
+        lengths = random.randint(2_500, 3_900), _answer(random)
         if sum(lengths) <= MAX_TOTAL_TOKENS:
             return lengths
+
+
+def _answer(random: Random) -> int:
+    """Cut at what clients allow: a limit that hangs on the length would tell what nobody can know."""
+    return min(DEFAULT_LIMIT_TOKENS, SHAREGPT_ANSWER.draw(random))
