@@ -126,8 +126,8 @@ class Batch:
     """b."""
     num_step_tokens: float
     """Output tokens of a step: y."""
-    chunks: float
-    """Steps that a prompt takes, 1 at least."""
+    num_decode_rows: float
+    """Of a step's rows, those that decoding takes from prompts."""
 
 
 def full_batch(node: NodeState, load: GroupLoad, num_requests: float = math.inf) -> Batch:
@@ -140,7 +140,7 @@ def full_batch(node: NodeState, load: GroupLoad, num_requests: float = math.inf)
         held = kept + held_tokens(load)
         too_few = (kept + prompt + output) / 2
         batch = max(1.0, min(batch, (rate.kv_tokens - too_few) / held))
-    return Batch(*_places(batch, prompt, output, node.step_tokens))
+    return _fed(batch, prompt, output, node.step_tokens)
 
 
 def batching(
@@ -158,7 +158,7 @@ def batching(
     held = kept + prompt + residual_tokens(output, load.std_output_tokens)
     full = full_batch(node, load, num_requests) if among is None else among
     batch, num_step_tokens = full.requests, full.num_step_tokens
-    chunks = full.chunks if among is None else _chunks(prompt, node.step_tokens, num_step_tokens)
+    chunks = _chunks(prompt, node.step_tokens, full.num_decode_rows)
     burst_steps = prompt / node.step_tokens if node.step_tokens else 0.0
     row_s = cost.token_s + cost.decode_context_token_s * held
     read = chunks * kept + prompt * (chunks + 1) / 2
@@ -218,15 +218,15 @@ def num_seqs(node: NodeState) -> int:
     return node.max_num_seqs or PRIOR_NUM_SEQS
 
 
-def _places(batch: float, prompt: float, output: float, step_tokens: int) -> tuple[float, float, float]:
-    """Requests that run together, output tokens of a step, and steps that a prompt takes: see the module's head."""
+def _fed(batch: float, prompt: float, output: float, step_tokens: int) -> Batch:
+    """A batch of so many at most, as the rows of a step can feed it: see the module's head."""
     if not step_tokens:
-        return batch, batch, 1.0
+        return Batch(batch, batch, batch)
     limit = step_tokens * output / max(output, prompt + output - 1)
-    chunks = _chunks(prompt, step_tokens, min(batch, limit))
-    stay = (output - 1 + chunks) / output
+    num_decode_rows = min(batch, limit)
+    stay = (output - 1 + _chunks(prompt, step_tokens, num_decode_rows)) / output
     num_step_tokens = min(limit, batch / stay)
-    return num_step_tokens * stay, num_step_tokens, chunks
+    return Batch(num_step_tokens * stay, num_step_tokens, num_decode_rows)
 
 
 def _chunks(prompt: float, step_tokens: int, num_decoding: float) -> float:

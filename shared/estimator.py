@@ -23,6 +23,9 @@ at first and follow their law of large numbers later (Cox, Renewal Theory, 1962,
 To it comes what is wrong for all alike: the standard error of the learnt mean length, and of the model itself, which
 errs by `MODEL_ERROR` of the mean.
 
+A node may have prompts to compute of requests that run already: what they take of the device comes to R_now * a, and
+who begins at once has its first token behind them.
+
 A group of another model waits for the last of those before it (C = max_q C_q, C_q = W_q + P + D_q, D = O ε d, where
 ε d is the time of a step at that batch), and for the swap. Running groups behind a waiting one give way: their KV is
 moved out first, and what they have left is done where they stand in the queue.

@@ -38,5 +38,5 @@ def _mixed(model: str, parts: list[GroupLoad]) -> GroupLoad:
         mean_output_tokens=output,
         std_output_tokens=math.sqrt(max(0.0, square_output / number - output**2)),
         kv_tokens=kept,
-        kv_at="somewhere" if kept else "",
+        kv_at=next((load.kv_at for load in parts if load.kv_at), ""),
     )

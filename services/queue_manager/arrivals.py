@@ -1,4 +1,7 @@
-"""How fast work arrives, learnt online by model and kind of promise: who comes later may go ahead of who waits."""
+"""How fast work arrives, learnt online by model and kind of promise.
+
+Who comes later may go ahead of who waits (`newcomers`), and what comes is what batches are made of (`headroom`).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ class Flow(msgspec.Struct, array_like=True):
         return max(0.0, num) / (MEMORY_S * -math.expm1(-max(LEAST_SEEN_S, seen_s) / MEMORY_S))
 
     def num_at(self, now: float) -> float:
-        """Those that came, fading."""
+        """Number of those that came, faded to now."""
         return math.exp((self.seen_s - now) / MEMORY_S) * self.num
 
     def lasts_s(self, now: float) -> float:

@@ -94,9 +94,9 @@ class Calibration:
         return msgspec.structs.replace(node, rates=[self._corrected(node, rate) for rate in node.rates])
 
     def expected_of(self, node: NodeState, model: str) -> NodeState:
-        """The same, of one model only: it knows no other."""
-        rates = [self._corrected(node, rate) for rate in node.rates if rate.model == model]
-        return msgspec.structs.replace(node, rates=rates)
+        """The same as far as it tells of one model: by its own rate, or else by all (`shared.batching.rate_of`)."""
+        rates = [rate for rate in node.rates if rate.model == model] or node.rates
+        return msgspec.structs.replace(node, rates=[self._corrected(node, rate) for rate in rates])
 
     def _corrected(self, node: NodeState, rate: ModelRate) -> ModelRate:
         fit = self._fits.get(f"{rate.model} {node.device}")

@@ -85,6 +85,7 @@ class Evictions:
 
     def _put_back(self, request: Request, evicted: EvictedRequest, node: Node, now: float) -> list[Effect]:
         """Have the request wait again, with its KV where the node says."""
+        self._groups.learn_drawn(request, evicted.output_tokens)
         origin = self._groups.leave(request)
         group = self._groups.put_back(
             request,

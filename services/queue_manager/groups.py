@@ -2,13 +2,16 @@
 
 QLM (SoCC'24), Algorithm 1, online: a request joins the open group of its cluster or opens one, and a group is closed to
 newcomers when it has had ``δ × average batch`` requests; the paper halves groups that are larger, which comes to the
-same without moving anybody. Every event costs O(log members) at most, and so does the description for a plan.
+same without moving anybody. One whose members wait is closed after a while, too: whoever joins it goes before those who
+came to other groups meanwhile. Every event costs O(log members) at most, and so does the description for a plan.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,9 +32,21 @@ from shared.mixture import mixture
 from shared.placement import GroupLoad, NodeState
 from shared.requests import Submit
 
-OPEN_S = 5.0  # a group that waits takes newcomers for so long: they go before those who came to other groups meanwhile
+OPEN_S = 5.0  # a group that waits takes newcomers for so long from when its first member came
 NEW, AGAIN = "new ", "again "  # beginnings of keys: first attempts, and those whose node was lost
 NO_SEAT = " "  # end of a key: its requests may wait anywhere
+
+
+class Influx(NamedTuple):
+    """Newcomers who will join a group."""
+
+    per_s: float
+    lasts_s: float
+    fills_it: bool
+    """They come until it is full, so their number is known."""
+
+
+NOBODY = Influx(0.0, 0.0, fills_it=False)
 
 
 class RequestGroups:
@@ -176,15 +191,20 @@ class RequestGroups:
         self._lengths.observe(request.model, kind, request.tenant, output_tokens, is_cut=is_cut)
         if request.node:
             num_drawn = output_tokens - request.done_tokens
-            self._running.draw(request.model, request.node, num_drawn)
             self._paces.observe(request.model, request.node, num_drawn, now - request.begins_s)
+        self.learn_drawn(request, output_tokens)
+
+    def learn_drawn(self, request: Request, output_tokens: int) -> None:
+        """A request that is still in its group has so many tokens, and leaves the node where it ran, if it did."""
+        if request.node:
+            self._running.draw(request.model, request.node, output_tokens - request.done_tokens)
 
     def learn_nodes(self, nodes: Iterable[NodeState]) -> None:
         """Nodes have come, gone, or changed their model: how many share what runs bounds the groups."""
         self._batches.learn(nodes)
 
-    def joining(self, group: Group, begin_s: float, now: float) -> tuple[float, float]:
-        """How many newcomers a second join a group, at its pace so far, and for how long: until it is full.
+    def joining(self, group: Group, begin_s: float, now: float) -> Influx:
+        """Who will join a group, at its pace so far: until it is full, or has been open for `OPEN_S`.
 
         Or until it begins, in ``begin_s``, where that closes it. Where somebody waits, nobody joins those who found a
         seat, and who was lost by a node is no newcomer.
@@ -192,13 +212,13 @@ class RequestGroups:
         is_open = group.key.startswith(NEW) and group.key.endswith(NO_SEAT)
         is_open = is_open and not (self._rule.stays_movable and group.running)
         room = self._room(group)
-        if group.num_joined < 2 or now <= group.opened_s or not is_open or room <= 0:
-            return 0.0, 0.0
+        closes_s = group.opened_s + OPEN_S - now
+        if group.num_joined < 2 or now <= group.opened_s or not is_open or room <= 0 or closes_s <= 0:
+            return NOBODY
         per_s = (group.num_joined - 1) / (now - group.opened_s)
-        lasts_s = min(room / per_s, group.opened_s + OPEN_S - now)
-        if lasts_s <= 0:
-            return 0.0, 0.0
-        return per_s, min(begin_s, lasts_s) if self._rule.stays_movable else lasts_s
+        full_s = room / per_s
+        lasts_s = min(full_s, closes_s, begin_s if self._rule.stays_movable else math.inf)
+        return Influx(per_s, lasts_s, fills_it=full_s < min(closes_s, begin_s))
 
     def expected_newcomers(self, model: str) -> Iterator[tuple[GroupLoad, Flow]]:
         """What comes for a model: a typical request of each kind, and how they come."""

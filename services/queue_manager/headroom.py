@@ -2,8 +2,8 @@
 
 A step takes the longer the more requests are in the batch, so whoever joins slows all others down. An engine fills its
 batch, which is best for throughput; but answers of hundreds of tokens lose their promises in the batch rather than in
-the queue. So who has time waits, where the batch is as large as its members' promises allow. With b requests like
-those that run, an output token takes (`shared.batching`; each request brings its prompt along) ::
+the queue. So who has time waits, where the batch is as large as its members' promises allow. With b requests as they
+come for its model, an output token takes (`shared.batching`; each request brings its prompt along) ::
 
     token_s(b) = step_s + b E[row_s + prompt_rows_s / o]
 
@@ -11,8 +11,9 @@ and an answer of n tokens that was promised within t seconds asks for ``token_s(
 D = O ε d (SoCC'24 §5), this bounds ε d. Yet at the b where the weights take half of a step, a smaller batch costs more
 throughput than it gains pace; a promise that asks for less than that cannot be helped, and bounds nothing below it.
 
-The mean E is over all that runs, and over the last minute: a group is of alike requests, so the bound would jump by a
-multiple whenever another one spoke for the rest.
+The mean E is over what has come for the model of late, each kind as often as it is met in a batch: by the number of its
+requests times the tokens of their answers (Little's law: it stays as long as its answer is). The few that run at one
+node are a small sample of that: by them the bound would jump by a multiple, and differ between nodes that are alike.
 
 Who has time is patient: in time even if all at the node that is due before it is done first, at `SLOWEST` of the
 node's pace. All others join as long as they fit.
@@ -74,9 +75,9 @@ class Headroom:
         return bounds
 
     def _mix(self, node: Node, now: float) -> Mix | None:
-        """An average request of its model in a batch: what has come of late, each as often as it is met there.
+        """An average request of its model: what has come of late, each kind as often as it is met in a batch.
 
-        None where the node has not told yet what its steps cost.
+        None where nothing has come, or the node has told nothing of what its steps cost.
         """
         number = places = added_s = 0.0
         for load, flow in self._groups.expected_newcomers(node.model):

@@ -7,6 +7,8 @@ from services.queue_manager.state import State
 from services.queue_manager.totals import Totals
 from services.queue_manager.window import hopeless, window, yielding
 
+ROUNDING = 1e-9
+
 
 def check(state: State) -> None:
     """Assert that requests, groups and virtual queues agree."""
@@ -23,6 +25,7 @@ def check(state: State) -> None:
         members = waiting + running
         assert all(member.group == gid and member.model == group.model for member in members)
         assert not any(member.node for member in waiting), f"{gid}: a member runs and waits"
+        assert not any(member.begins_s for member in waiting), f"{gid}: a member has begun and waits"
         assert all(member.node for member in running), f"{gid}: a member waits and runs"
         assert group.waiting_totals == Totals.of(waiting), f"{gid} counts those who wait wrongly"
         assert group.running_totals == Totals.of(running), f"{gid} counts those who run wrongly"
@@ -45,6 +48,7 @@ def check(state: State) -> None:
         assert node.num_members == num_members, f"{node.node} counts {node.num_members} members, it has {num_members}"
         promises_per_s = summed_promises_per_s(state, node)
         assert node.promises_per_s in (None, promises_per_s), f"{node.node}: {node.promises_per_s}, {promises_per_s}"
+        assert -ROUNDING <= node.unread.share <= 1.0 + ROUNDING, f"{node.node}: {node.unread} is more than all"
         assert set(node.yielding) <= set(node.queue), f"{node.node}: a group gives way that does not stand here"
         drain_s = sum(state.groups[gid].drain_s for gid in node.queue)
         assert abs(node.drain_s - drain_s) < 1e-6, f"{node.node} counts {node.drain_s} s of work, it is {drain_s} s"

@@ -1,10 +1,10 @@
 """Who will come and go ahead of those who wait, as far as queues tell it.
 
 There are two ways to go ahead. A group that has room takes newcomers where it stands, before the groups behind it,
-until it is full or begins (`groups`). And whoever is due earlier goes before whoever is due later (`virtual_queues`,
-and every plan but that of ``fcfs``): of a kind that has to start within P, those who come until D - P go ahead of a
-group that is due at D. Of another model that concerns who waits for its turn behind it: a swap waits until the model
-before has nothing to do.
+until it is full, begins, or has been open for long (`groups`). And whoever is due earlier goes before whoever is due
+later (`virtual_queues`, and every plan but that of ``fcfs``): of a kind that has to start within P, those who come
+until D - P go ahead of a group that is due at D. Of another model that concerns who waits for its turn behind it: a
+swap waits until the model before has nothing to do.
 """
 
 from __future__ import annotations
@@ -82,11 +82,12 @@ class Newcomers:
 
     def joining(self, group: Group, work: Batching, begin_s: float, now: float) -> Iterator[Joining]:
         """Who will join the group, which begins in so many seconds, at its pace so far."""
-        per_s, lasts_s = self._groups.joining(group, begin_s, now)
-        if lasts_s > 0:
+        influx = self._groups.joining(group, begin_s, now)
+        if influx.lasts_s > 0:
             # how many join until it is full is known
-            error = 1 / math.sqrt(group.num_joined - 1) if lasts_s >= begin_s else 0.0
-            yield Joining(group.model, group.slo_kind, _stream(work, per_s, lasts_s, error))
+            error = 0.0 if influx.fills_it else 1 / math.sqrt(group.num_joined - 1)
+            stream = _stream(work, influx.per_s, influx.lasts_s, error)
+            yield Joining(group.model, group.slo_kind, stream)
 
     def streams(self, group: Group, kinds: Iterable[Kind], joining: Sequence[Joining], now: float) -> list[Stream]:
         """Who goes ahead of those who wait in a group: more urgent kinds, and whoever joins groups before it.

@@ -34,15 +34,17 @@ class Observer:
         by_node: dict[str, list[Request]] = {}
         for request in running:
             by_node.setdefault(request.node, []).append(request)
-        for name, members in by_node.items():
-            stock_tokens = sum(self._paces.drawn_tokens(one, now) - one.done_tokens for one in members)
-            num_tokens = self._running.drawn(model, name, stock_tokens)
-            node = self._state.nodes.get(name)
-            if num_tokens is None or node is None or node.model != model or look.since_s > MAX_SINCE_S:
+        stocks = {
+            name: sum(self._paces.drawn_tokens(one, now) - one.done_tokens for one in members)
+            for name, members in by_node.items()
+            if self._paces.learnt(model, name) is not None
+        }
+        for name, num_tokens in self._running.drawn(model, stocks).items():
+            node, members = self._state.nodes.get(name), by_node[name]
+            if node is None or node.model != model or look.since_s > MAX_SINCE_S or not self._is_busy(node, now):
                 continue
-            if self._is_busy(node, now):
-                num_running = sum(one.begins_s <= now for one in members)  # others have no place, but wait for prompts
-                self._calibration.observe(node.known, self._like(model, members), num_running, num_tokens, look.since_s)
+            num_running = sum(one.begins_s <= now for one in members)  # others have no place, but wait for prompts
+            self._calibration.observe(node.known, self._like(model, members), num_running, num_tokens, look.since_s)
 
     def _is_busy(self, node: Node, now: float) -> bool:
         """Whether somebody has waited there for a while, for the model that it holds."""

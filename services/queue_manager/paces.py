@@ -1,4 +1,4 @@
-"""How fast a request that runs gets its tokens, learnt from those that finished."""
+"""How fast a request gets its tokens once its prompt has been computed, learnt from those that finished."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Paces:
         self._paces = paces
 
     def observe(self, model: str, node: str, output_tokens: int, seconds: float) -> None:
-        """A request has finished ``seconds`` after it began, with so many tokens since then."""
+        """A request has finished ``seconds`` after it was expected to begin, with so many tokens since then."""
         if seconds <= 0:
             return  # it began later than it was expected to, or at one time of the log: that says nothing of the pace
         key = f"{model} {node}"

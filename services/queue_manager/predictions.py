@@ -1,4 +1,8 @@
-"""When those who wait will start, and one who comes now would: the estimator, asked about the queues as they are."""
+"""When those who wait will start, and one who comes now would: the estimator, asked about the queues as they are.
+
+What it is told of a node: its rates as they have proved (`calibration`), what stands in its queue, and the prompts that
+it has yet to compute (`prompts`).
+"""
 
 from __future__ import annotations
 
@@ -175,8 +179,8 @@ class Predictions:
     def _loads(self, node: Node, end: int, now: float) -> list[GroupLoad]:
         """What is done before the place ``end`` of a queue, in the order in which it is done.
 
-        What runs goes on wherever it stands, unless a plan has it give way: of a group behind waiting ones, the running
-        part counts as if it stood in front.
+        What runs goes on wherever it stands, unless its node was told that it gives way: of a group behind waiting
+        ones, the running part counts as if it stood in front.
         """
         running: list[GroupLoad] = []
         ahead: list[GroupLoad] = []

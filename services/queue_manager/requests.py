@@ -15,7 +15,7 @@ from shared import streams
 from shared.core import Drop, Effect, Send
 from shared.requests import HANDED_OVER, Abort, Attempt, Cancel, Enqueued, Finished, Pulled, Resubmit, Submit
 
-ANSWERED = ("stop", "length")  # ends that say how long answers are; an error says nothing of that
+ANSWERED = ("stop", "length")  # ends that say how long answers are, and that a prompt was computed; errors do not
 
 
 class Requests:
@@ -147,6 +147,8 @@ class Requests:
     def pulled(self, message: Pulled, now: float) -> list[Effect]:
         """A node has taken entries of a group. What was given up meanwhile is stopped there."""
         node = self._state.nodes.get(message.node)
+        if node is not None and node.epoch != message.epoch:
+            node = None  # pulled by an epoch that has been declared dead: lost like the rest
         reading = self._prompts.reading(node, self._state.groups.get(message.group), now)
         taken: list[Request] = []
         moved: list[Request] = []
@@ -164,8 +166,8 @@ class Requests:
                 self._bounds.started(request.request_id, now)
                 group = self._groups.pull(request, message.node, now, begins_s=reading.read(request))
                 self._bells.touch(group.node)  # not always this node: plans move groups
-        if node is None or node.epoch != message.epoch:
-            return self.resubmit(taken)  # pulled by a node that has been declared dead: lost like the rest
+        if node is None:
+            return self.resubmit(taken)
         self._bells.note_pull(node)
         is_crossed = message.group in self._state.hand_overs
         return [*abort(node, stopped), *self._lose([*moved, *(taken if is_crossed else ())])]
@@ -190,8 +192,8 @@ class Requests:
             self._bounds.forget(request.request_id)
             self._state.finished_since_beat.setdefault(request.gateway, []).append(request.request_id)
             if request.group:  # else a node thought dead has finished it after all
-                self._prompts.finished(request, now)
                 if finished.reason in ANSWERED:
+                    self._prompts.finished(request, now)
                     is_cut = finished.reason == "length"
                     self._groups.learn_answer(request, finished.output_tokens, now, is_cut=is_cut)
                 effects += self.leave(request)

@@ -9,7 +9,6 @@ import msgspec
 
 LOOK_INTERVAL_S = 1.0  # a walk over those that run is made this often at most: (nodes x max_num_seqs) of a model
 MAX_SINCE_S = 5.0  # what is seen now is not taken to have held for longer
-MAX_NODES = 1024  # of a model, that are remembered; the one that was looked at longest ago is forgotten first
 
 
 class Look(NamedTuple):
@@ -27,7 +26,10 @@ class Runners(msgspec.Struct):
     """Ids of those that a node has pulled."""
     looked_at_s: float = 0.0
     balances: dict[str, float] = {}
-    """By node, output tokens of those that have left since the last look, less what those that ran had drawn by it."""
+    """By node, output tokens of those that have left since the last look, less what those that ran had drawn by it.
+
+    So with what those that run have drawn by now, it is what the node has drawn meanwhile.
+    """
 
 
 class Running:
@@ -50,17 +52,15 @@ class Running:
         if node in balances:
             balances[node] += num_tokens
 
-    def drawn(self, model: str, node: str, stock_tokens: float) -> float | None:
-        """Tokens that the node has drawn since the last look; those that run there have ``stock_tokens`` by now.
+    def drawn(self, model: str, stocks_tokens: dict[str, float]) -> dict[str, float]:
+        """Output tokens that nodes have drawn since the last look, where there was one.
 
-        None at the first look.
+        ``stocks_tokens``: what those that run there have drawn by now.
         """
-        balances = self._runners[model].balances
-        before = balances.pop(node, None)  # and to the end: the first is the one to forget
-        balances[node] = -stock_tokens
-        if len(balances) > MAX_NODES:
-            del balances[next(iter(balances))]
-        return None if before is None else before + stock_tokens
+        runners = self._runners[model]
+        before = runners.balances
+        runners.balances = {node: -stock for node, stock in stocks_tokens.items()}
+        return {node: before[node] + stock for node, stock in stocks_tokens.items() if node in before}
 
     def look(self, model: str, now: float) -> Look | None:
         """Those that run, if it is time to look at them again."""

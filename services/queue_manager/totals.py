@@ -27,7 +27,7 @@ class Totals(msgspec.Struct, gc=False):
     max_tokens: int = 0
     done_tokens: int = 0
     kv_tokens: int = 0
-    begins_ms: int = 0
+    begins_ms: int = msgspec.field(default=0, name="pulled_ms")  # as in snapshots of earlier versions
     """When they began, `Request.begins_s`: whole milliseconds, as in an entry's id, so that the sum stays exact."""
     num_by_limit: dict[int, int] = {}
     """Members by the magnitude of their limit (`int.bit_length` of ``max_tokens``): few, whatever clients ask for."""

@@ -12,7 +12,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from services.queue_manager import invariants
 from services.queue_manager.clusters import RECLUSTER_REQUESTS
+from services.queue_manager.groups import NOBODY, OPEN_S
+from services.queue_manager.paces import Pace
 from services.queue_manager.state import Request, State
+from services.queue_manager.totals import Totals
 from shared.config import QueueOptions
 from shared.placement import NodeState
 from shared.requests import HANDED_OVER
@@ -113,7 +116,21 @@ def test_who_waits_does_not_join_those_who_run_for_they_bind_a_group_to_its_node
     assert groups.add("r1").group == first.group
     groups.pull(first, "n0", 5.0)
     assert groups.add("r2").group != first.group
-    assert groups.joining(groups.group_of(first), 1e6, 6.0) == (0.0, 0.0)
+    assert groups.joining(groups.group_of(first), 1e6, 6.0) == NOBODY
+
+
+def test_a_group_that_waits_takes_newcomers_for_a_short_while() -> None:
+    groups = MadeGroups(LARGE)
+    times_s = (1.0, 2.0, 1.0 + OPEN_S, 1.5 + OPEN_S, 2.0 + OPEN_S)
+    joined = [groups.add(f"r{number}", arrival_s=at_s).group for number, at_s in enumerate(times_s)]
+    assert joined == ["g0", "g0", "g0", "g1", "g1"], "from when the first came"
+    assert groups.joining(groups.state.groups["g0"], 1e6, 1.0 + OPEN_S) == NOBODY
+
+
+def test_those_who_begin_at_once_share_a_group_however_old_it_is() -> None:
+    groups = MadeGroups(LARGE)
+    groups.group_of(groups.add("r0", seat="n0")).node = "n0"
+    assert groups.add("r1", seat="n0", arrival_s=10 * OPEN_S).group == "g0"
 
 
 @pytest.mark.parametrize("policy", ["edf", "fcfs", "shepherd"])
@@ -292,6 +309,46 @@ def test_who_was_lost_by_a_node_does_not_queue_up_again() -> None:
     assert groups.add("new").group != again.gid, "newcomers stay out"
 
 
+# --- from when a request draws tokens ---------------------------------------------------------------------------------
+
+
+def test_a_pace_is_learnt_from_when_a_request_begins() -> None:
+    groups = MadeGroups(LARGE)
+    request = groups.add("r0")
+    groups.pull(request, "n0", 1.0, begins_s=3.0)
+    groups.learn_answer(request, 40, 5.0, is_cut=False)
+    assert groups.state.paces["a n0"] == Pace(tokens=40, seconds=2.0)
+
+
+def test_what_a_node_has_drawn_of_those_who_leave_it_is_counted() -> None:
+    """One ends with 40 tokens; another is evicted with 9, of which it brought 4 along."""
+    groups = MadeGroups(LARGE)
+    ends, leaves = groups.add("r0"), groups.add("r1")
+    leaves.done_tokens = 4
+    for request in (ends, leaves):
+        groups.pull(request, "n0", 1.0)
+    groups.state.running["a"].balances = {"n0": 0.0}
+    groups.learn_answer(ends, 40, 5.0, is_cut=False)
+    groups.learn_drawn(leaves, 9)
+    assert groups.state.running["a"].balances == {"n0": 45.0}
+
+
+def test_a_request_begins_when_it_is_pulled_if_nobody_knows_better_and_no_more_when_it_has_left() -> None:
+    groups = MadeGroups(LARGE)
+    early, late = groups.add("r0"), groups.add("r1")
+    group = groups.group_of(early)
+    groups.pull(early, "n0", 1.0)
+    groups.pull(late, "n0", 1.0, begins_s=2.5)
+    assert (early.begins_s, late.begins_s, group.running_totals.begins_ms) == (1.0, 2.5, 3500)
+    groups.evict(late)
+    assert (late.begins_s, group.running_totals.begins_ms) == (0.0, 1000)
+
+
+def test_a_snapshot_of_an_earlier_version_tells_when_its_requests_were_pulled() -> None:
+    earlier = msgspec.msgpack.encode({"prompt_tokens": 8, "pulled_ms": 3500})
+    assert msgspec.msgpack.decode(earlier, type=Totals) == Totals(prompt_tokens=8, begins_ms=3500)
+
+
 # --- all of it ------------------------------------------------------------------------------------------------------
 
 
@@ -323,7 +380,7 @@ class Life(RuleBasedStateMachine):
     @rule(request=alive)
     def pull(self, request: Request) -> None:
         if not request.node:
-            self.groups.pull(request, "n0", self.now)
+            self.groups.pull(request, "n0", self.now, begins_s=self.now + request.prompt_tokens / 1000)
 
     @rule(request=alive, kv_at=st.sampled_from(["n0", HANDED_OVER]))
     def evict(self, request: Request, kv_at: str) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 import pytest
 
+from services.queue_manager.arrivals import MEMORY_S, Arrivals
 from services.queue_manager.groups import RequestGroups
-from services.queue_manager.headroom import MAX_GROUPS, MIX_MEMORY_S, Headroom, _pace_s
-from services.queue_manager.state import Node, State
+from services.queue_manager.headroom import MAX_GROUPS, Headroom, _pace_s
+from services.queue_manager.state import Node, Request, State
 from services.queue_manager.window import window
 from shared.placement import NodeState
 from shared.slo import Slo
@@ -20,33 +19,41 @@ PLACES = 60
 
 
 def make_state(step_s: float = 0.05, row_s: float = 0.01) -> State:
-    """A node whose steps take ``step_s`` and ``row_s`` a member; answers end at 10 tokens, their limit."""
+    """A node whose steps take ``step_s`` and ``row_s`` a row; all answers end at their limits, as nothing is learnt."""
+    return State(nodes={"n0": make_node("n0", step_s, row_s)})
+
+
+def make_node(name: str, step_s: float = 0.05, row_s: float = 0.01) -> Node:
     rate = ModelRate("a", StepCost(step_s, row_s, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=0.0)
-    known = NodeState("n0", "a", max_num_seqs=PLACES, rates=[rate])
-    return State(nodes={"n0": Node(node="n0", epoch="1", known=known)})
+    return Node(node=name, epoch="1", known=NodeState(name, "a", max_num_seqs=PLACES, rates=[rate]))
 
 
-def look(state: State, now: float = 0.0) -> Node:
-    Headroom(state, RequestGroups(state, OPTIONS, {})).look(state.nodes["n0"], now)
-    return state.nodes["n0"]
+def come(
+    state: State, kind: str = "interactive", *, number: int = 1, prompt_tokens: int = 8, max_tokens: int = 10
+) -> None:
+    """So many have come at 0 s, and have gone again."""
+    for _ in range(number):
+        slo = Slo(kind, deadline_s=4.0)
+        Arrivals(state.flows).observe(Request("r", "gw", "a", slo, "t", prompt_tokens, max_tokens, 0.0, 0), 0.0)
 
 
-def tokens_of(state: State, gid: str) -> float:
-    """Answers of the group, as long as nothing is learnt: cut at their limit."""
-    return RequestGroups(state, OPTIONS, {}).load(state.groups[gid], 0.0).mean_output_tokens
+def look(state: State, now: float = 0.0, name: str = "n0") -> Node:
+    Headroom(state, RequestGroups(state, OPTIONS, {})).look(state.nodes[name], now)
+    return state.nodes[name]
 
 
 def test_a_batch_is_bounded_by_the_pace_that_its_promises_ask_for() -> None:
-    """10 tokens in 4 s are 0.4 s a token: 0.05 s for the step, and 0.01 s and its prompt's 0.08 s / o a member."""
+    """10 tokens in 4 s are 0.4 s a token: 0.05 s for the step, 0.01 s for a row, and 0.08 s / 10 for its prompt."""
     state = make_state()
+    come(state)
     make_group(state, "runs", waiting=0, running=1, due_s=4.0)
     place(state, "n0", "runs")
-    added_s = 0.01 + 8 * 0.01 / tokens_of(state, "runs")
-    assert look(state).max_running == int((0.4 - 0.05) / added_s) < PLACES
+    assert look(state).max_running == 19, "0.35 s / 0.018 s"
 
 
 def test_what_would_not_fit_anyway_is_no_bound() -> None:
     state = make_state()
+    come(state)
     make_group(state, "runs", waiting=0, running=1, due_s=3600.0)
     make_group(state, "waits", due_s=3600.0)
     place(state, "n0", "runs", "waits")
@@ -56,16 +63,20 @@ def test_what_would_not_fit_anyway_is_no_bound() -> None:
 
 def test_of_several_promises_the_tightest_bounds_it() -> None:
     state = make_state()
-    make_group(state, "soon", waiting=0, running=1, kind="soon", due_s=4.0)
-    place(state, "n0", "soon")
-    alone = look(state).max_running
+    come(state)
     make_group(state, "later", waiting=0, running=1, kind="later", due_s=6.0)
     place(state, "n0", "later")
-    assert look(state).max_running == alone
+    assert look(state).max_running == 30, "0.55 s / 0.018 s"
+    make_group(state, "soon", waiting=0, running=1, kind="soon", due_s=4.0)
+    place(state, "n0", "soon")
+    node = look(state)
+    assert {kind: bound.max_running for kind, bound in node.bounds.items()} == {"later": 30, "soon": 19}
+    assert node.max_running == 19
 
 
 def test_those_who_wait_bound_nothing() -> None:
     state = make_state()
+    come(state)
     make_group(state, "waits", due_s=4.0)
     place(state, "n0", "waits")
     assert look(state).max_running is None
@@ -73,10 +84,10 @@ def test_those_who_wait_bound_nothing() -> None:
 
 def test_a_pace_that_cannot_be_had_bounds_nothing_below_the_batch_where_weights_take_half_of_a_step() -> None:
     state = make_state(step_s=0.5)
+    come(state)
     make_group(state, "runs", waiting=0, running=1, due_s=1.0)  # 0.1 s a token, where one alone takes 0.5 s
     place(state, "n0", "runs")
-    added_s = 0.01 + 8 * 0.01 / tokens_of(state, "runs")
-    assert look(state).max_running == int(0.5 / added_s) < PLACES
+    assert look(state).max_running == 27, "0.5 s / 0.018 s"
 
 
 @pytest.mark.parametrize(
@@ -95,6 +106,7 @@ def test_the_pace_that_a_promise_asks_for_an_answer_of_a_hundred_tokens(slo: Slo
 
 def test_patient_is_who_is_in_time_behind_all_that_is_due_before_at_half_the_pace() -> None:
     state = make_state()
+    come(state)
     make_group(state, "runs", waiting=0, running=1, due_s=4.0)
     make_group(state, "first", due_s=20.0, kind="batch")
     make_group(state, "second", due_s=21.0, kind="batch")
@@ -107,6 +119,7 @@ def test_patient_is_who_is_in_time_behind_all_that_is_due_before_at_half_the_pac
 
 def test_the_walk_along_a_queue_is_bounded_and_nobody_behind_it_overtakes_the_patient() -> None:
     state = make_state()
+    come(state)
     make_group(state, "runs", waiting=0, running=1, due_s=4.0)
     place(state, "n0", "runs")
     for number in range(MAX_GROUPS + 1):
@@ -117,47 +130,74 @@ def test_the_walk_along_a_queue_is_bounded_and_nobody_behind_it_overtakes_the_pa
     assert all(ref.max_running == node.max_running for ref in window(state, node))
 
 
-def test_all_that_runs_speaks_for_what_a_member_adds() -> None:
-    """Three whose prompts add nothing and one whose prompt of 8 tokens adds 0.08 s: one adds 0.02 s / o on average."""
-    state = make_state()
-    make_group(state, "long", waiting=0, running=1, due_s=4.0)
-    place(state, "n0", "long")
-    alone = look(state).max_running
-    make_group(state, "short", waiting=0, running=3, due_s=4.0, kind="other")
-    for member in state.groups["short"].running:
-        group = state.groups["short"]
-        group.running_totals.remove(state.requests[member])
-        state.requests[member].prompt_tokens = 0
-        group.running_totals.add(state.requests[member])
-    place(state, "n0", "short")
-    state.nodes["n0"].mix, state.nodes["n0"].bounds = None, {}
-    added_s = 0.01 + 0.25 * 8 * 0.01 / tokens_of(state, "long")
-    assert look(state).max_running == int((0.4 - 0.05) / added_s)
-    assert alone is not None
-    assert int((0.4 - 0.05) / added_s) > alone, "by its own prompts, the first group would allow fewer"
+# --- an average request in a batch -----------------------------------------------------------------------------------
 
 
-def test_the_mix_fades_and_is_forgotten_with_its_model() -> None:
-    state = make_state()
+def bound_of_what_came(state: State, now: float = 0.0) -> int | None:
+    """By a group of one that runs, with a prompt of 8 tokens, whose promise allows 0.4 s a token."""
     make_group(state, "runs", waiting=0, running=1, due_s=4.0)
     place(state, "n0", "runs")
-    mix = look(state, now=0.0).mix
-    assert mix is not None
-    assert (mix.model, mix.seen_s) == ("a", 0.0)
-    assert (mix.places, mix.added_s) == pytest.approx((1 / PLACES, 0.01 + 8 * 0.01 / tokens_of(state, "runs")))
-    state.nodes["n0"].mix = msgspec.structs.replace(mix, added_s=2 * mix.added_s)
-    faded = look(state, now=MIX_MEMORY_S).mix
-    assert faded is not None
-    assert faded.added_s == pytest.approx((1 + math.exp(-1)) * mix.added_s)
-    state.nodes["n0"].mix = msgspec.structs.replace(faded, model="b")
-    fresh = look(state, now=2 * MIX_MEMORY_S).mix
-    assert fresh is not None
-    assert fresh.added_s == pytest.approx(mix.added_s)
+    return look(state, now).max_running
+
+
+def test_the_bound_follows_what_has_come_and_not_the_few_that_run() -> None:
+    state = make_state()
+    come(state, prompt_tokens=2)
+    assert bound_of_what_came(state) == 29, "0.35 s / 0.012 s, and not 0.35 s / 0.018 s"
+
+
+def test_what_has_come_of_all_kinds_speaks_for_what_a_member_adds() -> None:
+    """Three whose prompts add nothing and one whose prompt adds 0.08 s: one adds 0.002 s a token on average."""
+    state = make_state()
+    come(state, "interactive")
+    come(state, "other", number=3, prompt_tokens=0)
+    assert bound_of_what_came(state) == 29
+
+
+def test_a_kind_counts_as_often_as_it_is_met_in_a_batch() -> None:
+    """By tokens: ten of 0.01 s and five of 0.026 s are 0.23 s / 15; two alike in number would be 0.018 s."""
+    state = make_state()
+    come(state, "long", prompt_tokens=0)
+    come(state, "short", max_tokens=5)
+    assert bound_of_what_came(state) == 22
+
+
+def test_nodes_that_are_alike_have_the_same_bound_whatever_runs_there() -> None:
+    state = make_state()
+    state.nodes["n1"] = make_node("n1")
+    come(state)
+    make_group(state, "one", waiting=0, running=1, due_s=4.0)
+    make_group(state, "many", waiting=0, running=5, due_s=4.0)
+    for member in state.groups["many"].running:
+        state.requests[member].prompt_tokens = 500
+    place(state, "n0", "one")
+    place(state, "n1", "many")
+    assert look(state).max_running == look(state, name="n1").max_running == 19
+
+
+def test_what_came_long_ago_still_gives_a_bound() -> None:
+    state = make_state()
+    come(state)
+    assert bound_of_what_came(state, now=60 * MEMORY_S) == 19
+
+
+def test_what_comes_now_outweighs_what_came_long_ago() -> None:
+    """After one memory it counts 1 / e: 0.01 s + 0.008 s / (e + 1) = 0.01215 s."""
+    state = make_state()
+    come(state)
+    late = Request("r", "gw", "a", Slo("other", deadline_s=4.0), "t", 0, 10, MEMORY_S, 0)
+    Arrivals(state.flows).observe(late, MEMORY_S)
+    assert bound_of_what_came(state, now=MEMORY_S) == 28
+
+
+def test_where_nothing_has_come_there_is_no_bound() -> None:
+    assert bound_of_what_came(make_state()) is None
 
 
 def test_a_node_that_nobody_knows_has_no_bound() -> None:
     state = make_state()
     state.nodes["n0"].known = msgspec.structs.replace(state.nodes["n0"].known, rates=[])
+    come(state)
     make_group(state, "runs", waiting=0, running=1, due_s=0.1)
     place(state, "n0", "runs")
     assert look(state).max_running is None

@@ -78,6 +78,16 @@ def test_those_who_run_have_drawn_something_since_they_were_pulled() -> None:
     assert (loads[0].num_waiting, loads[0].mean_prompt_tokens, loads[0].mean_output_tokens) == (0, 10.0, 60.0)
 
 
+def test_nothing_is_drawn_before_the_prompt_has_been_computed() -> None:
+    """Pulled at 0 s; of 90 tokens 20 a second come from 2 s on, of which its keys and values are held."""
+    groups = taught(90)
+    request = groups.add("r0", prompt_tokens=10, max_tokens=200)
+    groups.pull(request, "n0", 0.0, begins_s=2.0)
+    loads = [groups.load(groups.group_of(request), now) for now in (0.0, 2.0, 3.0)]
+    assert [load.running_output_tokens for load in loads] == [90.0, 90.0, 70.0]
+    assert [load.kv_tokens for load in loads] == [10.0, 10.0, 30.0]
+
+
 def test_nobody_is_thought_to_have_drawn_more_than_allowed() -> None:
     groups = taught(30)
     request = groups.add("r0", prompt_tokens=10, max_tokens=50)

@@ -6,16 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from services.queue_manager.groups import OPEN_S
 from services.queue_manager.newcomers import Kind, Newcomers
 from services.queue_manager.state import Group, Node
 from shared.batching import Batching, batching
 from shared.config import QueueOptions
 from shared.placement import NodeState
 from shared.step_cost import ModelRate, StepCost
-from shared.wait import NOW
 from tests.unit.queue_manager.made import LARGE, LATER, SOON, MadeGroups
 
-FAST = ModelRate("a", StepCost(0.1, 0.0, 0.0), kv_tokens=0, kv_token_bytes=1, load_s=0.0)
 RATES = [ModelRate(model, StepCost(1.0, 0.0, 0.0), kv_tokens=0, kv_token_bytes=1, load_s=1.0) for model in "ab"]
 
 
@@ -82,20 +81,34 @@ def test_more_urgent_kinds_go_ahead_until_they_are_due_later() -> None:
     assert newcomers.streams(waiting("interactive", 120.0), kinds, [], 100.0) == []  # its own kind comes behind it
 
 
-def test_who_joins_a_group_before_it_goes_ahead_until_that_is_full_or_begins() -> None:
-    here = node()
-    groups, newcomers = made(here, policy="shepherd")
+def five_every(seconds: float) -> tuple[MadeGroups, Newcomers, Group]:
+    """A group of five who have come since 100 s, with room for 35."""
+    groups, newcomers = made(node())
     for number in range(5):
-        request = groups.add(f"r{number}", slo=LATER, arrival_s=100.0 + number)
-    group, work = groups.group_of(request), work_of(groups, kind=1)
+        request = groups.add(f"r{number}", slo=LATER, arrival_s=100.0 + number * seconds)
+    return groups, newcomers, groups.group_of(request)
+
+
+def test_who_joins_a_group_before_it_goes_ahead_until_that_is_full_or_begins() -> None:
+    groups, newcomers, group = five_every(0.125)
+    work = work_of(groups, kind=1)
+    (joining,) = newcomers.joining(group, work, 1e6, 100.5)
+    assert joining.stream.share == pytest.approx(8 * work.request_s)  # four in half a second behind the first
+    assert (joining.stream.horizon_s, joining.stream.error) == (35 / 8, 0.0), "as many as it has room for"
+    (stream,) = newcomers.streams(waiting("batch", 4000.0), [], [joining], 100.5)
+    assert stream == joining.stream
+    (joining,) = newcomers.joining(group, work, 3.0, 100.5)
+    assert (joining.stream.horizon_s, joining.stream.error) == (3.0, 0.5), "of the four who came behind the first"
+    assert list(newcomers.joining(group, work, 0.0, 100.5)) == []
+
+
+def test_nobody_joins_a_group_that_has_been_open_for_long() -> None:
+    groups, newcomers, group = five_every(1.0)
+    work = work_of(groups, kind=1)
     (joining,) = newcomers.joining(group, work, 1e6, 104.0)
     assert joining.stream.share == pytest.approx(work.request_s)  # one a second behind the first
-    assert (joining.stream.horizon_s, joining.stream.error) == (35.0, 0.0), "as many as it has room for"
-    (stream,) = newcomers.streams(waiting("batch", 4000.0), [], [joining], 104.0)
-    assert stream == joining.stream
-    (joining,) = newcomers.joining(group, work, 3.0, 104.0)
-    assert (joining.stream.horizon_s, joining.stream.error) == (3.0, 0.5), "of the four who came behind the first"
-    assert list(newcomers.joining(group, work, 0.0, 104.0)) == []
+    assert (joining.stream.horizon_s, joining.stream.error) == (OPEN_S - 4.0, 0.5), "it will not be full by then"
+    assert list(newcomers.joining(group, work, 1e6, 100.0 + OPEN_S)) == []
 
 
 def test_nobody_is_counted_twice() -> None:
@@ -122,21 +135,3 @@ def test_first_come_first_served_knows_no_urgency() -> None:
     here = node()
     _, newcomers = made(here, policy="fcfs")
     assert kinds_at(newcomers, here) == []
-
-
-def test_prompts_are_computed_one_behind_the_other() -> None:
-    """Pollaczek and Khinchine: λ E[S²] / 2 (1 - λ E[S]), with all prompts alike and no rows but for a step a prompt."""
-    here = node()
-    here.known = NodeState(node="n0", model="a", device="gpu", max_num_seqs=1, step_tokens=8, rates=[FAST])
-    groups, newcomers = made(here)
-    rate_per_s = sum(flow.rate_per_s(100.0) for flow in groups.state.flows.values())
-    wait = newcomers.prompts(here, here.known, 100.0)
-    assert wait.mean_s == pytest.approx(rate_per_s * 0.1**2 / 2 / (1 - rate_per_s * 0.1))
-    assert wait.std_s == wait.mean_s
-
-
-def test_there_are_no_prompts_before_anything_comes() -> None:
-    here = node()
-    groups = MadeGroups(LARGE)
-    groups.state.nodes = {"n0": here}
-    assert Newcomers(groups.state, groups, QueueOptions()).prompts(here, here.known, 0.0) == NOW

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from services.queue_manager.calibration import Calibration
+import math
+
+import pytest
+
+from services.queue_manager.calibration import MEMORY_S, PRIOR_S, Calibration
 from services.queue_manager.lengths import Lengths
 from services.queue_manager.observer import BUSY_S, Observer
 from services.queue_manager.paces import Pace, Paces
-from services.queue_manager.running import LOOK_INTERVAL_S, Running
+from services.queue_manager.running import LOOK_INTERVAL_S, MAX_SINCE_S, Running
 from services.queue_manager.state import Group, Node, Request, State
 from shared.placement import NodeState
 from shared.slo import Slo
@@ -16,40 +20,59 @@ RATE = ModelRate("a", StepCost(0.05, 0.0, 0.0), kv_tokens=1000, kv_token_bytes=1
 KNOWN = NodeState(node="n0", model="a", device="gpu", max_num_seqs=8, rates=[RATE])
 
 
-def request(name: str, *, node: str = "", arrival_s: float = 0.0) -> Request:
-    """One that runs was pulled at 1 s."""
+def request(name: str, *, node: str = "", arrival_s: float = 0.0, begins_s: float = 0.0) -> Request:
     slo = Slo(name="batch-2", ttft_s=3600.0, deadline_s=None)
     return Request(
-        name, "gw", "a", slo, "t", 10, 100, arrival_s=arrival_s, attempt=0, group="g0", node=node, begins_s=1.0
+        name, "gw", "a", slo, "t", 10, 100, arrival_s=arrival_s, attempt=0, group="g0", node=node, begins_s=begins_s
     )
 
 
 def observed(
-    *, now: float, waits: bool = True, since_s: float = 0.0, pace: Pace | None, patient: tuple[str, ...] = ()
+    *,
+    now: float,
+    waits: bool = True,
+    since_s: float = 0.0,
+    before_s: float = 1.0,
+    pace: Pace | None,
+    patient: tuple[str, ...] = (),
+    num_unread: int = 0,
 ) -> State:
-    """One request runs, and another waits since a time, or not. Whoever looks again too early sees nothing."""
-    requests = {"r0": request("r0", node="n0"), "r1": request("r1", arrival_s=since_s)}
+    """One request runs since 1 s, and another waits since a time, or not; others wait for their prompts.
+
+    Somebody looks so long before, now, and once more, which is too early to see anything.
+    """
+    requests = {"r0": request("r0", node="n0", begins_s=1.0), "r1": request("r1", arrival_s=since_s)}
+    requests |= {f"u{number}": request(f"u{number}", node="n0", begins_s=now + 1.0) for number in range(num_unread)}
+    runs = {name: None for name, one in requests.items() if one.node}
     state = State(requests=requests, paces={} if pace is None else {"a n0": pace})
-    state.groups["g0"] = Group("g0", "a", "batch-2", waiting={"r1": None} if waits else {}, running={"r0": None})
+    state.groups["g0"] = Group("g0", "a", "batch-2", waiting={"r1": None} if waits else {}, running=runs)
     state.nodes["n0"] = Node("n0", "e0", KNOWN, queue=["g0"], told=[("g0", 1, None)] if waits else [])
     if patient:
         state.nodes["n0"].max_running, state.nodes["n0"].patient = 1, list(patient)
     running = Running(state.running)
-    running.add("a", "r0")
+    for name in runs:
+        running.add("a", name)
     lengths, paces = Lengths(state.lengths), Paces(state.paces)
     for _ in range(16):
         lengths.observe("a", "batch-2", "t", 60, is_cut=False)
     observer = Observer(state, running, lengths, paces, Calibration(state.fits))
-    observer.look("a", now)
-    observer.look("a", now + 0.4 * LOOK_INTERVAL_S)
+    for at_s in (now - before_s, now, now + 0.4 * LOOK_INTERVAL_S):
+        observer.look("a", at_s)
     return state
 
 
 def test_a_busy_node_is_compared_with_the_model() -> None:
-    state = observed(now=3.0, pace=Pace(tokens=20.0, seconds=2.0))
-    assert state.fits.keys() == {"a gpu"}
-    assert state.fits["a gpu"].places_ratio < 1.0  # one runs where eight have places
-    assert state.fits["a gpu"].seconds_ratio > 1.0  # 10 tokens a second instead of 20
+    """Where 8 have places and draw 160 tokens a second, one runs, and draws 10 in a second."""
+    (fit,) = observed(now=3.0, pace=Pace(tokens=20.0, seconds=2.0)).fits.values()
+    kept = math.exp(-1.0 / MEMORY_S) * PRIOR_S
+    assert fit.tokens == pytest.approx(kept * 160 + 10)
+    assert fit.modelled_tokens == pytest.approx(kept * 160 + 160)
+    assert fit.places_ratio == pytest.approx((kept * 8 + 1) / (kept * 8 + 8))
+
+
+def test_who_waits_for_its_prompt_takes_no_place() -> None:
+    pace = Pace(tokens=20.0, seconds=2.0)
+    assert observed(now=3.0, pace=pace, num_unread=5).fits == observed(now=3.0, pace=pace).fits
 
 
 def test_nothing_is_concluded_where_nobody_waits_or_no_pace_is_known() -> None:
@@ -57,6 +80,7 @@ def test_nothing_is_concluded_where_nobody_waits_or_no_pace_is_known() -> None:
     assert observed(now=3.0, waits=False, pace=pace).fits == {}
     assert observed(now=3.0, since_s=3.0 - BUSY_S / 2, pace=pace).fits == {}
     assert observed(now=3.0, pace=None).fits == {}
+    assert observed(now=8.0, before_s=MAX_SINCE_S + 0.1, pace=pace).fits == {}, "much may have changed since then"
     assert observed(now=3.0, pace=pace, patient=("g0",)).fits == {}, "a small batch tells nothing of places"
 
 

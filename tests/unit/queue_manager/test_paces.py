@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from services.queue_manager.paces import MAX_PACES, MEMORY_REQUESTS, PRIOR_TOKENS_PER_S, Pace, Paces
+from services.queue_manager.state import Request
+from shared.slo import Slo
 
 
 def test_the_first_request_sets_the_pace_and_later_ones_move_it() -> None:
@@ -18,9 +20,10 @@ def test_the_first_request_sets_the_pace_and_later_ones_move_it() -> None:
     assert paces.tokens_per_s("a", "n1") == paces.tokens_per_s("b", "n0") == PRIOR_TOKENS_PER_S
 
 
-def test_no_time_says_nothing() -> None:
+@pytest.mark.parametrize("seconds", [0.0, -1.0])
+def test_who_ends_as_it_begins_or_before_it_was_expected_to_says_nothing(seconds: float) -> None:
     paces = Paces({})
-    paces.observe("a", "n0", 100, seconds=0)
+    paces.observe("a", "n0", 100, seconds)
     assert paces.tokens_per_s("a", "n0") == PRIOR_TOKENS_PER_S
 
 
@@ -34,3 +37,10 @@ def test_the_oldest_are_forgotten() -> None:
     assert len(known) == MAX_PACES
     assert "a n0" in known
     assert "a n1" not in known
+
+
+def test_tokens_count_from_when_a_request_begins() -> None:
+    """One that runs since 3 s has had a second's 20 tokens by 4 s, beside the 5 of an earlier attempt."""
+    paces = Paces({})
+    request = Request("r0", "gw", "a", Slo("batch"), "t", 8, 100, 0.0, 1, node="n0", begins_s=3.0, done_tokens=5)
+    assert [paces.drawn_tokens(request, now) for now in (1.0, 3.0, 4.0, 99.0)] == [5.0, 5.0, 25.0, 100.0]

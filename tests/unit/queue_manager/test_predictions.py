@@ -1,13 +1,38 @@
-"""What a queue tells those who wait, where a batch keeps headroom for the promises of those who run."""
+"""What a queue tells those who wait, and those who come."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.predictions import Predictions
-from services.queue_manager.state import Node, State
+from services.queue_manager.state import Node, State, Unread
 from shared.placement import NodeState
+from shared.requests import Submit
+from shared.slo import Slo
 from shared.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import OPTIONS, make_group, make_queues, place
+
+RATE = ModelRate("a", StepCost(0.1, 0.0, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=0.0)
+
+
+def made(*rates: ModelRate) -> State:
+    """A node with the model ``a`` and two places, of which these rates are known."""
+    return State(nodes={"n0": Node("n0", "1", NodeState("n0", "a", max_num_seqs=2, rates=list(rates)))})
+
+
+def predictions_of(state: State) -> Predictions:
+    return Predictions(state, RequestGroups(state, OPTIONS, {}), make_queues(state), OPTIONS)
+
+
+def newcomer(model: str) -> Submit:
+    slo = Slo("interactive", deadline_s=20.0)
+    return Submit(request_id="new", gateway="gw", model=model, slo=slo, prompt_tokens=8, max_tokens=10)
+
+
+# --- where a batch keeps headroom for the promises of those who run -------------------------------------------------
 
 
 def waits(max_running: int | None, later_s: float = 3600.0) -> dict[str, float]:
@@ -40,3 +65,56 @@ def test_it_waits_no_longer_than_its_time_lasts() -> None:
     assert waits(4, later_s=1e-3)["later"] == waits(4)["later"]
     assert 0.0 < waits(3, later_s=1e-3)["later"] < 0.01 < waits(3)["later"]
     assert waits(4, later_s=0.0)["later"] == 0.0
+
+
+# --- who is still ahead ---------------------------------------------------------------------------------------------
+
+
+def test_who_gives_way_by_plan_counts_as_running_until_its_node_is_told() -> None:
+    """Two fill the batch behind one who waits: it has a place when they are gone, or at once when they give way."""
+    state = made(RATE)
+    make_group(state, "waits")
+    make_group(state, "runs", waiting=0, running=2)
+    place(state, "n0", "waits", "runs")
+    node, predictions = state.nodes["n0"], predictions_of(state)
+    running = predictions.of_node(node, 0.0)["waits"]
+    assert not running.begins_at_once
+    node.yielding = ["runs"]
+    assert predictions.of_node(node, 0.0)["waits"] == running
+    node.told_yielding = ["runs"]
+    assert predictions.of_node(node, 0.0)["waits"].begins_at_once
+
+
+def test_prompts_that_its_node_has_yet_to_compute_come_before_those_who_wait() -> None:
+    state = made(RATE)
+    make_group(state, "waits")
+    place(state, "n0", "waits")
+    node, predictions = state.nodes["n0"], predictions_of(state)
+    assert predictions.of_node(node, 0.0)["waits"].start.mean_s == pytest.approx(0.1)
+    node.unread = Unread(until_s=3.0, share=0.5)
+    assert predictions.of_node(node, 1.0)["waits"].start.mean_s == pytest.approx(2.0 + 0.1)
+    assert [outlook.wait_at(0).mean_s for _, outlook in predictions.outlooks(node, 1.0)] == [pytest.approx(2.0 + 0.1)]
+
+
+# --- what is learnt -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ahead", "known", "is_learnt"),
+    [
+        ("", "a", True),
+        ("", "", False),
+        ("b", "a", False),
+        ("b", "ab", True),
+    ],
+)
+def test_a_prospect_is_learnt_where_the_rates_of_all_models_before_it_are_known(
+    ahead: str, known: str, is_learnt: bool
+) -> None:
+    state = made(*(replace(RATE, model=model) for model in known))
+    for model in ahead:
+        make_group(state, model, model=model, due_s=1.0)
+        place(state, "n0", model)
+    prospect = predictions_of(state).of_newcomer(newcomer("a"), 0.0)
+    assert prospect is not None
+    assert prospect.is_learnt == is_learnt

@@ -14,7 +14,7 @@ from shared.batching import (
     residual_tokens,
 )
 from shared.placement import NodeState
-from shared.step_cost import StepCost
+from shared.step_cost import ModelRate, StepCost
 from tests.unit.shared.queues import group, node
 
 COST = StepCost(step_s=0.8, token_s=0.01, context_token_s=0.001)
@@ -106,6 +106,15 @@ def test_a_node_that_has_told_nothing_counts_as_the_prior() -> None:
     assert batching(fresh, group("b", output=20)).tokens_per_s == pytest.approx(PRIOR_TOKENS_PER_S)
     assert batching(fresh, group("b", output=20)).batch == PRIOR_NUM_SEQS
     assert (rate_of(fresh, "a").load_s, rate_of(fresh, "b").load_s) == (0.0, PRIOR_SWAP_S)
+
+
+def test_a_model_that_a_node_has_never_had_is_taken_for_the_slowest_that_it_knows() -> None:
+    fast, slow = (ModelRate(name, StepCost(step_s, 0.5, 0.25), 100, 16, 9.0) for name, step_s in (("a", 1), ("b", 2)))
+    known = NodeState("n0", "a", swap_s=5.0, rates=[slow, fast])
+    assert rate_of(known, "c") == ModelRate("c", slow.cost, 100, 16, load_s=5.0), "it loads like the last that did"
+    assert rate_of(NodeState("n0", "a", rates=[fast, slow]), "c").load_s == PRIOR_SWAP_S
+    assert rate_of(NodeState("n0", "c", swap_s=5.0, rates=[fast, slow]), "c").load_s == 0.0, "it is loaded"
+    assert rate_of(known, "a") == fast
 
 
 def test_residual_life_of_equal_and_of_memoryless_lengths() -> None:

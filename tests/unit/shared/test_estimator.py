@@ -8,7 +8,7 @@ import pytest
 
 from shared.backlog import Backlog
 from shared.batching import batching
-from shared.estimator import MODEL_ERROR, NEVER, Wait, drain, drain_s, evict_s, forecast, swap_s, throughput
+from shared.estimator import MODEL_ERROR, NEVER, Prompts, Wait, drain, drain_s, evict_s, forecast, swap_s, throughput
 from shared.placement import GroupLoad, NodeState
 from shared.step_cost import StepCost
 from shared.wait import NOW
@@ -123,6 +123,37 @@ def test_long_outputs_ahead_stay_in_the_batch_and_leave_the_rest_of_it() -> None
     assert long.start == Wait(0.0, 0.0)
     assert short.wait_at(1).mean_s == pytest.approx(0.5 + 1)  # half a step is still on
     assert short.wait_at(39).mean_s < 200  # not behind 2,000 tokens at 4 a second
+
+
+# --- prompts of those who run ----------------------------------------------------------------------------------------
+
+
+def test_who_begins_at_once_waits_for_the_prompts_of_those_who_run() -> None:
+    """Until they are computed, whatever they take of the device meanwhile; then its own prompt and step, as without."""
+    state = node(StepCost(1.0, 0.01, 0.0), num_seqs=4)
+    load = group(prompt=30, output=10, waiting=2, running=1, left=5)
+    (before,), (line,) = forecast(state, [load]), forecast(state, [load], Prompts(wait_s=3.0, work_s=2.0))
+    assert line.start.mean_s == pytest.approx(before.start.mean_s + 3.0) == pytest.approx(3.0 + 0.505 + 1.01 + 0.3)
+    assert line.last_start.mean_s == pytest.approx(before.last_start.mean_s + 3.0), "once, for all who begin"
+
+
+def test_behind_a_full_batch_prompts_are_work_ahead() -> None:
+    """What they take of the device comes to the work before a place; from then on there are none."""
+    load = group(output=10, std=10, waiting=9, running=4, left=40)
+    (line,) = forecast(FOUR, [load], Prompts(wait_s=3.0, work_s=2.0))
+    assert [line.wait_at(place).mean_s for place in range(2)] == pytest.approx([2.5 + 2 + 1, 5 + 2 + 1])
+
+
+def test_no_place_gets_free_before_they_are_computed() -> None:
+    load = group(output=10, std=10, waiting=9, running=4, left=40)
+    (line,) = forecast(FOUR, [load], Prompts(wait_s=9.0, work_s=2.0))
+    assert [line.wait_at(place).mean_s for place in (0, 1, 3)] == pytest.approx([9 + 1, 9 + 1, 10 + 2 + 1])
+
+
+def test_on_an_empty_node_prompts_that_are_left_still_come_first() -> None:
+    (line,) = forecast(FOUR, [group()], Prompts(wait_s=3.0, work_s=2.0))
+    assert line.begins_at_once
+    assert line.start.mean_s == 3.0 + 1.0
 
 
 # --- spread ----------------------------------------------------------------------------------------------------------

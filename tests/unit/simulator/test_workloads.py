@@ -29,6 +29,14 @@ def test_drawn_lengths_have_the_quartiles_of_sharegpt() -> None:
     assert max(prompt + answer for prompt, answer in drawn) <= MAX_TOTAL_TOKENS
 
 
+def test_answers_are_cut_at_what_clients_allow_so_that_a_limit_tells_nothing_of_a_length() -> None:
+    random = Random(0)
+    answers = [answer for _, answer in (draw_sharegpt(random) for _ in range(20_000))]
+    assert max(answers) == DEFAULT_LIMIT_TOKENS
+    assert 0.005 < answers.count(DEFAULT_LIMIT_TOKENS) / len(answers) < 0.03
+    assert {WorkloadRequest(0.0, "m", "s", 5, answer).max_tokens for answer in answers} == {DEFAULT_LIMIT_TOKENS}
+
+
 def test_mega_prompts_have_thousands_of_tokens() -> None:
     random = Random(0)
     drawn = [draw_mega(random) for _ in range(100)]
