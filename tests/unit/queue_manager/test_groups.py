@@ -309,6 +309,21 @@ def test_who_was_lost_by_a_node_does_not_queue_up_again() -> None:
     assert groups.add("new").group != again.gid, "newcomers stay out"
 
 
+# --- what comes --------------------------------------------------------------------------------------------------
+
+
+def test_a_typical_request_is_the_mean_of_all_that_come_for_a_model() -> None:
+    groups = MadeGroups(LARGE)
+    for number in range(3):
+        groups.add(f"r{number}", prompt_tokens=8, max_tokens=10)
+    groups.add("long", slo=LATER, prompt_tokens=24, max_tokens=14)
+    groups.add("other", model="b", prompt_tokens=999)
+    load = groups.typical("a", 0.0)
+    assert load is not None
+    assert (load.num_waiting, load.mean_prompt_tokens, load.mean_output_tokens) == (4, 12.0, 11.0)
+    assert groups.typical("c", 0.0) is None
+
+
 # --- from when a request draws tokens ---------------------------------------------------------------------------------
 
 

@@ -124,6 +124,12 @@ def test_who_waits_for_its_own_prompt_does_not_decode() -> None:
     assert begins_s == pytest.approx(10.0 + 2 * (8 / 14 * 1.5 + 8 * 0.25) + 8 / 16 * 1.0 + 8 * 0.25)
 
 
+def test_prompts_that_cost_nothing_are_not_waited_for() -> None:
+    here = node(ModelRate("a", StepCost(1.0, 0.0, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=0.0))
+    lines, groups = line(here, num_running=2)
+    assert lines.reading(here, groups.state.groups["g0"], 10.0).read(groups.state.requests["r2"]) == 10.0
+
+
 def test_a_longer_prompt_than_the_mean_takes_longer() -> None:
     here = node(RATE)
     lines, groups = line(here)
