@@ -62,8 +62,9 @@ class PromptLines:
         typical = self._groups.typical(node.model, now)
         others = batching(node.known, typical) if typical is not None else work
         num_running = sum(self._state.groups[gid].num_running for gid in node.queue)
-        all_s = others.prompt_at(num_running, work.prompt_tokens) + work.prompt_rows_s
-        num_unread = max(0.0, node.unread.until_s - now) / all_s if all_s else 0.0
+        left_s = max(0.0, node.unread.until_s - now)
+        prompt_s = others.prompt_at(num_running, work.prompt_tokens) + work.prompt_rows_s
+        num_unread = left_s / prompt_s if prompt_s else 0.0
         return others.prompt_at(max(0.0, num_running - num_unread), work.prompt_tokens) + work.prompt_rows_s
 
     def finished(self, request: Request, now: float) -> None:
