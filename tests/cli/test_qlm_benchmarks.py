@@ -231,7 +231,16 @@ def test_the_ceiling_follows_from_what_nobody_can_know() -> None:
 def test_what_a_copy_of_the_process_does_stays_there() -> None:
     in_a_copy = importlib.import_module("estimator_ceiling").in_a_copy
     seen = [1]
-    assert in_a_copy(lambda: seen.append(2) or seen) == [1, 2]
+
+    def see() -> list[int]:
+        seen.append(2)
+        return seen
+
+    assert in_a_copy(see) == [1, 2]
     assert seen == [1]
+
+    def fail() -> None:
+        raise OSError("no such thing")
+
     with pytest.raises(RuntimeError, match="a child has failed"):
-        in_a_copy(lambda: {}["nothing"])
+        in_a_copy(fail)

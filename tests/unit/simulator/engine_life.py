@@ -149,8 +149,8 @@ class Driver:
                         pending.append(action)
                     continue
                 pending.append(action)
-            for action in pending:
-                self._take(action(), now)
+            for waiting in pending:
+                self._take(waiting(), now)
             pending.clear()
             self.engine.check()
             if self.engine.has_work:
