@@ -23,7 +23,7 @@ import math
 import statistics
 import sys
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -87,19 +87,30 @@ class Pair:
     actual_s: float
 
 
-def run(case: Case, policy: Policy, num_requests: int, seed: int) -> list[Pair]:
-    """One simulation."""
+def scenario(case: Case, policy: Policy, num_requests: int, seed: int) -> Scenario:
+    """What is simulated: the calm part, the judged requests, and those behind them."""
     random = Random(f"{case.name} {seed}")
-    requests = []
     calm = poisson(CALM_SHARE * case.rate_per_s, CALM_REQUESTS, random)
     surge = poisson(case.rate_per_s, int((1 + case.behind_share) * num_requests), random)
-    for arrival_s in [*calm, *(calm[-1] + arrival_s for arrival_s in surge)]:
+    requests = drawn_requests(case, [*calm, *(calm[-1] + arrival_s for arrival_s in surge)], random)
+    config = cluster_config(["node"], [case.model], QueueOptions(policy=policy))
+    return Scenario(config, {"node": device(case.device, [case.model])}, requests)
+
+
+def drawn_requests(case: Case, arrivals_s: Iterable[float], random: Random) -> list[WorkloadRequest]:
+    """Requests that come at these times."""
+    requests = []
+    for arrival_s in arrivals_s:
         draw = draw_mega if random.random() < case.mega_share else draw_sharegpt
         lengths = draw(random)
         slo = case.slos[0] if len(case.slos) == 1 else random.choice(case.slos)
         requests.append(WorkloadRequest(arrival_s, case.model, slo, *lengths))
-    config = cluster_config(["node"], [case.model], QueueOptions(policy=policy))
-    recording = simulate(Scenario(config, {"node": device(case.device, [case.model])}, requests)).recording
+    return requests
+
+
+def run(case: Case, policy: Policy, num_requests: int, seed: int) -> list[Pair]:
+    """One simulation."""
+    recording = simulate(scenario(case, policy, num_requests, seed)).recording
     outcomes = {outcome.number: outcome for outcome in recording.outcomes}
     starts = sorted(outcome.started_s for outcome in outcomes.values() if outcome.started_s is not None)
     pairs = []

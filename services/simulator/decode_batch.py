@@ -8,36 +8,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from services.simulator.fast_parking import Parked
-from shared.payload import Payload
-
-
-@dataclass(slots=True, eq=False)
-class FastSequence:
-    """A plain request in the fast engine: one choice, a prompt of its own, lengths instead of tokens."""
-
-    payload: Payload
-    order: int
-    """Place in the order of arrival at this engine."""
-    num_prompt_tokens: int
-    max_len: int
-    """Most tokens that it can come to have, prompt and output together."""
-    end_len: int
-    """Tokens that it will have at its end; what the model would do is known to the simulator only."""
-    stops: bool
-    """The model ends it, not the limit."""
-    num_told_tokens: int
-    """Output tokens that the client has been sent."""
-    offset: int
-    """Known tokens; while it decodes, less the clock at which it had so many."""
-    parked: Parked | None
-    """What it will go on from, while it waits for that."""
-    num_computed_tokens: int = 0
-    """Of the prefill; while it decodes, all but the last known."""
-    rank: int = 0
-    """Place in the order of admission."""
+from services.simulator.fast_sequence import FastSequence
 
 
 class DecodeBatch:
@@ -102,6 +74,11 @@ class DecodeBatch:
         while (num_left := num_left - self._num_crossing[(self.clock + num_steps) % self._block_size]) >= 0:
             num_steps += 1
         return num_steps
+
+    def ends_moved(self) -> None:
+        """Some of them end at another length now. O(sequences)."""
+        self._ends = [(sequence.end_len - sequence.offset, sequence.rank, sequence) for sequence in self]
+        heapq.heapify(self._ends)
 
     @property
     def num_steps_to_end(self) -> int:

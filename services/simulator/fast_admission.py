@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 from gpu_node.engine.forecast import RunningMean, expected_growth
 from gpu_node.engine.model import LoadedModel
-from services.simulator.decode_batch import FastSequence
+from services.simulator.fast_sequence import FastSequence
 
 Demand = tuple[int, int]
 """Tokens that a sequence will still grow by, and tokens that it has; as in `gpu_node.engine.forecast.Demand`."""

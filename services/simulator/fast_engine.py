@@ -167,6 +167,11 @@ class FastEngine:
             self._end_s = self._span.end_s(self._span.num_steps)
         return self._end_s
 
+    def redraw(self) -> None:
+        """Answers are as long as `AnswerTokens` says now; the span that is on is drawn."""
+        if self._scheduler is not None:
+            self._scheduler.redraw(self._span.num_steps - self._span.num_applied if self._span is not None else 0)
+
     def finish(self) -> list[Chunk]:
         """First tokens and ends."""
         chunks, self._chunks = self._chunks, []
@@ -189,6 +194,11 @@ class FastEngine:
         """All tokens that were drawn, as clients of a live engine would have them: before it dies."""
         self.catch_up(now)
         return self._scheduler.tell_all() if self._scheduler is not None else []
+
+    def num_untold_tokens(self, now: float) -> dict[str, int]:
+        """What `flush` would tell of each request, and of those that do not run."""
+        self.catch_up(now)
+        return self._scheduler.num_untold_tokens() if self._scheduler is not None else {}
 
     def _apply(self, span: Span, num_steps: int) -> list[Chunk]:
         assert self._scheduler is not None

@@ -11,9 +11,10 @@ from gpu_node.engine.limits import refusal
 from gpu_node.engine.model import LoadedModel
 from gpu_node.executors.predicted import AnswerTokens
 from services.simulator.block_counts import BlockCounts
-from services.simulator.decode_batch import DecodeBatch, FastSequence
+from services.simulator.decode_batch import DecodeBatch
 from services.simulator.fast_admission import Demand, FastAdmission
 from services.simulator.fast_parking import Parked
+from services.simulator.fast_sequence import FastSequence
 from services.simulator.step_done import StepDone
 from shared.config_engine import EngineOptions
 from shared.payload import Output, Payload
@@ -75,14 +76,12 @@ class FastScheduler:
         output = payload.outputs[0] if payload.outputs else Output()
         max_len = min(num_prompt_tokens + payload.sampling.max_tokens, self.model.max_model_len)
         num_told_tokens = len(output.token_ids) if parked is None else parked.num_known_tokens - num_prompt_tokens
-        num_answer_tokens = self._answer_tokens(payload.sampling)
         sequence = FastSequence(
             payload=payload,
             order=self._num_added,
             num_prompt_tokens=num_prompt_tokens,
             max_len=max_len,
-            end_len=min(max_len, num_prompt_tokens + num_answer_tokens),
-            stops=num_prompt_tokens + num_answer_tokens <= max_len,
+            answer_len=num_prompt_tokens + self._answer_tokens(payload.sampling),
             num_told_tokens=num_told_tokens,
             offset=num_prompt_tokens + num_told_tokens,
             parked=parked,
@@ -128,12 +127,28 @@ class FastScheduler:
     def tell(self, request_id: str) -> list[Chunk]:
         """The tokens of a request that its client has not been sent."""
         sequence = self._requests[request_id]
-        num_drawn = self._num_known(sequence) - sequence.num_prompt_tokens
-        return [self._chunk(sequence, "")] if num_drawn > sequence.num_told_tokens else []
+        num_known = self._num_known(sequence)
+        return [sequence.tell(num_known, "")] if sequence.num_untold_tokens(num_known) else []
 
     def tell_all(self) -> list[Chunk]:
         """Likewise, of all requests."""
         return [chunk for request_id in self._running for chunk in self.tell(request_id)]
+
+    def num_untold_tokens(self) -> dict[str, int]:
+        """How many tokens of each request its client has not been sent."""
+        return {
+            request_id: sequence.num_untold_tokens(self._num_known(sequence))
+            for request_id, sequence in self._requests.items()
+        }
+
+    def redraw(self, num_steps: int) -> None:
+        """Answers are as long as `AnswerTokens` says now; the tokens of so many quiet steps are drawn already."""
+        for sequence in self._requests.values():
+            num_drawn = self._num_known(sequence) + (num_steps if sequence in self.batch else 0)
+            if num_drawn < sequence.end_len:
+                answer_len = sequence.num_prompt_tokens + self._answer_tokens(sequence.payload.sampling)
+                sequence.answer_len = max(num_drawn + 1, answer_len)
+        self.batch.ends_moved()
 
     # --- spans of steps in which nothing is decided -------------------------------------------------------------------
 
@@ -283,20 +298,7 @@ class FastScheduler:
         return self._end_chunk(sequence)
 
     def _end_chunk(self, sequence: FastSequence) -> Chunk:
-        return self._chunk(sequence, "stop" if sequence.stops else "length")
-
-    def _chunk(self, sequence: FastSequence, finish_reason: str) -> Chunk:
-        """What its client has not been sent."""
-        start = sequence.num_told_tokens
-        sequence.num_told_tokens = self._num_known(sequence) - sequence.num_prompt_tokens
-        return Chunk(
-            sequence.payload.request_id,
-            sequence.payload.attempt,
-            start,
-            [0] * (sequence.num_told_tokens - start),
-            finish_reason,
-            is_last=bool(finish_reason),
-        )
+        return sequence.tell(self._num_known(sequence), sequence.end_reason)
 
     def _stop(self, sequence: FastSequence, *, is_drafted: bool = False) -> None:
         """It runs no more and holds nothing. ``is_drafted``: it has the block for a token that is not computed yet."""

@@ -116,6 +116,12 @@ class SimulatedNode:
         self._is_alive = False
         self._num_epochs += 1  # whatever is still scheduled belongs to the past
 
+    def redraw(self) -> None:
+        """Answers end elsewhere (`NodeEngine.redraw`), behind the step that runs."""
+        if self._step_end_s is not None:
+            self._step_until(self.engine.interrupt(self._bus.now))
+        self.engine.redraw()
+
     def leave(self) -> None:
         """Shut down politely: hand over what runs, as far as there is time."""
         if self._is_alive:

@@ -76,6 +76,17 @@ class NodeEngine(Protocol):
         """All tokens that were drawn by ``now`` and have not been told."""
         ...
 
+    def num_untold_tokens(self, now: float) -> dict[str, int]:
+        """By request: how many tokens of its answer were drawn by ``now`` and have not been told."""
+        ...
+
+    def redraw(self) -> None:
+        """Answers are as long as `AnswerTokens` says now; what is computed until the time told last is drawn already.
+
+        An answer that is longer by then ends with its next token.
+        """
+        ...
+
     def stats(self) -> EngineStats:
         """The state between two steps."""
         ...
@@ -113,3 +124,11 @@ class SteppedEngine(Engine):
         """Likewise."""
         del now
         return []
+
+    def num_untold_tokens(self, now: float) -> dict[str, int]:
+        """Likewise."""
+        del now
+        return {}
+
+    def redraw(self) -> None:
+        """The executor asks at each token whether it is the last."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from services.simulator.clients import UNSERVED, Clients, Outcome
+from services.simulator.clients import Outcome
 from services.simulator.cluster import MakeEngine, SimulatedCluster, fast, searching
 from services.simulator.device import Device
-from services.simulator.node import Loading
+from services.simulator.node import Loading, SimulatedNode
 from services.simulator.pools import Lease
-from services.simulator.recording import MAX_PREDICTIONS, Recorder, Recording
+from services.simulator.recording import Recording
+from services.simulator.traffic import Traffic
 from services.simulator.utilization import UtilizationScaler
 from services.simulator.workloads.request import WorkloadError, WorkloadRequest
 from shared.config import ClusterConfig
@@ -88,95 +90,112 @@ def simulate(scenario: Scenario, progress: Progress = lambda _: None) -> Run:
     A request waits in vain where no node may ever have its model: when all others are over, it is over as `UNSERVED`.
     Raises `WorkloadError` for requests that no device can serve, `StalledError` when nothing happens any more.
     """
-    _check(scenario)
-    requests = scenario.requests
-
-    def answer_tokens(sampling: Sampling) -> int:
-        return requests[sampling.seed].output_tokens
-
-    cluster = SimulatedCluster(
-        scenario.config,
-        scenario.devices,
-        answer_tokens=answer_tokens,
-        make_engine=scenario.make_engine,
-        solve=searching(scenario.plan_visits),
-        solve_s=lambda _: scenario.solve_s,
-    )
-    if scenario.utilization is not None:
-        UtilizationScaler(cluster.bus, scenario.config.pools, scenario.utilization)
-    workload = _Workload(scenario, cluster)
-    cluster.bus.run_until(WARM_UP_S)
-    num_loaded = {name: len(node.loadings) for name, node in cluster.nodes.items()}
-    busy_s = {name: node.busy_s for name, node in cluster.nodes.items()}
-    num_plans = cluster.scheduler.core.state.num_plans
-    workload.begin()
-    _run(cluster, workload.awaited, len(requests), progress)
-    workload.end()
-    lives = [
-        NodeLife(
-            name,
-            node.kind,
-            node.busy_s - busy_s.get(name, 0.0),
-            node.engine.num_preemptions,
-            node.loadings[num_loaded.get(name, 0) :],
-        )
-        for name, node in cluster.nodes.items()
-    ]
-    num_plans = cluster.scheduler.core.state.num_plans - num_plans
-    leases = cluster.provider.leases
-    return Run(scenario, workload.recording, lives, leases, WARM_UP_S, cluster.bus.now, num_plans)
+    simulation = Simulation(scenario)
+    simulation.run_until(lambda: False, progress)
+    return simulation.end()
 
 
-class _Workload:
-    """Owns the requests of a run: each is sent in its time, and awaited until it is over."""
+class Simulation:
+    """A scenario on its way, from the first request on: can be stopped, looked at, and made to go on differently."""
 
-    def __init__(self, scenario: Scenario, cluster: SimulatedCluster) -> None:
-        self.awaited = set(range(len(scenario.requests)))
-        """Numbers of the requests that are not over, but for those that have been sent in vain."""
+    def __init__(self, scenario: Scenario) -> None:
+        """Raises `WorkloadError` for requests that no device can serve."""
+        _check(scenario)
         self._scenario = scenario
-        self._cluster = cluster
-        self._servable: set[str] = set()
-        self._outcomes: dict[str, Outcome] = {}
-        self._recorder = Recorder(
-            self._outcomes.__getitem__,
-            lambda: cluster.queue_manager.core.predictions,
-            -(-len(scenario.requests) // MAX_PREDICTIONS),
+        self._cluster = SimulatedCluster(
+            scenario.config,
+            scenario.devices,
+            answer_tokens=self._answer_tokens,
+            make_engine=scenario.make_engine,
+            solve=searching(scenario.plan_visits),
+            solve_s=lambda _: scenario.solve_s,
         )
-        self._clients = Clients(cluster.bus, scenario.config, self._over)
-        cluster.bus.listen(self._recorder)
+        if scenario.utilization is not None:
+            UtilizationScaler(self._cluster.bus, scenario.config.pools, scenario.utilization)
+        self._traffic = Traffic(self._cluster, scenario.config, scenario.requests, WARM_UP_S)
+        self._cluster.bus.run_until(WARM_UP_S)
+        nodes = self._cluster.nodes
+        self._num_loaded = {name: len(node.loadings) for name, node in nodes.items()}
+        self._busy_s = {name: node.busy_s for name, node in nodes.items()}
+        self._num_plans = self._cluster.scheduler.core.state.num_plans
+        self._traffic.begin()
 
     @property
     def recording(self) -> Recording:
         """What has happened."""
-        return self._recorder.recording
+        return self._traffic.recording
 
-    def begin(self) -> None:
-        """Nodes have their models."""
-        self._servable = _servable_models(self._scenario.config, self._cluster)
-        self._submit_later(0)
+    @property
+    def outcomes(self) -> Sequence[Outcome]:
+        """Of the requests that have been sent, by number."""
+        return self._traffic.outcomes
 
-    def end(self) -> None:
-        """Nobody is awaited any more: what was sent in vain is over."""
-        for outcome in self._outcomes.values():
-            if not outcome.reason:
-                outcome.reason = UNSERVED
-                self._over(outcome)
+    def run_until(self, is_reached: Callable[[], bool], progress: Progress = lambda _: None) -> bool:
+        """Go on until something is so, which is returned, or every request is over.
 
-    def _submit_later(self, number: int) -> None:
-        if number < len(self._scenario.requests):
-            time_s = WARM_UP_S + self._scenario.requests[number].arrival_s
-            self._cluster.bus.at(time_s, lambda: self._submit(number))
+        Raises `StalledError` when nothing happens any more.
+        """
+        traffic, bus = self._traffic, self._cluster.bus
+        num_awaited, last_s = len(traffic.awaited), bus.now
+        while traffic.awaited:
+            for _ in range(PROGRESS_EVERY):
+                if is_reached():
+                    return True
+                bus.step()
+                if not traffic.awaited:
+                    break
+            if len(traffic.awaited) < num_awaited:
+                num_awaited, last_s = len(traffic.awaited), bus.now
+                progress(traffic.num_requests - num_awaited)
+            elif bus.now - last_s > STALL_S:
+                raise StalledError(f"{num_awaited} requests have waited for {STALL_S:.0f} s without an answer")
+        return is_reached()
 
-    def _submit(self, number: int) -> None:
-        request = self._scenario.requests[number]
-        self._outcomes[str(number)] = self._clients.submit(number, request)
-        if request.model not in self._servable:
-            self.awaited.discard(number)
-        self._submit_later(number + 1)
+    def num_drawn_tokens(self) -> dict[int, int]:
+        """How much there is by now of each answer that is not over, by number of the request."""
+        untold = Counter[str]()
+        for node in self._live_nodes():
+            untold.update(node.engine.num_untold_tokens(self._cluster.bus.now))
+        return {
+            outcome.number: outcome.num_tokens + untold[str(outcome.number)]
+            for outcome in self._traffic.outcomes
+            if not outcome.reason
+        }
 
-    def _over(self, outcome: Outcome) -> None:
-        self._recorder.over(outcome)
-        self.awaited.discard(outcome.number)
+    def redraw(self, answer_tokens: Mapping[int, int], later: Sequence[WorkloadRequest]) -> None:
+        """Let the run go on differently: answers end elsewhere, and others come than would have come.
+
+        ``answer_tokens`` says how long the answers of requests that are not over will be; each is more than is drawn of
+        it (`num_drawn_tokens`), or ends with its next token. What a step that runs draws is drawn already.
+        """
+        self._traffic.redraw(answer_tokens, later)
+        for node in self._live_nodes():
+            node.redraw()
+
+    def end(self) -> Run:
+        """Every request is over."""
+        assert not self._traffic.awaited, "requests are on their way"
+        self._traffic.end()
+        cluster = self._cluster
+        lives = [
+            NodeLife(
+                name,
+                node.kind,
+                node.busy_s - self._busy_s.get(name, 0.0),
+                node.engine.num_preemptions,
+                node.loadings[self._num_loaded.get(name, 0) :],
+            )
+            for name, node in cluster.nodes.items()
+        ]
+        num_plans = cluster.scheduler.core.state.num_plans - self._num_plans
+        leases = cluster.provider.leases
+        return Run(self._scenario, self.recording, lives, leases, WARM_UP_S, cluster.bus.now, num_plans)
+
+    def _live_nodes(self) -> list[SimulatedNode]:
+        return [node for node in self._cluster.nodes.values() if node.is_alive]
+
+    def _answer_tokens(self, sampling: Sampling) -> int:
+        return self._traffic.answer_tokens(sampling.seed)
 
 
 def _check(scenario: Scenario) -> None:
@@ -186,26 +205,3 @@ def _check(scenario: Scenario) -> None:
         if not any(model in device.models for device in scenario.devices.values()):
             kinds = ", ".join(dict.fromkeys(device.kind for device in scenario.devices.values()))
             raise WorkloadError(f"no device can serve {model!r}: it does not fit into {kinds}")
-
-
-def _servable_models(config: ClusterConfig, cluster: SimulatedCluster) -> set[str]:
-    """Models that a node may have: where none may change its model, those that they have or load by now."""
-    held = {node.core.models.loading or node.core.model for node in cluster.nodes.values()}
-    models = {model.name for model in config.models}
-    return models if config.queue.operations.swap or "" in held else held
-
-
-def _run(cluster: SimulatedCluster, awaited: set[int], num_requests: int, progress: Progress) -> None:
-    """Until nobody is awaited any more, of so many."""
-    num_awaited = num_requests
-    last_s = cluster.bus.now
-    while awaited:
-        for _ in range(PROGRESS_EVERY):
-            cluster.bus.step()
-            if not awaited:
-                break
-        if len(awaited) < num_awaited:
-            num_awaited, last_s = len(awaited), cluster.bus.now
-            progress(num_requests - num_awaited)
-        elif cluster.bus.now - last_s > STALL_S:
-            raise StalledError(f"{num_awaited} requests have waited for {STALL_S:.0f} s without an answer")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpu_node.engine.chunk import Chunk
-from services.simulator.decode_batch import FastSequence
+from services.simulator.fast_sequence import FastSequence
 
 
 @dataclass(slots=True)

@@ -189,3 +189,58 @@ def test_policies_measured_one_by_one_are_drawn_together() -> None:
 def test_devices_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="a100"):
         importlib.import_module("runs").device_counts(text)
+
+
+def test_the_ceiling_of_predictions_is_measured_at_checkpoints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = "--policy shepherd --case 0 --requests 40 --checkpoints 2 --children 3 --json"
+    (result,) = output("estimator_ceiling", options, monkeypatch, capsys).values()
+    first, second = result["checkpoints"]
+    assert [(one["number"], len(one["waits_s"])) for one in (first, second)] == [(1_000, 3), (1_020, 3)]
+    assert len(set(first["waits_s"])) > 1, "each child draws for itself"
+    assert result["all"]["num_waits"] == 6
+    assert result["long_queues"] is None, "nobody waits for long"
+    assert output("estimator_ceiling", options, monkeypatch, capsys) == {"A100, Mistral 7B": result}
+
+
+def test_the_ceiling_follows_from_what_nobody_can_know() -> None:
+    """Two checkpoints of means 3 and 13 s, variances 2 and 8 s²; both were predicted to wait a second longer."""
+    module = importlib.import_module("estimator_ceiling")
+    found = [
+        module.Checkpoint(0, 50, predicted_s=4.0, bound_s=4.0, waits_s=[2.0, 4.0]),
+        module.Checkpoint(1, 200, predicted_s=14.0, bound_s=14.0, waits_s=[11.0, 15.0]),
+    ]
+    assert module.summary(found) == {
+        "all": {
+            "num_checkpoints": 2,
+            "num_waits": 4,
+            "mean_wait_s": 8.0,
+            "mean_error_s": 1.0,
+            "total": 27.5,  # (6² + 4² + 3² + 7²) / 4
+            "noise": 5.0,
+            "bias": -1.5,  # 1² - 5 / 2: by so few children it cannot be told from none
+            "r2_ceiling": 0.8182,
+            "r2": 0.8727,
+            "coverage_p90": 0.75,
+        },
+        "long_queues": None,
+    }
+
+
+def test_what_a_copy_of_the_process_does_stays_there() -> None:
+    in_a_copy = importlib.import_module("estimator_ceiling").in_a_copy
+    seen = [1]
+
+    def see() -> list[int]:
+        seen.append(2)
+        return seen
+
+    assert in_a_copy(see) == [1, 2]
+    assert seen == [1]
+
+    def fail() -> None:
+        raise OSError("no such thing")
+
+    with pytest.raises(RuntimeError, match="a child has failed"):
+        in_a_copy(fail)

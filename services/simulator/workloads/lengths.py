@@ -50,6 +50,16 @@ def draw_mega(random: Random) -> tuple[int, int]:
             return lengths
 
 
+def draw_answer(random: Random, prompt_tokens: int, least_tokens: int = 1) -> int:
+    """Tokens of an answer as above, given those of its prompt, and that it has at least so many."""
+    most_tokens = min(DEFAULT_LIMIT_TOKENS, MAX_TOTAL_TOKENS - prompt_tokens)
+    assert 1 <= least_tokens <= most_tokens, "no such answer is ever drawn"
+    while True:
+        answer_tokens = _answer(random)
+        if least_tokens <= answer_tokens <= most_tokens:
+            return answer_tokens
+
+
 def _answer(random: Random) -> int:
     """Cut at what clients allow: a limit that hangs on the length would tell what nobody can know."""
     return min(DEFAULT_LIMIT_TOKENS, SHAREGPT_ANSWER.draw(random))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gpu_node.engine.chunk import Chunk
@@ -35,6 +35,9 @@ class Ask:
     evicted_after_ticks: int | None = None
     out_ticks: int = 0
     """How long it stays out."""
+    redrawn_after_ticks: int | None = None
+    redrawn_tokens: int = 0
+    """How long its answer is from then on."""
 
 
 @dataclass
@@ -109,9 +112,9 @@ class Driver:
     """Requests that are evicted, and how they come back."""
     tokens: dict[str, list[int]] = field(default_factory=dict)
 
-    def coming(self) -> list[tuple[float, int, Action]]:
+    def coming(self) -> list[tuple[float, int, partial[list[Chunk]]]]:
         """What is going to happen, in order."""
-        found: list[tuple[float, int, Action]] = []
+        found: list[tuple[float, int, partial[list[Chunk]]]] = []
         for number, ask in enumerate(self.asks):
             self.life.seen[str(number)] = Seen()
             ticks: list[tuple[int | None, Callable[[int], list[Chunk]]]] = [
@@ -119,6 +122,7 @@ class Driver:
                 (ask.evicted_after_ticks, self._evict),
                 (None if ask.evicted_after_ticks is None else ask.evicted_after_ticks + ask.out_ticks, self._resume),
                 (ask.leaves_after_ticks, self._abort),
+                (ask.redrawn_after_ticks, self._redraw),
             ]
             for ticks_later, action in ticks:
                 if ticks_later is not None:
@@ -137,12 +141,16 @@ class Driver:
                 self.life.num_events += 1
             else:
                 now, _, action = coming.pop(0)
-                pending.append(action)
                 if end_s is not None:
                     end_s = self.engine.interrupt(now)
+                    if action.func == self._redraw:
+                        action()  # no command: it waits for no step
+                    else:
+                        pending.append(action)
                     continue
-            for action in pending:
-                self._take(action(), now)
+                pending.append(action)
+            for waiting in pending:
+                self._take(waiting(), now)
             pending.clear()
             self.engine.check()
             if self.engine.has_work:
@@ -171,6 +179,12 @@ class Driver:
         self.engine.abort([str(number)])
         self.out.pop(number, None)
         self.life.seen[str(number)].num_tokens = -1
+        return []
+
+    def _redraw(self, number: int) -> list[Chunk]:
+        ask = self.asks[number]
+        self.asks[number] = replace(ask, answer_tokens=ask.redrawn_tokens)
+        self.engine.redraw()
         return []
 
     def _take(self, chunks: list[Chunk], now: float) -> None:

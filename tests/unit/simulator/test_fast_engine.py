@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 from gpu_node.engine import forecast
 from services.simulator.fast_admission import peak_slots
 from services.simulator.span import Span
-from tests.unit.simulator.engine_life import COST, Ask, Driver, Life, fast, options, stepped
+from tests.unit.simulator.engine_life import COST, Ask, Driver, Life, fast, options, payload, stepped
 
 
 def both(asks: list[Ask], num_blocks: int, max_num_seqs: int = 4, step_tokens: int = 16) -> tuple[Life, Life]:
+    """Each with a list of its own, since answers may be redrawn."""
     engine_options = options(num_blocks, max_num_seqs, step_tokens)
-    return Driver(stepped(asks, engine_options), asks).live(), Driver(fast(asks, engine_options), asks).live()
+    slow_asks, fast_asks = list(asks), list(asks)
+    slow_life = Driver(stepped(slow_asks, engine_options), slow_asks).live()
+    return slow_life, Driver(fast(fast_asks, engine_options), fast_asks).live()
 
 
 def assert_same(slow_life: Life, fast_life: Life) -> None:
@@ -54,6 +57,35 @@ def test_an_evicted_request_goes_on_without_computing_anything_again() -> None:
     assert fast_life.num_events == 4  # prefill, cut span, the step behind the way back, the rest
 
 
+def test_a_redrawn_answer_ends_behind_the_step_that_runs() -> None:
+    """After 7 ticks of two steps each, less what contexts cost, 12 tokens of 30 are drawn, and another one runs."""
+    longer, shorter, too_short = (
+        both([Ask(0, 4, 30, 60, redrawn_after_ticks=7, redrawn_tokens=tokens)], num_blocks=32) for tokens in (40, 20, 2)
+    )
+    for slow_life, fast_life in (longer, shorter, too_short):
+        assert_same(slow_life, fast_life)
+        assert fast_life.num_events == 3  # prefill, cut span, the rest
+        assert fast_life.seen["0"].reason == "stop"
+    num_tokens = [fast_life.seen["0"].num_tokens for _, fast_life in (longer, shorter, too_short)]
+    assert num_tokens == [40, 20, 14]
+
+
+def test_tokens_that_were_not_told_are_counted_without_being_told() -> None:
+    asks = [Ask(0, 4, 30, 60), Ask(0, 4, 30, 60)]
+    engine = fast(asks, options(num_blocks=32, max_num_seqs=1))
+    for number, ask in enumerate(asks):
+        engine.add(payload(number, ask))
+    end_s = engine.start(0.0)
+    (first,) = engine.finish()
+    assert len(first.token_ids) == 1
+    engine.start(end_s)
+    now = end_s + 5.5 * COST.predict_s(1, 5, 5)  # contexts grow: the sixth step is not over
+    assert engine.num_untold_tokens(now) == {"0": 5, "1": 0}
+    (told,) = engine.flush(now)
+    assert (told.start, len(told.token_ids)) == (1, 5)
+    assert engine.num_untold_tokens(now) == {"0": 0, "1": 0}
+
+
 def asks(most_ticks: int) -> st.SearchStrategy[list[Ask]]:
     ask = st.builds(
         Ask,
@@ -64,8 +96,16 @@ def asks(most_ticks: int) -> st.SearchStrategy[list[Ask]]:
         leaves_after_ticks=st.one_of(st.none(), st.integers(0, 40)),
         evicted_after_ticks=st.one_of(st.none(), st.integers(0, 30)),
         out_ticks=st.integers(0, 20),
+        redrawn_after_ticks=st.one_of(st.none(), st.integers(0, 40)),
+        redrawn_tokens=st.integers(1, 40),
     )
-    return st.lists(ask, min_size=1, max_size=14)
+    return st.lists(ask.map(redrawn_longer_if_evicted), min_size=1, max_size=14)
+
+
+def redrawn_longer_if_evicted(ask: Ask) -> Ask:
+    """Who is out and has had all of its answer meanwhile may be told so at once, or by one token more."""
+    is_evicted = ask.evicted_after_ticks is not None
+    return replace(ask, redrawn_tokens=max(ask.answer_tokens, ask.redrawn_tokens)) if is_evicted else ask
 
 
 @settings(max_examples=150, deadline=None)

@@ -13,9 +13,9 @@ import pytest
 
 from services.simulator.catalogue import cluster_config, device, devices_of
 from services.simulator.chrome_trace import chrome_trace
-from services.simulator.cluster import stepped
+from services.simulator.cluster import fast, stepped
 from services.simulator.report import report
-from services.simulator.simulation import Run, Scenario, simulate
+from services.simulator.simulation import WARM_UP_S, Run, Scenario, Simulation, simulate
 from services.simulator.workloads.paper import WORKLOADS
 from services.simulator.workloads.request import WorkloadError, WorkloadRequest
 from shared.config import OperationOptions, QueueOptions
@@ -85,6 +85,56 @@ def test_both_engines_give_the_same_run(policy: str) -> None:
 def by_number(run: Run) -> list[tuple[int, float, float, int, str]]:
     outcomes = sorted(run.recording.outcomes, key=lambda outcome: outcome.number)
     return [(one.number, one.first_token_s or 0, one.finished_s or 0, one.num_tokens, one.reason) for one in outcomes]
+
+
+def stopped(small: Scenario, num_sent: int) -> Simulation:
+    simulation = Simulation(small)
+    assert simulation.run_until(lambda: len(simulation.outcomes) == num_sent)
+    return simulation
+
+
+def ended(simulation: Simulation) -> Run:
+    assert not simulation.run_until(lambda: False)
+    return simulation.end()
+
+
+@pytest.mark.parametrize("num_sent", [1, 25, 40])
+def test_a_run_that_is_redrawn_as_it_was_goes_on_as_it_would_have(num_sent: int) -> None:
+    small = scenario("wa", num_requests=40, devices={"a100": 1})
+    simulation = stopped(small, num_sent)
+    lengths = {number: small.requests[number].output_tokens for number in simulation.num_drawn_tokens()}
+    simulation.redraw(lengths, small.requests[num_sent:])
+    for one, other in zip(by_number(ended(simulation)), by_number(simulate(small)), strict=True):
+        assert (one[0], one[3:]) == (other[0], other[3:])
+        assert one[1:3] == pytest.approx(other[1:3], rel=1e-9)
+
+
+def test_what_is_redrawn_is_what_happens() -> None:
+    small = scenario("wa", num_requests=40, policy="fcfs", devices={"a100": 1})
+    simulation = stopped(small, 30)
+    drawn = simulation.num_drawn_tokens()
+    assert sum(num_tokens > 0 for num_tokens in drawn.values()) == 8
+    later = [replace(request, arrival_s=request.arrival_s + 0.5) for request in small.requests[30:35]]
+    simulation.redraw({number: num_tokens + 7 for number, num_tokens in drawn.items()}, later)
+    outcomes = sorted(ended(simulation).recording.outcomes, key=lambda outcome: outcome.number)
+    expected = {number: request.output_tokens for number, request in enumerate([*small.requests[:30], *later])}
+    assert {one.number: one.num_tokens for one in outcomes} == {
+        **expected,
+        **{number: num_tokens + 7 for number, num_tokens in drawn.items()},
+    }
+    assert all(one.num_tokens == one.request.output_tokens for one in outcomes)
+    assert [one.sent_s for one in outcomes[30:]] == [WARM_UP_S + request.arrival_s for request in later]
+
+
+def test_both_engines_have_drawn_as_much_of_each_answer() -> None:
+    """But for the step that runs: clients of the live bookkeeping hear of its tokens at its end."""
+    small = scenario("wa", num_requests=40, policy="fcfs", devices={"a100": 1})
+    fast_drawn, slow_drawn = (
+        stopped(replace(small, make_engine=make_engine), 30).num_drawn_tokens() for make_engine in (fast, stepped)
+    )
+    assert fast_drawn.keys() == slow_drawn.keys()
+    assert max(fast_drawn.values()) > 20
+    assert all(0 <= fast_drawn[number] - slow_drawn[number] <= 1 for number in fast_drawn)
 
 
 def test_the_trace_has_a_lane_a_device_and_closes_what_it_opens(run: Run) -> None:

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from services.simulator.workloads.arrivals import Mix, poisson
-from services.simulator.workloads.lengths import MAX_TOTAL_TOKENS, draw_mega, draw_sharegpt
+from services.simulator.workloads.lengths import MAX_TOTAL_TOKENS, draw_answer, draw_mega, draw_sharegpt
 from services.simulator.workloads.paper import MEGA_SHARE, WORKLOADS
 from services.simulator.workloads.request import DEFAULT_LIMIT_TOKENS, WorkloadError, WorkloadRequest
 from services.simulator.workloads.trace import Trace
@@ -35,6 +35,16 @@ def test_answers_are_cut_at_what_clients_allow_so_that_a_limit_tells_nothing_of_
     assert max(answers) == DEFAULT_LIMIT_TOKENS
     assert 0.005 < answers.count(DEFAULT_LIMIT_TOKENS) / len(answers) < 0.03
     assert {WorkloadRequest(0.0, "m", "s", 5, answer).max_tokens for answer in answers} == {DEFAULT_LIMIT_TOKENS}
+
+
+def test_an_answer_is_drawn_given_its_prompt_and_how_far_it_has_come() -> None:
+    random = Random(5)
+    fresh = [draw_answer(random, prompt_tokens=100) for _ in range(20_000)]
+    late = [draw_answer(random, 100, least_tokens=301) for _ in range(20_000)]
+    assert min(late) >= 301
+    assert statistics.mean(late) == pytest.approx(statistics.mean(one for one in fresh if one > 300), rel=0.02)
+    assert {draw_answer(random, MAX_TOTAL_TOKENS - 4, least_tokens=4) for _ in range(5)} == {4}
+    assert draw_answer(random, 100, DEFAULT_LIMIT_TOKENS) == DEFAULT_LIMIT_TOKENS
 
 
 def test_mega_prompts_have_thousands_of_tokens() -> None:
