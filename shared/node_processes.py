@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from shared.process_record import ProcessRecord, is_running
 from shared.processes import launch
 from shared.service import INSTANCE_ENV
 
+MARKED_WITHIN_S = 5.0  # a process shows its environment: it takes microseconds
+MARKS_POLL_S = 0.001
 NODE_STAGE = 2  # see `cli.process_plan`: after the services, before the gateway
 
 
@@ -57,4 +60,19 @@ def launch_node(name: str, num_threads: int, config_path: str, data_dir: Path) -
         environment.pop(ours, None)
     log = log_file(data_dir, name)
     rotate(log)
-    return launch([sys.executable, "-m", "gpu_node.agent"], environment, log, NODE_STAGE)
+    record = launch([sys.executable, "-m", "gpu_node.agent"], environment, log, NODE_STAGE)
+    _await_marks(record.pid)
+    return record
+
+
+def _await_marks(pid: int) -> None:
+    """Until the process can be found: the kernel says that it has begun before it shows what its environment is."""
+    deadline_s = time.monotonic() + MARKED_WITHIN_S
+    while time.monotonic() < deadline_s:
+        try:
+            if NODE_ENV in psutil.Process(pid).environ():
+                return
+        except psutil.NoSuchProcess:
+            return  # it has ended already: its log says why
+        time.sleep(MARKS_POLL_S)
+    raise TimeoutError(f"process {pid} shows no environment within {MARKED_WITHIN_S} s: is /proc mounted?")

@@ -28,6 +28,7 @@ from shared.requests import Submit
 from shared.wait import NEVER, Wait
 
 FORECAST_GROUPS = 64  # of a queue are predicted one by one, which bounds the work; behind them, sums are good enough
+PLAN_SHARE = 0.5  # of how far two places are apart, as a standard deviation, where a plan is expected to choose one
 NEWCOMER = ""  # group of the load of one who has not come yet
 
 
@@ -39,6 +40,15 @@ class Prospect:
     """The node's rates are known, for its model and for those before it; else the estimator goes by its priors."""
     first_token: Wait
     completion: Wait
+
+    def unless(self, other: Prospect) -> Prospect:
+        """The same, where it may come otherwise: how far they are apart is part of the spread."""
+        if NEVER in (self.first_token, other.first_token):
+            return self
+        apart_s = PLAN_SHARE * abs(other.first_token.mean_s - self.first_token.mean_s)
+        maybe = Wait(0.0, apart_s)
+        is_learnt = self.is_learnt and other.is_learnt
+        return Prospect(is_learnt, self.first_token.then(maybe), self.completion.then(maybe))
 
 
 @dataclass(slots=True)
@@ -140,10 +150,19 @@ class Predictions:
         if node is None:
             return None
         index = node.queue.index(group.gid) + 1 if group.node else self._queues.index_by_rule(node, group)
+        planned = self._queues.index_by_plan(node, group, index)
+        prospect = self._at(node, planned, group, newcomer, message.slo.start_by_s(now), now)
+        if planned == index:
+            return prospect
+        unplanned = self._at(node, index, group, newcomer, message.slo.start_by_s(now), now)
+        return prospect.unless(unplanned)
+
+    def _at(self, node: Node, index: int, group: Group, newcomer: GroupLoad, due_s: float, now: float) -> Prospect:
+        """Of one that has joined the group, behind so many others of a queue."""
         loads = self._loads(node, index, now)
         if group.waiting and not group.node:
             loads.append(self._groups.load(group, now))
-        outlook = self._behind(node, index, group, [*loads, newcomer], message.slo.start_by_s(now), now)
+        outlook = self._behind(node, index, group, [*loads, newcomer], due_s, now)
         one = outlook.served.forecast
         assert one is not None, "its own load is the last"
         start = outlook.wait_at(0)

@@ -101,6 +101,22 @@ class VirtualQueues:
             place -= 1
         return place
 
+    def index_by_plan(self, node: Node, group: Group, index: int) -> int:
+        """Where the next plan can be expected to have it that is at this index now: a swap for it alone pays seldom.
+
+        That is behind the first groups of its model, if those are before that.
+        """
+        if not self._may_overtake:
+            return index
+        is_before = node.model == group.model
+        for place, gid in enumerate(node.queue[:index]):
+            other = self._state.groups[gid]
+            if other.model == group.model:
+                is_before = True
+            elif is_before and other.waiting:
+                return place
+        return index
+
     def _from_tail(self, node: Node) -> Iterator[Group]:
         return (self._state.groups[gid] for gid in node.queue[: -MAX_OVERTAKEN - 1 : -1])
 

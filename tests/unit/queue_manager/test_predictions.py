@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from services.queue_manager.groups import RequestGroups
-from services.queue_manager.predictions import Predictions
+from services.queue_manager.predictions import Predictions, Prospect
 from services.queue_manager.state import Node, State, Unread
 from shared.placement import NodeState
 from shared.requests import Submit
 from shared.slo import Slo
 from shared.step_cost import ModelRate, StepCost
+from shared.wait import NEVER, Wait
 from tests.unit.queue_manager.books import OPTIONS, make_group, make_queues, place
 
 RATE = ModelRate("a", StepCost(0.1, 0.0, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=0.0)
@@ -118,3 +119,9 @@ def test_a_prospect_is_learnt_where_the_rates_of_all_models_before_it_are_known(
     prospect = predictions_of(state).of_newcomer(newcomer("a"), 0.0)
     assert prospect is not None
     assert prospect.is_learnt == is_learnt
+
+
+def test_how_far_the_places_by_rule_and_by_plan_are_apart_is_part_of_the_spread() -> None:
+    near, far = Prospect(True, Wait(2.0, 3.0), Wait(4.0, 0.0)), Prospect(False, Wait(10.0, 0.0), Wait(12.0, 0.0))
+    assert near.unless(far) == Prospect(False, Wait(2.0, 5.0), Wait(4.0, 4.0))
+    assert near.unless(Prospect(True, NEVER, NEVER)) == near

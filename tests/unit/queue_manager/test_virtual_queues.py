@@ -218,3 +218,30 @@ def test_the_next_plan_says_anew_who_gives_way() -> None:
     state.nodes["n0"].yielding = ["runs"]
     apply(state, {"n0": ["runs", "urgent"]}, "runs")
     assert state.nodes["n0"].yielding == []
+
+
+# --- where a plan can be expected to put it ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("queue", "model", "expected"),
+    [
+        (("b0",), "a", 0),  # the node holds its model: before the swap
+        (("a0", "b0", "a1"), "a", 1),  # with the first of its model, whatever stands behind the swap
+        (("a0", "b0", "a1"), "b", 2),  # with those who bring its model
+        (("a0",), "b", 1),  # nobody does: where it stands
+        (("run", "b0"), "a", 1),  # who only runs is no reason to swap
+    ],
+)
+def test_who_comes_is_expected_to_be_served_with_its_model(queue: tuple[str, ...], model: str, expected: int) -> None:
+    state = make_state(n0="a")
+    for gid in queue:
+        make_group(
+            state, gid, model=gid[0] if gid != "run" else "b", waiting=int(gid != "run"), running=int(gid == "run")
+        )
+    place(state, "n0", *queue)
+    node = state.nodes["n0"]
+    group = make_group(state, "new", model=model)
+    assert make_queues(state).index_by_plan(node, group, len(node.queue)) == expected
+    fcfs = make_queues(state, QueueOptions(policy="fcfs"))
+    assert fcfs.index_by_plan(node, group, len(node.queue)) == len(node.queue), "its plans overtake nobody"
