@@ -52,7 +52,7 @@ def at_random(seed: int) -> Solver:
 
     def solve(problem: PlacementProblem) -> Plan:
         queues: dict[str, list[str]] = {node.node: [] for node in problem.nodes}
-        for group in random.sample(problem.groups, len(problem.groups)):
+        for group in random.sample(problem.groups, len(problem.groups)) if queues else ():  # all nodes may have left
             queues[random.choice(list(queues))].append(group.group)
         return Plan(version=problem.version, queues=queues)
 
