@@ -52,20 +52,23 @@ class PromptLines:
         if node is None or group is None or not any(rate.model == group.model for rate in node.known.rates):
             return Reading(None, 0.0, 0.0, now)
         work = batching(node.known, self._groups.load(group, now))
-        prompt_s = self._prompt_s(node, work, now)
+        prompt_s = self._prompt_s(node, group.model, work, now)
         if not prompt_s:
             return Reading(node, 0.0, 0.0, now)
         return Reading(node, prompt_s / work.prompt_tokens, min(1.0, work.prompt_s / prompt_s), now)
 
-    def _prompt_s(self, node: Node, work: Batching, now: float) -> float:
+    def _prompt_s(self, node: Node, model: str, work: Batching, now: float) -> float:
         """Of one of a group, among all that comes: they are in the steps as well. Unread ones do not decode yet."""
-        typical = self._groups.typical(node.model, now)
+        typical = self._groups.typical(model, now)
         others = batching(node.known, typical) if typical is not None else work
         num_running = sum(self._state.groups[gid].num_running for gid in node.queue)
-        left_s = max(0.0, node.unread.until_s - now)
-        prompt_s = others.prompt_at(num_running, work.prompt_tokens) + work.prompt_rows_s
-        num_unread = left_s / prompt_s if prompt_s else 0.0
-        return others.prompt_at(max(0.0, num_running - num_unread), work.prompt_tokens) + work.prompt_rows_s
+
+        def prompt_s(num_decoding: float) -> float:
+            return others.prompt_at(num_decoding, work.prompt_tokens) + work.prompt_rows_s
+
+        all_s = prompt_s(num_running)
+        num_unread = left(node, now).wait_s / all_s if all_s else 0.0
+        return prompt_s(max(0.0, num_running - num_unread))
 
     def finished(self, request: Request, now: float) -> None:
         """An answer that ends before its prompt was expected to be computed shows by how much the node is ahead."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan, StepResult
 from gpu_node.executors.executor import Executor
+from gpu_node.executors.passing import PassingExecutor
 from shared.config_engine import ModelSpec
 
 
@@ -47,46 +48,25 @@ class PacedStep:
         return self.computed
 
 
-class PacedExecutor:
+class PacedExecutor(PassingExecutor):
     """Steps queue up behind one another as on a device; the host is free to plan the next while one takes its time."""
 
     def __init__(self, executor: Predicted, clock: Clock) -> None:
-        self._executor = executor
+        super().__init__(executor)
+        self._predicted = executor
         self._clock = clock
         self._due_s: float | None = None  # when the last step that was submitted is over
 
-    @property
-    def device(self) -> str:
-        """That of the predictions."""
-        return self._executor.device
-
-    @property
-    def tiers(self) -> dict[str, str]:
-        """Where weights would be."""
-        return self._executor.tiers
-
     def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
         """Raises as the executor does, at once; a model that can be loaded takes its time."""
-        ready_s = self._clock.now() + self._executor.load_s(spec)
-        model = self._executor.load_model(spec, instead_of)
+        ready_s = self._clock.now() + self._predicted.load_s(spec)
+        model = super().load_model(spec, instead_of)
         self._clock.sleep_until(ready_s)
         return model
 
-    def unload_model(self, name: str) -> None:
-        """Takes no time."""
-        self._executor.unload_model(name)
-
-    def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
-        """The device moves them ahead of its next step."""
-        return self._executor.read_blocks(model, blocks, swapped_out=swapped_out)
-
-    def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
-        """The device moves them ahead of its next step."""
-        return self._executor.write_blocks(model, blocks, content)
-
     def submit(self, plan: StepPlan) -> PacedStep:
         """Begins now, or when the step before is over."""
-        computed = self._executor.submit(plan).result()
+        computed = self._predicted.submit(plan).result()
         now = self._clock.now()
         before_s = now if self._due_s is None else self._due_s
         begins_s = max(now, before_s)

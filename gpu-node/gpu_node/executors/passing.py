@@ -10,7 +10,7 @@ from shared.config_engine import ModelSpec
 
 
 class PassingExecutor:
-    """Everything of `Executor` but `submit`, passed on."""
+    """Everything of `Executor` but `submit`, passed on; who wants one of these otherwise overrides it."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
