@@ -44,6 +44,13 @@ def collector() -> Iterator[Collector]:
         yield collector
 
 
+@pytest.fixture
+def own_collector() -> Iterator[Collector]:
+    """For a cluster of the test's own: it has no spans of the session's cluster."""
+    with collecting() as collector:
+        yield collector
+
+
 @pytest.fixture(scope="session")
 def whole_cluster(
     tmp_path_factory: pytest.TempPathFactory, model_file: Path, collector: Collector

@@ -59,9 +59,9 @@ async def long_answers(client: AsyncOpenAI) -> AsyncIterator[list[Answer]]:
 
 
 async def test_long_answers_give_way_to_urgent_ones_of_their_model_and_of_another(
-    tmp_path: Path, collector: Collector
+    tmp_path: Path, own_collector: Collector
 ) -> None:
-    with started(tmp_path, ["first", "second"], num_nodes=1, collector=collector) as cluster:
+    with started(tmp_path, ["first", "second"], num_nodes=1, collector=own_collector) as cluster:
         async with openai_client(cluster) as client:
             expected = [answer.text for answer in await complete(client, ASKS)]
             num_evicted = []
@@ -77,7 +77,7 @@ async def test_long_answers_give_way_to_urgent_ones_of_their_model_and_of_anothe
         cluster.wait_idle()
         assert cluster.metric("node-0", "treadle_restored_kv_tokens_total") > 0
         check_offload(cluster)
-    check_trace_of_an_evicted_request(collector)
+    check_trace_of_an_evicted_request(own_collector)
 
 
 def check_offload(cluster: Cluster) -> None:
@@ -108,8 +108,10 @@ def check_trace_of_an_evicted_request(collector: Collector) -> None:
         assert {span.parent_id, waits[0].parent_id, runs[0].parent_id} == {spans[0].span_id}
 
 
-async def test_a_node_that_is_asked_to_stop_hands_its_long_answers_over(tmp_path: Path, collector: Collector) -> None:
-    with started(tmp_path, ["first"], num_nodes=2, collector=collector) as cluster:
+async def test_a_node_that_is_asked_to_stop_hands_its_long_answers_over(
+    tmp_path: Path, own_collector: Collector
+) -> None:
+    with started(tmp_path, ["first"], num_nodes=2, collector=own_collector) as cluster:
         async with openai_client(cluster) as client:
             expected = [answer.text for answer in await complete(client, ASKS)]
             async with long_answers(client) as answers:
