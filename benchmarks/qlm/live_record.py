@@ -78,7 +78,10 @@ class Recording:
 
     @contextmanager
     def listening(self, redis_url: str) -> Iterator[None]:
-        """Hear all messages until the end of the block. Streams are trimmed, so they have to be read as they grow."""
+        """Hear all messages until the end of the block, also those that are there at its beginning.
+
+        Streams are trimmed, so they have to be read as they grow.
+        """
         stop = Event()
         redis = Redis.from_url(redis_url, protocol=2)
         nodes = [streams.node_inbox(node["name"]) for node in self.config["nodes"]]
@@ -93,7 +96,7 @@ class Recording:
             redis.close()
 
     def _listen(self, redis: Redis, names: list[str], stop: Event) -> None:
-        places: dict[Any, Any] = dict.fromkeys(names, b"$")
+        places: dict[Any, Any] = dict.fromkeys(names, b"0")
         while not stop.is_set():
             for stream, entries in redis.xread(places, block=POLL_MS) or []:
                 for entry_id, fields in entries:

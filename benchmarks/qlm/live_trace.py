@@ -6,6 +6,7 @@ Prompts are questions to a real model, which ends its answers itself; so nobody 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 TOPICS = ("sea", "bread", "bees", "moon", "glass", "rivers", "chess", "volcanoes", "paper", "rain", "ants", "sleep")
@@ -18,7 +19,7 @@ QUESTIONS = (
     "Describe the history of {topic} in detail, from the beginning until today.",
 )
 MAX_TOKENS = 192  # of an answer; a third of the answers would go on
-HOT_SHARE = 0.75  # of the batch requests go to the first model
+HOT_SHARE = 0.75  # of the batch requests go to the first model, the others to the last one
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class LiveRequest:
 
 
 def live_trace(
-    models: tuple[str, str], num_batch: int, num_interactive: int, rate: float, seed: int
+    models: Sequence[str], num_batch: int, num_interactive: int, rate: float, seed: int
 ) -> list[LiveRequest]:
     """``num_batch`` requests at once, then interactive ones at ``rate`` a second (Poisson), in order of arrival."""
     rng = random.Random(seed)
@@ -45,7 +46,7 @@ def live_trace(
     for number in range(num_batch + num_interactive):
         is_batch = number < num_batch
         if is_batch:
-            model = models[0] if rng.random() < HOT_SHARE else models[1]
+            model = models[0] if rng.random() < HOT_SHARE else models[-1]
         else:
             arrival_s += rng.expovariate(rate)
             model = rng.choice(models)
