@@ -23,6 +23,13 @@ class Served:
     """If nobody came; None behind the head of the queue, where it is known only how long all before it takes."""
     streams: Sequence[Stream]
     """Of newcomers who go ahead."""
+    behind_s: float
+    """What the forecast does not know of the work before it."""
+
+    def place_and_prompt(self, position: int) -> tuple[Wait, Wait]:
+        """Of the member behind so many others, if nobody came."""
+        place, prompt = (NOW, NOW) if self.forecast is None else self.forecast.place_and_prompt(position)
+        return later(place, self.behind_s), prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +53,6 @@ class Outlook:
     small: Served | None
     """In one that leaves headroom; None where nobody asks for that."""
     slack: Slack
-    behind_s: float
-    """What the forecasts do not know of the work before it."""
     widened: Callable[[Wait], Wait]
     """What is learnt of the spread."""
 
@@ -63,15 +68,12 @@ class Outlook:
 
     def place_and_prompt(self, position: int) -> tuple[Wait, Wait]:
         """Until it has a place, by the model's own spread, and from then on."""
+        full, _ = self.full.place_and_prompt(position)
+        small, prompt = (self.small or self.full).place_and_prompt(position)
+        place = self._overtaken(full, small, position)
         if self.full.forecast is None:
-            behind = later(NOW, self.behind_s)
-            return self._overtaken(behind, later(NOW, self.behind_s / self.slack.pace), position), NOW
-        full, prompt = self.full.forecast.place_and_prompt(position)
-        small = full
-        if self.small is not None and self.small.forecast is not None:
-            small, prompt = self.small.forecast.place_and_prompt(position)
-        place = self._overtaken(full, small, position).give_or_take(MODEL_ERROR)
-        return later(place, self.behind_s), prompt.give_or_take(MODEL_ERROR)
+            return place, NOW
+        return place.give_or_take(MODEL_ERROR), prompt.give_or_take(MODEL_ERROR)
 
     def _overtaken(self, full: Wait, small: Wait, position: int) -> Wait:
         if self.small is None:

@@ -23,7 +23,7 @@ from services.queue_manager.virtual_queues import VirtualQueues
 from shared.batching import num_seqs
 from shared.config import QueueOptions
 from shared.estimator import GroupForecast, forecast, swap_s
-from shared.placement import GroupLoad
+from shared.placement import GroupLoad, NodeState
 from shared.requests import Submit
 from shared.wait import NEVER, Wait
 
@@ -61,6 +61,8 @@ class _Way:
     """Who comes."""
     joining: list[Joining]
     """Who will join the groups so far."""
+    mixed: float
+    """What work comes to in this batch, beside that of other groups, of what it would be alone in a full one."""
 
 
 class Predictions:
@@ -111,11 +113,18 @@ class Predictions:
     def _outlook(
         self, ways: Sequence[_Way], group: Group, gid: str, slack: Slack, behind_s: float, now: float
     ) -> Outlook:
-        """Of a group, or of one that has joined it, whose forecasts have this name."""
+        """Of a group, or of one that has joined it, whose forecasts have this name; ``behind_s`` is work of others
+        that the forecasts do not know, if it was done alone.
+        """
         full, *small = (
-            Served(way.forecasts.get(gid), self._newcomers.streams(group, way.kinds, way.joining, now)) for way in ways
+            Served(
+                way.forecasts.get(gid),
+                self._newcomers.streams(group, way.kinds, way.joining, now),
+                behind_s * way.mixed if behind_s else 0.0,
+            )
+            for way in ways
         )
-        return Outlook(full, small[0] if small else None, slack, behind_s, self._widened(group))
+        return Outlook(full, small[0] if small else None, slack, self._widened(group))
 
     def _ways(self, node: Node, groups: Sequence[Group], loads: list[GroupLoad], now: float) -> list[_Way]:
         """In the batch that takes as many as fit, and in the one that leaves headroom where there is a bound."""
@@ -124,14 +133,17 @@ class Predictions:
         prompts = left(node, now)
         if node.max_running is not None:
             ways.append(msgspec.structs.replace(full, max_num_seqs=max(1, min(num_seqs(full), node.max_running))))
-        return [
-            _Way(
-                {one.group: one for one in forecast(known, loads, prompts)},
-                self._newcomers.kinds(node, known, groups, now),
-                [],
-            )
-            for known in ways
-        ]
+        return [self._way(node, known, forecast(known, loads, prompts), groups, now) for known in ways]
+
+    def _way(
+        self, node: Node, known: NodeState, forecasts: list[GroupForecast], groups: Sequence[Group], now: float
+    ) -> _Way:
+        by_group = {one.group: one for one in forecasts}
+        head = [group for group in groups if group.gid in by_group and group.waiting and not group.running]
+        alone_s = sum(group.drain_s for group in head)
+        together_s = sum(group.num_waiting * by_group[group.gid].work.request_s for group in head)
+        kinds = self._newcomers.kinds(node, known, groups, now)
+        return _Way(by_group, kinds, [], together_s / alone_s if alone_s else 1.0)
 
     def watch(self, node: Node, now: float) -> None:
         """See what comes of the forecasts for a node: of the last that waits of each model and kind of promise."""
