@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from services.queue_manager.groups import RequestGroups
-from services.queue_manager.predictions import Predictions, Prospect
+from services.queue_manager.predictions import FORECAST_GROUPS, Predictions, Prospect
 from services.queue_manager.state import Node, State, Unread
 from shared.placement import NodeState
 from shared.requests import Submit
@@ -95,6 +95,24 @@ def test_prompts_that_its_node_has_yet_to_compute_come_before_those_who_wait() -
     node.unread = Unread(until_s=3.0, share=0.5)
     assert predictions.of_node(node, 1.0)["waits"].start.mean_s == pytest.approx(2.0 + 0.1)
     assert [outlook.wait_at(0).mean_s for _, outlook in predictions.outlooks(node, 1.0)] == [pytest.approx(2.0 + 0.1)]
+
+
+def test_groups_behind_those_that_are_forecast_one_by_one_count_as_much_as_these() -> None:
+    def first_token_s(num_groups: int) -> float:
+        state = made(RATE)
+        names = [f"g{number}" for number in range(num_groups)]
+        queues = make_queues(state)
+        for name in names:
+            queues.enter(make_group(state, name), state.nodes["n0"], 0.0)
+        prospect = predictions_of(state).of_newcomer(newcomer("a"), 0.0)
+        assert prospect is not None
+        return prospect.first_token.mean_s
+
+    a_group_s = first_token_s(FORECAST_GROUPS) - first_token_s(FORECAST_GROUPS - 1)
+    assert a_group_s > 0.0
+    assert first_token_s(2 * FORECAST_GROUPS) - first_token_s(FORECAST_GROUPS) == pytest.approx(
+        FORECAST_GROUPS * a_group_s
+    )
 
 
 # --- what is learnt -------------------------------------------------------------------------------------------------
