@@ -6,12 +6,12 @@ nothing to more than a thousand. When one of these comes, its wait until the fir
 queue manager knows by then; later the simulation tells what it was. Requests go on coming behind those that are judged,
 so that those who overtake them do not end with the trace.
 
-Conditions: one node; lengths of ShareGPT (5 % mega prompts in one case); one class, or in the last cases three, of which
-the urgent ones overtake: they need nearly all of the device, or are two fifths of what comes; the engine admits by
-predicted peaks of memory. Nothing is told to the estimator: lengths, paces and full batches are learnt from the messages
-of the same run, with those that have not ended counted as far as they have come. Waits of one run are alike in their
-errors, since they wait for each other: a share of bounds that hold is a mean over few independent runs, however many
-requests they have.
+Conditions: one node; lengths of ShareGPT (5 % mega prompts in one case); one class, or in the last cases three, of
+which the urgent ones overtake: they need nearly all of the device, or are two fifths of what comes; the engine admits
+by predicted peaks of memory. Nothing is told to the estimator: lengths, paces and full batches are learnt from the
+messages of the same run, with those that have not ended counted as far as they have come. Waits of one run are alike
+in their errors, since they wait for each other: a share of bounds that hold is a mean over few independent runs,
+however many requests they have.
 
     python benchmarks/qlm/estimator_accuracy.py --json --plot docs/figures/estimator_accuracy.png
 """

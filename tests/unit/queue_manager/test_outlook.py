@@ -1,0 +1,50 @@
+"""When members of a group start: with what stands before it, with newcomers, and as long as they are patient."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.queue_manager.outlook import SUM_ERROR, Outlook, Served, Slack
+from shared.estimator import GroupForecast, forecast
+from shared.overtaking import Stream
+from shared.placement import GroupLoad, NodeState
+from shared.step_cost import ModelRate, StepCost
+from shared.wait import Wait
+
+HALF = Stream(share=0.5, square_s=0.0, horizon_s=1e6)
+NO_TIME = Slack(first_s=0.0, member_s=0.0, pace=1.0)
+"""Who has it takes a place as soon as there is one."""
+PATIENT = Slack(first_s=1e6, member_s=0.0, pace=0.5)
+
+
+def outlook(full: Served, small: Served | None = None, slack: Slack = NO_TIME) -> Outlook:
+    return Outlook(full, small, slack, lambda wait: wait)
+
+
+def of_one() -> GroupForecast:
+    """Of one who waits behind two who fill the batch; nobody knows how long their answers are."""
+    rate = ModelRate("a", StepCost(0.1, 0.0, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=0.0)
+    load = GroupLoad("g", "a", 1e6, num_waiting=1, num_running=2, mean_output_tokens=10.0, running_output_tokens=20.0)
+    (one,) = forecast(NodeState("n0", "a", max_num_seqs=2, rates=[rate]), [load])
+    return one
+
+
+def test_behind_the_head_of_a_queue_it_is_known_only_how_long_all_before_takes() -> None:
+    place, prompt = outlook(Served(None, [], behind_s=4.0)).place_and_prompt(0)
+    assert (place, prompt) == (Wait(4.0, SUM_ERROR * 4.0), Wait(0.0, 0.0))
+
+
+def test_newcomers_go_ahead_of_what_stands_behind_the_head_too() -> None:
+    """Half of the device is theirs: what takes W alone takes 2 W (shared.overtaking), all of it."""
+    alone = of_one().place_and_prompt(0)[0].mean_s
+    assert alone > 0.0
+    place, _ = outlook(Served(of_one(), [HALF], behind_s=4.0)).place_and_prompt(0)
+    assert place.mean_s == pytest.approx(2 * (alone + 4.0))
+    place, _ = outlook(Served(None, [HALF], behind_s=4.0)).place_and_prompt(0)
+    assert place.mean_s == pytest.approx(2 * 4.0)
+
+
+def test_who_is_patient_waits_for_the_batch_that_leaves_headroom_also_behind_the_head() -> None:
+    full, small = Served(None, [], behind_s=4.0), Served(None, [], behind_s=7.0)
+    assert outlook(full, small).place_and_prompt(0)[0].mean_s == pytest.approx(4.0)
+    assert outlook(full, small, PATIENT).place_and_prompt(0)[0].mean_s == pytest.approx(7.0)
