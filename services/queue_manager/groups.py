@@ -1,17 +1,13 @@
 """Request groups: requests of one model, one kind of promise, one tenant and similar lengths are placed together.
 
-QLM (SoCC'24), Algorithm 1, online: a request joins the open group of its cluster or opens one, and a group is closed to
-newcomers when it has had ``δ × average batch`` requests; the paper halves groups that are larger, which comes to the
-same without moving anybody. One whose members wait is closed after a while, too: whoever joins it goes before those who
-came to other groups meanwhile. Every event costs O(log members) at most, and so does the description for a plan.
+QLM (SoCC'24), Algorithm 1, online: a request joins the open group of its cluster (`open_groups`) or opens one. Every
+event costs O(log members) at most, and so does the description for a plan.
 """
 
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 import msgspec
 
@@ -24,6 +20,7 @@ from services.queue_manager.grouping import Batches, grouping_rule
 from services.queue_manager.lengths import Lengths
 from services.queue_manager.loads import Loads
 from services.queue_manager.observer import Observer
+from services.queue_manager.open_groups import OpenGroups, joining_key, resuming_key
 from services.queue_manager.paces import Paces
 from services.queue_manager.running import Running
 from services.queue_manager.state import Group, Request, State
@@ -31,22 +28,6 @@ from shared.config import QueueOptions, TenantSpec
 from shared.mixture import mixture
 from shared.placement import GroupLoad, NodeState
 from shared.requests import Submit
-
-OPEN_S = 5.0  # a group that waits takes newcomers for so long from when its first member came
-NEW, AGAIN = "new ", "again "  # beginnings of keys: first attempts, and those whose node was lost
-NO_SEAT = " "  # end of a key: its requests may wait anywhere
-
-
-class Influx(NamedTuple):
-    """Newcomers who will join a group."""
-
-    per_s: float
-    lasts_s: float
-    fills_it: bool
-    """They come until it is full, so their number is known."""
-
-
-NOBODY = Influx(0.0, 0.0, fills_it=False)
 
 
 class RequestGroups:
@@ -63,6 +44,7 @@ class RequestGroups:
         self._arrivals = Arrivals(state.flows)
         self._clusters = Clusters(state.clusters)
         self._batches = Batches(state.batches)
+        self.open_groups = OpenGroups(state, self._rule, self._batches)
         self._fairness = Fairness(state.lines, tenants)
         self._loads = Loads(state.requests, self._lengths, self._paces)
 
@@ -86,8 +68,8 @@ class RequestGroups:
         tenant, cluster = "", 0
         if self._rule.is_fine:
             tenant, cluster = request.tenant, self._clusters.nearest(line, request.prompt_tokens, output_tokens, now)
-        key = f"{NEW if is_new else AGAIN}{line} {tenant} {cluster} {seat}"
-        group = self._open_group(key, seat, now)
+        key = joining_key(line, tenant, cluster, seat, is_new=is_new)
+        group = self.open_groups.find(key, seat, now)
         if group is None:
             rank = self._fairness.open(line, tenant) if is_new else self._fairness.reopen(line)
             group = self._add(Group(gid="", model=request.model, slo_kind=kind, tenant=tenant, key=key, rank=rank))
@@ -105,7 +87,7 @@ class RequestGroups:
         if self._rule.is_fine:
             output_tokens = self._loads.expected_output(message).mean
             tenant, cluster = message.tenant, self._clusters.peek(line, message.prompt_tokens, output_tokens)
-        group = self._open_group(f"{NEW}{line} {tenant} {cluster} {seat}", seat, now)
+        group = self.open_groups.find(joining_key(line, tenant, cluster, seat, is_new=True), seat, now)
         if group is not None:
             return group
         due_s = message.slo.start_by_s(now)
@@ -120,8 +102,8 @@ class RequestGroups:
         """
         assert not request.group, "it must have left its group"
         root = origin.root or origin.gid
-        key = f"resume {root} {kv_at}"
-        group = self._state.groups.get(self._state.open_groups.get(key, ""))
+        key = resuming_key(root, kv_at)
+        group = self.open_groups.newest(key)
         if group is None:
             self._fairness.reopen(_line(origin), origin.rank)
             group = self._add(
@@ -176,8 +158,7 @@ class RequestGroups:
         """Forget an empty group."""
         assert not group.num_members, "a group with members cannot be closed"
         del self._state.groups[group.gid]
-        if self._state.open_groups.get(group.key) == group.gid:
-            del self._state.open_groups[group.key]
+        self.open_groups.remove(group)
         self._fairness.close(_line(group))
 
     # --- what is learnt -------------------------------------------------------------------------------------------
@@ -203,23 +184,6 @@ class RequestGroups:
         """Nodes have come, gone, or changed their model: how many share what runs bounds the groups."""
         self._batches.learn(nodes)
 
-    def joining(self, group: Group, begin_s: float, now: float) -> Influx:
-        """Who will join a group, at its pace so far: until it is full, or has been open for `OPEN_S`.
-
-        Or until it begins, in ``begin_s``, where that closes it. Where somebody waits, nobody joins those who found a
-        seat, and who was lost by a node is no newcomer.
-        """
-        is_open = group.key.startswith(NEW) and group.key.endswith(NO_SEAT)
-        is_open = is_open and not (self._rule.stays_movable and group.running)
-        room = self._room(group)
-        closes_s = group.opened_s + OPEN_S - now
-        if group.num_joined < 2 or now <= group.opened_s or not is_open or room <= 0 or closes_s <= 0:
-            return NOBODY
-        per_s = (group.num_joined - 1) / (now - group.opened_s)
-        full_s = room / per_s
-        lasts_s = min(full_s, closes_s, begin_s if self._rule.stays_movable else math.inf)
-        return Influx(per_s, lasts_s, fills_it=full_s < min(closes_s, begin_s))
-
     def expected_newcomers(self, model: str) -> Iterator[tuple[GroupLoad, Flow]]:
         """What comes for a model: a typical request of each kind, and how they come."""
         for flow in self._arrivals.of_model(model):
@@ -243,30 +207,11 @@ class RequestGroups:
 
     # --- groups ---------------------------------------------------------------------------------------------------
 
-    def _open_group(self, key: str, seat: str, now: float) -> Group | None:
-        """The group that takes newcomers under this key, unless it is full or a plan has moved it off their seat.
-
-        Nor one that binds to a node those who could wait anywhere, or that has been open for long.
-        """
-        group = self._state.groups.get(self._state.open_groups.get(key, ""))
-        if group is None or self._room(group) <= 0:
-            return None
-        if seat:
-            return group if group.node == seat and group.gid not in self._state.hand_overs else None
-        is_bound = self._rule.stays_movable and group.running
-        return None if is_bound or now > group.opened_s + OPEN_S else group
-
-    def _room(self, group: Group) -> int:
-        """Newcomers that it could still take; a resume group takes none."""
-        if group.root or self._state.open_groups.get(group.key) != group.gid:
-            return 0
-        return self._rule.max_requests(self._batches.average(group.model)) - group.num_joined
-
     def _add(self, group: Group) -> Group:
         group.gid = f"g{self._state.next_group}"
         self._state.next_group += 1
         self._state.groups[group.gid] = group
-        self._state.open_groups[group.key] = group.gid
+        self.open_groups.add(group)
         return group
 
     def _enter(self, group: Group, request: Request) -> None:

@@ -1,8 +1,8 @@
 """Who will come and go ahead of those who wait, as far as queues tell it.
 
 There are two ways to go ahead. A group that has room takes newcomers where it stands, before the groups behind it,
-until it is full, begins, or has been open for long (`groups`). And whoever is due earlier goes before whoever is due
-later (`virtual_queues`, and every plan but that of ``fcfs``): of a kind that has to start within P, those who come
+until it is full, begins, or has been open for long (`open_groups`). And whoever is due earlier goes before whoever is
+due later (`virtual_queues`, and every plan but that of ``fcfs``): of a kind that has to start within P, those who come
 until D - P go ahead of a group that is due at D. Of another model that concerns who waits for its turn behind it: a
 swap waits until the model before has nothing to do.
 """
@@ -82,7 +82,7 @@ class Newcomers:
 
     def joining(self, group: Group, work: Batching, begin_s: float, now: float) -> Iterator[Joining]:
         """Who will join the group, which begins in so many seconds, at its pace so far."""
-        influx = self._groups.joining(group, begin_s, now)
+        influx = self._groups.open_groups.joining(group, begin_s, now)
         if influx.lasts_s > 0:
             # how many join until it is full is known
             error = 0.0 if influx.fills_it else 1 / math.sqrt(group.num_joined - 1)

@@ -54,7 +54,7 @@ class FastEngine:
     @property
     def has_work(self) -> bool:
         """Whether there are requests."""
-        return self._scheduler is not None and self._scheduler.has_work
+        return self._scheduler is not None and bool(self._scheduler.roster.requests)
 
     @property
     def num_preemptions(self) -> int:
@@ -87,40 +87,40 @@ class FastEngine:
             self._parking.drop(payload.request_id)
             loaded = repr(scheduler.model.name) if scheduler is not None else "none"
             return [error_chunk(payload, f"model {payload.model!r} is not loaded here; loaded: {loaded}")]
-        present, parked = scheduler.attempt_of(payload.request_id), self._parking.get(payload.request_id)
+        present, parked = scheduler.roster.attempt_of(payload.request_id), self._parking.get(payload.request_id)
         if (present is not None and present >= payload.attempt) or (parked and parked.attempt > payload.attempt):
             return []
-        scheduler.abort(payload.request_id)
+        scheduler.roster.abort(payload.request_id)
         return scheduler.add(payload, self._parking.resume(payload, scheduler.model, image))
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Forget requests, and what is kept of them."""
         for request_id in request_ids:
             if self._scheduler is not None:
-                self._scheduler.abort(request_id)
+                self._scheduler.roster.abort(request_id)
             self._parking.drop(request_id)
 
     def reset(self) -> None:
         """Forget all requests, the evicted ones too."""
         if self._scheduler is not None:
-            self._scheduler.reset()
+            self._scheduler.roster.reset()
         self._parking.clear()
 
     def evict(self, request_ids: Iterable[str]) -> tuple[list[Chunk], list[Kept]]:
         """As `gpu_node.engine.engine.Engine.evict`; the chunks are tokens that the evicted had not been sent yet."""
         chunks: list[Chunk] = []
         kept: list[Kept] = []
-        scheduler = self._scheduler
+        roster = self._scheduler.roster if self._scheduler is not None else None
         for request_id in dict.fromkeys(request_ids):
             parked = self._parking.get(request_id)
-            is_here = scheduler is not None and scheduler.attempt_of(request_id) is not None
+            is_here = roster is not None and roster.attempt_of(request_id) is not None
             if is_here and parked is None:
-                assert scheduler is not None
-                chunks += scheduler.tell(request_id)
-                parked = self._parking.keep(scheduler.held(request_id))
+                assert roster is not None
+                chunks += roster.tell(request_id)
+                parked = self._parking.keep(roster.held(request_id))
                 self._move(parked.num_bytes if parked is not None else 0)
-            if is_here and scheduler is not None:
-                scheduler.abort(request_id)
+            if is_here and roster is not None:
+                roster.abort(request_id)
             if is_here or parked is not None:
                 kept.append(Kept(request_id, parked.num_computed_tokens if parked is not None else 0))
         return chunks, kept
@@ -129,7 +129,7 @@ class FastEngine:
         """Give away what is kept of evicted requests; those that are back in line, or unknown, are left out."""
         images = []
         for request_id in request_ids:
-            is_here = self._scheduler is not None and self._scheduler.attempt_of(request_id) is not None
+            is_here = self._scheduler is not None and self._scheduler.roster.attempt_of(request_id) is not None
             parked = None if is_here else self._parking.drop(request_id)
             if parked is not None:
                 images.append(HandedOver(request_id, parked.encode() if parked.num_bytes <= MAX_IMAGE_BYTES else b""))
@@ -145,7 +145,7 @@ class FastEngine:
         cost = self._device.models[scheduler.model.name].cost
         num_steps = 0 if self._moves_s else scheduler.num_quiet_steps()
         if num_steps:
-            batch = scheduler.batch
+            batch = scheduler.roster.batch
             self._span = Span(now, cost, len(batch), batch.num_context_tokens, num_steps)
             self._end_s = self._span.end_s(num_steps)
         else:
@@ -193,12 +193,12 @@ class FastEngine:
     def flush(self, now: float) -> list[Chunk]:
         """All tokens that were drawn, as clients of a live engine would have them: before it dies."""
         self.catch_up(now)
-        return self._scheduler.tell_all() if self._scheduler is not None else []
+        return self._scheduler.roster.tell_all() if self._scheduler is not None else []
 
     def num_untold_tokens(self, now: float) -> dict[str, int]:
         """What `flush` would tell of each request, and of those that do not run."""
         self.catch_up(now)
-        return self._scheduler.num_untold_tokens() if self._scheduler is not None else {}
+        return self._scheduler.roster.num_untold_tokens() if self._scheduler is not None else {}
 
     def _apply(self, span: Span, num_steps: int) -> list[Chunk]:
         assert self._scheduler is not None
@@ -215,9 +215,9 @@ class FastEngine:
         """The state between two steps."""
         scheduler = self._scheduler
         return EngineStats(
-            num_running=scheduler.num_running if scheduler is not None else 0,
-            num_waiting=scheduler.num_waiting if scheduler is not None else 0,
-            num_free_blocks=scheduler.blocks.num_free if scheduler is not None else 0,
+            num_running=len(scheduler.roster.running) if scheduler is not None else 0,
+            num_waiting=len(scheduler.roster.waiting) if scheduler is not None else 0,
+            num_free_blocks=scheduler.roster.blocks.num_free if scheduler is not None else 0,
             num_admittable=scheduler.num_admittable if scheduler is not None else 0,
             step_s=self._step_s,
             num_received=self._num_received,
@@ -228,5 +228,5 @@ class FastEngine:
     def check(self) -> None:
         """Assert that the books balance."""
         if self._scheduler is not None:
-            self._scheduler.check()
+            self._scheduler.roster.check()
         self._parking.check()

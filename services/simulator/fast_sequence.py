@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpu_node.engine.chunk import Chunk
 from services.simulator.fast_parking import Parked
-from shared.payload import Payload
+from shared.payload import Output, Payload
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +31,25 @@ class FastSequence:
     """Of the prefill; while it decodes, all but the last known."""
     rank: int = 0
     """Place in the order of admission."""
+
+    @classmethod
+    def of(
+        cls, payload: Payload, order: int, max_model_len: int, num_answer_tokens: int, parked: Parked | None
+    ) -> FastSequence:
+        """A request as it comes; with what was kept of it, its client has been sent all that is known."""
+        num_prompt_tokens = len(payload.prompt_token_ids)
+        output = payload.outputs[0] if payload.outputs else Output()
+        num_told_tokens = len(output.token_ids) if parked is None else parked.num_known_tokens - num_prompt_tokens
+        return cls(
+            payload=payload,
+            order=order,
+            num_prompt_tokens=num_prompt_tokens,
+            max_len=min(num_prompt_tokens + payload.sampling.max_tokens, max_model_len),
+            answer_len=num_prompt_tokens + num_answer_tokens,
+            num_told_tokens=num_told_tokens,
+            offset=num_prompt_tokens + num_told_tokens,
+            parked=parked,
+        )
 
     @property
     def end_len(self) -> int:

@@ -12,7 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from services.queue_manager import invariants
 from services.queue_manager.clusters import RECLUSTER_REQUESTS
-from services.queue_manager.groups import NOBODY, OPEN_S
+from services.queue_manager.open_groups import NOBODY, OPEN_S
 from services.queue_manager.paces import Pace
 from services.queue_manager.state import Request, State
 from services.queue_manager.totals import Totals
@@ -116,7 +116,7 @@ def test_who_waits_does_not_join_those_who_run_for_they_bind_a_group_to_its_node
     assert groups.add("r1").group == first.group
     groups.pull(first, "n0", 5.0)
     assert groups.add("r2").group != first.group
-    assert groups.joining(groups.group_of(first), 1e6, 6.0) == NOBODY
+    assert groups.open_groups.joining(groups.group_of(first), 1e6, 6.0) == NOBODY
 
 
 def test_a_group_that_waits_takes_newcomers_for_a_short_while() -> None:
@@ -124,7 +124,7 @@ def test_a_group_that_waits_takes_newcomers_for_a_short_while() -> None:
     times_s = (1.0, 2.0, 1.0 + OPEN_S, 1.5 + OPEN_S, 2.0 + OPEN_S)
     joined = [groups.add(f"r{number}", arrival_s=at_s).group for number, at_s in enumerate(times_s)]
     assert joined == ["g0", "g0", "g0", "g1", "g1"], "from when the first came"
-    assert groups.joining(groups.state.groups["g0"], 1e6, 1.0 + OPEN_S) == NOBODY
+    assert groups.open_groups.joining(groups.state.groups["g0"], 1e6, 1.0 + OPEN_S) == NOBODY
 
 
 def test_those_who_begin_at_once_share_a_group_however_old_it_is() -> None:
