@@ -172,8 +172,9 @@ class Predictions:
     def _at(self, node: Node, index: int, group: Group, newcomer: GroupLoad, due_s: float, now: float) -> Prospect:
         """Of one that has joined the group, behind so many others of a queue."""
         loads = self._loads(node, index, now)
-        if group.waiting and not group.node:
-            loads.append(self._groups.load(group, now))
+        if group.waiting and group.gid not in node.queue[:index]:
+            load = self._groups.load(group, now)
+            loads.append(msgspec.structs.replace(load, num_running=0, running_output_tokens=0.0))
         outlook = self._behind(node, index, group, [*loads, newcomer], due_s, now)
         one = outlook.served.forecast
         assert one is not None, "its own load is the last"

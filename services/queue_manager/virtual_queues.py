@@ -102,12 +102,16 @@ class VirtualQueues:
         return place
 
     def index_by_plan(self, node: Node, group: Group, index: int) -> int:
-        """Where the next plan can be expected to have it that is at this index now: a swap for it alone pays seldom.
+        """Where the next plan can be expected to have a member of the group that is at this index now.
 
-        That is behind the first groups of its model, if those are before that.
+        That is with the first groups of its model, if those are before that: a swap for it alone pays seldom. Of them
+        it is before those that are due later, also where somebody has to give way for that.
         """
         if not self._may_overtake:
             return index
+        return self._index_by_due(node, group, self._index_by_model(node, group, index))
+
+    def _index_by_model(self, node: Node, group: Group, index: int) -> int:
         is_before = node.model == group.model
         for place, gid in enumerate(node.queue[:index]):
             other = self._state.groups[gid]
@@ -115,6 +119,18 @@ class VirtualQueues:
                 is_before = True
             elif is_before and other.waiting:
                 return place
+        return index
+
+    def _index_by_due(self, node: Node, group: Group, index: int) -> int:
+        for place in range(index - 1, -1, -1):
+            other = self._state.groups[node.queue[place]]
+            if other.model != group.model or (other.running and not self._may_evict):
+                break
+            if other is group or not other.waiting:
+                continue
+            if not _is_before(group, other):
+                break
+            index = place
         return index
 
     def _from_tail(self, node: Node) -> Iterator[Group]:
