@@ -4,6 +4,7 @@ compared with).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ import msgspec
 from shared.config import QueueOptions
 from shared.placement import NodeState
 
+OPEN_S = 5.0  # who joins a group that waits goes before those who came to other groups meanwhile: not for long
 LEAST_BATCH = 4.0  # an average batch counts as this many at least: below it, more groups would only mean more plans
 PRIOR_BATCH = 32  # requests that a node runs together, until one has told; `max_num_seqs`' default
 
@@ -28,6 +30,8 @@ class GroupingRule:
     """Tenants, and clusters of lengths, do not mix; else only model and kind of promise count."""
     stays_movable: bool
     """A group that has begun takes none of those who have to wait: what runs binds it to its node."""
+    open_s: float
+    """One that waits takes newcomers for so long from when its first member came."""
 
     def max_requests(self, average_batch: float) -> int:
         """Most requests that a group may have had."""
@@ -38,11 +42,11 @@ def grouping_rule(options: QueueOptions) -> GroupingRule:
     """``qlm``: Algorithm 1 with its δ. ``shepherd``: fixed batches. ``edf``, ``fcfs``: no groups at all."""
     match options.policy:
         case "qlm":
-            return GroupingRule(options.delta, 1, is_fine=True, stays_movable=True)
+            return GroupingRule(options.delta, 1, is_fine=True, stays_movable=True, open_s=OPEN_S)
         case "shepherd":
-            return GroupingRule(0.0, PRIOR_BATCH, is_fine=False, stays_movable=False)
+            return GroupingRule(0.0, PRIOR_BATCH, is_fine=False, stays_movable=False, open_s=math.inf)
         case "edf" | "fcfs":
-            return GroupingRule(0.0, 1, is_fine=False, stays_movable=False)
+            return GroupingRule(0.0, 1, is_fine=False, stays_movable=False, open_s=math.inf)
 
 
 class Batch(msgspec.Struct, array_like=True):

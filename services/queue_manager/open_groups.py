@@ -13,7 +13,6 @@ from typing import NamedTuple
 from services.queue_manager.grouping import Batches, GroupingRule
 from services.queue_manager.state import Group, State
 
-OPEN_S = 5.0  # a group that waits takes newcomers for so long from when its first member came
 NEW, AGAIN = "new ", "again "  # beginnings of keys: first attempts, and those whose node was lost
 NO_SEAT = " "  # end of a key: its requests may wait anywhere
 
@@ -72,10 +71,10 @@ class OpenGroups:
         if seat:
             return group if group.node == seat and group.gid not in self._state.hand_overs else None
         is_bound = self._rule.stays_movable and group.running
-        return None if is_bound or now > group.opened_s + OPEN_S else group
+        return None if is_bound or now > group.opened_s + self._rule.open_s else group
 
     def joining(self, group: Group, begin_s: float, now: float) -> Influx:
-        """Who will join a group, at its pace so far: until it is full, or has been open for `OPEN_S`.
+        """Who will join a group, at its pace so far: until it is full, or has been open for long.
 
         Or until it begins, in ``begin_s``, where that closes it. Where somebody waits, nobody joins those who found a
         seat, and who was lost by a node is no newcomer.
@@ -83,7 +82,7 @@ class OpenGroups:
         is_open = group.key.startswith(NEW) and group.key.endswith(NO_SEAT)
         is_open = is_open and not (self._rule.stays_movable and group.running)
         room = self._room(group)
-        closes_s = group.opened_s + OPEN_S - now
+        closes_s = group.opened_s + self._rule.open_s - now
         if group.num_joined < 2 or now <= group.opened_s or not is_open or room <= 0 or closes_s <= 0:
             return NOBODY
         per_s = (group.num_joined - 1) / (now - group.opened_s)

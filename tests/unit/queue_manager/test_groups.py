@@ -12,7 +12,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from services.queue_manager import invariants
 from services.queue_manager.clusters import RECLUSTER_REQUESTS
-from services.queue_manager.open_groups import NOBODY, OPEN_S
+from services.queue_manager.grouping import OPEN_S
+from services.queue_manager.open_groups import NOBODY
 from services.queue_manager.paces import Pace
 from services.queue_manager.state import Request, State
 from services.queue_manager.totals import Totals
@@ -138,6 +139,12 @@ def test_groups_of_the_others_stay_open_until_they_are_full(policy: str) -> None
     groups = MadeGroups(QueueOptions.model_validate({"policy": policy}))
     groups.pull(groups.add("r0"), "n0", 5.0)
     assert (groups.add("r1").group == "g0") == (policy == "shepherd")
+
+
+def test_a_batch_of_shepherd_fills_up_however_long_it_takes() -> None:
+    groups = MadeGroups(QueueOptions.model_validate({"policy": "shepherd"}))
+    groups.add("r0", arrival_s=1.0)
+    assert groups.add("r1", arrival_s=100 * OPEN_S).group == "g0"
 
 
 def test_a_group_that_was_closed_is_not_joined_again() -> None:

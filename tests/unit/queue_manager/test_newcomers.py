@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from services.queue_manager.grouping import OPEN_S
 from services.queue_manager.newcomers import Kind, Newcomers
-from services.queue_manager.open_groups import OPEN_S
 from services.queue_manager.state import Group, Node
 from shared.batching import Batching, batching
 from shared.config import QueueOptions
