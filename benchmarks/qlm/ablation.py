@@ -5,8 +5,8 @@
     python benchmarks/qlm/ablation_plot.py ablation.json docs/figures/qlm_ablation.png
 
 Studies: ``operations`` (each serving operation off), ``mixes`` (devices of equal price), ``mega`` (share of prompts
-with thousands of tokens), ``models`` (twelve fine-tuned models on four devices), ``tenants`` (one floods the queue) and
-``delta`` (size of request groups against attainment and the effort of planning).
+with thousands of tokens), ``models`` (devices that twelve fine-tuned models need), ``tenants`` (one floods the queue)
+and ``delta`` (size of request groups against attainment and the effort of planning).
 """
 
 from __future__ import annotations

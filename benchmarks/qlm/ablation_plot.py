@@ -15,7 +15,7 @@ TITLES = {
     "operations": "serving operations off",
     "mixes": "devices of equal price",
     "mega": "share of mega prompts",
-    "models": "12 models on 4 devices",
+    "models": "12 models, by number of devices",
     "delta": "δ",
 }
 NUM_COLUMNS = 3
@@ -46,9 +46,11 @@ def _kept(axes: Any, title: str, rows: list[dict[str, Any]]) -> None:
     width = 0.8 / len(policies)
     for number, policy in enumerate(policies):
         kept = {row["label"]: row["slo_attainment"] for row in rows if row["policy"] == policy}
-        places = [place + (number + 0.5) * width - 0.4 for place in range(len(labels))]
-        bars = axes.bar(places, [kept[label] for label in labels], width, color=COLOURS[policy], label=policy)
-        axes.bar_label(bars, [f"{100 * kept[label]:.0f}" for label in labels], fontsize=7)
+        offset = (number + 0.5) * width - 0.4
+        places = [place + offset for place, label in enumerate(labels) if label in kept]
+        shares = [kept[label] for label in labels if label in kept]
+        bars = axes.bar(places, shares, width, color=COLOURS[policy], label=policy)
+        axes.bar_label(bars, [f"{100 * share:.0f}" for share in shares], fontsize=7)
     axes.set_xticks(range(len(labels)), [label.replace("no ", "no\n") for label in labels], fontsize=8)
     axes.set(title=title, ylabel="promises kept", ylim=(0, 1.08))
     if len(policies) > 1:

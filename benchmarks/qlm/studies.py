@@ -35,7 +35,9 @@ EQUAL_PRICES: Mapping[str, Mapping[str, int]] = {
 """At four A10 for the price of one A100, as the clouds let them."""
 EQUAL_PRICES_RPS = 44.0
 NUM_TUNED = 12
-TUNED_RPS = 30.0
+TUNED_RPS = 6.0
+TUNED_FLEETS = {"qlm": (2, 3), "shepherd": (4, 6), "fcfs": (6, 8), "edf": (10, 12)}
+"""Devices below and above those that keep nine promises of ten, by policy. Fewer take the others hours of swaps."""
 ZIPF_EXPONENT = 1.0  # of how often each of the tuned models is asked for
 TENANTS_RPS = 30.0
 FLOOD_SHARE = 0.9  # of the requests
@@ -91,12 +93,17 @@ def mega(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
 def models(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
     """More models than devices: each is Mistral 7B with weights of its own, the first asked for most."""
     popularity = Mix({f"tuned-{number}": 1 / (1 + number) ** ZIPF_EXPONENT for number in range(NUM_TUNED)})
-    requests = _drawn(PaperWorkload(popularity, INTERACTIVE_AND_BATCH), TUNED_RPS, scale, seed)
+    workload = PaperWorkload(popularity, Mix({"batch-1": 1, "batch-2": 1}))
+    requests = _drawn(workload, TUNED_RPS, replace(scale, num_requests=scale.num_requests // 2), seed)
     names = models_of(requests)
     base = device("a100", ["mistral-7b"])
     tuned = replace(base, models=dict.fromkeys(names, base.models["mistral-7b"]))
-    devices = {f"a100-{number}": tuned for number in range(4)}
-    return [Case(f"{len(names)} models", devices, names, requests, policy) for policy in POLICIES], nothing_more
+    cases = [
+        Case(str(num_devices), {f"a100-{number}": tuned for number in range(num_devices)}, names, requests, policy)
+        for policy, fleets in TUNED_FLEETS.items()
+        for num_devices in fleets
+    ]
+    return cases, nothing_more
 
 
 def tenants(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
