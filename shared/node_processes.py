@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -28,22 +29,30 @@ NODE_STAGE = 2  # see `cli.process_plan`: after the services, before the gateway
 def find_nodes(config_path: str) -> dict[str, ProcessRecord]:
     """By name, the sessions of this cluster's pool nodes in which anything runs, with or without their leader."""
     found: dict[str, ProcessRecord] = {}
-    for name, process in _marked(config_path):
-        leader_pid = os.getsid(process.pid)
-        if process.pid == leader_pid:
-            found[name] = ProcessRecord(leader_pid, process.create_time(), NODE_STAGE, config_path)
+    for one in _marked(config_path):
+        if one.pid == one.leader_pid:
+            found[one.name] = ProcessRecord(one.pid, one.started_s, NODE_STAGE, config_path)
         else:  # its leader may be gone: then no process has that time of start
-            found.setdefault(name, ProcessRecord(leader_pid, 0.0, NODE_STAGE, config_path))
+            found.setdefault(one.name, ProcessRecord(one.leader_pid, 0.0, NODE_STAGE, config_path))
     return dict(sorted(found.items()))
 
 
-def _marked(config_path: str) -> Iterator[tuple[str, psutil.Process]]:
+class _Marked(NamedTuple):
+    """A process of a node, as it was while it was there."""
+
+    name: str
+    pid: int
+    leader_pid: int
+    started_s: float
+
+
+def _marked(config_path: str) -> Iterator[_Marked]:
     for process in psutil.process_iter():
         try:
             environment = process.environ()
             if environment.get(CONFIG_ENV) == config_path and NODE_ENV in environment and is_running(process):
-                os.getsid(process.pid)  # while it is there
-                yield environment[NODE_ENV], process
+                pid = process.pid
+                yield _Marked(environment[NODE_ENV], pid, os.getsid(pid), process.create_time())
         except (psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError):
             continue  # it has ended, or belongs to another user: none of ours
 

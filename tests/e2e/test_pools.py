@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from openai import AsyncOpenAI
 
@@ -43,8 +44,11 @@ def agents(cluster: Cluster) -> dict[str, int]:
     """Pids of the pool's nodes, by name."""
     found = {}
     for process in cluster.members():
-        environment = process.environ()
-        if "TREADLE_NODE" in environment and "gpu_node.agent" in process.cmdline():
+        try:
+            environment, command = process.environ(), process.cmdline()
+        except psutil.NoSuchProcess:
+            continue  # it ended since it was listed
+        if "TREADLE_NODE" in environment and "gpu_node.agent" in command:
             assert environment["TREADLE_NODE"] not in found, "no node runs twice"
             found[environment["TREADLE_NODE"]] = process.pid
     return found
