@@ -19,7 +19,7 @@ declare -A tables=(
     [wa2]="attainment.py --workload wa --devices a100=1,a10=1 --rates 20,30 --requests 2000 --seeds $seeds"
     [wc2]="attainment.py --workload wc --devices a100=1,a10=1 --rates 17 --requests 1500 --seeds $seeds"
     [rates]="attainment.py --seeds $seeds"
-    [eighty]="attainment.py --workload wb --devices a100=50,a10=30 --rates 120 --requests 36000 --policies qlm,shepherd"
+    [eighty]="attainment.py --devices a100=50,a10=30 --requests 24000"
     [hour]="attainment.py --workload wb --devices a100=50,a10=30 --rates 66 --requests 237600 --policies qlm"
     [ablation]="ablation.py --seeds $seeds"
     [devices]="devices_needed.py --workload wa --rate 60 --requests 1000 --trials 3"
