@@ -36,7 +36,7 @@ EQUAL_PRICES: Mapping[str, Mapping[str, int]] = {
 EQUAL_PRICES_RPS = 44.0
 NUM_TUNED = 12
 TUNED_RPS = 6.0
-TUNED_FLEETS = {"qlm": (2, 3), "shepherd": (4, 6), "fcfs": (6, 8), "edf": (10, 12)}
+TUNED_FLEETS = {"qlm": (2, 3, 4), "shepherd": (2, 3), "fcfs": (6, 8), "edf": (8, 12)}
 """Devices below and above those that keep nine promises of ten, by policy. Fewer take the others hours of swaps."""
 ZIPF_EXPONENT = 1.0  # of how often each of the tuned models is asked for
 TENANTS_RPS = 30.0
