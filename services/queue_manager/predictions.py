@@ -120,7 +120,7 @@ class Predictions:
             Served(
                 way.forecasts.get(gid),
                 self._newcomers.streams(group, way.kinds, way.joining, now),
-                behind_s * way.mixed if behind_s else 0.0,
+                behind_s * way.mixed,
             )
             for way in ways
         )

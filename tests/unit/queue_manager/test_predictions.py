@@ -9,6 +9,7 @@ import pytest
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.predictions import FORECAST_GROUPS, Predictions, Prospect
 from services.queue_manager.state import Node, State, Unread
+from shared.config import QueueOptions
 from shared.placement import NodeState
 from shared.requests import Submit
 from shared.slo import Slo
@@ -113,6 +114,23 @@ def test_groups_behind_those_that_are_forecast_one_by_one_count_as_much_as_these
     assert first_token_s(2 * FORECAST_GROUPS) - first_token_s(FORECAST_GROUPS) == pytest.approx(
         FORECAST_GROUPS * a_group_s
     )
+
+
+def test_who_comes_is_predicted_before_those_who_will_give_way_to_it() -> None:
+    """By rule it stands behind them until the next plan; who refuses by that refuses who would be in time."""
+    state = made(RATE)
+    make_group(state, "later", kind="batch", due_s=3600.0, waiting=8)
+    make_group(state, "evicted", kind="batch", due_s=3600.0, waiting=8, kv_at="n0")
+    place(state, "n0", "later", "evicted")
+    urgent = predictions_of(state).of_newcomer(newcomer("a"), 0.0)
+    without_plans = QueueOptions(policy="fcfs")
+    last = Predictions(
+        state, RequestGroups(state, without_plans, {}), make_queues(state, without_plans), without_plans
+    ).of_newcomer(newcomer("a"), 0.0)
+    assert urgent is not None
+    assert last is not None
+    assert urgent.first_token.mean_s == pytest.approx(0.1), "one step: it begins at once"
+    assert last.first_token.mean_s > 1.0
 
 
 # --- what is learnt -------------------------------------------------------------------------------------------------
