@@ -174,22 +174,25 @@ class GroupForecast:
         return overtaken(self.begin.then(place), streams), prompt
 
 
-def forecast(node: NodeState, queue: list[GroupLoad], prompts: Prompts = NO_PROMPTS) -> list[GroupForecast]:
+def forecast(
+    node: NodeState, queue: list[GroupLoad], prompts: Prompts = NO_PROMPTS, ready_s: float = 0.0
+) -> list[GroupForecast]:
     """Walk a node's virtual queue from its head; ``prompts`` are those of requests that count as running.
 
+    ``ready_s`` is how long the node still loads its model (`NodeState.ready_in_s`).
     Groups of a model that is broken there never start, and hold nobody up: their clients are told.
     """
-    walk = _Walk(node, queue, prompts)
+    walk = _Walk(node, queue, prompts, ready_s)
     return [walk.step(load) for load in queue]
 
 
 class _Walk:
     """Goes along a queue; times do not have the model's own error yet."""
 
-    def __init__(self, node: NodeState, queue: list[GroupLoad], prompts: Prompts) -> None:
+    def __init__(self, node: NodeState, queue: list[GroupLoad], prompts: Prompts, ready_s: float) -> None:
         self._node = node
         self._model = node.model
-        self._begin = self._end = NOW
+        self._begin = self._end = Wait(ready_s, 0.0)
         self._batches = {model: full_batch(node, load) for model, load in mixture(queue).items()}
         self._backlog = Backlog(busy_s=prompts.work_s, prompts_s=prompts.wait_s)
         self._to_evict_s = _to_evict_s(node, queue)

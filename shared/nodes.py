@@ -8,6 +8,7 @@ from shared.step_cost import ModelRate
 # One object for all: msgspec leaves a field out only where it holds the default itself, and a node's numbers pass from
 # `Heartbeat` to `NodeState` and `NodeUp`. Equal floats of two files are two objects.
 UNMEASURED = 0.0
+READY = 0.0
 
 # --- nodes: agent <-> scheduler, KV manager, queue manager ----------------------------------------------------------
 
@@ -28,6 +29,8 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     swap_s: float
     """Duration of the last model swap on this node; 0.0 before the first."""
     block_bytes: int = 0
+    loading: str = ""
+    """Model whose weights are being brought to the device, or ``""``; told at once when that begins."""
     broken_models: list[str] = []
     """Models that could not be loaded here in this epoch."""
     max_num_seqs: int = 0
@@ -46,6 +49,9 @@ class NodeUp(Message, frozen=True, kw_only=True):
     node: str
     epoch: str
     model: str
+    """Loaded, or being loaded."""
+    ready_at_s: float = READY
+    """When that is expected to be over; 0.0 where nothing is being loaded."""
     device: str = ""
     """Kind of its device."""
     max_num_seqs: int = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from shared.message import Message
-from shared.nodes import UNMEASURED
+from shared.nodes import READY, UNMEASURED
 from shared.step_cost import ModelRate
 
 
@@ -96,6 +96,8 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     node: str
     model: str
     """The model it holds, or is loading."""
+    ready_at_s: float = READY
+    """When its load is expected to be over; 0.0 where nothing is being loaded."""
     swap_s: float = UNMEASURED
     """Duration of its last model swap; 0.0 before the first."""
     broken_models: list[str] = []
@@ -104,6 +106,15 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     step_tokens: int = 0
     kv_bytes_per_s: float = UNMEASURED
     rates: list[ModelRate] = []
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether its model is on the way: nobody can begin at once."""
+        return self.ready_at_s > READY
+
+    def ready_in_s(self, now: float) -> float:
+        """Until its model can be served; no time where nothing is being loaded, or that takes longer than expected."""
+        return max(0.0, self.ready_at_s - now)
 
 
 class PoolState(msgspec.Struct, frozen=True):

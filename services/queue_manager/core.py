@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from services.queue_manager import repair
 from services.queue_manager.admission import Admission
 from services.queue_manager.bells import Bells
 from services.queue_manager.crowds import recount
@@ -121,7 +122,7 @@ class QueueManagerCore:
     def _plan(self, plan: Plan, now: float) -> list[Effect]:
         if not self._planning.accept(plan):
             return []
-        targets = self._queues.apply(plan.queues, set(self.state.plan.asked_running), now)
+        targets = repair.apply(self.state, self._queues, plan.queues, now)
         effects = self._evictions.hand_over(targets, now)
         if self._config.queue.policy == "qlm":
             for node in self.state.nodes.values():

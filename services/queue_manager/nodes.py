@@ -107,6 +107,7 @@ def _known(message: NodeUp) -> NodeState:
     return NodeState(
         node=message.node,
         model=message.model,
+        ready_at_s=message.ready_at_s,
         device=message.device,
         max_num_seqs=message.max_num_seqs,
         step_tokens=message.step_tokens,

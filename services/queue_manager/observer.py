@@ -49,7 +49,7 @@ class Observer:
     def _is_busy(self, node: Node, now: float) -> bool:
         """Whether somebody has waited there for a while, for the model that it holds."""
         group = self._state.groups.get(node.told[0][0]) if node.told else None
-        if group is None or group.model != node.model or not group.waiting:
+        if group is None or group.model != node.model or not group.waiting or node.known.is_loading:
             return False
         if node.max_running is not None and node.patient:
             return False  # its batch may have been kept small

@@ -21,6 +21,7 @@ import heapq
 from services.queue_manager.demand import Demand
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.predictions import Predictions
+from services.queue_manager.repair import note_asked
 from services.queue_manager.state import Group, Node, State
 from shared import streams
 from shared.config import QueueOptions
@@ -230,7 +231,7 @@ class Planning:
         plan.asked_at_s = plan.last_asked_s = now
         plan.asked_version = plan.version
         plan.num_asked_groups = len(self._state.groups)
-        plan.asked_running = [group.gid for group in groups if group.running]
+        note_asked(self._state, [group.gid for group in groups if group.running])
         plan.has_chance, plan.stale_at_s = False, now + self._interval_s
         asked = {group.gid for group in groups}
         queues = {

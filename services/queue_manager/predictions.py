@@ -79,7 +79,10 @@ class Predictions:
     def of_node(self, node: Node, now: float) -> dict[str, GroupForecast]:
         """Forecasts of the groups at the head of a queue in which somebody waits, in order: if nobody came any more."""
         forecasts = forecast(
-            self._calibration.expected(node.known), self._loads(node, len(node.queue), now), left(node, now)
+            self._calibration.expected(node.known),
+            self._loads(node, len(node.queue), now),
+            left(node, now),
+            node.known.ready_in_s(now),
         )
         return {one.group: one for one in forecasts if one.num_waiting}
 
@@ -130,10 +133,10 @@ class Predictions:
         """In the batch that takes as many as fit, and in the one that leaves headroom where there is a bound."""
         full = self._calibration.expected(node.known)
         ways = [full]
-        prompts = left(node, now)
+        prompts, ready_s = left(node, now), node.known.ready_in_s(now)
         if node.max_running is not None:
             ways.append(msgspec.structs.replace(full, max_num_seqs=max(1, min(num_seqs(full), node.max_running))))
-        return [self._way(node, known, forecast(known, loads, prompts), groups, now) for known in ways]
+        return [self._way(node, known, forecast(known, loads, prompts, ready_s), groups, now) for known in ways]
 
     def _way(
         self, node: Node, known: NodeState, forecasts: list[GroupForecast], groups: Sequence[Group], now: float
@@ -158,7 +161,7 @@ class Predictions:
         seat = self._queues.seat_of(newcomer, message.slo)
         group = self._groups.of_newcomer(message, now, seat.node if seat else "")
         placed = self._state.nodes.get(group.node)
-        node = placed or seat or self._queues.home_of(group, newcomer) or self._nearest(group.model)
+        node = placed or seat or self._queues.home_of(group, newcomer, now) or self._nearest(group.model, now)
         if node is None:
             return None
         index = node.queue.index(group.gid) + 1 if group.node else self._queues.index_by_rule(node, group)
@@ -202,11 +205,15 @@ class Predictions:
     def _widened(self, group: Group) -> Callable[[Wait], Wait]:
         return partial(self.bounds.widened, group.model, group.slo_kind)
 
-    def _nearest(self, model: str) -> Node | None:
+    def _nearest(self, model: str, now: float) -> Node | None:
         """The node that could serve a model first which nobody holds: its own work, then the swap."""
+
+        def order(node: Node) -> tuple[float, str]:
+            free_s = node.known.ready_in_s(now) + node.drain_s
+            return free_s + swap_s(node.known, node.model, model), node.node
+
         able = (node for node in self._state.nodes.values() if model not in node.known.broken_models)
-        times = {node.node: node.drain_s + swap_s(node.known, node.model, model) for node in able}
-        return self._state.nodes[min(times, key=lambda name: (times[name], name))] if times else None
+        return min(able, key=order, default=None)
 
     def _loads(self, node: Node, end: int, now: float) -> list[GroupLoad]:
         """What is done before the place ``end`` of a queue, in the order in which it is done.

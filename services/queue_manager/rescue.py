@@ -27,7 +27,9 @@ def rescue(state: State, node: Node, now: float) -> None:
         chosen = _overdue(waiting, now)
         if chosen is not None:
             node.rescued, node.rescued_at_s = chosen.gid, now
-    if chosen is not None and chosen is not waiting[0]:
+    if node.known.is_loading:  # a load that has begun goes on: those for whom it is made stay in front of it
+        waiting = [group for group in waiting if group.model != node.model]
+    if chosen in waiting and chosen is not waiting[0]:
         node.queue.remove(chosen.gid)
         node.queue.insert(node.queue.index(waiting[0].gid), chosen.gid)
         note_change(state, node.node)

@@ -35,7 +35,7 @@ class Seats:
         """
         best, least = None, math.inf
         for node in self._state.nodes.values():
-            if node.model != load.model or load.model in node.known.broken_models:
+            if node.model != load.model or node.known.is_loading or load.model in node.known.broken_models:
                 continue
             cost = self._cost(node, load, promise_s)
             if cost is not None and (cost, node.node) < (least, best.node if best else ""):

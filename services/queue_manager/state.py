@@ -217,6 +217,8 @@ class PlanState(msgspec.Struct):
     """When the unanswered request was sent; None when none is open."""
     asked_running: list[str] = []
     """Groups that ran when it was sent."""
+    asked_models: dict[str, str] = {}
+    """By node, the model that it held then."""
     num_asked_groups: int = 0
     """Groups that there were at that time."""
     last_asked_s: float = 0.0

@@ -35,7 +35,7 @@ class VirtualQueues:
 
     def place(self, group: Group, now: float) -> Node | None:
         """Put a group without a place at the node that holds its model and ends it first; None if no node does."""
-        node = self.home_of(group, self._groups.load(group, now))
+        node = self.home_of(group, self._groups.load(group, now), now)
         if node is not None:
             self.enter(group, node, now)
         return node
@@ -44,7 +44,7 @@ class VirtualQueues:
         """The node at which a request that comes now is to begin at once; None if it has to wait."""
         return self._seats.best(newcomer, slo.start_by_s(0.0)) if self._has_seats else None
 
-    def home_of(self, group: Group, load: GroupLoad) -> Node | None:
+    def home_of(self, group: Group, load: GroupLoad, now: float) -> Node | None:
         """Of the nodes that hold its model the one that ends an answer of the group first, as the rule places it.
 
         Of equal ones the one with the least work, in seconds; then the first by name. The baselines know no answer's
@@ -52,7 +52,7 @@ class VirtualQueues:
         """
 
         def order(node: Node) -> tuple[float, float, str]:
-            free_s = self._free_in_s(node)
+            free_s = self._free_in_s(node, now)
             return self._answer_in_s(node, group, load, free_s) if self._has_seats else 0.0, free_s, node.node
 
         holders = (node for node in self._state.nodes.values() if node.model == group.model)
@@ -67,10 +67,11 @@ class VirtualQueues:
         answer_s = work.first_token_at(work.batch) + (work.output_tokens - 1) * work.token_at(work.batch)
         return max(0.0, ahead_s - in_batch_s) + answer_s
 
-    def _free_in_s(self, node: Node) -> float:
+    def _free_in_s(self, node: Node, now: float) -> float:
         """When the node could begin with more of its model: behind another one, that takes two swaps as well."""
         last = self._state.groups[node.queue[-1]].model if node.queue else node.model
-        return node.drain_s + swap_s(node.known, node.model, last) + swap_s(node.known, last, node.model)
+        work_s = node.known.ready_in_s(now) + node.drain_s
+        return work_s + swap_s(node.known, node.model, last) + swap_s(node.known, last, node.model)
 
     def enter(self, group: Group, node: Node, now: float) -> None:
         """Put a group without a place into this node's queue, where the rule has it."""
@@ -188,50 +189,32 @@ class VirtualQueues:
 
     # --- by plan --------------------------------------------------------------------------------------------------
 
-    def apply(self, queues: dict[str, list[str]], asked_running: set[str], now: float) -> dict[str, str]:
-        """Take over a plan, repaired for what happened since; answers the nodes that groups with KV are to move to.
-
-        Gone groups and nodes are left out. A group that has KV at its node (it runs, or was evicted) stays there until
-        that was handed over. One that has started since the plan was asked for stays in front: only a plan that knew
-        it to run may have it yield. A group that the plan does not know is put behind the planned ones, by rule.
-        """
-        targets: dict[str, str] = {}
-        for name, planned in queues.items():
-            node = self._state.nodes.get(name)
-            if node is None:
-                continue
-            for gid in planned:
-                group = self._state.groups.get(gid)
-                if group is None or group.node == name:
-                    continue
-                if group.node and self.holds_kv(group):
-                    if gid in asked_running or not group.running:
-                        targets[gid] = name
-                else:
-                    self.remove(group)
-                    self._insert(group, node, len(node.queue), now)
-            self._order(node, planned, asked_running)
-        return targets
+    @property
+    def may_evict(self) -> bool:
+        """Whether a running group may stand behind one that waits."""
+        return self._may_evict
 
     def holds_kv(self, group: Group) -> bool:
         """Whether moving the group takes a hand-over: members run, or their KV is kept at a node."""
         return bool(group.running) or group.kv_at in self._state.nodes
 
-    def _order(self, node: Node, planned: list[str], asked_running: set[str]) -> None:
-        groups = self._state.groups
+    def move(self, group: Group, node: Node, now: float) -> None:
+        """Put a group at the end of a node's queue, from wherever it stands."""
+        self.remove(group)
+        self._insert(group, node, len(node.queue), now)
+
+    def order(self, node: Node, front: set[str], planned: list[str]) -> None:
+        """Order a queue: those in front as they stand, then as planned, then the rest by rule."""
         known = {gid: place for place, gid in enumerate(planned)}
-        started = {gid for gid in node.queue if groups[gid].running}
-        stays = {gid for gid in started if gid not in known or gid not in asked_running}
-        rest = [gid for gid in node.queue if gid not in stays]
-        node.queue = [gid for gid in node.queue if gid in stays]
+        rest = [gid for gid in node.queue if gid not in front]
+        node.queue = [gid for gid in node.queue if gid in front]
         node.queue += sorted((gid for gid in rest if gid in known), key=known.__getitem__)
         for gid in rest:
             if gid not in known:
-                node.queue.insert(self.index_by_rule(node, groups[gid]), gid)
+                node.queue.insert(self.index_by_rule(node, self._state.groups[gid]), gid)
         note_change(self._state, node.node)
-        node.drain_s = fsum(groups[gid].drain_s for gid in node.queue)  # a sum kept up by steps drifts: begin anew
-        head = next((place for place, gid in enumerate(node.queue) if groups[gid].num_waiting), len(node.queue))
-        node.yielding = [gid for gid in node.queue[head + 1 :] if self._may_evict and gid in started - stays]
+        # a sum kept up by steps drifts: begin anew
+        node.drain_s = fsum(self._state.groups[gid].drain_s for gid in node.queue)
 
 
 def _is_before(group: Group, other: Group) -> bool:

@@ -122,7 +122,7 @@ class SchedulerCore:
         if known is not None and known.epoch != beat.epoch:
             effects += self._bury(known, now)
             known = None
-        state = node_state(beat)
+        state = node_state(beat, known.state if known is not None else None, now)
         is_news = known is None or has_changed(known.told, state)
         record = NodeRecord(
             epoch=beat.epoch,
@@ -211,7 +211,7 @@ def _is_idle(record: NodeRecord) -> bool:
 
 def _still_assigned(known: NodeRecord | None, beat: Heartbeat) -> str:
     """What the node was told to load, unless it has a model by now or could not load that one."""
-    if known is None or beat.model or known.assigned in beat.broken_models:
+    if known is None or beat.model or beat.loading or known.assigned in beat.broken_models:
         return ""
     return known.assigned
 

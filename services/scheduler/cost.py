@@ -4,7 +4,8 @@ The paper asks that no group starts after its deadline and minimises the waiting
 Here lateness has a price, so that there is always a plan, and the price decides before waiting does.
 
 Waiting. A node is walked from the head of its queue. A group waits for the work of the groups ahead (`Node.work_s`),
-for each load of a model, before which what runs has to end, and for evictions. A group of the model that is already
+for each load of a model, before which what runs has to end, and for evictions. A load that has begun ends before
+anything else does (`Node.ready_s`). A group of the model that is already
 served does not wait until the batch is empty: it starts when the work ahead has fallen to what a full batch has in it
 at any time (`Node.overlap_s`); while the batch has room, at once.
 
@@ -55,7 +56,7 @@ def late_pieces(late_s: float) -> list[tuple[float, float]]:
 
 def beginning(node: Node) -> State:
     """Before the first group."""
-    return 0.0, 0.0, 0.0, node.model, False, node.yield_s, 0.0, 0.0
+    return node.ready_s, node.ready_s, node.ready_s, node.model, False, node.yield_s, 0.0, 0.0
 
 
 def walk(
@@ -129,14 +130,13 @@ def total_cost(instance: Instance, queues: Queues) -> float:
 
 def least_cost(instance: Instance) -> float:
     """No order costs less: every group as if it were alone at the head of the node that is best for it."""
-    return sum(
-        min(
-            cost_of(walk(instance, node, [number], (0.0, 0.0, 0.0, instance.nodes[node].model, False, 0.0, 0.0, 0.0)))
-            for node in group.places
-        )
-        for number, group in enumerate(instance.groups)
-        if group.places
-    )
+
+    def alone(number: int, node: int) -> float:
+        ready_s, model = instance.nodes[node].ready_s, instance.nodes[node].model
+        return cost_of(walk(instance, node, [number], (ready_s, ready_s, ready_s, model, False, 0.0, 0.0, 0.0)))
+
+    places = ((number, group.places) for number, group in enumerate(instance.groups) if group.places)
+    return sum(min(alone(number, node) for node in nodes) for number, nodes in places)
 
 
 def late_request_s(instance: Instance, queues: Queues) -> float:

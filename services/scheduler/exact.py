@@ -119,7 +119,7 @@ def _write(instance: Instance) -> _Program:
 
 def _horizon_s(instance: Instance) -> float:
     """No time of a sensible order is later: each group once, with everything that can come before it."""
-    total_s = sum(node.yield_s + sum(node.rest_s.values()) for node in instance.nodes)
+    total_s = sum(node.ready_s + node.yield_s + sum(node.rest_s.values()) for node in instance.nodes)
     for number, group in enumerate(instance.groups):
         total_s += max(
             (
@@ -165,7 +165,8 @@ def _keep_time(program: _Program, node: int) -> None:
     groups = program.groups_at(node)
     models = sorted({program.instance.groups[group].model for group in groups})
     eviction_s = _keep_evictions(program, node)
-    clock_s = end_s = work_s = 0.0
+    clock_s = end_s = table.ready_s
+    work_s = 0.0
     served: dict[str, Expression] = {model: float(model == table.model) for model in models}
     for slot in range(program.num_slots[node]):
         x = {group: program.x[node, group, slot] for group in groups}
@@ -181,7 +182,7 @@ def _keep_time(program: _Program, node: int) -> None:
             program.require(start >= program.start_s[node, slot - 1] + eviction_s[slot])
             program.require(end >= end_s)
         else:
-            program.require(start >= eviction_s[slot])
+            program.require(start >= table.ready_s + eviction_s[slot])
         overlaps = [(table.overlap_s[model], serves[model], swaps[model]) for model in models]
         program.require(start >= clock - total(overlap_s * (here - swap) for overlap_s, here, swap in overlaps))
         own_work_s = total(table.work_s[group] * x[group] for group in groups)

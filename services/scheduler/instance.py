@@ -38,6 +38,8 @@ class Node:
     name: str
     model: str
     """Loaded, or being loaded; ``""`` while there is none."""
+    ready_s: float
+    """Until it is: nothing begins before, and no load is broken off."""
     is_full: bool
     """Its batch has no room: a waiting group has to wait for a place, or for an eviction."""
     due_s: Sequence[float]

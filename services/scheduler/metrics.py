@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 
 from services.scheduler.core import SchedulerCore
 from shared.core_metrics import gauge, gauges
+from shared.placement import NodeState
 
 
 def measure(core: SchedulerCore) -> Iterator[Metric]:
@@ -41,7 +42,7 @@ def measure(core: SchedulerCore) -> Iterator[Metric]:
 
 def _pools(core: SchedulerCore) -> Iterator[Metric]:
     pools = core.state.scaling.pools
-    serving = Counter(core.scaling.pool_of(name) for name, node in core.state.nodes.items() if node.state.model)
+    serving = Counter(core.scaling.pool_of(name) for name, node in core.state.nodes.items() if _serves(node.state))
     yield gauges(
         "treadle_pool_nodes",
         "Nodes of a pool: wanted, live as its provider told last, serving a model",
@@ -69,3 +70,7 @@ def _pools(core: SchedulerCore) -> Iterator[Metric]:
         changes.add_metric([name, "down"], pool.num_shrunk)
         errors.add_metric([name], pool.num_errors)
     yield from (changes, errors)
+
+
+def _serves(node: NodeState) -> bool:
+    return bool(node.model) and not node.is_loading

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import astuple
 
+import msgspec
+
+from shared.estimator import swap_s
 from shared.nodes import Heartbeat, NodeUp
 from shared.placement import NodeState
 from shared.step_cost import ModelRate
@@ -11,11 +14,11 @@ from shared.step_cost import ModelRate
 NEWS_SHARE = 0.1  # learnt numbers that change by less are not told again
 
 
-def node_state(beat: Heartbeat) -> NodeState:
-    """The node as placement sees it."""
-    return NodeState(
+def node_state(beat: Heartbeat, known: NodeState | None, now: float) -> NodeState:
+    """The node as placement sees it, which knew it like this before."""
+    state = NodeState(
         node=beat.node,
-        model=beat.model,
+        model=beat.loading or beat.model,
         swap_s=beat.swap_s,
         broken_models=beat.broken_models,
         device=beat.device,
@@ -24,6 +27,11 @@ def node_state(beat: Heartbeat) -> NodeState:
         kv_bytes_per_s=beat.kv_bytes_per_s,
         rates=beat.rates,
     )
+    if not beat.loading:
+        return state
+    if known is not None and known.is_loading and known.model == beat.loading:
+        return msgspec.structs.replace(state, ready_at_s=known.ready_at_s)
+    return msgspec.structs.replace(state, ready_at_s=now + swap_s(state, "", beat.loading))
 
 
 def node_up(state: NodeState, epoch: str) -> NodeUp:
@@ -32,6 +40,7 @@ def node_up(state: NodeState, epoch: str) -> NodeUp:
         node=state.node,
         epoch=epoch,
         model=state.model,
+        ready_at_s=state.ready_at_s,
         device=state.device,
         max_num_seqs=state.max_num_seqs,
         step_tokens=state.step_tokens,
@@ -47,6 +56,7 @@ def has_changed(told: NodeState, state: NodeState) -> bool:
     known = {rate.model: rate for rate in told.rates}
     return (
         (told.model, told.broken_models, told.device) != (state.model, state.broken_models, state.device)
+        or told.is_loading != state.is_loading
         or (told.max_num_seqs, told.step_tokens) != (state.max_num_seqs, state.step_tokens)
         or _is_off(told.kv_bytes_per_s, state.kv_bytes_per_s)
         or _is_off(told.swap_s, state.swap_s)

@@ -57,7 +57,7 @@ def make_instance(problem: PlacementProblem) -> Instance:
         if kind not in tables:
             tables[kind] = _tabulate(node, loads, problem.now_s)
         homes = [group for group, facts in enumerate(groups) if facts.home == number]
-        nodes.append(_make_node(node, loads, homes, tables[kind]))
+        nodes.append(_make_node(node, loads, homes, tables[kind], node.ready_in_s(problem.now_s)))
         batches.append([work.batch for work in tables[kind].batchings])
     groups = _with_room_for_kv(problem.nodes, groups, loads, batches)
     return Instance(groups, nodes, problem.operations.evict)
@@ -169,7 +169,9 @@ def _rest_s(load: GroupLoad, work: Batching) -> float:
     return longest * work.token_at(num_running)
 
 
-def _make_node(node: NodeState, loads: Sequence[GroupLoad], homes: Sequence[int], table: _KindTable) -> Node:
+def _make_node(
+    node: NodeState, loads: Sequence[GroupLoad], homes: Sequence[int], table: _KindTable, ready_s: float
+) -> Node:
     places_taken = sum(loads[group].num_running / table.batchings[group].batch for group in homes)
     is_full = any(places_taken + 1 / table.batchings[group].batch > 1 for group in homes)
     overlap_s = dict(table.overlap_s)
@@ -179,6 +181,7 @@ def _make_node(node: NodeState, loads: Sequence[GroupLoad], homes: Sequence[int]
     return Node(
         name=node.node,
         model=node.model,
+        ready_s=ready_s,
         is_full=is_full,
         due_s=table.due_s,
         work_s=table.work_s,

@@ -80,3 +80,18 @@ def test_a_swap_that_took_longer_is_news_and_one_that_took_about_as_long_is_not(
     assert both.beat(heartbeat(7.5)) == 0
     assert both.beat(heartbeat(8.0)) == 1
     assert both.predicted[0].swap_s == 8.0
+
+
+def test_a_load_is_told_when_it_begins_and_when_it_ends_and_planned_with_meanwhile() -> None:
+    both = Both(["smol", "other"])
+    other = ModelRate("other", StepCost(0.5, 0.0, 0.0), kv_tokens=100, kv_token_bytes=1, load_s=3.0)
+    before = msgspec.structs.replace(HEARTBEAT, loading="", rates=[*HEARTBEAT.rates, other])
+    loading = msgspec.structs.replace(before, loading="other")
+    assert both.beat(before) == 1
+    assert both.beat(loading) == 1
+    assert [(node.model, node.ready_at_s) for node in both.planned] == [("other", 1.0 + 3.0)]
+    assert both.predicted == both.planned
+    assert both.beat(loading) == 0
+    assert both.beat(msgspec.structs.replace(before, model="other")) == 1
+    assert [(node.model, node.ready_at_s) for node in both.planned] == [("other", 0.0)]
+    assert both.predicted == both.planned

@@ -123,6 +123,7 @@ class AgentCore:
             num_running=self.stats.num_running,
             num_waiting=self.stats.num_waiting,
             swap_s=self.models.swap_s,
+            loading=self.models.fetching,
             broken_models=sorted(self.models.broken),
             max_num_seqs=self._options.max_num_seqs,
             step_tokens=self._options.step_tokens,
@@ -205,7 +206,9 @@ class AgentCore:
         if self.models.loading or model in self.models.broken:
             return []
         self.models.loading = model
-        return [Tell(LoadModel(model))]
+        load = Tell(LoadModel(model))
+        # a plan that does not know would change it again
+        return [load, Beat(self.heartbeat())] if self.models.fetching else [load]
 
     # --- from the queue manager -----------------------------------------------------------------------------------
 

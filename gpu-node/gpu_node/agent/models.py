@@ -6,6 +6,7 @@ from gpu_node.engine.protocol import ModelFailed, ModelLoaded
 from shared.step_cost import ModelRate, StepCost
 
 DEVICE = "device"
+HOST = "host"
 DISK = "disk"
 
 
@@ -35,6 +36,11 @@ class NodeModels:
     def is_on_device(self, model: str) -> bool:
         """Whether its weights are there, so that it can become the current one at any time."""
         return self._tiers.get(model) == DEVICE
+
+    @property
+    def fetching(self) -> str:
+        """The model whose weights are being brought to the device, or ``""``: until they are there, nobody is served."""
+        return "" if self.is_on_device(self.loading) else self.loading
 
     def on_loaded(self, event: ModelLoaded) -> None:
         """A model has become the current one."""
@@ -73,7 +79,10 @@ class NodeModels:
 
         Whatever was measured came from there or from farther away: a model starts on disk.
         """
-        if self.is_on_device(model):
-            return 0.0
+        tier = self._tiers.get(model, DISK)
+        if tier == DEVICE:
+            if not self.fetching or model != self.current:
+                return 0.0
+            tier = HOST  # it makes room now
         measured = self._load_s.get(model, {})
-        return measured.get(self._tiers.get(model, DISK), max(measured.values(), default=0.0))
+        return measured.get(tier, max(measured.values(), default=0.0))

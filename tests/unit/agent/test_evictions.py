@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.agent.actions import Ack, Action, Drain, Publish, Pull, Resume, Store, Tell
+from gpu_node.agent.actions import Ack, Action, Beat, Drain, Publish, Pull, Resume, Store, Tell
 from gpu_node.agent.core import AgentCore
 from gpu_node.engine import protocol
 from gpu_node.engine.protocol import AbortRequests, HandOver, Image, LoadModel, Run
@@ -127,7 +127,7 @@ def test_a_change_of_model_evicts_all_and_loads_when_they_are_out() -> None:
     assert agent.handle(queue(("urgent", "b", 1), yielding=["g0", "g1"])) == [Tell(protocol.Evict(everyone))]
     assert agent.handle(step()) == []
     actions = agent.handle(evicted(dict.fromkeys(everyone, 4)))
-    assert actions[-1] == Tell(LoadModel("b"))
+    assert actions[-2:] == [Tell(LoadModel("b")), Beat(agent.heartbeat())]
 
 
 def test_nobody_is_evicted_for_another_model_while_somebody_else_has_to_end_first() -> None:

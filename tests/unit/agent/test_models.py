@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gpu_node.agent.actions import Beat
+from gpu_node.agent.actions import Beat, Tell
 from gpu_node.agent.core import AgentCore
-from gpu_node.engine.protocol import EngineReady, Step
+from gpu_node.engine.protocol import EngineReady, LoadModel, ModelFailed, Step
 from shared.step_cost import ModelRate, StepCost
-from tests.unit.agent.events import OPTIONS, loaded, make_agent, stats
+from tests.unit.agent.events import OPTIONS, loaded, make_agent, queue, stats
 
 COST_A = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0)
 COST_B = StepCost(step_s=0.02, token_s=0.002, context_token_s=0.0)
@@ -65,3 +65,45 @@ def test_models_that_share_the_device_take_no_time() -> None:
     learn(agent, COST_A)
     agent.handle(loaded("b", tiers={"a": "device", "b": "device"}))
     assert load_s_of(agent) == {"a": 0.0}
+
+
+# --- what is being loaded -------------------------------------------------------------------------------------------
+
+
+def test_a_load_that_begins_is_told_at_once_beside_the_model_that_is_still_there() -> None:
+    agent = make_agent("a")
+    assert agent.heartbeat().loading == ""
+    tell, beat = agent.handle(queue(("g0", "b", 1)))
+    assert tell == Tell(LoadModel("b"))
+    assert isinstance(beat, Beat)
+    assert (beat.heartbeat.model, beat.heartbeat.loading) == ("a", "b")
+    assert agent.heartbeat() == beat.heartbeat, "so it is told as long as it loads"
+
+
+def test_a_model_that_is_there_or_cannot_be_is_not_being_loaded() -> None:
+    agent = make_agent("a")
+    agent.handle(queue(("g0", "b", 1)))
+    agent.handle(loaded("b"))
+    assert (agent.heartbeat().model, agent.heartbeat().loading) == ("b", "")
+    agent.handle(queue(("g1", "c", 1)))
+    assert (agent.heartbeat().model, agent.heartbeat().loading) == ("b", "c")
+    agent.handle(ModelFailed("c", "no such file"))
+    assert (agent.heartbeat().model, agent.heartbeat().loading) == ("b", "")
+
+
+def test_the_way_back_is_known_while_another_model_makes_it_leave() -> None:
+    agent = make_agent("a")
+    learn(agent, COST_A)
+    agent.handle(loaded("b", load_s=2.5, tiers={"b": "device"}))
+    learn(agent, COST_B)
+    agent.handle(loaded("a", load_s=1.5, tiers={"a": "device"}))
+    assert load_s_of(agent) == {"a": 0.0, "b": 2.5}
+    agent.handle(queue(("g0", "b", 1)))
+    assert load_s_of(agent) == {"a": 1.5, "b": 2.5}  # a: back again, once b is there
+
+
+def test_a_model_whose_weights_are_on_the_device_is_not_fetched() -> None:
+    agent = make_agent("a")
+    agent.handle(loaded("b", load_s=2.5, tiers={"a": "device", "b": "device"}))
+    assert agent.handle(queue(("g0", "a", 1))) == [Tell(LoadModel("a"))]
+    assert (agent.models.loading, agent.heartbeat().loading) == ("a", "")

@@ -126,7 +126,7 @@ def test_the_end_of_the_last_request_makes_way_for_a_swap() -> None:
     agent = make_busy_agent()
     agent.handle(queue(("g1", "b", 1)))
     stopped = agent.handle(Abort(requests=[attempt_of("r0"), attempt_of("r1"), attempt_of("r2")]))
-    assert stopped[-1] == Tell(LoadModel("b"))
+    assert stopped[-2:] == [Tell(LoadModel("b")), Beat(agent.heartbeat())]
 
 
 def test_a_newer_attempt_takes_the_place_of_the_one_that_runs() -> None:
@@ -159,7 +159,9 @@ def test_what_was_said_to_another_epoch_is_ignored() -> None:
 
 
 def test_with_nothing_to_do_it_loads_what_the_scheduler_says() -> None:
-    assert make_agent().handle(Load(node="n0", epoch="n0.1", model="b")) == [Tell(LoadModel("b"))]
+    agent = make_agent()
+    told = agent.handle(Load(node="n0", epoch="n0.1", model="b"))
+    assert told == [Tell(LoadModel("b")), Beat(agent.heartbeat())]
 
 
 def test_it_keeps_the_model_it_has() -> None:

@@ -120,7 +120,8 @@ def test_who_has_time_is_not_passed_by_another_model() -> None:
 
 def test_the_head_of_the_queue_decides_the_model() -> None:
     agent = make_agent()
-    assert agent.handle(queue(("g0", "b", 1), ("g1", "a", 1))) == [Tell(LoadModel("b"))]
+    actions = agent.handle(queue(("g0", "b", 1), ("g1", "a", 1)))
+    assert actions == [Tell(LoadModel("b")), Beat(agent.heartbeat())]
 
 
 def test_while_a_model_loads_nothing_else_is_begun() -> None:
@@ -138,7 +139,8 @@ def test_it_swaps_only_when_the_engine_is_empty() -> None:
     agent.handle(taken("g0", 2, entry("r0")))
     assert agent.handle(step(num_admittable=2, num_received=1)) == [], "r0 still runs"
     last = Chunk("r0", 0, 0, [7], "stop", is_last=True)
-    assert agent.handle(step(last, num_admittable=2, num_received=1))[-1] == Tell(LoadModel("b"))
+    actions = agent.handle(step(last, num_admittable=2, num_received=1))
+    assert actions[-2:] == [Tell(LoadModel("b")), Beat(agent.heartbeat())]
 
 
 def test_groups_of_the_loaded_model_do_not_overtake_the_head() -> None:

@@ -23,7 +23,7 @@ MODELS = {"n0": "a", "n1": "a", "n2": "b"}
 PROMISES = [Slo("interactive", deadline_s=20.0), Slo("batch-1", deadline_s=60.0)]
 MAX_ROUNDS = 60
 
-KINDS = ["submit", "handle", "read", "pull", "evict", "drop", "finish", "plan", "cancel", "die", "wait"]
+KINDS = ["submit", "handle", "read", "pull", "evict", "drop", "finish", "plan", "load", "cancel", "die", "wait"]
 LONG_DAY = KINDS[:-2] * 4 + ["submit", "handle", "handle", "read", "pull"] * 4 + ["wait", "wait", "die"]
 ACTIONS = st.sampled_from(KINDS)
 PLAYS = st.lists(st.tuples(ACTIONS, st.integers(0, 10**6)), max_size=60)
@@ -48,12 +48,9 @@ def act(world: World, action: str, chance: Random) -> None:
         case "finish" if busy:
             finish(world, *chance.choice(busy))
         case "plan":
-            groups = list(world.core.state.groups)
-            chance.shuffle(groups)
-            queues: dict[str, list[str]] = {name: [] for name in MODELS}
-            for gid in groups:
-                queues[chance.choice(list(MODELS))].append(gid)
-            world.plan(queues)
+            plan(world, chance)
+        case "load":
+            world.load(chance.choice(list(MODELS)), chance.choice("ab"), chance.choice([0.0, 5.0]))
         case "cancel" if world.attempts:
             world.cancel(chance.choice(list(world.attempts)))
         case "die":
@@ -62,6 +59,16 @@ def act(world: World, action: str, chance: Random) -> None:
             world.start(name, MODELS[name])
         case "wait":
             world.wait(chance.choice([0.01, 0.3, 31.0]))
+
+
+def plan(world: World, chance: Random) -> None:
+    """Any group anywhere."""
+    groups = list(world.core.state.groups)
+    chance.shuffle(groups)
+    queues: dict[str, list[str]] = {name: [] for name in MODELS}
+    for gid in groups:
+        queues[chance.choice(list(MODELS))].append(gid)
+    world.plan(queues)
 
 
 def finish(world: World, node: WorldNode, name: str) -> None:
@@ -78,7 +85,9 @@ def begin() -> World:
 
 
 def end(world: World) -> None:
-    """Everything is read, pulled and answered; then nothing is left."""
+    """Each node holds its model again; everything is read, pulled and answered; then nothing is left."""
+    for name, model in MODELS.items():
+        world.load(name, model)
     for _ in range(MAX_ROUNDS):
         world.settle()
         world.wait(HAND_OVER_TIMEOUT_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 
 from services.queue_manager.calibration import MEMORY_S, PRIOR_S, Calibration
@@ -36,6 +37,7 @@ def observed(
     pace: Pace | None,
     patient: tuple[str, ...] = (),
     num_unread: int = 0,
+    ready_at_s: float = 0.0,
 ) -> State:
     """One request runs since 1 s, and another waits since a time, or not; others wait for their prompts.
 
@@ -46,7 +48,8 @@ def observed(
     runs = {name: None for name, one in requests.items() if one.node}
     state = State(requests=requests, paces={} if pace is None else {"a n0": pace})
     state.groups["g0"] = Group("g0", "a", "batch-2", waiting={"r1": None} if waits else {}, running=runs)
-    state.nodes["n0"] = Node("n0", "e0", KNOWN, queue=["g0"], told=[("g0", 1, None)] if waits else [])
+    known = msgspec.structs.replace(KNOWN, ready_at_s=ready_at_s)
+    state.nodes["n0"] = Node("n0", "e0", known, queue=["g0"], told=[("g0", 1, None)] if waits else [])
     if patient:
         state.nodes["n0"].max_running, state.nodes["n0"].patient = 1, list(patient)
     running = Running(state.running)
@@ -82,6 +85,7 @@ def test_nothing_is_concluded_where_nobody_waits_or_no_pace_is_known() -> None:
     assert observed(now=3.0, pace=None).fits == {}
     assert observed(now=8.0, before_s=MAX_SINCE_S + 0.1, pace=pace).fits == {}, "much may have changed since then"
     assert observed(now=3.0, pace=pace, patient=("g0",)).fits == {}, "a small batch tells nothing of places"
+    assert observed(now=3.0, pace=pace, ready_at_s=4.0).fits == {}, "it loads"
 
 
 def test_what_runs_counts_at_what_it_has_drawn() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from services.queue_manager.groups import RequestGroups
@@ -131,6 +132,44 @@ def test_who_comes_is_predicted_before_those_who_will_give_way_to_it() -> None:
     assert last is not None
     assert urgent.first_token.mean_s == pytest.approx(0.1), "one step: it begins at once"
     assert last.first_token.mean_s > 1.0
+
+
+# --- while a node loads ---------------------------------------------------------------------------------------------
+
+
+def load_until(state: State, ready_at_s: float) -> None:
+    """The node has begun to load the model that it is known to hold."""
+    node = state.nodes["n0"]
+    node.known = msgspec.structs.replace(node.known, ready_at_s=ready_at_s)
+
+
+def test_who_comes_waits_for_the_rest_of_the_load() -> None:
+    state = made(RATE)
+    load_until(state, 5.0)
+    predictions = predictions_of(state)
+    for now, rest_s in ((1.0, 4.0), (4.5, 0.5), (6.0, 0.0)):
+        prospect = predictions.of_newcomer(newcomer("a"), now)
+        assert prospect is not None
+        assert prospect.first_token.mean_s == pytest.approx(rest_s + 0.1)
+
+
+def test_of_another_model_for_its_own_load_as_well() -> None:
+    state = made(RATE, replace(RATE, model="b", load_s=7.0))
+    load_until(state, 5.0)
+    prospect = predictions_of(state).of_newcomer(newcomer("b"), 1.0)
+    assert prospect is not None
+    assert prospect.first_token.mean_s == pytest.approx(4.0 + 7.0 + 0.1)
+
+
+def test_who_waits_is_told_of_the_rest_of_the_load() -> None:
+    state = made(RATE)
+    make_group(state, "waits")
+    place(state, "n0", "waits")
+    load_until(state, 5.0)
+    node, predictions = state.nodes["n0"], predictions_of(state)
+    assert predictions.of_node(node, 1.0)["waits"].start.mean_s == pytest.approx(4.0 + 0.1)
+    assert not predictions.of_node(node, 1.0)["waits"].begins_at_once
+    assert [outlook.wait_at(0).mean_s for _, outlook in predictions.outlooks(node, 1.0)] == [pytest.approx(4.0 + 0.1)]
 
 
 # --- what is learnt -------------------------------------------------------------------------------------------------

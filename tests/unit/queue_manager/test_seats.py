@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from services.queue_manager.crowds import PATIENCE_S
@@ -81,3 +82,13 @@ def test_a_broken_model_has_no_seat() -> None:
     node = make_node("n0", 0.05)
     node.known = NodeState(node="n0", model="a", broken_models=["a"])
     assert best(make_state(node), 20.0) == ""
+
+
+def test_nobody_begins_at_once_at_a_node_that_loads() -> None:
+    """The one beside it is slower, and has its model."""
+    fast = make_node("fast", 0.01)
+    state = make_state(fast, make_node("slow", 0.05))
+    assert best(state, 20.0) == "fast"
+    fast.known = msgspec.structs.replace(fast.known, ready_at_s=5.0)
+    assert best(state, 20.0) == "slow"
+    assert best(make_state(fast), 20.0) == ""

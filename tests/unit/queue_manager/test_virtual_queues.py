@@ -1,18 +1,14 @@
-"""Virtual queues: where a new group goes, and how a plan is taken over."""
+"""Virtual queues: where a new group goes."""
 
 from __future__ import annotations
 
 import pytest
 
-from services.queue_manager.state import State
 from shared.config import OperationOptions, QueueOptions
+from shared.placement import NodeState
 from tests.unit.queue_manager.books import make_group, make_queues, make_state, orders, place
 
 NOW = 1.0
-
-
-def apply(state: State, queues: dict[str, list[str]], *asked_running: str) -> dict[str, str]:
-    return make_queues(state).apply(queues, set(asked_running), NOW)
 
 
 # --- by rule --------------------------------------------------------------------------------------------------------
@@ -31,6 +27,13 @@ def test_of_several_nodes_the_one_that_is_drained_first_takes_it_then_the_first_
         make_queues(state).place(make_group(state, gid, waiting=num_waiting), NOW)
     assert orders(state) == {"n0": ["g0", "g4"], "n1": ["g1", "g2", "g3"]}
     assert state.nodes["n0"].drain_s == pytest.approx(4 / 3 * state.nodes["n1"].drain_s)
+
+
+def test_a_node_that_loads_is_free_after_that() -> None:
+    state = make_state(n0="a", n1="a")
+    state.nodes["n0"].known = NodeState(node="n0", model="a", ready_at_s=NOW + 0.5)
+    assert make_queues(state).place(make_group(state, "g0"), NOW) is state.nodes["n1"]
+    assert make_queues(state).place(make_group(state, "g1"), NOW + 0.5) is state.nodes["n0"]
 
 
 def test_work_is_counted_in_seconds_and_follows_the_group() -> None:
@@ -101,123 +104,6 @@ def test_other_policies_leave_every_order_to_the_plan(policy: str) -> None:
     place(state, "n0", "late")
     make_queues(state, QueueOptions.model_validate({"policy": policy})).place(make_group(state, "new"), NOW)
     assert orders(state) == {"n0": ["late", "new"]}
-
-
-# --- by plan --------------------------------------------------------------------------------------------------------
-
-
-def test_a_plan_orders_and_moves_groups() -> None:
-    state = make_state(n0="a", n1="b")
-    for gid in ("g0", "g1", "g2", "g3"):
-        make_group(state, gid)
-    place(state, "n0", "g0", "g1")
-    place(state, "n1", "g2")
-    assert apply(state, {"n0": ["g2", "g1"], "n1": ["g3", "g0"]}) == {}
-    assert orders(state) == {"n0": ["g2", "g1"], "n1": ["g3", "g0"]}
-
-
-def test_groups_and_nodes_that_are_gone_are_left_out() -> None:
-    state = make_state(n0="a")
-    make_group(state, "g1")
-    apply(state, {"n0": ["gone", "g1"], "n9": ["gone"]})
-    assert orders(state) == {"n0": ["g1"]}
-
-
-def test_a_group_that_was_to_move_to_a_node_that_is_gone_stays() -> None:
-    state = make_state(n0="a")
-    make_group(state, "g0")
-    place(state, "n0", "g0")
-    apply(state, {"n0": [], "n9": ["g0"]})
-    assert orders(state) == {"n0": ["g0"]}
-
-
-def test_a_group_that_the_plan_does_not_know_is_put_behind_the_planned_ones_by_rule() -> None:
-    state = make_state(n0="a")
-    make_group(state, "late", kind="batch", due_s=3600.0)
-    make_group(state, "new", due_s=20.0)
-    make_group(state, "new and late", kind="batch", due_s=3600.0)
-    make_group(state, "g0", kind="batch", due_s=10.0)
-    place(state, "n0", "new", "late", "new and late", "g0")
-    apply(state, {"n0": ["g0", "late"]})
-    assert orders(state) == {"n0": ["g0", "new", "late", "new and late"]}
-
-
-def test_a_node_that_the_plan_does_not_name_keeps_its_queue() -> None:
-    state = make_state(n0="a", n1="a")
-    make_group(state, "g0")
-    make_group(state, "g1")
-    place(state, "n0", "g0", "g1")
-    apply(state, {"n1": ["g0"]})
-    assert orders(state) == {"n0": ["g1"], "n1": ["g0"]}
-
-
-# --- by plan: groups that run ---------------------------------------------------------------------------------------
-
-
-def test_a_running_group_behind_a_waiting_one_gives_way() -> None:
-    state = make_state(n0="a")
-    make_group(state, "runs", kind="batch", running=2)
-    make_group(state, "urgent")
-    place(state, "n0", "runs", "urgent")
-    apply(state, {"n0": ["urgent", "runs"]}, "runs")
-    assert orders(state) == {"n0": ["urgent", "runs"]}
-    assert state.nodes["n0"].yielding == ["runs"]
-
-
-def test_a_running_group_behind_others_of_which_nobody_waits_goes_on() -> None:
-    state = make_state(n0="a")
-    make_group(state, "all run", waiting=0, running=2)
-    make_group(state, "runs", running=1)
-    place(state, "n0", "all run", "runs")
-    apply(state, {"n0": ["all run", "runs"]}, "all run", "runs")
-    assert state.nodes["n0"].yielding == []
-
-
-def test_a_group_that_has_started_meanwhile_stays_in_front_and_gives_way_to_nobody() -> None:
-    state = make_state(n0="a", n1="a")
-    make_group(state, "started", running=1)
-    make_group(state, "g1")
-    make_group(state, "new and started", running=1)
-    place(state, "n0", "g1", "started", "new and started")
-    assert apply(state, {"n0": ["g1"], "n1": ["started"]}) == {}
-    assert orders(state) == {"n0": ["started", "new and started", "g1"], "n1": []}
-    assert state.nodes["n0"].yielding == []
-
-
-def test_a_running_group_stays_where_it_is_until_its_kv_was_handed_over() -> None:
-    state = make_state(n0="a", n1="a")
-    make_group(state, "runs", running=1)
-    make_group(state, "g1")
-    place(state, "n0", "runs", "g1")
-    assert apply(state, {"n0": ["g1"], "n1": ["runs"]}, "runs") == {"runs": "n1"}
-    assert orders(state) == {"n0": ["runs", "g1"], "n1": []}
-
-
-def test_so_does_a_group_whose_kv_was_kept_at_its_node() -> None:
-    state = make_state(n0="a", n1="a")
-    make_group(state, "evicted", kv_at="n0")
-    make_group(state, "handed over", kv_at="*")
-    place(state, "n0", "evicted", "handed over")
-    assert apply(state, {"n1": ["evicted", "handed over"]}) == {"evicted": "n1"}
-    assert orders(state) == {"n0": ["evicted"], "n1": ["handed over"]}
-
-
-def test_a_started_group_without_a_place_takes_the_plans() -> None:
-    """One of its members runs at a node that has lost its place in a plan; the rest needs a node all the same."""
-    state = make_state(n0="a", n1="a")
-    make_group(state, "g0", running=1)
-    apply(state, {"n1": ["g0"]})
-    assert orders(state) == {"n0": [], "n1": ["g0"]}
-
-
-def test_the_next_plan_says_anew_who_gives_way() -> None:
-    state = make_state(n0="a")
-    make_group(state, "runs", kind="batch", running=2)
-    make_group(state, "urgent")
-    place(state, "n0", "urgent", "runs")
-    state.nodes["n0"].yielding = ["runs"]
-    apply(state, {"n0": ["runs", "urgent"]}, "runs")
-    assert state.nodes["n0"].yielding == []
 
 
 # --- where a plan can be expected to put it ---------------------------------------------------------------------------

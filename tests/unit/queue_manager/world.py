@@ -93,6 +93,12 @@ class World:
         self.nodes[name] = WorldNode(name, f"{name}.{self.num_epochs}")
         self.inbox.append(NodeUp(node=name, epoch=self.nodes[name].epoch, model=model, max_num_seqs=2))
 
+    def load(self, name: str, model: str, load_s: float = 0.0) -> None:
+        """A node has begun to load a model; or it is there, where that takes no time."""
+        ready_at_s = self.now + load_s if load_s else 0.0
+        epoch = self.nodes[name].epoch
+        self.inbox.append(NodeUp(node=name, epoch=epoch, model=model, ready_at_s=ready_at_s, max_num_seqs=2))
+
     def die(self, name: str) -> None:
         node = self.nodes.pop(name)
         self.inbox.append(NodeDown(node=name, epoch=node.epoch))

@@ -43,6 +43,8 @@ class Place:
     model: str = "a"
     speed: float = 1.0
     load_s: float = 3.0
+    ready_s: float = 0.0
+    """Until its model is loaded."""
     overlap_s: float = 0.0
     is_full: bool = True
 
@@ -74,6 +76,7 @@ def _node(number: int, node: Place, loads: list[Load], models: list[str]) -> Nod
     return Node(
         name=f"n{number}",
         model=node.model,
+        ready_s=node.ready_s,
         is_full=node.is_full,
         due_s=[load.due_s - load.answer_s / node.speed for load in loads],
         work_s=[load.work_s / node.speed for load in loads],
@@ -94,7 +97,7 @@ SECONDS = st.integers(0, 40).map(float)
 
 @st.composite
 def instances(draw: st.DrawFn, *, max_groups: int = 12, max_nodes: int = 3) -> Instance:
-    """Nodes of two speeds, groups of three models and two promises; some run, some only in part."""
+    """Nodes of two speeds, of which some still load; groups of three models and two promises; some run, or a part."""
     nodes = draw(
         st.lists(
             st.builds(
@@ -102,6 +105,7 @@ def instances(draw: st.DrawFn, *, max_groups: int = 12, max_nodes: int = 3) -> I
                 model=st.sampled_from(["", "a", "b"]),
                 speed=st.sampled_from([1.0, 2.0]),
                 load_s=st.sampled_from([1.0, 5.0]),
+                ready_s=st.sampled_from([0.0, 0.0, 4.0]),
                 overlap_s=st.sampled_from([0.0, 2.0]),
                 is_full=st.booleans(),
             ),

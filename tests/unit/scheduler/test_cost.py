@@ -57,6 +57,24 @@ def test_a_group_of_the_same_model_starts_when_a_batch_is_left() -> None:
     assert cost([0, 1], loads, Place(overlap_s=2)) == 4 + 10
 
 
+def test_a_load_that_has_begun_ends_first_and_another_model_is_loaded_behind_it() -> None:
+    loads, loading = [Load("a"), Load("b")], Place("a", ready_s=2)
+    assert cost([0], loads, loading) == 2 + 1
+    assert cost([1], loads, loading) == 2 + 3 + 1
+    #                                      2 + 1, then 3 + 1
+    assert cost([0, 1], loads, loading) == 3 + 7
+    #                                      2 + 3 + 1, then back: 3 + 1
+    assert cost([1, 0], loads, loading) == 6 + 10
+    assert num_swaps(instance([loading], loads), [[0, 1]]) == 1, "that which has begun is not asked for"
+
+
+def test_nobody_starts_before_the_model_is_there_however_large_the_batch() -> None:
+    loads, loading = [Load(), Load(due_s=1.5)], Place("a", ready_s=2, overlap_s=9)
+    # both start at 2, so the second is half a second late
+    assert cost([0, 1], loads, loading) == 2 + (LATE_WEIGHT * 0.5 + 2)
+    assert late_request_s(instance([loading], loads), [[0, 1]]) == 0.5
+
+
 def test_lateness_counts_for_the_mean_member_and_weighs_more_than_waiting() -> None:
     loads = [Load(work_s=6), Load(work_s=4, due_s=7, waits=2)]
     # first start 6, last start 10, mean 8

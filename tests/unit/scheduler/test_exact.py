@@ -50,6 +50,19 @@ def test_with_as_many_groups_as_are_solved_exactly() -> None:
         assert total_cost(problem, found.queues) == pytest.approx(least_of_all(problem), rel=1e-6)
 
 
+def test_a_node_that_loads_takes_what_it_loads_for_and_leaves_the_rest_to_others() -> None:
+    # n0 is ready at 4: its own model then, and b at once at n1; b behind the load would wait for a second one
+    problem = instance([Place("a", ready_s=4), Place("b")], [Load("a"), Load("b"), Load("b", slo="interactive")])
+    found = solve_exactly(problem, some_order(problem))
+    assert [sorted(queue) for queue in found.queues] == [[0], [1, 2]]
+    assert total_cost(problem, found.queues) == (4 + 1) + 1 + 2
+    # n1 would have to load for 3 s as well, but begins with that now
+    empty = instance([Place("a", ready_s=4), Place("c")], [Load("b")])
+    found = solve_exactly(empty, some_order(empty))
+    assert found.queues == [[], [0]]
+    assert total_cost(empty, found.queues) == 3 + 1
+
+
 def test_more_are_too_many() -> None:
     assert not is_small(instance([Place()], [Load()] * (MAX_GROUPS + 1)))
     assert not is_small(instance([Place()] * 4, [Load()] * MAX_GROUPS))

@@ -11,7 +11,7 @@ from shared.placement import GroupLoad, Plan, PlanRequest, Solved
 from tests.samples import samples_of
 
 
-def beat(node: str, model: str, *, broken_models: tuple[str, ...] = ()) -> Heartbeat:
+def beat(node: str, model: str, *, loading: str = "", broken_models: tuple[str, ...] = ()) -> Heartbeat:
     return Heartbeat(
         node=node,
         epoch=f"{node}.1",
@@ -22,6 +22,7 @@ def beat(node: str, model: str, *, broken_models: tuple[str, ...] = ()) -> Heart
         num_running=0,
         num_waiting=0,
         swap_s=0.0,
+        loading=loading,
         broken_models=list(broken_models),
     )
 
@@ -72,3 +73,16 @@ def test_pools() -> None:
         ("treadle_pool_changes_total", "p", "down"): 0,
         ("treadle_pool_errors_total", "p"): 1,
     }
+
+
+def test_a_node_that_loads_serves_nobody() -> None:
+    pool = NodePool(name="p", max_nodes=3)
+    core = SchedulerCore(ClusterConfig(pools=[pool], scaling=ScalingOptions(provider="process")))
+    core.handle(beat("p-0", "a"), 1.0)
+    core.handle(beat("p-1", "a", loading="b"), 1.0)
+    core.handle(beat("p-2", "", loading="b"), 1.0)
+    found = samples_of(measure(core))
+    assert found["treadle_pool_nodes", "p", "serving"] == 1
+    assert found["treadle_node_info", "p-1", "cpu", "b"] == 1
+    core.handle(beat("p-1", "b"), 2.0)
+    assert samples_of(measure(core))["treadle_pool_nodes", "p", "serving"] == 2

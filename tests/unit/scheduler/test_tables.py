@@ -96,6 +96,13 @@ def test_loading_takes_what_was_measured_also_back_to_the_model_that_is_loaded_n
     assert tables([node("n0", "a")], [load("g0", "a"), load("g1", "b")]).nodes[0].load_s == {"a": SWAP_S, "b": SWAP_S}
 
 
+def test_a_node_that_loads_is_ready_when_that_is_expected_to_be_over() -> None:
+    loading = msgspec.structs.replace(node("n0"), ready_at_s=102.5)
+    late = msgspec.structs.replace(node("n1"), ready_at_s=99.0)
+    nodes = tables([loading, late, node("n2")], [load("g0")], now_s=100.0).nodes
+    assert [each.ready_s for each in nodes] == [2.5, 0.0, 0.0], "one that takes longer may be ready at any time"
+
+
 def test_who_ran_on_a_node_that_is_gone_waits() -> None:
     problem = tables([node("n0")], [running("g0", "gone")])
     assert problem.groups[0].home is None

@@ -206,3 +206,19 @@ def test_a_broken_model_never_starts_and_holds_nobody_up() -> None:
     assert broken.start == broken.completion == NEVER
     assert fine.start.mean_s == 1.0
     assert (throughput(state, group("b")), drain_s(state, group("b"))) == (0.0, 0.0)
+
+
+def test_a_load_that_has_begun_ends_before_anybody_begins() -> None:
+    (only,) = forecast(FOUR, [group(output=10)], ready_s=3.0)
+    assert only.begin == Wait(3.0, 0.0)
+    assert only.start.mean_s == 3 + 1
+    assert only.completion.mean_s == 3 + 10
+    assert not only.begins_at_once
+
+
+def test_another_model_waits_for_the_rest_of_that_load_and_for_its_own() -> None:
+    (other,) = forecast(FOUR, [group("b", output=10)], ready_s=3.0)
+    assert other.begin.mean_s == 3 + 7
+    assert other.completion.mean_s == 3 + 7 + 10
+    _, behind = forecast(FOUR, [group("a", output=10), group("b", output=10)], ready_s=3.0)
+    assert behind.begin.mean_s == 3 + 10 + 7

@@ -14,7 +14,9 @@ def rate(model: str, step_s: float, load_s: float = 0.0) -> ModelRate:
 
 def state(name: str, device: str, *rates: ModelRate, swap_s: float = 0.0, broken: str = "") -> NodeState:
     model = rates[0].model if rates else ""
-    return NodeState(name, model, swap_s, [broken] if broken else [], device, rates=list(rates))
+    return NodeState(
+        name, model, swap_s=swap_s, broken_models=[broken] if broken else [], device=device, rates=list(rates)
+    )
 
 
 def test_a_node_of_the_same_kind_is_asked_first() -> None:
