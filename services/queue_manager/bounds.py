@@ -7,8 +7,9 @@ what came, for each model, kind of promise and size of wait::
 
 which is adaptive conformal inference (Gibbs and Candès, NeurIPS 2021, eq. 2) on the scores (actual - mean) / std, in
 the form that moves the quantile itself (Angelopoulos, Candès and Tibshirani, NeurIPS 2023). z is 1.28 where nothing was
-seen, and never less: bounds that hold in a calm hour would narrow those of the surge behind it, which is told before it
-is seen. So 10 % are missed at most in the long run, however waits are distributed, as long as z is below its limit.
+seen, and not much less where all bounds hold: those of a calm hour would narrow those of the surge behind it, which is
+told before it is seen. So 10 % are missed in the long run, however waits are distributed, as long as z is between its
+limits.
 
 A bound that is over counts at once, not when the wait is: while a queue grows, the short waits are known first.
 """
@@ -25,7 +26,7 @@ from shared.wait import NEVER, Wait
 UPPER = 0.9  # of the predictions that clients are told beside the mean
 NORMAL_Z = NormalDist().inv_cdf(UPPER)
 STEP = 0.2  # η: a miss moves z by 0.18, a bound that was kept by 0.02
-MOST_Z = 8.0
+LEAST_Z, MOST_Z = 0.84, 8.0  # the least: four of five, if the spread is right
 OCTAVES = 2  # of predicted waits that share a z
 MAX_TOLD = 512  # predictions that are watched at a time
 MAX_WIDTHS = 512  # (model, kind, size) that are remembered; the one heard of longest ago is forgotten first
@@ -79,7 +80,7 @@ class Bounds:
 
     def _judge(self, key: str, *, missed: bool) -> None:
         z = self._widths.pop(key, NORMAL_Z)  # and to the end: the first is the one to forget
-        self._widths[key] = min(MOST_Z, max(NORMAL_Z, z + STEP * (missed - (1 - UPPER))))
+        self._widths[key] = min(MOST_Z, max(LEAST_Z, z + STEP * (missed - (1 - UPPER))))
         if len(self._widths) > MAX_WIDTHS:
             del self._widths[next(iter(self._widths))]
 

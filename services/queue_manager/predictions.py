@@ -13,6 +13,7 @@ from functools import partial
 import msgspec
 
 from services.queue_manager.bounds import Bounds
+from services.queue_manager.expected_order import expected_order
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.headroom import SLOWEST, slacks_s
 from services.queue_manager.newcomers import Joining, Kind, Newcomers
@@ -75,12 +76,13 @@ class Predictions:
         self._newcomers = Newcomers(state, groups, options)
         self.bounds = Bounds(state.widths, state.open_bounds)
         self._calibration = groups.calibration
+        self._is_planned = options.policy == "qlm"
 
     def of_node(self, node: Node, now: float) -> dict[str, GroupForecast]:
         """Forecasts of the groups at the head of a queue in which somebody waits, in order: if nobody came any more."""
         forecasts = forecast(
             self._calibration.expected(node.known),
-            self._loads(node, len(node.queue), now),
+            self._loads(node, self._groups_at(node), len(node.queue), now),
             left(node, now),
             node.known.ready_in_s(now),
         )
@@ -88,9 +90,12 @@ class Predictions:
 
     def outlooks(self, node: Node, now: float) -> Iterator[tuple[Group, Outlook]]:
         """Of all groups of a queue in which somebody waits, in order."""
-        groups = self._groups_at(node)
-        ways = self._ways(node, groups, self._loads(node, len(node.queue), now), now)
-        return self._along(node, groups, ways, now)
+        queue = self._groups_at(node)
+        head = expected_order(self._groups, node.model, queue[:FORECAST_GROUPS], now) if self._is_planned else queue
+        groups = [*head, *queue[len(head) :]]
+        ways = self._ways(node, groups, self._loads(node, groups, len(groups), now), now)
+        found = {group.gid: outlook for group, outlook in self._along(node, groups, ways, now)}
+        return ((group, found[group.gid]) for group in queue if group.gid in found)
 
     def _along(
         self, node: Node, groups: Sequence[Group], ways: Sequence[_Way], now: float
@@ -174,7 +179,7 @@ class Predictions:
 
     def _at(self, node: Node, index: int, group: Group, newcomer: GroupLoad, due_s: float, now: float) -> Prospect:
         """Of one that has joined the group, behind so many others of a queue."""
-        loads = self._loads(node, index, now)
+        loads = self._loads(node, self._groups_at(node), index, now)
         if group.waiting and group.gid not in node.queue[:index]:
             load = self._groups.load(group, now)
             loads.append(msgspec.structs.replace(load, num_running=0, running_output_tokens=0.0))
@@ -215,8 +220,8 @@ class Predictions:
         able = (node for node in self._state.nodes.values() if model not in node.known.broken_models)
         return min(able, key=order, default=None)
 
-    def _loads(self, node: Node, end: int, now: float) -> list[GroupLoad]:
-        """What is done before the place ``end`` of a queue, in the order in which it is done.
+    def _loads(self, node: Node, queue: Sequence[Group], end: int, now: float) -> list[GroupLoad]:
+        """What is done before the place ``end`` of a node's queue, in the order in which it is done.
 
         What runs goes on wherever it stands, unless its node was told that it gives way: of a group behind waiting
         ones, the running part counts as if it stood in front.
@@ -224,9 +229,9 @@ class Predictions:
         running: list[GroupLoad] = []
         ahead: list[GroupLoad] = []
         is_behind = False
-        for place, gid in enumerate(node.queue[:FORECAST_GROUPS]):
-            load = self._groups.load(self._state.groups[gid], now)
-            if (is_behind or place >= end) and load.num_running and gid not in node.told_yielding:
+        for place, group in enumerate(queue[:FORECAST_GROUPS]):
+            load = self._groups.load(group, now)
+            if (is_behind or place >= end) and load.num_running and group.gid not in node.told_yielding:
                 running.append(msgspec.structs.replace(load, num_waiting=0))
                 load = msgspec.structs.replace(load, num_running=0, running_output_tokens=0.0)
             if place < end and load.num_requests:

@@ -39,7 +39,7 @@ class NodeModels:
 
     @property
     def fetching(self) -> str:
-        """The model whose weights are being brought to the device, or ``""``: until they are there, nobody is served."""
+        """The model whose weights are being brought to the device, or ``""``; nobody is served until they are there."""
         return "" if self.is_on_device(self.loading) else self.loading
 
     def on_loaded(self, event: ModelLoaded) -> None:
