@@ -20,13 +20,13 @@ import heapq
 
 from services.queue_manager.demand import Demand
 from services.queue_manager.groups import RequestGroups
+from services.queue_manager.lateness import Lateness
 from services.queue_manager.predictions import Predictions
 from services.queue_manager.repair import note_asked
 from services.queue_manager.state import Group, Node, State
 from shared import streams
 from shared.config import QueueOptions
 from shared.core import Effect, Send
-from shared.estimator import NEVER, GroupForecast
 from shared.placement import Plan, PlanRequest
 
 PLAN_INTERVAL_S = 0.05  # plans are asked for at most this often
@@ -35,7 +35,6 @@ WAITING_INTERVAL_S = 10.0  # a plan no older than this while anybody waits
 SIZING_INTERVAL_S = 5.0  # nor than this while anybody has come of late, where there are pools of nodes
 CHECK_INTERVAL_S = 0.25  # queues that have changed are looked at this often
 GROWN, LEAST_GROWN = 1.5, 8  # as many groups as in the last question so many times, and so many more, are a burst
-SOON_S = 1.0  # no plan brings a start much nearer than this
 PLAN_TIMEOUT_S = 5.0  # an unanswered request for a plan is sent again
 MAX_PLANNED_GROUPS = 400  # bounds the scheduler's work; groups that run and those due first are planned first
 
@@ -55,7 +54,7 @@ class Planning:
         self._state = state
         self._demand = demand
         self._groups = groups
-        self._predictions = predictions
+        self._lateness = Lateness(state, predictions)
         self._by_prediction = options.policy == "qlm"
 
     # --- reasons --------------------------------------------------------------------------------------------------
@@ -82,7 +81,7 @@ class Planning:
 
     def note_closed(self, group: Group) -> None:
         """The group has ended."""
-        self._state.plan.late.pop(group.gid, None)
+        self._lateness.forget(group)
 
     def touch(self, name: str) -> None:
         """Work was added to a node's queue, or the node is known better: look at it soon. ``""`` stands for no node."""
@@ -180,7 +179,7 @@ class Planning:
         plan = self._state.plan
         plan.touched.clear()
         plan.checked_at_s = now
-        plan.late = {gid: None for node in self._state.nodes.values() for gid in self._late(node, now)}
+        self._lateness.begin_anew()
 
     def _check(self, now: float) -> None:
         """Find out who is predicted to start too late, at the nodes that have changed.
@@ -190,39 +189,12 @@ class Planning:
         plan = self._state.plan
         plan.checked_at_s = now
         for name in plan.touched:
-            late = self._late(self._state.nodes[name], now)
-            new = [gid for gid in late if gid not in plan.late]
-            if new and len(new) == len(late):
+            found = self._lateness.look(self._state.nodes[name], now)
+            if found.is_news:
                 self.note_change()
-            elif late:
+            elif found.is_late:
                 self.note_chance()
-            plan.late.update(dict.fromkeys(late))
         plan.touched.clear()
-
-    def _late(self, node: Node, now: float) -> list[str]:
-        """Groups of which the first or the last waiting member is predicted to start after it has to.
-
-        Where an end was promised, it has to start early enough for that. A broken model keeps nobody waiting.
-        """
-        late: list[str] = []
-        for gid, one in self._predictions.of_node(node, now).items():
-            group = self._state.groups[gid]
-            slack_s = self._slack_s(group, one)
-            first_s, last_s = now + one.start.mean_s, now + one.last_start.mean_s
-            if one.begin != NEVER and (first_s > group.start_by_s + slack_s or last_s > group.last_due_s + slack_s):
-                late.append(gid)
-        return late
-
-    def _slack_s(self, group: Group, one: GroupForecast) -> float:
-        """By how much the promised end leaves less time than the promised start; at most 0.0 s.
-
-        Whose answer takes too long though it starts soon cannot be helped by another order.
-        """
-        slo = self._state.requests[next(iter(group.waiting))].slo
-        if slo.deadline_s is None or one.last_start.mean_s < SOON_S:
-            return 0.0
-        answer_s = (one.work.output_tokens - 1) * one.work.token_at(one.work.batch)
-        return min(0.0, slo.deadline_s - slo.start_by_s(0.0) - answer_s)
 
     def _question(self, now: float) -> Effect:
         plan = self._state.plan

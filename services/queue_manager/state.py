@@ -233,6 +233,10 @@ class PlanState(msgspec.Struct):
     checked_at_s: float = 0.0
     late: dict[str, None] = {}
     """Groups that are predicted to start too late, as far as that was found since the last plan."""
+    unseen: dict[str, None] = {}
+    """Nodes that were not looked at since the last plan."""
+    num_groups: int = 0
+    """Groups that had ever been made when it was applied."""
 
 
 class StatusState(msgspec.Struct):
