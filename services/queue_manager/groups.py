@@ -9,8 +9,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 
-import msgspec
-
 from services.queue_manager.arrivals import Arrivals, Flow
 from services.queue_manager.calibration import Calibration
 from services.queue_manager.clusters import Clusters
@@ -25,7 +23,7 @@ from services.queue_manager.paces import Paces
 from services.queue_manager.running import Running
 from services.queue_manager.state import Group, Request, State
 from shared.config import QueueOptions, TenantSpec
-from shared.mixture import mixture
+from shared.mixture import mixed
 from shared.placement import GroupLoad, NodeState
 from shared.requests import Submit
 
@@ -191,11 +189,8 @@ class RequestGroups:
 
     def typical(self, model: str, now: float) -> GroupLoad | None:
         """A request of all that have come for a model of late; None where nobody has."""
-        loads = [
-            msgspec.structs.replace(load, num_waiting=max(1, round(flow.num_at(now))))
-            for load, flow in self.expected_newcomers(model)
-        ]
-        return mixture(loads)[model] if loads else None
+        kinds = [(load, max(1, round(flow.num_at(now)))) for load, flow in self.expected_newcomers(model)]
+        return mixed(model, kinds) if kinds else None
 
     def load(self, group: Group, now: float) -> GroupLoad:
         """What a plan needs to know of a group; O(1)."""

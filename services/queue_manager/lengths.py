@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import accumulate
+from operator import mul
 from typing import NamedTuple
 
 import msgspec
@@ -117,11 +118,11 @@ class Distribution:
 
     def __init__(self, sketch: LengthSketch) -> None:
         self._num_observed = min(sketch.num_observed, MEMORY_REQUESTS)
-        points = list(_product_limit(sketch))
-        self._tokens = [tokens for tokens, _ in points]
-        self._mass = [0.0, *accumulate(mass for _, mass in points)]
-        self._first = [0.0, *accumulate(mass * tokens for tokens, mass in points)]
-        self._second = [0.0, *accumulate(mass * tokens * tokens for tokens, mass in points)]
+        self._tokens, masses = _product_limit(sketch)
+        firsts = list(map(mul, masses, self._tokens))
+        self._mass = [0.0, *accumulate(masses)]
+        self._first = [0.0, *accumulate(firsts)]
+        self._second = [0.0, *accumulate(map(mul, firsts, self._tokens))]
 
     def error(self, std_tokens: float) -> float:
         """Standard error of a mean length, whose lengths spread so much."""
@@ -150,39 +151,46 @@ class Distribution:
         return Moments(mean / alive, square / alive)
 
 
-def _product_limit(sketch: LengthSketch) -> Iterator[tuple[float, float]]:
-    """(tokens, probability), shortest first."""
-    numbers = sorted(sketch.bins.keys() | sketch.running.keys())
-    at_risk = _at_risk(sketch, numbers)
+def _product_limit(sketch: LengthSketch) -> tuple[list[float], list[float]]:
+    """Lengths in tokens, shortest first, and the probability of each. Made anew for every answer: it has to be fast."""
+    lengths: list[float] = []
+    masses: list[float] = []
+    numbers = sorted(sketch.bins.keys() | sketch.running.keys()) if sketch.running else sorted(sketch.bins)
+    places = [sketch.bins.get(number) for number in numbers]
     alive = 1.0
     longest = 0.0
-    for number in numbers:
-        place = sketch.bins.get(number)
+    for place, at_risk in zip(places, _at_risk(sketch, numbers, places), strict=True):
         if place is None:
             continue
-        if place.ended:
-            mass = alive * place.ended / max(place.ended + place.cut, at_risk[number])
-            longest = place.ended_tokens / place.ended
-            yield longest, mass
+        ended, cut = place.ended, place.cut
+        if ended:
+            mass = alive * ended / max(ended + cut, at_risk)
+            longest = place.ended_tokens / ended
+            lengths.append(longest)
+            masses.append(mass)
             alive -= mass
-        if place.cut:
-            longest = max(longest, place.cut_tokens / place.cut)
+        if cut:
+            longest = max(longest, place.cut_tokens / cut)
     if alive > LEAST_ALIVE:
         # as if one answer had ended, where none has
         num_ended = max(sketch.weight, sum(place.ended for place in sketch.bins.values()))
         tokens = sum(place.ended_tokens + place.cut_tokens for place in sketch.bins.values())
-        yield longest + tokens / num_ended, alive
+        lengths.append(longest + tokens / num_ended)
+        masses.append(alive)
+    return lengths, masses
 
 
-def _at_risk(sketch: LengthSketch, numbers: list[int]) -> dict[int, float]:
-    """Weight of the answers that could have ended in each bin."""
-    found = {}
+def _at_risk(sketch: LengthSketch, numbers: list[int], places: list[Bin | None]) -> list[float]:
+    """Weight of the answers that could have ended in each of these bins: what ended there, and what runs."""
+    found = []
     later = 0.0
-    for number in reversed(numbers):
-        place = sketch.bins.get(number, Bin())
-        here, run = place.ended + place.cut, sketch.at_risk(number)
-        found[number] = later + here + OWN_BIN * run
+    at_risk = sketch.at_risk if sketch.running or sketch.ran else None
+    for number, place in zip(reversed(numbers), reversed(places), strict=True):
+        here = place.ended + place.cut if place is not None else 0.0
+        run = at_risk(number) if at_risk is not None else 0.0
+        found.append(later + here + OWN_BIN * run)
         later += here + run
+    found.reverse()
     return found
 
 
@@ -212,10 +220,14 @@ class Lengths:
     def look(self, model: str, running: Iterable[tuple[str, str, float]]) -> None:
         """All answers of a model that run now: (kind, tenant, tokens drawn)."""
         counts: dict[str, dict[int, int]] = {}
+        counted_by: dict[tuple[str, str], list[dict[int, int]]] = {}
         for kind, tenant, tokens in running:
             number = bin_of(tokens)
-            for key in _keys(model, kind, tenant)[:-1]:
-                of_key = counts.setdefault(key, {})
+            counted = counted_by.get((kind, tenant))
+            if counted is None:
+                counted = [counts.setdefault(key, {}) for key in _keys(model, kind, tenant)[:-1]]
+                counted_by[kind, tenant] = counted
+            for of_key in counted:
                 of_key[number] = of_key.get(number, 0) + 1
         for key, sketch in self._sketches.items():
             if key == model or key.startswith(f"{model} "):
@@ -224,7 +236,11 @@ class Lengths:
 
     def distribution(self, model: str, kind: str, tenant: str) -> Distribution:
         """Of the finest key that has enough answers of its own; the prior's at last."""
-        key = next(key for key in _keys(model, kind, tenant) if not key or self._speaks(key))
+        key = ""
+        for finest in _keys(model, kind, tenant):
+            if self._speaks(finest):
+                key = finest
+                break
         distribution = self._distributions.get(key)
         if distribution is None:
             distribution = self._distributions[key] = Distribution(self._sketches[key])
