@@ -66,7 +66,7 @@ class Calibration:
 
     def __init__(self, fits: dict[str, Fit]) -> None:
         self._fits = fits
-        self._expected: dict[tuple[str, str], tuple[NodeState, NodeState]] = {}  # of nodes as known, until a fit changes
+        self._expected: dict[tuple[str, str], tuple[NodeState, NodeState]] = {}  # node as known: computed when asked
 
     def observe(self, node: NodeState, load: GroupLoad, num_running: int, num_tokens: float, seconds: float) -> None:
         """For so many seconds, while others waited, so many like these ran, and drew so many tokens together.

@@ -92,10 +92,6 @@ class LengthSketch(msgspec.Struct):
                 self.ran[number] = self.ran.get(number, 0.0) + passed * count
         self.running, self.looked_at_weight = running, self.weight
 
-    def at_risk(self, number: int) -> float:
-        """What the answers that run add to those at risk in this bin; negative where more did before."""
-        return self.weight * self.running.get(number, 0) - self.ran.get(number, 0.0)
-
     def _scale_down(self) -> None:
         for number, place in list(self.bins.items()):
             scaled = Bin(*(value / self.weight for value in msgspec.structs.astuple(place)))
@@ -156,12 +152,9 @@ def _product_limit(sketch: LengthSketch) -> tuple[list[float], list[float]]:
     lengths: list[float] = []
     masses: list[float] = []
     numbers = sorted(sketch.bins.keys() | sketch.running.keys()) if sketch.running else sorted(sketch.bins)
-    places = [sketch.bins.get(number) for number in numbers]
     alive = 1.0
     longest = 0.0
-    for place, at_risk in zip(places, _at_risk(sketch, numbers, places), strict=True):
-        if place is None:
-            continue
+    for place, at_risk in _at_risk(sketch, numbers):
         ended, cut = place.ended, place.cut
         if ended:
             mass = alive * ended / max(ended + cut, at_risk)
@@ -180,15 +173,22 @@ def _product_limit(sketch: LengthSketch) -> tuple[list[float], list[float]]:
     return lengths, masses
 
 
-def _at_risk(sketch: LengthSketch, numbers: list[int], places: list[Bin | None]) -> list[float]:
-    """Weight of the answers that could have ended in each of these bins: what ended there, and what runs."""
-    found = []
+def _at_risk(sketch: LengthSketch, numbers: list[int]) -> list[tuple[Bin, float]]:
+    """The bins in which answers have ended, each with the weight of those that could have ended there.
+
+    Those that run count, less those that did when they began: that may be less than nothing.
+    """
+    bins, running, ran, weight = sketch.bins, sketch.running, sketch.ran, sketch.weight
+    found: list[tuple[Bin, float]] = []
     later = 0.0
-    at_risk = sketch.at_risk if sketch.running or sketch.ran else None
-    for number, place in zip(reversed(numbers), reversed(places), strict=True):
-        here = place.ended + place.cut if place is not None else 0.0
-        run = at_risk(number) if at_risk is not None else 0.0
-        found.append(later + here + OWN_BIN * run)
+    for number in reversed(numbers):
+        run = weight * running.get(number, 0) - ran.get(number, 0.0)
+        place = bins.get(number)
+        if place is None:
+            later += run
+            continue
+        here = place.ended + place.cut
+        found.append((place, later + here + OWN_BIN * run))
         later += here + run
     found.reverse()
     return found

@@ -150,7 +150,7 @@ def _rest(lengths: Distribution, totals: Totals, num_requests: int, done: float)
     """
     mean = square = 0.0
     for number, limit in totals.limits():
-        moments = lengths.rest(limit, done)
-        mean += number / num_requests * moments.mean
-        square += number / num_requests * moments.square
+        one_mean, one_square = lengths.rest(limit, done)
+        mean += number / num_requests * one_mean
+        square += number / num_requests * one_square
     return mean, max(0.0, square - mean * mean) ** 0.5

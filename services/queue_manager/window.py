@@ -21,7 +21,7 @@ def window(state: State, node: Node, first: list[Group] | None = None) -> list[G
     """
     head: list[GroupRef] = []
     patient = set(node.patient)
-    num_waiting = {True: 0, False: 0}
+    num_seen = {True: 0, False: 0}
     groups: Iterable[Group] = (state.groups[gid] for gid in node.queue)
     if node.max_running is not None:
         groups = first_groups(state, node) if first is None else first
@@ -32,11 +32,12 @@ def window(state: State, node: Node, first: list[Group] | None = None) -> list[G
         if gid in state.hand_overs:
             continue
         is_patient = gid in patient
-        if num_waiting[is_patient] >= WINDOW_REQUESTS:
+        if num_seen[is_patient] >= WINDOW_REQUESTS:
             continue
-        head.append(GroupRef(gid, group.model, group.num_waiting, node.max_running if is_patient else None))
-        num_waiting[is_patient] += group.num_waiting
-        if num_waiting[False] >= WINDOW_REQUESTS or len(head) == WINDOW_GROUPS:
+        num_waiting = len(group.waiting)
+        head.append(GroupRef(gid, group.model, num_waiting, node.max_running if is_patient else None))
+        num_seen[is_patient] += num_waiting
+        if num_seen[False] >= WINDOW_REQUESTS or len(head) == WINDOW_GROUPS:
             break
     return head
 
