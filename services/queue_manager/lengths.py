@@ -174,10 +174,7 @@ def _product_limit(sketch: LengthSketch) -> tuple[list[float], list[float]]:
 
 
 def _at_risk(sketch: LengthSketch, numbers: list[int]) -> list[tuple[Bin, float]]:
-    """The bins in which answers have ended, each with the weight of those that could have ended there.
-
-    Those that run count, less those that did when they began: that may be less than nothing.
-    """
+    """Bins in which answers have ended, each with the weight of those that could have ended there."""
     bins, running, ran, weight = sketch.bins, sketch.running, sketch.ran, sketch.weight
     found: list[tuple[Bin, float]] = []
     later = 0.0
@@ -220,14 +217,10 @@ class Lengths:
     def look(self, model: str, running: Iterable[tuple[str, str, float]]) -> None:
         """All answers of a model that run now: (kind, tenant, tokens drawn)."""
         counts: dict[str, dict[int, int]] = {}
-        counted_by: dict[tuple[str, str], list[dict[int, int]]] = {}
         for kind, tenant, tokens in running:
             number = bin_of(tokens)
-            counted = counted_by.get((kind, tenant))
-            if counted is None:
-                counted = [counts.setdefault(key, {}) for key in _keys(model, kind, tenant)[:-1]]
-                counted_by[kind, tenant] = counted
-            for of_key in counted:
+            for key in _keys(model, kind, tenant)[:-1]:
+                of_key = counts.setdefault(key, {})
                 of_key[number] = of_key.get(number, 0) + 1
         for key, sketch in self._sketches.items():
             if key == model or key.startswith(f"{model} "):
@@ -236,11 +229,7 @@ class Lengths:
 
     def distribution(self, model: str, kind: str, tenant: str) -> Distribution:
         """Of the finest key that has enough answers of its own; the prior's at last."""
-        key = ""
-        for finest in _keys(model, kind, tenant):
-            if self._speaks(finest):
-                key = finest
-                break
+        key = next(filter(self._speaks, _keys(model, kind, tenant)), "")
         distribution = self._distributions.get(key)
         if distribution is None:
             distribution = self._distributions[key] = Distribution(self._sketches[key])
