@@ -22,7 +22,9 @@ y = b * o / (o - 1 + steps of the prompt). What y < b costs, o * step_s * (1 / y
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from shared.placement import GroupLoad, NodeState
 from shared.step_cost import ModelRate, StepCost
@@ -34,8 +36,7 @@ BLOCK_TOKENS = 16  # of a block of KV memory
 PRIOR_KV_BYTES_PER_S = 1e9  # rate of KV moves between device and host memory before the first one
 
 
-@dataclass(frozen=True, slots=True)
-class Batching:
+class Batching(msgspec.Struct, frozen=True, gc=False):
     """One group on one node, with the batch full of requests like its own."""
 
     batch: float
@@ -118,8 +119,7 @@ def rate_of(node: NodeState, model: str) -> ModelRate:
     return ModelRate(model, StepCost(step_s, 0.0, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=load_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True, gc=False):
     """Who runs together in a steady state."""
 
     requests: float

@@ -8,7 +8,7 @@ mixture are means of moments.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from shared.placement import GroupLoad
 
@@ -18,16 +18,17 @@ def mixture(loads: Iterable[GroupLoad]) -> dict[str, GroupLoad]:
     by_model: dict[str, list[GroupLoad]] = {}
     for load in loads:
         by_model.setdefault(load.model, []).append(load)
-    return {model: _mixed(model, parts) for model, parts in by_model.items()}
+    return {model: mixed(model, [(load, load.num_requests) for load in parts]) for model, parts in by_model.items()}
 
 
-def _mixed(model: str, parts: list[GroupLoad]) -> GroupLoad:
-    number = sum(load.num_requests for load in parts) or 1
-    prompt = sum(load.num_requests * load.mean_prompt_tokens for load in parts) / number
-    output = sum(load.num_requests * load.mean_output_tokens for load in parts) / number
-    square_prompt = sum(load.num_requests * (load.mean_prompt_tokens**2 + load.std_prompt_tokens**2) for load in parts)
-    square_output = sum(load.num_requests * (load.mean_output_tokens**2 + load.std_output_tokens**2) for load in parts)
-    kept = sum(load.kv_tokens for load in parts if load.kv_at)
+def mixed(model: str, parts: Sequence[tuple[GroupLoad, int]]) -> GroupLoad:
+    """The same of loads of one model, with how often each is there."""
+    number = sum([num for _, num in parts]) or 1
+    prompt = sum([num * load.mean_prompt_tokens for load, num in parts]) / number
+    output = sum([num * load.mean_output_tokens for load, num in parts]) / number
+    square_prompt = sum([num * (load.mean_prompt_tokens**2 + load.std_prompt_tokens**2) for load, num in parts])
+    square_output = sum([num * (load.mean_output_tokens**2 + load.std_output_tokens**2) for load, num in parts])
+    kept = sum([load.kv_tokens for load, _ in parts if load.kv_at])
     return GroupLoad(
         group="",
         model=model,
@@ -38,5 +39,5 @@ def _mixed(model: str, parts: list[GroupLoad]) -> GroupLoad:
         mean_output_tokens=output,
         std_output_tokens=math.sqrt(max(0.0, square_output / number - output**2)),
         kv_tokens=kept,
-        kv_at=next((load.kv_at for load in parts if load.kv_at), ""),
+        kv_at=next((load.kv_at for load, _ in parts if load.kv_at), ""),
     )

@@ -33,14 +33,14 @@ class Bells:
         self._changed.clear()
         effects: list[Effect] = []
         for node in nodes:
-            if self._headroom is not None:
-                self._headroom.look(node, now)
-            head = window(self._state, node)
+            first = self._headroom.look(node, now) if self._headroom is not None else None
+            head = window(self._state, node, first)
             giving_way = yielding(self._state, node, head)
             given_up = hopeless(self._state, node, head)
             is_dry = bool(node.told) and not head
-            if (_short(head), giving_way, given_up) != (node.told, node.told_yielding, node.told_hopeless):
-                self._remember(node, _short(head))
+            short = _short(head)
+            if (short, giving_way, given_up) != (node.told, node.told_yielding, node.told_hopeless):
+                self._remember(node, short)
                 node.told_yielding, node.told_hopeless = giving_way, given_up
                 message = VirtualQueue(
                     node=node.node, epoch=node.epoch, groups=head, yielding=giving_way, hopeless=given_up

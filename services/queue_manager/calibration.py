@@ -66,6 +66,7 @@ class Calibration:
 
     def __init__(self, fits: dict[str, Fit]) -> None:
         self._fits = fits
+        self._expected: dict[tuple[str, str], tuple[NodeState, NodeState]] = {}  # node as known: computed when asked
 
     def observe(self, node: NodeState, load: GroupLoad, num_running: int, num_tokens: float, seconds: float) -> None:
         """For so many seconds, while others waited, so many like these ran, and drew so many tokens together.
@@ -85,6 +86,7 @@ class Calibration:
             fit.add(0.0, PRIOR_S, batch * held, batch * held, prior, prior)
         kept = math.exp(-seconds / MEMORY_S)
         fit.add(kept, seconds, num_running * held, batch * held, num_tokens, seconds * work.tokens_per_s)
+        self._expected.clear()
         self._fits[key] = fit  # at the end: the first is the one to forget
         if len(self._fits) > MAX_FITS:
             del self._fits[next(iter(self._fits))]
@@ -94,7 +96,20 @@ class Calibration:
         return msgspec.structs.replace(node, rates=[self._corrected(node, rate) for rate in node.rates])
 
     def expected_of(self, node: NodeState, model: str) -> NodeState:
-        """The same as far as it tells of one model: by its own rate, or else by all (`shared.batching.rate_of`)."""
+        """The same as far as it tells of one model: by its own rate, or else by all (`shared.batching.rate_of`).
+
+        It is asked with every request, and kept until a fit changes or the node is known better.
+        """
+        key = (node.node, model)
+        known, expected = self._expected.get(key, (None, node))
+        if known is not node:
+            if len(self._expected) >= MAX_FITS:
+                self._expected.clear()
+            expected = self._expected_of(node, model)
+            self._expected[key] = node, expected
+        return expected
+
+    def _expected_of(self, node: NodeState, model: str) -> NodeState:
         rates = [rate for rate in node.rates if rate.model == model] or node.rates
         return msgspec.structs.replace(node, rates=[self._corrected(node, rate) for rate in rates])
 

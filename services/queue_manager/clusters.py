@@ -115,18 +115,21 @@ def k_means(points: Sequence[tuple[Point, int]], centres: Sequence[Point]) -> tu
 
 
 def _inertia(point: Point, weight: int, centres: Sequence[Point]) -> float:
-    return weight * _distance(point, centres[_nearest(point, centres)])
+    _, distance = _nearest_of(point, centres)
+    return weight * distance
 
 
 def _nearest(point: Point, centres: Sequence[Point]) -> int:
+    number, _ = _nearest_of(point, centres)
+    return number
+
+
+def _nearest_of(point: Point, centres: Sequence[Point]) -> tuple[int, float]:
+    """Its number, and how far it is: squared, in octaves."""
+    x, y = point
     best, least = 0, math.inf
-    for number, centre in enumerate(centres):
-        distance = _distance(point, centre)
+    for number, (centre_x, centre_y) in enumerate(centres):
+        distance = (x - centre_x) ** 2 + (y - centre_y) ** 2
         if distance < least:
             best, least = number, distance
-    return best
-
-
-def _distance(one: Point, other: Point) -> float:
-    """Squared, in octaves."""
-    return (one[0] - other[0]) ** 2 + (one[1] - other[1]) ** 2
+    return best, least

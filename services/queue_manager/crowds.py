@@ -1,8 +1,8 @@
 """Who stands at a node, as a newcomer meets them that would begin there at once: how many, and how urgent they are.
 
-Their number is kept up. What they were promised is summed up when a newcomer asks and kept until something changes,
-which at most nodes nothing has: kept up by steps, a sum of floats would drift, and depend on the order of events. These
-functions own `Node.num_members` and `Node.promises_per_s`.
+Their number is kept up, and that of those who run. What they were promised is summed up when a newcomer asks and kept
+until something changes, which at most nodes nothing has: kept up by steps, a sum of floats would drift, and depend on
+the order of events. These functions own `Node.num_members`, `Node.num_running` and `Node.promises_per_s`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ def promises_per_s(state: State, node: Node) -> float:
     return node.promises_per_s
 
 
-def note_change(state: State, name: str, num_more: int = 0) -> None:
+def note_change(state: State, name: str, num_more: int = 0, num_more_running: int = 0) -> None:
     """A queue has changed, or the members of a group in it, or what its node serves; ``""`` stands for no node.
 
-    ``num_more``: requests that stand there now and did not before.
+    ``num_more``: requests that stand there now and did not before; and those that run.
     """
     node = state.nodes.get(name)
     if node is not None:
         node.num_members += num_more
+        node.num_running += num_more_running
         node.promises_per_s = None
 
 
@@ -45,11 +46,17 @@ def recount(state: State) -> None:
     """Count all members: a snapshot of an earlier version does not tell."""
     for node in state.nodes.values():
         node.num_members = counted_members(state, node)
+        node.num_running = counted_running(state, node)
 
 
 def counted_members(state: State, node: Node) -> int:
     """By a walk."""
     return sum(state.groups[gid].num_members for gid in node.queue)
+
+
+def counted_running(state: State, node: Node) -> int:
+    """Those that run in its groups, by a walk."""
+    return sum(state.groups[gid].num_running for gid in node.queue)
 
 
 def summed_promises_per_s(state: State, node: Node) -> float:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 
-import msgspec
-
 from services.queue_manager.arrivals import Arrivals, Flow
 from services.queue_manager.calibration import Calibration
 from services.queue_manager.clusters import Clusters
@@ -25,7 +23,7 @@ from services.queue_manager.paces import Paces
 from services.queue_manager.running import Running
 from services.queue_manager.state import Group, Request, State
 from shared.config import QueueOptions, TenantSpec
-from shared.mixture import mixture
+from shared.mixture import mixed
 from shared.placement import GroupLoad, NodeState
 from shared.requests import Submit
 
@@ -135,13 +133,14 @@ class RequestGroups:
         self._running.add(request.model, request.request_id)
         self._observer.look(request.model, now)
         self._fairness.begin(_line(group), group.rank)
-        self._note_members(group, 0)
+        self._note_members(group, 0, 1)
         return group
 
     def leave(self, request: Request) -> Group:
         """Take a request out of its group; answers the group, which may be empty now."""
         group = self._state.groups[request.group]
-        if request.node:
+        has_run = bool(request.node)
+        if has_run:
             del group.running[request.request_id]
             group.running_totals.remove(request)
             self._running.remove(request.model, request.request_id)
@@ -151,7 +150,7 @@ class RequestGroups:
         self._batches.remove(group.model)
         request.group = request.node = ""
         request.begins_s = 0.0
-        self._note_members(group, -1)
+        self._note_members(group, -1, -has_run)
         return group
 
     def close(self, group: Group) -> None:
@@ -191,11 +190,8 @@ class RequestGroups:
 
     def typical(self, model: str, now: float) -> GroupLoad | None:
         """A request of all that have come for a model of late; None where nobody has."""
-        loads = [
-            msgspec.structs.replace(load, num_waiting=max(1, round(flow.num_at(now))))
-            for load, flow in self.expected_newcomers(model)
-        ]
-        return mixture(loads)[model] if loads else None
+        kinds = [(load, max(1, round(flow.num_at(now)))) for load, flow in self.expected_newcomers(model)]
+        return mixed(model, kinds) if kinds else None
 
     def load(self, group: Group, now: float) -> GroupLoad:
         """What a plan needs to know of a group; O(1)."""
@@ -225,15 +221,15 @@ class RequestGroups:
         if due_s < group.last_due_s:
             heapq.heappush(group.hurried, (due_s, request.request_id))
         group.last_due_s = max(group.last_due_s, due_s)
-        self._note_members(group, 1)
+        self._note_members(group, 1, 0)
 
-    def _note_members(self, group: Group, num_more: int) -> None:
+    def _note_members(self, group: Group, num_more: int, num_more_running: int) -> None:
         """Its members have changed, so others may be due first, or wait no more.
 
         The first that waits is due first, but for those that were due earlier than one before them. Those are in the
         heap: the others are due in order, and who follows a hurried one in order is due later than it.
         """
-        note_change(self._state, group.node, num_more)
+        note_change(self._state, group.node, num_more, num_more_running)
         while group.hurried and group.hurried[0][1] not in group.waiting:
             heapq.heappop(group.hurried)
         first = next(iter(group.waiting or group.running), None)

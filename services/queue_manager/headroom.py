@@ -21,7 +21,7 @@ node's pace. All others join as long as they fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -52,13 +52,17 @@ class Headroom:
         self._state = state
         self._groups = groups
 
-    def look(self, node: Node, now: float) -> None:
-        """Bring them up to date; O(`MAX_GROUPS` and the places of a batch), whatever waits."""
-        groups = list(first_groups(self._state, node))
+    def look(self, node: Node, now: float) -> list[Group]:
+        """Bring them up to date; O(`MAX_GROUPS` and the places of a batch), whatever waits.
+
+        Answers the groups that were looked at (`first_groups`).
+        """
+        groups = first_groups(self._state, node)
         node.bounds = self._bounds(node, groups, now)
         bounds = [bound.max_running for bound in node.bounds.values() if bound.max_running is not None]
         node.max_running = min(bounds, default=None)
         node.patient = _patient(groups, now) if bounds else []
+        return groups
 
     def _bounds(self, node: Node, groups: list[Group], now: float) -> dict[str, Bound]:
         """What each kind of promise allows, of those that run.
@@ -99,17 +103,19 @@ class Headroom:
         return bound if bound * mix.places < 1.0 else None
 
 
-def first_groups(state: State, node: Node) -> Iterator[Group]:
+def first_groups(state: State, node: Node) -> list[Group]:
     """Of a queue, up to the last of the first `MAX_GROUPS` in which somebody waits."""
     groups = state.groups
+    first: list[Group] = []
     num_waiting = 0
     for gid in node.queue:
         group = groups[gid]
         if group.waiting:
             num_waiting += 1
             if num_waiting > MAX_GROUPS:
-                return
-        yield group
+                break
+        first.append(group)
+    return first
 
 
 def _pace_s(slo: Slo, long_tokens: float) -> float | None:
@@ -124,11 +130,21 @@ def slacks_s(groups: Sequence[Group], now: float) -> dict[str, float]:
     ahead_s = 0.0
     for group in sorted(groups, key=attrgetter("start_by_s")):
         ahead_s += group.drain_s
-        slacks[group.gid] = group.start_by_s - now - ahead_s / SLOWEST
+        slacks[group.gid] = _slack_s(group, ahead_s, now)
     return slacks
 
 
 def _patient(groups: Sequence[Group], now: float) -> list[str]:
     """Those of which somebody waits and all have time, due first first."""
-    waiting = {group.gid for group in groups if group.waiting}
-    return [gid for gid, slack_s in slacks_s(groups, now).items() if slack_s > 0.0 and gid in waiting]
+    patient: list[str] = []
+    ahead_s = 0.0
+    for group in sorted(groups, key=attrgetter("start_by_s")):
+        ahead_s += group.drain_s
+        if group.waiting and _slack_s(group, ahead_s, now) > 0.0:
+            patient.append(group.gid)
+    return patient
+
+
+def _slack_s(group: Group, ahead_s: float, now: float) -> float:
+    """``ahead_s``: of work that is due before its last member, its own included."""
+    return group.start_by_s - now - ahead_s / SLOWEST

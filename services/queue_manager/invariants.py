@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.queue_manager.crowds import counted_members, summed_promises_per_s
+from services.queue_manager.crowds import counted_members, counted_running, summed_promises_per_s
 from services.queue_manager.state import State
 from services.queue_manager.totals import Totals
 from services.queue_manager.window import hopeless, window, yielding
@@ -46,6 +46,8 @@ def check(state: State) -> None:
         assert node.told_hopeless == hopeless(state, node, window(state, node)), f"{node.node}: what nobody can load"
         num_members = counted_members(state, node)
         assert node.num_members == num_members, f"{node.node} counts {node.num_members} members, it has {num_members}"
+        num_running = counted_running(state, node)
+        assert node.num_running == num_running, f"{node.node} counts {node.num_running} that run, it is {num_running}"
         promises_per_s = summed_promises_per_s(state, node)
         assert node.promises_per_s in (None, promises_per_s), f"{node.node}: {node.promises_per_s}, {promises_per_s}"
         assert -ROUNDING <= node.unread.share <= 1.0 + ROUNDING, f"{node.node}: {node.unread} is more than all"

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import accumulate
+from operator import mul
 from typing import NamedTuple
 
 import msgspec
@@ -91,10 +92,6 @@ class LengthSketch(msgspec.Struct):
                 self.ran[number] = self.ran.get(number, 0.0) + passed * count
         self.running, self.looked_at_weight = running, self.weight
 
-    def at_risk(self, number: int) -> float:
-        """What the answers that run add to those at risk in this bin; negative where more did before."""
-        return self.weight * self.running.get(number, 0) - self.ran.get(number, 0.0)
-
     def _scale_down(self) -> None:
         for number, place in list(self.bins.items()):
             scaled = Bin(*(value / self.weight for value in msgspec.structs.astuple(place)))
@@ -117,11 +114,11 @@ class Distribution:
 
     def __init__(self, sketch: LengthSketch) -> None:
         self._num_observed = min(sketch.num_observed, MEMORY_REQUESTS)
-        points = list(_product_limit(sketch))
-        self._tokens = [tokens for tokens, _ in points]
-        self._mass = [0.0, *accumulate(mass for _, mass in points)]
-        self._first = [0.0, *accumulate(mass * tokens for tokens, mass in points)]
-        self._second = [0.0, *accumulate(mass * tokens * tokens for tokens, mass in points)]
+        self._tokens, masses = _product_limit(sketch)
+        firsts = list(map(mul, masses, self._tokens))
+        self._mass = [0.0, *accumulate(masses)]
+        self._first = [0.0, *accumulate(firsts)]
+        self._second = [0.0, *accumulate(map(mul, firsts, self._tokens))]
 
     def error(self, std_tokens: float) -> float:
         """Standard error of a mean length, whose lengths spread so much."""
@@ -150,39 +147,47 @@ class Distribution:
         return Moments(mean / alive, square / alive)
 
 
-def _product_limit(sketch: LengthSketch) -> Iterator[tuple[float, float]]:
-    """(tokens, probability), shortest first."""
-    numbers = sorted(sketch.bins.keys() | sketch.running.keys())
-    at_risk = _at_risk(sketch, numbers)
+def _product_limit(sketch: LengthSketch) -> tuple[list[float], list[float]]:
+    """Lengths in tokens, shortest first, and the probability of each. Made anew for every answer: it has to be fast."""
+    lengths: list[float] = []
+    masses: list[float] = []
+    numbers = sorted(sketch.bins.keys() | sketch.running.keys()) if sketch.running else sorted(sketch.bins)
     alive = 1.0
     longest = 0.0
-    for number in numbers:
-        place = sketch.bins.get(number)
-        if place is None:
-            continue
-        if place.ended:
-            mass = alive * place.ended / max(place.ended + place.cut, at_risk[number])
-            longest = place.ended_tokens / place.ended
-            yield longest, mass
+    for place, at_risk in _at_risk(sketch, numbers):
+        ended, cut = place.ended, place.cut
+        if ended:
+            mass = alive * ended / max(ended + cut, at_risk)
+            longest = place.ended_tokens / ended
+            lengths.append(longest)
+            masses.append(mass)
             alive -= mass
-        if place.cut:
-            longest = max(longest, place.cut_tokens / place.cut)
+        if cut:
+            longest = max(longest, place.cut_tokens / cut)
     if alive > LEAST_ALIVE:
         # as if one answer had ended, where none has
         num_ended = max(sketch.weight, sum(place.ended for place in sketch.bins.values()))
         tokens = sum(place.ended_tokens + place.cut_tokens for place in sketch.bins.values())
-        yield longest + tokens / num_ended, alive
+        lengths.append(longest + tokens / num_ended)
+        masses.append(alive)
+    return lengths, masses
 
 
-def _at_risk(sketch: LengthSketch, numbers: list[int]) -> dict[int, float]:
-    """Weight of the answers that could have ended in each bin."""
-    found = {}
+def _at_risk(sketch: LengthSketch, numbers: list[int]) -> list[tuple[Bin, float]]:
+    """Bins in which answers have ended, each with the weight of those that could have ended there."""
+    bins, running, ran, weight = sketch.bins, sketch.running, sketch.ran, sketch.weight
+    found: list[tuple[Bin, float]] = []
     later = 0.0
     for number in reversed(numbers):
-        place = sketch.bins.get(number, Bin())
-        here, run = place.ended + place.cut, sketch.at_risk(number)
-        found[number] = later + here + OWN_BIN * run
+        run = weight * running.get(number, 0) - ran.get(number, 0.0)
+        place = bins.get(number)
+        if place is None:
+            later += run
+            continue
+        here = place.ended + place.cut
+        found.append((place, later + here + OWN_BIN * run))
         later += here + run
+    found.reverse()
     return found
 
 
@@ -224,7 +229,7 @@ class Lengths:
 
     def distribution(self, model: str, kind: str, tenant: str) -> Distribution:
         """Of the finest key that has enough answers of its own; the prior's at last."""
-        key = next(key for key in _keys(model, kind, tenant) if not key or self._speaks(key))
+        key = next(filter(self._speaks, _keys(model, kind, tenant)), "")
         distribution = self._distributions.get(key)
         if distribution is None:
             distribution = self._distributions[key] = Distribution(self._sketches[key])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from services.queue_manager.arrivals import Flow
+from services.queue_manager.arrivals import MAX_FLOWS, Flow
 from services.queue_manager.lengths import Distribution, Lengths, Moments
 from services.queue_manager.paces import Paces
 from services.queue_manager.state import Group, Request
@@ -14,13 +15,26 @@ from shared.placement import GroupLoad
 from shared.requests import Submit
 
 
+class _Typical(NamedTuple):
+    """A typical request, and what it was computed from."""
+
+    lengths: Distribution
+    sums: tuple[float, float, float, float]
+    load: GroupLoad
+
+
 class Loads:
-    """Describes groups as they are at a time; changes nothing."""
+    """Describes groups as they are at a time; changes nothing.
+
+    What comes of one kind is described anew only where a flow or its lengths have changed: kept under what it was
+    computed from, it cannot be too old.
+    """
 
     def __init__(self, requests: Mapping[str, Request], lengths: Lengths, paces: Paces) -> None:
         self._requests = requests
         self._lengths = lengths
         self._paces = paces
+        self._typical: dict[tuple[str, str], _Typical] = {}
 
     def load(self, group: Group, now: float) -> GroupLoad:
         """O(1): the magnitudes of limits are few."""
@@ -72,21 +86,16 @@ class Loads:
         )
 
     def typical(self, flow: Flow) -> GroupLoad:
-        """A request as they come of one kind."""
+        """A request as they come of one kind; O(1), and less where nothing has changed."""
         lengths = self._lengths.distribution(flow.model, flow.slo_kind, "")
-        prompt, square = flow.prompt_tokens / flow.num, flow.square_prompt_tokens / flow.num
-        output = lengths.rest(flow.limit_tokens / flow.num)
-        return GroupLoad(
-            group="",
-            model=flow.model,
-            slo=flow.slo_kind,
-            deadline_s=0.0,
-            num_waiting=1,
-            mean_prompt_tokens=prompt,
-            std_prompt_tokens=math.sqrt(max(0.0, square - prompt**2)),
-            mean_output_tokens=output.mean,
-            std_output_tokens=math.sqrt(max(0.0, output.square - output.mean**2)),
-        )
+        sums = (flow.num, flow.prompt_tokens, flow.square_prompt_tokens, flow.limit_tokens)
+        key = (flow.model, flow.slo_kind)
+        kept = self._typical.get(key)
+        if kept is None or kept.lengths is not lengths or kept.sums != sums:
+            if len(self._typical) >= MAX_FLOWS:
+                self._typical.clear()
+            kept = self._typical[key] = _Typical(lengths, sums, _typical(flow, lengths))
+        return kept.load
 
     def expected_output(self, message: Submit) -> Moments:
         """Output tokens that a request is expected to draw, before it has joined a group."""
@@ -110,6 +119,22 @@ class Loads:
         return min(drawn, totals.max_tokens / num_running)
 
 
+def _typical(flow: Flow, lengths: Distribution) -> GroupLoad:
+    prompt, square = flow.prompt_tokens / flow.num, flow.square_prompt_tokens / flow.num
+    output = lengths.rest(flow.limit_tokens / flow.num)
+    return GroupLoad(
+        group="",
+        model=flow.model,
+        slo=flow.slo_kind,
+        deadline_s=0.0,
+        num_waiting=1,
+        mean_prompt_tokens=prompt,
+        std_prompt_tokens=math.sqrt(max(0.0, square - prompt**2)),
+        mean_output_tokens=output.mean,
+        std_output_tokens=math.sqrt(max(0.0, output.square - output.mean**2)),
+    )
+
+
 def _spread(totals: Totals, num_requests: int) -> float:
     """Standard deviation of the prompts of these."""
     if not num_requests:
@@ -125,7 +150,7 @@ def _rest(lengths: Distribution, totals: Totals, num_requests: int, done: float)
     """
     mean = square = 0.0
     for number, limit in totals.limits():
-        moments = lengths.rest(limit, done)
-        mean += number / num_requests * moments.mean
-        square += number / num_requests * moments.square
+        one_mean, one_square = lengths.rest(limit, done)
+        mean += number / num_requests * one_mean
+        square += number / num_requests * one_square
     return mean, max(0.0, square - mean * mean) ** 0.5

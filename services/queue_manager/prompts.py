@@ -61,14 +61,13 @@ class PromptLines:
         """Of one of a group, among all that comes: they are in the steps as well. Unread ones do not decode yet."""
         typical = self._groups.typical(model, now)
         others = batching(node.known, typical) if typical is not None else work
-        num_running = sum(self._state.groups[gid].num_running for gid in node.queue)
 
         def prompt_s(num_decoding: float) -> float:
             return others.prompt_at(num_decoding, work.prompt_tokens) + work.prompt_rows_s
 
-        all_s = prompt_s(num_running)
+        all_s = prompt_s(node.num_running)
         num_unread = left(node, now).wait_s / all_s if all_s else 0.0
-        return prompt_s(max(0.0, num_running - num_unread))
+        return prompt_s(max(0.0, node.num_running - num_unread))
 
     def finished(self, request: Request, now: float) -> None:
         """An answer that ends before its prompt was expected to be computed shows by how much the node is ahead."""

@@ -191,6 +191,8 @@ class Node(msgspec.Struct):
     """Head of the queue as the node was last told."""
     told_yielding: list[str] = []
     told_hopeless: list[str] = []
+    num_running: int = 0
+    """Of `num_members`, those that a node works on."""
 
     @property
     def model(self) -> str:

@@ -140,7 +140,7 @@ class VirtualQueues:
     def _insert(self, group: Group, node: Node, index: int, now: float) -> None:
         assert not group.node, f"{group.gid} has a place already"
         node.queue.insert(index, group.gid)
-        note_change(self._state, node.node, group.num_members)
+        note_change(self._state, node.node, group.num_members, group.num_running)
         group.node = node.node
         self._state.num_placed += 1
         self.weigh(group, now)
@@ -151,7 +151,7 @@ class VirtualQueues:
             return None
         node = self._state.nodes[group.node]
         node.queue.remove(group.gid)
-        note_change(self._state, node.node, -group.num_members)
+        note_change(self._state, node.node, -group.num_members, -group.num_running)
         if group.gid in node.yielding:
             node.yielding.remove(group.gid)
         node.drain_s = max(0.0, node.drain_s - group.drain_s) if node.queue else 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from services.queue_manager.headroom import first_groups
 from services.queue_manager.state import Group, Node, State
 from shared.requests import GroupRef
@@ -10,26 +12,32 @@ WINDOW_REQUESTS = 64  # waiting requests that a node sees ahead: enough for its 
 WINDOW_GROUPS = 32  # bounds the message where groups are small
 
 
-def window(state: State, node: Node) -> list[GroupRef]:
+def window(state: State, node: Node, first: list[Group] | None = None) -> list[GroupRef]:
     """The first groups of a queue in which somebody waits. Nobody pulls from a group that is handed over.
 
     Groups that may have to wait for headroom do not hide those behind them: of each sort there are enough. Those that
-    `headroom` does not look at do not overtake the ones that it has told to wait.
+    `headroom` does not look at do not overtake the ones that it has told to wait. ``first``: those that it does look
+    at, where they are at hand.
     """
     head: list[GroupRef] = []
     patient = set(node.patient)
-    num_waiting = {True: 0, False: 0}
-    groups = (state.groups[gid] for gid in node.queue) if node.max_running is None else first_groups(state, node)
+    num_seen = {True: 0, False: 0}
+    groups: Iterable[Group] = (state.groups[gid] for gid in node.queue)
+    if node.max_running is not None:
+        groups = first_groups(state, node) if first is None else first
     for group in groups:
+        if not group.waiting:
+            continue
         gid = group.gid
-        if not group.waiting or gid in state.hand_overs:
+        if gid in state.hand_overs:
             continue
         is_patient = gid in patient
-        if num_waiting[is_patient] >= WINDOW_REQUESTS:
+        if num_seen[is_patient] >= WINDOW_REQUESTS:
             continue
-        head.append(GroupRef(gid, group.model, group.num_waiting, node.max_running if is_patient else None))
-        num_waiting[is_patient] += group.num_waiting
-        if num_waiting[False] >= WINDOW_REQUESTS or len(head) == WINDOW_GROUPS:
+        num_waiting = len(group.waiting)
+        head.append(GroupRef(gid, group.model, num_waiting, node.max_running if is_patient else None))
+        num_seen[is_patient] += num_waiting
+        if num_seen[False] >= WINDOW_REQUESTS or len(head) == WINDOW_GROUPS:
             break
     return head
 
@@ -54,6 +62,8 @@ def yielding(state: State, node: Node, head: list[GroupRef]) -> list[str]:
 
 def hopeless(state: State, node: Node, head: list[GroupRef]) -> list[str]:
     """Models of ``head`` that this node could not load, and no other either."""
+    if not node.known.broken_models:
+        return []
     broken = {ref.model for ref in head} & set(node.known.broken_models)
     others = [set(other.known.broken_models) for other in state.nodes.values()] if broken else []
     return sorted(model for model in broken if all(model in other for other in others))

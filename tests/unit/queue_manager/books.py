@@ -82,7 +82,7 @@ def place(state: State, name: str, *gids: str) -> None:
     for gid in gids:
         state.groups[gid].node = name
         state.nodes[name].queue.append(gid)
-        note_change(state, name, state.groups[gid].num_members)
+        note_change(state, name, state.groups[gid].num_members, state.groups[gid].num_running)
 
 
 def orders(state: State) -> dict[str, list[str]]:

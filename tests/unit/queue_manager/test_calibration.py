@@ -86,6 +86,20 @@ def test_a_group_drains_in_the_same_time_whether_one_model_of_the_node_is_looked
         assert drain_s(calibration.expected_of(node(), model), load) == drain_s(calibration.expected(node()), load)
 
 
+def test_what_is_expected_is_kept_until_a_fit_changes_or_the_node_is_known_better() -> None:
+    calibration = Calibration({})
+    known = node()
+    assert calibration.expected_of(known, "a") is calibration.expected_of(known, "a")
+    calibration.observe(known, LOAD, 8, num_tokens=640.0, seconds=5.0)
+    assert calibration.expected_of(known, "a") == calibration.expected(known) != known
+    better = msgspec.structs.replace(known, max_num_seqs=32)
+    assert calibration.expected_of(better, "a") == calibration.expected(better)
+    assert calibration.expected_of(better, "b") == calibration.expected(better), "of each model by itself"
+    for number in range(MAX_FITS + 1):
+        calibration.expected_of(node(f"n{number}"), "a")
+    assert len(calibration._expected) <= MAX_FITS
+
+
 def test_corrections_are_bounded() -> None:
     fits: dict[str, Fit] = {}
     for _ in range(400):

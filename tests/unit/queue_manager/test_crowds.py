@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import math
 
-from services.queue_manager.crowds import PATIENCE_S, is_full, note_change, promises_per_s, recount
+from services.queue_manager.crowds import (
+    PATIENCE_S,
+    counted_members,
+    counted_running,
+    is_full,
+    note_change,
+    promises_per_s,
+    recount,
+)
 from services.queue_manager.state import Node, State
 from shared.placement import NodeState
 from tests.unit.queue_manager.books import make_group, make_state, place
+from tests.unit.queue_manager.made import LARGE, MadeGroups
 
 
 def test_members_count_by_what_they_were_promised() -> None:
@@ -62,6 +71,23 @@ def test_a_snapshot_without_counts_is_counted() -> None:
     state = make_state(n0="a", n1="a")
     make_group(state, "g0", waiting=2, running=1)
     place(state, "n1", "g0")
-    state.nodes["n1"].num_members = 0
+    state.nodes["n1"].num_members = state.nodes["n1"].num_running = 0
     recount(state)
-    assert [node.num_members for node in state.nodes.values()] == [0, 3]
+    assert [(node.num_members, node.num_running) for node in state.nodes.values()] == [(0, 0), (3, 1)]
+
+
+def test_those_who_run_are_counted_as_they_are_pulled_and_as_they_leave() -> None:
+    groups = MadeGroups(LARGE)
+    state = groups.state
+    node = state.nodes["n0"] = make_state(n0="a").nodes["n0"]
+    r0, r1, r2 = (groups.add(name) for name in ("r0", "r1", "r2"))
+    groups.pull(r0, "n0", 0.0)
+    place(state, "n0", r0.group)
+    assert (node.num_members, node.num_running) == (3, 1)
+    groups.pull(r1, "n0", 0.0)
+    assert (node.num_members, node.num_running) == (3, 2)
+    groups.leave(r2)
+    assert (node.num_members, node.num_running) == (2, 2)
+    groups.leave(r0)
+    assert (node.num_members, node.num_running) == (1, 1)
+    assert (counted_members(state, node), counted_running(state, node)) == (1, 1)

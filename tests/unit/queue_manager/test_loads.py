@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from services.queue_manager.lengths import MIN_OBSERVED
-from services.queue_manager.paces import PRIOR_TOKENS_PER_S
+from services.queue_manager.arrivals import MAX_FLOWS
+from services.queue_manager.lengths import MIN_OBSERVED, Lengths
+from services.queue_manager.loads import Loads
+from services.queue_manager.paces import PRIOR_TOKENS_PER_S, Paces
 from shared.placement import GroupLoad
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 
@@ -132,3 +134,30 @@ def test_a_further_attempt_has_less_to_draw() -> None:
     load = groups.load(groups.join(request, 1.0), now=1.0)
     assert load.mean_prompt_tokens == 58.0
     assert load.mean_output_tokens == pytest.approx(40)
+
+
+def test_what_comes_is_described_anew_where_the_flow_or_its_lengths_have_changed() -> None:
+    """What is kept equals what somebody computes who has kept nothing."""
+    groups = taught(40)
+
+    def typical() -> GroupLoad:
+        [(load, flow)] = groups.expected_newcomers("a")
+        fresh = Loads(groups.state.requests, Lengths(groups.state.lengths), Paces(groups.state.paces))
+        assert load == fresh.typical(flow)
+        return load
+
+    first = typical()
+    assert typical() is first
+    request = groups.add("r0", prompt_tokens=80)
+    second = typical()
+    assert second.mean_prompt_tokens > first.mean_prompt_tokens
+    groups.learn_answer(request, 90, 0.0, is_cut=False)
+    assert typical().mean_output_tokens > second.mean_output_tokens
+
+
+def test_no_more_kinds_are_kept_than_are_remembered() -> None:
+    groups = MadeGroups(LARGE)
+    for number in range(MAX_FLOWS + 2):
+        groups.add(f"r{number}", model=f"m{number}")
+        list(groups.expected_newcomers(f"m{number}"))
+    assert len(groups._loads._typical) <= MAX_FLOWS

@@ -16,6 +16,7 @@ from shared.placement import NodeState
 from shared.requests import Attempt, Finished, FinishedRequest, Pulled, Submit
 from shared.slo import Slo
 from shared.step_cost import ModelRate, StepCost
+from tests.unit.queue_manager.books import place
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 
 RATE = ModelRate("a", StepCost(1.0, 0.25, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=0.0)
@@ -92,7 +93,7 @@ def line(here: Node, *, num_running: int = 0) -> tuple[PromptLines, MadeGroups]:
     groups = MadeGroups(LARGE)
     groups.state.nodes[here.node] = here
     members = [groups.add(f"r{number}") for number in range(5)]
-    here.queue.append("g0")
+    place(groups.state, here.node, "g0")
     for member in members[:num_running]:
         groups.pull(member, here.node, 0.0)
     return PromptLines(groups.state, groups), groups
