@@ -6,8 +6,9 @@ would wait for it more at any time. So one rule stands above the plans: of those
 due first goes to the front once it is late by more than OVERDUE_S, and stays there until it has begun. There is one
 such group in RESCUE_INTERVAL_S, which bounds what its swaps cost the others. Hence the k-th in the order of the times
 at which they are due begins within ``OVERDUE_S + k RESCUE_INTERVAL_S`` of its own, and what runs then, a load that has
-begun with those for whom it is made, and the next plan (at most `planning.WAITING_INTERVAL_S`), take; newcomers are due later, so nobody can get before it for ever. Each
-group is due at some time: one without a promise within a day (`shared.slo.UNBOUNDED_S`).
+begun with those for whom it is made, and the next plan (at most `planning.WAITING_INTERVAL_S`), take; newcomers
+are due later, so nobody can get before it for ever. Each group is due at some time: one without a promise within a day
+(`shared.slo.UNBOUNDED_S`).
 """
 
 from __future__ import annotations
