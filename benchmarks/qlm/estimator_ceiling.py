@@ -171,7 +171,7 @@ def main() -> None:
     """The cases that are asked for, over several seeds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--policy", choices=get_args(Policy), default="qlm", help="as in estimator_accuracy")
-    cases = ", ".join(f"{number}: {case.name}" for number, case in enumerate(CASES))
+    cases = ", ".join(f"{number}: {case.name}" for number, case in enumerate(CASES)).replace("%", "%%")
     parser.add_argument(
         "--case", type=int, choices=range(len(CASES)), action="append", help=f"may come again; all by default; {cases}"
     )

@@ -26,6 +26,17 @@ def output(name: str, options: str, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.parametrize("name", sorted(one.stem for one in QLM.glob("*.py") if "def main()" in one.read_text()))
+def test_each_says_what_it_can_be_told(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(name).main()
+    assert ended.value.code == 0
+    assert "--help" in capsys.readouterr().out
+
+
 def test_attainment_has_a_row_for_each_rate_and_policy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
