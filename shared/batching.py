@@ -8,9 +8,10 @@ device::
     c = token_s * p + attended_token_s * (E[p²] + p) / 2 + context_token_s * p * (n + 1) / 2   for n steps of prompt
     request_s = o * a + c                                              so  Θ = o / request_s  output tokens a second
 
-where m = E[O²] / 2 E[O] is what a request that runs has behind it, and has before it, on average (residual life: long
-outputs are met more often). This is QLM's Θ (SoCC'24 §5), worked out instead of looked up. Each output token brings
-p / o prompt tokens with it, so prompts of thousands of tokens crowd out decoding as they do on the device.
+where p is what of a prompt is not found in a cache, and m = E[O²] / 2 E[O] is what a request that runs has behind it,
+and has before it, on average (residual life: long outputs are met more often). This is QLM's Θ (SoCC'24 §5), worked out
+instead of looked up. Each output token brings p / o prompt tokens with it, so prompts of thousands of tokens crowd out
+decoding as they do on the device.
 
 b is the least of ``max_num_seqs``, of the requests whose KV fits, and of those that the rows of a step can feed. In KV
 memory, each holds p + m tokens on average and all but one of a last block, and the next one, which does not fit yet,
@@ -53,6 +54,7 @@ class Batching(msgspec.Struct, frozen=True, gc=False):
     burst_s: float
     """Of a prompt among others, while there are places for all of them."""
     prompt_tokens: float
+    """Of a prompt, those that have to be computed."""
     step_tokens: int
     """Most rows of a step; 0 where that is not known."""
     chunks: float
@@ -134,13 +136,13 @@ def full_batch(node: NodeState, load: GroupLoad, num_requests: float = math.inf)
     """As many requests like these as run together on the node, and no more than ``num_requests``."""
     rate = rate_of(node, load.model)
     output, prompt = max(1.0, load.mean_output_tokens), load.mean_prompt_tokens
-    kept = kept_tokens(load)
+    kept, computed = kept_tokens(load), prompt * (1 - rate.cached_share)
     batch = min(float(num_seqs(node)), max(1.0, num_requests))
     if rate.kv_tokens:
         held = kept + held_tokens(load)
         too_few = (kept + prompt + output) / 2
         batch = max(1.0, min(batch, (rate.kv_tokens - too_few) / held))
-    return _fed(batch, prompt, output, node.step_tokens)
+    return _fed(batch, computed, output, node.step_tokens)
 
 
 def batching(
@@ -153,8 +155,8 @@ def batching(
     rate = rate_of(node, load.model)
     cost = rate.cost
     output = max(1.0, load.mean_output_tokens)
-    prompt = load.mean_prompt_tokens
-    kept = kept_tokens(load)
+    prompt = load.mean_prompt_tokens * (1 - rate.cached_share)
+    kept = kept_tokens(load) + load.mean_prompt_tokens * rate.cached_share
     held = kept + prompt + residual_tokens(output, load.std_output_tokens)
     full = full_batch(node, load, num_requests) if among is None else among
     batch, num_step_tokens = full.requests, full.num_step_tokens

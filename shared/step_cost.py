@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+NOTHING_CACHED = 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
@@ -51,3 +53,5 @@ class ModelRate:
     """Keys and values of one token."""
     load_s: float
     """Until the model could serve here, from where its weights are now: 0.0 while it is loaded."""
+    cached_share: float = NOTHING_CACHED
+    """Of the tokens of prompts, those that were found in a cache of late and not computed."""

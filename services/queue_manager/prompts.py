@@ -51,11 +51,12 @@ class PromptLines:
         """
         if node is None or group is None or not any(rate.model == group.model for rate in node.known.rates):
             return Reading(None, 0.0, 0.0, now)
-        work = batching(node.known, self._groups.load(group, now))
+        load = self._groups.load(group, now)
+        work = batching(node.known, load)
         prompt_s = self._prompt_s(node, group.model, work, now)
         if not prompt_s:
             return Reading(node, 0.0, 0.0, now)
-        return Reading(node, prompt_s / work.prompt_tokens, min(1.0, work.prompt_s / prompt_s), now)
+        return Reading(node, prompt_s / load.mean_prompt_tokens, min(1.0, work.prompt_s / prompt_s), now)
 
     def _prompt_s(self, node: Node, model: str, work: Batching, now: float) -> float:
         """Of one of a group, among all that comes: they are in the steps as well. Unread ones do not decode yet."""

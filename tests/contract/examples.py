@@ -75,7 +75,7 @@ _LOAD = GroupLoad(
     std_prompt_tokens=120.5,
     output_error_tokens=0.75,
 )
-_RATE = ModelRate("smol", StepCost(0.01, 0.001, 0.0001, 0.00001), 22_000, 23_040, 1.5)
+_RATE = ModelRate("smol", StepCost(0.01, 0.001, 0.0001, 0.00001), 22_000, 23_040, 1.5, 0.25)
 _NODE = NodeState("node-0", "smol", 1700000002.5, 0.75, ["llama"], "cpu", 32, 256, 1e9, [_RATE])
 _ARRIVALS = Arrivals(_LOAD, 1.5)
 _PLAN = Plan(

@@ -70,6 +70,8 @@ def test_the_bytes_of_a_frame() -> None:
                 "num_preemptions": 0,
                 "prefix_queried_tokens": 0,
                 "prefix_cached_tokens": 0,
+                "first_queried_tokens": 0,
+                "first_cached_tokens": 0,
                 "restored_tokens": 0,
                 "num_recomputed": 0,
                 "swapped": moved,

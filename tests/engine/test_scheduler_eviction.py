@@ -167,8 +167,10 @@ def test_what_an_image_saves_is_counted() -> None:
     request = payload("a", prompt(6), max_tokens=8)
     one = decoding(request)
     state = evict(one, "a").state
-    assert one.counts == Counts(prefix_queried_tokens=6)
+    assert one.counts == Counts(prefix_queried_tokens=6, first_queried_tokens=6)
     one.add(request, state)
     one.schedule(now=0.0)
-    assert one.counts == Counts(prefix_queried_tokens=6, restored_tokens=8, evicted=TierCounts(num_restored=1))
+    assert one.counts == Counts(
+        prefix_queried_tokens=6, first_queried_tokens=6, restored_tokens=8, evicted=TierCounts(num_restored=1)
+    )
     assert state.kv_tokens == 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.engine.counts import Counts
+from gpu_node.engine.counts import looked_up
 from gpu_node.engine.engine import Engine, EngineBusyError
 from gpu_node.executors.predicted import PredictedExecutor
 from shared.config_engine import EngineOptions, ModelSpec
@@ -147,8 +147,9 @@ def test_counts_outlive_the_models_that_they_are_of() -> None:
     run(one)
     one.add(request("y", "a", num_prompt_tokens=40))
     run(one)
-    assert one.counts == Counts(prefix_queried_tokens=80, prefix_cached_tokens=32), "two full blocks"
+    found = looked_up(80, 32, is_prompt=True)
+    assert one.counts == found, "two full blocks"
     load(one, "b")
     one.add(request("z", "b"))
     run(one)
-    assert one.stats().counts == Counts(prefix_queried_tokens=83, prefix_cached_tokens=32)
+    assert one.stats().counts == found + looked_up(3, 0, is_prompt=True)

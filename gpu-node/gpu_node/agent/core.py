@@ -288,7 +288,7 @@ class AgentCore:
 
     def _see(self, stats: EngineStats) -> None:
         self.stats = stats
-        self.models.learn(stats.cost)
+        self.models.learn(stats)
 
     def _step(self, event: Step) -> list[Action]:
         self._see(event.stats)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from gpu_node.agent.prefix_hits import PrefixHits
+from gpu_node.engine.counts import Counts
 from gpu_node.engine.protocol import ModelFailed, ModelLoaded
-from shared.step_cost import ModelRate, StepCost
+from gpu_node.engine.stats import EngineStats
+from shared.step_cost import NOTHING_CACHED, ModelRate, StepCost
 
 DEVICE = "device"
 HOST = "host"
@@ -25,6 +28,8 @@ class NodeModels:
         self._seen: dict[str, ModelLoaded] = {}
         self._costs: dict[str, StepCost] = {}
         self._tiers: dict[str, str] = {}
+        self._counts = Counts()
+        self._hits: dict[str, PrefixHits] = {}
         self._load_s: dict[str, dict[str, float]] = {}
         """By model, the last load from each tier of memory."""
 
@@ -56,10 +61,14 @@ class NodeModels:
         self.broken[event.model] = event.error
         self.loading = ""
 
-    def learn(self, cost: StepCost | None) -> None:
-        """What the engine has learnt of the current model's steps."""
-        if cost is not None and self.loaded is not None:
-            self._costs[self.loaded.model] = cost
+    def learn(self, stats: EngineStats) -> None:
+        """What the engine has learnt of the current model's steps, and found of its prompts in a cache."""
+        if stats.cost is not None and self.loaded is not None:
+            self._costs[self.loaded.model] = stats.cost
+        new, self._counts = stats.counts - self._counts, stats.counts
+        if new.first_queried_tokens and self.loaded is not None:
+            hits = self._hits.setdefault(self.loaded.model, PrefixHits())
+            hits.add(new.first_queried_tokens, new.first_cached_tokens)
 
     def rates(self) -> list[ModelRate]:
         """What is known of every model whose steps have been measured."""
@@ -70,6 +79,7 @@ class NodeModels:
                 kv_tokens=self._seen[name].num_blocks * self._seen[name].block_size,
                 kv_token_bytes=self._seen[name].block_bytes // self._seen[name].block_size,
                 load_s=self._expected_load_s(name),
+                cached_share=self._hits[name].share if name in self._hits else NOTHING_CACHED,
             )
             for name, cost in sorted(self._costs.items())
         ]

@@ -39,6 +39,10 @@ class Counts(_Sums):
     """Tokens of admitted requests that were looked up among cached prefixes; again when they are admitted again."""
     prefix_cached_tokens: int = 0
     """Those of them that were found, and not computed."""
+    first_queried_tokens: int = 0
+    """Those of requests that have no output yet: their prompts."""
+    first_cached_tokens: int = 0
+    """Of these, those that were found."""
     restored_tokens: int = 0
     """Tokens whose KV came back from the image of an evicted request: the work that evicting with KV has saved."""
     num_recomputed: int = 0
@@ -47,3 +51,17 @@ class Counts(_Sums):
     """Of preempted requests."""
     evicted: TierCounts = TierCounts()
     """Of those that gave way to more urgent ones, or were handed over."""
+
+
+def looked_up(num_tokens: int, num_cached_tokens: int, *, is_prompt: bool) -> Counts:
+    """So many tokens of a request that is admitted were looked up among cached prefixes, and so many found.
+
+    ``is_prompt``: it has no output yet.
+    """
+    first = (num_tokens, num_cached_tokens) if is_prompt else (0, 0)
+    return Counts(
+        prefix_queried_tokens=num_tokens,
+        prefix_cached_tokens=num_cached_tokens,
+        first_queried_tokens=first[0],
+        first_cached_tokens=first[1],
+    )

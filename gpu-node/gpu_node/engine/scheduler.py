@@ -17,7 +17,7 @@ from gpu_node.engine.admission import Admission
 from gpu_node.engine.block_manager import BlockManager
 from gpu_node.engine.choices import end_chunks, refusal_chunk
 from gpu_node.engine.chunk import Chunk
-from gpu_node.engine.counts import Counts, TierCounts
+from gpu_node.engine.counts import Counts, TierCounts, looked_up
 from gpu_node.engine.ends import finish_reason
 from gpu_node.engine.image import RequestState
 from gpu_node.engine.limits import refusal
@@ -299,7 +299,7 @@ class Scheduler:
             if not self._has_room(leader, end):
                 roster.put_back(request)  # nobody who runs gives way to it
                 return
-            self.counts += Counts(
-                prefix_queried_tokens=request.num_shared_tokens, prefix_cached_tokens=leader.num_computed_tokens
+            self.counts += looked_up(
+                request.num_shared_tokens, leader.num_computed_tokens, is_prompt=not leader.num_output_tokens
             )
             self._schedule(request, leader, end, step)

@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY
 
 from gpu_node.agent.actions import Publish
 from gpu_node.agent.metrics import EpochMetrics, observe_published
-from gpu_node.engine.counts import Counts, TierCounts
+from gpu_node.engine.counts import Counts, TierCounts, looked_up
 from gpu_node.engine.protocol import Evicted, Step
 from shared.requests import HANDED_OVER, EvictedRequest
 from tests.unit.agent.events import loaded, make_agent, stats
@@ -63,6 +63,11 @@ def test_what_moves_between_device_and_host_memory_is_counted_by_tier() -> None:
     assert grown == [1024, 512, 4096, 2048, 3, 7, 5, 9, 2]
 
 
+def _counts(num_preemptions: int, queried_tokens: int, cached_tokens: int, restored_tokens: int) -> Counts:
+    found = looked_up(queried_tokens, cached_tokens, is_prompt=False)
+    return found + Counts(num_preemptions=num_preemptions, restored_tokens=restored_tokens)
+
+
 def test_the_engines_counts_are_told_as_they_grow_and_begin_anew_with_an_epoch() -> None:
     names = (
         "vllm:num_preemptions_total",
@@ -71,7 +76,7 @@ def test_the_engines_counts_are_told_as_they_grow_and_begin_anew_with_an_epoch()
         "treadle_restored_kv_tokens_total",
     )
     before = [value(name) for name in names]
-    for epoch in ([Counts(1, 20, 8, 0), Counts(1, 20, 8, 0), Counts(2, 30, 16, 12)], [Counts(0, 5, 0, 3)]):
+    for epoch in ([_counts(1, 20, 8, 0), _counts(1, 20, 8, 0), _counts(2, 30, 16, 12)], [_counts(0, 5, 0, 3)]):
         metrics = EpochMetrics(make_agent())
         for counts in epoch:
             metrics.observe(Step([], replace(stats(), counts=counts)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
 from services.scheduler.nodes import has_changed, node_state, node_up
@@ -81,3 +83,11 @@ def test_it_is_news_when_a_load_begins_and_when_it_ends_and_not_between() -> Non
 def test_the_queue_manager_is_told_when_it_is_ready() -> None:
     told = node_up(begun(), "n0.1")
     assert (told.model, told.ready_at_s) == ("b", 107.0)
+
+
+def test_what_is_found_in_caches_is_news_where_it_is_another_tenth() -> None:
+    def cached(share: float) -> NodeState:
+        return node_state(beat(rates=[replace(RATES[0], cached_share=share)]), None, 100.0)
+
+    assert not has_changed(cached(0.2), cached(0.29))
+    assert has_changed(cached(0.2), cached(0.31))

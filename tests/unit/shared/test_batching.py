@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
 from shared.batching import (
@@ -37,6 +40,18 @@ def test_keys_and_values_are_read_once_a_step_and_attended_to_by_every_row() -> 
     attended = batching(node(StepCost(0.0, 0.0, 0.0, 0.001), num_seqs=4), group(prompt=100, output=20))
     assert attended.token_s == pytest.approx(0.110)
     assert attended.prompt_s == pytest.approx(0.001 * 5050)  # 1 + 2 + ... + 100
+
+
+def test_what_is_found_in_a_cache_is_read_and_not_computed() -> None:
+    found = replace(node(COST, num_seqs=4).rates[0], cached_share=0.4)
+    some = msgspec.structs.replace(node(COST, num_seqs=4), rates=[found])
+    load = group(prompt=100, output=20)
+    work, whole = batching(some, load), batching(node(COST, num_seqs=4), load)
+    assert work.prompt_tokens == 60
+    assert work.prompt_s == pytest.approx(0.01 * 60 + 0.001 * 100)
+    assert whole.prompt_s == pytest.approx(0.01 * 100 + 0.001 * 100)
+    assert work.token_s == whole.token_s == pytest.approx(0.8 / 4 + 0.01 + 0.001 * 110)
+    assert work.batch == whole.batch
 
 
 def test_each_step_of_a_long_prompt_reads_what_is_there_by_then() -> None:
