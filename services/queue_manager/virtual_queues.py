@@ -4,7 +4,6 @@ by rule, so that nobody waits for a plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import fsum
 
 from services.queue_manager.crowds import note_change
@@ -61,8 +60,7 @@ class VirtualQueues:
     def _answer_in_s(self, node: Node, group: Group, load: GroupLoad, free_s: float) -> float:
         """QLM's C = W + P + D (SoCC'24 §5) behind those who would be ahead, at the pace of a full batch."""
         work = batching(node.known, load)
-        behind = node.queue[self.index_by_rule(node, group) :]
-        ahead_s = free_s - fsum(self._state.groups[gid].drain_s for gid in behind)
+        ahead_s = free_s - fsum([other.drain_s for other in self._overtaken(node, group)])
         in_batch_s = work.batch * residual_tokens(work.output_tokens, work.std_output_tokens) * work.token_s
         answer_s = work.first_token_at(work.batch) + (work.output_tokens - 1) * work.token_at(work.batch)
         return max(0.0, ahead_s - in_batch_s) + answer_s
@@ -93,14 +91,20 @@ class VirtualQueues:
         Groups of its own kind are overtaken by rank. Another model is not overtaken (that would cost swaps), nor is a
         group that runs or has run (that would cost evictions): those are for the plan to weigh.
         """
-        place = len(node.queue)
+        return len(node.queue) - len(self._overtaken(node, group))
+
+    def _overtaken(self, node: Node, group: Group) -> list[Group]:
+        """Those at the tail that a new group goes before, last first."""
+        found: list[Group] = []
         if not self._may_overtake:
-            return place
-        for other in self._from_tail(node):
+            return found
+        groups = self._state.groups
+        for gid in node.queue[: -MAX_OVERTAKEN - 1 : -1]:
+            other = groups[gid]
             if other.model != group.model or other.running or other.kv_at or not _is_before(group, other):
                 break
-            place -= 1
-        return place
+            found.append(other)
+        return found
 
     def index_by_plan(self, node: Node, group: Group, index: int) -> int:
         """Where the next plan can be expected to have a member of the group that is at this index now.
@@ -133,9 +137,6 @@ class VirtualQueues:
                 break
             index = place
         return index
-
-    def _from_tail(self, node: Node) -> Iterator[Group]:
-        return (self._state.groups[gid] for gid in node.queue[: -MAX_OVERTAKEN - 1 : -1])
 
     def _insert(self, group: Group, node: Node, index: int, now: float) -> None:
         assert not group.node, f"{group.gid} has a place already"
