@@ -27,10 +27,14 @@ class GoneError(Exception):
 
 
 def test_steps_give_their_results_while_others_are_looked_after() -> None:
-    steps = [Step(1.0), Step(2.0)]
-    looks = iter(steps)
-    waiter = StepWaiter(lambda: next(looks).is_over.set(), look_s=1e-3)  # each look lets one step end
-    assert [GroupStep(step, waiter).result().duration_s for step in steps] == [1.0, 2.0]
+    asked: list[Step] = []
+    waiter = StepWaiter(lambda: asked[-1].is_over.set(), look_s=1e-3)  # a look lets the step end that is waited for
+
+    def result_of(step: Step) -> float:
+        asked.append(step)
+        return GroupStep(step, waiter).result().duration_s
+
+    assert [result_of(Step(duration_s)) for duration_s in (1.0, 2.0)] == [1.0, 2.0]
 
 
 def test_a_wait_ends_when_a_device_is_gone() -> None:
