@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from services.queue_manager.state import Node, PlanState, State
+from services.queue_manager.state import Node, State
 from services.queue_manager.virtual_queues import VirtualQueues
 
 
@@ -38,9 +38,8 @@ def apply(state: State, queues: VirtualQueues, planned: dict[str, list[str]], no
 
 def note_asked(state: State, running: list[str]) -> None:
     """A plan is asked for, for these groups that run and what the nodes hold now."""
-    plan: PlanState = state.plan
-    plan.asked_running = running
-    plan.asked_models = {node.node: node.model for node in state.nodes.values()}
+    state.plan.asked_running = running
+    state.plan.asked_models = {node.node: node.model for node in state.nodes.values()}
 
 
 def _fetched(state: State, node: Node) -> Iterator[str]:
