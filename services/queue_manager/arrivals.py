@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
+from services.queue_manager.lifetimes import LEAST_SEEN_S, Gaps, Lifetimes, alive
 from shared.slo import Slo
 
 MEMORY_S = 60.0  # arrivals older than this count less than 1/e
-LEAST_SEEN_S = 10.0  # a stream counts as seen for so long at least: one burst is no rate yet
 MAX_FLOWS = 256  # (model, kind of promise) that are remembered; the one heard of longest ago is forgotten first
 
 
@@ -42,9 +42,20 @@ class Flow(msgspec.Struct, array_like=True):
     limit_tokens: float = 0.0
     patience_s: float = 0.0
     """Sum of the times from arrival until each had to start."""
+    gap_s: float = 0.0
+    """Sum of the times between those that came."""
+    square_gap_s2: float = 0.0
+
+    @property
+    def lasted_s(self) -> float:
+        """From the first until the last that came."""
+        return self.seen_s - self.since_s
 
     def rate_per_s(self, now: float) -> float:
-        """Requests a second, over the memory: Σ exp(-age / M) / ∫ exp(-age / M) behind the first, which began it."""
+        """Requests a second, over the memory: Σ exp(-age / M) / ∫ exp(-age / M) behind the first, which began it.
+
+        One burst is no rate yet: it counts as if it had lasted `LEAST_SEEN_S`.
+        """
         seen_s = now - self.since_s
         num = self.num_at(now) - math.exp(-seen_s / MEMORY_S)
         return max(0.0, num) / (MEMORY_S * -math.expm1(-max(LEAST_SEEN_S, seen_s) / MEMORY_S))
@@ -53,31 +64,47 @@ class Flow(msgspec.Struct, array_like=True):
         """Number of those that came, faded to now."""
         return math.exp((self.seen_s - now) / MEMORY_S) * self.num
 
-    def lasts_s(self, now: float) -> float:
-        """For how long it will go on: as long as it has, for all that is known (J. R. Gott, Nature 363, 1993)."""
-        return max(LEAST_SEEN_S, now - self.since_s)
+
+class Coming(NamedTuple):
+    """What of a flow is still to come."""
+
+    rate_per_s: float
+    lasts_s: float
+    """The median: see `lifetimes`."""
+    error: float
+    """Relative standard error of the rate."""
+    patience_s: float
+    """From its arrival until one has to start."""
 
 
 class Arrivals:
-    """Owns `State.flows`."""
+    """Owns `State.flows` and `State.lifetimes`."""
 
-    def __init__(self, flows: dict[str, Flow]) -> None:
+    def __init__(self, flows: dict[str, Flow], lifetimes: Lifetimes) -> None:
         self._flows = flows
+        self._lifetimes = lifetimes
+        self._usual = (-math.inf, 0.0)  # asked once and again at one time
 
     def observe(self, request: Arrived, now: float) -> None:
         """A first attempt has come. O(1)."""
         model, slo_kind = request.model, request.slo.kind
         key = f"{model} {slo_kind}"
         flow = self._flows.pop(key, None)  # and to the end: the first is the one to forget
-        if flow is None or now > flow.seen_s + MEMORY_S:
+        if flow is not None and now > flow.seen_s + MEMORY_S:
+            self._lifetimes.add(flow.lasted_s, is_over=True)
+            flow = None
+        if flow is None:
             flow = Flow(model, slo_kind, now, now)
-        kept = math.exp((flow.seen_s - now) / MEMORY_S)
+        gap_s = now - flow.seen_s
+        kept = math.exp(-gap_s / MEMORY_S)
         flow.seen_s = now
         flow.num = kept * flow.num + 1
         flow.prompt_tokens = kept * flow.prompt_tokens + request.prompt_tokens
         flow.square_prompt_tokens = kept * flow.square_prompt_tokens + request.prompt_tokens**2
         flow.limit_tokens = kept * flow.limit_tokens + request.max_tokens
         flow.patience_s = kept * flow.patience_s + request.slo.start_by_s(0.0)
+        flow.gap_s = kept * flow.gap_s + gap_s
+        flow.square_gap_s2 = kept * flow.square_gap_s2 + gap_s**2
         self._flows[key] = flow
         if len(self._flows) > MAX_FLOWS:
             del self._flows[next(iter(self._flows))]
@@ -85,3 +112,19 @@ class Arrivals:
     def of_model(self, model: str) -> Iterator[Flow]:
         """What comes for a model."""
         return (flow for flow in self._flows.values() if flow.model == model)
+
+    def coming(self, flow: Flow, now: float) -> Coming:
+        """What can be expected of one of them from now on. O(flows)."""
+        lasts_s = max(LEAST_SEEN_S, flow.lasted_s + self._usual_s(now))
+        is_alive = alive(now - flow.seen_s, Gaps(flow.gap_s, flow.square_gap_s2), lasts_s)
+        error = 1 / math.sqrt(max(1.0, flow.num))
+        return Coming(is_alive * flow.rate_per_s(now), lasts_s, error, flow.patience_s / flow.num)
+
+    def _usual_s(self, now: float) -> float:
+        """For how long flows come, of those that have ended and those that have not."""
+        if now != self._usual[0]:
+            known = Lifetimes(self._lifetimes.num_ended, self._lifetimes.lasted_s)
+            for flow in self._flows.values():
+                known.add(flow.lasted_s, is_over=now > flow.seen_s + MEMORY_S)
+            self._usual = (now, known.mean_s)
+        return self._usual[1]

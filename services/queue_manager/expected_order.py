@@ -37,8 +37,8 @@ def _brought_along(
     if not displaced:
         return None
     last_s, _ = displaced[-1]
-    flows = (flow for _, flow in groups.expected_newcomers(model))
-    per_s = sum(flow.rate_per_s(now) for flow in flows if flow.patience_s / flow.num < last_s)
+    coming = (groups.coming(flow, now) for _, flow in groups.expected_newcomers(model))
+    per_s = sum(one.rate_per_s for one in coming if one.patience_s < last_s)
     if not per_s:
         return None
     return 1 / per_s, {group.gid for ahead_s, group in displaced if ahead_s > 1 / per_s}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 
-from services.queue_manager.arrivals import Arrivals, Flow
+from services.queue_manager.arrivals import Arrivals, Coming, Flow
 from services.queue_manager.calibration import Calibration
 from services.queue_manager.clusters import Clusters
 from services.queue_manager.crowds import note_change
@@ -39,7 +39,7 @@ class RequestGroups:
         self._running = Running(state.running)
         self.calibration = Calibration(state.fits)
         self._observer = Observer(state, self._running, self._lengths, self._paces, self.calibration)
-        self._arrivals = Arrivals(state.flows)
+        self._arrivals = Arrivals(state.flows, state.lifetimes)
         self._clusters = Clusters(state.clusters)
         self._batches = Batches(state.batches)
         self.open_groups = OpenGroups(state, self._rule, self._batches)
@@ -187,6 +187,10 @@ class RequestGroups:
         """What comes for a model: a typical request of each kind, and how they come."""
         for flow in self._arrivals.of_model(model):
             yield self._loads.typical(flow), flow
+
+    def coming(self, flow: Flow, now: float) -> Coming:
+        """What is still to come of what has come so far."""
+        return self._arrivals.coming(flow, now)
 
     def typical(self, model: str, now: float) -> GroupLoad | None:
         """A request of all that have come for a model of late; None where nobody has."""

@@ -64,9 +64,9 @@ class Newcomers:
 
     def _kind(self, node: Node, known: NodeState, load: GroupLoad, flow: Flow, now: float) -> Kind:
         work = batching(known, load)
-        per_s = flow.rate_per_s(now) * self._part(node, work, load)
-        stream = _stream(work, per_s, flow.lasts_s(now), 1 / math.sqrt(max(1.0, flow.num)))
-        return Kind(flow.model, flow.slo_kind, flow.patience_s / flow.num, stream)
+        coming = self._groups.coming(flow, now)
+        per_s = coming.rate_per_s * self._part(node, work, load)
+        return Kind(flow.model, flow.slo_kind, coming.patience_s, _stream(work, per_s, coming.lasts_s, coming.error))
 
     def _part(self, node: Node, work: Batching, load: GroupLoad) -> float:
         """Of all that come, those who come to this node: as much as it does of what the holders of the model can do."""

@@ -18,6 +18,7 @@ from services.queue_manager.groups import RequestGroups
 from services.queue_manager.headroom import SLOWEST, slacks_s
 from services.queue_manager.newcomers import Joining, Kind, Newcomers
 from services.queue_manager.outlook import Outlook, Served, Slack, later
+from services.queue_manager.planned_order import index_by_plan, planned_order
 from services.queue_manager.prompts import left
 from services.queue_manager.state import Group, Node, State
 from services.queue_manager.virtual_queues import VirtualQueues
@@ -90,9 +91,9 @@ class Predictions:
 
     def outlooks(self, node: Node, now: float) -> Iterator[tuple[Group, Outlook]]:
         """Of all groups of a queue in which somebody waits, in order."""
-        queue = self._groups_at(node)
-        head = expected_order(self._groups, node.model, queue[:FORECAST_GROUPS], now) if self._is_planned else queue
-        groups = [*head, *queue[len(head) :]]
+        queue, groups = self._groups_at(node), self._planned(node)
+        if self._is_planned:
+            groups[:FORECAST_GROUPS] = expected_order(self._groups, node.model, groups[:FORECAST_GROUPS], now)
         ways = self._ways(node, groups, self._loads(node, groups, len(groups), now), now)
         found = {group.gid: outlook for group, outlook in self._along(node, groups, ways, now)}
         return ((group, found[group.gid]) for group in queue if group.gid in found)
@@ -169,21 +170,35 @@ class Predictions:
         node = placed or seat or self._queues.home_of(group, newcomer, now) or self._nearest(group.model, now)
         if node is None:
             return None
-        index = node.queue.index(group.gid) + 1 if group.node else self._queues.index_by_rule(node, group)
-        planned = self._queues.index_by_plan(node, group, index)
-        prospect = self._at(node, planned, group, newcomer, message.slo.start_by_s(now), now)
-        if planned == index:
+        queue, order = self._groups_at(node), self._planned(node)
+        index = queue.index(group) + 1 if group.node else self._queues.index_by_rule(node, group)
+        place = index
+        if self._is_planned:
+            place = order.index(group) + 1 if group.node else len(order)
+            place = index_by_plan(node.model, order, group, place, may_evict=self._queues.may_evict)
+        due_s = message.slo.start_by_s(now)
+        prospect = self._at(node, order, place, group, newcomer, due_s, now)
+        if place == index and all(one is other for one, other in zip(order[:place], queue, strict=False)):
             return prospect
-        unplanned = self._at(node, index, group, newcomer, message.slo.start_by_s(now), now)
-        return prospect.unless(unplanned)
+        return prospect.unless(self._at(node, queue, index, group, newcomer, due_s, now))
 
-    def _at(self, node: Node, index: int, group: Group, newcomer: GroupLoad, due_s: float, now: float) -> Prospect:
-        """Of one that has joined the group, behind so many others of a queue."""
-        loads = self._loads(node, self._groups_at(node), index, now)
-        if group.waiting and group.gid not in node.queue[:index]:
+    def _at(
+        self,
+        node: Node,
+        queue: Sequence[Group],
+        index: int,
+        group: Group,
+        newcomer: GroupLoad,
+        due_s: float,
+        now: float,
+    ) -> Prospect:
+        """Of one that has joined the group, behind so many others of the node's queue in some order."""
+        ahead = queue[:index]
+        loads = self._loads(node, queue, index, now)
+        if group.waiting and not any(one is group for one in ahead):
             load = self._groups.load(group, now)
             loads.append(msgspec.structs.replace(load, num_running=0, running_output_tokens=0.0))
-        outlook = self._behind(node, index, group, [*loads, newcomer], due_s, now)
+        outlook = self._behind(node, ahead, group, [*loads, newcomer], due_s, now)
         one = outlook.served.forecast
         assert one is not None, "its own load is the last"
         start = outlook.wait_at(0)
@@ -192,17 +207,24 @@ class Predictions:
         return Prospect(is_learnt, start, later(one.completion, later_s))
 
     def _behind(
-        self, node: Node, index: int, group: Group, loads: list[GroupLoad], due_s: float, now: float
+        self, node: Node, ahead: Sequence[Group], group: Group, loads: list[GroupLoad], due_s: float, now: float
     ) -> Outlook:
-        """Of one that has joined the group, behind so many others of a queue; its load is the last of these."""
-        ahead = [self._state.groups[gid] for gid in node.queue[:index] if gid != group.gid]
-        ways = self._ways(node, [*ahead, group], loads, now)
-        for _ in self._along(node, ahead, ways, now):
+        """Of one that has joined the group, behind these of a queue; its load is the last of these loads."""
+        others = [one for one in ahead if one is not group]
+        ways = self._ways(node, [*others, group], loads, now)
+        for _ in self._along(node, others, ways, now):
             pass  # they are only to say who will join them
         due_before = [one for one in self._groups_at(node) if one.start_by_s <= group.start_by_s]
         slack_s = due_s - now - sum(one.drain_s for one in due_before) / SLOWEST if len(ways) > 1 else 0.0
-        behind_s = sum(self._state.groups[gid].drain_s for gid in node.queue[FORECAST_GROUPS:index])
+        behind_s = sum(one.drain_s for one in ahead[FORECAST_GROUPS:])
         return self._outlook(ways, group, NEWCOMER, Slack(slack_s, 0.0, _pace(ways, NEWCOMER)), behind_s, now)
+
+    def _planned(self, node: Node) -> list[Group]:
+        """A queue in the order that the next plan can be expected to bring; other policies overtake nobody."""
+        queue = self._groups_at(node)
+        if not self._is_planned:
+            return queue
+        return planned_order(node.model, queue, may_evict=self._queues.may_evict)
 
     def _groups_at(self, node: Node) -> list[Group]:
         return [self._state.groups[gid] for gid in node.queue]

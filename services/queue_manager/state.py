@@ -18,6 +18,7 @@ from services.queue_manager.demand import Asked
 from services.queue_manager.fairness import Line
 from services.queue_manager.grouping import Batch
 from services.queue_manager.lengths import LengthSketch
+from services.queue_manager.lifetimes import Lifetimes
 from services.queue_manager.paces import Pace
 from services.queue_manager.running import Runners
 from services.queue_manager.totals import Totals
@@ -108,6 +109,8 @@ class Group(msgspec.Struct, gc=False):
     """The node in whose virtual queue it stands; ``""`` while it has no place."""
     drain_s: float = 0.0
     """Its part of `Node.drain_s`."""
+    is_planned: bool = False
+    """It stands where a plan has put it; else where a rule has."""
 
     @property
     def num_waiting(self) -> int:
@@ -286,6 +289,8 @@ class State(msgspec.Struct):
     """Bounds that are watched."""
     flows: dict[str, Flow] = {}
     """How fast work arrives (`arrivals.Arrivals`)."""
+    lifetimes: Lifetimes = msgspec.field(default_factory=Lifetimes)
+    """For how long it did (`lifetimes`)."""
     fits: dict[str, Fit] = {}
     """How nodes do against what is known of them (`calibration.Calibration`)."""
     running: dict[str, Runners] = {}

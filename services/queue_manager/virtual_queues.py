@@ -8,6 +8,7 @@ from math import fsum
 
 from services.queue_manager.crowds import note_change
 from services.queue_manager.groups import RequestGroups
+from services.queue_manager.planned_order import is_before
 from services.queue_manager.seats import Seats
 from services.queue_manager.state import Group, Node, State
 from shared.batching import batching, residual_tokens
@@ -16,7 +17,7 @@ from shared.estimator import drain_s, swap_s
 from shared.placement import GroupLoad
 from shared.slo import Slo
 
-MAX_OVERTAKEN = 256  # groups that a new one is compared with; what has to overtake more waits for the plan
+MAX_OVERTAKEN = 128  # groups that a new one is compared with; what has to overtake more waits for the plan
 
 
 class VirtualQueues:
@@ -101,42 +102,10 @@ class VirtualQueues:
         groups = self._state.groups
         for gid in node.queue[: -MAX_OVERTAKEN - 1 : -1]:
             other = groups[gid]
-            if other.model != group.model or other.running or other.kv_at or not _is_before(group, other):
+            if other.model != group.model or other.running or other.kv_at or not is_before(group, other):
                 break
             found.append(other)
         return found
-
-    def index_by_plan(self, node: Node, group: Group, index: int) -> int:
-        """Where the next plan can be expected to have a member of the group that is at this index now.
-
-        That is with the first groups of its model, if those are before that: a swap for it alone pays seldom. Of them
-        it is before those that are due later, also where somebody has to give way for that.
-        """
-        if not self._may_overtake:
-            return index
-        return self._index_by_due(node, group, self._index_by_model(node, group, index))
-
-    def _index_by_model(self, node: Node, group: Group, index: int) -> int:
-        is_before = node.model == group.model
-        for place, gid in enumerate(node.queue[:index]):
-            other = self._state.groups[gid]
-            if other.model == group.model:
-                is_before = True
-            elif is_before and other.waiting:
-                return place
-        return index
-
-    def _index_by_due(self, node: Node, group: Group, index: int) -> int:
-        for place in range(index - 1, -1, -1):
-            other = self._state.groups[node.queue[place]]
-            if other.model != group.model or (other.running and not self._may_evict):
-                break
-            if other is group or not other.waiting:
-                continue
-            if not _is_before(group, other):
-                break
-            index = place
-        return index
 
     def _insert(self, group: Group, node: Node, index: int, now: float) -> None:
         assert not group.node, f"{group.gid} has a place already"
@@ -207,6 +176,8 @@ class VirtualQueues:
     def order(self, node: Node, front: set[str], planned: list[str]) -> None:
         """Order a queue: those in front as they stand, then as planned, then the rest by rule."""
         known = {gid: place for place, gid in enumerate(planned)}
+        for gid in node.queue:
+            self._state.groups[gid].is_planned |= gid in known
         rest = [gid for gid in node.queue if gid not in front]
         node.queue = [gid for gid in node.queue if gid in front]
         node.queue += sorted((gid for gid in rest if gid in known), key=known.__getitem__)
@@ -216,10 +187,3 @@ class VirtualQueues:
         note_change(self._state, node.node)
         # a sum kept up by steps drifts: begin anew
         node.drain_s = fsum(self._state.groups[gid].drain_s for gid in node.queue)
-
-
-def _is_before(group: Group, other: Group) -> bool:
-    """Whether a new group may start before one that waits."""
-    if group.slo_kind == other.slo_kind:
-        return group.rank < other.rank
-    return group.start_by_s < other.start_by_s

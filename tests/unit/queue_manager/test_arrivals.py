@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from services.queue_manager.arrivals import LEAST_SEEN_S, MAX_FLOWS, MEMORY_S, Arrivals, Flow
+from services.queue_manager.arrivals import MAX_FLOWS, MEMORY_S, Arrivals, Coming, Flow
+from services.queue_manager.lifetimes import LEAST_SEEN_S, Gaps, Lifetimes, alive
 from shared.slo import Slo
 
 SOON = Slo("interactive", deadline_s=20.0)
@@ -24,7 +25,7 @@ class Arrived:
 def flow_of(*times_s: float) -> Flow:
     flows: dict[str, Flow] = {}
     for time_s in times_s:
-        Arrivals(flows).observe(Arrived(), time_s)
+        Arrivals(flows, Lifetimes()).observe(Arrived(), time_s)
     return flows["a interactive"]
 
 
@@ -48,10 +49,51 @@ def test_the_rate_fades_when_nobody_comes() -> None:
     assert flow.rate_per_s(499.5 + MEMORY_S) == pytest.approx(2.0 * math.exp(-1), rel=0.01)
 
 
-def test_a_stream_is_expected_to_last_as_long_as_it_has() -> None:
-    flow = flow_of(5.0, 6.0, 45.0)
-    assert flow.lasts_s(6.0) == LEAST_SEEN_S
-    assert flow.lasts_s(45.0) == 40.0
+def coming_of(now: float, *times_s: float, lifetimes: Lifetimes | None = None) -> Coming:
+    """What can be expected of the one stream that came at these times."""
+    flows: dict[str, Flow] = {}
+    arrivals = Arrivals(flows, lifetimes or Lifetimes())
+    for time_s in times_s:
+        arrivals.observe(Arrived(), time_s)
+    return arrivals.coming(flows["a interactive"], now)
+
+
+def test_a_burst_is_no_stream_and_expected_to_go_on_for_a_while() -> None:
+    assert coming_of(6.0, 5.0, 6.0).lasts_s == LEAST_SEEN_S
+
+
+def test_a_stream_is_expected_to_last_as_long_as_it_has_and_as_streams_do() -> None:
+    """The one that is known has lasted for 40 s, and none has ended; then three that did, 60 s in all."""
+    assert coming_of(45.0, 5.0, 6.0, 45.0).lasts_s == 40.0 + 40.0
+    assert coming_of(45.0, 5.0, 6.0, 45.0, lifetimes=Lifetimes(3.0, 60.0)).lasts_s == 40.0 + (60.0 + 40.0) / 4
+
+
+def test_who_has_been_silent_may_have_ended() -> None:
+    """One a second for 100 s: in the next second another may come yet, behind ten nobody is expected any more."""
+    times_s = [float(number) for number in range(101)]
+    flow = flow_of(*times_s)
+    for now in (101.0, 104.0, 110.0):
+        chance = alive(now - 100.0, Gaps(flow.gap_s, flow.square_gap_s2), 200.0)
+        assert coming_of(now, *times_s).rate_per_s == pytest.approx(chance * flow.rate_per_s(now))
+    assert coming_of(101.0, *times_s).rate_per_s == pytest.approx(0.97, abs=0.02)
+    assert coming_of(110.0, *times_s).rate_per_s < 0.001
+
+
+def test_what_has_ended_is_remembered_but_for_bursts() -> None:
+    lifetimes = Lifetimes()
+    arrivals = Arrivals({}, lifetimes)
+    for time_s in (0.0, 30.0, 31.0 + MEMORY_S, 33.0 + MEMORY_S, 35.0 + 2 * MEMORY_S):
+        arrivals.observe(Arrived(), time_s)
+    assert lifetimes == Lifetimes(1.0, 30.0)
+
+
+def test_a_stream_of_which_nobody_has_come_for_long_has_ended() -> None:
+    flows: dict[str, Flow] = {}
+    arrivals = Arrivals(flows, Lifetimes())
+    for model, begin_s in (("old", 0.0), ("a", 200.0)):
+        for number in range(21):
+            arrivals.observe(Arrived(model), begin_s + number)
+    assert arrivals.coming(flows["a interactive"], 220.0).lasts_s == 20.0 + (20.0 + 20.0) / 2
 
 
 def test_after_a_lull_it_begins_anew() -> None:
@@ -61,7 +103,7 @@ def test_after_a_lull_it_begins_anew() -> None:
 
 def test_what_comes_is_described_by_its_means() -> None:
     flows: dict[str, Flow] = {}
-    arrivals = Arrivals(flows)
+    arrivals = Arrivals(flows, Lifetimes())
     arrivals.observe(Arrived(prompt_tokens=10, max_tokens=100), 0.0)
     arrivals.observe(Arrived(prompt_tokens=30, max_tokens=300), 0.0)
     (flow,) = arrivals.of_model("a")
@@ -73,6 +115,6 @@ def test_what_comes_is_described_by_its_means() -> None:
 def test_the_oldest_are_forgotten() -> None:
     flows: dict[str, Flow] = {}
     for number in range(MAX_FLOWS + 1):
-        Arrivals(flows).observe(Arrived(model=f"m{number}"), float(number))
+        Arrivals(flows, Lifetimes()).observe(Arrived(model=f"m{number}"), float(number))
     assert len(flows) == MAX_FLOWS
     assert "m0 interactive" not in flows

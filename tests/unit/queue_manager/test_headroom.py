@@ -34,7 +34,9 @@ def come(
     """So many have come at 0 s, and have gone again."""
     for _ in range(number):
         slo = Slo(kind, deadline_s=4.0)
-        Arrivals(state.flows).observe(Request("r", "gw", "a", slo, "t", prompt_tokens, max_tokens, 0.0, 0), 0.0)
+        Arrivals(state.flows, state.lifetimes).observe(
+            Request("r", "gw", "a", slo, "t", prompt_tokens, max_tokens, 0.0, 0), 0.0
+        )
 
 
 def look(state: State, now: float = 0.0, name: str = "n0") -> Node:
@@ -186,7 +188,7 @@ def test_what_comes_now_outweighs_what_came_long_ago() -> None:
     state = make_state()
     come(state)
     late = Request("r", "gw", "a", Slo("other", deadline_s=4.0), "t", 0, 10, MEMORY_S, 0)
-    Arrivals(state.flows).observe(late, MEMORY_S)
+    Arrivals(state.flows, state.lifetimes).observe(late, MEMORY_S)
     assert bound_of_what_came(state, now=MEMORY_S) == 28
 
 

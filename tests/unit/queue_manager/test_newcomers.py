@@ -47,13 +47,13 @@ def test_what_comes_is_told_as_a_share_of_the_node() -> None:
     here = node()
     groups, newcomers = made(here)
     soon, later = kinds_at(newcomers, here)
-    rate_per_s = groups.state.flows["a interactive"].rate_per_s(100.0)
+    coming = groups.coming(groups.state.flows["a interactive"], 100.0)
     work = work_of(groups)
     assert (soon.slo_kind, later.slo_kind) == ("interactive", "batch")
     assert (soon.patience_s, later.patience_s) == pytest.approx((20.0, 3600.0))
-    assert soon.stream.share == pytest.approx(rate_per_s * work.request_s)
-    assert soon.stream.square_s == pytest.approx(rate_per_s * (work.request_s**2 + work.std_request_s**2))
-    assert soon.stream.horizon_s == 100.0  # as long as they have come
+    assert soon.stream.share == pytest.approx(coming.rate_per_s * work.request_s)
+    assert soon.stream.square_s == pytest.approx(coming.rate_per_s * (work.request_s**2 + work.std_request_s**2))
+    assert soon.stream.horizon_s == 99.0 + 2 * 99.0  # as long as they have come, and as streams do: none has ended
 
 
 def test_nodes_that_hold_the_model_share_it_by_what_they_can_do() -> None:

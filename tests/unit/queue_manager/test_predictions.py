@@ -134,6 +134,24 @@ def test_who_comes_is_predicted_before_those_who_will_give_way_to_it() -> None:
     assert last.first_token.mean_s > 1.0
 
 
+def test_so_are_those_who_came_shortly_before_it_and_those_who_wait_are_told_so() -> None:
+    """Two urgent groups have come since the last plan, behind a group that has begun: a second each, ten tokens."""
+    state = made(RATE)
+    make_group(state, "later", kind="batch", due_s=3600.0, waiting=8, kv_at="n0").is_planned = True
+    for gid in ("soon0", "soon1"):
+        make_group(state, gid, waiting=2, kind=gid, due_s=10.0)
+    place(state, "n0", "later", "soon0", "soon1")
+    predictions = predictions_of(state)
+    urgent = predictions.of_newcomer(newcomer("a"), 0.0)
+    told = {group.gid: outlook.wait_at(0).mean_s for group, outlook in predictions.outlooks(state.nodes["n0"], 0.0)}
+    assert list(told) == ["later", "soon0", "soon1"], "as they stand"
+    assert told == pytest.approx({"soon0": 0.1, "soon1": 1.1, "later": 2.1})
+    assert urgent is not None
+    assert urgent.first_token.mean_s == pytest.approx(2.1), (
+        "behind those two: a plan has it before the group that has begun"
+    )
+
+
 # --- while a node loads ---------------------------------------------------------------------------------------------
 
 

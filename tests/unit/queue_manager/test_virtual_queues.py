@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.config import OperationOptions, QueueOptions
+from shared.config import QueueOptions
 from shared.placement import NodeState
 from tests.unit.queue_manager.books import make_group, make_queues, make_state, orders, place
 
@@ -104,74 +104,3 @@ def test_other_policies_leave_every_order_to_the_plan(policy: str) -> None:
     place(state, "n0", "late")
     make_queues(state, QueueOptions.model_validate({"policy": policy})).place(make_group(state, "new"), NOW)
     assert orders(state) == {"n0": ["late", "new"]}
-
-
-# --- where a plan can be expected to put it ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("queue", "model", "expected"),
-    [
-        (("b0",), "a", 0),  # the node holds its model: before the swap
-        (("a0", "b0", "a1"), "a", 1),  # with the first of its model, whatever stands behind the swap
-        (("a0", "b0", "a1"), "b", 2),  # with those who bring its model
-        (("a0",), "b", 1),  # nobody does: where it stands
-        (("run", "b0"), "a", 1),  # who only runs is no reason to swap
-    ],
-)
-def test_who_comes_is_expected_to_be_served_with_its_model(queue: tuple[str, ...], model: str, expected: int) -> None:
-    state = make_state(n0="a")
-    for gid in queue:
-        make_group(
-            state, gid, model=gid[0] if gid != "run" else "b", waiting=int(gid != "run"), running=int(gid == "run")
-        )
-    place(state, "n0", *queue)
-    node = state.nodes["n0"]
-    group = make_group(state, "new", model=model)
-    assert make_queues(state).index_by_plan(node, group, len(node.queue)) == expected
-    fcfs = make_queues(state, QueueOptions(policy="fcfs"))
-    assert fcfs.index_by_plan(node, group, len(node.queue)) == len(node.queue), "its plans overtake nobody"
-
-
-@pytest.mark.parametrize(
-    ("queue", "expected"),
-    [
-        (("later", "runs"), 0),  # who runs gives way
-        (("later", "evicted"), 0),
-        (("sooner", "later", "runs"), 1),
-        (("later", "other", "runs"), 0),  # with the first of its model
-        (("other", "later"), 0),  # the node holds its model
-        (("sooner",), 1),
-    ],
-)
-def test_who_comes_is_expected_to_be_served_before_those_of_its_model_that_are_due_later(
-    queue: tuple[str, ...], expected: int
-) -> None:
-    state = make_state(n0="a")
-    for gid in queue:
-        make_group(
-            state,
-            gid,
-            model="b" if gid == "other" else "a",
-            kind=gid,
-            due_s=1.0 if gid == "sooner" else 60.0,
-            running=int(gid == "runs"),
-            kv_at="n0" if gid == "evicted" else "",
-        )
-    place(state, "n0", *queue)
-    node = state.nodes["n0"]
-    group = make_group(state, "new", due_s=20.0)
-    assert make_queues(state).index_by_plan(node, group, len(queue)) == expected
-    place(state, "n0", "new")
-    moved = expected < len(queue)
-    assert make_queues(state).index_by_plan(node, group, len(queue) + 1) == (expected if moved else len(queue) + 1)
-
-
-def test_nobody_is_expected_to_give_way_where_nobody_may_be_evicted() -> None:
-    state = make_state(n0="a")
-    make_group(state, "later", kind="later", due_s=60.0)
-    make_group(state, "runs", kind="later", due_s=60.0, running=1)
-    place(state, "n0", "later", "runs")
-    without = QueueOptions(operations=OperationOptions(evict=False))
-    group = make_group(state, "new", due_s=20.0)
-    assert make_queues(state, without).index_by_plan(state.nodes["n0"], group, 2) == 2
