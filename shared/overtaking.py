@@ -30,6 +30,14 @@ MOST_SHARE = 0.85  # of a device that newcomers are taken to need at a time
 SHARE_ERROR = 0.05  # ε: of the shares, as a standard deviation
 
 
+def held_share(num_present: float) -> float:
+    """Of the time, what a node serves requests of which so many are there on average: 1 - exp(-N), as in M/G/∞.
+
+    `MOST_SHARE` at most.
+    """
+    return min(MOST_SHARE, -math.expm1(-num_present))
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
     """Newcomers who go ahead of somebody who waits."""

@@ -77,6 +77,17 @@ class Arrivals(msgspec.Struct, frozen=True):
     """More than this is seldom expected."""
 
 
+class Visits(msgspec.Struct, frozen=True):
+    """Urgent newcomers of a model keep a node from all others for some of the time."""
+
+    node: str
+    model: str
+    num_present: float
+    """That are there at a time, on average."""
+    patience_s: float
+    """From its arrival until one has to start: who is due within that goes before them."""
+
+
 class PlanRequest(Message, frozen=True, kw_only=True):
     """Queue manager to scheduler: order these groups. ``version`` comes back with the plan."""
 
@@ -88,6 +99,8 @@ class PlanRequest(Message, frozen=True, kw_only=True):
     """What is to be expected beside the groups; told where there are pools of nodes."""
     came_s: float = 0.0
     """When the last of those came whom ``arrivals`` tells of."""
+    visits: list[Visits] = []
+    """Whom to expect at the nodes beside the groups, where they take turns between models."""
 
 
 class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -144,6 +157,8 @@ class PlacementProblem(Message, frozen=True, kw_only=True):
     """As in `shared.config.QueueOptions`."""
     operations: Operations = Operations()
     arrivals: list[Arrivals] = []
+    """As in `PlanRequest`."""
+    visits: list[Visits] = []
     """As in `PlanRequest`."""
     pools: list[PoolState] = []
     """Those whose size is asked for as well."""

@@ -17,9 +17,10 @@ from typing import NamedTuple
 from services.queue_manager.arrivals import Flow
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.state import Group, Node, State
+from services.queue_manager.visits import num_present
 from shared.batching import Batching, batching
 from shared.config import QueueOptions
-from shared.overtaking import Stream
+from shared.overtaking import Stream, held_share
 from shared.placement import GroupLoad, NodeState
 
 
@@ -32,6 +33,8 @@ class Kind(NamedTuple):
     """From its arrival until one has to start."""
     stream: Stream
     """For as long as they can be expected to come."""
+    num_present: float
+    """That keep the node from other models at a time (`visits`); 0.0 of those who wait for their turn."""
 
 
 class Joining(NamedTuple):
@@ -66,7 +69,9 @@ class Newcomers:
         work = batching(known, load)
         coming = self._groups.coming(flow, now)
         per_s = coming.rate_per_s * self._part(node, work, load)
-        return Kind(flow.model, flow.slo_kind, coming.patience_s, _stream(work, per_s, coming.lasts_s, coming.error))
+        stream = _stream(work, per_s, coming.lasts_s, coming.error)
+        number = num_present(self._state, node, known, load.model, work, coming)
+        return Kind(flow.model, flow.slo_kind, coming.patience_s, stream, number)
 
     def _part(self, node: Node, work: Batching, load: GroupLoad) -> float:
         """Of all that come, those who come to this node: as much as it does of what the holders of the model can do."""
@@ -94,14 +99,23 @@ class Newcomers:
 
         What counts as more urgent is not counted once more where it joins.
         """
+        due_s = group.start_by_s - now
+        urgent = [kind for kind in kinds if kind.slo_kind != group.slo_kind and kind.patience_s < due_s]
+        num_others = math.fsum(kind.num_present for kind in urgent if kind.model != group.model)
         found = []
-        urgent = set()
-        for kind in kinds:
-            horizon_s = min(kind.stream.horizon_s, group.start_by_s - now - kind.patience_s)
-            if kind.slo_kind != group.slo_kind and horizon_s > 0:
-                urgent.add((kind.model, kind.slo_kind))
-                found.append(replace(kind.stream, horizon_s=horizon_s))
-        return found + [one.stream for one in joining if (one.model, one.slo_kind) not in urgent]
+        for kind in urgent:
+            stream = kind.stream if kind.model == group.model else _visiting(kind, num_others)
+            found.append(replace(stream, horizon_s=min(stream.horizon_s, due_s - kind.patience_s)))
+        counted = {(kind.model, kind.slo_kind) for kind in urgent}
+        return found + [one.stream for one in joining if (one.model, one.slo_kind) not in counted]
+
+
+def _visiting(kind: Kind, num_others: float) -> Stream:
+    """What comes of another model, of which some keep the node to themselves."""
+    if not kind.num_present:
+        return kind.stream
+    share = held_share(num_others) * kind.num_present / num_others
+    return replace(kind.stream, share=max(kind.stream.share, share))
 
 
 def _stream(work: Batching, per_s: float, horizon_s: float, error: float) -> Stream:

@@ -24,6 +24,7 @@ from services.queue_manager.lateness import Lateness
 from services.queue_manager.predictions import Predictions
 from services.queue_manager.repair import note_asked
 from services.queue_manager.state import Group, Node, State
+from services.queue_manager.visits import visits
 from shared import streams
 from shared.config import QueueOptions
 from shared.core import Effect, Send
@@ -212,7 +213,14 @@ class Planning:
         loads = sorted((self._groups.load(group, now) for group in groups), key=lambda load: load.deadline_s)
         arrivals = self._demand.expected(now) if self._demand else []
         came_s = self._demand.came_s if self._demand else 0.0
-        request = PlanRequest(version=plan.version, groups=loads, queues=queues, arrivals=arrivals, came_s=came_s)
+        request = PlanRequest(
+            version=plan.version,
+            groups=loads,
+            queues=queues,
+            arrivals=arrivals,
+            came_s=came_s,
+            visits=visits(self._state, self._groups, now),
+        )
         return Send(streams.SCHEDULER, request)
 
     def _asked_groups(self) -> list[Group]:

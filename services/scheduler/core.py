@@ -196,6 +196,7 @@ class SchedulerCore:
             policy=self._policy,
             operations=self._operations,
             arrivals=request.arrivals if pools else [],
+            visits=request.visits,
             pools=[
                 msgspec.structs.replace(pool, fresh=fresh)
                 for pool, fresh in zip(pools, shared[len(live) :], strict=True)

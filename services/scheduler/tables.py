@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
-from math import log
+from math import fsum, log
+from operator import mul
 
 from services.scheduler.instance import Group, Instance, Node
 from services.scheduler.reach import places
 from shared.answer import long_answer_s
 from shared.batching import Batching, batching, longest_tokens, rate_of
 from shared.estimator import evict_s, swap_s
-from shared.placement import GroupLoad, NodeState, PlacementProblem
+from shared.overtaking import held_share
+from shared.placement import GroupLoad, NodeState, PlacementProblem, Visits
 from shared.requests import HANDED_OVER
 from shared.streams import MAX_IMAGE_BYTES
 
@@ -57,7 +59,9 @@ def make_instance(problem: PlacementProblem) -> Instance:
         if kind not in tables:
             tables[kind] = _tabulate(node, loads, problem.now_s)
         homes = [group for group, facts in enumerate(groups) if facts.home == number]
-        nodes.append(_make_node(node, loads, homes, tables[kind], node.ready_in_s(problem.now_s)))
+        visits = [visit for visit in problem.visits if visit.node == node.node]
+        table = _stretched(tables[kind], loads, visits, problem.now_s) if visits else tables[kind]
+        nodes.append(_make_node(node, loads, homes, table, node.ready_in_s(problem.now_s)))
         batches.append([work.batch for work in tables[kind].batchings])
     groups = _with_room_for_kv(problem.nodes, groups, loads, batches)
     return Instance(groups, nodes, problem.operations.evict)
@@ -116,6 +120,21 @@ def _tabulate(node: NodeState, loads: Sequence[GroupLoad], now_s: float) -> _Kin
         lead_s=[_work_s(load, work) - _last_member_s(load, work) for load, work in pairs],
         tail_s=[_tail_s(load, work) if load.num_waiting else _rest_s(load, work) for load, work in pairs],
         overlap_s={model: _overlap_s(model, pairs) for model in {load.model for load in loads}},
+    )
+
+
+def _stretched(table: _KindTable, loads: Sequence[GroupLoad], visits: Sequence[Visits], now_s: float) -> _KindTable:
+    """Of a node that urgent newcomers keep from the groups of other models for some of the time."""
+    factors = []
+    for load in loads:
+        others = (one for one in visits if one.model != load.model and load.deadline_s - now_s > one.patience_s)
+        num_others = fsum(one.num_present for one in others)
+        factors.append(1 / (1 - held_share(num_others)))
+    return replace(
+        table,
+        work_s=list(map(mul, factors, table.work_s)),
+        lead_s=list(map(mul, factors, table.lead_s)),
+        tail_s=list(map(mul, factors, table.tail_s)),
     )
 
 

@@ -21,6 +21,7 @@ from shared.placement import (
     PlanRequest,
     PoolState,
     Solved,
+    Visits,
 )
 from shared.requests import (
     HANDED_OVER,
@@ -205,6 +206,7 @@ MESSAGES: list[Message] = [
         queues={"node-0": ["g-1"]},
         arrivals=[_ARRIVALS],
         came_s=1700000000.25,
+        visits=[Visits("node-0", "llama", 1.75, 8.5)],
         traceparent=TRACE,
     ),
     PlacementProblem(
@@ -216,6 +218,7 @@ MESSAGES: list[Message] = [
         policy="edf",
         operations=Operations(evict=False, balance=False, migrate=False, swap=False),
         arrivals=[_ARRIVALS],
+        visits=[Visits("node-0", "llama", 1.75, 8.5)],
         pools=[PoolState("spare", 1, 4, [0.0, 12.5], 30.5, _NODE)],
         traceparent=TRACE,
     ),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from math import log, sqrt
+from math import exp, log, sqrt
 
 import msgspec
 import pytest
 
 from services.scheduler.instance import Instance
 from services.scheduler.tables import HAND_OVER_BYTES_PER_S, MARGIN, make_instance
-from shared.placement import GroupLoad, NodeState, PlacementProblem
+from shared.placement import GroupLoad, NodeState, PlacementProblem, Visits
 from shared.requests import HANDED_OVER
 from shared.step_cost import ModelRate, StepCost
 from shared.streams import MAX_IMAGE_BYTES
@@ -46,6 +46,28 @@ def test_the_last_member_starts_when_those_before_it_are_done() -> None:
 def test_a_fast_node_takes_less() -> None:
     problem = tables([node("slow"), node("fast", speed=4)], [load("g0", drain_s=2)])
     assert [each.work_s[0] for each in problem.nodes] == pytest.approx([2, 0.5])
+
+
+def test_where_urgent_newcomers_of_another_model_come_everything_takes_longer() -> None:
+    """Of ``b`` ln 2 are there at a time: somebody is half of the time. Those of ``a`` do not keep it from its own.
+
+    And who is due before the newcomers does not wait for them.
+    """
+    visits = [Visits("n0", "b", log(2), 20.0), Visits("n0", "a", 1.0, 20.0), Visits("n1", "c", log(4 / 3), 20.0)]
+    groups = [
+        load("g0", drain_s=4, num_requests=4, due_s=21.0),
+        msgspec.structs.replace(load("g1", drain_s=4, due_s=30.0), model="b"),
+        load("g2", drain_s=4, num_requests=4, due_s=20.0),
+    ]
+    nodes = [node("n0"), node("n1"), node("n2")]
+    problem = make_instance(PlacementProblem(version=1, now_s=0.0, nodes=nodes, groups=groups, visits=visits))
+    here, there, elsewhere = problem.nodes
+    assert [group.name for group in problem.groups] == ["g2", "g0", "g1"]
+    assert list(elsewhere.work_s) == pytest.approx([4, 4, 4])
+    assert list(here.work_s) == pytest.approx([4, 2 * 4, 4 / exp(-1.0)])
+    assert list(there.work_s) == pytest.approx([4, 4 / 3 * 4, 4 / 3 * 4])
+    assert here.lead_s[1] == pytest.approx(2 * elsewhere.lead_s[1])
+    assert here.tail_s[1] == pytest.approx(2 * elsewhere.tail_s[1])
 
 
 def test_the_tail_is_a_whole_request_at_the_pace_of_the_batch() -> None:

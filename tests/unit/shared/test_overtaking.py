@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.overtaking import MOST_SHARE, Stream, overtaken
+from shared.overtaking import MOST_SHARE, Stream, held_share, overtaken
 from shared.wait import NEVER, NOW, Wait
 
 FOR_EVER_S = 1e9
@@ -20,6 +21,13 @@ def stream(share: float, horizon_s: float, square_s: float = 0.0) -> Stream:
 
 def test_nobody_comes() -> None:
     assert overtaken(Wait(10.0, 2.0), []) == Wait(10.0, 2.0)
+
+
+def test_who_keeps_a_node_to_itself_holds_it_while_somebody_is_there() -> None:
+    """M/G/∞: with ln 2 there on average, half of the time nobody is."""
+    assert held_share(0.0) == 0.0
+    assert held_share(math.log(2)) == pytest.approx(0.5)
+    assert held_share(10.0) == MOST_SHARE
 
 
 def test_a_stream_without_an_end_is_cobhams_formula() -> None:
