@@ -42,3 +42,13 @@ def test_the_mean_is_exact_at_first_and_forgets_later() -> None:
     for _ in range(1000):
         mean.observe(40)
     assert abs(mean.value(default=0.0) - 40) < 1e-3
+
+
+def test_a_mean_does_not_hang_on_the_order() -> None:
+    """Of whole numbers: one more in the last digit would be rounded up to a token more."""
+    lengths = (1, 1, 2, 2, 7, 12, 12, 7, 7, 19)
+    for order in (lengths, lengths[::-1], sorted(lengths, key=lambda length: length % 5)):
+        mean = RunningMean()
+        for length in order:
+            mean.observe(length)
+        assert mean.value(default=0.0) == 7.0

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 WINDOW_REQUESTS = 64
 """A mean forgets requests older than about this many, so it follows a change of the load."""
 
+MEAN_DIGITS = 9
+
 
 class RunningMean:
     """Mean of the last observations, exact until there are `WINDOW_REQUESTS`, exponentially weighted from then on."""
@@ -23,8 +25,11 @@ class RunningMean:
         self._mean += (value - self._mean) / min(self._num_observed, WINDOW_REQUESTS)
 
     def value(self, default: float) -> float:
-        """The mean; ``default`` before the first observation."""
-        return self._mean if self._num_observed else default
+        """The mean; ``default`` before the first observation.
+
+        Without its last digits, which hang on the order of those that ended in one step: who rounds up would see them.
+        """
+        return round(self._mean, MEAN_DIGITS) if self._num_observed else default
 
 
 @dataclass(frozen=True, slots=True)

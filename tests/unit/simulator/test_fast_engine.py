@@ -86,6 +86,14 @@ def test_tokens_that_were_not_told_are_counted_without_being_told() -> None:
     assert engine.num_untold_tokens(now) == {"0": 0, "1": 0}
 
 
+def test_those_who_end_in_one_step_end_in_any_order() -> None:
+    """Ten answers of seven tokens on average, a whole number but for the last digits, decide who is admitted."""
+    lengths = (1, 1, 2, 2, 7, 12, 12, 7, 7, 19)
+    workload = [Ask(0, 1, num_tokens, num_tokens) for num_tokens in lengths]
+    workload += [Ask(48, 20, 4, 9), Ask(43, 28, 1, 7, evicted_after_ticks=0, out_ticks=8)]
+    assert_same(*both(workload, num_blocks=16, max_num_seqs=2, step_tokens=6))
+
+
 def asks(most_ticks: int) -> st.SearchStrategy[list[Ask]]:
     ask = st.builds(
         Ask,
