@@ -92,6 +92,7 @@ class Arrivals:
         flow = self._flows.pop(key, None)  # and to the end: the first is the one to forget
         if flow is not None and now > flow.seen_s + MEMORY_S:
             self._lifetimes.add(flow.lasted_s, is_over=True)
+            self._lifetimes.fade()
             flow = None
         if flow is None:
             flow = Flow(model, slo_kind, now, now)

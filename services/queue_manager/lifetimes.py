@@ -6,14 +6,16 @@ goes on for another x with probability ::
 
     P(X > x) = (a + β) / (a + β + x)                                (K. S. Lomax, JASA 49, 1954), of median a + β
 
-which is as long as it has where no other is known (J. R. Gott, Nature 363, 1993). β is all the time for which streams
-have come over the number of those that have ended, and one.
+which is as long as it has where nothing is known of streams (β = 0: J. R. Gott, Nature 363, 1993). β is all the time
+for which streams have come, itself among them, over the number of those that have ended, and one.
 
 One that has been silent for s may have ended. Gaps between those who came leave 1 / λ = E[G²] / 2 E[G] to wait at any
-time (Cox, Renewal Theory, 1962, §5), which tells those who come evenly from those who come in bunches. With the rate of
-ending μ = 1 / (a + β), it still comes with probability ::
+time (Cox, Renewal Theory, 1962, ch. 5), which tells those who come evenly from those who come in bunches. With the
+rate of ending μ = 1 / (a + β), it still comes with probability ::
 
-    P(alive) = 1 / (1 + μ / (λ + μ) (exp((λ + μ) s) - 1))           (Schmittlein, Morrison and Colombo, 1987, eq. 11)
+    P(alive) = 1 / (1 + μ / (λ + μ) (exp((λ + μ) s) - 1))
+
+(D. C. Schmittlein, D. G. Morrison and R. Colombo, Counting Your Customers, Management Science 33, 1987).
 """
 
 from __future__ import annotations
@@ -38,12 +40,14 @@ class Lifetimes(msgspec.Struct, array_like=True):
 
     def add(self, lasted_s: float, *, is_over: bool) -> None:
         """Another one, that has ended or not; bursts are no streams."""
-        if lasted_s < LEAST_SEEN_S:
-            return
-        if self.num_ended >= MAX_ENDED:
+        if lasted_s >= LEAST_SEEN_S:
+            self.num_ended += is_over
+            self.lasted_s += lasted_s
+
+    def fade(self) -> None:
+        """What ended long ago counts less."""
+        if self.num_ended > MAX_ENDED:
             self.num_ended, self.lasted_s = self.num_ended / 2, self.lasted_s / 2
-        self.num_ended += is_over
-        self.lasted_s += lasted_s
 
     @property
     def mean_s(self) -> float:

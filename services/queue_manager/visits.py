@@ -2,8 +2,8 @@
 
 Who cannot wait for the work of another model has its node change to its own at once, and the others wait until nobody
 of it is there. Requests that come at λ a second and take D each keep a node busy with themselves as in M/G/∞, where
-λ D of them are there on average, and somebody is with a probability of (L. Takács, Introduction to the Theory of
-Queues, 1962, §3.2) ::
+λ D of them are there on average, Poisson distributed, and somebody is with a probability of (L. Takács, Introduction to
+the Theory of Queues, 1962, ch. 3) ::
 
     1 - exp(-λ D)
 
@@ -24,10 +24,11 @@ from shared.estimator import swap_s
 from shared.placement import NodeState, Visits
 
 INTERRUPTS_S = 30.0  # who has to start within this does not wait for the turn of its model
+LEAST_PRESENT = 0.01  # fewer than this are not told: most of many models are asked for now and then
 
 
 def visits(state: State, groups: RequestGroups, now: float) -> list[Visits]:
-    """Of all nodes, where there are several models; O(nodes x urgent kinds)."""
+    """Of all nodes, where several models are asked for; O(nodes x urgent kinds)."""
     models = dict.fromkeys(flow.model for flow in state.flows.values())
     if len(models) < 2:
         return []
@@ -44,7 +45,8 @@ def visits(state: State, groups: RequestGroups, now: float) -> list[Visits]:
                 if key not in works:
                     works[key] = batching(node.known, load)
                 number = _num_present(per_s, works[key], swap_s(node.known, "", load.model))
-                found.append(Visits(node.node, load.model, number, one.patience_s))
+                if number >= LEAST_PRESENT:
+                    found.append(Visits(node.node, load.model, number, one.patience_s))
     return found
 
 

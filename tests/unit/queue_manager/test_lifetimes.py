@@ -24,9 +24,11 @@ def test_what_ended_long_ago_counts_less() -> None:
     known = Lifetimes()
     for _ in range(MAX_ENDED):
         known.add(100.0, is_over=True)
+        known.fade()
     assert (known.num_ended, known.lasted_s) == (MAX_ENDED, 100.0 * MAX_ENDED)
     known.add(20.0, is_over=True)
-    assert (known.num_ended, known.lasted_s) == (MAX_ENDED / 2 + 1, 100.0 * MAX_ENDED / 2 + 20.0)
+    known.fade()
+    assert (known.num_ended, known.lasted_s) == ((MAX_ENDED + 1) / 2, (100.0 * MAX_ENDED + 20.0) / 2)
 
 
 def test_what_is_left_of_a_gap_is_longer_where_requests_come_in_bunches() -> None:
