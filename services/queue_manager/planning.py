@@ -219,7 +219,7 @@ class Planning:
             queues=queues,
             arrivals=arrivals,
             came_s=came_s,
-            visits=visits(self._state, self._groups, now),
+            visits=visits(self._state, self._groups, now) if self._by_prediction else [],
         )
         return Send(streams.SCHEDULER, request)
 

@@ -67,10 +67,12 @@ def test_who_can_wait_for_the_turn_of_its_model_keeps_nobody_away() -> None:
 
 
 def test_who_comes_now_and_then_is_not_worth_telling() -> None:
-    """Of one a second nobody has come for a hundred."""
+    """Of one a second nobody has come for seven: there may be another, but hardly."""
     groups = made(node("n0", "a"), node("n1", "b"))
     assert told(groups)
-    assert visits(groups.state, groups, NOW + 100.0) == []
+    [(_, flow)] = groups.expected_newcomers("a")
+    assert groups.coming(flow, NOW + 6.0).rate_per_s > 0.0
+    assert visits(groups.state, groups, NOW + 6.0) == []
 
 
 def test_where_one_model_is_asked_for_nobody_takes_turns() -> None:
