@@ -15,7 +15,8 @@ import asyncio
 import json
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,7 +25,7 @@ from fidelity import compare
 from live_client import Seen, play
 from live_cluster import MODELS, running, two_nodes
 from live_record import Recording
-from live_trace import LiveRequest, live_trace
+from live_trace import LiveRequest, live_requests, live_trace
 from rich.console import Console
 from rich.progress import Progress
 
@@ -32,7 +33,6 @@ from gpu_node.engine.step_file import STEP_LOG_ENV
 
 POLICIES = ("qlm", "edf", "fcfs")
 WARM_UP_BATCH = 144  # each question twice: a length is learnt for each model and class
-WARM_UP_INTERACTIVE = 36  # at the rate of the trace: a stream that goes on
 WARM_UP_SEED = 99
 MIN_QUEUE = 30  # waits are judged that were predicted behind more requests than this
 
@@ -52,7 +52,7 @@ def main() -> None:
     options = parser.parse_args()
     models = MODELS[: options.models]
     trace = live_trace(models, options.batch, options.interactive, options.rate, options.seed)
-    warm_up = live_trace(models, WARM_UP_BATCH, WARM_UP_INTERACTIVE, options.rate, WARM_UP_SEED)
+    warm_up = partial(live_requests, models, WARM_UP_BATCH, options.rate, WARM_UP_SEED)
     policies = options.policies.split(",")
     runs: dict[str, list[dict[str, Any]]] = {policy: [] for policy in policies}
     fidelity: list[dict[str, Any]] = []
@@ -61,7 +61,7 @@ def main() -> None:
         for round_number in range(options.rounds):
             for policy in policies:
                 task = progress.add_task(f"{policy}, round {round_number + 1}", total=len(trace))
-                recording = run(policy, warm_up, trace, lambda task=task: progress.advance(task))
+                recording = run(policy, warm_up(), trace, lambda task=task: progress.advance(task))
                 if options.record:
                     recording.save(options.record / f"{policy}-{round_number + 1}")
                 runs[policy].append(summary(recording))
@@ -72,17 +72,18 @@ def main() -> None:
     sys.stdout.write("\n")
 
 
-def run(policy: str, warm_up: list[LiveRequest], trace: list[LiveRequest], advance: Callable[[], None]) -> Recording:
-    """Play the trace on a fresh cluster, behind some requests of each kind: nodes have models then, and lengths and
-    step costs have been learnt, as in a cluster that has been up for a minute. (They spread so much that the mean of
-    twenty answers errs by an eighth, and with it whatever is predicted.)
+def run(
+    policy: str, warm_up: Iterator[LiveRequest], trace: list[LiveRequest], advance: Callable[[], None]
+) -> Recording:
+    """Play the trace on a fresh cluster, behind some requests of each kind: nodes have models then, and lengths, rates
+    and step costs have been learnt, as in a cluster that has been up for a minute. (Lengths spread so much that the
+    mean of twenty answers errs by an eighth, and with it whatever is predicted.)
     """
     config = two_nodes(policy)
     recording = Recording(config)
     with TemporaryDirectory(prefix="treadle-steps-") as steps:
         with running(config, {STEP_LOG_ENV: steps}) as cluster, recording.listening(cluster.redis_url):
-            recording.warm_up = asyncio.run(play(cluster.url, warm_up, lambda: None))
-            recording.trace = asyncio.run(play(cluster.url, trace, advance))
+            recording.warm_up, recording.trace = asyncio.run(play(cluster.url, warm_up, trace, advance))
         recording.read_steps(Path(steps))
     return recording
 

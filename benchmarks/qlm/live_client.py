@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import aiohttp
-from live_trace import LiveRequest
+from live_trace import BATCH, INTERACTIVE, LiveRequest
 
 REQUEST_TIMEOUT_S = 900.0
 PLACE = ": queue "
@@ -56,16 +56,45 @@ class Played:
     seen: list[Seen]
 
 
-async def play(url: str, trace: Sequence[LiveRequest], advance: Callable[[], None]) -> Played:
-    """Send each request at its time; ``advance`` is called after each answer."""
-    seen = [Seen(request) for request in trace]
+async def play(
+    url: str, warm_up: Iterator[LiveRequest], trace: Sequence[LiveRequest], advance: Callable[[], None]
+) -> tuple[Played, Played]:
+    """Send each request at its time, first those of a warm-up; ``advance`` is called after each answer of the trace.
+
+    The warm-up ends, and the trace begins, when its batch requests have been answered. Until then its interactive
+    requests keep coming, so that their stream goes on into the trace.
+    """
     timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
-        clock_s, began_s = time.time(), time.perf_counter()
-        async with asyncio.TaskGroup() as clients:
-            for one in seen:
-                clients.create_task(_client(session, url, one, began_s, advance))
-    return Played(clock_s, seen)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session, asyncio.TaskGroup() as clients:
+        before = await _warm_up(session, url, warm_up, clients)
+        began_s = time.perf_counter()
+        played = Played(time.time(), [Seen(request) for request in trace])
+        for one in played.seen:
+            clients.create_task(_client(session, url, one, began_s, advance))
+    return before, played
+
+
+async def _warm_up(
+    session: aiohttp.ClientSession, url: str, requests: Iterator[LiveRequest], clients: asyncio.TaskGroup
+) -> Played:
+    """Returns when all batch requests have been answered; what was sent meanwhile may still go on."""
+    began_s = time.perf_counter()
+    played = Played(time.time(), [])
+
+    batch: list[asyncio.Task[None]] = []
+    for request in requests:
+        if request.slo == INTERACTIVE:
+            timeout_s = request.arrival_s - (time.perf_counter() - began_s)
+            _, unanswered = await asyncio.wait(batch, timeout=timeout_s)
+            if not unanswered:
+                break
+        seen = Seen(request)
+        played.seen.append(seen)
+        client = clients.create_task(_client(session, url, seen, began_s, lambda: None))
+        if request.slo == BATCH:
+            batch.append(client)
+    return played
 
 
 async def _client(

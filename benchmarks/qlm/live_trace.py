@@ -6,8 +6,9 @@ Prompts are questions to a real model, which ends its answers itself; so nobody 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 
 TOPICS = ("sea", "bread", "bees", "moon", "glass", "rivers", "chess", "volcanoes", "paper", "rain", "ants", "sleep")
 QUESTIONS = (
@@ -19,6 +20,7 @@ QUESTIONS = (
     "Describe the history of {topic} in detail, from the beginning until today.",
 )
 MAX_TOKENS = 192  # of an answer; a third of the answers would go on
+BATCH, INTERACTIVE = "batch-1", "interactive"  # kinds of promise
 HOT_SHARE = 0.75  # of the batch requests go to the first model, the others to the last one
 
 
@@ -38,19 +40,22 @@ def live_trace(
     models: Sequence[str], num_batch: int, num_interactive: int, rate: float, seed: int
 ) -> list[LiveRequest]:
     """``num_batch`` requests at once, then interactive ones at ``rate`` a second (Poisson), in order of arrival."""
+    return list(islice(live_requests(models, num_batch, rate, seed), num_batch + num_interactive))
+
+
+def live_requests(models: Sequence[str], num_batch: int, rate: float, seed: int) -> Iterator[LiveRequest]:
+    """The same, of which the interactive ones have no end."""
     rng = random.Random(seed)
     asks = [question.format(topic=topic) for question in QUESTIONS for topic in TOPICS]
     rng.shuffle(asks)
-    requests = []
     arrival_s = 0.0
-    for number in range(num_batch + num_interactive):
+    for number in count():
         is_batch = number < num_batch
         if is_batch:
             model = models[0] if rng.random() < HOT_SHARE else models[-1]
         else:
             arrival_s += rng.expovariate(rate)
             model = rng.choice(models)
-        slo = "batch-1" if is_batch else "interactive"
+        slo = BATCH if is_batch else INTERACTIVE
         prompt = f"{asks[number % len(asks)]} ({number})"  # no prompt twice: nothing is found in a cache
-        requests.append(LiveRequest(number, arrival_s, model, slo, prompt))
-    return requests
+        yield LiveRequest(number, arrival_s, model, slo, prompt)
