@@ -1,6 +1,6 @@
 """QLM beside EDF and FCFS on real nodes: the same trace, two CPU nodes, two models, interactive and batch requests.
 
-For each policy a cluster of its own is started and the trace is played against its gateway. Judged where the clients
+Interactive requests keep coming, from before the batch until all of it is done. For each policy a cluster of its own is started and the trace is played against its gateway. Judged where the clients
 are: promises kept by class, total time, latency; and how well the waits were predicted that clients were told. Then the
 simulator replays the trace of the qlm run with the answers' lengths and this machine's measured step costs, and its
 decisions and times are compared with the live ones. ``--record FOLDER`` keeps each run for `fidelity.py`.
@@ -25,7 +25,7 @@ from fidelity import compare
 from live_client import Seen, play
 from live_cluster import MODELS, running, two_nodes
 from live_record import Recording
-from live_trace import LiveRequest, live_requests, live_trace
+from live_trace import LiveRequest, live_trace
 from rich.console import Console
 from rich.progress import Progress
 
@@ -43,7 +43,6 @@ def main() -> None:
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--models", type=int, choices=(1, 2), default=2, help="that are asked for; both nodes have two")
     parser.add_argument("--batch", type=int, default=100, help="batch requests, all at once")
-    parser.add_argument("--interactive", type=int, default=40)
     parser.add_argument("--rate", type=float, default=1.0, help="interactive requests a second")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=1, help="times that each policy is run, in turn")
@@ -51,8 +50,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines for people")
     options = parser.parse_args()
     models = MODELS[: options.models]
-    trace = live_trace(models, options.batch, options.interactive, options.rate, options.seed)
-    warm_up = partial(live_requests, models, WARM_UP_BATCH, options.rate, WARM_UP_SEED)
+    trace = partial(live_trace, models, options.batch, options.rate, options.seed)
+    warm_up = partial(live_trace, models, WARM_UP_BATCH, options.rate, WARM_UP_SEED)
     policies = options.policies.split(",")
     runs: dict[str, list[dict[str, Any]]] = {policy: [] for policy in policies}
     fidelity: list[dict[str, Any]] = []
@@ -60,8 +59,8 @@ def main() -> None:
     with Progress(console=console) as progress:
         for round_number in range(options.rounds):
             for policy in policies:
-                task = progress.add_task(f"{policy}, round {round_number + 1}", total=len(trace))
-                recording = run(policy, warm_up(), trace, lambda task=task: progress.advance(task))
+                task = progress.add_task(f"{policy}, round {round_number + 1}", total=options.batch)
+                recording = run(policy, warm_up(), trace(), lambda task=task: progress.advance(task))
                 if options.record:
                     recording.save(options.record / f"{policy}-{round_number + 1}")
                 runs[policy].append(summary(recording))
@@ -73,7 +72,7 @@ def main() -> None:
 
 
 def run(
-    policy: str, warm_up: Iterator[LiveRequest], trace: list[LiveRequest], advance: Callable[[], None]
+    policy: str, warm_up: Iterator[LiveRequest], trace: Iterator[LiveRequest], advance: Callable[[], None]
 ) -> Recording:
     """Play the trace on a fresh cluster, behind some requests of each kind: nodes have models then, and lengths, rates
     and step costs have been learnt, as in a cluster that has been up for a minute. (Lengths spread so much that the
@@ -101,6 +100,7 @@ def summary(recording: Recording) -> dict[str, Any]:
             "all": statistics.mean(one for each in kept.values() for one in each),
             **{k: statistics.mean(v) for k, v in kept.items()},
         },
+        "num_interactive": len(kept["interactive"]),
         "makespan_s": max(one.finished_s or 0.0 for one in done),
         "output_tok_s": sum(one.output_tokens for one in done) / max(one.finished_s or 0.0 for one in done),
         "latency_mean_s": {

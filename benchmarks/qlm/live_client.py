@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -57,31 +57,31 @@ class Played:
 
 
 async def play(
-    url: str, warm_up: Iterator[LiveRequest], trace: Sequence[LiveRequest], advance: Callable[[], None]
+    url: str, warm_up: Iterator[LiveRequest], trace: Iterator[LiveRequest], advance: Callable[[], None]
 ) -> tuple[Played, Played]:
-    """Send each request at its time, first those of a warm-up; ``advance`` is called after each answer of the trace.
+    """Send each request at its time: those of the warm-up first, and the trace when its batch has been answered.
 
-    The warm-up ends, and the trace begins, when its batch requests have been answered. Until then its interactive
-    requests keep coming, so that their stream goes on into the trace.
+    Interactive requests keep coming for as long as there is a batch: their stream goes on from one to the other.
+    ``advance`` is called after each batch answer of the trace.
     """
     timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session, asyncio.TaskGroup() as clients:
-        before = await _warm_up(session, url, warm_up, clients)
-        began_s = time.perf_counter()
-        played = Played(time.time(), [Seen(request) for request in trace])
-        for one in played.seen:
-            clients.create_task(_client(session, url, one, began_s, advance))
+        before = await _until_answered(session, url, warm_up, clients, lambda: None)
+        played = await _until_answered(session, url, trace, clients, advance)
     return before, played
 
 
-async def _warm_up(
-    session: aiohttp.ClientSession, url: str, requests: Iterator[LiveRequest], clients: asyncio.TaskGroup
+async def _until_answered(
+    session: aiohttp.ClientSession,
+    url: str,
+    requests: Iterator[LiveRequest],
+    clients: asyncio.TaskGroup,
+    advance: Callable[[], None],
 ) -> Played:
-    """Returns when all batch requests have been answered; what was sent meanwhile may still go on."""
+    """Send requests until all batch requests have been answered; what was sent meanwhile may still go on."""
     began_s = time.perf_counter()
     played = Played(time.time(), [])
-
     batch: list[asyncio.Task[None]] = []
     for request in requests:
         if request.slo == INTERACTIVE:
@@ -91,15 +91,14 @@ async def _warm_up(
                 break
         seen = Seen(request)
         played.seen.append(seen)
-        client = clients.create_task(_client(session, url, seen, began_s, lambda: None))
+        client = clients.create_task(_client(session, url, seen, began_s))
         if request.slo == BATCH:
             batch.append(client)
+            client.add_done_callback(lambda _: advance())
     return played
 
 
-async def _client(
-    session: aiohttp.ClientSession, url: str, seen: Seen, began_s: float, advance: Callable[[], None]
-) -> None:
+async def _client(session: aiohttp.ClientSession, url: str, seen: Seen, began_s: float) -> None:
     request = seen.request
     await asyncio.sleep(request.arrival_s - (time.perf_counter() - began_s))
     body = {
@@ -119,7 +118,6 @@ async def _client(
                 _read(seen, line.decode().strip(), time.perf_counter() - began_s)
         else:
             seen.refused = f"{response.status}: {(await response.text())[:200]}"
-    advance()
 
 
 def _read(seen: Seen, line: str, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""The trace of the live comparison: batch work for two models that is there at once, and interactive requests after it.
+"""The trace of the live comparison: batch work for two models that is there at once, and interactive requests all along.
 
 Prompts are questions to a real model, which ends its answers itself; so nobody knows how long they will be.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count
 
 TOPICS = ("sea", "bread", "bees", "moon", "glass", "rivers", "chess", "volcanoes", "paper", "rain", "ants", "sleep")
 QUESTIONS = (
@@ -36,15 +36,11 @@ class LiveRequest:
     max_tokens: int = MAX_TOKENS
 
 
-def live_trace(
-    models: Sequence[str], num_batch: int, num_interactive: int, rate: float, seed: int
-) -> list[LiveRequest]:
-    """``num_batch`` requests at once, then interactive ones at ``rate`` a second (Poisson), in order of arrival."""
-    return list(islice(live_requests(models, num_batch, rate, seed), num_batch + num_interactive))
+def live_trace(models: Sequence[str], num_batch: int, rate: float, seed: int) -> Iterator[LiveRequest]:
+    """``num_batch`` requests at once, then interactive ones at ``rate`` a second (Poisson), in order of arrival.
 
-
-def live_requests(models: Sequence[str], num_batch: int, rate: float, seed: int) -> Iterator[LiveRequest]:
-    """The same, of which the interactive ones have no end."""
+    These have no end.
+    """
     rng = random.Random(seed)
     asks = [question.format(topic=topic) for question in QUESTIONS for topic in TOPICS]
     rng.shuffle(asks)
