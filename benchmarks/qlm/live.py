@@ -1,9 +1,10 @@
 """QLM beside EDF and FCFS on real nodes: the same trace, two CPU nodes, two models, interactive and batch requests.
 
-Interactive requests keep coming, from before the batch until all of it is done. For each policy a cluster of its own is started and the trace is played against its gateway. Judged where the clients
-are: promises kept by class, total time, latency; and how well the waits were predicted that clients were told. Then the
-simulator replays the trace of the qlm run with the answers' lengths and this machine's measured step costs, and its
-decisions and times are compared with the live ones. ``--record FOLDER`` keeps each run for `fidelity.py`.
+Interactive requests keep coming, from before the batch until all of it is done. For each policy a cluster of its own is
+started and the trace is played against its gateway. Judged where the clients are: promises kept by class, total time,
+latency; and how well the waits were predicted that clients were told. Then the simulator replays the trace of the qlm
+run with the answers' lengths and this machine's measured step costs, and its decisions and times are compared with the
+live ones. ``--record FOLDER`` keeps each run for `fidelity.py`.
 
     python benchmarks/qlm/live.py --json
 """

@@ -1,4 +1,4 @@
-"""The trace of the live comparison: batch work for two models that is there at once, and interactive requests all along.
+"""The trace of the live comparison: batch work for two models, there at once, and interactive requests all along.
 
 Prompts are questions to a real model, which ends its answers itself; so nobody knows how long they will be.
 """
