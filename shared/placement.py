@@ -94,7 +94,10 @@ class PlanRequest(Message, frozen=True, kw_only=True):
     version: int
     groups: list[GroupLoad]
     queues: dict[str, list[str]] = {}
-    """The virtual queues as they are, with the groups above only: where a solver may start from."""
+    """The virtual queues as they are, with the groups above only: where a solver may start from.
+
+    QLM looks for a place for those that no plan has ordered yet; they stand in none of these.
+    """
     arrivals: list[Arrivals] = []
     """What is to be expected beside the groups; told where there are pools of nodes."""
     came_s: float = 0.0

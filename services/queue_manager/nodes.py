@@ -42,10 +42,13 @@ class Nodes:
         if node is not None and node.epoch != message.epoch:
             effects += self._lose(node, now)
             node = None
-        is_other = node is None or node.model != message.model or node.known.broken_models != message.broken_models
+        is_swapped = node is None or node.model != message.model
+        is_other = is_swapped or (node is not None and node.known.broken_models != message.broken_models)
         if node is None:
             node = Node(node=message.node, epoch=message.epoch, known=_known(message))
             self._state.nodes[node.node] = node
+        if is_swapped and message.model:
+            self._state.last_holders[message.model] = node.node
         node.known, node.own_rates = _known(message), message.rates
         self._share_rates(node, now)
         self._groups.learn_nodes(other.known for other in self._state.nodes.values())

@@ -208,7 +208,9 @@ class Planning:
         plan.has_chance, plan.stale_at_s = False, now + self._interval_s
         asked = {group.gid for group in groups}
         queues = {
-            node.node: [gid for gid in node.queue if gid in asked] for node in self._state.nodes.values() if node.queue
+            node.node: [gid for gid in node.queue if gid in asked and self._has_place(gid)]
+            for node in self._state.nodes.values()
+            if node.queue
         }
         loads = sorted((self._groups.load(group, now) for group in groups), key=lambda load: load.deadline_s)
         arrivals = self._demand.expected(now) if self._demand else []
@@ -222,6 +224,11 @@ class Planning:
             visits=visits(self._state, self._groups, now) if self._by_prediction else [],
         )
         return Send(streams.SCHEDULER, request)
+
+    def _has_place(self, gid: str) -> bool:
+        """Whether the plan is to start from where the group stands: QLM has a place for a new one to look for."""
+        group = self._state.groups[gid]
+        return not self._by_prediction or group.is_planned or bool(group.running) or bool(group.kv_at)
 
     def _asked_groups(self) -> list[Group]:
         """All that run, since a plan has to count with them, and those that are due first: there is room for some."""

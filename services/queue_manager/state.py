@@ -268,6 +268,8 @@ class State(msgspec.Struct):
     """By gateway, requests that a node finished after its last sign of life: should it be dead, their payloads stay."""
     watching: dict[str, None] = {}
     """Requests that nobody has pulled yet and whose clients would like to hear of their place."""
+    last_holders: dict[str, str] = {}
+    """By model, the node that came to hold it last."""
     num_placed: int = 0
     """Groups that stand in a queue."""
     waiting_at: dict[str, None] = {}

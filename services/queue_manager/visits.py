@@ -8,8 +8,8 @@ the Theory of Queues, 1962, ch. 3) ::
     1 - exp(-λ D)
 
 which is far more than the work that they are, λ of a full batch's time for one of them: a batch of one takes the whole
-node. D has the change of the model and back in it. They come to the nodes that hold their model; to any,
-where none does.
+node. D has the change of the model and back in it. They come to the nodes that hold their model; where none does at the
+moment, to the one that did last: the work of others has been placed elsewhere on their account, so they go on there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def visits(state: State, groups: RequestGroups, now: float) -> list[Visits]:
     found = []
     for node in state.nodes.values():
         for load, one in urgent:
-            per_s = one.rate_per_s * _part(node, load.model, holders[load.model], len(state.nodes))
+            per_s = one.rate_per_s * _part(state, node, load.model, holders[load.model])
             if per_s and load.model not in node.known.broken_models:
                 key = (node.known.device, load.model, load.slo)
                 if key not in works:
@@ -55,7 +55,7 @@ def num_present(state: State, node: Node, known: NodeState, model: str, work: Ba
     if coming.patience_s > INTERRUPTS_S:
         return 0.0
     num_holders = sum(other.model == model for other in state.nodes.values())
-    per_s = coming.rate_per_s * _part(node, model, num_holders, len(state.nodes))
+    per_s = coming.rate_per_s * _part(state, node, model, num_holders)
     return _num_present(per_s, work, swap_s(known, "", model))
 
 
@@ -69,6 +69,9 @@ def _answer_s(work: Batching, num_running: float) -> float:
     return work.first_token_at(num_running) + (work.output_tokens - 1) * work.token_at(num_running)
 
 
-def _part(node: Node, model: str, num_holders: int, num_nodes: int) -> float:
+def _part(state: State, node: Node, model: str, num_holders: int) -> float:
     """Of those who come for a model, those who come to this node."""
-    return (node.model == model) / num_holders if num_holders else 1 / num_nodes
+    if num_holders:
+        return (node.model == model) / num_holders
+    last = state.last_holders.get(model)
+    return float(last == node.node) if last in state.nodes else 1 / len(state.nodes)

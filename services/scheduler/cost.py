@@ -128,6 +128,18 @@ def total_cost(instance: Instance, queues: Queues) -> float:
     return sum(queue_cost(instance, number, queue) for number, queue in enumerate(queues))
 
 
+def group_costs(instance: Instance, queues: Queues) -> dict[int, float]:
+    """What each group adds to the cost of all queues."""
+    costs = {}
+    for number, queue in enumerate(queues):
+        state = beginning(instance.nodes[number])
+        for group in queue:
+            before = cost_of(state)
+            state = walk(instance, number, (group,), state)
+            costs[group] = cost_of(state) - before
+    return costs
+
+
 def least_cost(instance: Instance) -> float:
     """No order costs less: every group as if it were alone at the head of the node that is best for it."""
 

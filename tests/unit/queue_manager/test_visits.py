@@ -61,6 +61,15 @@ def test_and_to_any_where_nobody_does_but_to_nobody_who_cannot_serve_it() -> Non
     assert told(groups) == pytest.approx({("n0", "a"): present(groups, "a"), ("n0", "b"): present(groups, "b") / 2})
 
 
+def test_they_go_on_to_the_one_that_held_their_model_last_as_long_as_it_lives() -> None:
+    groups = made(node("n0", "a"), node("n1", "a"))
+    groups.state.last_holders = {"a": "n1", "b": "n1"}
+    half = present(groups, "a") / 2
+    assert told(groups) == pytest.approx({("n0", "a"): half, ("n1", "a"): half, ("n1", "b"): present(groups, "b")})
+    groups.state.last_holders["b"] = "gone"
+    assert told(groups)["n0", "b"] == pytest.approx(present(groups, "b") / 2)
+
+
 def test_who_can_wait_for_the_turn_of_its_model_keeps_nobody_away() -> None:
     groups = made(node("n0", "a"), node("n1", "b"), slo=LATER)
     assert visits(groups.state, groups, NOW) == []

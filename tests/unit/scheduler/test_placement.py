@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import combinations
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.placement import solve
 from services.scheduler.policies import POLICIES
-from services.scheduler.policies.qlm import LEAST_GAIN_S
 from shared.placement import GroupLoad, Operations, PlacementProblem
 from tests.unit.scheduler.problems import load, node, plan, running
 
@@ -124,12 +124,15 @@ def test_a_group_that_ran_on_a_node_that_is_gone_is_placed_anew() -> None:
     assert plan([node("n0")], [running("g0", "gone")]).queues == {"n0": ["g0"]}
 
 
-def test_a_plan_that_gains_next_to_nothing_keeps_the_order_as_it_is() -> None:
-    groups = [load("g0", drain_s=1, slo="x"), load("g1", drain_s=1 - LEAST_GAIN_S, slo="y")]
-    assert plan([node()], groups, queues={"n0": ["g0", "g1"]}).queues == {"n0": ["g0", "g1"]}
-    assert plan([node()], groups).queues == {"n0": ["g1", "g0"]}
-    groups[1] = load("g1", drain_s=1 - 3 * LEAST_GAIN_S, slo="y")
-    assert plan([node()], groups, queues={"n0": ["g0", "g1"]}).queues == {"n0": ["g1", "g0"]}
+@pytest.mark.parametrize(("drain_s", "kept"), [(1.0, True), (0.7, True), (0.6, False)])
+def test_an_order_is_changed_for_one_that_gains_a_fifth_of_what_it_shifts(drain_s: float, kept: bool) -> None:
+    """The second of two groups would end 1 s earlier in front, and the first, of 1 s, ``drain_s`` later.
+
+    It gains ``1 - drain_s`` and shifts ``1 + drain_s``: a fifth is at 2 / 3.
+    """
+    groups = [load("g0", drain_s=1, slo="x"), load("g1", drain_s=drain_s, slo="y")]
+    order = ["g0", "g1"] if kept else ["g1", "g0"]
+    assert plan([node()], groups, queues={"n0": ["g0", "g1"]}).queues == {"n0": order}
 
 
 def test_a_small_group_of_a_rare_model_is_not_passed_over_for_ever() -> None:
