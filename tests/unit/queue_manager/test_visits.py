@@ -9,12 +9,13 @@ import pytest
 from services.queue_manager.newcomers import Newcomers
 from services.queue_manager.state import Group, Node
 from services.queue_manager.visits import INTERRUPTS_S, visits
-from shared.config import QueueOptions
+from shared.config import ClusterConfig, QueueOptions
 from shared.overtaking import held_share
 from shared.placement import NodeState
 from shared.slo import Slo
 from shared.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.made import LARGE, MadeGroups
+from tests.unit.queue_manager.world import World
 
 SOON = Slo("interactive", deadline_s=INTERRUPTS_S - 1.0)
 LATER = Slo("batch", deadline_s=INTERRUPTS_S + 1.0)
@@ -104,3 +105,14 @@ def test_a_wait_behind_them_grows_by_the_time_in_which_they_hold_the_node() -> N
     assert visitors.share > 2 * other.stream.share
     assert streams == [replace(other.stream, share=visitors.share), own.stream]
     assert newcomers.streams(Group("g", "a", "batch", start_by_s=1e6), kinds, [], NOW)[0] == other.stream
+
+
+def test_a_model_goes_with_the_node_that_came_to_hold_it_last() -> None:
+    world = World(ClusterConfig())
+    world.start("n0", "a")
+    world.start("n1", "b")
+    world.load("n0", "b")
+    world.load("n1", "b")  # it has held it all along
+    while world.inbox:
+        world.handle()
+    assert world.core.state.last_holders == {"a": "n0", "b": "n0"}

@@ -135,6 +135,17 @@ def test_an_order_is_changed_for_one_that_gains_a_fifth_of_what_it_shifts(drain_
     assert plan([node()], groups, queues={"n0": ["g0", "g1"]}).queues == {"n0": order}
 
 
+def test_a_newcomer_finds_a_place_and_the_others_keep_theirs() -> None:
+    queues = {"n0": ["g3", "g0"], "n1": ["g2", "g1"]}
+    groups = [load(f"g{number}", "a", drain_s=5, slo=f"batch-{number}") for number in range(4)]
+    urgent = load("urgent", "a", drain_s=1, due_s=1, slo="interactive")
+    found = plan([node("n0", "a"), node("n1", "a")], [*groups, urgent], queues=queues).queues
+    assert found in (
+        {"n0": ["urgent", "g3", "g0"], "n1": ["g2", "g1"]},
+        {"n0": ["g3", "g0"], "n1": ["urgent", "g2", "g1"]},
+    )
+
+
 def test_a_small_group_of_a_rare_model_is_not_passed_over_for_ever() -> None:
     """Under overload the large groups are always a little late; the small one becomes so late that it goes first."""
 
