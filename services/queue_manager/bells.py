@@ -48,6 +48,8 @@ class Bells:
                 effects.append(Send(streams.node_inbox(node.node), message, max_entries=streams.MAX_NODE_INBOX))
             if is_dry:
                 self._planning.note_dry()
+            if not node.queue:
+                self._planning.note_idle()
         return effects
 
     def note_pull(self, node: Node) -> None:

@@ -2,11 +2,11 @@
 
 A plan is asked for at once when nodes come, go or change their model, when a group has no place, and when somebody is
 predicted to start too late who was not when the last plan was made (QLM, SoCC'24 §4: the scheduler is called when the
-waiting-time estimator finds a violation). It is asked for at leisure when another order may be better though nobody is
-in danger (a node has run dry, or a group stands behind one that is due later), and when there is more work where
-somebody is late all the same. A burst is no leisure: a rule has placed it group by group, and it is the plan that
-spreads it over the nodes. And now and then while anybody waits, or where there are pools of nodes, while anybody
-has come of late: their sizes hang on the answer.
+waiting-time estimator finds a violation); and soon when a node has nothing to do while others have. It is asked for at
+leisure when another order may be better though nobody is in danger (a node has nothing more to pull, or a group stands
+behind one that is due later), and when there is more work where somebody is late all the same. A burst is no leisure: a
+rule has placed it group by group, and it is the plan that spreads it over the nodes. And now and then while anybody
+waits, or where there are pools of nodes, while anybody has come of late: their sizes hang on the answer.
 
 Nobody starves. Inside a group requests are served in the order in which they came. Groups of one model and one kind of
 promise start in the order of their rank, which newcomers cannot get before for ever (`fairness`). Between kinds and
@@ -32,6 +32,7 @@ from shared.placement import Plan, PlanRequest
 
 PLAN_INTERVAL_S = 0.05  # plans are asked for at most this often
 LEISURE_S = 3.0  # and this often where no promise is in danger
+IDLE_S = 0.25  # but this often where a node has nothing to do, and another has
 WAITING_INTERVAL_S = 10.0  # a plan no older than this while anybody waits
 SIZING_INTERVAL_S = 5.0  # nor than this while anybody has come of late, where there are pools of nodes
 CHECK_INTERVAL_S = 0.25  # queues that have changed are looked at this often
@@ -80,6 +81,10 @@ class Planning:
         if self._state.waiting_at:
             self.note_chance()
 
+    def note_idle(self) -> None:
+        """A node has nothing to do: whoever waits elsewhere may wait for nothing."""
+        self._state.plan.has_idle |= self._by_prediction and bool(self._state.waiting_at)
+
     def note_closed(self, group: Group) -> None:
         """The group has ended."""
         self._lateness.forget(group)
@@ -118,6 +123,8 @@ class Planning:
             times.append(plan.last_asked_s + PLAN_INTERVAL_S)
         elif plan.has_chance:
             times.append(plan.last_asked_s + LEISURE_S)
+        if plan.has_idle:
+            times.append(plan.last_asked_s + IDLE_S)
         return times
 
     def _has_burst(self) -> bool:
@@ -205,7 +212,7 @@ class Planning:
         plan.asked_version = plan.version
         plan.num_asked_groups = len(self._state.groups)
         note_asked(self._state, [group.gid for group in groups if group.running])
-        plan.has_chance, plan.stale_at_s = False, now + self._interval_s
+        plan.has_chance, plan.has_idle, plan.stale_at_s = False, False, now + self._interval_s
         asked = {group.gid for group in groups}
         queues = {
             node.node: [gid for gid in node.queue if gid in asked and self._has_place(gid)]

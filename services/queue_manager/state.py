@@ -233,6 +233,8 @@ class PlanState(msgspec.Struct):
     """When the last plan is too old; None while nobody waits."""
     has_chance: bool = False
     """Another order may be better, though no promise is in danger."""
+    has_idle: bool = False
+    """So it may, for a node has nothing to do while others have."""
     touched: dict[str, None] = {}
     """Nodes whose queues are to be looked at: somebody may start too late there by now."""
     checked_at_s: float = 0.0

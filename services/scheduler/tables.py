@@ -124,17 +124,23 @@ def _tabulate(node: NodeState, loads: Sequence[GroupLoad], now_s: float) -> _Kin
 
 
 def _stretched(table: _KindTable, loads: Sequence[GroupLoad], visits: Sequence[Visits], now_s: float) -> _KindTable:
-    """Of a node that urgent newcomers keep from the groups of other models for some of the time."""
+    """Of a node that urgent newcomers keep from the groups of other models for some of the time.
+
+    It goes on with the same batch afterwards: what a batch has in it takes as much longer as what waits behind it.
+    """
     factors = []
+    by_model = dict.fromkeys(table.overlap_s, 1.0)
     for load in loads:
         others = (one for one in visits if one.model != load.model and load.deadline_s - now_s > one.patience_s)
         num_others = fsum(one.num_present for one in others)
         factors.append(1 / (1 - held_share(num_others)))
+        by_model[load.model] = max(by_model[load.model], factors[-1])
     return replace(
         table,
         work_s=list(map(mul, factors, table.work_s)),
         lead_s=list(map(mul, factors, table.lead_s)),
         tail_s=list(map(mul, factors, table.tail_s)),
+        overlap_s={model: by_model[model] * overlap_s for model, overlap_s in table.overlap_s.items()},
     )
 
 

@@ -81,6 +81,13 @@ def test_a_full_batch_overlaps_by_what_it_has_left() -> None:
     assert tables([batched()], [ten]).nodes[0].overlap_s == {"a": pytest.approx(1.0)}
 
 
+def test_what_a_full_batch_has_left_takes_longer_too_where_urgent_newcomers_come() -> None:
+    ten = msgspec.structs.replace(load("g0", num_requests=8, due_s=21.0), mean_output_tokens=10.0)
+    visits = [Visits("n0", "b", log(2), 20.0)]
+    problem = make_instance(PlacementProblem(version=1, now_s=0.0, nodes=[batched()], groups=[ten], visits=visits))
+    assert problem.nodes[0].overlap_s == {"a": pytest.approx(2 * 1.0)}
+
+
 def test_a_batch_is_full_when_no_place_is_left() -> None:
     assert tables([batched()], [running("g0", "n0", num_requests=4)]).nodes[0].is_full
     roomy = tables([batched()], [running("g0", "n0", num_requests=3, rest_s=6), load("g1")]).nodes[0]
