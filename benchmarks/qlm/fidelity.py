@@ -24,6 +24,7 @@ from typing import Any
 from live_client import Played, Seen
 from live_devices import live_devices
 from live_record import Recording
+from live_trace import BATCH
 
 from gpu_node.executors.predicted import AnswerTokens
 from services.simulator.cluster import SMALL_PROBLEM_S, SimulatedCluster
@@ -49,7 +50,7 @@ def main() -> None:
 
 
 def compare(recording: Recording) -> dict[str, Any]:
-    """Makespan, mean latency and start of each request, live and simulated."""
+    """Makespan of the batch, mean latency and start of each request, live and simulated."""
     answered = [one for one in recording.trace.seen if not one.refused]
     simulated = Replay(recording)
     simulated.run()
@@ -60,7 +61,7 @@ def compare(recording: Recording) -> dict[str, Any]:
             live_nodes.setdefault(ids[start.request_id], start.node)
     live_latency_s = {one.request.number: one.latency_s for one in answered}
     live_start_s = {one.request.number: one.first_token_s or 0.0 for one in answered}
-    makespan_s = max(one.finished_s or 0.0 for one in answered)
+    makespan_s = max(one.finished_s or 0.0 for one in answered if one.request.slo == BATCH)
     return {
         "makespan_s": {
             "live": makespan_s,
@@ -152,8 +153,9 @@ class Replay:
 
     @property
     def makespan_s(self) -> float:
-        """Until the last answer is complete."""
-        return max(one.sent_s + self.latency_s[one.request.number] for one in self._seen)
+        """Until the last batch answer is complete; when the last interactive request came is part of the trace."""
+        latency_s = self.latency_s
+        return max(one.sent_s + latency_s[one.request.number] for one in self._seen if one.request.slo == BATCH)
 
     def _after(self, time_s: float | None) -> float:
         assert time_s is not None

@@ -26,7 +26,7 @@ from fidelity import compare
 from live_client import Seen, play
 from live_cluster import MODELS, running, two_nodes
 from live_record import Recording
-from live_trace import LiveRequest, live_trace
+from live_trace import BATCH, INTERACTIVE, LiveRequest, live_trace
 from rich.console import Console
 from rich.progress import Progress
 
@@ -101,8 +101,8 @@ def summary(recording: Recording) -> dict[str, Any]:
             "all": statistics.mean(one for each in kept.values() for one in each),
             **{k: statistics.mean(v) for k, v in kept.items()},
         },
-        "num_interactive": len(kept["interactive"]),
-        "makespan_s": max(one.finished_s or 0.0 for one in done),
+        "num_interactive": len(kept[INTERACTIVE]),
+        "makespan_s": max(one.finished_s or 0.0 for one in done if one.request.slo == BATCH),
         "output_tok_s": sum(one.output_tokens for one in done) / max(one.finished_s or 0.0 for one in done),
         "latency_mean_s": {
             name: statistics.mean(one.latency_s for one in done if one.request.slo == name) for name in classes

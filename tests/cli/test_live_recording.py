@@ -62,13 +62,13 @@ def heard(after_s: float, stream: str, message: Message) -> Any:
 def recording() -> Any:
     """One request for the first model: sent when the trace begins, queued 0.1 s later, done after three steps."""
     client = importlib.import_module("live_client")
-    request = importlib.import_module("live_trace").LiveRequest(0, 0.0, "hot", "interactive", "Hi")
+    request = importlib.import_module("live_trace").LiveRequest(0, 0.0, "hot", "batch-1", "Hi")
     seen = client.Seen(request, "r-1", 0.0, 0.6, 1.6, prompt_tokens=4, output_tokens=3)
     submit = Submit(
         request_id="r-1",
         gateway="g",
         model="hot",
-        slo=Slo("interactive", deadline_s=8),
+        slo=Slo("batch-1", deadline_s=90),
         prompt_tokens=4,
         max_tokens=192,
     )
