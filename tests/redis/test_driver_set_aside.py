@@ -15,7 +15,7 @@ from shared.driver import Driver
 from shared.requests import Cancel
 from tests.redis.counting import INBOX, POISON, SERVICE, CountingCore, check_numbers, said, say
 from tests.redis.life import life
-from tests.redis.waiting import PATIENCE_S
+from tests.redis.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.redis
 
@@ -84,7 +84,11 @@ async def test_marks_do_not_pile_up(redis: Redis, redis_url: str) -> None:
     async with life(redis_url) as one:
         await say(redis, POISON, *["word"] * driver.SNAPSHOT_EVERY_ENTRIES)
         await one.is_through()
-        assert await marks(redis) == set()
+
+        async def are_gone() -> bool:  # the snapshot is written after the commit that makes it due
+            return await marks(redis) == set()
+
+        await until(are_gone)
         assert one.driver.core is not None
         assert one.driver.core.describe() == {"num_words": driver.SNAPSHOT_EVERY_ENTRIES}
     assert len(await letters(redis)) == 1
