@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
+import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -26,6 +29,9 @@ SOLVE_S = Histogram(
 FAILURES = Counter("treadle_solver_failures_total", "Placement problems without an answer, by the reason", ["reason"])
 _REASONS = (PROCESS_DIED, ANSWER_LOST, RAISED) = ("process_died", "answer_lost", "raised")
 
+QUIET_TRACKER = "ignore::UserWarning:multiprocessing.resource_tracker"
+"""Where a service is killed, the tracker of its semaphores puts that right, and would say so on stderr, amid JSON."""
+
 log = structlog.get_logger()
 
 
@@ -34,6 +40,25 @@ def _solve_bytes(solve: Callable[[PlacementProblem], Plan], problem: bytes) -> b
     message = decode(problem)
     assert isinstance(message, PlacementProblem)
     return encode(Solved(plan=solve(message)))
+
+
+def _pool() -> ProcessPoolExecutor:
+    """One worker, spawned: a fork would share the sockets of the running loop."""
+    if QUIET_TRACKER not in sys.warnoptions:
+        sys.warnoptions.append(QUIET_TRACKER)  # which processes that are started from here inherit
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_service)
+
+
+def _end_with_service() -> None:
+    """Runs in the worker, which would wait for problems for ever once nobody is left to ask."""
+    service = multiprocessing.parent_process()
+    assert service is not None
+
+    def watch() -> None:
+        service.join()
+        os._exit(0)  # the work goes on in another thread
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class Solver:
@@ -73,8 +98,7 @@ class Solver:
         while self._waiting is not None:
             problem, self._waiting = self._waiting, None
             if self._pool is None:
-                # spawn: a fork would share the sockets of the running loop
-                self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+                self._pool = _pool()
             started = time.monotonic()
             try:
                 answer = await loop.run_in_executor(self._pool, _solve_bytes, self._solve, encode(problem))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from prometheus_client import REGISTRY
 from redis.asyncio import Redis
 
+from shared.bus import connect
 from shared.codec import decode_entry
 from shared.core import Effect, Send, Solve
 from shared.messages import AnyMessage
@@ -22,7 +24,7 @@ from shared.requests import Cancel
 from shared.solver import Solver
 from tests.redis.counting import INBOX, OUT, said, say
 from tests.redis.life import life
-from tests.redis.waiting import until
+from tests.redis.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.redis
 
@@ -186,3 +188,21 @@ async def test_closing_ends_the_worker_in_the_midst_of_a_problem(redis: Redis, t
     await until(is_at_work)
     await solver.close()
     await until(lambda: is_gone(worker), timeout_s=5)
+
+
+async def live_and_be_killed(url: str) -> None:
+    """A process with a worker that has solved something."""
+    redis = connect(url)
+    solver = Solver(solve, redis, INBOX)
+    solver.submit(problem(1))
+    await plan_of(redis, 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+    await solver.close()  # who is not reached; it keeps the solver until then
+
+
+async def test_a_killed_service_leaves_no_worker_and_no_words(redis: Redis, redis_url: str) -> None:
+    """Python would tell of its semaphores, amid JSON. stderr ends with the last who holds it, the worker too."""
+    life = f"import asyncio; from tests.redis.test_solver import *; asyncio.run(live_and_be_killed({redis_url!r}))"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", life, stderr=asyncio.subprocess.PIPE)
+    _, stderr = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    assert (process.returncode, stderr) == (-signal.SIGKILL, b"")
