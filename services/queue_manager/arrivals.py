@@ -11,10 +11,11 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from services.queue_manager.changing_rate import ChangingRate, Estimate
 from services.queue_manager.lifetimes import LEAST_SEEN_S, Gaps, Lifetimes, alive
 from shared.slo import Slo
 
-MEMORY_S = 60.0  # arrivals older than this count less than 1/e
+MEMORY_S = 60.0  # what came before this counts less than 1/e; after a lull of it a stream begins anew
 MAX_FLOWS = 256  # (model, kind of promise) that are remembered; the one heard of longest ago is forgotten first
 
 
@@ -36,6 +37,7 @@ class Flow(msgspec.Struct, array_like=True):
     """When the first came."""
     seen_s: float
     """When the last came, to which the sums are faded."""
+    rate: ChangingRate
     num: float = 0.0
     prompt_tokens: float = 0.0
     square_prompt_tokens: float = 0.0
@@ -51,14 +53,15 @@ class Flow(msgspec.Struct, array_like=True):
         """From the first until the last that came."""
         return self.seen_s - self.since_s
 
-    def rate_per_s(self, now: float) -> float:
-        """Requests a second, over the memory: Σ exp(-age / M) / ∫ exp(-age / M) behind the first, which began it.
+    @property
+    def dispersion(self) -> float:
+        """φ of `changing_rate`: the squared coefficient of variation of the gaps, and 1 at least."""
+        num_gaps = self.num - math.exp(-self.lasted_s / MEMORY_S)  # the first had none before it
+        return max(1.0, num_gaps * self.square_gap_s2 / self.gap_s**2 - 1) if self.gap_s > 0.0 else 1.0
 
-        One burst is no rate yet: it counts as if it had lasted `LEAST_SEEN_S`.
-        """
-        seen_s = now - self.since_s
-        num = self.num_at(now) - math.exp(-seen_s / MEMORY_S)
-        return max(0.0, num) / (MEMORY_S * -math.expm1(-max(LEAST_SEEN_S, seen_s) / MEMORY_S))
+    def estimate(self, now: float) -> Estimate:
+        """Requests a second. One burst is no rate yet: it counts as if it had lasted `LEAST_SEEN_S`."""
+        return self.rate.estimate(max(now, self.since_s + LEAST_SEEN_S), self.dispersion)
 
     def num_at(self, now: float) -> float:
         """Number of those that came, faded to now."""
@@ -95,7 +98,9 @@ class Arrivals:
             self._lifetimes.fade()
             flow = None
         if flow is None:
-            flow = Flow(model, slo_kind, now, now)
+            flow = Flow(model, slo_kind, now, now, ChangingRate(now))
+        else:
+            flow.rate.add(now, flow.dispersion)
         gap_s = now - flow.seen_s
         kept = math.exp(-gap_s / MEMORY_S)
         flow.seen_s = now
@@ -118,8 +123,8 @@ class Arrivals:
         """What can be expected of one of them from now on. O(flows)."""
         lasts_s = max(LEAST_SEEN_S, flow.lasted_s + self._usual_s(now))
         is_alive = alive(now - flow.seen_s, Gaps(flow.gap_s, flow.square_gap_s2), lasts_s)
-        error = 1 / math.sqrt(max(1.0, flow.num))
-        return Coming(is_alive * flow.rate_per_s(now), lasts_s, error, flow.patience_s / flow.num)
+        per_s, error = flow.estimate(now)
+        return Coming(is_alive * per_s, lasts_s, error, flow.patience_s / flow.num)
 
     def _usual_s(self, now: float) -> float:
         """For how long flows come, of those that have ended and those that have not."""

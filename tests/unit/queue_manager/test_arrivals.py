@@ -30,23 +30,27 @@ def flow_of(*times_s: float) -> Flow:
 
 
 def test_one_request_is_no_stream() -> None:
-    assert flow_of(0.0).rate_per_s(30.0) == pytest.approx(0.0, abs=1e-12)
+    assert flow_of(0.0).estimate(30.0).per_s == 0.0
 
 
 def test_a_burst_counts_as_if_it_had_lasted_a_while() -> None:
-    """Four behind the first, over the faded length of 10 s."""
-    flow = flow_of(*[0.0] * 5)
-    assert flow.rate_per_s(0.0) == pytest.approx(4 / (MEMORY_S * (1 - math.exp(-LEAST_SEEN_S / MEMORY_S))))
+    """Four behind the first, in 10.5 s."""
+    assert flow_of(*[0.0] * 5).estimate(0.0).per_s == pytest.approx(4 / (LEAST_SEEN_S + 0.5))
 
 
 def test_an_even_stream_has_its_rate() -> None:
     flow = flow_of(*(number / 2 for number in range(1000)))
-    assert flow.rate_per_s(499.75) == pytest.approx(2.0, rel=0.01)
+    assert flow.dispersion == 1.0
+    assert flow.estimate(499.75).per_s == pytest.approx(2.0, rel=0.01)
 
 
-def test_the_rate_fades_when_nobody_comes() -> None:
-    flow = flow_of(*(number / 2 for number in range(1000)))
-    assert flow.rate_per_s(499.5 + MEMORY_S) == pytest.approx(2.0 * math.exp(-1), rel=0.01)
+def test_those_who_come_in_bunches_tell_as_much_as_there_are_bunches() -> None:
+    """Four at once, every 4 s: gaps of 0, 0, 0 and 4 s have the mean 1 and the mean square 4, so φ = 3."""
+    flow = flow_of(*(float(number - number % 4) for number in range(2000)))
+    assert flow.dispersion == pytest.approx(3.0, rel=0.01)
+    even = flow_of(*map(float, range(2000)))
+    assert flow.estimate(2000.0).per_s == pytest.approx(1.0, rel=0.02)
+    assert flow.estimate(2000.0).error == pytest.approx(math.sqrt(3.0) * even.estimate(2000.0).error, rel=0.1)
 
 
 def coming_of(now: float, *times_s: float, lifetimes: Lifetimes | None = None) -> Coming:
@@ -74,7 +78,7 @@ def test_who_has_been_silent_may_have_ended() -> None:
     flow = flow_of(*times_s)
     for now in (101.0, 104.0, 110.0):
         chance = alive(now - 100.0, Gaps(flow.gap_s, flow.square_gap_s2), 200.0)
-        assert coming_of(now, *times_s).rate_per_s == pytest.approx(chance * flow.rate_per_s(now))
+        assert coming_of(now, *times_s).rate_per_s == pytest.approx(chance * flow.estimate(now).per_s)
     assert coming_of(101.0, *times_s).rate_per_s == pytest.approx(0.97, abs=0.02)
     assert coming_of(110.0, *times_s).rate_per_s < 0.001
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from services.queue_manager.arrivals import Flow
+from services.queue_manager.changing_rate import Belief, ChangingRate
 from services.queue_manager.expected_order import expected_order
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.predictions import Predictions
@@ -31,10 +30,8 @@ def queued(model: str, *groups: tuple[str, int, int]) -> State:
 
 def come(state: State, model: str, every_s: float, patience_s: float = PATIENCE_S) -> None:
     """Requests of a model have come for long, one in so many seconds."""
-    flow = Flow(model, "interactive", -1e6, NOW, num=100.0, patience_s=100.0 * patience_s)
-    flow.num /= flow.rate_per_s(NOW) * every_s
-    flow.patience_s = flow.num * patience_s
-    assert flow.rate_per_s(NOW) == pytest.approx(1 / every_s)
+    rate = ChangingRate(NOW, beliefs=[Belief(1.0, 1e6 / every_s, 1e6)])
+    flow = Flow(model, "interactive", -1e6, NOW, rate, num=100.0, patience_s=100.0 * patience_s)
     state.flows[f"{model} interactive"] = flow
 
 
