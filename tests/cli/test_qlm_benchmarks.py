@@ -255,3 +255,15 @@ def test_what_a_copy_of_the_process_does_stays_there() -> None:
 
     with pytest.raises(RuntimeError, match="a child has failed"):
         in_a_copy(fail)
+
+
+def test_learnt_rates_are_compared_stream_by_stream(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = output("arrival_rates", "--seeds 2 --json", monkeypatch, capsys)
+    assert len(found) == len(importlib.import_module("arrival_rates").CASES)
+    for errors in found.values():
+        assert list(errors) == ["fading mean of 60 s", "fading mean of 240 s", "change points"]
+    stays, changes = found["stays at 3/s"], found["from 1/s to 8/s: the first two minutes"]
+    assert stays["change points"] < stays["fading mean of 60 s"]
+    assert changes["change points"] < min(changes["fading mean of 60 s"], changes["fading mean of 240 s"])
