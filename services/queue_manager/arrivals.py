@@ -37,7 +37,6 @@ class Flow(msgspec.Struct, array_like=True):
     """When the first came."""
     seen_s: float
     """When the last came, to which the sums are faded."""
-    rate: ChangingRate
     num: float = 0.0
     prompt_tokens: float = 0.0
     square_prompt_tokens: float = 0.0
@@ -47,6 +46,7 @@ class Flow(msgspec.Struct, array_like=True):
     gap_s: float = 0.0
     """Sum of the times between those that came."""
     square_gap_s2: float = 0.0
+    rate: ChangingRate = msgspec.field(default_factory=ChangingRate)
 
     @property
     def lasted_s(self) -> float:
@@ -98,9 +98,8 @@ class Arrivals:
             self._lifetimes.fade()
             flow = None
         if flow is None:
-            flow = Flow(model, slo_kind, now, now, ChangingRate(now))
-        else:
-            flow.rate.add(now, flow.dispersion)
+            flow = Flow(model, slo_kind, now, now)
+        flow.rate.add(now, flow.dispersion)
         gap_s = now - flow.seen_s
         kept = math.exp(-gap_s / MEMORY_S)
         flow.seen_s = now

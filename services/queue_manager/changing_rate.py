@@ -58,16 +58,19 @@ class Belief(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ChangingRate(msgspec.Struct, array_like=True):
-    """Of one stream, whose first request began it and is not counted."""
+    """Of one stream. Its first request begins it, and is not counted."""
 
-    begun_s: float
-    """When the stretch did that has not ended."""
+    begun_s: float | None = None
+    """When the stretch did that has not ended; None before the first request."""
     num: int = 0
     """That came in it."""
     beliefs: list[Belief] = msgspec.field(default_factory=lambda: [Belief(1.0, PRIOR_NUM, PRIOR_S)])
 
     def add(self, now: float, dispersion: float) -> None:
         """Another one comes. O(MAX_BELIEFS) once in a stretch."""
+        if self.begun_s is None:
+            self.begun_s = now
+            return
         self.num += 1
         if now - self.begun_s >= STRETCH_S:
             self._learn(now - self.begun_s, dispersion)
@@ -78,7 +81,8 @@ class ChangingRate(msgspec.Struct, array_like=True):
 
         The mean is that of requests that have come: one of which nobody else has come yet is no stream.
         """
-        num, seconds = self.num / dispersion, max(0.0, now - self.begun_s) / dispersion
+        since_s = 0.0 if self.begun_s is None else max(0.0, now - self.begun_s)
+        num, seconds = self.num / dispersion, since_s / dispersion
         total = came = mean = square = 0.0
         for one in self.beliefs:
             shape, rate = one.num + num, one.seconds + seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 
 from services.queue_manager.arrivals import MAX_FLOWS, MEMORY_S, Arrivals, Coming, Flow
@@ -122,3 +123,14 @@ def test_the_oldest_are_forgotten() -> None:
         Arrivals(flows, Lifetimes()).observe(Arrived(model=f"m{number}"), float(number))
     assert len(flows) == MAX_FLOWS
     assert "m0 interactive" not in flows
+
+
+def test_a_flow_that_an_older_version_has_kept_learns_its_rate_anew() -> None:
+    """It was kept without one: what is missing at its end has its default."""
+    kept = msgspec.msgpack.encode(["a", "interactive", 0.0, 100.0, 50.0, 500.0, 5000.0, 5000.0, 1000.0, 60.0, 80.0])
+    flow = msgspec.msgpack.decode(kept, type=Flow)
+    assert flow.estimate(100.0).per_s == 0.0
+    flows = {"a interactive": flow}
+    for number in range(1, 31):
+        Arrivals(flows, Lifetimes()).observe(Arrived(), 100.0 + number)
+    assert flow.estimate(130.0).per_s == pytest.approx(1.0, rel=0.05)

@@ -65,6 +65,13 @@ def test_what_came_since_the_last_stretch_counts_and_so_does_silence() -> None:
     assert rate.estimate(10.5, ALONE).per_s == pytest.approx(5.0 / 11.0)
 
 
+def test_the_first_begins_it() -> None:
+    rate = ChangingRate()
+    assert rate.estimate(5.0, ALONE).per_s == 0.0
+    rate.add(7.0, ALONE)
+    assert rate == ChangingRate(7.0)
+
+
 def test_nobody_ends_a_stretch_who_comes_soon() -> None:
     assert rate_of([0.0, 1.0, STRETCH_S - 0.01]).num == 3
     assert rate_of([0.0, 1.0, STRETCH_S]).num == 0

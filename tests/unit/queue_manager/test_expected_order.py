@@ -31,7 +31,7 @@ def queued(model: str, *groups: tuple[str, int, int]) -> State:
 def come(state: State, model: str, every_s: float, patience_s: float = PATIENCE_S) -> None:
     """Requests of a model have come for long, one in so many seconds."""
     rate = ChangingRate(NOW, beliefs=[Belief(1.0, 1e6 / every_s, 1e6)])
-    flow = Flow(model, "interactive", -1e6, NOW, rate, num=100.0, patience_s=100.0 * patience_s)
+    flow = Flow(model, "interactive", -1e6, NOW, num=100.0, patience_s=100.0 * patience_s, rate=rate)
     state.flows[f"{model} interactive"] = flow
 
 
