@@ -94,12 +94,10 @@ class ChangingRate(msgspec.Struct, array_like=True):
 
     def _learn(self, stretch_s: float, dispersion: float) -> None:
         num, seconds = self.num / dispersion, stretch_s / dispersion
-        changed = -math.expm1(-stretch_s / CHANGE_S)
-        beliefs = [
-            *((one, (1 - changed) * one.probability) for one in self.beliefs),
-            (Belief(1.0, PRIOR_NUM, PRIOR_S), changed),
-        ]
-        logs = [math.log(probability) + one.log_evidence(num, seconds) for one, probability in beliefs]
+        log_stays = -stretch_s / CHANGE_S
+        beliefs = [*self.beliefs, Belief(1.0, PRIOR_NUM, PRIOR_S)]
+        logs = [log_stays + math.log(one.probability) + one.log_evidence(num, seconds) for one in self.beliefs]
+        logs.append(math.log(-math.expm1(log_stays)) + beliefs[-1].log_evidence(num, seconds))
         most = max(logs)
         weights = [max(LEAST_PROBABILITY, math.exp(log - most)) for log in logs]
         if len(beliefs) > MAX_BELIEFS:
@@ -108,5 +106,5 @@ class ChangingRate(msgspec.Struct, array_like=True):
         total = math.fsum(weights)
         self.beliefs = [
             Belief(weight / total, one.num + num, one.seconds + seconds)
-            for (one, _), weight in zip(beliefs, weights, strict=True)
+            for one, weight in zip(beliefs, weights, strict=True)
         ]
