@@ -19,8 +19,10 @@ from itertools import takewhile
 from random import Random
 from typing import Protocol
 
-from services.queue_manager.changing_rate import ChangingRate
+from services.queue_manager.arrivals import Arrivals, Flow
+from services.queue_manager.lifetimes import Lifetimes
 from services.simulator.workloads.arrivals import poisson
+from shared.slo import Slo
 
 FADING_S = (60.0, 240.0)
 """Memories of the fading means."""
@@ -94,19 +96,35 @@ class FadingMean:
         return num / (self._memory_s * -math.expm1(-(now - self._begin_s) / self._memory_s))
 
 
-class ChangePoints:
-    """`ChangingRate`, which is told how bunched the stream is."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """As far as arrivals look at it."""
 
-    def __init__(self, dispersion: float, begin_s: float) -> None:
-        self._rate, self._dispersion = ChangingRate(begin_s), dispersion
+    slo: Slo
+    model: str = "m"
+    prompt_tokens: int = 1
+    max_tokens: int = 1
+
+
+REQUEST = Request(Slo("interactive", deadline_s=20.0))
+
+
+class ChangePoints:
+    """The queue manager's own, which learns from the gaps how bunched the stream is."""
+
+    def __init__(self, begin_s: float) -> None:
+        self._flows: dict[str, Flow] = {}
+        self._arrivals = Arrivals(self._flows, Lifetimes())
+        self.add(begin_s)
 
     def add(self, now: float) -> None:
         """Another one."""
-        self._rate.add(now, self._dispersion)
+        self._arrivals.observe(REQUEST, now)
 
     def per_s(self, now: float) -> float:
         """The rate so far."""
-        return self._rate.estimate(now, self._dispersion).per_s
+        (flow,) = self._flows.values()
+        return flow.estimate(now).per_s
 
 
 def drawn(case: Case, random: Random) -> Iterator[float]:
@@ -135,12 +153,10 @@ def square_error(case: Case, learner: Learner, times_s: Sequence[float]) -> floa
 
 def measure(case: Case, num_seeds: int) -> dict[str, float]:
     """Relative error by learner."""
-    # of gaps that are 0 with 1 - 1/b, else exponential: squared coefficient of variation
-    dispersion = 2.0 * case.bunch - 1
     learners: dict[str, Callable[[float], Learner]] = {
         f"fading mean of {memory_s:.0f} s": partial(FadingMean, memory_s) for memory_s in FADING_S
     }
-    learners["change points"] = partial(ChangePoints, dispersion)
+    learners["change points"] = ChangePoints
     streams = [list(drawn(case, Random(f"{case.name} {seed}"))) for seed in range(num_seeds)]
     found = {}
     for name, make in learners.items():

@@ -21,6 +21,7 @@ import yaml
 from redis import Redis
 
 from cli.ports import free_port, is_free
+from tests.gateway.tiny import write_model
 
 HOST = "127.0.0.1"
 COMMAND_TIMEOUT_S = 240  # a busy machine takes long to read weights
@@ -78,6 +79,14 @@ class Cluster:
         cluster = cls(folder, {**ports, "data_dir": str(folder / "data"), **config})
         cluster.config_file.write_text(yaml.safe_dump(cluster.config, allow_unicode=True))
         return cluster
+
+    @classmethod
+    def predicted(cls, folder: Path, **config: Any) -> Cluster:
+        """One whose tokens are made up, at the speed of an A10 with Mistral 7B: a vocabulary, and no weights."""
+        source = str(write_model(folder / "tiny.gguf", context_length=4096))
+        models = [{"name": "chat", "source": source, "max_model_len": 2048, "predict_as": "mistral-7b"}]
+        nodes = [{"name": "node-0", "executor": "predicted", "device": "a10"}]
+        return cls.create(folder, **{"models": models, "nodes": nodes, **config})
 
     # --- the command --------------------------------------------------------------------------------------------------
 

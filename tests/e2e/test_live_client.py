@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.e2e.cluster import Cluster
-from tests.gateway.tiny import write_model
 
 QLM = Path(__file__).parents[2] / "benchmarks" / "qlm"
 NUM_BATCH, RATE_PER_S, MAX_TOKENS = 8, 1.0, 20
@@ -22,11 +21,8 @@ SLACK_S = 2.0  # of a busy machine
 @pytest.fixture
 def small_cluster(tmp_path: Path) -> Iterator[Cluster]:
     """One predicted node that runs two requests at a time."""
-    model_file = write_model(tmp_path / "tiny.gguf", context_length=4096)
-    cluster = Cluster.create(
+    cluster = Cluster.predicted(
         tmp_path,
-        models=[{"name": "chat", "source": str(model_file), "max_model_len": 2048, "predict_as": "mistral-7b"}],
-        nodes=[{"name": "node-0", "executor": "predicted", "device": "a10"}],
         engine={"max_num_seqs": 2},
         slo_classes={"interactive": {"ttft_s": 60}, "batch-1": {"deadline_s": 600}},
     )

@@ -11,7 +11,6 @@ import pytest
 from openai import AsyncOpenAI
 
 from tests.e2e.cluster import Cluster, wait_for
-from tests.gateway.tiny import write_model
 
 DOWN_COOLDOWN_S = 20.0
 GONE_S = 90.0
@@ -20,10 +19,8 @@ GONE_S = 90.0
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Any:
-    model_file = write_model(tmp_path / "tiny.gguf", context_length=4096)  # a vocabulary, and no weights
-    cluster = Cluster.create(
+    cluster = Cluster.predicted(
         tmp_path,
-        models=[{"name": "chat", "source": str(model_file), "max_model_len": 2048, "predict_as": "mistral-7b"}],
         nodes=[],
         pools=[{"name": "spare", "max_nodes": 2, "start_s": 5, "executor": "predicted", "device": "a10"}],
         scaling={"provider": "process", "up_cooldown_s": 1, "down_cooldown_s": DOWN_COOLDOWN_S},

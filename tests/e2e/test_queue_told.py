@@ -13,7 +13,6 @@ import aiohttp
 import pytest
 
 from tests.e2e.cluster import POLL_S, WAIT_S, Cluster
-from tests.gateway.tiny import write_model
 
 NUM_LONG = 8
 LONG = {"model": "chat", "prompt": "he hello", "max_tokens": 400, "ignore_eos": True, "slo": "batch"}
@@ -22,11 +21,8 @@ LONG = {"model": "chat", "prompt": "he hello", "max_tokens": 400, "ignore_eos": 
 @pytest.fixture
 def full_cluster(tmp_path: Path) -> Iterator[Cluster]:
     """One predicted node that runs two requests at a time, each for a quarter of a minute, and lets nobody overtake."""
-    model_file = write_model(tmp_path / "tiny.gguf", context_length=4096)
-    cluster = Cluster.create(
+    cluster = Cluster.predicted(
         tmp_path,
-        models=[{"name": "chat", "source": str(model_file), "max_model_len": 2048, "predict_as": "mistral-7b"}],
-        nodes=[{"name": "node-0", "executor": "predicted", "device": "a10"}],
         engine={"max_num_seqs": 2},
         slo_classes={"quick": {"ttft_s": 1, "late": "refuse"}, "batch": {"deadline_s": 3600}},
         gateway={"default_slo": "batch"},
