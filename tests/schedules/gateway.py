@@ -1,0 +1,194 @@
+"""A gateway: the live decisions about answers, and around them what `gateway.dispatcher` and `redis_queue` do."""
+
+from __future__ import annotations
+
+from gateway.generation import Verdict
+from gateway.job import Job
+from gateway.redis_queue import BACKOFF_S, BEAT_S
+from gateway.request import InflightRequest
+from shared import streams
+from shared.message import Message
+from shared.requests import Cancel, GatewayBeat, Rejected, Resubmit, Tokens
+from tests.schedules.agenda import sleep, wait
+from tests.schedules.keyspace import EntryId
+from tests.schedules.ledger import Ledger
+from tests.schedules.orders import TOKEN_BYTES, Order
+from tests.schedules.process import Process, World
+from tests.schedules.redis_model import RedisAwayError
+
+RELEASE_DELAYS_S = (0.5, 1.0, 2.0, 4.0, 8.0)  # as `gateway.dispatcher`
+
+
+class GatewayProcess(Process):
+    """One replica over all its lives; each has a name of its own."""
+
+    def __init__(self, world: World, name: str, ledger: Ledger) -> None:
+        super().__init__(world, name)
+        self.inflight: dict[str, InflightRequest] = {}
+        self.gateway = ""
+        self._ledger = ledger
+        self._num_lives = 0
+        self._position: EntryId = (0, 0)
+
+    def begin(self) -> None:
+        """Open the token stream, then receive and beat."""
+        self._num_lives += 1
+        self.gateway = f"{self.name}-{self._num_lives}"
+        self.inflight = {}
+        self.is_open = False
+        self.spawn(self._serve())
+
+    def die(self) -> None:
+        """Its clients are gone with it."""
+        if self.is_alive:
+            self._ledger.note_gone(self.inflight)
+            self.inflight = {}
+        super().die()
+
+    async def _serve(self) -> None:
+        while not self.is_open:
+            try:
+                await self._open()
+            except RedisAwayError:
+                await sleep(BACKOFF_S)
+        self.spawn(self._receive())
+        self.spawn(self._beat())
+
+    async def _open(self) -> None:
+        stream = streams.tokens(self.gateway)
+        await self.ask("open", lambda: self.redis.add((stream, GatewayBeat(gateway=self.gateway))))
+        self._position = await self.ask("open", lambda: self.redis.newest(stream))
+        self.is_open = True
+
+    # --- clients ----------------------------------------------------------------------------------------------------
+
+    def order(self, order: Order) -> None:
+        """A client asks."""
+        self.spawn(self._order(order))
+
+    async def _order(self, order: Order) -> None:
+        job = Job(
+            order.request_id,
+            order.model,
+            order.prompt,
+            order.sampling,
+            order.stops,
+            TOKEN_BYTES,
+            order.slo,
+            tenant="default",
+        )
+        request = InflightRequest(job, self.gateway, 0, lambda news: self._ledger.note_news(order, news))
+        self.inflight[order.request_id] = request
+        self._ledger.note_asked(order)
+        payload, submit = request.messages(attempt=0)
+        try:
+            await self.ask("submit", lambda: self.redis.submit(payload, submit))
+        except RedisAwayError:
+            self._ledger.note_refused(order)
+            self._leave(request)
+
+    def leave(self, request_id: str) -> None:
+        """A client goes away."""
+        request = self.inflight.get(request_id)
+        if request is not None:
+            self.note(request_id, "leaves")
+            self._ledger.note_left(request_id)
+            self._leave(request)
+
+    def _leave(self, request: InflightRequest) -> None:
+        """Nothing of it remains."""
+        self.inflight.pop(request.job.request_id, None)
+        self.spawn(self._release(request))
+
+    async def _release(self, request: InflightRequest) -> None:
+        request_id = request.job.request_id
+        message = None if request.generation.ended_by_node else Cancel(request_id=request_id)
+        for delay_s in (0.0, *RELEASE_DELAYS_S):
+            await sleep(delay_s)
+            try:
+                return await self.ask("release", lambda: self.redis.release(request_id, message))
+            except RedisAwayError:
+                continue
+        return None
+
+    # --- the cluster ------------------------------------------------------------------------------------------------
+
+    async def _receive(self) -> None:
+        stream = streams.tokens(self.gateway)
+        while True:
+            try:
+                entries = await self.ask("read", lambda: self.redis.read(stream, self._position, 512))
+                if not entries:
+                    await wait(self.redis.signal(stream), 1.0)
+                    continue
+            except RedisAwayError:
+                await sleep(BACKOFF_S)
+                continue
+            for entry_id, message in entries:
+                self._position = entry_id
+                await self._deliver(message)
+
+    async def _deliver(self, message: Message) -> None:
+        """Until it is delivered; doing it twice does it once."""
+        while True:
+            try:
+                return await self._take(message)
+            except RedisAwayError:
+                await sleep(BACKOFF_S)
+
+    async def _take(self, message: Message) -> None:
+        match message:
+            case Tokens(chunks=chunks):
+                for chunk in chunks:
+                    request = self.inflight.get(chunk.request_id)
+                    if request is not None:
+                        self.note("<-", chunk)
+                        if request.take(chunk) is Verdict.GAP:
+                            await self._try_again(request)
+                        self._end_if_over(request)
+            case Resubmit(requests=requests, gave_way=gave_way):
+                for lost in requests:
+                    request = self.inflight.get(lost.request_id)
+                    if request is not None and request.generation.attempt == lost.attempt:
+                        await self._try_again(request, gave_way=gave_way)
+                        self._end_if_over(request)
+            case Rejected():
+                request = self.inflight.get(message.request_id)
+                if request is not None:
+                    request.reject(message)
+                    self._end_if_over(request)
+
+    async def _try_again(self, request: InflightRequest, *, gave_way: bool = False) -> None:
+        generation = request.generation
+        if generation.is_over:
+            return
+        if not gave_way and not generation.may_try_again():
+            request.give_up()
+            return
+        attempt = generation.attempt + 1
+        payload, submit = request.messages(attempt)
+        self.note("submits", submit.request_id, "attempt", attempt)
+        await self.ask("submit", lambda: self.redis.submit(payload, submit))
+        generation.begin_attempt(attempt, gave_way=gave_way)
+        request_id = request.job.request_id
+        if request_id not in self.inflight:  # the client left meanwhile, and its Cancel may have come first
+            await self.ask("release", lambda: self.redis.release(request_id, Cancel(request_id=request_id)))
+
+    def _end_if_over(self, request: InflightRequest) -> None:
+        """The handler sends the end to its client, and leaves."""
+        if request.generation.is_over and request.job.request_id in self.inflight:
+            self._ledger.note_over(request)
+            self._leave(request)
+
+    async def _beat(self) -> None:
+        while True:
+            try:
+                await self.ask("beat", lambda: self.redis.add((streams.QUEUE, GatewayBeat(gateway=self.gateway))))
+                if await self.ask("beat", lambda: self.redis.last_id(streams.tokens(self.gateway))) is None:
+                    for request in list(self.inflight.values()):
+                        request.give_up()
+                        self._end_if_over(request)
+                    await self._open()
+            except RedisAwayError:
+                pass
+            await sleep(BEAT_S)

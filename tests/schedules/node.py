@@ -1,0 +1,193 @@
+"""A node: the live agent core, and around it what `gpu_node.agent.epoch` does, epoch after epoch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import cast
+
+from gpu_node.agent.actions import Action, Beat, Drain, Entry, NewEpoch, Publish, Pull, Resume, Store, Taken, Tell
+from gpu_node.agent.core import AgentCore, Event
+from gpu_node.agent.epoch import BACKOFF_S, HEARTBEAT_S, MAX_BACKOFF_S
+from gpu_node.engine.protocol import Run
+from shared import requests, streams
+from shared.config_engine import EngineOptions
+from shared.nodes import Fence, Load, NodeGone
+from shared.requests import Abort, Evict, Finished, VirtualQueue
+from tests.schedules.agenda import Signal, sleep, wait
+from tests.schedules.engine import Engine, Speed
+from tests.schedules.keyspace import EntryId
+from tests.schedules.orders import Order
+from tests.schedules.process import Process, World
+from tests.schedules.redis_model import RedisAwayError
+
+START_S = 0.5  # from the end of an epoch to the next: an engine process has to start
+
+
+class NodeProcess(Process):
+    """One node."""
+
+    def __init__(
+        self, world: World, name: str, options: EngineOptions, speed: Speed, orders: Mapping[str, Order]
+    ) -> None:
+        super().__init__(world, name)
+        self.num_epochs = 0
+        self._options = options
+        self._speed = speed
+        self._orders = orders
+
+    def begin(self) -> None:
+        """A fresh core and a fresh engine."""
+        self.num_epochs += 1
+        self.core = self._make_core(f"{self.name}-{self.num_epochs}")
+        self.engine = Engine(self, self._speed, self._orders, self._hear)
+        self._events: deque[Event] = deque()
+        self._news = Signal()
+        self._is_over = False
+        self.spawn(self._serve_epoch())
+
+    def _make_core(self, epoch: str) -> AgentCore:
+        return AgentCore(self.name, epoch, "scripted", self._options)
+
+    def _hear(self, event: Event) -> None:
+        self._events.append(event)
+        self._news.notify()
+
+    def drain(self) -> None:
+        """SIGTERM: hand over, go, and come back."""
+        self._hear(Drain())
+
+    def crash_engine(self) -> None:
+        """Its engine process is gone, and with that the epoch."""
+        self.note("its engine crashes")
+        self._end_epoch("the engine has crashed")
+
+    def _end_epoch(self, why: str) -> None:
+        """Say goodbye, and begin anew."""
+        self.note("ends epoch", self.core.epoch, "-", why)
+        self.end_life()
+        self.spawn(self._begin_again())
+
+    async def _begin_again(self) -> None:
+        gone = NodeGone(node=self.name, epoch=self.core.epoch)
+        try:
+            await self.ask("goodbye", lambda: self.redis.add((streams.SCHEDULER, gone)))
+        except RedisAwayError:
+            self.note("could not say goodbye")
+        await sleep(START_S)
+        self.begin()
+
+    # --- an epoch ---------------------------------------------------------------------------------------------------
+
+    async def _serve_epoch(self) -> None:
+        inbox = streams.node_inbox(self.name)
+        while True:
+            try:
+                position = await self.ask("open", lambda: self.redis.newest(inbox))
+                break
+            except RedisAwayError:
+                await sleep(MAX_BACKOFF_S)
+        for work in (self._read_inbox(inbox, position), self._serve(), self._beat(), self.engine.run()):
+            self.spawn(work)
+
+    async def _read_inbox(self, inbox: str, position: EntryId) -> None:
+        while True:
+            try:
+                entries = await self.ask("read", lambda: self.redis.read(inbox, position, 512))
+            except RedisAwayError:
+                await sleep(BACKOFF_S)
+                continue
+            if not entries:
+                await wait(self.redis.signal(inbox), 1.0)
+                continue
+            for entry_id, message in entries:
+                position = entry_id
+                self.note("<-", message)
+                assert isinstance(message, VirtualQueue | Abort | Evict | Load | Fence)
+                self._hear(message)
+
+    async def _serve(self) -> None:
+        while True:
+            if not self._events:
+                await wait(self._news)
+                continue
+            event = self._events.popleft()
+            for action in self.core.handle(event):
+                await self._do(action)
+            if self.core.is_drained:
+                return self._end_epoch("drained")
+
+    async def _do(self, action: Action) -> None:
+        match action:
+            case Pull():
+                await self._pull(action)
+            case Tell(command):
+                self.note("tells its engine", command)
+                self.engine.send(command)
+            case Resume(payload):
+                self.engine.send(Run(payload, await self._take_image(payload.request_id)))
+            case Store(request_id, data):
+                await self._store(request_id, data)
+            case Publish():
+                await self._publish(action)
+            case Beat(heartbeat):
+                await self._send_beat(heartbeat)
+            case NewEpoch():
+                self._end_epoch("fenced")
+                await sleep(0.0)
+
+    async def _pull(self, pull: Pull) -> None:
+        try:
+            found = await self.ask(
+                "pull", lambda: self.redis.pull(pull.group, pull.num_requests, self.name, self.core.epoch)
+            )
+        except RedisAwayError:
+            self._end_epoch("unclear whether it has pulled")
+            return await sleep(0.0)
+        self.note("pulls", *[f"{entry.request_id}#{entry.attempt}" for _, entry, _ in found], "of", pull.group)
+        entries = [Entry(cast("bytes", entry_id), enqueued, payload) for entry_id, enqueued, payload in found]
+        for action in self.core.handle(Taken(pull.group, pull.num_requests, entries)):
+            await self._do(action)
+
+    async def _publish(self, publish: Publish) -> None:
+        """Until it is out."""
+        tokens = [(streams.tokens(gateway), message) for gateway, message in publish.tokens.items()]
+        acks = [(ack.group, cast("EntryId", ack.entry_id)) for ack in publish.acks]
+        told = self._told(publish)
+        self.note("publishes", publish)
+        while True:
+            try:
+                return await self.ask("publish", lambda: self.redis.publish(tokens, acks, told))
+            except RedisAwayError:
+                await sleep(BACKOFF_S)
+
+    def _told(self, publish: Publish) -> list[Finished | requests.Evicted]:
+        told: list[Finished | requests.Evicted] = []
+        if publish.finished:
+            told.append(Finished(node=self.name, epoch=self.core.epoch, requests=publish.finished))
+        if publish.evicted:
+            told.append(requests.Evicted(node=self.name, epoch=self.core.epoch, requests=publish.evicted))
+        return told
+
+    async def _store(self, request_id: str, data: bytes) -> None:
+        try:
+            await self.ask("store", lambda: self.redis.put(streams.kv_image(request_id), data))
+        except RedisAwayError:
+            self.note("image lost")
+
+    async def _take_image(self, request_id: str) -> bytes:
+        try:
+            return await self.ask("image", lambda: self.redis.take(streams.kv_image(request_id))) or b""
+        except RedisAwayError:
+            return b""
+
+    async def _beat(self) -> None:
+        while True:
+            await self._send_beat(self.core.heartbeat())
+            await sleep(HEARTBEAT_S)
+
+    async def _send_beat(self, heartbeat: requests.Message) -> None:
+        try:
+            await self.ask("beat", lambda: self.redis.add((streams.SCHEDULER, heartbeat)))
+        except RedisAwayError:
+            self.note("heartbeat not sent")
