@@ -95,12 +95,16 @@ class Cluster:
     # --- clients ----------------------------------------------------------------------------------------------------
 
     def _order(self, gateway: GatewayProcess, order: Order) -> None:
-        if gateway.is_alive and gateway.is_open:
+        if gateway.is_frozen:
+            self.agenda.at(gateway.frozen_until_s, partial(self._order, gateway, order))
+        elif gateway.is_alive and gateway.is_open:
             gateway.note("is asked for", order)
             gateway.order(order)
 
     def _leave(self, gateway: GatewayProcess, request_id: str) -> None:
-        if gateway.is_alive:
+        if gateway.is_frozen:
+            self.agenda.at(gateway.frozen_until_s, partial(self._leave, gateway, request_id))
+        elif gateway.is_alive:
             gateway.leave(request_id)
 
     # --- plans ------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from tests.schedules.process import Process
 
 BLOCK_SIZE = 16
 NUM_BLOCKS = 64
+MAX_UNTOLD = 4  # events, beyond which it waits for the agent (live there are more, and steps are as much shorter)
 COST = StepCost(step_s=0.02, token_s=0.0005, context_token_s=1e-6)
 
 
@@ -67,6 +68,8 @@ class Engine:
     speed: Speed
     orders: Mapping[str, Order]
     tell: Callable[[Event], None]
+    num_untold: Callable[[], int]
+    """Events that the agent has not taken in."""
     model: str = ""
     sequences: dict[str, Sequence] = field(default_factory=dict)
     """In the order in which they came; the first ``max_num_seqs`` of them run."""
@@ -91,6 +94,9 @@ class Engine:
                 self.tell(Step([], self.stats()))
             if not self.sequences:
                 await wait(self._news)
+                continue
+            if self.num_untold() >= MAX_UNTOLD:
+                await sleep(self.speed.step_s)
                 continue
             await sleep(self.speed.step_s * (0.5 + self.host.chance.random()))
             chunks = self._step()

@@ -40,7 +40,7 @@ class NodeProcess(Process):
         """A fresh core and a fresh engine."""
         self.num_epochs += 1
         self.core = self._make_core(f"{self.name}-{self.num_epochs}")
-        self.engine = Engine(self, self._speed, self._orders, self._hear)
+        self.engine = Engine(self, self._speed, self._orders, self._hear, lambda: len(self._events))
         self._events: deque[Event] = deque()
         self._news = Signal()
         self._is_over = False
