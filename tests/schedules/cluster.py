@@ -152,6 +152,9 @@ class Cluster:
                 self.note("redis is full for", round(fault.seconds, 2), "s")
                 self.redis.is_full = True
                 self.agenda.at(self.agenda.now + fault.seconds, self._make_room)
+            case "clock step":
+                self.redis.clock_step_s += fault.step_s
+                self.note("redis's clock steps by", fault.step_s, "s")
             case "redis away" | "redis restart" | "tail lost":
                 self._stop_redis(fault)
 

@@ -44,7 +44,7 @@ class Keyspace:
     def __init__(self) -> None:
         self.streams: dict[str, Stream] = {}
         self.values: dict[str, Any] = {}
-        self.hashes: dict[str, dict[str, Any]] = {}
+        self.hashes: dict[str, dict[Any, Any]] = {}
 
     def apply(self, op: Op) -> None:
         """Carry out one operation."""
@@ -86,6 +86,10 @@ class Keyspace:
         """SET."""
         self.values[key] = value
 
-    def put_field(self, key: str, name: str, value: object) -> None:
+    def put_field(self, key: str, name: object, value: object) -> None:
         """HSET."""
         self.hashes.setdefault(key, {})[name] = value
+
+    def drop_field(self, key: str, name: object) -> None:
+        """HDEL."""
+        self.hashes.get(key, {}).pop(name, None)

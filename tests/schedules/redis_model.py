@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shared import streams
-from shared.commit_log import LEASE_S
 from shared.core import Drop, Effect, Send
 from shared.message import Message
 from shared.payload import Payload
@@ -189,36 +188,51 @@ class RedisModel:
 
     # --- services ---------------------------------------------------------------------------------------------------
 
-    def acquire(self, service: str, instance: str) -> str | None:
-        """As `shared.scripts.ACQUIRE`."""
-        held = self.holder(service)
-        if held is not None and held.partition("#")[0] != instance:
-            return None
+    def acquire(self, service: str, instance: str, watched: str) -> tuple[bool, str]:
+        """As `shared.scripts.ACQUIRE`: whether it leads now, and as whom; or else the leader's newest sign of life."""
+        held: str = self.keys.values.get(streams.lease(service), "")
+        if held and held.partition("#")[0] != instance and (sign := self._sign(service, held)) != watched:
+            return False, sign
         token = self.keys.values.get(streams.fence(service), 0) + 1
         holder = f"{instance}#{token}"
-        self._do([("put", streams.fence(service), token), self._lease(service, holder)])
-        return holder
+        ops: list[Op] = [("put", streams.fence(service), token), ("put", streams.lease(service), holder)]
+        self._do([*ops, self._beat(service)])
+        return True, holder
 
-    def holder(self, service: str) -> str | None:
-        """Who leads."""
-        holder, until_s = self.keys.values.get(streams.lease(service), (None, 0.0))
-        return holder if until_s > self._agenda.now else None
+    def _sign(self, service: str, holder: str) -> str:
+        return f"{holder} {self.keys.values.get(streams.beat(service), 0)}"
 
-    def _lease(self, service: str, holder: str) -> Op:
-        return ("put", streams.lease(service), (holder, self._agenda.now + LEASE_S))
+    def _beat(self, service: str) -> Op:
+        return ("put", streams.beat(service), self.keys.values.get(streams.beat(service), 0) + 1)
 
     def _fenced(self, service: str, holder: str) -> None:
-        if self.holder(service) != holder:
+        if self.keys.values.get(streams.lease(service), "") != holder:
             raise FencedError
 
-    def load(self, service: str) -> dict[str, Any]:
-        """What a service left."""
-        return dict(self.keys.hashes.get(streams.state(service), {}))
+    def renew(self, service: str, holder: str) -> None:
+        """As `shared.scripts.RENEW`."""
+        self._fenced(service, holder)
+        self._do([self._beat(service)])
 
-    def commit(self, service: str, holder: str, committed: EntryId | None, effects: list[Effect]) -> float:
+    def load(self, service: str) -> tuple[dict[str, Any], float | None]:
+        """What a service left, and the offset that all of them share."""
+        return dict(self.keys.hashes.get(streams.state(service), {})), self.keys.values.get(streams.CLOCK)
+
+    def commit(
+        self,
+        service: str,
+        holder: str,
+        before: EntryId,
+        committed: EntryId | None,
+        effects: list[Effect],
+        marks: dict[bytes, float],
+    ) -> float:
         """As `shared.scripts.COMMIT`."""
         self._fenced(service, holder)
-        ops: list[Op] = [self._lease(service, holder)]
+        state = streams.state(service)
+        if self.keys.hashes.get(state, {}).get("committed", NO_ID) != before:
+            raise RedisAwayError  # `LostCommitsError`: the driver builds its core anew, as after any failure
+        ops: list[Op] = [self._beat(service)]
         add = self._adder()
         dropped: set[str] = set()
         for effect in effects:
@@ -230,16 +244,21 @@ class RedisModel:
                 case Drop(key):
                     ops.append(("drop", key))
                     dropped.add(key)
+        for entry_id, offset_s in marks.items():
+            ops += [("put_field", state, entry_id, offset_s), ("put", streams.CLOCK, offset_s)]
         if committed is not None:
-            ops.append(("put_field", streams.state(service), "committed", committed))
+            ops.append(("put_field", state, "committed", committed))
         self._do(ops)
         return self.time_s()
 
-    def save(self, service: str, holder: str, inbox: str, covered: EntryId, snapshot: bytes) -> None:
+    def save(
+        self, service: str, holder: str, inbox: str, snapshot: tuple[EntryId, bytes, float, float], marked: list[bytes]
+    ) -> None:
         """As `shared.scripts.SNAPSHOT`."""
         self._fenced(service, holder)
         state = streams.state(service)
-        self._do([("put_field", state, "snapshot", (covered, snapshot)), ("trim", inbox, covered)])
+        forgotten: list[Op] = [("drop_field", state, mark) for mark in marked]
+        self._do([("put_field", state, "snapshot", snapshot), *forgotten, ("trim", inbox, snapshot[0])])
 
     # --- what judges look at ------------------------------------------------------------------------------------------
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from shared.cluster_clock import ClusterClock
 from shared.commit_log import MAX_BATCH_ENTRIES
 from shared.core import Core, Effect, Send, Solve
-from shared.driver import BACKOFF_S, RENEW_S
+from shared.driver import BACKOFF_S
+from shared.lease import LEASE_S, RENEW_S
 from shared.message import Message, Tick
 from shared.placement import PlacementProblem, Plan, Solved
 from tests.schedules.agenda import sleep, wait
@@ -28,6 +30,9 @@ class Term(Generic[C]):
     core: C
     holder: str
     last_id: EntryId
+    clock: ClusterClock
+    committed: EntryId = NO_ID
+    is_replaying: bool = True
     num_since_snapshot: int = 0
     tick_sent: bool = False
 
@@ -55,6 +60,7 @@ class ServiceProcess(Process, Generic[C]):
         self._look = look
         self._solve = solve
         self.term: Term[C] | None = None
+        self._sign, self._seen_at_s = "", 0.0
 
     @property
     def core(self) -> C | None:
@@ -64,6 +70,7 @@ class ServiceProcess(Process, Generic[C]):
     def begin(self) -> None:
         """One loop."""
         self.term = None
+        self._sign = ""
         self.spawn(self._run())
 
     async def _run(self) -> None:
@@ -78,31 +85,41 @@ class ServiceProcess(Process, Generic[C]):
                 await sleep(BACKOFF_S)
 
     async def _serve(self) -> None:
-        holder = await self.ask("acquire", lambda: self.redis.acquire(self._service, self.name))
-        if holder is None:
+        is_over = self.agenda.now - self._seen_at_s >= LEASE_S
+        watched = self._sign if is_over else ""
+        leads, text = await self.ask("acquire", lambda: self.redis.acquire(self._service, self.name, watched))
+        if not leads:
+            if text != self._sign:
+                self._sign, self._seen_at_s = text, self.agenda.now
             return await sleep(RENEW_S)
-        term = await self._begin_term(holder)
+        self._sign = ""
+        term = await self._begin_term(text)
         while True:
             await self._turn(term)
 
     async def _begin_term(self, holder: str) -> Term[C]:
         """Snapshot, then the log up to the committed id."""
-        saved = await self.ask("load", lambda: self.redis.load(self._service))
+        await self.ask("load", lambda: self.redis.renew(self._service, holder))
+        saved, shared_offset_s = await self.ask("load", lambda: self.redis.load(self._service))
         core = self._make_core()
-        covered, snapshot = saved.get("snapshot", (NO_ID, None))
+        covered, snapshot, offset_s, last_s = saved.get("snapshot", (NO_ID, None, 0.0, 0.0))
         if snapshot is not None:
             core.restore(snapshot)
-        term = Term(core, holder, covered)
-        committed: EntryId = saved.get("committed", NO_ID)
-        while term.last_id < committed:
+        marks = {name: value for name, value in saved.items() if isinstance(name, bytes)}
+        term = Term(core, holder, covered, ClusterClock(offset_s, last_s, marks))
+        term.committed = saved.get("committed", NO_ID)
+        while term.last_id < term.committed:
             after = term.last_id
             entries = await self.ask("replay", lambda: self.redis.read(self._inbox, after, MAX_BATCH_ENTRIES))
-            entries = [entry for entry in entries if entry[0] <= committed]
+            entries = [entry for entry in entries if entry[0] <= term.committed]
             if not entries:
                 break
             for entry_id, message in entries:
                 self._fold(term, entry_id, message)
-        term.last_id = max(term.last_id, committed)
+        term.is_replaying = False
+        term.last_id = max(term.last_id, term.committed)
+        redis_s = await self.ask("load", self.redis.time_s)
+        term.clock.begin(redis_s, self.agenda.now, shared_offset_s)
         self.term = term
         self.note("leads from", term.last_id)
         return term
@@ -113,26 +130,40 @@ class ServiceProcess(Process, Generic[C]):
         effects: list[Effect] = []
         for entry_id, message in entries:
             effects += self._fold(term, entry_id, message)
+        await self._commit(term, entries, effects)
+        if term.num_since_snapshot >= self._snapshot_every:
+            await self.ask("renew", lambda: self.redis.renew(self._service, term.holder))
+            clock = term.clock
+            snapshot = (term.last_id, term.core.snapshot(), clock.offset_s, clock.last_s)
+            marked = clock.marked
+            await self.ask(
+                "snapshot", lambda: self.redis.save(self._service, term.holder, self._inbox, snapshot, marked)
+            )
+            clock.forget(marked)
+            term.num_since_snapshot = 0
+
+    async def _commit(self, term: Term[C], entries: list[tuple[EntryId, Message]], effects: list[Effect]) -> None:
         wake_at = term.core.wake_at
-        if wake_at is not None and wake_at <= self.redis.time_s() and not term.tick_sent:
+        began_s = self.agenda.now
+        if wake_at is not None and wake_at <= term.clock.now(began_s) and not term.tick_sent:
             effects.append(Send(self._inbox, Tick()))
             term.tick_sent = True
         committed = entries[-1][0] if entries else None
-        await self.ask("commit", lambda: self.redis.commit(self._service, term.holder, committed, effects))
-        if self.world.transcript.is_kept:
-            for effect in effects:
-                self.note("->", effect)
-        term.num_since_snapshot += len(entries)
+        marks = term.clock.take_marks()
+        redis_s = await self.ask(
+            "commit",
+            lambda: self.redis.commit(self._service, term.holder, term.committed, committed, effects, marks),
+        )
+        term.committed = committed or term.committed
+        term.clock.compare(redis_s, began_s, self.agenda.now)
         for effect in effects:
+            self.note("->", effect)
             if isinstance(effect, Solve):
                 self.spawn(self._answer(effect.problem))
-        if term.num_since_snapshot >= self._snapshot_every:
-            covered, snapshot = term.last_id, term.core.snapshot()
-            await self.ask("snapshot", lambda: self.redis.save(self._service, term.holder, self._inbox, covered, snapshot))
-            term.num_since_snapshot = 0
+        term.num_since_snapshot += len(entries)
 
     async def _read(self, term: Term[C]) -> list[tuple[EntryId, Message]]:
-        """Wait until there is something, or the core wants to wake, or the lease is to be renewed."""
+        """Wait until there is something, or the core wants to wake, or a sign of life is due."""
         num_entries = self.chance.choice((1, 3, MAX_BATCH_ENTRIES))
         entries = await self.ask("read", lambda: self.redis.read(self._inbox, term.last_id, num_entries))
         if entries:
@@ -140,17 +171,21 @@ class ServiceProcess(Process, Generic[C]):
         due_s = RENEW_S
         wake_at = term.core.wake_at
         if wake_at is not None and not term.tick_sent:
-            due_s = min(due_s, max(0.001, wake_at - self.redis.time_s() + 0.001))
+            due_s = min(due_s, max(0.001, wake_at - term.clock.now(self.agenda.now) + 0.001))
         await wait(self.redis.signal(self._inbox), due_s)
         return await self.ask("read", lambda: self.redis.read(self._inbox, term.last_id, num_entries))
 
     def _fold(self, term: Term[C], entry_id: EntryId, message: Message) -> list[Effect]:
         term.last_id = entry_id
-        if isinstance(message, Tick):
+        is_tick = isinstance(message, Tick)
+        if is_tick:
             term.tick_sent = False
-        else:
+        name = b"%d-%d" % entry_id
+        clock = term.clock
+        now = clock.replay(name) if term.is_replaying else clock.read(name, self.agenda.now, is_tick=is_tick)
+        if not is_tick:
             self.note("<-", entry_id, message)
-        effects = term.core.handle(message, entry_id[0] / 1000)  # type: ignore[arg-type]
+        effects = term.core.handle(message, now)  # type: ignore[arg-type]
         self._look(term.core)
         return effects
 

@@ -23,11 +23,11 @@ LONG_TOKENS = 5_000
 """An answer that does not end while anybody looks, unless its client leaves."""
 
 Kind = Literal[
-    "process fault", "kill", "freeze", "engine crash", "drain", "redis away", "redis restart", "tail lost", "redis full"
+    "process fault", "kill", "freeze", "engine crash", "drain", "redis away", "redis restart", "tail lost", "redis full", "clock step"
 ]
 ALL_KINDS: tuple[Kind, ...] = (
     "process fault", "process fault", "process fault", "kill", "freeze", "engine crash", "drain",
-    "redis away", "redis restart", "tail lost", "tail lost", "redis full",
+    "redis away", "redis restart", "tail lost", "tail lost", "redis full", "clock step",
 )  # fmt: skip
 
 
@@ -42,6 +42,8 @@ class Planned:
     seconds: float
     share: float
     """Of a tail: how much of what could be lost is."""
+    step_s: float
+    """Of Redis's clock."""
     armed: Armed | None = None
 
 
@@ -91,7 +93,7 @@ def drawn_setup(seed: int, kinds: tuple[Kind, ...] = ALL_KINDS) -> Setup:
     speed = Speed(
         max_num_seqs=chance.choice((1, 2)),
         max_parked=chance.choice((0, 1, 4)),
-        step_s=chance.choice((0.02, 0.1, 0.3)),
+        step_s=chance.choice((0.05, 0.2, 0.5)),
         max_step_tokens=chance.choice((1, 3)),
         load_s=chance.choice((0.1, 1.0)),
     )
@@ -143,6 +145,7 @@ def _fault(chance: Random, kinds: tuple[Kind, ...]) -> Planned:
         victim=chance.randrange(1_000),
         seconds=seconds,
         share=chance.random() ** 2,
+        step_s=chance.choice((-600.0, -1.0, 1.0, 600.0)),
         armed=_armed(chance, seconds) if kind == "process fault" else None,
     )
 
