@@ -84,8 +84,9 @@ class GatewayProcess(Process):
         try:
             await self.ask("submit", lambda: self.redis.submit(payload, submit))
         except RedisAwayError:
-            self._ledger.note_refused(order)
-            self._leave(request)
+            if order.request_id in self.inflight:
+                self._ledger.note_refused(order)
+                self._leave(request)
 
     def leave(self, request_id: str) -> None:
         """A client goes away."""
