@@ -8,10 +8,10 @@ from gateway.delta import Delta, Failure, Refusal
 from gateway.generation import Generation, Verdict
 from gateway.job import Job
 from services.simulator.memory_bus import MemoryBus
-from shared import streams
+from shared import inventories, streams
 from shared.message import Message
 from shared.payload import Output, Sampling
-from shared.requests import Cancel, GatewayBeat, Resubmit, Tokens
+from shared.requests import Attempt, Cancel, GatewayBeat, Resubmit, Tokens
 from shared.slo import Slo
 
 BEAT_S = 2.0
@@ -48,6 +48,7 @@ class SimulatedGateway:
         self._bus = bus
         self._token_bytes = [b"x"] * vocab_size
         self._is_alive = True
+        self._num_inventories = 0
         bus.subscribe(streams.tokens(name), self._receive)
         self._beat()
 
@@ -68,6 +69,15 @@ class SimulatedGateway:
         """Fall silent, with all clients."""
         self._is_alive = False
         self._bus.unsubscribe(streams.tokens(self.name))
+
+    def say_inventory(self) -> None:
+        """Redis has come back without the end of its log, or its stream was gone: say again what is in flight."""
+        self._bus.subscribe(streams.tokens(self.name), self._receive)
+        self._num_inventories += 1
+        self._bus.send(streams.QUEUE, GatewayBeat(gateway=self.name, inventory=self._num_inventories))
+        inflight = [Attempt(name, self.answers[name].generation.attempt) for name in self.unfinished]
+        for part in inventories.of_gateway(self.name, self._num_inventories, inflight):
+            self._bus.send(streams.QUEUE, part)
 
     @property
     def unfinished(self) -> list[str]:

@@ -11,7 +11,20 @@ from dataclasses import replace
 
 import msgspec
 
-from gpu_node.agent.actions import Ack, Action, Beat, Drain, Entry, NewEpoch, Publish, Pull, Resume, Taken, Tell
+from gpu_node.agent.actions import (
+    Ack,
+    Action,
+    Beat,
+    Drain,
+    Entry,
+    NewEpoch,
+    Publish,
+    Pull,
+    Resume,
+    Taken,
+    TakeStock,
+    Tell,
+)
 from gpu_node.agent.evictions import Evictions
 from gpu_node.agent.ledger import Ledger, Running
 from gpu_node.agent.models import NodeModels
@@ -32,6 +45,7 @@ Event = (
     | Load
     | Fence
     | Taken
+    | TakeStock
     | Drain
     | EngineReady
     | ModelLoaded
@@ -96,9 +110,8 @@ class AgentCore:
                 actions = self._evictions.hand_over(event.requests) if self._is_mine(event) else []
             case Taken():
                 actions = self._taken(event)
-            case Drain():
-                self._is_draining = True
-                actions = self._evictions.hand_over(self._ledger.attempts())
+            case TakeStock() | Drain():
+                actions = self._asked(event)
             case ModelLoaded():
                 actions = self._model_loaded(event)
             case EngineReady() | ModelFailed():
@@ -228,6 +241,12 @@ class AgentCore:
             acks += [ack] if ack is not None else []
         abort: list[Action] = [Tell(AbortRequests(ids))] if ids else []
         return [*abort, *([Publish(acks=acks)] if acks else [])]
+
+    def _asked(self, event: TakeStock | Drain) -> list[Action]:
+        if isinstance(event, TakeStock):
+            return [self._ledger.inventory()]
+        self._is_draining = True
+        return self._evictions.hand_over(self._ledger.attempts())
 
     # --- from the groups' streams ---------------------------------------------------------------------------------
 

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import structlog
 from opentelemetry import trace
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from gpu_node.agent.actions import Action, Beat, Drain, NewEpoch, Publish, Pull, Resume, Store, Tell
+from gpu_node.agent.actions import (
+    Action,
+    Beat,
+    Drain,
+    NewEpoch,
+    Publish,
+    Pull,
+    Resume,
+    SayInventory,
+    Store,
+    Tell,
+)
 from gpu_node.agent.core import AgentCore, Event
 from gpu_node.agent.engine_process import EngineProcess
 from gpu_node.agent.metrics import EpochMetrics, observe_published
@@ -146,6 +158,8 @@ class Epoch:
                 await self._publish(action)
                 self._times.publish(action, _now())
                 observe_published(action)
+            case SayInventory():
+                await self._until_done(lambda: self._bus.say_inventory(action), "inventory not said")
             case Store():
                 await self._store(action)
             case Beat():
@@ -173,13 +187,16 @@ class Epoch:
             await self._do(action)
 
     async def _publish(self, publish: Publish) -> None:
+        await self._until_done(lambda: self._bus.publish(publish), "step not published")
+
+    async def _until_done(self, write: Callable[[], Awaitable[None]], failed: str) -> None:
         """Until it is out: repeating is safe, and while Redis is away the engine waits behind the bounded queue."""
         backoff_s = BACKOFF_S
         while True:
             try:
-                return await self._bus.publish(publish)
+                return await write()
             except (RedisError, OSError) as error:
-                log.warning("step not published, retrying", error=str(error), retry_s=backoff_s)
+                log.warning(f"{failed}, retrying", error=str(error), retry_s=backoff_s)
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 

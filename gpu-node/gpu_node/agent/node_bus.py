@@ -7,8 +7,8 @@ from typing import Any
 import structlog
 from redis.asyncio import Redis
 
-from gpu_node.agent.actions import Entry, Publish, Pull, Store, Taken
-from shared import scripts, streams
+from gpu_node.agent.actions import Entry, Publish, Pull, SayInventory, Store, Taken
+from shared import inventories, scripts, streams
 from shared.bus import bury
 from shared.codec import FIELD, UndecodableError, decode, decode_payload, encode
 from shared.nodes import Heartbeat, NodeGone
@@ -72,6 +72,14 @@ class NodeBus:
                 evicted = Evicted(node=self._node, epoch=self._epoch, requests=publish.evicted)
                 pipe.xadd(streams.QUEUE, {FIELD: encode(evicted)})
             await pipe.execute(raise_on_error=False)
+
+    async def say_inventory(self, inventory: SayInventory) -> None:
+        """Tell the queue manager what is here. Safe to repeat."""
+        parts = inventories.of_node(self._node, self._epoch, inventory.running, inventory.parked)
+        async with self._redis.pipeline(transaction=True) as pipe:
+            for part in parts:
+                pipe.xadd(streams.QUEUE, {FIELD: encode(part)})
+            await pipe.execute()
 
     async def store(self, store: Store) -> None:
         """Lay down the image of a request that was handed over."""
