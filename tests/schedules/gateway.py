@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from gateway.generation import Verdict
 from gateway.job import Job
 from gateway.redis_queue import BACKOFF_S, BEAT_S
 from gateway.request import InflightRequest
-from shared import streams
+from shared import inventories, streams
 from shared.message import Message
-from shared.requests import Cancel, GatewayBeat, Rejected, Resubmit, Tokens
-from tests.schedules.agenda import sleep, wait
-from tests.schedules.keyspace import EntryId
+from shared.requests import Attempt, Cancel, GatewayBeat, Rejected, Resubmit, Tokens
+from tests.schedules.agenda import sleep
 from tests.schedules.ledger import Ledger
 from tests.schedules.orders import TOKEN_BYTES, Order
 from tests.schedules.process import Process, World
+from tests.schedules.reader import Reader
 from tests.schedules.redis_model import RedisAwayError
 
 RELEASE_DELAYS_S = (0.5, 1.0, 2.0, 4.0, 8.0)  # as `gateway.dispatcher`
+RELEASED_MEMORY_S = 60.0
 
 
 class GatewayProcess(Process):
@@ -28,7 +31,6 @@ class GatewayProcess(Process):
         self.gateway = ""
         self._ledger = ledger
         self._num_lives = 0
-        self._position: EntryId = (0, 0)
 
     def begin(self) -> None:
         """Open the token stream, then receive and beat."""
@@ -36,6 +38,9 @@ class GatewayProcess(Process):
         self.gateway = f"{self.name}-{self._num_lives}"
         self.inflight = {}
         self.is_open = False
+        self._reader = Reader(self, streams.tokens(self.gateway), BACKOFF_S)
+        self._settled_run = self._num_inventories = 0
+        self._released: dict[str, float] = {}
         self.spawn(self._serve())
 
     def die(self) -> None:
@@ -55,9 +60,10 @@ class GatewayProcess(Process):
         self.spawn(self._beat())
 
     async def _open(self) -> None:
-        stream = streams.tokens(self.gateway)
-        await self.ask("open", lambda: self.redis.add((stream, GatewayBeat(gateway=self.gateway))))
-        self._position = await self.ask("open", lambda: self.redis.newest(stream))
+        run_id = await self.ask("open", lambda: self.redis.run_id)
+        self._settled_run = self._settled_run or run_id
+        await self.ask("open", lambda: self.redis.add((self._reader.stream, GatewayBeat(gateway=self.gateway))))
+        await self._reader.start()
         self.is_open = True
 
     # --- clients ----------------------------------------------------------------------------------------------------
@@ -99,6 +105,7 @@ class GatewayProcess(Process):
     def _leave(self, request: InflightRequest) -> None:
         """Nothing of it remains."""
         self.inflight.pop(request.job.request_id, None)
+        self._released[request.job.request_id] = self.agenda.now
         self.spawn(self._release(request))
 
     async def _release(self, request: InflightRequest) -> None:
@@ -115,19 +122,8 @@ class GatewayProcess(Process):
     # --- the cluster ------------------------------------------------------------------------------------------------
 
     async def _receive(self) -> None:
-        stream = streams.tokens(self.gateway)
         while True:
-            try:
-                entries = await self.ask("read", lambda: self.redis.read(stream, self._position, 512))
-                if not entries:
-                    await wait(self.redis.signal(stream), 1.0)
-                    continue
-            except RedisAwayError:
-                await sleep(BACKOFF_S)
-                continue
-            for entry_id, message in entries:
-                self._position = entry_id
-                await self._deliver(message)
+            await self._deliver(await self._reader.next())
 
     async def _deliver(self, message: Message) -> None:
         """Until it is delivered; doing it twice does it once."""
@@ -184,12 +180,35 @@ class GatewayProcess(Process):
     async def _beat(self) -> None:
         while True:
             try:
-                await self.ask("beat", lambda: self.redis.add((streams.QUEUE, GatewayBeat(gateway=self.gateway))))
-                if await self.ask("beat", lambda: self.redis.last_id(streams.tokens(self.gateway))) is None:
-                    for request in list(self.inflight.values()):
-                        request.give_up()
-                        self._end_if_over(request)
-                    await self._open()
+                await self._show_life()
             except RedisAwayError:
-                pass
+                self.note("no sign of life sent")
             await sleep(BEAT_S)
+
+    async def _show_life(self) -> None:
+        """Another Redis, or one that has forgotten the token stream, is told everything again."""
+        await self.ask("beat", lambda: self.redis.add((streams.QUEUE, GatewayBeat(gateway=self.gateway))))
+        run_id = await self.ask("beat", lambda: self.redis.run_id)
+        is_gone = await self.ask("beat", lambda: self.redis.last_id(self._reader.stream)) is None
+        if run_id == self._settled_run and not is_gone:
+            return
+        if is_gone:
+            await self._open()
+        else:
+            await self.ask("beat", self._reader.put_back)
+        await self._say_inventory()
+        self._settled_run = run_id
+
+    async def _say_inventory(self) -> None:
+        self._num_inventories += 1
+        number = self._num_inventories
+        await self.ask(
+            "inventory",
+            lambda: self.redis.add((streams.QUEUE, GatewayBeat(gateway=self.gateway, inventory=number))),
+        )
+        inflight = [Attempt(name, request.generation.attempt) for name, request in self.inflight.items()]
+        self.note("says inventory", inflight)
+        parts = [(streams.QUEUE, part) for part in inventories.of_gateway(self.gateway, number, inflight)]
+        await self.ask("inventory", lambda: self.redis.add(*parts))
+        for request_id in [name for name, at_s in self._released.items() if at_s > self.agenda.now - RELEASED_MEMORY_S]:
+            await self.ask("inventory", partial(self.redis.release, request_id, None))

@@ -6,19 +6,34 @@ from collections import deque
 from collections.abc import Mapping
 from typing import cast
 
-from gpu_node.agent.actions import Action, Beat, Drain, Entry, NewEpoch, Publish, Pull, Resume, Store, Taken, Tell
+from gpu_node.agent.actions import (
+    Action,
+    Beat,
+    Drain,
+    Entry,
+    NewEpoch,
+    Publish,
+    Pull,
+    Resume,
+    SayInventory,
+    Store,
+    Taken,
+    TakeStock,
+    Tell,
+)
 from gpu_node.agent.core import AgentCore, Event
 from gpu_node.agent.epoch import BACKOFF_S, HEARTBEAT_S, MAX_BACKOFF_S
 from gpu_node.engine.protocol import Run
-from shared import requests, streams
+from shared import inventories, requests, streams
 from shared.config_engine import EngineOptions
-from shared.nodes import Fence, Load, NodeGone
+from shared.nodes import Fence, Heartbeat, Load, NodeGone
 from shared.requests import Abort, Evict, Finished, VirtualQueue
 from tests.schedules.agenda import Signal, sleep, wait
 from tests.schedules.engine import Engine, Speed
 from tests.schedules.keyspace import EntryId
 from tests.schedules.orders import Order
 from tests.schedules.process import Process, World
+from tests.schedules.reader import Reader
 from tests.schedules.redis_model import RedisAwayError
 
 START_S = 0.5  # from the end of an epoch to the next: an engine process has to start
@@ -43,7 +58,8 @@ class NodeProcess(Process):
         self.engine = Engine(self, self._speed, self._orders, self._hear, lambda: len(self._events))
         self._events: deque[Event] = deque()
         self._news = Signal()
-        self._is_over = False
+        self._reader = Reader(self, streams.node_inbox(self.name), BACKOFF_S)
+        self._settled_run = 0
         self.spawn(self._serve_epoch())
 
     def _make_core(self, epoch: str) -> AgentCore:
@@ -80,31 +96,22 @@ class NodeProcess(Process):
     # --- an epoch ---------------------------------------------------------------------------------------------------
 
     async def _serve_epoch(self) -> None:
-        inbox = streams.node_inbox(self.name)
         while True:
             try:
-                position = await self.ask("open", lambda: self.redis.newest(inbox))
+                self._settled_run = await self.ask("open", lambda: self.redis.run_id)
+                await self._reader.start()
                 break
             except RedisAwayError:
                 await sleep(MAX_BACKOFF_S)
-        for work in (self._read_inbox(inbox, position), self._serve(), self._beat(), self.engine.run()):
+        for work in (self._read_inbox(), self._serve(), self._beat(), self.engine.run()):
             self.spawn(work)
 
-    async def _read_inbox(self, inbox: str, position: EntryId) -> None:
+    async def _read_inbox(self) -> None:
         while True:
-            try:
-                entries = await self.ask("read", lambda: self.redis.read(inbox, position, 512))
-            except RedisAwayError:
-                await sleep(BACKOFF_S)
-                continue
-            if not entries:
-                await wait(self.redis.signal(inbox), 1.0)
-                continue
-            for entry_id, message in entries:
-                position = entry_id
-                self.note("<-", message)
-                assert isinstance(message, VirtualQueue | Abort | Evict | Load | Fence)
-                self._hear(message)
+            message = await self._reader.next()
+            self.note("<-", message)
+            assert isinstance(message, VirtualQueue | Abort | Evict | Load | Fence)
+            self._hear(message)
 
     async def _serve(self) -> None:
         while True:
@@ -130,6 +137,8 @@ class NodeProcess(Process):
                 await self._store(request_id, data)
             case Publish():
                 await self._publish(action)
+            case SayInventory():
+                await self._say_inventory(action)
             case Beat(heartbeat):
                 await self._send_beat(heartbeat)
             case NewEpoch():
@@ -184,10 +193,31 @@ class NodeProcess(Process):
     async def _beat(self) -> None:
         while True:
             await self._send_beat(self.core.heartbeat())
+            try:
+                await self._look_for_another()
+            except RedisAwayError:
+                self.note("nobody answers")
             await sleep(HEARTBEAT_S)
 
-    async def _send_beat(self, heartbeat: requests.Message) -> None:
+    async def _look_for_another(self) -> None:
+        """Another Redis is told what is here, in order with what is pulled and published."""
+        run_id = await self.ask("beat", lambda: self.redis.run_id)
+        if run_id != self._settled_run:
+            await self.ask("beat", self._reader.put_back)
+            self._hear(TakeStock())
+            self._settled_run = run_id
+
+    async def _send_beat(self, heartbeat: Heartbeat) -> None:
         try:
             await self.ask("beat", lambda: self.redis.add((streams.SCHEDULER, heartbeat)))
         except RedisAwayError:
             self.note("heartbeat not sent")
+
+    async def _say_inventory(self, action: SayInventory) -> None:
+        self.note("says inventory", action)
+        parts = inventories.of_node(self.name, self.core.epoch, action.running, action.parked)
+        while True:
+            try:
+                return await self.ask("inventory", lambda: self.redis.add(*((streams.QUEUE, part) for part in parts)))
+            except RedisAwayError:
+                await sleep(BACKOFF_S)

@@ -138,7 +138,7 @@ def _order(name: str, chance: Random, models: tuple[str, ...], config: ClusterCo
 
 def _fault(chance: Random, kinds: tuple[Kind, ...]) -> Planned:
     kind = chance.choice(kinds)
-    seconds = chance.choice((0.3, 2.0, 6.5, 12.0)) * chance.random()
+    seconds = chance.choice((0.1, 1.0, 6.5, 12.0)) * chance.random()
     return Planned(
         at_s=FAULTS_S * chance.random(),
         kind=kind,

@@ -1,0 +1,60 @@
+"""A process's place in a stream that may lose its end, as `shared.read_marks` keeps it."""
+
+from __future__ import annotations
+
+from shared.message import Message
+from tests.schedules.agenda import sleep, wait
+from tests.schedules.keyspace import NO_ID, EntryId
+from tests.schedules.process import Process
+from tests.schedules.redis_model import RedisAwayError
+
+BLOCK_S = 1.0
+MAX_READ_ENTRIES = 512
+
+
+class Reader:
+    """Reads one stream from now on."""
+
+    def __init__(self, process: Process, stream: str, backoff_s: float) -> None:
+        self.stream = stream
+        self._process = process
+        self._redis = process.redis
+        self._backoff_s = backoff_s
+        self._position = NO_ID
+        self._read: dict[EntryId, Message | None] = {}
+
+    async def start(self) -> None:
+        """Begin behind the newest entry that is there now."""
+        self._position = await self._process.ask("open", lambda: self._redis.newest(self.stream))
+        self._read = {self._position: None}
+
+    async def next(self) -> Message:
+        """The next entry; a Redis that is away is waited for."""
+        while True:
+            try:
+                position = self._position
+                entries = await self._process.ask("read", lambda: self._redis.read(self.stream, position, 1))
+            except RedisAwayError:
+                await sleep(self._backoff_s)
+                continue
+            if not entries:
+                await wait(self._redis.signal(self.stream), BLOCK_S)
+            elif position == self._position:  # else it was put back meanwhile
+                entry_id, message = entries[0]
+                self._position = entry_id
+                self._read[entry_id] = message
+                return message
+
+    def put_back(self) -> None:
+        """Go on from the last entry of those that were read which is still there."""
+        stream = self._redis.keys.streams.get(self.stream)
+        entries = stream.entries if stream is not None else {}
+        first = next(iter(self._read))
+        self._position = NO_ID
+        for entry_id, message in entries.items():
+            if entry_id < first:
+                continue
+            if entry_id not in self._read or self._read[entry_id] not in (None, message):
+                break
+            self._position = entry_id
+        self._read = {self._position: None}
