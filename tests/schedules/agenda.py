@@ -52,6 +52,7 @@ class Agenda:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.num_events = 0
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._num_asked = 0
 
@@ -65,11 +66,12 @@ class Agenda:
         heap = self._heap
         while heap and heap[0][0] <= time_s:
             self.now, _, action = heapq.heappop(heap)
+            self.num_events += 1
             action()
         self.now = time_s
 
 
-class Killed(BaseException):  # noqa: N818 - as `KeyboardInterrupt`: no handler of errors may catch it
+class Killed(BaseException):  # as `KeyboardInterrupt`: no handler of errors may catch it
     """The process that did this is dead."""
 
 

@@ -1,7 +1,8 @@
-"""An engine without a device: tokens are what `orders.drawn` says, steps take their time, and what it is told it obeys."""
+"""An engine without a device: tokens are what `orders.drawn` says, steps take time, what it is told it obeys."""
 
 from __future__ import annotations
 
+import ast
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from shared.payload import Payload
 from shared.requests import Chunk
 from shared.step_cost import StepCost
 from tests.schedules.agenda import Signal, sleep, wait
-from tests.schedules.ledger import Violation
+from tests.schedules.ledger import BrokenPromiseError
 from tests.schedules.orders import Order, drawn
 from tests.schedules.process import Process
 
@@ -45,8 +46,10 @@ class Sequence:
     ended: list[bool]
 
     @property
-    def attempt(self) -> tuple[str, int]:
-        return self.payload.request_id, self.payload.attempt
+    def num_tokens(self) -> int:
+        """Whose keys and values there are; none before the first is drawn."""
+        num_drawn = sum(self.lengths)
+        return len(self.payload.prompt_token_ids) + num_drawn if num_drawn else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,7 @@ class Engine:
 
     async def _load(self, model: str) -> None:
         if self.sequences and model != self.model:
-            raise Violation(f"{self.host.name} is told to load {model} while it runs {list(self.sequences)}")
+            raise BrokenPromiseError(f"{self.host.name} is told to load {model} while it runs {list(self.sequences)}")
         source = self._seen_models.get(model, "disk")
         load_s = {"disk": self.speed.load_s, "host": self.speed.load_s / 4, "device": 0.0}[source]
         await sleep(load_s)
@@ -183,7 +186,9 @@ class Engine:
         for choice, output in enumerate(outputs):
             right = [drawn(payload.sampling.seed, choice, place) for place in range(len(output.token_ids))]
             if output.token_ids != right:
-                raise Violation(f"{payload.request_id}: attempt {payload.attempt} goes on from {output.token_ids}")
+                raise BrokenPromiseError(
+                    f"{payload.request_id}: attempt {payload.attempt} goes on from {output.token_ids}"
+                )
         num_choices = payload.sampling.num_choices
         lengths = [len(output.token_ids) for output in outputs] or [0] * num_choices
         ended = [bool(output.finish_reason) for output in outputs] or [False] * num_choices
@@ -193,12 +198,11 @@ class Engine:
         kept = []
         for request_id in dict.fromkeys(request_ids):
             sequence = self.sequences.pop(request_id, None)
-            if sequence is not None and len(self.parked) < self.speed.max_parked and sum(sequence.lengths):
+            if sequence is not None and len(self.parked) < self.speed.max_parked and sequence.num_tokens:
                 self.parked[request_id] = sequence
-            if sequence is not None or request_id in self.parked:
-                parked = self.parked.get(request_id)
-                num_tokens = len(parked.payload.prompt_token_ids) + sum(parked.lengths) if parked is not None else 0
-                kept.append(Kept(request_id, num_tokens))
+            parked = self.parked.get(request_id)
+            if sequence is not None or parked is not None:
+                kept.append(Kept(request_id, parked.num_tokens if parked is not None else 0))
         self.tell(Step([], self.stats()))
         self.tell(Evicted(kept, self.stats()))
 
@@ -221,7 +225,7 @@ class Engine:
             sequence.lengths[choice] = end
             sequence.ended[choice] = end == num_drawn
             tokens = [drawn(payload.sampling.seed, choice, place) for place in range(begin, end)]
-            reason = ("length" if order.drawn_tokens >= payload.sampling.max_tokens else "stop") if end == num_drawn else ""
+            reason = order.end_by_node if end == num_drawn else ""
             chunks.append(
                 Chunk(
                     payload.request_id,
@@ -245,7 +249,5 @@ def decoded(payload: Payload, image: bytes) -> Sequence | None:
     """What an image says of this attempt; None where it is of another, or there is none."""
     if not image:
         return None
-    import ast
-
     attempt, lengths, ended = ast.literal_eval(image.decode())
     return Sequence(payload, lengths, ended) if attempt == payload.attempt else None

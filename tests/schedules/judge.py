@@ -8,7 +8,7 @@ from services.queue_manager.state import State
 from shared import streams
 from shared.requests import Attempt
 from tests.schedules.cluster import Cluster
-from tests.schedules.ledger import Violation
+from tests.schedules.ledger import BrokenPromiseError
 
 AGREE_S = 15.0  # after the faults, and after the last answer
 DETECT_S = 20.0  # a gateway that died with the last fault is silent for this long, if all were silent at once
@@ -20,12 +20,12 @@ class Looks:
     """Cheap enough to be taken between messages."""
 
     def __init__(self) -> None:
-        self._num_messages = 0
+        self.num_messages = 0
 
     def __call__(self, core: QueueManagerCore) -> None:
         """The books agree."""
-        self._num_messages += 1
-        if self._num_messages % LOOK_EVERY == 0:
+        self.num_messages += 1
+        if self.num_messages % LOOK_EVERY == 0:
             invariants.check(core.state)
 
 
@@ -98,7 +98,7 @@ def _in_redis(cluster: Cluster, state: State, wanted: set[Attempt]) -> list[str]
             continue
         entries = [getattr(entry, "request_id", "") for entry in stream.entries.values()]
         found += _differ(f"entries of {gid} / its members", sorted(entries), sorted([*group.running, *group.waiting]))
-        working = {consumer for consumer in stream.pending.values()}
+        working = set(stream.pending.values())
         epochs = {state.nodes[state.requests[name].node].epoch for name in group.running}
         found += _differ(f"consumers of {gid} / nodes", working, epochs)
     return found
@@ -107,4 +107,4 @@ def _in_redis(cluster: Cluster, state: State, wanted: set[Attempt]) -> list[str]
 def must(condition: bool, what: str) -> None:
     """Or the schedule has found a defect."""
     if not condition:
-        raise Violation(what)
+        raise BrokenPromiseError(what)

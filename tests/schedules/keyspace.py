@@ -1,4 +1,4 @@
-"""What is in a Redis: streams with their group, payloads, hashes. Changed by operations only, so a log can repeat them."""
+"""What is in a Redis: streams with their group, values, hashes. Only operations change it, so a log can repeat them."""
 
 from __future__ import annotations
 

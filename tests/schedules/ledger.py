@@ -10,7 +10,7 @@ from shared.requests import QueuePlace
 from tests.schedules.orders import Order
 
 
-class Violation(AssertionError):
+class BrokenPromiseError(AssertionError):
     """The cluster has broken a promise."""
 
 
@@ -24,7 +24,7 @@ class Ledger:
 
     def _end(self, request_id: str, how: str) -> None:
         if request_id in self.ends:
-            raise Violation(f"{request_id} ends twice: {self.ends[request_id]}, then {how}")
+            raise BrokenPromiseError(f"{request_id} ends twice: {self.ends[request_id]}, then {how}")
         self.ends[request_id] = how
 
     @property
@@ -53,7 +53,7 @@ class Ledger:
     def note_news(self, order: Order, news: Delta | End | QueuePlace) -> None:
         """Something has come for it: no token after the end."""
         if order.request_id in self.ends:
-            raise Violation(f"{order.request_id} has ended ({self.ends[order.request_id]}) and hears {news}")
+            raise BrokenPromiseError(f"{order.request_id} has ended ({self.ends[order.request_id]}) and hears {news}")
         if isinstance(news, Failure):
             self._end(order.request_id, f"failed: {news.value}")
         elif isinstance(news, Refusal | Rejection):
@@ -68,5 +68,5 @@ class Ledger:
         for choice, output in enumerate(request.generation.outputs):
             found = (output.token_ids, output.finish_reason)
             if found != order.answer(choice):
-                raise Violation(f"{request_id}: choice {choice} is {found}, not {order.answer(choice)}")
+                raise BrokenPromiseError(f"{request_id}: choice {choice} is {found}, not {order.answer(choice)}")
         self._end(request_id, "answered")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import cast
+from typing import NoReturn, cast
 
 from gpu_node.agent.actions import (
     Action,
@@ -84,6 +84,12 @@ class NodeProcess(Process):
         self.end_life()
         self.spawn(self._begin_again())
 
+    async def _be_over(self, why: str) -> NoReturn:
+        """For tasks of this epoch, which end with that."""
+        self._end_epoch(why)
+        await sleep(0.0)
+        raise AssertionError("a task goes on in the next life")
+
     async def _begin_again(self) -> None:
         gone = NodeGone(node=self.name, epoch=self.core.epoch)
         try:
@@ -122,7 +128,7 @@ class NodeProcess(Process):
             for action in self.core.handle(event):
                 await self._do(action)
             if self.core.is_drained:
-                return self._end_epoch("drained")
+                await self._be_over("drained")
 
     async def _do(self, action: Action) -> None:
         match action:
@@ -142,8 +148,7 @@ class NodeProcess(Process):
             case Beat(heartbeat):
                 await self._send_beat(heartbeat)
             case NewEpoch():
-                self._end_epoch("fenced")
-                await sleep(0.0)
+                await self._be_over("fenced")
 
     async def _pull(self, pull: Pull) -> None:
         try:
@@ -151,8 +156,7 @@ class NodeProcess(Process):
                 "pull", lambda: self.redis.pull(pull.group, pull.num_requests, self.name, self.core.epoch)
             )
         except RedisAwayError:
-            self._end_epoch("unclear whether it has pulled")
-            return await sleep(0.0)
+            await self._be_over("unclear whether it has pulled")
         self.note("pulls", *[f"{entry.request_id}#{entry.attempt}" for _, entry, _ in found], "of", pull.group)
         entries = [Entry(cast("bytes", entry_id), enqueued, payload) for entry_id, enqueued, payload in found]
         for action in self.core.handle(Taken(pull.group, pull.num_requests, entries)):

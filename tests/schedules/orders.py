@@ -48,4 +48,9 @@ class Order:
         tokens = [drawn(self.sampling.seed, choice, position) for position in range(self.num_drawn())]
         if self.has_stop and STOP_TOKEN in tokens:
             return tokens[: tokens.index(STOP_TOKEN) + 1], "stop"
-        return tokens, "length" if self.drawn_tokens >= self.sampling.max_tokens else "stop"
+        return tokens, self.end_by_node
+
+    @property
+    def end_by_node(self) -> str:
+        """How a choice ends that no stop string ends."""
+        return "length" if self.drawn_tokens >= self.sampling.max_tokens else "stop"

@@ -13,7 +13,9 @@ from tests.schedules.transcript import Transcript
 
 T = TypeVar("T")
 
-Fault = Literal["die before", "die after", "request lost", "answer lost", "executed late", "freeze before", "freeze after"]
+Fault = Literal[
+    "die before", "die after", "request lost", "answer lost", "executed late", "freeze before", "freeze after"
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,5 +148,5 @@ class Process(Host):
         if self.redis.is_up:
             try:
                 command()
-            except Exception as error:  # noqa: BLE001 - nobody is left to be told
+            except Exception as error:  # nobody is left to be told
                 self.note("what came late failed:", repr(error))

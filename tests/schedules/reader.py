@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from shared.message import Message
 from tests.schedules.agenda import sleep, wait
 from tests.schedules.keyspace import NO_ID, EntryId
@@ -33,7 +35,7 @@ class Reader:
         while True:
             try:
                 position = self._position
-                entries = await self._process.ask("read", lambda: self._redis.read(self.stream, position, 1))
+                entries = await self._process.ask("read", partial(self._redis.read, self.stream, position, 1))
             except RedisAwayError:
                 await sleep(self._backoff_s)
                 continue

@@ -1,7 +1,7 @@
 """A Redis in memory: an order of atomic operations with a log, of which the tail can be lost.
 
-Each method is one command, transaction or script as the live processes send it (`shared.scripts`): all of it happens, or
-nothing. Whether an answer arrives is the network's affair (`process.Process.ask`).
+Each method is one command, transaction or script as the live processes send it (`shared.scripts`): all of it happens,
+or nothing. Whether an answer arrives is the network's affair (`process.Process.ask`).
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class RedisModel:
         self._fenced(service, holder)
         self._do([self._beat(service)])
 
-    def load(self, service: str) -> tuple[dict[str, Any], float | None]:
+    def load(self, service: str) -> tuple[dict[Any, Any], float | None]:
         """What a service left, and the offset that all of them share."""
         return dict(self.keys.hashes.get(streams.state(service), {})), self.keys.values.get(streams.CLOCK)
 

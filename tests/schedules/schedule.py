@@ -24,7 +24,7 @@ class Outcome:
 
 
 def run(cluster: Cluster) -> Outcome:
-    """Faults, then peace; `Violation` where a promise is broken."""
+    """Faults, then peace; `BrokenPromiseError` where a promise is broken."""
     agenda = cluster.agenda
     agenda.run_until(CALM_S)
     agreed_s = _agree(cluster, AGREE_S + DETECT_S, "15 s after the faults")

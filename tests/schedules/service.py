@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 from shared.cluster_clock import ClusterClock
@@ -105,13 +106,12 @@ class ServiceProcess(Process, Generic[C]):
         covered, snapshot, offset_s, last_s = saved.get("snapshot", (NO_ID, None, 0.0, 0.0))
         if snapshot is not None:
             core.restore(snapshot)
-        marks = {name: value for name, value in saved.items() if isinstance(name, bytes)}
+        marks: dict[bytes, float] = {name: value for name, value in saved.items() if isinstance(name, bytes)}
         term = Term(core, holder, covered, ClusterClock(offset_s, last_s, marks))
         term.committed = saved.get("committed", NO_ID)
         while term.last_id < term.committed:
-            after = term.last_id
-            entries = await self.ask("replay", lambda: self.redis.read(self._inbox, after, MAX_BATCH_ENTRIES))
-            entries = [entry for entry in entries if entry[0] <= term.committed]
+            replay = partial(self.redis.read, self._inbox, term.last_id, MAX_BATCH_ENTRIES)
+            entries = [entry for entry in await self.ask("replay", replay) if entry[0] <= term.committed]
             if not entries:
                 break
             for entry_id, message in entries:

@@ -23,8 +23,9 @@ LONG_TOKENS = 5_000
 """An answer that does not end while anybody looks, unless its client leaves."""
 
 Kind = Literal[
-    "process fault", "kill", "freeze", "engine crash", "drain", "redis away", "redis restart", "tail lost", "redis full", "clock step"
-]
+    "process fault", "kill", "freeze", "engine crash", "drain",
+    "redis away", "redis restart", "tail lost", "redis full", "clock step",
+]  # fmt: skip
 ALL_KINDS: tuple[Kind, ...] = (
     "process fault", "process fault", "process fault", "kill", "freeze", "engine crash", "drain",
     "redis away", "redis restart", "tail lost", "tail lost", "redis full", "clock step",
