@@ -15,7 +15,7 @@ from gateway.job import Job
 from gateway.queue_port import QueuePort, QueueUnavailableError
 from gateway.queue_view import QueueView
 from gateway.request import InflightRequest
-from shared.requests import QueueStatus, Rejected, Resubmit, Tokens
+from shared.requests import Attempt, QueueStatus, Rejected, Resubmit, Tokens
 
 # How long a queue that is away is told again about a request that is over; its slot is free meanwhile.
 RELEASE_DELAYS_S = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -44,6 +44,14 @@ class Dispatcher:
         """Requests whose answer is not complete, or not yet sent."""
         return len(self._inflight)
 
+    def attempts(self) -> list[Attempt]:
+        """Those whose answers are not complete."""
+        return [
+            Attempt(request_id, request.generation.attempt)
+            for request_id, request in self._inflight.items()
+            if not request.generation.is_over
+        ]
+
     @asynccontextmanager
     async def run(self, *jobs: Job) -> AsyncIterator[InflightCall]:
         """Submit the jobs of a call; on leaving, however it is left, the queue is told and nothing of them remains."""
@@ -54,7 +62,7 @@ class Dispatcher:
                 begun.append(request)
                 # before the submit: the first token may be faster than its return
                 self._inflight[request.job.request_id] = request
-                await self._queue.submit(*request.messages(attempt=0))
+                await self._queue.submit(*request.messages(0, _now()))
             yield call
         finally:
             for request in begun:
@@ -76,40 +84,40 @@ class Dispatcher:
                         _log.warning("token_gap", request_id=chunk.request_id, attempt=chunk.attempt, node=message.node)
                         await self._try_again(request)
             case Resubmit():
-                for lost in message.requests:
-                    request = self._inflight.get(lost.request_id)
-                    if request is not None and request.generation.attempt == lost.attempt:
-                        await self._try_again(request, gave_way=message.gave_way)
+                await self._resubmit(message)
             case Rejected():
                 if request := self._inflight.get(message.request_id):
                     request.reject(message)
             case QueueStatus():
-                self.view.update(message, asyncio.get_running_loop().time())
+                self.view.update(message, _now())
                 for place in message.places:
                     if request := self._inflight.get(place.request_id):
                         request.show(place)
 
-    def give_up_all(self) -> None:
-        """End every answer: the cluster has forgotten these requests, so no token will come for them."""
-        for request in self._inflight.values():
-            request.give_up()
+    async def _resubmit(self, message: Resubmit) -> None:
+        for lost in message.requests:
+            request = self._inflight.get(lost.request_id)
+            if request is None or request.generation.is_over:
+                await self._queue.cancel(lost.request_id)  # or it would be waited for: an end was not heard
+            elif request.generation.attempt == lost.attempt:
+                await self._try_again(request, gave_way=message.gave_way, has_crashed=message.has_crashed)
 
     async def drain(self) -> None:
         """Wait until the queue has been told about every request that is over."""
         while self._releases:
             await asyncio.gather(*self._releases)
 
-    async def _try_again(self, request: InflightRequest, *, gave_way: bool = False) -> None:
+    async def _try_again(self, request: InflightRequest, *, gave_way: bool = False, has_crashed: bool = False) -> None:
         generation = request.generation
         if generation.is_over:
             return
-        if not gave_way and not generation.may_try_again():
-            request.give_up()
+        if not generation.may_try_again(gave_way=gave_way, has_crashed=has_crashed):
+            _give_up(request, has_crashed=has_crashed)
             return
         attempt = generation.attempt + 1
-        await self._queue.submit(*request.messages(attempt))
+        await self._queue.submit(*request.messages(attempt, _now(), has_crashed=has_crashed))
         # after the submit, so that a failed one can be delivered again
-        generation.begin_attempt(attempt, gave_way=gave_way)
+        generation.begin_attempt(attempt, gave_way=gave_way, has_crashed=has_crashed)
         request_id = request.job.request_id
         if request_id in self._inflight:
             tracing.note_resubmission(request.job, attempt, gave_way=gave_way)
@@ -149,3 +157,15 @@ class Dispatcher:
             _log.warning("release_failed", request_id=request_id, error=str(error))
             return False
         return True
+
+
+def _give_up(request: InflightRequest, *, has_crashed: bool) -> None:
+    if not has_crashed:
+        request.give_up()
+        return
+    num_crashes = request.give_up_crashed()
+    _log.error("request_crashes_engines", request_id=request.job.request_id, num_crashes=num_crashes)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

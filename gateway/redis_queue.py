@@ -12,7 +12,9 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from gateway.dispatcher import Dispatcher, Inbound
+from gateway.presence import Presence
 from gateway.queue_port import QueueUnavailableError
+from gateway.released import Released
 from shared import streams
 from shared.bus import StreamReader
 from shared.codec import FIELD, encode
@@ -36,6 +38,8 @@ class RedisQueue:
         self._redis = redis
         self._gateway = gateway_id
         self._reader = StreamReader(redis, streams.tokens(gateway_id))
+        self._released = Released()
+        self._presence = Presence(redis, gateway_id, self._reader, self._released)
         self.not_ready = "the token stream is not open"
         """What keeps this gateway from serving, or ``""``."""
 
@@ -50,6 +54,7 @@ class RedisQueue:
         """Delete the payload and say so."""
         key = streams.payload(request_id)
         await self._transact(Cancel(request_id=request_id), lambda pipe: pipe.delete(key))
+        self._note_released(request_id)
 
     async def finish(self, request_id: str) -> None:
         """Delete the payload; the node has told the queue manager itself."""
@@ -57,6 +62,10 @@ class RedisQueue:
             await self._redis.delete(streams.payload(request_id))
         except (RedisError, OSError) as error:
             raise QueueUnavailableError(str(error)) from error
+        self._note_released(request_id)
+
+    def _note_released(self, request_id: str) -> None:
+        self._released.note(request_id, asyncio.get_running_loop().time())
 
     async def _transact(self, message: Message, write: Any) -> None:
         try:
@@ -72,7 +81,8 @@ class RedisQueue:
     @asynccontextmanager
     async def serving(self, dispatcher: Dispatcher) -> AsyncIterator[None]:
         """Receive for ``dispatcher`` and show signs of life; on leaving say goodbye."""
-        await self._open()
+        await self._presence.open()
+        self.not_ready = ""
         tasks = [asyncio.create_task(self._receive(dispatcher)), asyncio.create_task(self._beat(dispatcher))]
         try:
             yield
@@ -80,12 +90,6 @@ class RedisQueue:
             await dispatcher.drain()
             await cancel_all(tasks)
             await self._redis.xadd(streams.QUEUE, {FIELD: encode(GatewayGone(gateway=self._gateway))})
-
-    async def _open(self) -> None:
-        """Make the token stream (nobody else may, see `streams.tokens`) and begin behind its first entry."""
-        await self._redis.xadd(self._reader.stream, {FIELD: encode(GatewayBeat(gateway=self._gateway))})
-        await self._reader.start()
-        self.not_ready = ""
 
     async def _receive(self, dispatcher: Dispatcher) -> None:
         num_reads = 0
@@ -118,15 +122,9 @@ class RedisQueue:
                 backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
     async def _beat(self, dispatcher: Dispatcher) -> None:
-        beat = encode(GatewayBeat(gateway=self._gateway))
         while True:
             try:
-                await self._redis.xadd(streams.QUEUE, {FIELD: beat})
-                if not await self._redis.exists(self._reader.stream):
-                    # declared dead while it could not be heard: what was in flight has been cancelled
-                    log.error("token stream is gone, giving up what is in flight", num_inflight=dispatcher.num_inflight)
-                    dispatcher.give_up_all()
-                    await self._open()
+                await self._presence.beat(dispatcher)
             except (RedisError, OSError) as error:
                 self.not_ready = f"redis: {error}"
                 log.warning("no sign of life sent", error=str(error))

@@ -85,7 +85,13 @@ class SimulatedGateway:
         return [name for name, answer in self.answers.items() if answer.finished_s is None]
 
     def _send(self, answer: Answer) -> None:
-        payload, submit = answer.job.messages(self.name, answer.generation.attempt, answer.outputs)
+        payload, submit = answer.job.messages(
+            self.name,
+            answer.generation.attempt,
+            answer.outputs,
+            waited_s=self._bus.now - answer.sent_s,
+            num_crashes=answer.generation.num_crashes,
+        )
         self._bus.payloads[payload.request_id] = payload
         self._bus.send(streams.QUEUE, submit)
 
@@ -96,11 +102,11 @@ class SimulatedGateway:
                     answer = self.answers.get(chunk.request_id)
                     if answer is not None:
                         self._take(answer, answer.generation.accept(chunk), now)
-            case Resubmit(requests=requests, gave_way=gave_way):
+            case Resubmit(requests=requests, gave_way=gave_way, has_crashed=has_crashed):
                 for lost in requests:
                     answer = self.answers.get(lost.request_id)
                     if answer is not None and answer.generation.attempt == lost.attempt:
-                        self._try_again(answer, gave_way=gave_way)
+                        self._try_again(answer, gave_way=gave_way, has_crashed=has_crashed)
 
     def _take(self, answer: Answer, news: Delta | Failure | Refusal | Verdict, now: float) -> None:
         if news is Verdict.GAP:
@@ -117,9 +123,10 @@ class SimulatedGateway:
         if not answer.generation.ended_by_node:
             self._bus.send(streams.QUEUE, Cancel(request_id=answer.job.request_id))
 
-    def _try_again(self, answer: Answer, *, gave_way: bool = False) -> None:
-        if gave_way or answer.generation.may_try_again():
-            answer.generation.begin_attempt(answer.generation.attempt + 1, gave_way=gave_way)
+    def _try_again(self, answer: Answer, *, gave_way: bool = False, has_crashed: bool = False) -> None:
+        generation = answer.generation
+        if generation.may_try_again(gave_way=gave_way, has_crashed=has_crashed):
+            generation.begin_attempt(generation.attempt + 1, gave_way=gave_way, has_crashed=has_crashed)
             self._send(answer)
 
     def _beat(self) -> None:

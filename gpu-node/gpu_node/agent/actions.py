@@ -14,11 +14,13 @@ from shared.requests import Attempt, Enqueued, EvictedRequest, FinishedRequest, 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A group entry that this node has taken, with its payload; None when the payload is gone or unreadable."""
+    """A group entry that this node has taken, with its payload; None when that is gone, or ``unreadable``."""
 
     entry_id: bytes
     enqueued: Enqueued
     payload: Payload | None
+    unreadable: str = ""
+    """Why the payload is none of this version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,10 @@ class Resume:
     """
 
     payload: Payload
+
+
+Start = Tell | Resume
+"""What lets a request begin."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
@@ -12,8 +13,7 @@ from shared import inventories, scripts, streams
 from shared.bus import bury
 from shared.codec import FIELD, UndecodableError, decode, decode_payload, encode
 from shared.nodes import Heartbeat, NodeGone
-from shared.payload import Payload
-from shared.requests import Enqueued, Evicted, Finished
+from shared.requests import Attempt, Enqueued, Evicted, Finished
 
 log = structlog.get_logger()
 
@@ -38,18 +38,18 @@ class NodeBus:
         for entry_id, data, payload in reply:
             enqueued = decode(data)
             assert isinstance(enqueued, Enqueued), "only the queue manager writes to a group"
-            entries.append(Entry(entry_id, enqueued, await self._payload(enqueued.request_id, payload)))
+            entries.append(await self._entry(entry_id, enqueued, payload))
         return Taken(pull.group, pull.num_requests, entries)
 
-    async def _payload(self, request_id: str, data: bytes | None) -> Payload | None:
+    async def _entry(self, entry_id: bytes, enqueued: Enqueued, data: bytes | None) -> Entry:
         if data is None:
-            return None
+            return Entry(entry_id, enqueued, None)
         try:
-            return decode_payload(data)
+            return Entry(entry_id, enqueued, decode_payload(data))
         except UndecodableError as error:
-            log.error("payload undecodable", request_id=request_id, error=str(error))
-            await bury(self._redis, streams.payload(request_id), b"", {FIELD: data}, str(error))
-            return None
+            log.error("payload undecodable", request_id=enqueued.request_id, error=str(error))
+            await bury(self._redis, streams.payload(enqueued.request_id), b"", {FIELD: data}, str(error))
+            return Entry(entry_id, enqueued, None, unreadable=str(error))
 
     async def publish(self, publish: Publish) -> None:
         """One transaction: tokens to each gateway that still exists, acknowledgements, what finished or was evicted.
@@ -94,9 +94,10 @@ class NodeBus:
         """One heartbeat to the scheduler and to the KV manager."""
         await self._tell_services(encode(heartbeat))
 
-    async def say_goodbye(self) -> None:
+    async def say_goodbye(self, *, has_crashed: bool = False, blamed: Sequence[Attempt] = ()) -> None:
         """Hand the node's work back at once instead of letting the heartbeats run out."""
-        await self._tell_services(encode(NodeGone(node=self._node, epoch=self._epoch)))
+        gone = NodeGone(node=self._node, epoch=self._epoch, has_crashed=has_crashed, blamed=list(blamed))
+        await self._tell_services(encode(gone))
 
     async def _tell_services(self, data: bytes) -> None:
         async with self._redis.pipeline(transaction=False) as pipe:
