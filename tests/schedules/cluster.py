@@ -45,6 +45,7 @@ class Cluster:
         self.chance = Random(setup.seed + 1)
         self.ledger = Ledger()
         self.is_calm = False
+        self._left: set[str] = set()
         world = World(self.agenda, self.redis, self.chance, transcript, setup.latency_s, setup.restart_s)
         self._transcript = transcript
         orders = {order.request_id: order for _, order in setup.orders}
@@ -97,7 +98,7 @@ class Cluster:
     def _order(self, gateway: GatewayProcess, order: Order) -> None:
         if gateway.is_frozen:
             self.agenda.at(gateway.frozen_until_s, partial(self._order, gateway, order))
-        elif gateway.is_alive and gateway.is_open:
+        elif gateway.is_alive and gateway.is_open and order.request_id not in self._left:
             gateway.note("is asked for", order)
             gateway.order(order)
 
@@ -105,6 +106,7 @@ class Cluster:
         if gateway.is_frozen:
             self.agenda.at(gateway.frozen_until_s, partial(self._leave, gateway, request_id))
         elif gateway.is_alive:
+            self._left.add(request_id)
             gateway.leave(request_id)
 
     # --- plans ------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gateway.delta import Delta, End, Failure, Refusal, Rejection
+from gateway.delta import Delta, End, Failure
 from gateway.request import InflightRequest
 from shared.requests import QueuePlace
 from tests.schedules.orders import Order
@@ -56,7 +56,7 @@ class Ledger:
             raise BrokenPromiseError(f"{order.request_id} has ended ({self.ends[order.request_id]}) and hears {news}")
         if isinstance(news, Failure):
             self._end(order.request_id, f"failed: {news.value}")
-        elif isinstance(news, Refusal | Rejection):
+        elif not isinstance(news, Delta | QueuePlace):
             self._end(order.request_id, f"failed: {news}")
 
     def note_over(self, request: InflightRequest) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from typing import NoReturn, cast
 
 from gpu_node.agent.actions import (
@@ -76,13 +77,13 @@ class NodeProcess(Process):
     def crash_engine(self) -> None:
         """Its engine process is gone, and with that the epoch."""
         self.note("its engine crashes")
-        self._end_epoch("the engine has crashed")
+        self._end_epoch("the engine has crashed", has_crashed=True)
 
-    def _end_epoch(self, why: str) -> None:
+    def _end_epoch(self, why: str, *, has_crashed: bool = False) -> None:
         """Say goodbye, and begin anew."""
         self.note("ends epoch", self.core.epoch, "-", why)
         self.end_life()
-        self.spawn(self._begin_again())
+        self.spawn(self._begin_again(has_crashed))
 
     async def _be_over(self, why: str) -> NoReturn:
         """For tasks of this epoch, which end with that."""
@@ -90,8 +91,9 @@ class NodeProcess(Process):
         await sleep(0.0)
         raise AssertionError("a task goes on in the next life")
 
-    async def _begin_again(self) -> None:
-        gone = NodeGone(node=self.name, epoch=self.core.epoch)
+    async def _begin_again(self, has_crashed: bool) -> None:
+        core = self.core
+        gone = NodeGone(node=self.name, epoch=core.epoch, has_crashed=has_crashed, blamed=core.blamed)
         try:
             await self.ask("goodbye", lambda: self.redis.add((streams.SCHEDULER, gone)))
         except RedisAwayError:
@@ -152,9 +154,8 @@ class NodeProcess(Process):
 
     async def _pull(self, pull: Pull) -> None:
         try:
-            found = await self.ask(
-                "pull", lambda: self.redis.pull(pull.group, pull.num_requests, self.name, self.core.epoch)
-            )
+            take = partial(self.redis.pull, pull.group, pull.num_requests, self.name, self.core.epoch)
+            found = await self.ask("pull", take)
         except RedisAwayError:
             await self._be_over("unclear whether it has pulled")
         self.note("pulls", *[f"{entry.request_id}#{entry.attempt}" for _, entry, _ in found], "of", pull.group)
@@ -222,6 +223,8 @@ class NodeProcess(Process):
         parts = inventories.of_node(self.name, self.core.epoch, action.running, action.parked)
         while True:
             try:
-                return await self.ask("inventory", lambda: self.redis.add(*((streams.QUEUE, part) for part in parts)))
+                await self.ask("inventory", lambda: self.redis.add(*((streams.QUEUE, part) for part in parts)))
             except RedisAwayError:
                 await sleep(BACKOFF_S)
+            else:
+                return

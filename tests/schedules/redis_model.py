@@ -26,6 +26,10 @@ class RedisFullError(RedisAwayError):
     """It has no memory for this, and has done nothing."""
 
 
+class LostCommitsError(RedisAwayError):
+    """It does not know of the last commit, or of an entry that was read: the core is built anew."""
+
+
 class FencedError(Exception):
     """Another instance leads."""
 
@@ -112,10 +116,13 @@ class RedisModel:
 
     # --- streams ----------------------------------------------------------------------------------------------------
 
-    def add(self, *messages: tuple[str, Message]) -> None:
-        """Append, in one transaction."""
+    def add(self, *messages: tuple[str, Message]) -> EntryId:
+        """Append, in one transaction; answers the last id."""
         add = self._adder()
-        self._do([add(key, message) for key, message in messages])
+        ops = [add(key, message) for key, message in messages]
+        self._do(ops)
+        entry_id: EntryId = ops[-1][2]
+        return entry_id
 
     def read(self, key: str, after: EntryId, num_entries: int) -> list[tuple[EntryId, Message]]:
         """What stands behind a position now."""
@@ -209,6 +216,10 @@ class RedisModel:
         if self.keys.values.get(streams.lease(service), "") != holder:
             raise FencedError
 
+    def _not_behind(self, service: str, committed: EntryId) -> None:
+        if self.keys.hashes.get(streams.state(service), {}).get("committed", NO_ID) != committed:
+            raise LostCommitsError
+
     def renew(self, service: str, holder: str) -> None:
         """As `shared.scripts.RENEW`."""
         self._fenced(service, holder)
@@ -222,6 +233,7 @@ class RedisModel:
         self,
         service: str,
         holder: str,
+        inbox: str,
         before: EntryId,
         committed: EntryId | None,
         effects: list[Effect],
@@ -229,9 +241,10 @@ class RedisModel:
     ) -> float:
         """As `shared.scripts.COMMIT`."""
         self._fenced(service, holder)
+        self._not_behind(service, before)
+        if committed is not None and committed not in self.keys.streams.get(inbox, Stream()).entries:
+            raise LostCommitsError
         state = streams.state(service)
-        if self.keys.hashes.get(state, {}).get("committed", NO_ID) != before:
-            raise RedisAwayError  # `LostCommitsError`: the driver builds its core anew, as after any failure
         ops: list[Op] = [self._beat(service)]
         add = self._adder()
         dropped: set[str] = set()
@@ -252,10 +265,17 @@ class RedisModel:
         return self.time_s()
 
     def save(
-        self, service: str, holder: str, inbox: str, snapshot: tuple[EntryId, bytes, float, float], marked: list[bytes]
+        self,
+        service: str,
+        holder: str,
+        inbox: str,
+        before: EntryId,
+        snapshot: tuple[EntryId, bytes, float, float],
+        marked: list[bytes],
     ) -> None:
         """As `shared.scripts.SNAPSHOT`."""
         self._fenced(service, holder)
+        self._not_behind(service, before)
         state = streams.state(service)
         forgotten: list[Op] = [("drop_field", state, mark) for mark in marked]
         self._do([("put_field", state, "snapshot", snapshot), *forgotten, ("trim", inbox, snapshot[0])])

@@ -137,7 +137,8 @@ class ServiceProcess(Process, Generic[C]):
             snapshot = (term.last_id, term.core.snapshot(), clock.offset_s, clock.last_s)
             marked = clock.marked
             await self.ask(
-                "snapshot", lambda: self.redis.save(self._service, term.holder, self._inbox, snapshot, marked)
+                "snapshot",
+                lambda: self.redis.save(self._service, term.holder, self._inbox, term.committed, snapshot, marked),
             )
             clock.forget(marked)
             term.num_since_snapshot = 0
@@ -152,7 +153,9 @@ class ServiceProcess(Process, Generic[C]):
         marks = term.clock.take_marks()
         redis_s = await self.ask(
             "commit",
-            lambda: self.redis.commit(self._service, term.holder, term.committed, committed, effects, marks),
+            lambda: self.redis.commit(
+                self._service, term.holder, self._inbox, term.committed, committed, effects, marks
+            ),
         )
         term.committed = committed or term.committed
         term.clock.compare(redis_s, began_s, self.agenda.now)

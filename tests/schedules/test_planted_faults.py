@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from shared.inventories import GatewayInventory, NodeInventory
 from shared.message import Message
 from shared.messages import AnyMessage
 from shared.requests import Abort, Cancel, Evicted, Finished, Resubmit, Tokens
+from tests.schedules.agenda import sleep
 from tests.schedules.cluster import Cluster
 from tests.schedules.gateway import GatewayProcess
 from tests.schedules.judge import Looks
@@ -58,9 +59,10 @@ class ImpatientNode(NodeProcess):
 class CarelessNode(NodeProcess):
     """Goes on after a pull of which it does not know whether it was one."""
 
-    def _end_epoch(self, why: str) -> None:
-        if why != "unclear whether it has pulled":
-            super()._end_epoch(why)
+    async def _be_over(self, why: str) -> NoReturn:
+        if why == "unclear whether it has pulled":
+            await sleep(1e9)  # the task is over, and nobody pulls any more
+        await super()._be_over(why)
 
 
 class CredulousGateway(GatewayProcess):
