@@ -15,7 +15,7 @@ from tests.schedules.gateway import GatewayProcess
 from tests.schedules.ledger import Ledger
 from tests.schedules.node import NodeProcess
 from tests.schedules.orders import Order
-from tests.schedules.process import Process, World
+from tests.schedules.process import Process, Role, World
 from tests.schedules.redis_model import RedisModel
 from tests.schedules.service import ServiceProcess
 from tests.schedules.setup import CALM_S, Planned, Setup
@@ -79,6 +79,12 @@ class Cluster:
             make_node(world, f"n{number}", setup.options, setup.speed, orders) for number in range(setup.num_nodes)
         ]
         self.processes: list[Process] = [*self.queue_managers, *self.schedulers, *self.gateways, *self.nodes]
+        self.roles: dict[Role, list[Process]] = {
+            "any": self.processes,
+            "service": [*self.queue_managers, *self.schedulers],
+            "gateway": [*self.gateways],
+            "node": [*self.nodes],
+        }
         self._arrange()
 
     def _arrange(self) -> None:
@@ -135,7 +141,8 @@ class Cluster:
         self._transcript.note(self.agenda.now, "--", words)
 
     def _befall(self, fault: Planned) -> None:
-        process = self.processes[fault.victim % len(self.processes)]
+        role = fault.armed.role if fault.armed is not None else "any"
+        process = self.roles[role][fault.victim % len(self.roles[role])]
         node = self.nodes[fault.victim % len(self.nodes)]
         match fault.kind:
             case "process fault":

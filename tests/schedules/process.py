@@ -20,11 +20,16 @@ Fault = Literal[
 ]  # fmt: skip
 
 
+Role = Literal["any", "service", "gateway", "node"]
+
+
 @dataclass(frozen=True, slots=True)
 class Armed:
     """A fault that meets the next command of a kind."""
 
     fault: Fault
+    role: Role
+    """Which processes it may meet."""
     command: str
     """Its name; ``""`` for any."""
     seconds: float

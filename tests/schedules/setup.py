@@ -14,7 +14,7 @@ from shared.config_nodes import NodeSpec
 from shared.payload import Sampling
 from tests.schedules.engine import Speed
 from tests.schedules.orders import Order
-from tests.schedules.process import Armed, Fault
+from tests.schedules.process import Armed, Fault, Role
 
 FAULTS_S = 6.0
 """Faults begin within this; at CALM_S all of them are over."""
@@ -154,8 +154,13 @@ def _fault(chance: Random, kinds: tuple[Kind, ...]) -> Planned:
 FAULTS: tuple[Fault, ...] = (
     "die before", "die after", "request lost", "answer lost", "executed late", "freeze before", "freeze after",
 )  # fmt: skip
-COMMANDS = ("", "commit", "pull", "publish", "submit", "release", "snapshot", "read")
+COMMANDS: tuple[tuple[Role, str], ...] = (
+    ("any", ""), ("any", "read"), ("service", "commit"), ("service", "commit"), ("service", "snapshot"),
+    ("service", "solved"), ("node", "pull"), ("node", "publish"), ("node", "publish"), ("gateway", "submit"),
+    ("gateway", "release"), ("gateway", "inventory"), ("node", "inventory"), ("node", "store"), ("node", "image"),
+)  # fmt: skip
 
 
 def _armed(chance: Random, seconds: float) -> Armed:
-    return Armed(chance.choice(FAULTS), chance.choice(COMMANDS), seconds)
+    role, command = chance.choice(COMMANDS)
+    return Armed(chance.choice(FAULTS), role, command, seconds)
