@@ -53,6 +53,8 @@ class Agenda:
     def __init__(self) -> None:
         self.now = 0.0
         self.num_events = 0
+        self.unbegun: list[Work] = []
+        """Tasks of processes that were stopped when they should have begun."""
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._num_asked = 0
 
@@ -69,6 +71,11 @@ class Agenda:
             self.num_events += 1
             action()
         self.now = time_s
+
+    def close(self) -> None:
+        """Nothing more is done; Python complains of coroutines that never began."""
+        for work in self.unbegun:
+            work.close()
 
 
 class Killed(BaseException):  # as `KeyboardInterrupt`: no handler of errors may catch it
@@ -112,6 +119,8 @@ class Task:
             self._work.close()
             return
         if host.frozen_until_s > host.agenda.now:
+            if turn == 0:
+                host.agenda.unbegun.append(self._work)
             host.agenda.at(host.frozen_until_s, partial(self.go_on, turn))
             return
         self._turn += 1

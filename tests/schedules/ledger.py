@@ -21,6 +21,8 @@ class Ledger:
         self.orders: dict[str, Order] = {}
         self.ends: dict[str, str] = {}
         """By request: answered, refused, left, gone, or how it failed."""
+        self.num_tokens = 0
+        """Of complete answers, each compared with the one right token for its place."""
 
     def _end(self, request_id: str, how: str) -> None:
         if request_id in self.ends:
@@ -69,4 +71,5 @@ class Ledger:
             found = (output.token_ids, output.finish_reason)
             if found != order.answer(choice):
                 raise BrokenPromiseError(f"{request_id}: choice {choice} is {found}, not {order.answer(choice)}")
+            self.num_tokens += len(output.token_ids)
         self._end(request_id, "answered")

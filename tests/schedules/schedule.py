@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tests.schedules.cluster import Cluster
 from tests.schedules.judge import AGREE_S, DETECT_S, SERVED_S, disagreements, must
-from tests.schedules.setup import CALM_S, Setup
+from tests.schedules.setup import CALM_S
 
 POLL_S = 0.5
 
@@ -25,6 +25,13 @@ class Outcome:
 
 def run(cluster: Cluster) -> Outcome:
     """Faults, then peace; `BrokenPromiseError` where a promise is broken."""
+    try:
+        return _run(cluster)
+    finally:
+        cluster.agenda.close()
+
+
+def _run(cluster: Cluster) -> Outcome:
     agenda = cluster.agenda
     agenda.run_until(CALM_S)
     agreed_s = _agree(cluster, AGREE_S + DETECT_S, "15 s after the faults")
@@ -33,14 +40,7 @@ def run(cluster: Cluster) -> Outcome:
         agenda.run_until(agenda.now + POLL_S)
     served_s = agenda.now - CALM_S
     _agree(cluster, AGREE_S, "15 s after the last answer")
-    orders = cluster.ledger.orders
-    num_tokens = sum(
-        len(orders[name].answer(choice)[0])
-        for name, how in cluster.ledger.ends.items()
-        if how == "answered"
-        for choice in range(orders[name].sampling.num_choices)
-    )
-    return Outcome(agreed_s, served_s, dict(cluster.ledger.ends), num_tokens)
+    return Outcome(agreed_s, served_s, dict(cluster.ledger.ends), cluster.ledger.num_tokens)
 
 
 def _agree(cluster: Cluster, limit_s: float, when: str) -> float:
@@ -51,6 +51,3 @@ def _agree(cluster: Cluster, limit_s: float, when: str) -> float:
         must(agenda.now < begin_s + limit_s, f"{when} there is no agreement on: " + "; ".join(found))
         agenda.run_until(agenda.now + POLL_S)
     return agenda.now - begin_s
-
-
-__all__ = ["Cluster", "Outcome", "Setup", "run"]
