@@ -59,18 +59,26 @@ def spans(request_ids: Iterable[str], max_requests: int = MAX_INVENTORY_REQUESTS
     return [Span(above, upto) for above, upto in zip(["", *ends], ends, strict=False)]
 
 
-def of_gateway(gateway: str, number: int, requests: Iterable[Attempt]) -> list[GatewayInventory]:
+def of_gateway(
+    gateway: str, number: int, requests: Iterable[Attempt], max_requests: int = MAX_INVENTORY_REQUESTS
+) -> list[GatewayInventory]:
     """An inventory in parts."""
     attempts = list(requests)
     return [
         GatewayInventory(
             gateway=gateway, number=number, requests=_within(span, attempts), above=span.above, upto=span.upto
         )
-        for span in spans(attempt.request_id for attempt in attempts)
+        for span in spans((attempt.request_id for attempt in attempts), max_requests)
     ]
 
 
-def of_node(node: str, epoch: str, running: list[Attempt], parked: list[Attempt]) -> list[NodeInventory]:
+def of_node(
+    node: str,
+    epoch: str,
+    running: list[Attempt],
+    parked: list[Attempt],
+    max_requests: int = MAX_INVENTORY_REQUESTS,
+) -> list[NodeInventory]:
     """An inventory in parts."""
     return [
         NodeInventory(
@@ -81,7 +89,7 @@ def of_node(node: str, epoch: str, running: list[Attempt], parked: list[Attempt]
             above=span.above,
             upto=span.upto,
         )
-        for span in spans(attempt.request_id for attempt in [*running, *parked])
+        for span in spans((attempt.request_id for attempt in [*running, *parked]), max_requests)
     ]
 
 

@@ -86,8 +86,8 @@ class Inventories:
             else:
                 strays.append(attempt)
         lost = {name: request for name, request in believed.items() if name not in agreed}
-        waiting = [request for attempt in strays if (request := self._waiting(attempt)) is not None]
-        given_up = [request for request in waiting if request.request_id not in lost]
+        stopped = [request for attempt in strays if (request := self._known(attempt, message.node)) is not None]
+        given_up = [request for request in stopped if request.request_id not in lost]
         effects: list[Effect] = []
         if strays:
             inbox = streams.node_inbox(message.node)
@@ -106,7 +106,7 @@ class Inventories:
                 if request.node in ("", node.node):
                     yield name, request
 
-    def _waiting(self, attempt: Attempt) -> Request | None:
-        """The request, if this attempt waits in a group: whoever pulls it next could be told to stop this one."""
+    def _known(self, attempt: Attempt, node: str) -> Request | None:
+        """The request, if this attempt waits or is at the node: what stops the one there could stop this one, too."""
         request = self._requests.current(attempt)
-        return request if request is not None and request.group and not request.node else None
+        return request if request is not None and request.group and request.node in ("", node) else None
