@@ -55,8 +55,8 @@ class Evictions:
         if node is not None and node.epoch != message.epoch:
             node = None
         effects: list[Effect] = []
-        lost: list[Request] = []
-        unpulled: list[Request] = []
+        lost: dict[str, Request] = {}
+        unpulled: dict[str, Request] = {}
         unwanted: list[Attempt] = []
         for evicted in message.requests:
             request = self._requests.current(Attempt(evicted.request_id, evicted.attempt))
@@ -64,13 +64,13 @@ class Evictions:
                 effects += self._drop_image(evicted)
                 unwanted.append(Attempt(evicted.request_id, evicted.attempt))
                 if request is not None and self._waits_unpulled(request):
-                    unpulled.append(request)
+                    unpulled[request.request_id] = request
             elif evicted.kv_tokens == 0:
-                lost.append(request)
+                lost[request.request_id] = request
             else:
                 effects += self._put_back(request, evicted, node, now)
-        effects += self._requests.resubmit(lost, gave_way=True)
-        effects += self._requests.lose(unpulled)
+        effects += self._requests.resubmit(list(lost.values()), gave_way=True)
+        effects += self._requests.lose(list(unpulled.values()))
         return [*effects, *abort(node, unwanted)] if node is not None else effects
 
     def _is_at(self, request: Request, node: Node) -> bool:
