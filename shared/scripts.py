@@ -52,14 +52,20 @@ RENEW: Final = f"""#!lua flags=allow-oom
 return 1
 """
 
-# One batch: refuse an old leader, and one that knows of commits which Redis has lost; check every target, write the
-# effects, last of all move the committed id. Renews the lease. Nothing after the checks can fail halfway.
-# KEYS lease, beat, state, clock   ARGV holder, ttl_ms, hold_ms, committed before, committed, number of marks, then
-#   (field, value) a mark of the clock, then (op, stream, data, max_entries) an effect; op: add | add-existing | drop
+# One batch: refuse an old leader, and one that has read entries or made commits which Redis has lost since (what is
+# lost is an end of the log, so the last entry stands for all); check every target, write the effects, last of all move
+# the committed id. Renews the lease. Nothing after the checks can fail halfway.
+# KEYS lease, beat, state, clock, inbox
+# ARGV holder, ttl_ms, hold_ms, committed before, committed, number of marks,
+#   then (field, value) a mark of the clock, then (op, stream, data, max_entries) an effect
+#   op: add | add-existing | drop
 COMMIT: Final = f"""#!lua flags=allow-oom
 {_FENCE}
 if (redis.call('HGET', KEYS[3], 'committed') or '0-0') ~= ARGV[4] then
   return redis.error_reply('BEHIND commits were lost')
+end
+if ARGV[5] ~= '' and #redis.call('XRANGE', KEYS[5], ARGV[5], ARGV[5]) == 0 then
+  return redis.error_reply('BEHIND entries were lost')
 end
 local first = 7 + 2 * tonumber(ARGV[6])
 for i = first, #ARGV, 4 do
@@ -89,12 +95,15 @@ if ARGV[5] ~= '' then redis.call('HSET', KEYS[3], 'committed', ARGV[5]) end
 return redis.call('TIME')
 """
 
-# Keep a snapshot and trim the log up to it.
-# KEYS lease, state, inbox   ARGV holder, id, state, clock, then fields of marks that the snapshot covers
+# Keep a snapshot and trim the log up to it. Refused where Redis has lost commits, whose effects are in the snapshot.
+# KEYS lease, state, inbox   ARGV holder, id, state, clock, committed, then fields of marks that the snapshot covers
 SNAPSHOT: Final = f"""#!lua flags=allow-oom
 {_FENCE}
+if (redis.call('HGET', KEYS[2], 'committed') or '0-0') ~= ARGV[5] then
+  return redis.error_reply('BEHIND commits were lost')
+end
 redis.call('HSET', KEYS[2], 'id', ARGV[2], 'state', ARGV[3], 'clock', ARGV[4])
-for i = 5, #ARGV do redis.call('HDEL', KEYS[2], ARGV[i]) end
+for i = 6, #ARGV do redis.call('HDEL', KEYS[2], ARGV[i]) end
 return redis.call('XTRIM', KEYS[3], 'MINID', ARGV[2])
 """
 
