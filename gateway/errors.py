@@ -119,10 +119,16 @@ def slo_not_allowed(wanted: str, allowed: list[str]) -> ApiError:
     )
 
 
-def saturated(max_inflight: int, wait_s: float | None) -> ApiError:
-    """This gateway has as many requests as it may hold. ``wait_s``: predicted until there is room, None if unknown."""
+def saturated(held: str, wait_s: float | None) -> ApiError:
+    """This gateway has ``held`` as much as it may. ``wait_s``: predicted until there is room, None if unknown."""
     retry_s = SATURATED_RETRY_S if wait_s is None else wait_s
-    return _dropped(429, f"{max_inflight} requests are in flight, which is the limit", "saturated", retry_s)
+    return _dropped(429, f"{held} are in flight, which is the limit", "saturated", retry_s)
+
+
+def no_memory(wait_s: float | None) -> ApiError:
+    """The queue has no memory to spare for another request. ``wait_s`` as for `saturated`."""
+    retry_s = UNAVAILABLE_RETRY_S if wait_s is None else wait_s
+    return _dropped(429, "the memory of the queue is full", "saturated", retry_s, code="no_memory")
 
 
 def would_be_late(rejection: Rejection, slo: Slo) -> ApiError:
