@@ -119,10 +119,17 @@ def slo_not_allowed(wanted: str, allowed: list[str]) -> ApiError:
     )
 
 
-def saturated(held: str, wait_s: float | None) -> ApiError:
-    """This gateway has ``held`` as much as it may. ``wait_s``: predicted until there is room, None if unknown."""
+def saturated(max_inflight: int, wait_s: float | None) -> ApiError:
+    """This gateway has as many requests as it may hold. ``wait_s``: predicted until there is room, None if unknown."""
     retry_s = SATURATED_RETRY_S if wait_s is None else wait_s
-    return _dropped(429, f"{held} are in flight, which is the limit", "saturated", retry_s)
+    return _dropped(429, f"{max_inflight} requests are in flight, which is the limit", "saturated", retry_s)
+
+
+def saturated_bytes(max_inflight_bytes: int, wait_s: float | None) -> ApiError:
+    """This gateway may not hold what the request needs beside the others. ``wait_s`` as for `saturated`."""
+    retry_s = SATURATED_RETRY_S if wait_s is None else wait_s
+    message = f"with this request, more than {max_inflight_bytes} bytes of requests would be in flight"
+    return _dropped(429, message, "saturated", retry_s)
 
 
 def no_memory(wait_s: float | None) -> ApiError:

@@ -48,9 +48,9 @@ class Slots:
         Nobody waits here: the queue is behind, not before.
         """
         if self._num_taken + num_slots > self._limit:
-            raise errors.saturated(f"{self._limit} requests", self._wait_s())
+            raise errors.saturated(self._limit, self._wait_s())
         if self.bytes_taken + num_bytes > self._max_bytes:
-            raise errors.saturated(f"requests of {self._max_bytes} bytes", self._wait_s())
+            raise errors.saturated_bytes(self._max_bytes, self._wait_s())
         held = Held(self, num_slots, num_bytes)
         self._num_taken += num_slots
         self.bytes_taken += num_bytes

@@ -234,7 +234,7 @@ SERVICES = Row(
         ),
         Panel(
             "Memory of Redis",
-            "What counts towards its limit, the limit, and what gateways hold: bodies, and payloads, which lie in it too. "
+            "What counts towards its limit, the limit, and what gateways hold: bodies, and payloads, which lie in it. "
             "New requests are refused from 80 % of the limit on.",
             "bytes",
             [
