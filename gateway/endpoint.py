@@ -60,7 +60,7 @@ class Handler(Generic[Body]):
             record = Visit(http[REQUEST_ID], http[CLIENT].tenant, span, timeline)
             try:
                 if not context.redis_health().has_room:
-                    raise errors.no_memory(context.dispatcher.view.shortest_wait_s(loop.time()))
+                    raise errors.no_memory()
                 with http.app[SLOTS].take(1, announced_bytes(http)) as held:
                     return await self._serve(http, record, held)
             except errors.ApiError as error:
@@ -70,7 +70,7 @@ class Handler(Generic[Body]):
                 record.outcome = visit.REJECTED
                 raise
             except QueueFullError as error:
-                refusal = errors.no_memory(context.dispatcher.view.shortest_wait_s(loop.time()))
+                refusal = errors.no_memory()
                 record.refuse(refusal)
                 raise refusal from error
             except QueueUnavailableError as error:

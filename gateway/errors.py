@@ -132,10 +132,9 @@ def saturated_bytes(max_inflight_bytes: int, wait_s: float | None) -> ApiError:
     return _dropped(429, message, "saturated", retry_s)
 
 
-def no_memory(wait_s: float | None) -> ApiError:
-    """The queue has no memory to spare for another request. ``wait_s`` as for `saturated`."""
-    retry_s = UNAVAILABLE_RETRY_S if wait_s is None else wait_s
-    return _dropped(429, "the memory of the queue is full", "saturated", retry_s, code="no_memory")
+def no_memory() -> ApiError:
+    """The queue has no memory to spare for another request. Each that ends gives some back, long as others wait."""
+    return _dropped(429, "the memory of the queue is full", "saturated", UNAVAILABLE_RETRY_S, code="no_memory")
 
 
 def would_be_late(rejection: Rejection, slo: Slo) -> ApiError:
