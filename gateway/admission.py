@@ -19,9 +19,9 @@ MAX_INLINE_CHARACTERS = 2048
 # Several candidates together, in tokens: they share the room for KV on one node, and are held here until they are read.
 MAX_CANDIDATE_TOKENS = 1 << 17
 
-# A payload as MessagePack: what it has beside the tokens, and the most that a token takes, of a small vocabulary and
-# of any.
-PAYLOAD_BYTES = 512
+# A payload as MessagePack: what it has beside the tokens (and biases, which are no shorter in the body), and the most
+# that a token takes, of a small vocabulary and of any.
+PAYLOAD_BYTES = 1024
 MAX_SHORT_TOKEN_BYTES = 3
 MAX_TOKEN_BYTES = 5
 
@@ -74,9 +74,9 @@ def max_tokens(
     return room.wanted
 
 
-def payload_bytes(model: ServedModel, prompts: Sequence[Sequence[int]]) -> int:
+def payload_bytes(vocab_size: int, prompts: Sequence[Sequence[int]]) -> int:
     """What the payloads of these prompts may take, at most; the answer is in a payload only where it is resumed."""
-    token_bytes = MAX_SHORT_TOKEN_BYTES if model.tokenizer.vocab_size <= 1 << 16 else MAX_TOKEN_BYTES
+    token_bytes = MAX_SHORT_TOKEN_BYTES if vocab_size <= 1 << 16 else MAX_TOKEN_BYTES
     return sum(PAYLOAD_BYTES + token_bytes * len(prompt) for prompt in prompts)
 
 

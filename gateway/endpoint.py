@@ -91,7 +91,8 @@ class Handler(Generic[Body]):
         model = admission.find_model(context, body.model)
         promise = choose_promise(context.config, http[CLIENT], body.slo, http.headers.get(SLO_HEADER))
         prompts = await endpoint.prompts(body, model)
-        with http.app[SLOTS].take(len(prompts) - 1, admission.payload_bytes(model, prompts)):  # a call has one already
+        payload_bytes = admission.payload_bytes(model.tokenizer.vocab_size, prompts)
+        with http.app[SLOTS].take(len(prompts) - 1, payload_bytes):  # a call has one slot already
             jobs = self._jobs(context, record, body, model, prompts, promise.slo)
             record.admit(endpoint.operation, jobs)
             renderer = endpoint.renderer(body, model, record.request_id, int(time.time()))

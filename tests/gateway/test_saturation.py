@@ -155,23 +155,23 @@ async def test_nothing_is_compared_where_nothing_was_predicted(start_gateway: Ga
 # --- memory --------------------------------------------------------------------------------------------------------
 
 KIB = 1024
-SMALL = {"max_body_bytes": KIB, "max_inflight_bytes": 6 * KIB}
+SMALL = {"max_body_bytes": 16 * KIB, "max_inflight_bytes": 160 * KIB}
 
 
 async def test_bodies_and_payloads_are_bounded_by_bytes_too(start_gateway: GatewayFactory) -> None:
     gateway = await start_gateway(gateway=SMALL)
-    body = json.dumps(BODY | {"prompt": "x" * 20, "user": "y" * 900}).encode()
-    each = len(body) + 512 + 3 * 20
+    body = json.dumps(BODY | {"prompt": "x" * 20, "user": "y" * 16_000}).encode()
+    each = len(body) + 1024 + 3 * 20
     async with AsyncExitStack() as sent:
-        for _ in range(4):
+        for _ in range(9):
             await sent.enter_async_context(sending(gateway.http.post(TEXT, data=body)))
             await gateway.queue.next_submit()
-        assert 6 * KIB - each < gateway.metric("treadle_inflight_bytes") == 4 * each <= 6 * KIB
+        assert 160 * KIB - each < gateway.metric("treadle_inflight_bytes") == 9 * each <= 160 * KIB
         status, error, headers = await refused(gateway, TEXT, body)
         assert (status, error["code"], headers["x-treadle-dropped-reason"]) == (429, "saturated", "saturated")
-        assert error["message"] == "with this request, more than 6144 bytes of requests would be in flight"
+        assert error["message"] == "with this request, more than 163840 bytes of requests would be in flight"
         assert gateway.queue.submits.empty()
-    for _ in range(4):
+    for _ in range(9):
         await gateway.queue.next_cancel()
     assert gateway.metric("treadle_inflight_bytes") == 0
     assert gateway.metric("treadle_inflight_requests") == 0
@@ -194,7 +194,7 @@ async def test_a_body_counts_while_it_is_read_with_all_that_it_may_have(start_ga
     async with sending(gateway.http.post(TEXT, data=slowly())) as answer:
         await begun.wait()
         await until(is_being_read)
-        assert gateway.metric("treadle_inflight_bytes") == KIB, "nobody has said how long it will be"
+        assert gateway.metric("treadle_inflight_bytes") == 16 * KIB, "nobody has said how long it will be"
         go_on.set()
         assert (await answer())["choices"][0]["text"] == "a"
 

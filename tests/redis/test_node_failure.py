@@ -46,7 +46,7 @@ async def engine() -> AsyncIterator[EngineProcess]:
 async def test_it_is_raised_behind_a_goodbye(redis: Redis, engine: EngineProcess) -> None:
     core = BrokenCore("node-0", "e-1", "cpu", EngineOptions())
     stopping = asyncio.create_task(asyncio.Event().wait())
-    epoch = asyncio.create_task(Epoch(redis, core, engine).run(stopping))
+    epoch = asyncio.create_task(Epoch(redis, core, engine, step_timeout_s=60.0).run(stopping))
 
     async def beats() -> bool:
         return await redis.exists(streams.KV) == 1
