@@ -16,6 +16,7 @@ from gateway.queue_port import QueueUnavailableError
 from shared import streams
 from shared.bus import StreamReader
 from shared.codec import FIELD, encode
+from shared.durability import Confirmations, Waiting
 from shared.message import Message
 from shared.payload import Payload
 from shared.requests import Cancel, GatewayBeat, GatewayGone, Submit
@@ -32,10 +33,12 @@ log = structlog.get_logger()
 class RedisQueue:
     """`QueuePort` over Redis, for one life of one gateway replica."""
 
-    def __init__(self, redis: Redis, gateway_id: str) -> None:
+    def __init__(self, redis: Redis, gateway_id: str, waiting: Waiting | None = None) -> None:
         self._redis = redis
         self._gateway = gateway_id
         self._reader = StreamReader(redis, streams.tokens(gateway_id))
+        self._waiting = waiting
+        self._confirmations = Confirmations(redis, waiting) if waiting else None
         self.not_ready = "the token stream is not open"
         """What keeps this gateway from serving, or ``""``."""
 
@@ -45,6 +48,8 @@ class RedisQueue:
         """Payload and `Submit` in one transaction; the payload expires on its own should this gateway die."""
         key = streams.payload(payload.request_id)
         await self._transact(submit, lambda pipe: pipe.set(key, encode(payload), ex=streams.PAYLOAD_TTL_S))
+        if submit.attempt == 0:  # later ones are told again after a fail-over, and tokens must not wait behind them
+            await self._confirm(key)
 
     async def cancel(self, request_id: str) -> None:
         """Delete the payload and say so."""
@@ -57,6 +62,17 @@ class RedisQueue:
             await self._redis.delete(streams.payload(request_id))
         except (RedisError, OSError) as error:
             raise QueueUnavailableError(str(error)) from error
+
+    async def _confirm(self, key: str) -> None:
+        """Wait until a request is where it survives a fail-over; see `DurabilityOptions` for what else may come."""
+        if self._confirmations is None or self._waiting is None:
+            return
+        try:
+            is_there = await self._confirmations.confirm(key, streams.PAYLOAD_TTL_S)
+        except (RedisError, OSError) as error:
+            raise QueueUnavailableError(str(error)) from error
+        if not is_there and self._waiting.options.strict:
+            raise QueueUnavailableError("too few replicas of Redis had the request in time")
 
     async def _transact(self, message: Message, write: Any) -> None:
         try:
@@ -79,6 +95,8 @@ class RedisQueue:
         finally:
             await dispatcher.drain()
             await cancel_all(tasks)
+            if self._confirmations:
+                await self._confirmations.aclose()
             await self._redis.xadd(streams.QUEUE, {FIELD: encode(GatewayGone(gateway=self._gateway))})
 
     async def _open(self) -> None:

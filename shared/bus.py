@@ -19,6 +19,7 @@ from shared.redis_address import RedisAddress, parse_address
 from shared.streams import DEAD_LETTER, MAX_DEAD_LETTERS
 
 CONNECT_TIMEOUT_S = 3.0
+ASK_TIMEOUT_S = 1.0  # until another one is asked who the master is
 MAX_CONNECTIONS = 64  # of one process; more at a time would not be served sooner, Redis has one thread
 CONNECTION_WAIT_S = 10.0  # for one of them; a burst of thousands has all had its turn long before
 SOCKET_TIMEOUT_S = 15.0  # longer than any blocking read
@@ -56,12 +57,13 @@ def connect(url: str) -> Redis:
         one = {"connection_class": UnixDomainSocketConnection, "path": address.socket}
         return Redis.from_pool(PlacedPool(address.place, **one, **limits))
     tls = _tls_options(address)
+    asked = {"socket_connect_timeout": ASK_TIMEOUT_S, "socket_timeout": ASK_TIMEOUT_S}
     finder: MasterFinder
     if address.has_sentinels:
         of_sentinels = _options(address.sentinel_username, address.sentinel_password)
-        finder = BySentinels(address.hosts, address.service, {**of_sentinels, **_client_tls(tls)})
+        finder = BySentinels(address.hosts, address.service, {**of_sentinels, **asked, **_client_tls(tls)})
     elif len(address.hosts) > 1:
-        finder = OneOf(address.hosts, {**options, **_client_tls(tls)})
+        finder = OneOf(address.hosts, {**options, **asked, **_client_tls(tls)})
     else:
         finder = OnlyOne(address.hosts[0])
     return Redis.from_pool(MasterPool(address.place, finder, is_tls=address.tls is not None, **limits, **tls))

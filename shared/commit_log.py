@@ -12,6 +12,7 @@ from redis.exceptions import ResponseError
 from shared import scripts, streams
 from shared.codec import FIELD, encode
 from shared.core import Drop, Effect, Send, Solve
+from shared.durability import DurableScript, Waiting
 from shared.errors import OperatorError
 
 MAX_BATCH_ENTRIES = 256  # bounds the memory of a batch and the time a commit script blocks Redis
@@ -37,7 +38,7 @@ class SavedState:
 class CommitLog:
     """Reads the inbox of one service and commits what its core answers."""
 
-    def __init__(self, redis: Redis, service: str, inbox: str, instance: str) -> None:
+    def __init__(self, redis: Redis, service: str, inbox: str, instance: str, waiting: Waiting | None = None) -> None:
         self.inbox = inbox
         self.service = service
         self._redis = redis
@@ -45,7 +46,9 @@ class CommitLog:
         self._holder = ""
         self._acquire = redis.register_script(scripts.ACQUIRE)
         self._release = redis.register_script(scripts.RELEASE)
-        self._commit = redis.register_script(scripts.COMMIT)
+        self._commit: Any = redis.register_script(scripts.COMMIT)
+        if waiting is not None:
+            self._commit = DurableScript(redis, scripts.COMMIT, waiting)
         self._snapshot = redis.register_script(scripts.SNAPSHOT)
         self._set_aside = redis.register_script(scripts.SET_ASIDE)
 

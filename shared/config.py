@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
+from shared.config_durability import DurabilityOptions
 from shared.config_engine import EngineOptions, ModelSpec, Name
 from shared.config_files import ConfigError as ConfigError
 from shared.config_files import read_text, yaml_mapping, yaml_value
@@ -149,6 +150,7 @@ class ClusterConfig(Section):
     """Without keys the gateway is open and every request belongs to tenant ``default``."""
     redis_url: SecretStr | None = None
     """``redis://``, ``redis+sentinel://``, or several addresses of which one is master; ``rediss`` is TLS."""
+    durability: DurabilityOptions = DurabilityOptions()
     admin_host: str = "127.0.0.1"
     admin_port: Annotated[int, Field(ge=1, le=65_000)] = 9400
     """First of the consecutive ports on which the services other than the gateway answer health and metrics."""

@@ -20,6 +20,7 @@ from redis.exceptions import RedisError
 from shared.codec import UndecodableError, decode_entry
 from shared.commit_log import LEASE_S, CommitLog, Entry, FencedError, entry_time, id_order
 from shared.core import Core, Effect, Send, Solve
+from shared.durability import Waiting
 from shared.message import Message, Tick
 from shared.solver import Solver
 from shared.telemetry import record_handled, trace_id
@@ -84,9 +85,10 @@ class Driver(Generic[C]):
         inbox: str,
         instance: str,
         solver: Solver | None = None,
+        waiting: Waiting | None = None,
     ) -> None:
         self._make_core = make_core
-        self._log = CommitLog(redis, service, inbox, instance)
+        self._log = CommitLog(redis, service, inbox, instance, waiting)
         self._redis = redis
         self._service = service
         self._instance = instance

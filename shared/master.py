@@ -55,24 +55,32 @@ class OnlyOne:
 
 
 class OneOf:
-    """Servers of which one is master. Two masters are an error: nobody could tell which of them has the log."""
+    """Servers of which one is master. Two masters are an error: nobody could tell which of them has the log.
+
+    Who was found is believed until it is doubted: a server that is silent must not slow down every connection.
+    """
 
     must_say_so = True
 
     def __init__(self, hosts: Sequence[Host], options: dict[str, Any]) -> None:
+        self._known: Host | None = None
         self._servers = [(host, Redis(host=host[0], port=host[1], **options)) for host in hosts]
 
     async def find(self) -> Host:
         """All are asked at once, so the silence of one costs no more than the silence of all."""
+        if self._known is not None:
+            return self._known
         roles = await asyncio.gather(*(_role(server) for _, server in self._servers))
         masters = [host for (host, _), role in zip(self._servers, roles, strict=True) if role == "master"]
         if len(masters) == 1:
+            self._known = masters[0]
             return masters[0]
         said = ", ".join(f"{host}:{port} {role}" for ((host, port), _), role in zip(self._servers, roles, strict=True))
         raise NoMasterError(f"{len(masters)} of {len(roles)} servers are master: {said}")
 
     def doubt(self) -> None:
-        """They are asked each time."""
+        """They are asked again."""
+        self._known = None
 
     async def aclose(self) -> None:
         """Close the connections by which they are asked."""
@@ -112,7 +120,11 @@ class MasterConnection(Connection):
 
     async def _connect(self) -> None:
         self.host, self.port = await self._pool.find_master()
-        await super()._connect()  # type: ignore[no-untyped-call]
+        try:
+            await super()._connect()  # type: ignore[no-untyped-call]
+        except Exception:
+            self._pool.finder.doubt()
+            raise
 
     async def _greet(self, _: Any) -> None:
         await self.on_connect()
