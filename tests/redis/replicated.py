@@ -81,6 +81,14 @@ class Server:
         """Of this very server, whatever its role."""
         return Redis(host=HOST, port=self.port, protocol=2)
 
+    async def answers(self) -> bool:
+        """Whether it answers a ping from somebody without a name."""
+        async with self.client() as anybody:
+            try:
+                return bool(await anybody.ping())
+            except RedisError:
+                return False
+
     async def says(self, **fields: object) -> bool:
         """Whether it answers, and INFO holds these values."""
         async with self.client() as client:
