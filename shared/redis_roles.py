@@ -19,7 +19,7 @@ _TRANSACTION = ("multi", "exec", "discard", "script|load", "script|exists")
 _STREAM = ("xadd", "xread", "xrange", "xrevrange", "xtrim", "xdel", "xlen", "xinfo|stream")
 _KEY = ("exists", "type", "del", "unlink", "expire", "pexpire", "ttl", "pttl", "get", "set")
 _OF_ALL = (*_CONNECTION, *_TRANSACTION, *_STREAM, *_KEY)
-_OF_A_SERVICE = (*_OF_ALL, "incr", "hget", "hgetall", "hset", "hdel")
+_OF_A_SERVICE = (*_OF_ALL, "incr", "hget", "hgetall", "hstrlen", "hset", "hincrby", "hdel")
 _OF_A_NODE = (*_OF_ALL, "getdel", "xreadgroup", "xack", "xgroup|create")
 _OF_AN_OPERATOR = (
     *("ping", "select", "client|setinfo", "client|setname", "client|list", "info", "time", "role", "acl|whoami"),
@@ -53,7 +53,7 @@ class Role:
 
 
 def _service(name: str, inbox: str, *, writes: Sequence[str] = (), owns: Sequence[str] = ()) -> Role:
-    own = (streams.state(name), streams.lease(name), streams.fence(name), f"treadle:beat:{name}")
+    own = (streams.state(name), streams.lease(name), streams.fence(name), streams.beat(name), streams.CLOCK)
     return Role(
         name=name,
         commands=_OF_A_SERVICE,

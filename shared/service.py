@@ -116,6 +116,7 @@ async def _serve(
         service=service,
         inbox=inbox,
         instance=instance,
+        reconnect=lambda: connect(redis_url(config)),
         solver=solver,
         waiting=waiting,
     )

@@ -73,7 +73,16 @@ async def life(
     redis = connect(url)
     solver = make_solver(redis) if make_solver else None
     stop = asyncio.Event()
-    driver = Driver(make_core, redis, service=SERVICE, inbox=INBOX, instance=instance, solver=solver, waiting=waiting)
+    driver = Driver(
+        make_core,
+        redis,
+        service=SERVICE,
+        inbox=INBOX,
+        instance=instance,
+        reconnect=lambda: connect(url),
+        solver=solver,
+        waiting=waiting,
+    )
     task = asyncio.create_task(driver.run(stop))
     try:
         yield Life(driver, task, stop, redis)
