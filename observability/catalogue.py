@@ -25,7 +25,7 @@ from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.metrics import QueueMetrics
 from services.scheduler.core import SchedulerCore
 from services.scheduler.metrics import measure as measure_scheduler
-from shared import bus, driver, solver
+from shared import bus, driver, durability, solver
 from shared.config import ClusterConfig
 from shared.config_engine import EngineOptions
 from shared.redis_health import RedisHealth
@@ -66,6 +66,7 @@ def catalogue() -> list[Family]:
         "scheduler": [*measure_scheduler(SchedulerCore(config)), *_made_in(solver)],
         "KV manager": measure_kv_manager(KvManagerCore()),
         "each service": _made_in(driver),
+        "each service, gateway": _made_in(durability),
         "gateway, node": _made_in(bus),
         "node": [
             *_made_in(node_metrics),

@@ -223,6 +223,12 @@ SERVICES = Row(
             [Query(quantile(0.99, "treadle_commit_seconds", "service"), "{{service}}")],
         ),
         Panel(
+            "Writes not replicated in time",
+            "Where `durability` waits for replicas or disks. A fail-over now would lose them.",
+            "ops",
+            [Query(rate("treadle_unreplicated_writes_total", "process"), "{{process}}")],
+        ),
+        Panel(
             "Rebuilds and epochs",
             "In 15 minutes: cores built from their logs, and lives of nodes. Few, outside of upgrades.",
             "short",

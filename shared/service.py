@@ -21,6 +21,7 @@ from shared.config import ADMIN_PORT_ENV, ClusterConfig, ConfigError, load_confi
 from shared.core import Core
 from shared.core_metrics import CoreCollector, Measure
 from shared.driver import Driver
+from shared.durability import Waiting, check_durability
 from shared.errors import OperatorError
 from shared.placement import PlacementProblem, Plan
 from shared.solver import Solver
@@ -111,6 +112,8 @@ async def _serve(
     stop = stop_on_signals()
     redis = connect(redis_url(config))
     await check_reachable(redis)
+    await check_durability(redis, config.durability)
+    waiting = Waiting(config.durability, service) if config.durability.is_on else None
     solver = Solver(solve, redis, inbox) if solve else None
     driver = Driver(
         lambda: make_core(config),
@@ -120,6 +123,7 @@ async def _serve(
         instance=instance,
         reconnect=lambda: connect(redis_url(config)),
         solver=solver,
+        waiting=waiting,
     )
     REGISTRY.register(CoreCollector(lambda: driver.core, measure))
     admin = Admin(
