@@ -108,6 +108,6 @@ def _texts() -> Sequence[bytes]:
 
 
 TARGETS = [
-    Target("stop strings", _stops, _check_stops, mutated_stops, share=16.0),
-    Target("detokenizer", _texts, _check_detokenizer, share=8.0),
+    Target("stop strings", _stops, _check_stops, mutated_stops, share=70),
+    Target("detokenizer", _texts, _check_detokenizer, is_guided=False, share=60),
 ]

@@ -129,9 +129,9 @@ def _headers() -> Sequence[bytes]:
 
 
 TARGETS = [
-    Target("chat bodies", lambda: _dumped(_CHAT), _checker(ChatEndpoint()), json_mutator, share=4.0),
-    Target("completion bodies", lambda: _dumped(_COMPLETIONS), _checker(CompletionEndpoint()), json_mutator, share=4.0),
-    Target("trace headers", _headers, _check_trace, is_guided=False, share=2.0),
+    Target("chat bodies", lambda: _dumped(_CHAT), _checker(ChatEndpoint()), json_mutator, share=12),
+    Target("completion bodies", lambda: _dumped(_COMPLETIONS), _checker(CompletionEndpoint()), json_mutator, share=12),
+    Target("trace headers", _headers, _check_trace, is_guided=False, share=15),
 ]
 
 

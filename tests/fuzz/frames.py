@@ -89,6 +89,6 @@ def mutated_frame(data: bytes, corpus: Sequence[bytes], rng: Random) -> bytes:
 
 
 TARGETS = [
-    Target("engine commands", _commands, _checker(command_decoder), mutated_frame, share=8.0),
-    Target("engine events", _events, _checker(event_decoder), mutated_frame, share=8.0),
+    Target("engine commands", _commands, _checker(command_decoder), mutated_frame, is_guided=False, share=25),
+    Target("engine events", _events, _checker(event_decoder), mutated_frame, is_guided=False, share=25),
 ]

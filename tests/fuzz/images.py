@@ -41,4 +41,4 @@ def _check(data: bytes) -> bool:
     return True
 
 
-TARGETS = [Target("images", _images, _check, msgpack_mutator, share=12.0)]
+TARGETS = [Target("images", _images, _check, msgpack_mutator, share=50)]

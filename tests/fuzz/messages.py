@@ -51,7 +51,7 @@ def _pinned() -> Sequence[bytes]:
 
 
 TARGETS = [
-    Target("messages", _messages, _check_message, msgpack_mutator, is_guided=False, share=30.0),
-    Target("payloads", _payloads, _check_payload, msgpack_mutator, is_guided=False, share=10.0),
-    Target("pinned bytes", _pinned, _check_pinned, is_guided=False, share=10.0),
+    Target("messages", _messages, _check_message, msgpack_mutator, is_guided=False, share=500),
+    Target("payloads", _payloads, _check_payload, msgpack_mutator, is_guided=False, share=100),
+    Target("pinned bytes", _pinned, _check_pinned, is_guided=False, share=150),
 ]

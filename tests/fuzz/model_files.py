@@ -173,23 +173,17 @@ def _indexes() -> Sequence[bytes]:
     return [json.dumps({"metadata": {"total_size": 1}, "weight_map": places}).encode()]
 
 
+def _safetensors_target(name: str, family: Family, share: float) -> Target:
+    check = _safetensors_checker(family)
+    return Target(name, lambda: [safetensors_model(family)], check, mutated_safetensors, share=share)
+
+
 TARGETS = [
-    Target("GGUF headers", _gguf_models, _check_header, mutated_gguf, share=4.0),
-    Target("GGUF models", _gguf_models, _check_gguf_model, mutated_gguf, share=1.0),
-    Target("GGUF tokenizers", _gguf_tokenizers, _check_gguf_tokenizer, mutated_gguf, share=0.4),
-    Target(
-        "safetensors",
-        lambda: [safetensors_model(Family.LLAMA)],
-        _safetensors_checker(Family.LLAMA),
-        mutated_safetensors,
-    ),
-    Target(
-        "safetensors of GPT-2",
-        lambda: [safetensors_model(Family.GPT2)],
-        _safetensors_checker(Family.GPT2),
-        mutated_safetensors,
-        share=0.5,
-    ),
-    Target("safetensors indexes", _indexes, _check_index, json_mutator, share=0.3),
-    Target("config.json at a node", _configs, _check_config, json_mutator, share=0.5),
+    Target("GGUF headers", _gguf_models, _check_header, mutated_gguf, share=15),
+    Target("GGUF models", _gguf_models, _check_gguf_model, mutated_gguf, share=3),
+    Target("GGUF tokenizers", _gguf_tokenizers, _check_gguf_tokenizer, mutated_gguf, share=2),
+    _safetensors_target("safetensors", Family.LLAMA, 5),
+    _safetensors_target("safetensors of GPT-2", Family.GPT2, 3),
+    Target("safetensors indexes", _indexes, _check_index, json_mutator, share=1.5),
+    Target("config.json at a node", _configs, _check_config, json_mutator, share=5),
 ]

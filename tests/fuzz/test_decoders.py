@@ -24,7 +24,7 @@ def test_no_input_breaks_a_rule(name: str) -> None:
     target = TARGETS[name]
     for example in target.examples():  # what is made once is made before memory is bounded
         target.check(example)
-    num_inputs = min(max(int(target.share * 1000), NUM_SLOWEST), MAX_INPUTS)
+    num_inputs = min(max(int(target.share * 100), NUM_SLOWEST), MAX_INPUTS)
     with bounded():
         tally = run(target, islice(inputs(target, SEED), num_inputs))
     assert [(finding.error, finding.place, finding.data) for finding in tally.findings.values()] == []

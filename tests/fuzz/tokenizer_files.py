@@ -116,11 +116,11 @@ def _check_template(data: bytes) -> bool:
 
 
 TARGETS = [
-    _file_target("tokenizer.json", "tokenizer.json", "byte-level", 0.2),
-    _file_target("tokenizer.json of Unigram", "tokenizer.json", "unigram", 0.15),
-    _file_target("tokenizer.json with metaspaces", "tokenizer.json", "metaspace", 0.15),
-    _file_target("tokenizer_config.json", "tokenizer_config.json", "metaspace", 0.3),
-    _file_target("config.json at a gateway", "config.json", "unigram", 0.2),
-    _file_target("generation_config.json", "generation_config.json", "metaspace", 0.2),
-    Target("chat templates", _templates, _check_template, mutated_template, share=0.7),
+    _file_target("tokenizer.json", "tokenizer.json", "byte-level", 1.5),
+    _file_target("tokenizer.json of Unigram", "tokenizer.json", "unigram", 1),
+    _file_target("tokenizer.json with metaspaces", "tokenizer.json", "metaspace", 1),
+    _file_target("tokenizer_config.json", "tokenizer_config.json", "metaspace", 1),
+    _file_target("config.json at a gateway", "config.json", "unigram", 0.7),
+    _file_target("generation_config.json", "generation_config.json", "metaspace", 0.7),
+    Target("chat templates", _templates, _check_template, mutated_template, share=5),
 ]

@@ -84,7 +84,8 @@ def feed_guided(fuzzer: Any, target: Target, feeder: Feeder, num_inputs: int, se
         changed: bytes = fuzzer.Mutate(data, max_size)
         return changed
 
-    options = [f"-runs={num_inputs}", f"-seed={seed + 1}", f"-max_len={MAX_BYTES}", "-len_control=0", "-rss_limit_mb=0"]
+    options = [f"-runs={num_inputs}", f"-seed={seed + 1}", f"-max_len={MAX_BYTES}", "-len_control=0"]
+    options += ["-mutate_depth=1", "-rss_limit_mb=0"]
     fuzzer.Setup([sys.argv[0], *options, f"-artifact_prefix={folder}/", str(seeds)], feed, custom_mutator=mutate)
     fuzzer.Fuzz()
 
