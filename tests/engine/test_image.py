@@ -79,6 +79,8 @@ def test_what_is_no_image_of_this_version_is_said_so(data: bytes, words: str) ->
 def test_an_image_is_of_one_attempt_and_one_format() -> None:
     request = replace(bookkeeping.payload("a", [1, 2, 3, 4, 5]), attempt=1)
     assert STATE.refusal(request, MODEL) == ""
+    words = replace(MODEL, vocab_size=99)
+    assert STATE.refusal(request, words) == "it has a token outside the vocabulary of 99"  # of a hypothesis
     shorter = replace(request, prompt_token_ids=[1, 2, 3, 4])
     assert STATE.refusal(shorter, MODEL) == "it has computed more tokens than there are"
     assert "attempt 1 of 'a'" in STATE.refusal(replace(request, attempt=2), MODEL)

@@ -7,6 +7,7 @@ It outlives the model on the device, and serialised it goes to another engine th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpu_node.engine.beams import Hypothesis
@@ -101,7 +102,17 @@ class RequestState:
         num_prompt = len(payload.prompt_token_ids)
         if any(one.num_computed_tokens > num_prompt + len(one.output_token_ids) for one in self.sequences):
             return "it has computed more tokens than there are"
+        if any(not 0 <= token < model.vocab_size for token in self._token_ids()):
+            return f"it has a token outside the vocabulary of {model.vocab_size}"
         return ""
+
+    def _token_ids(self) -> Iterator[int]:
+        """All that it will go on with, or tell."""
+        for one in self.sequences:
+            yield from one.output_token_ids
+            yield from (token for token, _ in one.continuations)
+        for hypothesis in self.hypotheses:
+            yield from hypothesis.token_ids
 
 
 @dataclass(frozen=True, slots=True)
