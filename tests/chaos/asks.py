@@ -12,7 +12,7 @@ _PROMPTS = {
     REAL: ["Once upon a time, in a small village by the sea,", f"{MARKER}: a list of the planets: Mercury,"],
     TINY: ["hello", f"{MARKER} hello hello"],
 }
-LONGEST = {REAL: 32, TINY: 160}
+LONGEST = {REAL: 80, TINY: 320}
 """Tokens of the longest answers: some seconds of a node for the real model, and the least that is a stream for the other."""
 _SAMPLING = [(0.0, 0), (1.0, 11)]
 CANCEL_SHARE = 0.12

@@ -81,6 +81,10 @@ class Member:
         """``kill -9``."""
         self.signal(signal.SIGKILL)
 
+    def ask_to_end(self) -> None:
+        """SIGTERM, as a rolling upgrade sends it."""
+        self.signal(signal.SIGTERM)
+
     def stop(self) -> None:
         """As a machine that hangs."""
         self.is_stopped = True

@@ -144,6 +144,7 @@ class Line:
         for rule in self._proxy.rules:
             if rule.meets(self.process, name, moment):
                 rule.fired.set()
+                self._proxy.caught = self.process
                 rule.action()
                 return not rule.loses
         return True
@@ -155,6 +156,8 @@ class Proxy:
     def __init__(self, redis_port: int) -> None:
         self.redis_port = redis_port
         self.rules: list[Rule] = []
+        self.caught = ""
+        """The process that the last rule met."""
         self.lines: dict[str, Line] = {}
 
     async def line(self, process: str) -> Line:

@@ -1,0 +1,60 @@
+"""`python -m tests.chaos`: run, judge, and say so."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.chaos.checker.check import judge, report
+from tests.chaos.faults.catalogue import KINDS
+from tests.chaos.run import Options, perform
+
+
+def main() -> int:
+    """Exit status 1 where a promise was broken."""
+    arguments = _arguments()
+    folder = Path(arguments.folder or tempfile.mkdtemp(prefix="treadle-chaos-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    options = Options(
+        seconds=arguments.seconds,
+        seed=arguments.seed,
+        folder=folder,
+        longest_fault_s=arguments.longest_fault,
+        kinds=arguments.faults.split(",") if arguments.faults else [],
+        say=lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201
+    )
+    history = asyncio.run(perform(options))
+    violations = judge(history)
+    history.save(folder / "history")
+    for violation in violations:
+        print(f"{violation.invariant} at {violation.at_s:.1f} s: {violation.what}", file=sys.stderr)  # noqa: T201
+    result = report(history, violations)
+    print(json.dumps(result) if arguments.json else _readable(result))  # noqa: T201
+    if violations:
+        again = f"python -m tests.chaos --seconds {arguments.seconds:g} --seed {arguments.seed}"
+        again += f" --faults {arguments.faults}" if arguments.faults else ""
+        print(f"again: {again}\nhistory: {folder}", file=sys.stderr)  # noqa: T201
+    return 1 if violations else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=120, help="how long faults go on")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--longest-fault", type=float, default=30, help="seconds that a fault lasts at most")
+    parser.add_argument("--faults", default="", help=f"only these, with commas: {', '.join(KINDS)}")
+    parser.add_argument("--folder", help="where history and logs go; else a new one")
+    parser.add_argument("--json", action="store_true", help="the result as one line")
+    return parser.parse_args()
+
+
+def _readable(result: dict[str, object]) -> str:
+    return "\n".join(f"{name}: {value}" for name, value in result.items())
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

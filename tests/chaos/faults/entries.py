@@ -1,0 +1,74 @@
+"""Entries that nobody should have written: undecodable ones, and copies of good ones, in every stream there is."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from redis.exceptions import RedisError
+
+from shared import streams
+from shared.codec import FIELD
+from tests.chaos.faults.fault import Kind, Scene
+
+_STREAMS = (streams.QUEUE, streams.SCHEDULER, streams.KV)
+_PATTERNS = ("treadle:node:*", "treadle:tokens:*", "treadle:group:*")
+TRIES = 40
+_PAUSE_S = 0.05
+
+
+async def _all_streams(scene: Scene) -> list[str]:
+    client = scene.cluster.server.client
+    found = list(_STREAMS)
+    for pattern in _PATTERNS:
+        found += [key.decode() async for key in client.scan_iter(pattern, count=1000)]
+    return found
+
+
+def bad_values(random: Random) -> list[dict[str, bytes]]:
+    """Fields that no message has: invalid text, no MessagePack, too deep, of nobody's type, no field at all."""
+    return [
+        {FIELD: b"\x81\xa4type\xa4\xff\xfe\xfd\xfc"},
+        {FIELD: random.randbytes(40)},
+        {FIELD: b"\x91" * 5000 + b"\xc0"},
+        {FIELD: b"\x81\xa4type\xa6nobody"},
+        {"other": b"no message"},
+        {FIELD: b""},
+    ]
+
+
+async def _bad(scene: Scene) -> None:
+    """One of each in each stream; into group streams while there are any."""
+    client = scene.cluster.server.client
+    kinds = set()
+    for _ in range(TRIES):
+        found = await _all_streams(scene)
+        kinds = {stream.split(":")[1] for stream in found}
+        if "group" in kinds:
+            break
+        await asyncio.sleep(_PAUSE_S)
+    values = bad_values(scene.random)
+    for stream in found:
+        for fields in values:
+            await client.xadd(stream, dict(fields), nomkstream=True)  # type: ignore[arg-type]
+    scene.record.targets += sorted(kinds)
+    scene.note(f"{len(values)} entries in each of {len(found)} streams")
+
+
+async def _double(scene: Scene) -> None:
+    """The newest entries of each stream once more: as a sender would that did not know whether it had sent."""
+    client = scene.cluster.server.client
+    num_doubled = 0
+    for _ in range(TRIES):
+        for stream in await _all_streams(scene):
+            try:
+                newest = await client.xrevrange(stream, count=2)
+                for _, fields in newest:
+                    num_doubled += bool(await client.xadd(stream, fields, nomkstream=True))
+            except RedisError as error:  # a group that has just been dropped
+                scene.note(str(error))
+        await asyncio.sleep(_PAUSE_S)
+    scene.note(f"{num_doubled} entries doubled")
+
+
+KINDS = [Kind("bad-entries", _bad, is_disruptive=False), Kind("doubled-entries", _double, is_disruptive=False)]

@@ -1,0 +1,155 @@
+"""One run: a cluster, its load, faults one after another, and the history of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from shared.tasks import cancel_all
+from tests.chaos.asks import longest_asks
+from tests.chaos.cluster import Cluster
+from tests.chaos.faults.catalogue import schedule
+from tests.chaos.faults.fault import SERVICES, Kind, Scene, SkippedError
+from tests.chaos.history import Ask, Fault, History, LifeOf
+from tests.chaos.load import Load
+from tests.chaos.members import REAL, TINY
+from tests.chaos.sampler import Sampler, parse_metrics
+
+RECOVERY_WAIT_S = 60.0  # what has not recovered by then never does
+CANARY_S = 5.0
+SETTLE_S = 15.0  # the promise of I4
+_POLL_S = 0.2
+PAUSE_S = (0.5, 2.0)  # between a recovery and the next fault
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run shall be."""
+
+    seconds: float
+    seed: int
+    folder: Path
+    longest_fault_s: float = 30.0
+    kinds: list[str] = field(default_factory=list)
+    """Names of faults; all, where it is empty."""
+    say: Callable[[str], None] = lambda _: None
+
+
+class Run:
+    """A run and its history."""
+
+    def __init__(self, options: Options) -> None:
+        self.history = History()
+        self._options = options
+        self._random = Random(options.seed)
+        self._began = time.monotonic()
+        self._cluster = Cluster(options.folder)
+        self._load = Load(self._cluster.of("gateway"), self.history, options.seed, self.now)
+
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self._began
+
+    async def perform(self) -> History:
+        """Start, disturb, stop, look."""
+        sampler = asyncio.create_task(Sampler(self._cluster, self.history, self.now).run())
+        try:
+            await self._cluster.start()
+            self._say("ready")
+            await self._load.learn_undisturbed()
+            self._load.start()
+            await self._disturb()
+            self._say("load stops")
+            await self._load.stop()
+            self.history.stopped_s = self.now()
+            await self._note_end()
+        finally:
+            await cancel_all([sampler])
+            await self._load.close()
+            self._note_lives()
+            await self._cluster.close()
+        return self.history
+
+    async def _disturb(self) -> None:
+        """Faults until the time is over; the last one is recovered from all the same."""
+        end_s = self.now() + self._options.seconds
+        for kind in schedule(self._random, self._options.kinds):
+            if self.now() >= end_s:
+                return
+            await asyncio.sleep(self._random.uniform(*PAUSE_S))
+            await self._inject(kind)
+
+    async def _inject(self, kind: Kind) -> None:
+        record = Fault(kind=kind.name, targets=[], began_s=self.now())
+        self.history.faults.append(record)
+        scene = Scene(self._cluster, self._random, record, self._options.longest_fault_s)
+        try:
+            await kind.inject(scene)
+        except SkippedError as error:
+            record.skipped = str(error)
+        record.ended_s = self.now()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RECOVERY_WAIT_S):
+                while not await self._serves():
+                    await asyncio.sleep(_POLL_S)
+                record.whole_s = self.now()
+                while await self._cluster.missing():
+                    await asyncio.sleep(_POLL_S)
+        took = "never" if record.whole_s is None else f"after {record.whole_s - record.ended_s:.1f} s"
+        skipped = f"skipped: {record.skipped}; " if record.skipped else ""
+        self._say(f"{kind.name} {','.join(record.targets)} ({record.detail}): {skipped}serves {took}")
+
+    async def _serves(self) -> bool:
+        """Whether each service is led, and each gateway has both models answer."""
+        if not all([await self._is_led(service) for service in SERVICES]):
+            return False
+        asks = [Ask(ask.key, ask.model, ask.prompt, 1, 0.0, 0) for ask in self._canaries()]
+        answers = await asyncio.gather(
+            *(self._load.ask(gateway, ask, CANARY_S) for gateway in self._cluster.of("gateway") for ask in asks)
+        )
+        return all(answer.end == "whole" for answer in answers)
+
+    @staticmethod
+    def _canaries() -> list[Ask]:
+        firsts = {ask.model: ask for ask in reversed(longest_asks())}
+        return [firsts[REAL], firsts[TINY]]
+
+    async def _is_led(self, service: str) -> bool:
+        for member in self._cluster.of(service):
+            _, text = await self._cluster.get(member, "/metrics")
+            if any(name.startswith("treadle_lease_held") and value for name, value in parse_metrics(text).items()):
+                return True
+        return False
+
+    async def _note_end(self) -> None:
+        """What an idle cluster still holds."""
+
+    def _note_lives(self) -> None:
+        for member in self._cluster.members.values():
+            member.reap()
+            for life in member.lives:
+                ended_s = None if life.ended_s is None else life.ended_s - self._began
+                was_ours = life.pid in self._cluster.ended_by_us
+                self.history.lives.append(
+                    LifeOf(
+                        member=life.member,
+                        pid=life.pid,
+                        began_s=life.began_s - self._began,
+                        ended_s=ended_s,
+                        status=life.status,
+                        was_ours=was_ours,
+                    )
+                )
+
+    def _say(self, text: str) -> None:
+        self._options.say(f"{self.now():7.1f} s  {text}")
+
+
+async def perform(options: Options) -> History:
+    """One run from beginning to end."""
+    return await Run(options).perform()
