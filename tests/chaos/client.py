@@ -50,6 +50,8 @@ async def perform(
         request.end = "silence"
     except LeftError:
         request.end = "cancelled"
+    except aiohttp.ClientConnectorError as error:
+        request.end, request.why = "unreached", str(error)
     except (aiohttp.ClientError, OSError) as error:
         request.end, request.why = "broken", f"{type(error).__name__}: {error}"
     request.ended_s = now()

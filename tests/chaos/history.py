@@ -52,7 +52,8 @@ class Request(msgspec.Struct, kw_only=True, tag="request"):
     heard: list[Heard] = []
     ended_s: float = 0.0
     end: str = ""
-    """``whole``, ``refused``, ``error``, ``cancelled``, ``broken`` (the connection) or ``silence`` (never ended)."""
+    """``whole``, ``refused``, ``error``, ``cancelled``, ``broken`` (the connection), ``unreached`` (there was
+    none) or ``silence`` (never ended)."""
     why: str = ""
 
     @property
@@ -74,6 +75,8 @@ class Fault(msgspec.Struct, kw_only=True, tag="fault"):
     whole_s: float | None = None
     """When the cluster served again; None if it did not in time."""
     detail: str = ""
+    injected: list[str] = []
+    """Entries that the fault wrote, as "stream id"."""
     skipped: str = ""
     """Why it could not be done."""
 

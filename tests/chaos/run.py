@@ -15,10 +15,12 @@ from tests.chaos.asks import longest_asks
 from tests.chaos.cluster import Cluster
 from tests.chaos.faults.catalogue import schedule
 from tests.chaos.faults.fault import SERVICES, Kind, Scene, SkippedError
-from tests.chaos.history import Ask, Fault, History, LifeOf
+from tests.chaos.history import Ask, Fault, History, Leftover, LifeOf
 from tests.chaos.load import Load
+from tests.chaos.log_reader import read_log
 from tests.chaos.members import REAL, TINY
 from tests.chaos.sampler import Sampler, parse_metrics
+from tests.chaos.survey import leftovers, resources, secrets
 
 RECOVERY_WAIT_S = 60.0  # what has not recovered by then never does
 CANARY_S = 5.0
@@ -62,6 +64,8 @@ class Run:
             await self._cluster.start()
             self._say("ready")
             await self._load.learn_undisturbed()
+            await self._settle()
+            self.history.resources.append(await resources(self._cluster, "start", self.now()))
             self._load.start()
             await self._disturb()
             self._say("load stops")
@@ -126,8 +130,23 @@ class Run:
                 return True
         return False
 
+    async def _settle(self) -> list[Leftover]:
+        """Until nothing is left of any request, no longer than promised; what is left then."""
+        deadline_s = self.now() + SETTLE_S
+        while left := await leftovers(self._cluster, self.now()):
+            if self.now() > deadline_s:
+                return left
+            await asyncio.sleep(_POLL_S)
+        return []
+
     async def _note_end(self) -> None:
-        """What an idle cluster still holds."""
+        """What an idle cluster still holds, and what Redis kept."""
+        self.history.leftovers = await self._settle()
+        self._say(f"idle, but for {len(self.history.leftovers)} things")
+        self.history.resources.append(await resources(self._cluster, "end", self.now()))
+        self.history.secrets = await secrets(self._cluster)
+        server = self._cluster.server
+        self.history.entries = list(read_log(server.aof.read_bytes(), server.starts))
 
     def _note_lives(self) -> None:
         for member in self._cluster.members.values():

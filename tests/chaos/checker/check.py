@@ -6,11 +6,20 @@ from collections import Counter
 from statistics import median
 from typing import Any
 
-from tests.chaos.checker import ends, tokens
+from tests.chaos.checker import agreement, alerts, effects, ends, leaders, resources, secrecy, tokens
 from tests.chaos.checker.violation import INVARIANTS, Violation
 from tests.chaos.history import History
 
-CHECKS = (ends.check, tokens.check)
+CHECKS = (
+    ends.check,
+    tokens.check,
+    effects.check,
+    agreement.check,
+    leaders.check,
+    resources.check,
+    secrecy.check,
+    alerts.check,
+)
 
 
 def judge(history: History) -> list[Violation]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from typing import Any
 
 from redis.exceptions import RedisError
 
@@ -25,7 +26,7 @@ async def _all_streams(scene: Scene) -> list[str]:
     return found
 
 
-def bad_values(random: Random) -> list[dict[str, bytes]]:
+def bad_values(random: Random) -> list[dict[Any, Any]]:
     """Fields that no message has: invalid text, no MessagePack, too deep, of nobody's type, no field at all."""
     return [
         {FIELD: b"\x81\xa4type\xa4\xff\xfe\xfd\xfc"},
@@ -35,6 +36,13 @@ def bad_values(random: Random) -> list[dict[str, bytes]]:
         {"other": b"no message"},
         {FIELD: b""},
     ]
+
+
+async def _append(scene: Scene, stream: str, fields: dict[Any, Any]) -> None:
+    """Into a stream that is there; the checker must know which entries are ours."""
+    entry_id = await scene.cluster.server.client.xadd(stream, dict(fields), nomkstream=True)
+    if entry_id is not None:
+        scene.record.injected.append(f"{stream} {entry_id.decode()}")
 
 
 async def _bad(scene: Scene) -> None:
@@ -50,7 +58,7 @@ async def _bad(scene: Scene) -> None:
     values = bad_values(scene.random)
     for stream in found:
         for fields in values:
-            await client.xadd(stream, dict(fields), nomkstream=True)  # type: ignore[arg-type]
+            await _append(scene, stream, fields)
     scene.record.targets += sorted(kinds)
     scene.note(f"{len(values)} entries in each of {len(found)} streams")
 
@@ -58,17 +66,16 @@ async def _bad(scene: Scene) -> None:
 async def _double(scene: Scene) -> None:
     """The newest entries of each stream once more: as a sender would that did not know whether it had sent."""
     client = scene.cluster.server.client
-    num_doubled = 0
     for _ in range(TRIES):
         for stream in await _all_streams(scene):
             try:
                 newest = await client.xrevrange(stream, count=2)
                 for _, fields in newest:
-                    num_doubled += bool(await client.xadd(stream, fields, nomkstream=True))
+                    await _append(scene, stream, fields)
             except RedisError as error:  # a group that has just been dropped
                 scene.note(str(error))
         await asyncio.sleep(_PAUSE_S)
-    scene.note(f"{num_doubled} entries doubled")
+    scene.note(f"{len(scene.record.injected)} entries doubled")
 
 
 KINDS = [Kind("bad-entries", _bad, is_disruptive=False), Kind("doubled-entries", _double, is_disruptive=False)]

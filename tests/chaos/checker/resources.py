@@ -1,0 +1,45 @@
+"""I6: memory, keys and descriptors return to what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.chaos.checker.agreement import KEYS
+from tests.chaos.checker.violation import Violation
+from tests.chaos.history import History, Resources
+
+SHARE = 0.02
+PROCESS_SLACK_BYTES = 32 << 20
+"""An interpreter keeps what a burst needed once: pools of its allocator, threads of executors, imports that came late."""
+ENGINE_SLACK_BYTES = 480 << 20
+"""By design an engine may hold another model at the end than at the start, keep one in host memory, and have touched
+its whole KV memory: weights of the real model, 270 MB twice with what loading leaves, and 64 MiB."""
+DESCRIPTOR_SLACK = 16
+"""Connections to Redis are kept once they were needed: four clients and their transactions need no more at a time."""
+REDIS_SLACK_BYTES = 512 << 10
+"""Rates and lengths that were learnt meanwhile, and rax trees that do not shrink at once."""
+
+
+def check(history: History) -> Iterator[Violation]:
+    """What is more at the end than at the start."""
+    first = next((one for one in history.resources if one.when == "start"), None)
+    last = next((one for one in history.resources if one.when == "end"), None)
+    if first is not None and last is not None:
+        yield from _grown(first, last)
+    for left in history.leftovers:
+        if left.where == KEYS:
+            yield Violation("I6", f"keys are left: {left.what}", left.at_s)
+
+
+def _grown(first: Resources, last: Resources) -> Iterator[Violation]:
+    for name, before in first.memory_bytes.items():
+        slack = ENGINE_SLACK_BYTES if name.endswith("/engine") else PROCESS_SLACK_BYTES
+        after = last.memory_bytes.get(name, 0)
+        if after > before * (1 + SHARE) + slack:
+            yield Violation("I6", f"{name} has {after >> 20} MiB, and had {before >> 20} MiB", last.at_s)
+    for name, before in first.descriptors.items():
+        after = last.descriptors.get(name, 0)
+        if after > before * (1 + SHARE) + DESCRIPTOR_SLACK:
+            yield Violation("I6", f"{name} has {after} descriptors, and had {before}", last.at_s)
+    if last.redis_bytes > first.redis_bytes * (1 + SHARE) + REDIS_SLACK_BYTES:
+        yield Violation("I6", f"redis holds {last.redis_bytes} bytes, and held {first.redis_bytes}", last.at_s)
