@@ -13,7 +13,7 @@ _PROMPTS = {
     TINY: ["hello", f"{MARKER} hello hello"],
 }
 LONGEST = {REAL: 80, TINY: 320}
-"""Tokens of the longest answers: some seconds of a node for the real model, and the least that is a stream for the other."""
+"""Tokens of the longest answers: a second or two of a node, so that faults meet them."""
 _SAMPLING = [(0.0, 0), (1.0, 11)]
 CANCEL_SHARE = 0.12
 WHOLE_SHARE = 0.3

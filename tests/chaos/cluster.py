@@ -1,4 +1,4 @@
-"""The cluster as the suite holds it: its processes, their lines to Redis, and a supervisor that starts what has died."""
+"""The cluster as the suite holds it: processes, their lines to Redis, a supervisor that starts what has died."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Cluster:
         missing: Readiness = {}
         try:
             async with asyncio.timeout(timeout_s):
-                while missing := await self.missing():
+                while missing := await self.missing():  # noqa: ASYNC110 - processes set no event
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             raise TimeoutError(f"not ready within {timeout_s:g} s: {missing}") from None

@@ -1,4 +1,4 @@
-"""What happened in a run, as records that a checker can judge without the cluster. Times: seconds since the run began."""
+"""What happened in a run, as records that a checker can judge without the cluster. Times: seconds since it began."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Load:
         self._stop = asyncio.Event()
         self._number = 0
         self._tasks: list[asyncio.Task[None]] = []
-        # a client of its own connection for each request: a kept one would tell of a gateway's death to the next request
+        # a connection for each request: a kept one would tell the next request of a gateway's death
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, force_close=True), timeout=aiohttp.ClientTimeout(total=None)
         )

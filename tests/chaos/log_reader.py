@@ -13,7 +13,7 @@ from tests.chaos.resp import commands
 
 
 def read_log(data: bytes, starts: Sequence[int]) -> Iterator[Entry]:
-    """Writes in the order in which they took effect; ``starts``: bytes of the log at the start of each of Redis's lives."""
+    """Writes in the order in which they took effect; ``starts``: bytes of the log as each of Redis's lives began."""
     transaction, is_inside = 0, False
     for order, (end, command) in enumerate(commands(data)):
         verb = command[0].upper()

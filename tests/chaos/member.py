@@ -56,7 +56,12 @@ class Member:
         """Begin a life."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self.argv, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                self.argv,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self.lives.append(Life(self.name, self._process.pid, time.monotonic()))
 

@@ -60,9 +60,7 @@ def make_members(folder: Path, otlp_url: str | None) -> list[Member]:
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     first = free_port_range(NUM_PORTS)
     second, ports = first + len(ADMIN_SERVICES) + len(NODES), list(range(first, first + NUM_PORTS))[-len(GATEWAYS) :]
-    configs = [
-        write_config(folder, name, first, port, otlp_url) for name, port in zip(GATEWAYS, ports, strict=True)
-    ]
+    configs = [write_config(folder, name, first, port, otlp_url) for name, port in zip(GATEWAYS, ports, strict=True)]
     plan = process_plan(load_config(configs[0]))
     found: list[Member] = []
     for spec in plan:

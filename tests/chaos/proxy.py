@@ -139,7 +139,7 @@ class Line:
 
     async def _passes(self, name: str, moment: str) -> bool:
         """Whether a frame goes on, once it may."""
-        while self.is_silent:
+        while self.is_silent:  # noqa: ASYNC110 - a line is silent for seconds
             await asyncio.sleep(_STEP_S)
         for rule in self._proxy.rules:
             if rule.meets(self.process, name, moment):

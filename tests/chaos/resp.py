@@ -39,7 +39,7 @@ def frame_end(data: bytes | bytearray, start: int) -> int | None:
     if kind in (b"+", b"-", b":"):
         return after
     if kind not in (b"$", b"*"):
-        raise RespError(f"a frame that begins with {bytes(kind)!r}")
+        raise RespError(f"no RESP: a frame that begins with {bytes(kind)!r}")
     number = int(data[start + 1 : line_end])
     if number > MAX_FRAME_BYTES:
         raise RespError(f"a frame of {number} bytes or parts")

@@ -99,10 +99,10 @@ class Run:
         record.ended_s = self.now()
         with suppress(TimeoutError):
             async with asyncio.timeout(RECOVERY_WAIT_S):
-                while not await self._serves():
+                while not await self._serves():  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(_POLL_S)
                 record.whole_s = self.now()
-                while await self._cluster.missing():
+                while await self._cluster.missing():  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(_POLL_S)
         took = "never" if record.whole_s is None else f"after {record.whole_s - record.ended_s:.1f} s"
         skipped = f"skipped: {record.skipped}; " if record.skipped else ""

@@ -69,11 +69,11 @@ class Server:
         }
         command = [str(find_server()), *(part for name, value in options.items() for part in (f"--{name}", value))]
         with (self.folder / "logs" / "redis.log").open("ab") as log:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: ASYNC220 - takes a millisecond
                 command, env=os.environ | self._clock.environment, stdout=log, stderr=log, start_new_session=True
             )
         async with asyncio.timeout(START_S):
-            while not await self.answers():
+            while not await self.answers():  # noqa: ASYNC110 - it sets no event
                 await asyncio.sleep(_POLL_S)
 
     async def answers(self) -> bool:

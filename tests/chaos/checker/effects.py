@@ -33,7 +33,8 @@ def check(history: History) -> Iterator[Violation]:
     for attempt, times in Counter(_attempts(own, streams.QUEUE, "pulled")).items():
         if times > offered[attempt]:
             yield Violation(
-                "I3", f"request {attempt[0]}, attempt {attempt[1]}, was pulled {times} times of {offered[attempt]} entries"
+                "I3",
+                f"request {attempt[0]}, attempt {attempt[1]}, was pulled {times} times of {offered[attempt]} entries",
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from tests.chaos.checker.violation import Violation
 from tests.chaos.history import Fault, History, Sample
@@ -40,7 +41,7 @@ def gaps(samples: list[Sample], service: str) -> Iterator[tuple[float, float]]:
     if not samples or not held:
         return
     times = [*sorted(held), max(sample.at_s for sample in samples)]
-    for before, after in zip(times, times[1:], strict=False):
+    for before, after in pairwise(times):
         if after - before > WITHIN_S:
             yield before, after
 

@@ -10,7 +10,7 @@ from tests.chaos.history import History, Resources
 
 SHARE = 0.02
 PROCESS_SLACK_BYTES = 32 << 20
-"""An interpreter keeps what a burst needed once: pools of its allocator, threads of executors, imports that came late."""
+"""An interpreter keeps what a burst needed once: its allocator's pools, executors' threads, imports that came late."""
 ENGINE_SLACK_BYTES = 480 << 20
 """By design an engine may hold another model at the end than at the start, keep one in host memory, and have touched
 its whole KV memory: weights of the real model, 270 MB twice with what loading leaves, and 64 MiB."""

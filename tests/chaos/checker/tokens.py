@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from os.path import commonprefix
 
 from tests.chaos.checker.violation import Violation
 from tests.chaos.history import History, Request
@@ -39,12 +38,13 @@ def _difference(request: Request, expected: Request) -> str:
         if is_whole and len(got) != len(wanted):
             return f"brought {len(got)} tokens of {len(wanted)}{_first(got, wanted)}"
         if got != wanted[: len(got)]:
-            return f"other tokens{_first(got, wanted)}"
+            return f"other tokens{_first(got, wanted[: len(got)])}"
         return ""
     # a shorter answer may end within a character, of which the longer one has the whole
     text = request.text.rstrip(REPLACEMENT)
     if not expected.text.startswith(text):
-        at = len(commonprefix([text, expected.text]))
+        pairs = zip(text, expected.text, strict=False)
+        at = next((place for place, (one, other) in enumerate(pairs) if one != other), len(expected.text))
         return f"other text from character {at} on: {text[at : at + 20]!r} for {expected.text[at : at + 20]!r}"
     return ""
 

@@ -40,14 +40,13 @@ def bad_values(random: Random) -> list[dict[Any, Any]]:
 
 async def _append(scene: Scene, stream: str, fields: dict[Any, Any]) -> None:
     """Into a stream that is there; the checker must know which entries are ours."""
-    entry_id = await scene.cluster.server.client.xadd(stream, dict(fields), nomkstream=True)
+    entry_id: Any = await scene.cluster.server.client.xadd(stream, dict(fields), nomkstream=True)
     if entry_id is not None:
         scene.record.injected.append(f"{stream} {entry_id.decode()}")
 
 
 async def _bad(scene: Scene) -> None:
     """One of each in each stream; into group streams while there are any."""
-    client = scene.cluster.server.client
     kinds = set()
     for _ in range(TRIES):
         found = await _all_streams(scene)
@@ -69,7 +68,7 @@ async def _double(scene: Scene) -> None:
     for _ in range(TRIES):
         for stream in await _all_streams(scene):
             try:
-                newest = await client.xrevrange(stream, count=2)
+                newest: Any = await client.xrevrange(stream, count=2)
                 for _, fields in newest:
                     await _append(scene, stream, fields)
             except RedisError as error:  # a group that has just been dropped

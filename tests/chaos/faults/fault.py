@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from tests.chaos.cluster import Cluster
 from tests.chaos.history import Fault
@@ -40,7 +41,7 @@ class Scene:
 
     async def leader(self, service: str) -> Member:
         """Who leads a service now, noted as a target; its first instance where nobody does."""
-        held = await self.cluster.server.client.get(f"treadle:lease:{service}")
+        held: Any = await self.cluster.server.client.get(f"treadle:lease:{service}")
         name = held.decode().rpartition("#")[0] if held else service
         self.record.targets.append(name)
         return self.cluster.members[name]

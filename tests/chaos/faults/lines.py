@@ -94,9 +94,7 @@ async def _at_point(
     else:
         candidates = [member.name for kind in kinds for member in scene.cluster.of(kind)]
     skip = scene.random.randrange(MOST_SKIPPED) if point in ("commit", "publish") else 0
-    rules = [
-        Rule(name, point, moment, _done_to(action, name), loses=loses, skip=skip) for name in candidates
-    ]
+    rules = [Rule(name, point, moment, _done_to(action, name), loses=loses, skip=skip) for name in candidates]
     scene.note(f"{moment} {point}")
     first = asyncio.Event()
     for rule in rules:

@@ -54,7 +54,7 @@ async def _fill(scene: Scene) -> None:
 
 def _step(seconds: float) -> Callable[[Scene], Awaitable[None]]:
     async def inject(scene: Scene) -> None:
-        """The wall clock steps and stays there for a while; then it is put right, which is a step back the other way."""
+        """The wall clock steps and stays there for a while; then it is put right, which is a step the other way."""
         scene.cluster.server.set_clock(seconds)
         try:
             await last(scene, scene.duration(3.0, 20.0))

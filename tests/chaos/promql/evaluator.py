@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 
 from tests.chaos.history import Sample
 from tests.chaos.promql.parser import Aggregate, Binary, Call, Node, Number, PromqlError, Selector
@@ -190,7 +191,7 @@ def _over(function: str, points: Points, range_s: float) -> float:
     if function == "delta":
         return values[-1] - values[0]
     if function == "changes":
-        return float(sum(one != other for one, other in zip(values, values[1:], strict=False)))
+        return float(sum(one != other for one, other in pairwise(values)))
     # a counter that is less than before began anew
-    grown = sum(other - one if other >= one else other for one, other in zip(values, values[1:], strict=False))
+    grown = sum(other - one if other >= one else other for one, other in pairwise(values))
     return grown if function == "increase" else grown / range_s
