@@ -39,6 +39,8 @@ class Options:
     longest_fault_s: float = 30.0
     kinds: list[str] = field(default_factory=list)
     """Names of faults; all, where it is empty."""
+    is_once: bool = False
+    """Each of them once, however long that takes."""
     say: Callable[[str], None] = lambda _: None
 
 
@@ -82,8 +84,8 @@ class Run:
     async def _disturb(self) -> None:
         """Faults until the time is over; the last one is recovered from all the same."""
         end_s = self.now() + self._options.seconds
-        for kind in schedule(self._random, self._options.kinds):
-            if self.now() >= end_s:
+        for number, kind in enumerate(schedule(self._random, self._options.kinds)):
+            if number >= len(self._options.kinds) if self._options.is_once else self.now() >= end_s:
                 return
             await asyncio.sleep(self._random.uniform(*PAUSE_S))
             await self._inject(kind)
@@ -146,7 +148,9 @@ class Run:
         self.history.resources.append(await resources(self._cluster, "end", self.now()))
         self.history.secrets = await secrets(self._cluster)
         server = self._cluster.server
-        self.history.entries = list(read_log(server.aof.read_bytes(), server.starts))
+        log = server.aof.read_bytes()
+        (self._options.folder / "redis.aof").write_bytes(log)  # its disk is gone with the cluster
+        self.history.entries = list(read_log(log, server.starts))
 
     def _note_lives(self) -> None:
         for member in self._cluster.members.values():

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import mmap
 import os
-import struct
 import subprocess
 from pathlib import Path
 
@@ -14,12 +12,13 @@ from redis.exceptions import RedisError
 
 from cli.ports import free_port
 from cli.redis_server import find_server
+from tests.chaos.clock import SetClock
+from tests.chaos.disk import SmallDisk
 from tests.chaos.resp import commands
 
 HOST = "127.0.0.1"
 START_S = 20.0  # a log of some MB is read in a fraction of that
 _POLL_S = 0.02
-_OFFSET = struct.Struct("q")
 
 
 class Server:
@@ -28,11 +27,11 @@ class Server:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.data = folder / "redis"
-        self.data.mkdir(parents=True, exist_ok=True)
+        self.disk = SmallDisk(self.data)
         self.port = free_port(HOST)
         self.starts: list[int] = []
         """Bytes of the log with which each life began."""
-        self._clock = SetClock(folder)
+        self.clock = SetClock(folder)
         self._process: subprocess.Popen[bytes] | None = None
         self._client: Redis = Redis(host=HOST, port=self.port, socket_timeout=5, socket_connect_timeout=1)
 
@@ -70,7 +69,7 @@ class Server:
         command = [str(find_server()), *(part for name, value in options.items() for part in (f"--{name}", value))]
         with (self.folder / "logs" / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - takes a millisecond
-                command, env=os.environ | self._clock.environment, stdout=log, stderr=log, start_new_session=True
+                command, env=os.environ | self.clock.environment, stdout=log, stderr=log, start_new_session=True
             )
         async with asyncio.timeout(START_S):
             while not await self.answers():  # noqa: ASYNC110 - it sets no event
@@ -90,10 +89,6 @@ class Server:
             self._process.wait()
             self._process = None
 
-    def set_clock(self, offset_s: float) -> None:
-        """Its wall clock is so much ahead of the machine's from now on."""
-        self._clock.set(offset_s)
-
     def truncate(self, keep_share: float, within_bytes: int) -> int:
         """Cut the log of the dead server behind some command of its tail; how many bytes are lost.
 
@@ -112,7 +107,8 @@ class Server:
         """End it for good."""
         await self._client.aclose()
         self.kill()
-        self._clock.close()
+        self.clock.close()
+        self.disk.close()
 
 
 def _transaction_ends(data: bytes) -> list[int]:
@@ -124,24 +120,3 @@ def _transaction_ends(data: bytes) -> list[int]:
         if not is_inside:
             ends.append(end)
     return ends
-
-
-class SetClock:
-    """The preloaded library and the file with its offset."""
-
-    def __init__(self, folder: Path) -> None:
-        library, self._path = folder / "clock.so", folder / "clock"
-        source = Path(__file__).with_name("clock.c")
-        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True)
-        self._path.write_bytes(_OFFSET.pack(0))
-        self._file = self._path.open("r+b")
-        self._mapped = mmap.mmap(self._file.fileno(), _OFFSET.size)
-        self.environment = {"LD_PRELOAD": str(library), "CHAOS_CLOCK": str(self._path)}
-
-    def set(self, offset_s: float) -> None:
-        """At once, for every process that has it mapped."""
-        self._mapped[:] = _OFFSET.pack(int(offset_s * 1e6))
-
-    def close(self) -> None:
-        self._mapped.close()
-        self._file.close()

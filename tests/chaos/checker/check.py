@@ -35,9 +35,11 @@ def report(history: History, violations: list[Violation]) -> dict[str, Any]:
         if fault.whole_s is not None:
             recoveries.setdefault(fault.kind, []).append(fault.whole_s - fault.ended_s)
     everyone = [seconds for values in recoveries.values() for seconds in values]
+    counts = Counter({fault.kind: 0 for fault in history.faults})  # a kind that was skipped is there with 0
+    counts.update(fault.kind for fault in done)
     found = Counter(violation.invariant for violation in violations)
     return {
-        "faults": dict(sorted(Counter(fault.kind for fault in done).items())),
+        "faults": {kind: counts[kind] for kind in sorted(counts)},
         "requests": len(history.requests),
         "tokens_checked": tokens.num_checked(history),
         "violations": {invariant: found[invariant] for invariant in INVARIANTS},

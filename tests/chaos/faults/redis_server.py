@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 
-from tests.chaos.faults.fault import Kind, Scene, last
+from tests.chaos.faults.fault import Kind, Scene, SkippedError, last
 
 DOWN_S = (0.3, 4.0)
 TAIL_BYTES = 64 << 10  # of the log: what a busy second of this load writes
@@ -52,14 +52,29 @@ async def _fill(scene: Scene) -> None:
         await client.config_set("maxmemory", 0)
 
 
+async def _fill_disk(scene: Scene) -> None:
+    """Redis refuses all that writes, until there is room."""
+    disk = scene.cluster.server.disk
+    if disk.why_not:
+        raise SkippedError(disk.why_not)
+    await asyncio.to_thread(disk.fill)
+    try:
+        await last(scene, scene.duration(2.0, 20.0))
+    finally:
+        disk.relieve()
+
+
 def _step(seconds: float) -> Callable[[Scene], Awaitable[None]]:
     async def inject(scene: Scene) -> None:
         """The wall clock steps and stays there for a while; then it is put right, which is a step the other way."""
-        scene.cluster.server.set_clock(seconds)
+        clock = scene.cluster.server.clock
+        if clock.why_not:
+            raise SkippedError(clock.why_not)
+        clock.set(seconds)
         try:
             await last(scene, scene.duration(3.0, 20.0))
         finally:
-            scene.cluster.server.set_clock(0)
+            clock.set(0)
 
     return inject
 
@@ -69,6 +84,7 @@ KINDS = [
     Kind("stop-redis", _stop),
     Kind("redis-truncated", _truncate),
     Kind("redis-full", _fill),
+    Kind("disk-full", _fill_disk),
     Kind("clock-plus-1s", _step(1)),
     Kind("clock-minus-1s", _step(-1)),
     Kind("clock-plus-10min", _step(600)),
