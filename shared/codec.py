@@ -44,10 +44,7 @@ def _compact(record: Any) -> Mapping[str, object]:
 
 def decode(data: bytes) -> AnyMessage:
     """Decode one message; raises `UndecodableError` that says what is wrong."""
-    try:
-        message: AnyMessage = _decoder.decode(data)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise UndecodableError(str(error)) from error
+    message: AnyMessage = _decode(_decoder, data)
     return message
 
 
@@ -61,10 +58,20 @@ def decode_entry(fields: dict[bytes, bytes]) -> AnyMessage:
 
 def decode_payload(data: bytes) -> Payload:
     """Decode a payload key; raises `UndecodableError` that says what is wrong."""
+    payload: Payload = _decode(_payload_decoder, data)
+    return payload
+
+
+def _decode(decoder: Any, data: bytes) -> Any:
+    """Whatever a decoder raises, the bytes are at fault.
+
+    Not only msgspec's own errors come: text that is no UTF-8 raises `UnicodeDecodeError`, deep nesting
+    `RecursionError`, a timestamp that no calendar has `ValueError`.
+    """
     try:
-        return _payload_decoder.decode(data)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise UndecodableError(str(error)) from error
+        return decoder.decode(data)
+    except Exception as error:
+        raise UndecodableError(f"{type(error).__name__}: {error}") from error
 
 
 TICK = encode(Tick())

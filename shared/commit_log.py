@@ -1,8 +1,8 @@
-"""A service's inbox as its log: lease, snapshot, replay, atomic commit. All of the driver's Redis, none of its loop."""
+"""A service's inbox as its log: snapshot, replay, atomic commit. All of the driver's Redis, none of its loop."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,69 +10,76 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from shared import scripts, streams
+from shared.cluster_clock import ClusterClock
 from shared.codec import FIELD, encode
 from shared.core import Drop, Effect, Send, Solve
-from shared.errors import OperatorError
+from shared.lease import Lease, hold_s
 
 MAX_BATCH_ENTRIES = 256  # bounds the memory of a batch and the time a commit script blocks Redis
-LEASE_S = 5.0  # a standby takes over this long after the active instance fell silent
+ASIDE, CLOCK = b"aside:", b"clock:"  # marks in the hash of a service's state: see `streams.state`
 
 Entry = tuple[bytes, dict[bytes, bytes]]
 
 
-class FencedError(OperatorError):
-    """Another instance leads now; what this one decided was refused."""
+class LostCommitsError(Exception):
+    """Redis has come back without commits that this instance has made: its core is ahead of the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """What a service left in Redis: its last snapshot, how far effects were sent, and entries set aside."""
+    """What a service left in Redis: its last snapshot, how far effects were sent, and marks of entries since."""
 
     snapshot_id: bytes = b"0-0"
     snapshot: bytes | None = None
     committed: bytes = b"0-0"
     aside: frozenset[bytes] = field(default_factory=frozenset)
+    clock: tuple[float, float] = (0.0, 0.0)
+    """Of the `ClusterClock` at the snapshot: offset, time of the newest entry."""
+    clock_marks: Mapping[bytes, float] = field(default_factory=dict)
+    shared_offset_s: float | None = None
+    """By how much the service that wrote last of all reads Redis's clock otherwise."""
+
+    def make_clock(self) -> ClusterClock:
+        """The clock as it was at the snapshot, to go on with."""
+        return ClusterClock(*self.clock, self.clock_marks)
 
 
 class CommitLog:
-    """Reads the inbox of one service and commits what its core answers."""
+    """Reads the inbox of one service and commits what its core answers, as long as it leads."""
 
     def __init__(self, redis: Redis, service: str, inbox: str, instance: str) -> None:
         self.inbox = inbox
         self.service = service
+        self.lease = Lease(redis, service, instance)
         self._redis = redis
-        self._instance = instance
-        self._holder = ""
-        self._acquire = redis.register_script(scripts.ACQUIRE)
-        self._release = redis.register_script(scripts.RELEASE)
+        self._committed = b"0-0"
         self._commit = redis.register_script(scripts.COMMIT)
         self._snapshot = redis.register_script(scripts.SNAPSHOT)
         self._set_aside = redis.register_script(scripts.SET_ASIDE)
 
-    async def acquire(self) -> bool:
-        """Try to become the active instance; False while another holds the lease."""
-        keys = [streams.lease(self.service), streams.fence(self.service)]
-        holder = await self._acquire(keys=keys, args=[self._instance, int(LEASE_S * 1000)])
-        self._holder = holder.decode() if holder else ""
-        return bool(holder)
-
-    async def release(self) -> None:
-        """Give the lease back so that a standby need not wait for it to run out."""
-        await self._release(keys=[streams.lease(self.service)], args=[self._holder])
-
-    async def holder(self) -> str:
-        """Name of the instance that leads now, without its token; empty when there is none."""
-        value: Any = await self._redis.get(streams.lease(self.service))
-        return value.decode().rpartition("#")[0] if value else ""
+    @classmethod
+    def of(cls, redis: Redis, other: CommitLog) -> CommitLog:
+        """The same instance's log in the same term, over another connection."""
+        log = cls(redis, other.service, other.inbox, other.lease.instance)
+        log.lease.holder = other.lease.holder
+        return log
 
     async def load(self) -> SavedState:
-        """The saved state of the service; an empty one for a service that never ran."""
-        saved: Any = await self._redis.hgetall(streams.state(self.service))
+        """The saved state of the service; an empty one for a service that never ran. A standby waits as it takes."""
+        state = streams.state(self.service)
+        await self.lease.renew(hold_s(await self._redis.hstrlen(state, "state")))
+        saved: Any = await self._redis.hgetall(state)
+        shared: Any = await self._redis.get(streams.CLOCK)
+        self._committed = saved.get(b"committed", b"0-0")
+        offset_s, last_s = saved.get(b"clock", b"0 0").split()
         return SavedState(
             snapshot_id=saved.get(b"id", b"0-0"),
             snapshot=saved.get(b"state"),
-            committed=saved.get(b"committed", b"0-0"),
-            aside=frozenset(key.removeprefix(b"aside:") for key in saved if key.startswith(b"aside:")),
+            committed=self._committed,
+            aside=frozenset(_marked(saved, ASIDE)),
+            clock=(float(offset_s), float(last_s)),
+            clock_marks={entry_id: float(offset) for entry_id, offset in _marked(saved, CLOCK).items()},
+            shared_offset_s=None if shared is None else float(shared),
         )
 
     async def replay(self, after: bytes, upto: bytes) -> list[Entry]:
@@ -89,9 +96,21 @@ class CommitLog:
         entries = next(iter(reply.values()))[0] if isinstance(reply, dict) else reply[0][1]
         return [(entry_id, fields) for entry_id, fields in entries]
 
-    async def commit(self, committed: bytes, effects: list[Effect]) -> float:
-        """Send effects and move the committed id (kept where it is if empty), or do nothing. Answers Redis's time."""
-        args: list[bytes | str | int] = [self._holder, int(LEASE_S * 1000), committed]
+    async def redis_time(self) -> float:
+        """Redis's clock, in seconds."""
+        seconds, microseconds = await self._redis.time()
+        return float(seconds + microseconds / 1e6)
+
+    async def commit(
+        self, committed: bytes, effects: list[Effect], clock_marks: Mapping[bytes, float] | None = None
+    ) -> float:
+        """Send effects and move the committed id (kept where it is if empty), or do nothing. Answers Redis's time.
+
+        ``clock_marks``: of the entries up to that id, those from which on Redis's clock is read otherwise. Raises
+        `FencedError` if another instance leads, `LostCommitsError` if Redis does not know of the last commit.
+        """
+        marks = [part for mark, offset in (clock_marks or {}).items() for part in (CLOCK + mark, repr(offset))]
+        args: list[bytes | str | int] = [*self.lease.terms, self._committed, committed, len(marks) // 2, *marks]
         for effect in effects:
             match effect:
                 case Send(stream, message, to_existing, max_entries):
@@ -100,37 +119,36 @@ class CommitLog:
                     args += ["drop", key, b"", 0]
                 case Solve():
                     pass  # leaves no trace in Redis; the driver runs it after the commit
-        reply = await self._fenced(self._commit, [streams.lease(self.service), streams.state(self.service)], args)
+        beat, state = streams.beat(self.service), streams.state(self.service)
+        try:
+            reply = await self.lease.fenced(self._commit, [*self.lease.keys, beat, state, streams.CLOCK], args)
+        except ResponseError as error:
+            if "BEHIND" in str(error):
+                raise LostCommitsError(f"{self.service}: Redis has lost the commit of {self._committed!r}") from error
+            raise
+        self._committed = committed or self._committed
         return int(reply[0]) + int(reply[1]) / 1e6
 
-    async def save(self, snapshot_id: bytes, snapshot: bytes, aside: Iterable[bytes]) -> None:
-        """Keep a snapshot of the state after ``snapshot_id``, trim the log up to it, forget what was set ``aside``."""
-        keys = [streams.lease(self.service), streams.state(self.service), self.inbox]
-        marks = [b"aside:" + entry_id for entry_id in aside]
-        await self._fenced(self._snapshot, keys, [self._holder, snapshot_id, snapshot, *marks])
+    async def save(self, snapshot_id: bytes, snapshot: bytes, clock: ClusterClock, aside: Iterable[bytes]) -> None:
+        """Keep a snapshot of the state after ``snapshot_id``, trim the log up to it, forget the marks before it.
+
+        ``aside``: of the entries that it covers, those that were set aside.
+        """
+        keys = [*self.lease.keys, streams.state(self.service), self.inbox]
+        marks = [*(ASIDE + entry_id for entry_id in aside), *(CLOCK + entry_id for entry_id in clock.marked)]
+        clock_state = f"{clock.offset_s!r} {clock.last_s!r}"
+        args = [self.lease.holder, snapshot_id, snapshot, clock_state, *marks]
+        await self.lease.fenced(self._snapshot, keys, args)
+        clock.forget(clock.marked)
 
     async def set_aside(self, entry: Entry, reason: str) -> None:
         """Move an entry that cannot be handled to the dead letters; replays leave it out from now on."""
         entry_id, fields = entry
-        keys = [streams.lease(self.service), streams.state(self.service), streams.DEAD_LETTER]
-        args = [self._holder, entry_id, self.inbox, fields.get(FIELD, b""), reason, streams.MAX_DEAD_LETTERS]
-        await self._fenced(self._set_aside, keys, args)
-
-    async def _fenced(self, script: Any, keys: list[str], args: list[Any]) -> Any:
-        try:
-            return await script(keys=keys, args=args)
-        except ResponseError as error:
-            if "FENCED" in str(error):
-                raise FencedError(f"{self.service}: another instance took the lease from {self._holder}") from error
-            raise
+        keys = [*self.lease.keys, streams.state(self.service), streams.DEAD_LETTER]
+        args = [self.lease.holder, entry_id, self.inbox, fields.get(FIELD, b""), reason, streams.MAX_DEAD_LETTERS]
+        await self.lease.fenced(self._set_aside, keys, args)
 
 
-def entry_time(entry_id: bytes) -> float:
-    """Cluster time of an entry in seconds: the id's first half is Redis's clock in milliseconds."""
-    return int(entry_id.partition(b"-")[0]) / 1000
-
-
-def id_order(entry_id: bytes) -> tuple[int, int]:
-    """Entry ids compare as pairs of integers."""
-    ms, _, seq = entry_id.partition(b"-")
-    return int(ms), int(seq)
+def _marked(saved: Mapping[bytes, bytes], kind: bytes) -> dict[bytes, bytes]:
+    """The marks of a kind, by entry id."""
+    return {key.removeprefix(kind): value for key, value in saved.items() if key.startswith(kind)}

@@ -17,18 +17,22 @@ from prometheus_client import Counter, Gauge, Histogram
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from shared.cluster_clock import ClusterClock, id_order, id_time
 from shared.codec import UndecodableError, decode_entry
-from shared.commit_log import LEASE_S, CommitLog, Entry, FencedError, entry_time, id_order
+from shared.commit_log import CommitLog, Entry, LostCommitsError
 from shared.core import Core, Effect, Send, Solve
+from shared.lease import RENEW_S, FencedError, hold_s
+from shared.lease_keeper import HANG_S, LeaseKeeper
 from shared.message import Message, Tick
 from shared.solver import Solver
 from shared.telemetry import record_handled, trace_id
 
 SNAPSHOT_EVERY_ENTRIES = 5_000
 SNAPSHOT_BYTES_PER_ENTRY = 1_000  # a large state is written less often: each entry pays for so much of it at most
-RENEW_S = LEASE_S / 4  # the longest a read blocks, so that the lease never runs out while idle
+REPLAY_S = 2.0  # but never less often than this: what was handled since takes as long again when it is replayed
+BREATH_S = 0.05  # a replay lets the rest of the process (health, signals) have its turn so often
 BACKOFF_S = 0.2
-MAX_BACKOFF_S = 5.0
+MAX_BACKOFF_S = 1.0  # a Redis that is back has its services back a second later
 
 ENTRIES = Counter("treadle_inbox_entries_total", "Inbox entries handled", ["service"])
 SET_ASIDE = Counter("treadle_inbox_set_aside_total", "Entries moved to the dead letters", ["service"])
@@ -58,18 +62,21 @@ class _Leadership(Generic[C]):
     core: C
     last_id: bytes
     aside: set[bytes]
-    clock_offset_s: float = 0.0
+    clock: ClusterClock
+    snapshot_bytes: int = 0
     num_since_snapshot: int = 0
-    snapshot_after: int = SNAPSHOT_EVERY_ENTRIES
+    handled_s: float = 0.0
+    """Time that the core has taken for the entries since the last snapshot."""
+    is_replaying: bool = True
     tick_sent: bool = False
     traced: list[tuple[Message, float]] = field(default_factory=list)
-    """Messages of traced requests in this batch, with the time of their entries."""
-
-    def now(self) -> float:
-        return time.monotonic() + self.clock_offset_s
+    """Messages of traced requests in this batch, with Redis's time of their entries."""
 
     def is_due(self) -> bool:
-        return self.core.wake_at is not None and self.core.wake_at <= self.now()
+        return self.core.wake_at is not None and self.core.wake_at <= self.clock.now(time.monotonic())
+
+    def needs_snapshot(self) -> bool:
+        return self.handled_s >= REPLAY_S or self.num_since_snapshot >= snapshot_interval(self.snapshot_bytes)
 
 
 class Driver(Generic[C]):
@@ -83,11 +90,14 @@ class Driver(Generic[C]):
         service: str,
         inbox: str,
         instance: str,
+        reconnect: Callable[[], Redis],
         solver: Solver | None = None,
+        hang_s: float = HANG_S,
     ) -> None:
+        """``reconnect`` makes another client like ``redis``; what keeps the core busy for ``hang_s`` is set aside."""
         self._make_core = make_core
         self._log = CommitLog(redis, service, inbox, instance)
-        self._redis = redis
+        self._keeper = LeaseKeeper(reconnect, self._log, hang_s)
         self._service = service
         self._instance = instance
         self._solver = solver
@@ -110,28 +120,32 @@ class Driver(Generic[C]):
     async def run(self, stop: asyncio.Event) -> None:
         """Lead, stand by, recover; returns when ``stop`` is set. Raises `FencedError` for a doubled instance name."""
         backoff_s = BACKOFF_S
-        while not stop.is_set():
-            try:
-                await self._serve(stop)
-                backoff_s = BACKOFF_S
-            except (RedisError, OSError) as error:
-                self._stands_by = False  # who leads is not known now
-                log.warning("redis failed, rebuilding", service=self._service, error=str(error), retry_s=backoff_s)
-                await _pause(stop, backoff_s)
-                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+        try:
+            while not stop.is_set():
+                try:
+                    await self._serve(stop)
+                    backoff_s = BACKOFF_S
+                except (RedisError, OSError, LostCommitsError) as error:
+                    self._stands_by = False  # who leads is not known now
+                    log.warning("redis failed, rebuilding", service=self._service, error=str(error), retry_s=backoff_s)
+                    await _pause(stop, backoff_s)
+                    backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+        finally:
+            self._keeper.close()
 
     async def _serve(self, stop: asyncio.Event) -> None:
         """One term as active instance, or one wait as standby; returns when there is a reason to begin again."""
-        self._stands_by = not await self._log.acquire()
+        self._stands_by = not await self._log.lease.acquire()
         if self._stands_by:
             return await _pause(stop, RENEW_S)
         try:
-            await self._begin()
-            await self._lead(stop)
+            with self._keeper.keeping():
+                await self._begin()
+                await self._lead(stop)
         except HandlerError as error:
             log.error("core failed, rebuilding without the entry", service=self._service, error=str(error))
         except FencedError:
-            if await self._log.holder() == self._instance:
+            if await self._log.lease.leader() == self._instance:
                 raise  # two processes under one name would take the lease from each other for ever
             log.warning("lease lost, standing by", service=self._service)
         finally:
@@ -144,19 +158,22 @@ class Driver(Generic[C]):
         core = self._make_core()
         if saved.snapshot is not None:
             core.restore(saved.snapshot)
-        term = _Leadership(core, saved.snapshot_id, set(saved.aside))
-        term.snapshot_after = snapshot_interval(len(saved.snapshot or b""))
+        term = _Leadership(core, saved.snapshot_id, set(saved.aside), saved.make_clock(), len(saved.snapshot or b""))
+        breathed_s = time.monotonic()
         while id_order(term.last_id) < id_order(saved.committed):
             entries = await self._log.replay(term.last_id, saved.committed)
             if not entries:
                 break
             for entry in entries:
                 await self._fold(term, entry)
+                if time.monotonic() - breathed_s >= BREATH_S:
+                    await asyncio.sleep(0)
+                    breathed_s = time.monotonic()
             term.num_since_snapshot += len(entries)
         term.traced.clear()  # handled in an earlier life
+        term.is_replaying = False
         term.last_id = max(term.last_id, saved.committed, key=id_order)
-        seconds, microseconds = await self._redis.time()
-        term.clock_offset_s = seconds + microseconds / 1e6 - time.monotonic()
+        term.clock.begin(await self._log.redis_time(), time.monotonic(), saved.shared_offset_s)
         self._term = term
         LEASE_HELD.labels(self._service).set(1)
         REBUILDS.labels(self._service).inc()
@@ -171,10 +188,10 @@ class Driver(Generic[C]):
             for entry in entries:
                 effects += await self._fold(term, entry)
             await self._commit(term, entries, effects)
-            if term.num_since_snapshot >= term.snapshot_after:
+            if term.needs_snapshot():
                 await self._save(term)
         await self._save(term)
-        await self._log.release()
+        await self._log.lease.release()
 
     async def _commit(self, term: _Leadership[C], entries: list[Entry], effects: list[Effect]) -> None:
         """Send the effects of a batch; without any, still renew the lease."""
@@ -183,15 +200,17 @@ class Driver(Generic[C]):
             term.tick_sent = True
         committed = entries[-1][0] if entries else b""
         started = time.monotonic()
-        now = await self._log.commit(committed, effects)
-        term.clock_offset_s = now - time.monotonic()
-        COMMIT_S.labels(self._service).observe(time.monotonic() - started)
+        redis_s = await self._log.commit(committed, effects, term.clock.take_marks())
+        ended = time.monotonic()
+        self._keeper.note_sign()
+        term.clock.compare(redis_s, started, ended)
+        COMMIT_S.labels(self._service).observe(ended - started)
         if entries:
             term.num_since_snapshot += len(entries)
             ENTRIES.labels(self._service).inc(len(entries))
-            LAG.labels(self._service).set(max(0.0, now - entry_time(entries[-1][0])))
+            LAG.labels(self._service).set(max(0.0, term.clock.now(ended) - term.clock.last_s))
         for message, arrived_s in term.traced:
-            record_handled(self._service, message, arrived_s, now)
+            record_handled(self._service, message, arrived_s, redis_s)
         term.traced.clear()
         for effect in effects:
             if isinstance(effect, Solve):
@@ -208,17 +227,22 @@ class Driver(Generic[C]):
         term.last_id = entry_id
         if entry_id in term.aside:
             return []
+        began_s = time.monotonic()
         try:
             message = decode_entry(fields)
         except UndecodableError as error:
             await self._set_aside(term, entry, f"undecodable: {error}")
             return []
-        if isinstance(message, Tick):
+        is_tick = isinstance(message, Tick)
+        if is_tick:
             term.tick_sent = False
         if message.traceparent:
-            term.traced.append((message, entry_time(entry_id)))
+            term.traced.append((message, id_time(entry_id)))
+        clock = term.clock
+        now = clock.replay(entry_id) if term.is_replaying else clock.read(entry_id, began_s, is_tick=is_tick)
         try:
-            return term.core.handle(message, entry_time(entry_id))
+            with self._keeper.handling(entry):
+                effects = term.core.handle(message, now)
         except Exception as error:
             log.exception(
                 "core raised",
@@ -229,6 +253,8 @@ class Driver(Generic[C]):
             )
             await self._set_aside(term, entry, f"{type(error).__name__}: {error}")
             raise HandlerError(f"entry {entry_id.decode()}: {error}") from error
+        term.handled_s += time.monotonic() - began_s
+        return effects
 
     async def _set_aside(self, term: _Leadership[C], entry: Entry, reason: str) -> None:
         log.error("entry set aside", service=self._service, entry=entry[0].decode(), reason=reason)
@@ -238,22 +264,24 @@ class Driver(Generic[C]):
 
     async def _save(self, term: _Leadership[C]) -> None:
         covered = {entry_id for entry_id in term.aside if id_order(entry_id) <= id_order(term.last_id)}
+        await self._log.lease.renew(hold_s(term.snapshot_bytes))
         snapshot = term.core.snapshot()
-        await self._log.save(term.last_id, snapshot, covered)
-        term.snapshot_after = snapshot_interval(len(snapshot))
+        await self._log.save(term.last_id, snapshot, term.clock, covered)
+        self._keeper.note_sign()
+        term.snapshot_bytes = len(snapshot)
         term.aside -= covered  # the log is trimmed up to here: nobody will read those entries again
-        term.num_since_snapshot = 0
+        term.num_since_snapshot, term.handled_s = 0, 0.0
 
     def _block_ms(self, term: _Leadership[C]) -> int:
-        """Until the core wants to wake, but no longer than the lease allows; never 0, which would block for ever."""
+        """Until the core wants to wake, but no longer than a sign of life may take; never 0: that blocks for ever."""
         due_s = RENEW_S
         if term.core.wake_at is not None and not term.tick_sent:
-            due_s = min(due_s, term.core.wake_at - term.now())
+            due_s = min(due_s, term.core.wake_at - term.clock.now(time.monotonic()))
         return max(1, int(due_s * 1000) + 1)
 
 
 def snapshot_interval(num_bytes: int) -> int:
-    """Entries between two snapshots of a state of this size; replaying them takes about as long as reading it."""
+    """Entries between two snapshots of a state of this size at most, so that logs of what costs nothing stay short."""
     return max(SNAPSHOT_EVERY_ENTRIES, num_bytes // SNAPSHOT_BYTES_PER_ENTRY)
 
 

@@ -107,7 +107,15 @@ async def _serve(
     redis = connect(redis_url(config))
     await check_reachable(redis)
     solver = Solver(solve, redis, inbox) if solve else None
-    driver = Driver(lambda: make_core(config), redis, service=service, inbox=inbox, instance=instance, solver=solver)
+    driver = Driver(
+        lambda: make_core(config),
+        redis,
+        service=service,
+        inbox=inbox,
+        instance=instance,
+        reconnect=lambda: connect(redis_url(config)),
+        solver=solver,
+    )
     REGISTRY.register(CoreCollector(lambda: driver.core, measure))
     admin = Admin(
         not_ready=lambda: "" if driver.core or driver.stands_by else "no core: waiting for Redis",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 # Inboxes of services: each is its service's log, trimmed up to the last snapshot (see `shared.driver`), so their length
-# is bounded by `snapshot_interval` plus what arrives while the service is down.
+# is bounded by `Driver`'s snapshots plus what arrives while the service is down.
 QUEUE: Final = "treadle:queue"
 SCHEDULER: Final = "treadle:scheduler"
 KV: Final = "treadle:kv"
@@ -21,6 +21,9 @@ MAX_SERVICE_LOG: Final = 1_000_000
 # What the node provider shall do. It reads from now on, and each wish is repeated: only the last of each pool matters.
 PROVIDER: Final = "treadle:provider"
 MAX_PROVIDER_INBOX: Final = 10_000
+
+# By how much services read Redis's clock otherwise since it has stepped, in seconds; absent while it never has.
+CLOCK: Final = "treadle:clock"
 
 # What could not be decoded, kept for a person to look at: bounded, oldest lost first; it is evidence and not work.
 DEAD_LETTER: Final = "treadle:deadletter"
@@ -77,13 +80,22 @@ def kv_image(request_id: str) -> str:
 
 
 def state(service: str) -> str:
-    """Hash of a service's last snapshot (``id``, ``state``) and of the committed id (``committed``)."""
+    """Hash: a service's last snapshot (``id``, ``state``, ``clock``), the committed id (``committed``), and marks.
+
+    Marks of entries since that snapshot: ``aside:ID``, left out at replay; ``clock:ID``, from where on Redis's clock is
+    read otherwise (`shared.cluster_clock`).
+    """
     return f"treadle:state:{service}"
 
 
 def lease(service: str) -> str:
     """Who is the active instance of a service: ``instance#fencing-token``."""
     return f"treadle:lease:{service}"
+
+
+def beat(service: str) -> str:
+    """Hash of the active instance's signs of life: how many (``n``), how long to wait for the next (``hold_ms``)."""
+    return f"treadle:beat:{service}"
 
 
 def fence(service: str) -> str:

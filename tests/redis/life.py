@@ -71,7 +71,15 @@ async def life(
     redis = connect(url)
     solver = make_solver(redis) if make_solver else None
     stop = asyncio.Event()
-    driver = Driver(make_core, redis, service=SERVICE, inbox=INBOX, instance=instance, solver=solver)
+    driver = Driver(
+        make_core,
+        redis,
+        service=SERVICE,
+        inbox=INBOX,
+        instance=instance,
+        reconnect=lambda: connect(url),
+        solver=solver,
+    )
     task = asyncio.create_task(driver.run(stop))
     try:
         yield Life(driver, task, stop, redis)

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
-from redis.exceptions import OutOfMemoryError, ResponseError
+from redis.exceptions import ResponseError
 
 from shared import streams
-from shared.commit_log import LEASE_S, CommitLog, FencedError
+from shared.cluster_clock import ClusterClock
+from shared.commit_log import CommitLog, LostCommitsError
 from shared.core import Drop, Send
+from shared.lease import LEASE_S, FencedError
 from shared.requests import Cancel
 from tests.redis.counting import INBOX, SERVICE, committed_id, said
 from tests.redis.own_server import OwnServer
@@ -24,7 +26,7 @@ A, B = "treadle:test:a", "treadle:test:b"
 async def log(redis: Redis) -> CommitLog:
     """The log of a service whose lease is held."""
     log = CommitLog(redis, SERVICE, INBOX, "one")
-    assert await log.acquire()
+    assert await log.lease.acquire()
     return log
 
 
@@ -45,11 +47,38 @@ async def test_without_entries_the_committed_id_stays(redis: Redis, log: CommitL
     assert await committed_id(redis) == b"7-0"
 
 
-async def test_a_commit_answers_the_time_of_redis_and_renews_the_lease(redis: Redis, log: CommitLog) -> None:
-    await redis.pexpire(streams.lease(SERVICE), 1000)
+async def test_a_commit_answers_the_time_of_redis_and_is_a_sign_of_life(redis: Redis, log: CommitLog) -> None:
+    before: Any = await redis.hgetall(streams.beat(SERVICE))
     seconds: Any = await redis.time()
     assert 0 <= await log.commit(b"", []) - seconds[0] < 60
-    assert LEASE_S * 1000 / 2 < await redis.pttl(streams.lease(SERVICE)) <= LEASE_S * 1000
+    after: Any = await redis.hgetall(streams.beat(SERVICE))
+    assert int(after[b"n"]) == int(before[b"n"]) + 1
+    assert int(after[b"hold_ms"]) == LEASE_S * 1000
+
+
+async def test_a_leader_that_knows_of_lost_commits_writes_nothing(redis: Redis, log: CommitLog) -> None:
+    """Redis has come back without its last second, or a replica that was behind leads."""
+    await log.commit(b"7-0", [])
+    await log.commit(b"8-0", [])
+    await redis.hset(streams.state(SERVICE), "committed", "7-0")
+    with pytest.raises(LostCommitsError, match="lost the commit of b'8-0'"):
+        await log.commit(b"9-0", [Send(A, word("1"))])
+    assert await redis.exists(A) == 0
+    assert (await log.load()).committed == b"7-0"
+    await log.commit(b"9-0", [Send(A, word("1"))])
+    assert await committed_id(redis) == b"9-0"
+
+
+async def test_marks_of_the_clock_are_committed_with_their_entries_and_shared(redis: Redis, log: CommitLog) -> None:
+    await log.commit(b"7-0", [], {b"6-0": -600.25, b"7-0": -601.0})
+    saved = await log.load()
+    assert saved.clock_marks == {b"6-0": -600.25, b"7-0": -601.0}
+    assert saved.shared_offset_s == -601.0
+    clock = saved.make_clock()
+    assert [clock.replay(entry) for entry in (b"5000-0", b"6-0", b"700000-0")] == [5.0, 5.0, 99.75]
+    await log.save(b"7-0", b"state", clock, [])
+    saved = await log.load()
+    assert (saved.clock, saved.clock_marks) == ((-600.25, 99.75), {})
 
 
 async def test_a_target_of_the_wrong_type_refuses_the_whole_batch(redis: Redis, log: CommitLog) -> None:
@@ -60,16 +89,20 @@ async def test_a_target_of_the_wrong_type_refuses_the_whole_batch(redis: Redis, 
     assert await committed_id(redis) == b"0-0"
 
 
-async def test_a_full_memory_refuses_the_whole_batch(own_server: OwnServer) -> None:
+async def test_a_full_memory_refuses_neither_commits_nor_what_frees_it(own_server: OwnServer) -> None:
     async with Redis.from_url(own_server.url) as redis:
         log = CommitLog(redis, SERVICE, INBOX, "one")
-        assert await log.acquire()
-        await log.commit(b"7-0", [Send(A, word("1"))])
+        await redis.xadd(INBOX, {"m": "x"}, id="8-0")
         await redis.config_set("maxmemory", "1")
-        with pytest.raises(OutOfMemoryError):
-            await log.commit(b"8-0", [Send(A, word("2")), Send(A, word("3"))])
-        assert await said(redis, A) == ["1"]
-        assert await committed_id(redis) == b"7-0"
+        assert await log.lease.acquire()
+        await log.lease.renew()
+        await log.commit(b"8-0", [Send(A, word("2")), Send(A, word("3"))])
+        await log.set_aside((b"9-0", {}), "bad")
+        await log.save(b"9-0", b"state", ClusterClock(), [b"9-0"])
+        assert await said(redis, A) == ["2", "3"]
+        assert await committed_id(redis) == b"8-0"
+        assert await redis.xlen(INBOX) == 0
+        await log.lease.release()
 
 
 async def test_what_is_for_an_existing_stream_makes_none(redis: Redis, log: CommitLog) -> None:
@@ -103,16 +136,16 @@ async def test_whoever_lost_the_lease_writes_nothing(redis: Redis, log: CommitLo
     await log.commit(b"7-0", [])
     await redis.delete(streams.lease(SERVICE))
     other = CommitLog(redis, SERVICE, INBOX, "other")
-    assert await other.acquire()
+    assert await other.lease.acquire()
     before: Any = await redis.hgetall(streams.state(SERVICE))
     with pytest.raises(FencedError, match="lease from one#1"):
         await log.commit(b"8-0", [Send(A, word("1"))])
     with pytest.raises(FencedError):
-        await log.save(b"8-0", b"state", [])
+        await log.save(b"8-0", b"state", ClusterClock(), [])
     with pytest.raises(FencedError):
         await log.set_aside((b"8-0", {}), "bad")
-    await log.release()
-    assert await other.holder() == "other", "an old leader releases nothing"
+    await log.lease.release()
+    assert await other.lease.leader() == "other", "an old leader releases nothing"
     assert await redis.hgetall(streams.state(SERVICE)) == before
     assert await redis.exists(A, streams.DEAD_LETTER) == 0
 
@@ -126,5 +159,5 @@ async def test_a_lease_that_ran_out_counts_as_lost(redis: Redis, log: CommitLog)
 
 async def test_names_that_begin_alike_are_different_instances(redis: Redis, log: CommitLog) -> None:
     for name in ("on", "one#1", "one-more", "o.e", "%a+"):
-        assert not await CommitLog(redis, SERVICE, INBOX, name).acquire()
-    assert await CommitLog(redis, SERVICE, INBOX, "one").acquire()
+        assert not await CommitLog(redis, SERVICE, INBOX, name).lease.acquire()
+    assert await CommitLog(redis, SERVICE, INBOX, "one").lease.acquire()

@@ -9,8 +9,8 @@ from prometheus_client import REGISTRY
 from redis.asyncio import Redis
 
 from shared import streams
-from shared.commit_log import LEASE_S, CommitLog, FencedError
-from shared.driver import RENEW_S
+from shared.commit_log import CommitLog
+from shared.lease import LEASE_S, RENEW_S, FencedError
 from tests.redis.counting import INBOX, SERVICE, check_numbers, said, say
 from tests.redis.life import Life, life
 from tests.redis.waiting import lasting, until
@@ -88,7 +88,7 @@ async def test_an_old_leader_stands_by_and_its_decisions_are_refused(redis: Redi
         await old.leads()
         await lease_runs_out(redis)
         usurper = CommitLog(redis, SERVICE, INBOX, "new")
-        assert await usurper.acquire()
+        assert await usurper.lease.acquire()
         await say(redis, "one")
 
         async def stands_by() -> bool:
@@ -96,7 +96,7 @@ async def test_an_old_leader_stands_by_and_its_decisions_are_refused(redis: Redi
 
         await until(stands_by)
         assert await said(redis) == [], "what it decided on the word was refused"
-        await usurper.release()
+        await usurper.lease.release()
         await old.is_through()
         assert await said(redis) == ["1 one"], "it leads again, from the log"
 

@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from shared import driver, streams
-from shared.commit_log import id_order
+from shared.cluster_clock import id_order
 from shared.core import Send
 from shared.requests import Cancel
 from tests.redis.counting import INBOX, OUT, SERVICE, CountingCore, check_numbers, fold, said, say

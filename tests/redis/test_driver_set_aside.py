@@ -10,6 +10,7 @@ from prometheus_client import REGISTRY
 from redis.asyncio import Redis
 
 from shared import driver, streams
+from shared.bus import connect
 from shared.codec import FIELD, encode
 from shared.driver import Driver
 from shared.requests import Cancel
@@ -106,7 +107,14 @@ async def test_a_snapshot_keeps_the_marks_of_entries_that_it_does_not_cover(redi
             stop.set()
         return cores[-1]
 
-    stopped = Driver(make_core, redis, service=SERVICE, inbox=INBOX, instance="one")
+    stopped = Driver(
+        make_core,
+        redis,
+        service=SERVICE,
+        inbox=INBOX,
+        instance="one",
+        reconnect=lambda: connect(redis_url),
+    )
     await asyncio.wait_for(stopped.run(stop), PATIENCE_S)
     assert len(await marks(redis)) == 1
     async with life(redis_url) as one:

@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 from gpu_node.agent.actions import Action, Beat, Drain, NewEpoch, Publish, Pull, Resume, Store, Tell
 from gpu_node.agent.core import AgentCore, Event
 from gpu_node.agent.engine_process import EngineProcess
+from gpu_node.agent.engine_watch import EngineWatch
 from gpu_node.agent.metrics import EpochMetrics, observe_published
 from gpu_node.agent.node_bus import NodeBus
 from gpu_node.agent.run_times import RunTimes
@@ -40,10 +41,11 @@ class EpochOverError(Exception):
 class Epoch:
     """Runs until something ends it; `core` tells how it stands."""
 
-    def __init__(self, redis: Redis, core: AgentCore, engine: EngineProcess) -> None:
+    def __init__(self, redis: Redis, core: AgentCore, engine: EngineProcess, step_timeout_s: float) -> None:
         self.core = core
         self._redis = redis
         self._engine = engine
+        self._watch = EngineWatch(core, engine, step_timeout_s)
         self._bus = NodeBus(redis, core.node, core.epoch)
         self._spans = RunSpans(core.node, trace.get_tracer("treadle.node"))
         self._metrics = EpochMetrics(core)
@@ -57,7 +59,7 @@ class Epoch:
         Raises `EpochOverError` or `EngineDiedError` when the epoch ended itself.
         """
         reader = await self._open_inbox()
-        loops = [self._read_engine(), self._read_inbox(reader), self._beat(), self._serve()]
+        loops = [self._read_engine(), self._watch.run(), self._read_inbox(reader), self._beat(), self._serve()]
         tasks = [asyncio.create_task(loop) for loop in loops]
         try:
             done, _ = await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -99,6 +101,7 @@ class Epoch:
     async def _read_engine(self) -> None:
         while True:
             for event in await self._engine.events():
+                self._watch.heard()
                 await self._events.put(event)
 
     async def _read_inbox(self, reader: StreamReader) -> None:

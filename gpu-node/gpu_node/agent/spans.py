@@ -10,7 +10,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from gpu_node.agent.actions import Entry, Publish
 from gpu_node.engine.protocol import Run
-from shared.commit_log import entry_time
+from shared.cluster_clock import id_time
 from shared.requests import Chunk, FinishedRequest
 
 _propagator = TraceContextTextMapPropagator()
@@ -49,7 +49,7 @@ class RunSpans:
                 "queue wait",
                 _propagator.extract({"traceparent": entry.payload.traceparent}),
                 attributes=attributes,
-                start_time=round(entry_time(entry.entry_id) * 1e3) * 1_000_000,
+                start_time=round(id_time(entry.entry_id) * 1e3) * 1_000_000,
             ).end()
 
     def begin(self, run: Run) -> None:

@@ -1,0 +1,149 @@
+"""A leader keeps its lease through whatever takes long, and loses it for what never ends."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from shared import streams
+from shared.commit_log import CommitLog
+from shared.core import Effect
+from shared.lease import LEASE_S, RENEW_S, FencedError, Lease, hold_s
+from shared.lease_keeper import HUNG_STATUS
+from shared.messages import AnyMessage
+from shared.requests import Cancel
+from tests.redis import counting_service
+from tests.redis.counting import INBOX, SERVICE, CountingCore, check_numbers, said, say
+from tests.redis.life import life
+from tests.redis.waiting import until
+
+pytestmark = pytest.mark.redis
+
+LONG_S = 1.5 * LEASE_S
+HANG_S = 1.0
+
+
+class SlowCore(CountingCore):
+    """Takes longer for the word ``slow`` than a silent leader has."""
+
+    def handle(self, message: AnyMessage, now: float) -> list[Effect]:
+        if message == Cancel(request_id="slow"):
+            time.sleep(LONG_S)
+        return super().handle(message, now)
+
+    def restore(self, state: bytes) -> None:
+        super().restore(state)
+        if self.state.num_words:
+            time.sleep(LONG_S)
+
+
+async def token(redis: Redis) -> bytes:
+    held: Any = await redis.get(streams.lease(SERVICE))
+    return bytes(held)
+
+
+@pytest.fixture
+async def leader(redis: Redis) -> CommitLog:
+    log = CommitLog(redis, SERVICE, INBOX, "a")
+    assert await log.lease.acquire()
+    return log
+
+
+async def test_a_decision_that_is_longer_than_the_lease_does_not_cost_it(redis: Redis, redis_url: str) -> None:
+    async with life(redis_url, SlowCore, "a") as one, life(redis_url, SlowCore, "b"):
+        await one.leads()
+        held = await token(redis)
+        await say(redis, "one", "slow", "two")
+        await one.is_through()
+        assert await token(redis) == held
+    check_numbers(await said(redis), ["one", "slow", "two"])
+
+
+async def test_a_rebuild_that_is_longer_than_the_lease_ends_beside_a_standby(redis: Redis, redis_url: str) -> None:
+    async with life(redis_url, SlowCore, "a") as first:
+        await say(redis, "one")
+        await first.is_through()
+        await first.end()  # with a snapshot, which takes so long to read
+    await say(redis, "slow", "two")
+    async with life(redis_url, SlowCore, "a") as one, life(redis_url, SlowCore, "b") as other:
+        await one.leads()
+        held = await token(redis)
+        await one.is_through()
+        assert await token(redis) == held
+        assert other.driver.stands_by
+    check_numbers(await said(redis), ["one", "slow", "two"])
+
+
+async def test_a_standby_waits_from_the_last_sign_of_life_on(redis: Redis, leader: CommitLog) -> None:
+    standby = Lease(redis, SERVICE, "b")
+    began = time.monotonic()
+    assert not await standby.acquire()
+
+    async def is_leader() -> bool:
+        if time.monotonic() - began < RENEW_S:
+            await leader.lease.renew()  # the last is about here
+        return await standby.acquire()
+
+    await until(is_leader)
+    assert time.monotonic() - began >= LEASE_S
+    with pytest.raises(FencedError):
+        await leader.lease.renew()
+
+
+async def test_a_standby_waits_as_long_as_the_leader_has_asked_for(redis: Redis, leader: CommitLog) -> None:
+    asked_s = hold_s(20_000_000)
+    assert asked_s == LEASE_S + 1.0
+    await leader.lease.renew(asked_s)
+    standby = Lease(redis, SERVICE, "b")
+    began = time.monotonic()
+    await until(standby.acquire)
+    assert asked_s <= time.monotonic() - began
+
+
+async def test_no_wall_clock_deposes_a_leader(redis: Redis, leader: CommitLog) -> None:
+    """Redis's clock leaps by more than any lease: what expires by it is not what decides."""
+    assert await redis.pttl(streams.lease(SERVICE)) > 10 * 60 * 1000
+
+
+@contextmanager
+def child(url: str) -> Iterator[multiprocessing.process.BaseProcess]:
+    """A service process that gives an entry `HANG_S`."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([counting_service.__name__])
+    process = context.Process(target=counting_service.serve, args=(url, "child", HANG_S), daemon=True)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
+        process.close()
+
+
+async def test_an_entry_that_keeps_its_core_busy_for_ever_is_set_aside_and_the_process_ends(
+    redis: Redis, redis_url: str
+) -> None:
+    await say(redis, "one", counting_service.HANG, "two")
+    with child(redis_url) as process:
+
+        async def has_ended() -> bool:
+            return not process.is_alive()
+
+        await until(has_ended)
+        assert process.exitcode == HUNG_STATUS
+    with child(redis_url):
+
+        async def is_through() -> bool:
+            return len(await said(redis)) == 2
+
+        await until(is_through)
+    check_numbers(await said(redis), ["one", "two"])
+    letters: Any = await redis.xrange(streams.DEAD_LETTER)
+    [(_, letter)] = letters
+    assert letter[b"reason"] == b"the core did not end within 1 s"
