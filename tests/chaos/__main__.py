@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 import tempfile
 from pathlib import Path
 
 from tests.chaos.checker.check import judge, report
 from tests.chaos.faults.catalogue import KINDS
+from tests.chaos.history import History
 from tests.chaos.run import Options, perform
 
 
@@ -27,7 +29,7 @@ def main() -> int:
         kinds=arguments.faults.split(",") if arguments.faults else [],
         say=lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201
     )
-    history = asyncio.run(perform(options))
+    history = asyncio.run(_until_signalled(options))
     violations = judge(history)
     history.save(folder / "history")
     for violation in violations:
@@ -39,6 +41,15 @@ def main() -> int:
         again += f" --faults {arguments.faults}" if arguments.faults else ""
         print(f"again: {again}\nhistory: {folder}", file=sys.stderr)  # noqa: T201
     return 1 if violations else 0
+
+
+async def _until_signalled(options: Options) -> History:
+    """The run; SIGTERM ends it, and with it all that it has started, as SIGINT does."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    return await perform(options)
 
 
 def _arguments() -> argparse.Namespace:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shared import streams
-from shared.commit_log import id_order
+from shared.cluster_clock import id_order
 from tests.chaos.checker.violation import Violation
 from tests.chaos.history import Entry, History
 
