@@ -27,7 +27,7 @@ Readiness = dict[str, str]
 class Cluster:
     """All processes of a run."""
 
-    def __init__(self, folder: Path, otlp_url: str | None = None) -> None:
+    def __init__(self, folder: Path, otlp_url: str) -> None:
         self.folder = folder
         self.members: dict[str, Member] = {member.name: member for member in make_members(folder, otlp_url)}
         self.server = Server(folder)

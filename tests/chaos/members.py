@@ -27,11 +27,13 @@ REAL, TINY = "real", "tiny"
 NODES = ("node-0", "node-1", "node-2")
 GATEWAYS = ("gateway-a", "gateway-b")
 NUM_PORTS = len(ADMIN_SERVICES) * 2 + len(NODES) + len(GATEWAYS)
+TRACED = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.25"}
+"""A part of the requests, as in production: spans of all would take a tenth of two cores."""
 DEADLINE_S = 45.0
 """Of every request. On a machine whose cores are shared it leaves time for a node to begin anew."""
 
 
-def write_config(folder: Path, name: str, admin_port: int, gateway_port: int, otlp_url: str | None) -> Path:
+def write_config(folder: Path, name: str, admin_port: int, gateway_port: int, otlp_url: str) -> Path:
     """A configuration file; the gateways' differ by their port."""
     tiny = folder / "tiny.gguf"
     if not tiny.exists():
@@ -55,7 +57,7 @@ def write_config(folder: Path, name: str, admin_port: int, gateway_port: int, ot
     return path
 
 
-def make_members(folder: Path, otlp_url: str | None) -> list[Member]:
+def make_members(folder: Path, otlp_url: str) -> list[Member]:
     """All but Redis, in the order of their start; `at` gives each its way to Redis."""
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     first = free_port_range(NUM_PORTS)
@@ -78,7 +80,7 @@ def make_members(folder: Path, otlp_url: str | None) -> list[Member]:
 
 
 def _member(folder: Path, spec: ProcessSpec, name: str, config: Path, port: int) -> Member:
-    environment = process_environment(str(config), "", spec.num_threads) | {INSTANCE_ENV: name}
+    environment = process_environment(str(config), "", spec.num_threads) | {INSTANCE_ENV: name} | TRACED
     if spec.name != "gateway":
         environment[ADMIN_PORT_ENV] = str(port)
     kind = "node" if spec.name in NODES else spec.name

@@ -12,6 +12,7 @@ from random import Random
 
 from shared.tasks import cancel_all
 from tests.chaos.asks import longest_asks
+from tests.chaos.checker.secrecy import search
 from tests.chaos.cluster import Cluster
 from tests.chaos.faults.catalogue import schedule
 from tests.chaos.faults.fault import SERVICES, Kind, Scene, SkippedError
@@ -20,7 +21,8 @@ from tests.chaos.load import Load
 from tests.chaos.log_reader import read_log
 from tests.chaos.members import REAL, TINY
 from tests.chaos.sampler import Sampler, parse_metrics
-from tests.chaos.survey import leftovers, resources, secrets
+from tests.chaos.survey import SECRETS, leftovers, resources, secrets
+from tests.e2e.collector import Collector, collecting
 
 RECOVERY_WAIT_S = 60.0  # what has not recovered by then never does
 CANARY_S = 5.0
@@ -47,12 +49,13 @@ class Options:
 class Run:
     """A run and its history."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, collector: Collector) -> None:
         self.history = History()
         self._options = options
         self._random = Random(options.seed)
         self._began = time.monotonic()
-        self._cluster = Cluster(options.folder)
+        self._collector = collector
+        self._cluster = Cluster(options.folder, collector.url)
         self._load = Load(self._cluster.of("gateway"), self.history, options.seed, self.now)
 
     def now(self) -> float:
@@ -147,6 +150,9 @@ class Run:
         self._say(f"idle, but for {len(self.history.leftovers)} things")
         self.history.resources.append(await resources(self._cluster, "end", self.now()))
         self.history.secrets = await secrets(self._cluster)
+        for span in self._collector.spans:
+            self.history.secrets += search(f"a span of {span.service}", repr(span), SECRETS)
+        self._say(f"{len(self._collector.spans)} spans looked at")
         server = self._cluster.server
         log = server.aof.read_bytes()
         (self._options.folder / "redis.aof").write_bytes(log)  # its disk is gone with the cluster
@@ -175,4 +181,5 @@ class Run:
 
 async def perform(options: Options) -> History:
     """One run from beginning to end."""
-    return await Run(options).perform()
+    with collecting() as collector:
+        return await Run(options, collector).perform()
