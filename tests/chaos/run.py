@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from redis.exceptions import RedisError
+
 from shared.tasks import cancel_all
 from tests.chaos.asks import longest_asks
 from tests.chaos.checker.secrecy import search
@@ -87,31 +89,44 @@ class Run:
     async def _disturb(self) -> None:
         """Faults until the time is over; the last one is recovered from all the same."""
         end_s = self.now() + self._options.seconds
-        for number, kind in enumerate(schedule(self._random, self._options.kinds)):
+        for number, kinds in enumerate(schedule(self._random, self._options.kinds)):
             if number >= len(self._options.kinds) if self._options.is_once else self.now() >= end_s:
                 return
             await asyncio.sleep(self._random.uniform(*PAUSE_S))
-            await self._inject(kind)
+            records = await asyncio.gather(*(self._inject(kind) for kind in kinds))
+            await self._recover(records)
 
-    async def _inject(self, kind: Kind) -> None:
+    async def _inject(self, kind: Kind) -> Fault:
+        """Do it, and return when it is over."""
         record = Fault(kind=kind.name, targets=[], began_s=self.now())
         self.history.faults.append(record)
-        scene = Scene(self._cluster, self._random, record, self._options.longest_fault_s)
+        # chance of its own: two faults at a time must not take turns with one
+        scene = Scene(self._cluster, Random(self._random.random()), record, self._options.longest_fault_s)
         try:
             await kind.inject(scene)
         except SkippedError as error:
             record.skipped = str(error)
+        except RedisError as error:
+            record.skipped = f"another fault was in the way: {error}"
         record.ended_s = self.now()
+        return record
+
+    async def _recover(self, records: list[Fault]) -> None:
+        """Until the cluster serves, and then until it is whole; gives up after `RECOVERY_WAIT_S`."""
+        whole_s: float | None = None
         with suppress(TimeoutError):
             async with asyncio.timeout(RECOVERY_WAIT_S):
                 while not await self._serves():  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(_POLL_S)
-                record.whole_s = self.now()
+                whole_s = self.now()
                 while await self._cluster.missing():  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(_POLL_S)
-        took = "never" if record.whole_s is None else f"after {record.whole_s - record.ended_s:.1f} s"
-        skipped = f"skipped: {record.skipped}; " if record.skipped else ""
-        self._say(f"{kind.name} {','.join(record.targets)} ({record.detail}): {skipped}serves {took}")
+        last_s = max(record.ended_s for record in records)
+        for record in records:
+            record.ended_s, record.whole_s = last_s, whole_s
+            took = "never" if whole_s is None else f"after {whole_s - last_s:.1f} s"
+            skipped = f"skipped: {record.skipped}; " if record.skipped else ""
+            self._say(f"{record.kind} {','.join(record.targets)} ({record.detail}): {skipped}serves {took}")
 
     async def _serves(self) -> bool:
         """Whether each service is led, and each gateway has both models answer."""

@@ -56,7 +56,7 @@ def check(history: History) -> Iterator[Violation]:
     """Outages without an alert, and alerts that stay."""
     evaluator = Evaluator(Series(history.samples), TIME_SCALE)
     times = sorted({round(sample.at_s, 1) for sample in history.samples})
-    firing: dict[str, list[float]] = {}
+    firing: dict[str, set[float]] = {}
     for fault in history.faults:
         expected = EXPECTED.get(fault.kind)
         if expected is None or fault.skipped or fault.whole_s is None:
@@ -65,22 +65,16 @@ def check(history: History) -> Iterator[Violation]:
             continue
         if expected.alert not in firing:
             tree = alert_expressions()[expected.alert]
-            firing[expected.alert] = [at_s for at_s in times if evaluator.vector(tree, at_s)]
-        yield from _of_fault(fault, expected, firing[expected.alert], history, times[-1])
+            firing[expected.alert] = {at_s for at_s in times if evaluator.vector(tree, at_s)}
+        yield from _of_fault(fault, expected, firing[expected.alert], times)
 
 
-def _of_fault(
-    fault: Fault, expected: Expected, firing: list[float], history: History, last_s: float
-) -> Iterator[Violation]:
+def _of_fault(fault: Fault, expected: Expected, firing: set[float], times: list[float]) -> Iterator[Violation]:
     assert fault.whole_s is not None
     if not any(fault.began_s <= at_s <= fault.whole_s + RAISED_WITHIN_S for at_s in firing):
         lasted_s = fault.ended_s - fault.began_s
         yield Violation("I8", f"{fault.kind} of {lasted_s:.1f} s did not raise {expected.alert}", fault.began_s)
     cleared_s = fault.whole_s + CLEARED_WITHIN_S
-    is_again = any(
-        other.began_s > fault.began_s and other.began_s < cleared_s and EXPECTED.get(other.kind) == expected
-        for other in history.faults
-    )
-    after = [at_s for at_s in firing if at_s > cleared_s]
-    if last_s > cleared_s and not is_again and after and after[0] - cleared_s < 2.0:
+    quiet = [at_s for at_s in times if fault.whole_s < at_s <= cleared_s and at_s not in firing]
+    if times[-1] > cleared_s and not quiet:
         yield Violation("I8", f"{expected.alert} stays, {CLEARED_WITHIN_S:g} s after {fault.kind}", cleared_s)

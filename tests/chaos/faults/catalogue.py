@@ -11,11 +11,19 @@ from tests.chaos.faults.fault import Kind
 KINDS = {kind.name: kind for room in (processes, redis_server, lines, entries) for kind in room.KINDS}
 
 
-def schedule(random: Random, names: list[str] | None = None) -> Iterator[Kind]:
-    """Each kind once, in an order of the seed's, then any, for ever."""
+PAIRED_SHARE = 0.4
+"""Of the faults behind the first round: two at a time, of which one at most is Redis's own."""
+
+
+def schedule(random: Random, names: list[str] | None = None) -> Iterator[list[Kind]]:
+    """Each kind once and alone, in an order of the seed's; then any, for ever, alone or with another."""
     kinds = [KINDS[name] for name in names or KINDS]
     first = list(kinds)
     random.shuffle(first)
-    yield from first
+    yield from ([kind] for kind in first)
     while True:
-        yield random.choice(kinds)
+        chosen = [random.choice(kinds)]
+        others = [kind for kind in kinds if kind is not chosen[0] and not (kind.is_of_redis and chosen[0].is_of_redis)]
+        if others and random.random() < PAIRED_SHARE:
+            chosen.append(random.choice(others))
+        yield chosen

@@ -77,4 +77,4 @@ async def _double(scene: Scene) -> None:
     scene.note(f"{len(scene.record.injected)} entries doubled")
 
 
-KINDS = [Kind("bad-entries", _bad, is_disruptive=False), Kind("doubled-entries", _double, is_disruptive=False)]
+KINDS = [Kind("bad-entries", _bad), Kind("doubled-entries", _double)]

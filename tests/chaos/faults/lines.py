@@ -25,6 +25,9 @@ POINTS = {
     "finish": ("gateway",),
 }
 """Where processes are caught, and which of them come by there."""
+RARE_POINTS = ("snapshot", "acquire")  # something has to be done before anybody comes by
+MAIN_POINTS = ("commit", "snapshot", "pull", "publish")
+OTHER_POINTS = tuple(point for point in POINTS if point not in MAIN_POINTS)
 
 
 async def _slow(scene: Scene) -> None:
@@ -60,13 +63,13 @@ def _cut(how: Literal["closed", "silent"]) -> Callable[[Scene], Awaitable[None]]
 
 async def _lose_reply(scene: Scene) -> None:
     """Redis has done it, and who asked does not know."""
-    point = scene.random.choice([point for point in POINTS if point not in ("snapshot", "acquire")])
+    point = scene.random.choice([point for point in POINTS if point not in RARE_POINTS])
     await _at_point(scene, point, "after", lambda _: None, loses=True)
 
 
-def _die_at(action: Literal["kill", "stop"]) -> Callable[[Scene], Awaitable[None]]:
+def _die_at(action: Literal["kill", "stop"], *points: str) -> Callable[[Scene], Awaitable[None]]:
     async def inject(scene: Scene) -> None:
-        point = scene.random.choice(list(POINTS))
+        point = scene.random.choice(points)
         moment = scene.random.choice(["before", "after"])
         cluster = scene.cluster
         if action == "kill":
@@ -130,6 +133,8 @@ KINDS = [
     Kind("cut-off", _cut("closed")),
     Kind("line-silent", _cut("silent")),
     Kind("reply-lost", _lose_reply),
-    Kind("kill-at-point", _die_at("kill")),
-    Kind("stop-at-point", _die_at("stop")),
+    *(Kind(f"kill-at-{point}", _die_at("kill", point)) for point in MAIN_POINTS),
+    *(Kind(f"stop-at-{point}", _die_at("stop", point)) for point in MAIN_POINTS),
+    Kind("kill-at-another-point", _die_at("kill", *OTHER_POINTS)),
+    Kind("stop-at-another-point", _die_at("stop", *OTHER_POINTS)),
 ]

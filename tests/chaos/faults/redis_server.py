@@ -80,13 +80,13 @@ def _step(seconds: float) -> Callable[[Scene], Awaitable[None]]:
 
 
 KINDS = [
-    Kind("kill-redis", _kill),
-    Kind("stop-redis", _stop),
-    Kind("redis-truncated", _truncate),
-    Kind("redis-full", _fill),
-    Kind("disk-full", _fill_disk),
-    Kind("clock-plus-1s", _step(1)),
-    Kind("clock-minus-1s", _step(-1)),
-    Kind("clock-plus-10min", _step(600)),
-    Kind("clock-minus-10min", _step(-600)),
+    Kind("kill-redis", _kill, is_of_redis=True),
+    Kind("stop-redis", _stop, is_of_redis=True),
+    Kind("redis-truncated", _truncate, is_of_redis=True),
+    Kind("redis-full", _fill, is_of_redis=True),
+    Kind("disk-full", _fill_disk, is_of_redis=True),
+    Kind("clock-plus-1s", _step(1), is_of_redis=True),
+    Kind("clock-minus-1s", _step(-1), is_of_redis=True),
+    Kind("clock-plus-10min", _step(600), is_of_redis=True),
+    Kind("clock-minus-10min", _step(-600), is_of_redis=True),
 ]
