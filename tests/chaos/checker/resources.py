@@ -9,15 +9,15 @@ from tests.chaos.checker.violation import Violation
 from tests.chaos.history import History, Resources
 
 SHARE = 0.02
-PROCESS_SLACK_BYTES = 32 << 20
-"""An interpreter keeps what a burst needed once: its allocator's pools, executors' threads, imports that came late."""
-ENGINE_SLACK_BYTES = 480 << 20
-"""By design an engine may hold another model at the end than at the start, keep one in host memory, and have touched
-its whole KV memory: weights of the real model, 270 MB twice with what loading leaves, and 64 MiB."""
-DESCRIPTOR_SLACK = 16
-"""Connections to Redis are kept once they were needed: four clients and their transactions need no more at a time."""
-REDIS_SLACK_BYTES = 512 << 10
-"""Rates and lengths that were learnt meanwhile, and rax trees that do not shrink at once."""
+PROCESS_SLACK_BYTES = 4 << 20
+"""An interpreter keeps what a burst needed once: its allocator's pools, imports that came late (measured: 2 MiB)."""
+ENGINE = "/engine"
+ENGINE_SLACK_BYTES = 64 << 20
+"""Beside the largest at the start: any may hold the real model at the end, with all of its KV memory touched."""
+DESCRIPTOR_SLACK = 12
+"""A scheduler that became the leader has its solver's worker (10); and the connections of one more transaction."""
+REDIS_SLACK_BYTES = 128 << 10
+"""Rates and lengths that were learnt meanwhile, and trees that do not shrink at once (measured: 41 KiB)."""
 
 
 def check(history: History) -> Iterator[Violation]:
@@ -32,8 +32,9 @@ def check(history: History) -> Iterator[Violation]:
 
 
 def _grown(first: Resources, last: Resources) -> Iterator[Violation]:
-    for name, before in first.memory_bytes.items():
-        slack = ENGINE_SLACK_BYTES if name.endswith("/engine") else PROCESS_SLACK_BYTES
+    largest = max((size for name, size in first.memory_bytes.items() if name.endswith(ENGINE)), default=0)
+    for name, own in first.memory_bytes.items():
+        before, slack = (largest, ENGINE_SLACK_BYTES) if name.endswith(ENGINE) else (own, PROCESS_SLACK_BYTES)
         after = last.memory_bytes.get(name, 0)
         if after > before * (1 + SHARE) + slack:
             yield Violation("I6", f"{name} has {after >> 20} MiB, and had {before >> 20} MiB", last.at_s)
