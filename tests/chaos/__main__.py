@@ -16,6 +16,11 @@ from tests.chaos.history import History
 from tests.chaos.run import Options, perform
 
 
+FAULT_SHARE = 1 / 12
+"""Of a run that a fault may last: a run of minutes has many kinds, a long one has long ones as well."""
+MAX_FAULT_S = 30.0
+
+
 def main() -> int:
     """Exit status 1 where a promise was broken."""
     arguments = _arguments()
@@ -25,7 +30,7 @@ def main() -> int:
         seconds=arguments.seconds,
         seed=arguments.seed,
         folder=folder,
-        longest_fault_s=arguments.longest_fault,
+        longest_fault_s=arguments.longest_fault or min(max(arguments.seconds * FAULT_SHARE, 2.0), MAX_FAULT_S),
         kinds=arguments.faults.split(",") if arguments.faults else [],
         say=lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201
     )
@@ -38,6 +43,7 @@ def main() -> int:
     print(json.dumps(result) if arguments.json else _readable(result))  # noqa: T201
     if violations:
         again = f"python -m tests.chaos --seconds {arguments.seconds:g} --seed {arguments.seed}"
+        again += f" --longest-fault {arguments.longest_fault:g}" if arguments.longest_fault else ""
         again += f" --faults {arguments.faults}" if arguments.faults else ""
         print(f"again: {again}\nhistory: {folder}", file=sys.stderr)  # noqa: T201
     return 1 if violations else 0
@@ -56,7 +62,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seconds", type=float, default=120, help="how long faults go on")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--longest-fault", type=float, default=30, help="seconds that a fault lasts at most")
+    parser.add_argument("--longest-fault", type=float, help="seconds that a fault lasts at most; else by --seconds")
     parser.add_argument("--faults", default="", help=f"only these, with commas: {', '.join(KINDS)}")
     parser.add_argument("--folder", help="where history and logs go; else a new one")
     parser.add_argument("--json", action="store_true", help="the result as one line")

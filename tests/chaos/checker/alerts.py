@@ -40,6 +40,8 @@ EXPECTED = {
     "redis-truncated": Expected("TreadleNoLeader", 3.0),
     "stop-all-gateways": Expected("TreadleGatewayAbsent", 4.0),
     "stop-all-nodes": Expected("TreadleNoNodes", 20.0),
+    "redis-full": Expected("TreadleRedisMemory", 3.0),
+    "disk-full": Expected("TreadleRedisDisk", 6.0),
     "bad-entries": Expected("TreadleDeadLetters", 0.0),
 }
 """Faults that nobody has to act on (one process of several dies and is started again) raise nothing on purpose."""
