@@ -15,7 +15,6 @@ from tests.chaos.faults.catalogue import KINDS
 from tests.chaos.history import History
 from tests.chaos.run import Options, perform
 
-
 FAULT_SHARE = 1 / 12
 """Of a run that a fault may last: a run of minutes has many kinds, a long one has long ones as well."""
 MAX_FAULT_S = 30.0
