@@ -36,6 +36,9 @@ def main() -> int:
     history = asyncio.run(_until_signalled(options))
     violations = judge(history)
     history.save(folder / "history")
+    for life in history.lives:
+        if life.ended_s is not None and not life.was_ours:
+            print(f"{life.member} ended by itself at {life.ended_s:.1f} s, status {life.status}", file=sys.stderr)  # noqa: T201
     for violation in violations:
         print(f"{violation.invariant} at {violation.at_s:.1f} s: {violation.what}", file=sys.stderr)  # noqa: T201
     result = report(history, violations)

@@ -78,6 +78,8 @@ def test_a_broken_connection_is_an_end_where_its_gateway_died() -> None:
     dead = LifeOf(member="gateway-a", pid=1, began_s=0.0, ended_s=10.55, status=-9)
     next_life = LifeOf(member="gateway-a", pid=2, began_s=11.0)
     assert found(replace(with_request(request), lives=[dead, next_life])) == []
+    by_itself = LifeOf(member="gateway-a", pid=1, began_s=0.0, ended_s=10.55, status=1, was_ours=False)
+    assert found(replace(with_request(request), lives=[by_itself, next_life])) != []
 
 
 def test_a_request_that_took_longer_than_its_deadline_and_15_s() -> None:

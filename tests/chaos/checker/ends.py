@@ -46,11 +46,13 @@ def _of_end(request: Request, history: History) -> Iterator[str]:
 
 
 def gateway_died(request: Request, lives: Sequence[LifeOf]) -> bool:
-    """Whether no life of its gateway lasted from its beginning to its end."""
-    of_gateway = [life for life in lives if life.member == request.gateway]
-    return not any(
-        life.began_s <= request.sent_s and (life.ended_s is None or life.ended_s > request.ended_s + _CLOSE_S)
-        for life in of_gateway
+    """Whether a fault ended the life of its gateway meanwhile; a gateway that ends by itself is no excuse."""
+    return any(
+        life.member == request.gateway
+        and life.was_ours
+        and life.ended_s is not None
+        and request.sent_s <= life.ended_s <= request.ended_s + _CLOSE_S
+        for life in lives
     )
 
 
