@@ -16,7 +16,7 @@ pytestmark = pytest.mark.redis
 
 async def command_behind_a_reset(url: str) -> None:
     async with connect(url) as redis:
-        connection = await redis.connection_pool.get_connection()
+        connection = await redis.connection_pool.get_connection()  # type: ignore[no-untyped-call]
         try:
             connection._writer.transport.abort()
             await asyncio.sleep(0)  # uvloop closes its handle in the next round of its loop
