@@ -18,7 +18,7 @@ from tests.schedules.orders import Order
 from tests.schedules.process import Process, Role, World
 from tests.schedules.redis_model import RedisModel
 from tests.schedules.service import ServiceProcess
-from tests.schedules.setup import CALM_S, Planned, Setup
+from tests.schedules.setup import Planned, Setup
 from tests.schedules.transcript import Transcript
 
 LOST_AT_MOST_S = 2.0  # of a log that is synced every second
@@ -38,10 +38,11 @@ class Cluster:
         make_queue_manager: MakeQueueManager = lambda setup: QueueManagerCore(setup.config),
         make_gateway: Callable[..., GatewayProcess] = GatewayProcess,
         make_node: MakeNode = NodeProcess,
+        make_redis: Callable[[Agenda], RedisModel] = RedisModel,
     ) -> None:
         self.setup = setup
         self.agenda = Agenda()
-        self.redis = RedisModel(self.agenda)
+        self.redis = make_redis(self.agenda)
         self.chance = Random(setup.seed + 1)
         self.ledger = Ledger()
         self.is_calm = False
@@ -97,7 +98,7 @@ class Cluster:
                 self.agenda.at(order.leaves_s, partial(self._leave, gateway, order.request_id))
         for fault in self.setup.faults:
             self.agenda.at(fault.at_s, partial(self._befall, fault))
-        self.agenda.at(CALM_S, self._calm_down)
+        self.agenda.at(self.setup.calm_s, self._calm_down)
 
     # --- clients ----------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,8 @@ LATE_S = 4.0  # for so long a command may stand in a buffer of the server's at m
 T = TypeVar("T")
 
 Fault = Literal[
-    "die before", "die after", "request lost", "answer lost", "executed late", "freeze before", "freeze after"
+    "die before", "die after", "request lost", "answer lost", "executed late", "freeze before", "freeze after",
+    "tail lost",
 ]  # fmt: skip
 
 
@@ -33,7 +34,7 @@ class Armed:
     command: str
     """Its name; ``""`` for any."""
     seconds: float
-    """For how long the process is frozen, or after how long the command is executed."""
+    """For how long the process is frozen, after how long the command is executed, or how much Redis has lost."""
 
 
 @dataclass(slots=True)
@@ -117,6 +118,9 @@ class Process(Host):
         self._connect(name)
         if armed is None:
             return command()
+        if armed.fault == "tail lost":
+            self._lose_tail(name, 1 + int(armed.seconds))
+            return command()
         return await self._ask_badly(armed, command)
 
     def _connect(self, name: str) -> None:
@@ -127,6 +131,13 @@ class Process(Host):
         self._connected[name] = self.redis.run_id
         if known != self.redis.run_id and (name == "read" or self.chance.random() < 0.5):
             raise RedisAwayError
+
+    def _lose_tail(self, name: str, num_lost: int) -> None:
+        """Another Redis answers, which has not seen the last of them, over a connection that was made unnoticed."""
+        self.redis.stop()
+        self.redis.start(max(0, self.redis.num_logged - num_lost))
+        self._connected[name] = self.redis.run_id
+        self.note("redis is another, run", self.redis.run_id, "without the last", num_lost)
 
     async def _ask_badly(self, armed: Armed, command: Callable[[], T]) -> T:
         match armed.fault:

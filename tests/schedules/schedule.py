@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from tests.schedules.cluster import Cluster
 from tests.schedules.judge import AGREE_S, DETECT_S, SERVED_S, disagreements, must
-from tests.schedules.setup import CALM_S
 
 POLL_S = 0.5
 
@@ -33,12 +32,13 @@ def run(cluster: Cluster) -> Outcome:
 
 def _run(cluster: Cluster) -> Outcome:
     agenda = cluster.agenda
-    agenda.run_until(CALM_S)
+    calm_s = cluster.setup.calm_s
+    agenda.run_until(calm_s)
     agreed_s = _agree(cluster, AGREE_S + DETECT_S, "15 s after the faults")
     while cluster.ledger.unended:
-        must(agenda.now < CALM_S + SERVED_S, f"still not answered: {cluster.ledger.unended}")
+        must(agenda.now < calm_s + SERVED_S, f"still not answered: {cluster.ledger.unended}")
         agenda.run_until(agenda.now + POLL_S)
-    served_s = agenda.now - CALM_S
+    served_s = agenda.now - calm_s
     _agree(cluster, AGREE_S, "15 s after the last answer")
     return Outcome(agreed_s, served_s, dict(cluster.ledger.ends), cluster.ledger.num_tokens)
 

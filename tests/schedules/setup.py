@@ -17,8 +17,9 @@ from tests.schedules.orders import Order
 from tests.schedules.process import Armed, Fault, Role
 
 FAULTS_S = 5.5
-"""Faults begin within this; at CALM_S all of them are over."""
+"""Faults begin within this."""
 CALM_S = 7.0
+"""All of them are over by then, or when the longest is."""
 LONG_TOKENS = 5_000
 """An answer that does not end while anybody looks, unless its client leaves."""
 
@@ -64,6 +65,11 @@ class Setup:
     orders: tuple[tuple[int, Order], ...]
     """Each with the number of its gateway."""
     faults: tuple[Planned, ...]
+
+    @property
+    def calm_s(self) -> float:
+        """When all faults are over."""
+        return max([CALM_S, *(fault.at_s + fault.seconds for fault in self.faults)])
 
     @property
     def config(self) -> ClusterConfig:
@@ -153,6 +159,7 @@ def _fault(chance: Random, kinds: tuple[Kind, ...]) -> Planned:
 
 FAULTS: tuple[Fault, ...] = (
     "die before", "die after", "request lost", "answer lost", "executed late", "freeze before", "freeze after",
+    "tail lost",
 )  # fmt: skip
 COMMANDS: tuple[tuple[Role, str], ...] = (
     ("any", ""), ("any", "read"), ("service", "commit"), ("service", "commit"), ("service", "snapshot"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from random import Random
 from typing import Any
 
 import msgspec
@@ -17,10 +19,13 @@ from shared.requests import Abort, Cancel, Evicted, Finished, Resubmit, Tokens
 from tests.schedules.cluster import Cluster
 from tests.schedules.gateway import GatewayProcess
 from tests.schedules.judge import Looks
+from tests.schedules.keyspace import EntryId
 from tests.schedules.ledger import BrokenPromiseError
 from tests.schedules.node import NodeProcess
+from tests.schedules.process import Armed
+from tests.schedules.redis_model import RedisModel
 from tests.schedules.schedule import run
-from tests.schedules.setup import Kind, drawn_setup
+from tests.schedules.setup import Kind, Planned, Setup, drawn_setup
 from tests.schedules.transcript import Transcript
 
 MAX_SEEDS = 300
@@ -171,3 +176,47 @@ def test_a_planted_defect_is_found(kinds: tuple[Kind, ...], makers: dict[str, An
 def test_without_a_defect_nothing_is_found(kinds: tuple[Kind, ...]) -> None:
     for seed in range(MAX_SEEDS // 4):
         run(Cluster(drawn_setup(seed, kinds), transcript=Transcript(is_kept=False), look=Looks()))
+
+
+class ForgivingRedis(RedisModel):
+    """Takes commits and snapshots of leaders that go by what it has lost."""
+
+    def _not_behind(self, service: str, committed: EntryId) -> None:
+        pass
+
+
+def forgetful(seed: int) -> Setup:
+    """Another Redis answers when a service commits or writes down what it knows, and lacks the last transactions."""
+    chance = Random(seed)
+    faults = tuple(
+        Planned(
+            at_s=1.0 + 3.0 * chance.random(),
+            kind="process fault",
+            victim=0,
+            seconds=0.0,
+            share=0.0,
+            step_s=0.0,
+            armed=Armed("tail lost", "service", chance.choice(("commit", "snapshot")), chance.randrange(4)),
+        )
+        for _ in range(4)
+    )
+    return replace(drawn_setup(seed), faults=faults)
+
+
+def judged(make_redis: type[RedisModel], num_seeds: int) -> str:
+    """What the first broken promise is."""
+    for seed in range(num_seeds):
+        setup = forgetful(seed)
+        try:
+            run(Cluster(setup, transcript=Transcript(is_kept=False), look=Looks(), make_redis=make_redis))
+        except BrokenPromiseError as error:
+            return str(error)
+    return ""
+
+
+def test_effects_that_were_lost_and_count_as_sent_are_found() -> None:
+    assert "streams of groups / groups" in judged(ForgivingRedis, MAX_SEEDS)
+
+
+def test_services_go_by_what_redis_has() -> None:
+    assert judged(RedisModel, MAX_SEEDS // 4) == ""

@@ -9,7 +9,7 @@ import pytest
 from tests.schedules.tally import tally
 
 NUM_SEEDS = 10_000
-SEEDS_A_TEST = 250
+SEEDS_A_TEST = 100
 
 
 @pytest.mark.parametrize("first", range(0, NUM_SEEDS, SEEDS_A_TEST))
