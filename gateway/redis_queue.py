@@ -34,9 +34,10 @@ log = structlog.get_logger()
 class RedisQueue:
     """`QueuePort` over Redis, for one life of one gateway replica."""
 
-    def __init__(self, redis: Redis, gateway_id: str) -> None:
+    def __init__(self, redis: Redis, gateway_id: str, beat_s: float = BEAT_S) -> None:
         self._redis = redis
         self._gateway = gateway_id
+        self._beat_s = beat_s
         self._reader = StreamReader(redis, streams.tokens(gateway_id))
         self._released = Released()
         self._presence = Presence(redis, gateway_id, self._reader, self._released)
@@ -130,4 +131,4 @@ class RedisQueue:
                 log.warning("no sign of life sent", error=str(error))
             else:
                 self.not_ready = ""
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(self._beat_s)

@@ -19,6 +19,7 @@ class OwnServer:
     """Starts where it was killed, on the data it had."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.port = free_port(HOST)
         self.url = f"redis://{HOST}:{self.port}/0"
         # `always`: what was answered is in the file, so a test may say exactly what must survive
