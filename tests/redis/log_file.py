@@ -1,11 +1,11 @@
-"""Redis's append-only file, cut somewhere: what a machine that lost power comes back with, or a replica that is behind."""
+"""Redis's append-only file, cut somewhere: so it is after a loss of power, or on a replica that is behind."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from random import Random
 
-MAX_LOST = 400  # commands; a second of a busy cluster
+MAX_LOST = 200  # commands; half of what is written between two cuts
 
 
 class LogFile:

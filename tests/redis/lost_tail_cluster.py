@@ -44,6 +44,7 @@ BEAT_S = 0.05
 NODES = ("n0", "n1")
 NUM_CLIENTS = 8
 AGREEMENT_S = 15.0
+PATIENCE_S = 300.0  # of a client: with Redis thrown back every other second, some wait for many of its lives
 TOKEN_BYTES = [bytes([number]) for number in range(256)]
 
 
@@ -156,6 +157,15 @@ class Cluster:
             evict = Evict(node=node.name, epoch=node.core.epoch, requests=[Attempt(name, running.attempt)])
             await self._redis.xadd(streams.node_inbox(node.name), {FIELD: encode(evict)})
 
+    async def answers(self, number: int) -> None:
+        """Wait until so many more clients have what they wanted."""
+        wanted = self.num_answers + self.num_cancelled + number
+
+        async def has_answered() -> bool:
+            return self.num_answers + self.num_cancelled >= wanted
+
+        await until(has_answered, AGREEMENT_S)
+
     async def agree(self) -> None:
         """Wait until gateway, queue manager and nodes know the same of each request."""
         await until(self._do_agree, AGREEMENT_S)
@@ -222,7 +232,7 @@ class Cluster:
         answer = ""
         async with self.dispatcher.run(job) as call:
             while not call.is_complete and (len(answer) < num_wanted or num_wanted == job.sampling.max_tokens):
-                news = await call.next_deltas(AGREEMENT_S)
+                news = await call.next_deltas(PATIENCE_S)
                 assert isinstance(news, list), f"{job.request_id} got {news} after {answer!r}"
                 answer += "".join(delta.text for delta in news if isinstance(delta, Delta))
         return answer
