@@ -23,7 +23,7 @@ from gpu_node.engine.stats import EngineStats
 from shared.payload import Payload
 from shared.requests import Chunk
 
-STEP_S = 0.004
+STEP_S = 0.01
 MAX_RUNNING = 6
 
 

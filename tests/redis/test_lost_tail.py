@@ -16,8 +16,8 @@ from tests.redis.lost_tail_cluster import Cluster
 
 pytestmark = pytest.mark.redis
 
-NUM_CLUSTERS = 10  # side by side: most of the time is waiting for processes to notice
-NUM_TRUNCATIONS = int(os.environ.get("TREADLE_TRUNCATIONS", "200"))
+NUM_CLUSTERS = 4  # side by side: most of the time is waiting for processes to notice
+NUM_TRUNCATIONS = int(os.environ.get("TREADLE_TRUNCATIONS", "40"))
 NUM_ANSWERS = 4  # between two losses: whoever asks gets on
 TRAFFIC_S = 0.1
 
