@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from gateway.delta import Delta, Failure, Rejection
+from gateway.delta import Delta, Rejection
 from gateway.dispatcher import Dispatcher
 from gateway.job import Job
 from gateway.queue_port import QueueUnavailableError
@@ -16,6 +16,7 @@ from gateway.redis_queue import RedisQueue
 from shared import streams
 from shared.bus import MAX_CONNECTIONS, connect
 from shared.codec import FIELD, decode_entry, decode_payload, encode
+from shared.inventories import GatewayInventory
 from shared.message import Message
 from shared.payload import Output, Payload, Sampling
 from shared.requests import (
@@ -177,13 +178,59 @@ async def test_the_queue_manager_s_words_reach_the_view_and_the_request(redis: R
     assert await requests(redis) == [SUBMIT, GatewayGone(gateway="gw-0")], "nobody has to cancel it"
 
 
-async def test_declared_dead_it_gives_up_what_was_in_flight_and_opens_again(redis: Redis, queue: RedisQueue) -> None:
+async def test_declared_dead_it_opens_again_and_says_what_is_in_flight(redis: Redis) -> None:
+    queue = RedisQueue(redis, "gw-0", beat_s=0.01)
     dispatcher = Dispatcher(queue, "gw-0")
 
-    async def is_open() -> bool:
-        return await redis.exists(TOKENS) == 1
+    async def has_said() -> bool:
+        return any(isinstance(message, GatewayInventory) for message in await messages(redis))
 
-    async with queue.serving(dispatcher), dispatcher.run(JOB) as call:
+    async with queue.serving(dispatcher), dispatcher.run(JOB):
+        await redis.delete(streams.payload("r-1"))  # so does the queue manager with a gateway that is dead
         await redis.delete(TOKENS)
-        assert await call.next_deltas(PATIENCE_S) is Failure.LOST
-        await until(is_open)
+        await until(has_said)
+        *_, date, said = [message for message in await messages(redis) if message != GatewayBeat(gateway="gw-0")]
+        assert date == GatewayBeat(gateway="gw-0", inventory=1)
+        assert said == GatewayInventory(gateway="gw-0", number=1, requests=[Attempt("r-1", 0)])
+        again = Resubmit(requests=[Attempt("r-1", 0)], gave_way=True)
+        assert await redis.xadd(TOKENS, {FIELD: encode(again)}, nomkstream=True), "it is open"
+
+        async def is_written_again() -> bool:
+            return await redis.exists(streams.payload("r-1")) == 1
+
+        await until(is_written_again)
+        assert (await payload(redis)).attempt == 1
+
+
+async def test_payloads_of_requests_that_were_over_are_deleted_again(own_server: OwnServer) -> None:
+    """Redis comes back as if that had not been said."""
+    async with connect(own_server.url) as redis:
+        queue = RedisQueue(redis, "gw-0", beat_s=0.01)
+        dispatcher = Dispatcher(queue, "gw-0")
+        async with queue.serving(dispatcher):
+            async with dispatcher.run(JOB):
+                pass
+            await redis.set(streams.payload("r-1"), encode(PAYLOAD))
+            own_server.kill()
+            await own_server.start()
+
+            async def is_gone() -> bool:
+                return await redis.exists(streams.payload("r-1")) == 0
+
+            await until(is_gone)
+
+
+async def test_a_reset_of_redis_costs_a_request_nothing(own_server: OwnServer) -> None:
+    async with connect(own_server.url) as redis:
+        queue = RedisQueue(redis, "gw-0", beat_s=0.01)
+        dispatcher = Dispatcher(queue, "gw-0")
+        async with queue.serving(dispatcher), dispatcher.run(JOB) as call:
+            await redis.flushall()
+
+            async def is_open() -> bool:
+                return await redis.exists(TOKENS) == 1
+
+            await until(is_open)
+            answer = Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0, 1], finish_reason="stop", is_last=True)])
+            await redis.xadd(TOKENS, {FIELD: encode(answer)})
+            assert await call.next_deltas(PATIENCE_S) == [Delta("ab", 2, "stop")]
