@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import structlog
 from redis.asyncio import Redis
@@ -17,9 +16,9 @@ from gateway.dispatcher import Dispatcher
 from gateway.released import Released
 from shared import inventories, streams
 from shared.bus import StreamReader
-from shared.codec import FIELD, encode
 from shared.redis_life import RedisLife
 from shared.requests import GatewayBeat
+from shared.system_writes import SystemWriter, add, delete
 
 MAX_KEYS = 512  # in one pipeline: bounds what Redis does for one client at a time
 
@@ -31,6 +30,7 @@ class Presence:
 
     def __init__(self, redis: Redis, gateway: str, reader: StreamReader, released: Released) -> None:
         self._redis = redis
+        self._writer = SystemWriter(redis)
         self._gateway = gateway
         self._reader = reader
         self._released = released
@@ -46,7 +46,7 @@ class Presence:
 
     async def beat(self, dispatcher: Dispatcher) -> None:
         """A sign of life; and whatever else is due."""
-        await self._redis.xadd(streams.QUEUE, {FIELD: encode(GatewayBeat(gateway=self._gateway))})
+        await self._writer.write(add(streams.QUEUE, GatewayBeat(gateway=self._gateway)))
         is_gone = not await self._redis.exists(self._reader.stream)
         if await self._life.is_another() or is_gone:
             await self._say_again(dispatcher, is_gone=is_gone)
@@ -54,9 +54,13 @@ class Presence:
             await self._refresh(dispatcher)
 
     async def _open_stream(self) -> None:
-        """Make the token stream (nobody else may, see `streams.tokens`) and begin behind its first entry."""
-        mark: Any = await self._redis.xadd(self._reader.stream, {FIELD: encode(GatewayBeat(gateway=self._gateway))})
-        self._reader.begin_behind(mark)
+        """Make the token stream (nobody else may, see `streams.tokens`) and read it from there on.
+
+        The queue manager hears of it in the same step: it drops the stream of a gateway that dies.
+        """
+        await self._reader.start()
+        beat = GatewayBeat(gateway=self._gateway)
+        await self._writer.write(add(self._reader.stream, beat), add(streams.QUEUE, beat))
 
     async def _say_again(self, dispatcher: Dispatcher, *, is_gone: bool) -> None:
         """Safe to repeat, as after a failure in the middle."""
@@ -67,17 +71,17 @@ class Presence:
             await self._reader.put_back()
         self._num_inventories += 1
         date = GatewayBeat(gateway=self._gateway, inventory=self._num_inventories)
-        await self._redis.xadd(streams.QUEUE, {FIELD: encode(date)})
+        await self._writer.write(add(streams.QUEUE, date))
         # behind the date: what came before it and is not listed is over
-        parts = inventories.of_gateway(self._gateway, self._num_inventories, dispatcher.attempts())
-        for part in parts:
-            await self._redis.xadd(streams.QUEUE, {FIELD: encode(part)})
+        for part in inventories.of_gateway(self._gateway, self._num_inventories, dispatcher.attempts()):
+            await self._writer.write(add(streams.QUEUE, part))
         await self._delete_again(self._released.recent(_now()))
         self._life.settle()
 
     async def _delete_again(self, request_ids: Sequence[str]) -> None:
         for start in range(0, len(request_ids), MAX_KEYS):
-            await self._redis.unlink(*map(streams.payload, request_ids[start : start + MAX_KEYS]))
+            keys = map(streams.payload, request_ids[start : start + MAX_KEYS])
+            await self._writer.write(*map(delete, keys))
 
     async def _refresh(self, dispatcher: Dispatcher) -> None:
         """Payloads live as long as their requests; EXPIRE is not denied where memory is full."""

@@ -96,6 +96,8 @@ class EngineOptions:
     """Host memory for the KV of requests that were evicted for more urgent ones; without room it is computed again."""
     host_models: Annotated[int, Bounds(0, 64)] = 1
     """Models whose weights stay in host memory when they leave the device, so that they come back quickly."""
+    step_timeout_s: Annotated[float, Bounds(1)] = 60.0
+    """An engine that has work and says nothing for so long hangs: it is killed and started anew, as if it had died."""
 
     @property
     def unmeasured_kv_bytes(self) -> int:

@@ -86,7 +86,7 @@ class Agent:
         self._engine = await EngineProcess.start(self._node)
         self._core = AgentCore(self._node, epoch, self._device, self._options)
         try:
-            await Epoch(self._redis, self._core, self._engine).run(stopping)
+            await Epoch(self._redis, self._core, self._engine, self._options.step_timeout_s).run(stopping)
         except (EpochOverError, EngineDiedError) as error:
             log.error("epoch over", epoch=epoch, reason=str(error))
         finally:

@@ -108,6 +108,11 @@ class AgentCore:
         """Whether the node may stop: all that it had has been handed over."""
         return self._is_draining and not self._ledger.attempts() and not self._evictions.is_under_way
 
+    @property
+    def awaits_step(self) -> bool:
+        """Whether the engine has requests and no model to load first: it must say something before long."""
+        return bool(self._ledger.running) and not self.models.loading
+
     def handle(self, event: Event) -> list[Action]:
         """React to one event; the last word is always what to do next: pull, make way, swap, or wait."""
         match event:

@@ -79,6 +79,11 @@ class EngineProcess:
             if events:
                 return events
 
+    def kill(self) -> None:
+        """End the process at once; `events` tells that it has ended."""
+        if self._process.returncode is None:
+            self._process.kill()
+
     async def stop(self) -> None:
         """End the engine: politely, then by force."""
         if not self._writer.is_closing():  # else it has closed its end, and its process is about to be gone

@@ -20,13 +20,15 @@ from gpu_node.agent.actions import (
     Resume,
     SayInventory,
     Store,
+    Taken,
     TakeStock,
     Tell,
 )
 from gpu_node.agent.core import AgentCore, Event
 from gpu_node.agent.engine_process import EngineDiedError, EngineProcess
+from gpu_node.agent.engine_watch import EngineWatch
 from gpu_node.agent.metrics import EpochMetrics, observe_published
-from gpu_node.agent.node_bus import NodeBus
+from gpu_node.agent.node_bus import NodeBus, PullRefusedError
 from gpu_node.agent.run_times import RunTimes
 from gpu_node.agent.spans import RunSpans
 from gpu_node.engine.protocol import AbortRequests, Command, Run
@@ -54,11 +56,19 @@ class EpochOverError(Exception):
 class Epoch:
     """Runs until something ends it; `core` tells how it stands."""
 
-    def __init__(self, redis: Redis, core: AgentCore, engine: EngineProcess, heartbeat_s: float = HEARTBEAT_S) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        core: AgentCore,
+        engine: EngineProcess,
+        step_timeout_s: float,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
         self.core = core
         self._redis = redis
         self._engine = engine
         self._heartbeat_s = heartbeat_s
+        self._watch = EngineWatch(core, engine, step_timeout_s)
         self._bus = NodeBus(redis, core.node, core.epoch)
         self._spans = RunSpans(core.node, trace.get_tracer("treadle.node"))
         self._metrics = EpochMetrics(core)
@@ -74,7 +84,7 @@ class Epoch:
         Raises `EpochOverError` or `EngineDiedError` when the epoch ended itself.
         """
         reader = await self._open_inbox()
-        loops = [self._read_engine(), self._read_inbox(reader), self._beat(reader), self._serve()]
+        loops = [self._read_engine(), self._watch.run(), self._read_inbox(reader), self._beat(reader), self._serve()]
         tasks = [asyncio.create_task(loop) for loop in loops]
         try:
             done, _ = await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -120,6 +130,7 @@ class Epoch:
     async def _read_engine(self) -> None:
         while True:
             for event in await self._engine.events():
+                self._watch.heard()
                 await self._events.put(event)
 
     async def _read_inbox(self, reader: StreamReader) -> None:
@@ -200,14 +211,24 @@ class Epoch:
         await self._engine.send(command)
 
     async def _pull(self, pull: Pull) -> None:
-        try:
-            taken = await self._bus.pull(pull)
-        except (RedisError, OSError) as error:
-            # the entries may be ours without our knowing which: only a new epoch makes the ledger right again
-            raise EpochOverError(f"unclear whether {pull.group} was pulled: {error}") from error
+        taken = await self._taken(pull)
         self._spans.pulled(taken.group, taken.entries)
         for action in self.core.handle(taken):
             await self._do(action)
+
+    async def _taken(self, pull: Pull) -> Taken:
+        """Until Redis takes it: one that is full, or cannot write its disk, is waited for."""
+        backoff_s = BACKOFF_S
+        while True:
+            try:
+                return await self._bus.pull(pull)
+            except PullRefusedError as error:
+                log.warning("nothing pulled, retrying", error=str(error), retry_s=backoff_s)
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+            except (RedisError, OSError) as error:
+                # the entries may be ours without our knowing which: only a new epoch makes the ledger right again
+                raise EpochOverError(f"unclear whether {pull.group} was pulled: {error}") from error
 
     async def _publish(self, publish: Publish) -> None:
         await self._until_done(lambda: self._bus.publish(publish), "step not published")
