@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 CONFIG = ClusterConfig(models=[ModelSpec(name="a", source="a.gguf")])
 OPTIONS = EngineOptions(max_num_seqs=6, step_tokens=64)
 BEAT_S = 0.2
+STEP_TIMEOUT_S = 60.0  # of an engine, to be taken for hung
 NODES = ("n0", "n1")
 NUM_CLIENTS = 6
 AGREEMENT_S = 15.0
@@ -71,7 +72,7 @@ class Node:
                 self.num_epochs += 1
                 engine = ScriptedEngine()
                 self.core = AgentCore(self.name, f"{self.name}-{self.num_epochs}", "cpu", OPTIONS)
-                epoch = Epoch(self._redis, self.core, cast("EngineProcess", engine), heartbeat_s=BEAT_S)
+                epoch = Epoch(self._redis, self.core, cast("EngineProcess", engine), STEP_TIMEOUT_S, heartbeat_s=BEAT_S)
                 computing = asyncio.create_task(engine.run())
                 try:
                     await epoch.run(never)
