@@ -22,6 +22,8 @@ from shared.redis_address import parse_address
 
 HOST = "127.0.0.1"
 PING_TIMEOUT_S = 5.0  # a master is looked for first, and who knows it may be silent
+# Gateways close at 0.8 of it (`shared.redis_health`); beyond it Redis takes what frees memory and leads the cluster.
+MAX_MEMORY_BYTES = 1 << 30
 START_TIMEOUT_S = 30.0  # a large append-only file is read back before the first answer
 _POLL_S = 0.02
 _ON_PATH = ("redis-server", "valkey-server")
@@ -108,6 +110,7 @@ def _options(port: int, data: Path) -> list[str]:
         "appendonly": "yes",
         "appendfsync": "everysec",
         "save": "",
+        "maxmemory": str(MAX_MEMORY_BYTES),
         "maxmemory-policy": "noeviction",
     }
     return [part for name, value in options.items() for part in (f"--{name}", value)]

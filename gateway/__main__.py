@@ -41,9 +41,14 @@ async def serve(config: ClusterConfig) -> None:
     queue = RedisQueue(redis, gateway_id, waiting)
     dispatcher = Dispatcher(queue, gateway_id)
     context = GatewayContext(
-        config=config, models=models, dispatcher=dispatcher, not_ready=lambda: queue.not_ready, registry=REGISTRY
+        config=config,
+        models=models,
+        dispatcher=dispatcher,
+        not_ready=lambda: queue.not_ready,
+        redis_health=lambda: queue.health,
+        registry=REGISTRY,
     )
-    async with queue.serving(dispatcher):
+    async with queue.serving(dispatcher, stop.set):
         options = config.gateway
         runner = await listen(build_app(context), options.host, options.port, options.drain_s)
         log.info("listening", host=options.host, port=options.port, drain_s=options.drain_s)

@@ -97,7 +97,7 @@ class Dispatcher:
     async def drain(self) -> None:
         """Wait until the queue has been told about every request that is over."""
         while self._releases:
-            await asyncio.gather(*self._releases)
+            await asyncio.wait(self._releases)
 
     async def _try_again(self, request: InflightRequest, *, gave_way: bool = False) -> None:
         generation = request.generation
@@ -119,8 +119,13 @@ class Dispatcher:
     def _in_background(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._releases.add(task)
-        task.add_done_callback(self._releases.discard)
+        task.add_done_callback(self._release_ended)
         return task
+
+    def _release_ended(self, task: asyncio.Task[None]) -> None:
+        self._releases.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("release_failed", exc_info=error)
 
     async def _release_all(self, requests: list[InflightRequest]) -> None:
         await asyncio.gather(*map(self._release, requests))

@@ -125,6 +125,18 @@ def saturated(max_inflight: int, wait_s: float | None) -> ApiError:
     return _dropped(429, f"{max_inflight} requests are in flight, which is the limit", "saturated", retry_s)
 
 
+def saturated_bytes(max_inflight_bytes: int, wait_s: float | None) -> ApiError:
+    """This gateway may not hold what the request needs beside the others. ``wait_s`` as for `saturated`."""
+    retry_s = SATURATED_RETRY_S if wait_s is None else wait_s
+    message = f"with this request, more than {max_inflight_bytes} bytes of requests would be in flight"
+    return _dropped(429, message, "saturated", retry_s)
+
+
+def no_memory() -> ApiError:
+    """The queue has no memory to spare for another request. Each that ends gives some back, long as others wait."""
+    return _dropped(429, "the memory of the queue is full", "saturated", UNAVAILABLE_RETRY_S, code="no_memory")
+
+
 def would_be_late(rejection: Rejection, slo: Slo) -> ApiError:
     """The predicted wait breaks the promise, and the class would rather know at once than be late."""
     return _dropped(

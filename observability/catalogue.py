@@ -16,6 +16,7 @@ import gpu_node.agent.metrics as node_metrics
 from gateway.metrics import GatewayMetrics
 from gateway.queue_metrics import QueueCollector
 from gateway.queue_view import QueueView
+from gateway.redis_metrics import RedisCollector
 from gpu_node.agent import run_times
 from gpu_node.agent.engine_gauges import EngineGauges
 from services.kv_manager.core import KvManagerCore
@@ -27,6 +28,7 @@ from services.scheduler.metrics import measure as measure_scheduler
 from shared import bus, driver, durability, solver
 from shared.config import ClusterConfig
 from shared.config_engine import EngineOptions
+from shared.redis_health import RedisHealth
 
 _SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
 
@@ -58,6 +60,7 @@ def catalogue() -> list[Family]:
             *_made_in(gateway),
             *_made_in(gateway.predictions),
             *QueueCollector(QueueView(), _never).collect(),
+            *RedisCollector(RedisHealth).collect(),
         ],
         "queue manager": QueueMetrics()(QueueManagerCore(config)),
         "scheduler": [*measure_scheduler(SchedulerCore(config)), *_made_in(solver)],

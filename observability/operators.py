@@ -236,7 +236,19 @@ SERVICES = Row(
                 Query(increase("treadle_core_rebuilds_total", "service", window="15m"), "{{service}}"),
                 Query(increase("treadle_node_epochs_total", "instance", window="15m"), "{{instance}}"),
             ],
-            width=24,
+            width=12,
+        ),
+        Panel(
+            "Memory of Redis",
+            "What counts towards its limit, the limit, and what gateways hold: bodies, and payloads, which lie in it. "
+            "New requests are refused from 80 % of the limit on.",
+            "bytes",
+            [
+                Query("max(treadle_redis_used_bytes)", "used"),
+                Query("max(treadle_redis_max_bytes)", "limit"),
+                Query("sum(treadle_inflight_bytes)", "held by gateways"),
+            ],
+            width=12,
         ),
     ],
 )

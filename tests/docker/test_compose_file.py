@@ -108,6 +108,14 @@ def test_whoever_waits_for_health_waits_for_somebody_who_tells_it() -> None:
             assert wanted == {"condition": ends}, (name, other)
 
 
+def test_redis_has_a_reserve_beyond_its_limit() -> None:
+    """Ends, cancels and leases are written there too; a process that is killed for its memory frees nothing."""
+    redis = CONTAINERS["redis"]
+    max_memory = redis["command"][redis["command"].index("--maxmemory") + 1]
+    assert (max_memory, redis["mem_limit"]) == ("640mb", "1g")
+    assert 640 / 1024 == 5 / 8
+
+
 def test_only_this_machine_is_served_by_default() -> None:
     ports = [resolved(port) for container in CONTAINERS.values() for port in container.get("ports", [])]
     assert sorted(ports) == ["127.0.0.1:3000:3000", "127.0.0.1:8080:8080", "127.0.0.1:9090:9090"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from gateway.dispatcher import Dispatcher, Inbound
-from gateway.queue_port import QueueUnavailableError
+from gateway.queue_port import QueueFullError, QueueUnavailableError
 from shared.payload import Payload
 from shared.requests import Attempt, Chunk, QueueLine, QueuePlace, QueueStatus, Rejected, Resubmit, Submit, Tokens
 from shared.token_logprob import TokenLogprob
@@ -27,10 +27,13 @@ class MemoryQueue:
         self.cancels: asyncio.Queue[str] = asyncio.Queue()
         self.finishes: asyncio.Queue[str] = asyncio.Queue()
         self.is_down = False
+        self.is_full = False
         self._inbox: asyncio.Queue[Inbound] = asyncio.Queue()
 
     async def submit(self, payload: Payload, submit: Submit) -> None:
         self._check()
+        if self.is_full and submit.attempt == 0:
+            raise QueueFullError("command not allowed when used memory > 'maxmemory'")
         assert (payload.request_id, payload.attempt) == (submit.request_id, submit.attempt)
         self.payloads[payload.request_id] = payload
         self.submits.put_nowait(submit)

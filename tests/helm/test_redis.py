@@ -97,3 +97,11 @@ def test_redis_keeps_every_write_and_evicts_nothing(chart: Chart) -> None:
     options = dict(zip(arguments[::2], arguments[1::2], strict=True))
     wanted = {"--appendonly": "yes", "--appendfsync": "everysec", "--save": "", "--maxmemory-policy": "noeviction"}
     assert options.items() >= wanted.items()
+
+
+def test_redis_has_a_reserve_beyond_its_limit(chart: Chart) -> None:
+    """Ends, cancels and leases are written there too; a process that is killed for its memory frees nothing."""
+    container = processes(chart.objects({}))["treadle-redis"]
+    max_memory = container["args"][container["args"].index("--maxmemory") + 1]
+    assert (max_memory, container["resources"]["limits"]["memory"]) == ("1280mb", "2Gi")
+    assert 1280 / 2048 == 5 / 8

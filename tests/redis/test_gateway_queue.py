@@ -6,10 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+import structlog
 from redis.asyncio import Redis
 
 from gateway.delta import Delta, Failure, Rejection
-from gateway.dispatcher import Dispatcher
+from gateway.dispatcher import Dispatcher, Inbound
 from gateway.job import Job
 from gateway.queue_port import QueueUnavailableError
 from gateway.redis_queue import RedisQueue
@@ -33,6 +34,7 @@ from shared.requests import (
     Tokens,
 )
 from shared.slo import Slo
+from shared.tasks import TaskFailedError
 from tests.redis.own_server import OwnServer
 from tests.redis.waiting import PATIENCE_S, until
 from tests.redis.wire import transactions
@@ -187,3 +189,45 @@ async def test_declared_dead_it_gives_up_what_was_in_flight_and_opens_again(redi
         await redis.delete(TOKENS)
         assert await call.next_deltas(PATIENCE_S) is Failure.LOST
         await until(is_open)
+
+
+class BrokenDispatcher(Dispatcher):
+    """Fails at the first message, as a defect would."""
+
+    async def deliver(self, message: Inbound) -> None:
+        raise ZeroDivisionError(f"at {type(message).__name__}")
+
+
+async def test_a_receiver_that_fails_ends_the_gateway_in_good_order(redis: Redis, queue: RedisQueue) -> None:
+    """Its answers fail, its requests are cancelled, it is not ready, it says goodbye, and its process has status 1."""
+    dispatcher, stop = BrokenDispatcher(queue, "gw-0"), asyncio.Event()
+
+    async def live() -> None:
+        async with queue.serving(dispatcher, stop.set):
+            async with dispatcher.run(JOB) as call:
+                await redis.xadd(TOKENS, {FIELD: encode(Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0])]))})
+                assert await call.next_deltas(PATIENCE_S) is Failure.LOST
+            await asyncio.wait_for(stop.wait(), PATIENCE_S)
+            assert queue.not_ready == "receiving tokens has failed: ZeroDivisionError"
+
+    with structlog.testing.capture_logs() as logs, pytest.raises(TaskFailedError, match="receiving tokens has failed"):
+        await live()
+    assert [str(log["exc_info"]) for log in logs if log["log_level"] == "error"] == ["at Tokens"]
+    assert await requests(redis) == [SUBMIT, Cancel(request_id="r-1"), GatewayGone(gateway="gw-0")]
+    assert await redis.exists(streams.payload("r-1")) == 0
+
+
+async def test_it_looks_how_redis_is(queue: RedisQueue) -> None:
+    async def has_looked() -> bool:
+        return queue.health.used_bytes > 0
+
+    async with queue.serving(Dispatcher(queue, "gw-0")):
+        await until(has_looked)
+    assert (queue.health.max_bytes, queue.health.failing, queue.health.has_room) == (0, frozenset(), True)
+
+
+async def test_a_gateway_that_cannot_say_goodbye_ends_all_the_same(own_server: OwnServer) -> None:
+    async with connect(own_server.url) as redis:
+        queue = RedisQueue(redis, "gw-0")
+        async with queue.serving(Dispatcher(queue, "gw-0")):
+            own_server.kill()

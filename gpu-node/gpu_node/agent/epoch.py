@@ -9,12 +9,12 @@ from opentelemetry import trace
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from gpu_node.agent.actions import Action, Beat, Drain, NewEpoch, Publish, Pull, Resume, Store, Tell
+from gpu_node.agent.actions import Action, Beat, Drain, NewEpoch, Publish, Pull, Resume, Store, Taken, Tell
 from gpu_node.agent.core import AgentCore, Event
 from gpu_node.agent.engine_process import EngineProcess
 from gpu_node.agent.engine_watch import EngineWatch
 from gpu_node.agent.metrics import EpochMetrics, observe_published
-from gpu_node.agent.node_bus import NodeBus
+from gpu_node.agent.node_bus import NodeBus, PullRefusedError
 from gpu_node.agent.run_times import RunTimes
 from gpu_node.agent.spans import RunSpans
 from gpu_node.engine.protocol import AbortRequests, Command, Run
@@ -166,14 +166,24 @@ class Epoch:
         await self._engine.send(command)
 
     async def _pull(self, pull: Pull) -> None:
-        try:
-            taken = await self._bus.pull(pull)
-        except (RedisError, OSError) as error:
-            # the entries may be ours without our knowing which: only a new epoch makes the ledger right again
-            raise EpochOverError(f"unclear whether {pull.group} was pulled: {error}") from error
+        taken = await self._taken(pull)
         self._spans.pulled(taken.group, taken.entries)
         for action in self.core.handle(taken):
             await self._do(action)
+
+    async def _taken(self, pull: Pull) -> Taken:
+        """Until Redis takes it: one that is full, or cannot write its disk, is waited for."""
+        backoff_s = BACKOFF_S
+        while True:
+            try:
+                return await self._bus.pull(pull)
+            except PullRefusedError as error:
+                log.warning("nothing pulled, retrying", error=str(error), retry_s=backoff_s)
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+            except (RedisError, OSError) as error:
+                # the entries may be ours without our knowing which: only a new epoch makes the ledger right again
+                raise EpochOverError(f"unclear whether {pull.group} was pulled: {error}") from error
 
     async def _publish(self, publish: Publish) -> None:
         """Until it is out: repeating is safe, and while Redis is away the engine waits behind the bounded queue."""

@@ -69,7 +69,8 @@
       key: {{ .root.Values.redis.auth.secretKey }}
 {{- end -}}
 
-{{/* Every write in the append-only file, no snapshot beside it, nothing evicted. */}}
+{{/* Every write in the append-only file, no snapshot beside it, nothing evicted. maxMemory is 5/8 of the memory limit: the
+rest is for what is never refused (ends, cancels, leases, snapshots), pages copied while the file is rewritten, connections. */}}
 {{- define "treadle.redis" -}}
 {{- $redis := .Values.redis -}}
 {{- $cli := ternary "redis-cli --tls --cacert /etc/redis-tls/ca.crt" "redis-cli" $redis.tls.enabled -}}
