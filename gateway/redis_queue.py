@@ -11,7 +11,9 @@ from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError, RedisError
 
 from gateway.dispatcher import Dispatcher, Inbound
+from gateway.presence import Presence
 from gateway.queue_port import QueueFullError, QueueUnavailableError
+from gateway.released import Released
 from shared import streams
 from shared.bus import StreamReader
 from shared.codec import FIELD, encode
@@ -41,6 +43,8 @@ class RedisQueue:
         self._confirmations = Confirmations(redis, waiting) if waiting else None
         self._writer = SystemWriter(redis)
         self._tasks = Supervised()
+        self._released = Released()
+        self._presence = Presence(redis, gateway_id, self._reader, self._released)
         self._not_ready = "the token stream is not open"
         self.health = RedisHealth()
         """How Redis was when it was asked last; its room for requests is the gateway's."""
@@ -70,15 +74,8 @@ class RedisQueue:
             raise QueueFullError(str(error)) from error
         except (RedisError, OSError) as error:
             raise QueueUnavailableError(str(error)) from error
-        await self._confirm(key)  # not of later attempts: after a fail-over they are told again, and tokens would wait
-
-    async def cancel(self, request_id: str) -> None:
-        """Delete the payload and say so."""
-        await self._write(delete(streams.payload(request_id)), add(streams.QUEUE, Cancel(request_id=request_id)))
-
-    async def finish(self, request_id: str) -> None:
-        """Delete the payload; the node has told the queue manager itself."""
-        await self._write(delete(streams.payload(request_id)))
+        # not further attempts: they are told again after a fail-over, and tokens must not wait behind them
+        await self._confirm(key)
 
     async def _confirm(self, key: str) -> None:
         """Wait until a request is where it survives a fail-over; see `DurabilityOptions` for what else may come."""
@@ -90,6 +87,19 @@ class RedisQueue:
             raise QueueUnavailableError(str(error)) from error
         if not is_there and self._waiting.options.strict:
             raise QueueUnavailableError("too few replicas of Redis had the request in time")
+
+    async def cancel(self, request_id: str) -> None:
+        """Delete the payload and say so."""
+        await self._write(delete(streams.payload(request_id)), add(streams.QUEUE, Cancel(request_id=request_id)))
+        self._note_released(request_id)
+
+    async def finish(self, request_id: str) -> None:
+        """Delete the payload; the node has told the queue manager itself."""
+        await self._write(delete(streams.payload(request_id)))
+        self._note_released(request_id)
+
+    def _note_released(self, request_id: str) -> None:
+        self._released.note(request_id, asyncio.get_running_loop().time())
 
     async def _write(self, *writes: Write) -> None:
         try:
@@ -112,7 +122,8 @@ class RedisQueue:
             if stop is not None:
                 stop()
 
-        await self._open()
+        await self._presence.open()
+        self._not_ready = ""
         async with self._tasks.until_left(end):
             self._tasks.start("receiving tokens", self._receive(dispatcher))
             self._tasks.start("showing signs of life", self._beat(dispatcher))
@@ -124,12 +135,6 @@ class RedisQueue:
                 if self._confirmations:
                     await self._confirmations.aclose()
                 await self._say_goodbye()
-
-    async def _open(self) -> None:
-        """Make the token stream (nobody else may, see `streams.tokens`) and begin behind its first entry."""
-        await self._writer.write(add(self._reader.stream, GatewayBeat(gateway=self._gateway)))
-        await self._reader.start()
-        self._not_ready = ""
 
     async def _say_goodbye(self) -> None:
         try:
@@ -168,16 +173,10 @@ class RedisQueue:
                 backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
     async def _beat(self, dispatcher: Dispatcher) -> None:
-        beat = add(streams.QUEUE, GatewayBeat(gateway=self._gateway))
         while True:
             await self._look()
             try:
-                await self._writer.write(beat)
-                if not await self._redis.exists(self._reader.stream):
-                    # declared dead while it could not be heard: what was in flight has been cancelled
-                    log.error("token stream is gone, giving up what is in flight", num_inflight=dispatcher.num_inflight)
-                    dispatcher.give_up_all()
-                    await self._open()
+                await self._presence.beat(dispatcher)
             except (RedisError, OSError) as error:
                 self._not_ready = f"redis: {error}"
                 log.warning("no sign of life sent", error=str(error))

@@ -12,10 +12,11 @@ from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, MasterDownError, OutOfMemoryError, ReadOnlyError, RedisError
 
 from shared import scripts
-from shared.codec import UndecodableError, decode_entry
+from shared.codec import FIELD, UndecodableError, decode_entry
 from shared.errors import OperatorError
 from shared.master import BySentinels, MasterFinder, MasterPool, NoMasterError, OneOf, OnlyOne, PlacedPool
 from shared.messages import AnyMessage
+from shared.read_marks import BEGINNING, MAX_MARKS, ReadMarks
 from shared.redis_address import RedisAddress, parse_address
 from shared.streams import DEAD_LETTER, MAX_DEAD_LETTERS, MAX_LETTER_BYTES
 
@@ -124,7 +125,9 @@ class StreamReader:
     def __init__(self, redis: Redis, stream: str) -> None:
         self.stream = stream
         self._redis = redis
-        self._last_id: bytes = b"0-0"
+        self._last_id = BEGINNING
+        self._marks = ReadMarks()
+        self._num_moves = 0
 
     @property
     def last_id(self) -> bytes:
@@ -134,21 +137,43 @@ class StreamReader:
     async def start(self) -> None:
         """Begin behind the newest entry that is there now."""
         newest: Any = await self._redis.xrevrange(self.stream, count=1)
-        self._last_id = newest[0][0] if newest else b"0-0"
+        self.begin_behind(newest[0][0] if newest else BEGINNING)
+
+    def begin_behind(self, entry_id: bytes) -> None:
+        """Go on behind an entry that others need not have read; a read that waits brings nothing."""
+        self._marks.begin(entry_id)
+        self._move(entry_id)
+
+    async def put_back(self) -> None:
+        """The stream may have lost its end: go on behind the last entry that was read and is still there.
+
+        Where none of those that are remembered is, all that there is comes again.
+        """
+        entries: Any = await self._redis.xrange(self.stream, min=self._marks.oldest, count=MAX_MARKS)
+        self._move(self._marks.last_common((entry_id, fields.get(FIELD, b"")) for entry_id, fields in entries))
+
+    def _move(self, entry_id: bytes) -> None:
+        self._num_moves += 1
+        self._last_id = entry_id
 
     async def read(self, block_ms: int = READ_BLOCK_MS) -> list[AnyMessage]:
         """The next messages; an empty list when none came in time. Undecodable ones go to the dead letters."""
+        num_moves = self._num_moves
         reply: Any = await self._redis.xread({self.stream: self._last_id}, count=MAX_READ_ENTRIES, block=block_ms)
-        if not reply:
+        if not reply or num_moves != self._num_moves:  # moved meanwhile: what was asked for is not what comes next
             return []
         entries = next(iter(reply.values()))[0] if isinstance(reply, dict) else reply[0][1]
         messages: list[AnyMessage] = []
         for entry_id, fields in entries:
-            self._last_id = entry_id
             try:
                 messages.append(decode_entry(fields))
             except UndecodableError as error:
                 await bury(self._redis, self.stream, entry_id, fields, str(error))
+        if num_moves != self._num_moves:
+            return []
+        for entry_id, fields in entries:
+            self._marks.note(entry_id, fields.get(FIELD, b""))
+            self._last_id = entry_id
         return messages
 
     async def trim(self) -> None:

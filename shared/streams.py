@@ -38,8 +38,11 @@ MAX_NODE_INBOX: Final = 10_000
 # dead long before; should it not be, the gap in the indexes makes it ask again, so nothing is lost silently.
 MAX_TOKEN_BACKLOG: Final = 50_000
 
-# A payload outlives its request only when its gateway dies. Longer than the longest queue TTL that a class may have.
-PAYLOAD_TTL_S: Final = 8 * 86_400
+# A payload follows its request: its gateway deletes it, and puts off its end while the request is in flight. Should the
+# gateway die and nobody drop it, it is gone within the hour. Redis's clock may step by ten minutes either way: by then
+# it has another forty.
+PAYLOAD_TTL_S: Final = 3_600
+PAYLOAD_REFRESH_S: Final = 600.0
 
 # Migration takes seconds; an image that nobody has taken by then has lost its request, and is large.
 KV_IMAGE_TTL_S: Final = 120

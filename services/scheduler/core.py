@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from services.scheduler.assignment import demand_of, next_model
+from services.scheduler.losses import Losses
 from services.scheduler.nodes import has_changed, node_state, node_up
 from services.scheduler.scaling import Scaling, ScalingState
 from shared import streams
@@ -16,6 +19,7 @@ from shared.messages import AnyMessage
 from shared.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, Scaled
 from shared.placement import NodeState, Operations, PlacementProblem, PlanRequest, Solved
 from shared.rates import share_rates
+from shared.requests import Attempt
 
 NODE_TIMEOUT_S = 5.0  # a node that is silent for this long is dead; five missed heartbeats
 REMEMBER_DEAD = 1_000  # epochs of dead nodes that are remembered, to fence them when they speak again
@@ -47,6 +51,7 @@ class State(msgspec.Struct):
     num_plans: int = 0
     num_planned_swaps: int = 0
     scaling: ScalingState = msgspec.field(default_factory=ScalingState)
+    losses: Losses = msgspec.field(default_factory=Losses)
 
 
 class SchedulerCore:
@@ -66,7 +71,8 @@ class SchedulerCore:
     @property
     def wake_at(self) -> float | None:
         """When the longest silent node counts as dead, an empty one has waited enough, the provider is to be told."""
-        times = (self.state.alive.wake_at, self.state.assign_at_s, self.scaling.wake_at)
+        state = self.state
+        times = (state.alive.wake_at, state.assign_at_s, self.scaling.wake_at, state.losses.wake_at)
         return min((time for time in times if time is not None), default=None)
 
     def handle(self, message: AnyMessage, now: float) -> list[Effect]:
@@ -110,7 +116,12 @@ class SchedulerCore:
             "num_plans": self.state.num_plans,
             "num_planned_swaps": self.state.num_planned_swaps,
             "pools": self.scaling.describe(),
+            "lost": self.lost(),
         }
+
+    def lost(self) -> list[str]:
+        """Nodes that fell silent and have not come back, without those of which their pool is rid."""
+        return [name for name in self.state.losses.since_s if not self.scaling.is_leaving(name)]
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
@@ -132,6 +143,7 @@ class SchedulerCore:
             assigned=_still_assigned(known, beat),
         )
         self.state.alive.hear(beat.node, now)
+        self.state.losses.find(beat.node)
         self.state.nodes[beat.node] = record
         self.scaling.hear(beat, state, now)
         if is_news:
@@ -144,7 +156,10 @@ class SchedulerCore:
         return effects
 
     def _tick(self, now: float) -> list[Effect]:
+        self.state.losses.expire(now)
         dead = self.state.alive.expire(now)
+        for name in dead:
+            self.state.losses.lose(name, now)
         effects = [effect for name in dead for effect in self._bury(self.state.nodes[name], now)]
         if self.state.assign_at_s is not None and self.state.assign_at_s <= now:
             effects += self._assign()
@@ -165,15 +180,20 @@ class SchedulerCore:
 
     def _node_gone(self, message: NodeGone, now: float) -> list[Effect]:
         node = self.state.nodes.get(message.node)
-        return self._bury(node, now) if node is not None and node.epoch == message.epoch else []
+        if node is None or node.epoch != message.epoch:
+            return []
+        return self._bury(node, now, has_crashed=message.has_crashed, blamed=message.blamed)
 
-    def _bury(self, record: NodeRecord, now: float) -> list[Effect]:
+    def _bury(
+        self, record: NodeRecord, now: float, *, has_crashed: bool = False, blamed: Sequence[Attempt] = ()
+    ) -> list[Effect]:
         name = record.state.node
         del self.state.nodes[name]
         self.state.alive.forget(name)
         self.scaling.lose(name, now)
         self.state.dead_epochs = [*self.state.dead_epochs, record.epoch][-REMEMBER_DEAD:]
-        return [Send(streams.QUEUE, NodeDown(node=name, epoch=record.epoch))]
+        down = NodeDown(node=name, epoch=record.epoch, has_crashed=has_crashed, blamed=list(blamed))
+        return [Send(streams.QUEUE, down)]
 
     # --- plans ----------------------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ class MemoryQueue:
 
     async def finish(self, request_id: str) -> None:
         self._check()
-        del self.payloads[request_id]
+        self.payloads.pop(request_id, None)  # a late `Resubmit` may have cancelled it
         self.finishes.put_nowait(request_id)
 
     async def serve(self, dispatcher: Dispatcher) -> None:
@@ -93,7 +93,11 @@ class MemoryQueue:
 
     async def lose(self, *submits: Submit) -> None:
         """The node that ran these attempts is lost."""
-        await self._deliver(Resubmit(requests=[Attempt(submit.request_id, submit.attempt) for submit in submits]))
+        await self._deliver(_resubmit(*submits))
+
+    async def crash(self, *submits: Submit) -> None:
+        """The engine that ran these attempts has died."""
+        await self._deliver(_resubmit(*submits, has_crashed=True))
 
     async def reject(self, submit: Submit, wait_s: float, retry_after_s: float) -> None:
         """The queue manager says that the promise cannot be kept."""
@@ -113,6 +117,11 @@ class MemoryQueue:
     def _check(self) -> None:
         if self.is_down:
             raise QueueUnavailableError("connection refused")
+
+
+def _resubmit(*submits: Submit, has_crashed: bool = False) -> Resubmit:
+    attempts = [Attempt(submit.request_id, submit.attempt) for submit in submits]
+    return Resubmit(requests=attempts, has_crashed=has_crashed)
 
 
 def saying(text: str, finish_reason: str = "stop", size: int = 3) -> Answer:

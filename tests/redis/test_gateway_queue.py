@@ -17,6 +17,7 @@ from gateway.redis_queue import RedisQueue
 from shared import streams
 from shared.bus import MAX_CONNECTIONS, connect
 from shared.codec import FIELD, decode_entry, decode_payload, encode
+from shared.inventories import GatewayInventory
 from shared.message import Message
 from shared.payload import Output, Payload, Sampling
 from shared.requests import (
@@ -179,16 +180,21 @@ async def test_the_queue_manager_s_words_reach_the_view_and_the_request(redis: R
     assert await requests(redis) == [SUBMIT, GatewayGone(gateway="gw-0")], "nobody has to cancel it"
 
 
-async def test_declared_dead_it_gives_up_what_was_in_flight_and_opens_again(redis: Redis, queue: RedisQueue) -> None:
+async def test_declared_dead_it_opens_again_and_says_what_it_has(redis: Redis, queue: RedisQueue) -> None:
     dispatcher = Dispatcher(queue, "gw-0")
+    inventory = GatewayInventory(gateway="gw-0", number=1, requests=[Attempt("r-1", 0)])
 
-    async def is_open() -> bool:
-        return await redis.exists(TOKENS) == 1
+    async def is_said() -> bool:
+        return inventory in await messages(redis)
 
     async with queue.serving(dispatcher), dispatcher.run(JOB) as call:
         await redis.delete(TOKENS)
-        assert await call.next_deltas(PATIENCE_S) is Failure.LOST
-        await until(is_open)
+        await until(is_said)
+        said = await messages(redis)
+        assert said[said.index(inventory) - 1] == GatewayBeat(gateway="gw-0", inventory=1), "which is its date"
+        fresh = Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0, 1], finish_reason="stop", is_last=True)])
+        await redis.xadd(TOKENS, {FIELD: encode(fresh)}, nomkstream=True)
+        assert await call.next_deltas(PATIENCE_S) == [Delta("ab", 2, "stop")]
 
 
 class BrokenDispatcher(Dispatcher):

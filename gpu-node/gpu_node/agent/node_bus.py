@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from gpu_node.agent.actions import Entry, Publish, Pull, Store, Taken
-from shared import scripts, streams
+from gpu_node.agent.actions import Entry, Publish, Pull, SayInventory, Store, Taken
+from shared import inventories, scripts, streams
 from shared.bus import bury, is_refusal
 from shared.codec import FIELD, UndecodableError, decode, decode_payload
 from shared.message import Message
 from shared.nodes import Heartbeat, NodeGone
-from shared.payload import Payload
-from shared.requests import Enqueued, Evicted, EvictedRequest, Finished
+from shared.requests import Attempt, Enqueued, Evicted, EvictedRequest, Finished
 from shared.system_writes import SystemWriter, WriteFaultError, acknowledge, add
 
 log = structlog.get_logger()
@@ -51,7 +51,7 @@ class NodeBus:
                 await bury(self._redis, streams.group(pull.group), entry_id, {FIELD: data}, str(error))
                 await self._give_back(pull.group, entry_id, request_id.decode(), attempt)
             else:
-                entries.append(Entry(entry_id, enqueued, await self._payload(enqueued.request_id, payload)))
+                entries.append(await self._entry(entry_id, enqueued, payload))
         return Taken(pull.group, pull.num_requests - num_refused, entries)
 
     async def _take(self, pull: Pull) -> Any:
@@ -72,15 +72,15 @@ class NodeBus:
         evicted = Evicted(node=self._node, epoch=self._epoch, requests=[lost])
         await self._writer.write(acknowledge(streams.group(group), entry_id), add(streams.QUEUE, evicted))
 
-    async def _payload(self, request_id: str, data: bytes | None) -> Payload | None:
+    async def _entry(self, entry_id: bytes, enqueued: Enqueued, data: bytes | None) -> Entry:
         if data is None:
-            return None
+            return Entry(entry_id, enqueued, None)
         try:
-            return decode_payload(data)
+            return Entry(entry_id, enqueued, decode_payload(data))
         except UndecodableError as error:
-            log.error("payload undecodable", request_id=request_id, error=str(error))
-            await bury(self._redis, streams.payload(request_id), b"", {FIELD: data}, str(error))
-            return None
+            log.error("payload undecodable", request_id=enqueued.request_id, error=str(error))
+            await bury(self._redis, streams.payload(enqueued.request_id), b"", {FIELD: data}, str(error))
+            return Entry(entry_id, enqueued, None, unreadable=str(error))
 
     async def publish(self, publish: Publish) -> None:
         """In one step: tokens to each gateway that still exists, acknowledgements, what finished or was evicted.
@@ -105,6 +105,11 @@ class NodeBus:
         except WriteFaultError as error:  # repeating would not help, and double what went to the others
             log.error("part of a step not published", error=str(error))
 
+    async def say_inventory(self, inventory: SayInventory) -> None:
+        """Tell the queue manager what is here. Safe to repeat."""
+        parts = inventories.of_node(self._node, self._epoch, inventory.running, inventory.parked)
+        await self._writer.write(*(add(streams.QUEUE, part) for part in parts))
+
     async def store(self, store: Store) -> None:
         """Lay down the image of a request that was handed over."""
         await self._redis.set(streams.kv_image(store.request_id), store.data, ex=streams.KV_IMAGE_TTL_S)
@@ -118,9 +123,10 @@ class NodeBus:
         """One heartbeat to the scheduler and to the KV manager."""
         await self._tell_services(heartbeat)
 
-    async def say_goodbye(self) -> None:
+    async def say_goodbye(self, *, has_crashed: bool = False, blamed: Sequence[Attempt] = ()) -> None:
         """Hand the node's work back at once instead of letting the heartbeats run out."""
-        await self._tell_services(NodeGone(node=self._node, epoch=self._epoch))
+        gone = NodeGone(node=self._node, epoch=self._epoch, has_crashed=has_crashed, blamed=list(blamed))
+        await self._tell_services(gone)
 
     async def _tell_services(self, message: Message) -> None:
         inboxes = (streams.SCHEDULER, streams.KV)
