@@ -19,6 +19,12 @@ MAX_INLINE_CHARACTERS = 2048
 # Several candidates together, in tokens: they share the room for KV on one node, and are held here until they are read.
 MAX_CANDIDATE_TOKENS = 1 << 17
 
+# A payload as MessagePack: what it has beside the tokens (and biases, which are no shorter in the body), and the most
+# that a token takes, of a small vocabulary and of any.
+PAYLOAD_BYTES = 1024
+MAX_SHORT_TOKEN_BYTES = 3
+MAX_TOKEN_BYTES = 5
+
 _SEED_MASK = (1 << 63) - 1  # seeds travel as non-negative 63-bit numbers; a client's negative one is wrapped
 
 
@@ -66,6 +72,12 @@ def max_tokens(
     if num_candidates > 1 and num_candidates * room.wanted > MAX_CANDIDATE_TOKENS:
         raise errors.too_many_tokens(num_candidates, room.wanted, MAX_CANDIDATE_TOKENS, room.param)
     return room.wanted
+
+
+def payload_bytes(vocab_size: int, prompts: Sequence[Sequence[int]]) -> int:
+    """What the payloads of these prompts may take, at most; the answer is in a payload only where it is resumed."""
+    token_bytes = MAX_SHORT_TOKEN_BYTES if vocab_size <= 1 << 16 else MAX_TOKEN_BYTES
+    return sum(PAYLOAD_BYTES + token_bytes * len(prompt) for prompt in prompts)
 
 
 def sampling(context: GatewayContext, model: ServedModel, body: GenerationRequest, limit: int) -> Sampling:

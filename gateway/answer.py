@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gateway import errors, visit
 from gateway.call import InflightCall
-from gateway.delta import Delta, End, Failure, Refusal, Rejection, merged
+from gateway.delta import Crashed, Delta, End, Failure, Refusal, Rejection, merged
 from gateway.openai_responses import Usage
 from gateway.patience import Patience, first_news, later_news
 from gateway.sse import ClientGoneError, SseStream
@@ -108,6 +108,8 @@ def _noted(timeline: Timeline, call: InflightCall, news: list[Delta] | End) -> l
         raise errors.would_be_late(news, call.slo)
     if isinstance(news, Refusal):
         raise errors.refused_by_node(news.why)
+    if isinstance(news, Crashed):
+        raise errors.engine_crashed(news)
     if news is Failure.ENGINE:
         raise errors.ApiError(500, "generation failed on the node", code="generation_failed")
     if news is Failure.LOST:

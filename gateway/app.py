@@ -21,6 +21,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.openapi import openapi_document
 from gateway.queue_metrics import QueueCollector
 from gateway.queue_report import show_queue
+from gateway.redis_metrics import RedisCollector
 from gateway.slots import Slots
 from shared import __version__
 from shared.admin import Admin
@@ -45,8 +46,10 @@ def build_app(context: GatewayContext) -> web.Application:
     app[METRICS] = GatewayMetrics(context.registry)
     view, clock = context.dispatcher.view, asyncio.get_running_loop().time
     context.registry.register(QueueCollector(view, clock))
-    app[SLOTS] = slots = Slots(options.max_inflight, lambda: view.shortest_wait_s(clock()))
+    context.registry.register(RedisCollector(context.redis_health))
+    app[SLOTS] = slots = Slots(options.max_inflight, options.max_inflight_bytes, lambda: view.shortest_wait_s(clock()))
     app[METRICS].inflight.set_function(lambda: slots.num_taken)
+    app[METRICS].inflight_bytes.set_function(lambda: slots.bytes_taken)
     app[STARTED_S] = int(time.time())
     document = openapi_document(__version__)
     admin = Admin(not_ready=context.not_ready, status=lambda: {"inflight": slots.num_taken})

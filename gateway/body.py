@@ -17,6 +17,14 @@ BODY_READ_TIMEOUT_S = 60.0  # a client that sends its body slower than this hold
 RequestModel = TypeVar("RequestModel", bound=BaseModel)
 
 
+def announced_bytes(request: web.Request) -> int:
+    """How many bytes a body may turn out to have, before it is read: what is not said is taken to be all it may."""
+    most = request.client_max_size
+    if request.content_length is None or "Content-Encoding" in request.headers:
+        return most if request.body_exists else 0
+    return min(request.content_length, most)
+
+
 async def read_body(request: web.Request, model: type[RequestModel]) -> RequestModel:
     """The validated body; `ApiError` otherwise (aiohttp raises the 413 when there are too many bytes)."""
     try:

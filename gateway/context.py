@@ -16,6 +16,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.models import ServedModel
 from gateway.slots import Slots
 from shared.config import ClusterConfig
+from shared.redis_health import RedisHealth
 
 
 def _tracer() -> trace.Tracer:
@@ -31,6 +32,8 @@ class GatewayContext:
     dispatcher: Dispatcher
     not_ready: Callable[[], str]
     """What keeps a request from being submitted now; empty when nothing does. Says what ``/readyz`` answers."""
+    redis_health: Callable[[], RedisHealth] = RedisHealth
+    """How Redis was when it was asked last."""
     random_bytes: Callable[[int], bytes] = os.urandom
     """Source of request ids and of seeds that the client did not give."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)

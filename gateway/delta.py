@@ -16,7 +16,7 @@ class Failure(enum.Enum):
     ENGINE = "engine"
     """The node reported an error, or sent what cannot be."""
     LOST = "lost"
-    """No node brings it forward (see `MAX_FRUITLESS_ATTEMPTS`), or the cluster has forgotten it."""
+    """No node brings it forward (see `MAX_FRUITLESS_ATTEMPTS`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,15 @@ class Rejection:
     retry_after_s: float
 
 
-End = Failure | Refusal | Rejection
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """Engines die with the request: another one would, too."""
+
+    request_id: str
+    num_crashes: int
+
+
+End = Failure | Refusal | Rejection | Crashed
 """Why there is no answer, or no more of it."""
 
 

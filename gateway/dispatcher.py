@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import structlog
@@ -12,13 +12,11 @@ from gateway import tracing
 from gateway.call import InflightCall
 from gateway.generation import Verdict
 from gateway.job import Job
-from gateway.queue_port import QueuePort, QueueUnavailableError
+from gateway.queue_port import QueueFullError, QueuePort, QueueUnavailableError
 from gateway.queue_view import QueueView
+from gateway.releases import Releases
 from gateway.request import InflightRequest
-from shared.requests import QueueStatus, Rejected, Resubmit, Tokens
-
-# How long a queue that is away is told again about a request that is over; its slot is free meanwhile.
-RELEASE_DELAYS_S = (0.5, 1.0, 2.0, 4.0, 8.0)
+from shared.requests import Attempt, QueueStatus, Rejected, Resubmit, Tokens
 
 Inbound = Tokens | Resubmit | Rejected | QueueStatus
 """What the cluster says to a gateway."""
@@ -37,30 +35,42 @@ class Dispatcher:
         self._gateway_id = gateway_id
         self._inflight: dict[str, InflightRequest] = {}
         self.view = QueueView()
-        self._releases: set[asyncio.Task[None]] = set()
+        self._releases = Releases(queue)
+        self._ending: set[asyncio.Task[None]] = set()
 
     @property
     def num_inflight(self) -> int:
         """Requests whose answer is not complete, or not yet sent."""
         return len(self._inflight)
 
+    def attempts(self) -> list[Attempt]:
+        """Those whose answers are not complete."""
+        return [
+            Attempt(request_id, request.generation.attempt)
+            for request_id, request in self._inflight.items()
+            if not request.generation.is_over
+        ]
+
     @asynccontextmanager
     async def run(self, *jobs: Job) -> AsyncIterator[InflightCall]:
         """Submit the jobs of a call; on leaving, however it is left, the queue is told and nothing of them remains."""
         call = InflightCall(jobs, self._gateway_id, self.view)
-        begun: list[InflightRequest] = []
+        begun: dict[str, asyncio.Task[None]] = {}
         try:
             for request in call.requests:
-                begun.append(request)
                 # before the submit: the first token may be faster than its return
                 self._inflight[request.job.request_id] = request
-                await self._queue.submit(*request.messages(attempt=0))
+                submit = asyncio.create_task(self._queue.submit(*request.messages(0, _now())))
+                begun[request.job.request_id] = submit
+                await asyncio.shield(submit)
             yield call
         finally:
-            for request in begun:
-                del self._inflight[request.job.request_id]
+            over = {request_id: self._inflight.pop(request_id) for request_id in begun}
             # A handler is cancelled when its client leaves; telling the queue must go through all the same.
-            await asyncio.shield(self._in_background(self._release_all(begun)))
+            ending = asyncio.create_task(self._end(over, begun))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+            await asyncio.shield(ending)
 
     async def deliver(self, message: Inbound) -> None:
         """Take one message from the token stream. Messages are delivered one after the other, in their order.
@@ -76,76 +86,69 @@ class Dispatcher:
                         _log.warning("token_gap", request_id=chunk.request_id, attempt=chunk.attempt, node=message.node)
                         await self._try_again(request)
             case Resubmit():
-                for lost in message.requests:
-                    request = self._inflight.get(lost.request_id)
-                    if request is not None and request.generation.attempt == lost.attempt:
-                        await self._try_again(request, gave_way=message.gave_way)
+                await self._resubmit(message)
             case Rejected():
                 if request := self._inflight.get(message.request_id):
                     request.reject(message)
             case QueueStatus():
-                self.view.update(message, asyncio.get_running_loop().time())
+                self.view.update(message, _now())
                 for place in message.places:
                     if request := self._inflight.get(place.request_id):
                         request.show(place)
 
+    async def _resubmit(self, message: Resubmit) -> None:
+        for lost in message.requests:
+            request = self._inflight.get(lost.request_id)
+            if request is None or request.generation.is_over:
+                await self._queue.cancel(lost.request_id)  # or it would be waited for: an end was not heard
+            elif request.generation.attempt == lost.attempt:
+                await self._try_again(request, gave_way=message.gave_way, has_crashed=message.has_crashed)
+
     def give_up_all(self) -> None:
-        """End every answer: the cluster has forgotten these requests, so no token will come for them."""
+        """End every answer: this process is about to end, and no token will come for them here."""
         for request in self._inflight.values():
-            request.give_up()
+            if not request.generation.is_over:
+                request.give_up()
 
     async def drain(self) -> None:
         """Wait until the queue has been told about every request that is over."""
-        while self._releases:
-            await asyncio.gather(*self._releases)
+        while self._ending:
+            await asyncio.wait(self._ending)
+        await self._releases.drain()
 
-    async def _try_again(self, request: InflightRequest, *, gave_way: bool = False) -> None:
+    async def _try_again(self, request: InflightRequest, *, gave_way: bool = False, has_crashed: bool = False) -> None:
         generation = request.generation
         if generation.is_over:
             return
-        if not gave_way and not generation.may_try_again():
-            request.give_up()
+        if not generation.may_try_again(gave_way=gave_way, has_crashed=has_crashed):
+            _give_up(request, has_crashed=has_crashed)
             return
         attempt = generation.attempt + 1
-        await self._queue.submit(*request.messages(attempt))
+        await self._queue.submit(*request.messages(attempt, _now(), has_crashed=has_crashed))
         # after the submit, so that a failed one can be delivered again
-        generation.begin_attempt(attempt, gave_way=gave_way)
+        generation.begin_attempt(attempt, gave_way=gave_way, has_crashed=has_crashed)
         request_id = request.job.request_id
         if request_id in self._inflight:
             tracing.note_resubmission(request.job, attempt, gave_way=gave_way)
         else:  # the client left meanwhile, and its Cancel may have come first
             await self._queue.cancel(request_id)
 
-    def _in_background(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._releases.add(task)
-        task.add_done_callback(self._releases.discard)
-        return task
+    async def _end(self, over: dict[str, InflightRequest], submits: dict[str, asyncio.Task[None]]) -> None:
+        """Tell the queue, behind the submits: a cancel that overtakes its submit leaves a request for nobody."""
+        for request_id, request in over.items():
+            error = (await asyncio.gather(submits[request_id], return_exceptions=True))[0]
+            ended_by_node = request.generation.ended_by_node
+            is_unsure = isinstance(error, QueueUnavailableError) and not isinstance(error, QueueFullError)
+            await self._releases.tell(request_id, ended_by_node=ended_by_node, is_unsure=is_unsure)
 
-    async def _release_all(self, requests: list[InflightRequest]) -> None:
-        await asyncio.gather(*map(self._release, requests))
 
-    async def _release(self, request: InflightRequest) -> None:
-        """Tell the queue once; should it be away, go on trying without keeping the client."""
-        if not await self._is_released(request):
-            self._in_background(self._release_later(request))
+def _give_up(request: InflightRequest, *, has_crashed: bool) -> None:
+    if not has_crashed:
+        request.give_up()
+        return
+    num_crashes = request.give_up_crashed()
+    _log.error("request_crashes_engines", request_id=request.job.request_id, num_crashes=num_crashes)
 
-    async def _release_later(self, request: InflightRequest) -> None:
-        for delay_s in RELEASE_DELAYS_S:
-            await asyncio.sleep(delay_s)
-            if await self._is_released(request):
-                return
-        # The payload expires, and tokens of an unknown request are dropped: what is lost is the work of one answer.
-        _log.error("release_given_up", request_id=request.job.request_id)
 
-    async def _is_released(self, request: InflightRequest) -> bool:
-        request_id = request.job.request_id
-        try:
-            if request.generation.ended_by_node:
-                await self._queue.finish(request_id)
-            else:
-                await self._queue.cancel(request_id)
-        except QueueUnavailableError as error:
-            _log.warning("release_failed", request_id=request_id, error=str(error))
-            return False
-        return True
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -10,14 +10,15 @@ from aiohttp import web
 
 from gateway import admission, errors, tracing, visit
 from gateway.answer import Renderer, answer_stream, answer_whole
-from gateway.body import read_body
+from gateway.body import announced_bytes, read_body
 from gateway.context import CLIENT, CONTEXT, METRICS, REQUEST_ID, SLOTS, GatewayContext
 from gateway.job import Job
 from gateway.models import ServedModel
 from gateway.openai_schema import GenerationRequest
 from gateway.patience import Patience
 from gateway.promises import SLO_HEADER, choose_promise
-from gateway.queue_port import QueueUnavailableError
+from gateway.queue_port import QueueFullError, QueueUnavailableError
+from gateway.slots import Held
 from gateway.timeline import Timeline
 from gateway.visit import Visit
 from shared.slo import Slo
@@ -58,14 +59,20 @@ class Handler(Generic[Body]):
         with tracing.request_span(context.tracer, self._endpoint.operation, http.headers) as span:
             record = Visit(http[REQUEST_ID], http[CLIENT].tenant, span, timeline)
             try:
-                with http.app[SLOTS].take():
-                    return await self._serve(http, record)
+                if not context.redis_health().has_room:
+                    raise errors.no_memory()
+                with http.app[SLOTS].take(1, announced_bytes(http)) as held:
+                    return await self._serve(http, record, held)
             except errors.ApiError as error:
                 record.refuse(error)
                 raise
             except web.HTTPException:  # of aiohttp: the body is too large
                 record.outcome = visit.REJECTED
                 raise
+            except QueueFullError as error:
+                refusal = errors.no_memory()
+                record.refuse(refusal)
+                raise refusal from error
             except QueueUnavailableError as error:
                 refusal = errors.no_endpoints("the queue cannot be reached")
                 record.refuse(refusal)
@@ -76,14 +83,16 @@ class Handler(Generic[Body]):
             finally:
                 record.close(http.app[METRICS], loop.time())
 
-    async def _serve(self, http: web.Request, record: Visit) -> web.StreamResponse:
+    async def _serve(self, http: web.Request, record: Visit, held: Held) -> web.StreamResponse:
         context = http.app[CONTEXT]
         endpoint = self._endpoint
         body = await read_body(http, endpoint.body_model)
+        held.shrink(len(await http.read()))  # aiohttp keeps it
         model = admission.find_model(context, body.model)
         promise = choose_promise(context.config, http[CLIENT], body.slo, http.headers.get(SLO_HEADER))
         prompts = await endpoint.prompts(body, model)
-        with http.app[SLOTS].take(len(prompts) - 1):  # a call has one already
+        payload_bytes = admission.payload_bytes(model.tokenizer.vocab_size, prompts)
+        with http.app[SLOTS].take(len(prompts) - 1, payload_bytes):  # a call has one slot already
             jobs = self._jobs(context, record, body, model, prompts, promise.slo)
             record.admit(endpoint.operation, jobs)
             renderer = endpoint.renderer(body, model, record.request_id, int(time.time()))

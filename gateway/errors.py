@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.delta import Rejection
+from gateway.delta import Crashed, Rejection
 from shared.slo import Slo
 
 DROPPED_REASON_HEADER = "x-treadle-dropped-reason"
@@ -125,6 +125,18 @@ def saturated(max_inflight: int, wait_s: float | None) -> ApiError:
     return _dropped(429, f"{max_inflight} requests are in flight, which is the limit", "saturated", retry_s)
 
 
+def saturated_bytes(max_inflight_bytes: int, wait_s: float | None) -> ApiError:
+    """This gateway may not hold what the request needs beside the others. ``wait_s`` as for `saturated`."""
+    retry_s = SATURATED_RETRY_S if wait_s is None else wait_s
+    message = f"with this request, more than {max_inflight_bytes} bytes of requests would be in flight"
+    return _dropped(429, message, "saturated", retry_s)
+
+
+def no_memory() -> ApiError:
+    """The queue has no memory to spare for another request. Each that ends gives some back, long as others wait."""
+    return _dropped(429, "the memory of the queue is full", "saturated", UNAVAILABLE_RETRY_S, code="no_memory")
+
+
 def would_be_late(rejection: Rejection, slo: Slo) -> ApiError:
     """The predicted wait breaks the promise, and the class would rather know at once than be late."""
     return _dropped(
@@ -153,6 +165,13 @@ def ttl_expired(queue_ttl_s: float, wait_s: float | None) -> ApiError:
 def no_endpoints(why: str) -> ApiError:
     """Nothing behind the gateway can serve the request now."""
     return _dropped(503, why, "no-endpoints", UNAVAILABLE_RETRY_S)
+
+
+def engine_crashed(end: Crashed) -> ApiError:
+    """Engines die with the request: it is not tried again, and trying it once more would cost others their engine."""
+    times = "twice" if end.num_crashes == 2 else f"{end.num_crashes} times"
+    message = f"request {end.request_id} crashed the engine that ran it {times} and will not be tried again"
+    return ApiError(500, message, code="engine_crashed")
 
 
 def internal() -> ApiError:

@@ -14,13 +14,20 @@ import enum
 from collections.abc import Sequence
 
 from gateway.choice import Choice
-from gateway.delta import Delta, Failure, Refusal, Rejection
+from gateway.delta import Crashed, Delta, Failure, Refusal, Rejection
 from gateway.openai_responses import FinishReason
 from shared.payload import Output, Sampling
 from shared.requests import Chunk, Rejected
 
 # A request whose attempts bring no new token this often in a row is the reason why its nodes die, and is given up.
 MAX_FRUITLESS_ATTEMPTS = 4
+
+# One with which engines die so often, and no token comes in between, is the reason; it began alone the second time.
+MAX_CRASHES = 2
+MAX_CRASHES_IN_ALL = 8  # nor do a few tokens between two of them go on for ever
+
+# It gives way when a plan, or a Redis that lost its end, took it off its node: chance, but not so often in a row.
+MAX_GIVEN_WAY = 64
 
 _FINISH_REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}  # all else a node says is a failure
 
@@ -52,6 +59,10 @@ class Generation:
         self._choices = [Choice(number, token_bytes, stops, sampling) for number in numbers]
         self._wants_logprobs = sampling.num_logprobs is not None
         self._num_fruitless = 0
+        self._num_given_way = 0
+        self.num_crashes = 0
+        """Attempts that ended with their engine, since a token came."""
+        self.num_crashes_in_all = 0
 
     @property
     def outputs(self) -> list[Output]:
@@ -94,20 +105,33 @@ class Generation:
         self.is_over = self.ended_by_node = True
         return Rejection(message.wait_s, message.retry_after_s)
 
-    def may_try_again(self) -> bool:
-        """Whether another attempt is worth it."""
-        return not self.is_over and self._num_fruitless < MAX_FRUITLESS_ATTEMPTS
+    def may_try_again(self, *, gave_way: bool = False, has_crashed: bool = False) -> bool:
+        """Whether another attempt is worth it, after one that ``gave_way`` or ``has_crashed`` an engine."""
+        if self.is_over:
+            return False
+        if has_crashed:
+            return self.num_crashes + 1 < MAX_CRASHES and self.num_crashes_in_all + 1 < MAX_CRASHES_IN_ALL
+        return self._num_given_way < MAX_GIVEN_WAY if gave_way else self._num_fruitless < MAX_FRUITLESS_ATTEMPTS
 
-    def begin_attempt(self, attempt: int, *, gave_way: bool = False) -> None:
+    def begin_attempt(self, attempt: int, *, gave_way: bool = False, has_crashed: bool = False) -> None:
         """From now on only this attempt's tokens count. The last one is not held against it where it ``gave_way``."""
         assert attempt == self.attempt + 1
         self.attempt = attempt
+        self._num_given_way += gave_way
         self._num_fruitless += not gave_way
+        self.num_crashes += has_crashed
+        self.num_crashes_in_all += has_crashed
 
     def give_up(self) -> Failure:
-        """End without an answer."""
+        """End without an answer: no attempt brings it forward."""
         self.is_over = True
         return Failure.LOST
+
+    def crash(self, request_id: str) -> Crashed:
+        """End without an answer: one engine more has died."""
+        self.is_over = True
+        self.num_crashes_in_all += 1
+        return Crashed(request_id, self.num_crashes_in_all)
 
     def _is_wrong(self, chunk: Chunk) -> bool:
         """Whether the node reports an error, or sends what it must not; another attempt would bring the same."""
@@ -126,5 +150,5 @@ class Generation:
             self.is_over = all(one.finish_reason is not None for one in self._choices)
             self.ended_by_node = chunk.is_last
         if delta.num_tokens:
-            self._num_fruitless = 0
+            self._num_fruitless = self._num_given_way = self.num_crashes = 0
         return delta

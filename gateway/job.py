@@ -30,9 +30,15 @@ class Job:
     wants_place: bool = False
     """The client would like to hear of its place in the queue."""
 
-    def messages(self, gateway: str, attempt: int, outputs: list[Output]) -> tuple[Payload, Submit]:
-        """What the queue needs for an attempt: what the client has of each choice, and how much is left to do."""
+    def messages(
+        self, gateway: str, attempt: int, outputs: list[Output], *, waited_s: float = 0.0, num_crashes: int = 0
+    ) -> tuple[Payload, Submit]:
+        """What the queue needs for an attempt: what the client has of each choice, and how much is left to do.
+
+        ``waited_s``: since the client asked. ``num_crashes``: of its last attempts, those that ended with an engine.
+        """
         prompt_tokens, max_tokens = self._work(outputs)
+        done_tokens = self._work([])[1] - max_tokens
         parent = traceparent(self.span)
         payload = Payload(
             request_id=self.request_id,
@@ -43,6 +49,7 @@ class Job:
             sampling=self.sampling,
             outputs=outputs,
             traceparent=parent,
+            num_crashes=num_crashes,
         )
         submit = Submit(
             request_id=self.request_id,
@@ -54,6 +61,8 @@ class Job:
             tenant=self.tenant,
             attempt=attempt,
             wants_place=self.wants_place and not outputs,
+            done_tokens=done_tokens,
+            waited_s=waited_s if attempt else 0.0,
             traceparent=parent,
         )
         return payload, submit

@@ -59,6 +59,9 @@ class GatewayMetrics:
         )
         self.predictions = PredictionErrors(registry)
         self.inflight = Gauge("treadle_inflight_requests", "Requests that this gateway holds", registry=registry)
+        self.inflight_bytes = Gauge(
+            "treadle_inflight_bytes", "Bodies and payloads of the requests that this gateway holds", registry=registry
+        )
 
     def count(self, labels: tuple[str, str, str], outcome: str) -> None:
         """One request is over."""

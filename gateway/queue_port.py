@@ -12,11 +12,18 @@ class QueueUnavailableError(Exception):
     """The queue cannot be reached right now; the client is answered 503 and may try again."""
 
 
+class QueueFullError(QueueUnavailableError):
+    """The queue has no memory for another request; the client is answered 429 and may try again."""
+
+
 class QueuePort(Protocol):
     """What the gateway asks of the queue. Each call raises `QueueUnavailableError` when it could not be made."""
 
     async def submit(self, payload: Payload, submit: Submit) -> None:
-        """Write the payload key and append ``submit``, both or neither; done again for each new attempt."""
+        """Write the payload key and append ``submit``, both or neither; done again for each new attempt.
+
+        `QueueFullError` for a first attempt only: what was accepted goes on.
+        """
 
     async def cancel(self, request_id: str) -> None:
         """Append a `Cancel` and delete the payload: nobody waits for this request any more."""

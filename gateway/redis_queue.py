@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import structlog
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import OutOfMemoryError, RedisError
 
 from gateway.dispatcher import Dispatcher, Inbound
-from gateway.queue_port import QueueUnavailableError
+from gateway.presence import Presence
+from gateway.queue_port import QueueFullError, QueueUnavailableError
+from gateway.released import Released
 from shared import streams
 from shared.bus import StreamReader
 from shared.codec import FIELD, encode
-from shared.message import Message
+from shared.durability import Confirmations, Waiting
 from shared.payload import Payload
+from shared.redis_health import RedisHealth, look
 from shared.requests import Cancel, GatewayBeat, GatewayGone, Submit
-from shared.tasks import cancel_all
+from shared.system_writes import SystemWriter, Write, add, delete, keep
+from shared.tasks import Supervised
 
 BEAT_S = 2.0
 BACKOFF_S = 0.2
@@ -32,60 +35,112 @@ log = structlog.get_logger()
 class RedisQueue:
     """`QueuePort` over Redis, for one life of one gateway replica."""
 
-    def __init__(self, redis: Redis, gateway_id: str) -> None:
+    def __init__(self, redis: Redis, gateway_id: str, waiting: Waiting | None = None) -> None:
         self._redis = redis
         self._gateway = gateway_id
         self._reader = StreamReader(redis, streams.tokens(gateway_id))
-        self.not_ready = "the token stream is not open"
+        self._waiting = waiting
+        self._confirmations = Confirmations(redis, waiting) if waiting else None
+        self._writer = SystemWriter(redis)
+        self._tasks = Supervised()
+        self._released = Released()
+        self._presence = Presence(redis, gateway_id, self._reader, self._released)
+        self._not_ready = "the token stream is not open"
+        self.health = RedisHealth()
+        """How Redis was when it was asked last; its room for requests is the gateway's."""
+
+    @property
+    def not_ready(self) -> str:
         """What keeps this gateway from serving, or ``""``."""
+        return self._tasks.failed or self._not_ready
 
     # --- QueuePort ------------------------------------------------------------------------------------------------
 
     async def submit(self, payload: Payload, submit: Submit) -> None:
-        """Payload and `Submit` in one transaction; the payload expires on its own should this gateway die."""
-        key = streams.payload(payload.request_id)
-        await self._transact(submit, lambda pipe: pipe.set(key, encode(payload), ex=streams.PAYLOAD_TTL_S))
+        """Payload and `Submit` in one transaction; the payload expires on its own should this gateway die.
+
+        A first attempt is the one thing that a full Redis refuses: all that frees memory goes through.
+        """
+        key, data = streams.payload(payload.request_id), encode(payload)
+        if submit.attempt:
+            await self._write(keep(key, data, streams.PAYLOAD_TTL_S), add(streams.QUEUE, submit))
+            return
+        try:
+            async with self._redis.pipeline(transaction=True) as pipe:
+                pipe.set(key, data, ex=streams.PAYLOAD_TTL_S)
+                pipe.xadd(streams.QUEUE, {FIELD: encode(submit)})
+                await pipe.execute()
+        except OutOfMemoryError as error:
+            raise QueueFullError(str(error)) from error
+        except (RedisError, OSError) as error:
+            raise QueueUnavailableError(str(error)) from error
+        # not further attempts: they are told again after a fail-over, and tokens must not wait behind them
+        await self._confirm(key)
+
+    async def _confirm(self, key: str) -> None:
+        """Wait until a request is where it survives a fail-over; see `DurabilityOptions` for what else may come."""
+        if self._confirmations is None or self._waiting is None:
+            return
+        try:
+            is_there = await self._confirmations.confirm(key, streams.PAYLOAD_TTL_S)
+        except (RedisError, OSError) as error:
+            raise QueueUnavailableError(str(error)) from error
+        if not is_there and self._waiting.options.strict:
+            raise QueueUnavailableError("too few replicas of Redis had the request in time")
 
     async def cancel(self, request_id: str) -> None:
         """Delete the payload and say so."""
-        key = streams.payload(request_id)
-        await self._transact(Cancel(request_id=request_id), lambda pipe: pipe.delete(key))
+        await self._write(delete(streams.payload(request_id)), add(streams.QUEUE, Cancel(request_id=request_id)))
+        self._note_released(request_id)
 
     async def finish(self, request_id: str) -> None:
         """Delete the payload; the node has told the queue manager itself."""
-        try:
-            await self._redis.delete(streams.payload(request_id))
-        except (RedisError, OSError) as error:
-            raise QueueUnavailableError(str(error)) from error
+        await self._write(delete(streams.payload(request_id)))
+        self._note_released(request_id)
 
-    async def _transact(self, message: Message, write: Any) -> None:
+    def _note_released(self, request_id: str) -> None:
+        self._released.note(request_id, asyncio.get_running_loop().time())
+
+    async def _write(self, *writes: Write) -> None:
         try:
-            async with self._redis.pipeline(transaction=True) as pipe:
-                write(pipe)
-                pipe.xadd(streams.QUEUE, {FIELD: encode(message)})
-                await pipe.execute()
+            await self._writer.write(*writes)
         except (RedisError, OSError) as error:
             raise QueueUnavailableError(str(error)) from error
 
     # --- life -----------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def serving(self, dispatcher: Dispatcher) -> AsyncIterator[None]:
-        """Receive for ``dispatcher`` and show signs of life; on leaving say goodbye."""
-        await self._open()
-        tasks = [asyncio.create_task(self._receive(dispatcher)), asyncio.create_task(self._beat(dispatcher))]
-        try:
-            yield
-        finally:
-            await dispatcher.drain()
-            await cancel_all(tasks)
-            await self._redis.xadd(streams.QUEUE, {FIELD: encode(GatewayGone(gateway=self._gateway))})
+    async def serving(self, dispatcher: Dispatcher, stop: Callable[[], None] | None = None) -> AsyncIterator[None]:
+        """Receive for ``dispatcher`` and show signs of life; on leaving say goodbye.
 
-    async def _open(self) -> None:
-        """Make the token stream (nobody else may, see `streams.tokens`) and begin behind its first entry."""
-        await self._redis.xadd(self._reader.stream, {FIELD: encode(GatewayBeat(gateway=self._gateway))})
-        await self._reader.start()
-        self.not_ready = ""
+        Should one of the two fail, all answers are given up and ``stop`` is called: no token would come any more.
+        `TaskFailedError` on leaving then.
+        """
+
+        def end() -> None:
+            dispatcher.give_up_all()
+            if stop is not None:
+                stop()
+
+        await self._presence.open()
+        self._not_ready = ""
+        async with self._tasks.until_left(end):
+            self._tasks.start("receiving tokens", self._receive(dispatcher))
+            self._tasks.start("showing signs of life", self._beat(dispatcher))
+            try:
+                yield
+            finally:
+                await dispatcher.drain()
+                await self._tasks.cancel()
+                if self._confirmations:
+                    await self._confirmations.aclose()
+                await self._say_goodbye()
+
+    async def _say_goodbye(self) -> None:
+        try:
+            await self._writer.write(add(streams.QUEUE, GatewayGone(gateway=self._gateway)))
+        except (RedisError, OSError) as error:
+            log.warning("no goodbye: the signs of life will run out instead", error=str(error))
 
     async def _receive(self, dispatcher: Dispatcher) -> None:
         num_reads = 0
@@ -118,18 +173,19 @@ class RedisQueue:
                 backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
     async def _beat(self, dispatcher: Dispatcher) -> None:
-        beat = encode(GatewayBeat(gateway=self._gateway))
         while True:
+            await self._look()
             try:
-                await self._redis.xadd(streams.QUEUE, {FIELD: beat})
-                if not await self._redis.exists(self._reader.stream):
-                    # declared dead while it could not be heard: what was in flight has been cancelled
-                    log.error("token stream is gone, giving up what is in flight", num_inflight=dispatcher.num_inflight)
-                    dispatcher.give_up_all()
-                    await self._open()
+                await self._presence.beat(dispatcher)
             except (RedisError, OSError) as error:
-                self.not_ready = f"redis: {error}"
+                self._not_ready = f"redis: {error}"
                 log.warning("no sign of life sent", error=str(error))
             else:
-                self.not_ready = ""
+                self._not_ready = ""
             await asyncio.sleep(BEAT_S)
+
+    async def _look(self) -> None:
+        try:
+            self.health = await look(self._redis)
+        except (RedisError, OSError) as error:
+            log.warning("memory of redis unknown, going by the last look", error=str(error))

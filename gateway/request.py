@@ -21,10 +21,20 @@ class InflightRequest:
         self.generation = Generation(job.token_bytes, job.stops, job.sampling, first_choice)
         self._gateway = gateway
         self._tell = tell
+        self._asked_s: float | None = None
 
-    def messages(self, attempt: int) -> tuple[Payload, Submit]:
-        """What puts this attempt into the queue, with the answer so far."""
-        return self.job.messages(self._gateway, attempt, self.generation.outputs)
+    def messages(self, attempt: int, now: float, *, has_crashed: bool = False) -> tuple[Payload, Submit]:
+        """What puts this attempt into the queue, with the answer so far; ``has_crashed``: the one before did."""
+        if self._asked_s is None:
+            self._asked_s = now
+        generation = self.generation
+        return self.job.messages(
+            self._gateway,
+            attempt,
+            generation.outputs,
+            waited_s=now - self._asked_s,
+            num_crashes=generation.num_crashes + has_crashed,
+        )
 
     def take(self, chunk: Chunk) -> Verdict | None:
         """Hand a chunk's news to the handler; otherwise say why there are none."""
@@ -46,6 +56,11 @@ class InflightRequest:
             self._tell(found)
 
     def give_up(self) -> None:
-        """Tell the handler that there will be no answer, unless it has one already."""
-        if not self.generation.is_over:
-            self._tell(self.generation.give_up())
+        """Tell the handler that there will be no answer."""
+        self._tell(self.generation.give_up())
+
+    def give_up_crashed(self) -> int:
+        """Tell the handler that engines die with it; answers how many have."""
+        end = self.generation.crash(self.job.request_id)
+        self._tell(end)
+        return end.num_crashes

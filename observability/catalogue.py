@@ -16,6 +16,7 @@ import gpu_node.agent.metrics as node_metrics
 from gateway.metrics import GatewayMetrics
 from gateway.queue_metrics import QueueCollector
 from gateway.queue_view import QueueView
+from gateway.redis_metrics import RedisCollector
 from gpu_node.agent import run_times
 from gpu_node.agent.engine_gauges import EngineGauges
 from services.kv_manager.core import KvManagerCore
@@ -24,10 +25,11 @@ from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.metrics import QueueMetrics
 from services.scheduler.core import SchedulerCore
 from services.scheduler.metrics import measure as measure_scheduler
-from shared import bus, driver, solver
+from shared import bus, driver, durability, solver
 from shared.config import ClusterConfig
 from shared.config_engine import EngineOptions
 from shared.inbox_lag import InboxLag, InboxLagCollector
+from shared.redis_health import RedisHealth
 
 _SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
 
@@ -59,11 +61,13 @@ def catalogue() -> list[Family]:
             *_made_in(gateway),
             *_made_in(gateway.predictions),
             *QueueCollector(QueueView(), _never).collect(),
+            *RedisCollector(RedisHealth).collect(),
         ],
         "queue manager": QueueMetrics()(QueueManagerCore(config)),
         "scheduler": [*measure_scheduler(SchedulerCore(config)), *_made_in(solver)],
         "KV manager": measure_kv_manager(KvManagerCore()),
         "each service": [*_made_in(driver), *InboxLagCollector("", InboxLag()).collect()],
+        "each service, gateway": _made_in(durability),
         "gateway, node": _made_in(bus),
         "node": [
             *_made_in(node_metrics),

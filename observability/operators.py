@@ -226,6 +226,12 @@ SERVICES = Row(
             [Query(quantile(0.99, "treadle_commit_seconds", "service"), "{{service}}")],
         ),
         Panel(
+            "Writes not replicated in time",
+            "Where `durability` waits for replicas or disks. A fail-over now would lose them.",
+            "ops",
+            [Query(rate("treadle_unreplicated_writes_total", "process"), "{{process}}")],
+        ),
+        Panel(
             "Rebuilds and epochs",
             "In 15 minutes: cores built from logs, lives of nodes, nodes that fell silent. Few, outside of upgrades.",
             "short",
@@ -234,7 +240,19 @@ SERVICES = Row(
                 Query(increase("treadle_node_epochs_total", "instance", window="15m"), "{{instance}}"),
                 Query(increase("treadle_node_losses_total", window="15m"), "nodes lost"),
             ],
-            width=24,
+            width=12,
+        ),
+        Panel(
+            "Memory of Redis",
+            "What counts towards its limit, the limit, and what gateways hold: bodies, and payloads, which lie in it. "
+            "New requests are refused from 80 % of the limit on.",
+            "bytes",
+            [
+                Query("max(treadle_redis_used_bytes)", "used"),
+                Query("max(treadle_redis_max_bytes)", "limit"),
+                Query("sum(treadle_inflight_bytes)", "held by gateways"),
+            ],
+            width=12,
         ),
     ],
 )

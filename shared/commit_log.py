@@ -13,6 +13,7 @@ from shared import scripts, streams
 from shared.cluster_clock import ClusterClock
 from shared.codec import FIELD, encode
 from shared.core import Drop, Effect, Send, Solve
+from shared.durability import DurableScript, Waiting
 from shared.lease import Lease, hold_s
 
 MAX_BATCH_ENTRIES = 256  # bounds the memory of a batch and the time a commit script blocks Redis
@@ -22,7 +23,7 @@ Entry = tuple[bytes, dict[bytes, bytes]]
 
 
 class LostCommitsError(Exception):
-    """Redis has come back without commits that this instance has made: its core is ahead of the log."""
+    """Redis has come back without what this instance has read or committed: its core is ahead of the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +48,15 @@ class SavedState:
 class CommitLog:
     """Reads the inbox of one service and commits what its core answers, as long as it leads."""
 
-    def __init__(self, redis: Redis, service: str, inbox: str, instance: str) -> None:
+    def __init__(self, redis: Redis, service: str, inbox: str, instance: str, waiting: Waiting | None = None) -> None:
         self.inbox = inbox
         self.service = service
         self.lease = Lease(redis, service, instance)
         self._redis = redis
         self._committed = b"0-0"
-        self._commit = redis.register_script(scripts.COMMIT)
+        self._commit: Any = redis.register_script(scripts.COMMIT)
+        if waiting is not None:
+            self._commit = DurableScript(redis, scripts.COMMIT, waiting)
         self._snapshot = redis.register_script(scripts.SNAPSHOT)
         self._set_aside = redis.register_script(scripts.SET_ASIDE)
 
@@ -107,7 +110,7 @@ class CommitLog:
         """Send effects and move the committed id (kept where it is if empty), or do nothing. Answers Redis's time.
 
         ``clock_marks``: of the entries up to that id, those from which on Redis's clock is read otherwise. Raises
-        `FencedError` if another instance leads, `LostCommitsError` if Redis does not know of the last commit.
+        `FencedError` if another instance leads, `LostCommitsError` if Redis does not know what was read or committed.
         """
         marks = [part for mark, offset in (clock_marks or {}).items() for part in (CLOCK + mark, repr(offset))]
         args: list[bytes | str | int] = [*self.lease.terms, self._committed, committed, len(marks) // 2, *marks]
@@ -120,12 +123,8 @@ class CommitLog:
                 case Solve():
                     pass  # leaves no trace in Redis; the driver runs it after the commit
         beat, state = streams.beat(self.service), streams.state(self.service)
-        try:
-            reply = await self.lease.fenced(self._commit, [*self.lease.keys, beat, state, streams.CLOCK], args)
-        except ResponseError as error:
-            if "BEHIND" in str(error):
-                raise LostCommitsError(f"{self.service}: Redis has lost the commit of {self._committed!r}") from error
-            raise
+        keys = [*self.lease.keys, beat, state, streams.CLOCK, self.inbox]
+        reply = await self._not_behind(self._commit, keys, args)
         self._committed = committed or self._committed
         return int(reply[0]) + int(reply[1]) / 1e6
 
@@ -137,8 +136,8 @@ class CommitLog:
         keys = [*self.lease.keys, streams.state(self.service), self.inbox]
         marks = [*(ASIDE + entry_id for entry_id in aside), *(CLOCK + entry_id for entry_id in clock.marked)]
         clock_state = f"{clock.offset_s!r} {clock.last_s!r}"
-        args = [self.lease.holder, snapshot_id, snapshot, clock_state, *marks]
-        await self.lease.fenced(self._snapshot, keys, args)
+        args = [self.lease.holder, snapshot_id, snapshot, clock_state, self._committed, *marks]
+        await self._not_behind(self._snapshot, keys, args)
         clock.forget(clock.marked)
 
     async def set_aside(self, entry: Entry, reason: str) -> None:
@@ -147,6 +146,14 @@ class CommitLog:
         keys = [*self.lease.keys, streams.state(self.service), streams.DEAD_LETTER]
         args = [self.lease.holder, entry_id, self.inbox, fields.get(FIELD, b""), reason, streams.MAX_DEAD_LETTERS]
         await self.lease.fenced(self._set_aside, keys, args)
+
+    async def _not_behind(self, script: Any, keys: list[str], args: list[Any]) -> Any:
+        try:
+            return await self.lease.fenced(script, keys, args)
+        except ResponseError as error:
+            if "BEHIND" in str(error):
+                raise LostCommitsError(f"{self.service}: {error}, after {self._committed.decode()}") from error
+            raise
 
 
 def _marked(saved: Mapping[bytes, bytes], kind: bytes) -> dict[bytes, bytes]:

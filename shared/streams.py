@@ -14,9 +14,9 @@ SCHEDULER: Final = "treadle:scheduler"
 KV: Final = "treadle:kv"
 
 # While the scheduler or the KV manager is down, heartbeats go on: old ones may be lost, since a newer one says the
-# same, and a plan that was asked for meanwhile is asked for again. The queue manager's inbox has no such bound: what
-# stands in it are accepted requests, bounded by what the gateways admit.
-MAX_SERVICE_LOG: Final = 1_000_000
+# same, and a plan that was asked for meanwhile is asked for again: an hour of twenty nodes, in 50 MB. The queue
+# manager's inbox has no such bound: what stands in it are accepted requests, bounded by what the gateways admit.
+MAX_SERVICE_LOG: Final = 100_000
 
 # What the node provider shall do. It reads from now on, and each wish is repeated: only the last of each pool matters.
 PROVIDER: Final = "treadle:provider"
@@ -28,6 +28,7 @@ CLOCK: Final = "treadle:clock"
 # What could not be decoded, kept for a person to look at: bounded, oldest lost first; it is evidence and not work.
 DEAD_LETTER: Final = "treadle:deadletter"
 MAX_DEAD_LETTERS: Final = 10_000
+MAX_LETTER_BYTES: Final = 4_096  # of each field: where it begins is seen, and all of them fit into 40 MB
 
 # A node drops what it has read, so its inbox only grows while the node is down; then nothing in it matters, because a
 # node that comes back begins a new epoch. The bound is far above what a live node can be behind.
@@ -35,10 +36,13 @@ MAX_NODE_INBOX: Final = 10_000
 
 # A gateway trims its tokens up to what it has read. A replica that has fallen this many steps behind has been declared
 # dead long before; should it not be, the gap in the indexes makes it ask again, so nothing is lost silently.
-MAX_TOKEN_BACKLOG: Final = 200_000
+MAX_TOKEN_BACKLOG: Final = 50_000
 
-# A payload outlives its request only when its gateway dies. Longer than the longest queue TTL that a class may have.
-PAYLOAD_TTL_S: Final = 8 * 86_400
+# A payload follows its request: its gateway deletes it, and puts off its end while the request is in flight. Should the
+# gateway die and nobody drop it, it is gone within the hour. Redis's clock may step by ten minutes either way: by then
+# it has another forty.
+PAYLOAD_TTL_S: Final = 3_600
+PAYLOAD_REFRESH_S: Final = 600.0
 
 # Migration takes seconds; an image that nobody has taken by then has lost its request, and is large.
 KV_IMAGE_TTL_S: Final = 120

@@ -16,6 +16,7 @@ from services.queue_manager.eviction import Evictions
 from services.queue_manager.gateways import Gateways
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.headroom import Headroom
+from services.queue_manager.inventories import Inventories
 from services.queue_manager.nodes import Nodes
 from services.queue_manager.overview import Overview
 from services.queue_manager.planning import Planning
@@ -29,6 +30,7 @@ from services.queue_manager.status import Status
 from services.queue_manager.virtual_queues import VirtualQueues
 from shared.config import ClusterConfig
 from shared.core import Effect
+from shared.inventories import GatewayInventory, NodeInventory
 from shared.message import Tick
 from shared.messages import AnyMessage
 from shared.nodes import NodeDown, NodeUp
@@ -69,6 +71,7 @@ class QueueManagerCore:
         self._nodes = Nodes(state, groups, self._queues, self._bells, self._planning, self._requests)
         self._evictions = Evictions(state, groups, self._queues, self._bells, self._planning, self._requests)
         self._gateways = Gateways(state, self._requests)
+        self._inventories = Inventories(state, self._bells, self._requests)
         self._status = Status(state, self.predictions)
         self._overview = Overview(state, self.predictions)
 
@@ -103,11 +106,10 @@ class QueueManagerCore:
                 return self._nodes.up(message, now)
             case NodeDown():
                 return self._nodes.down(message, now)
-            case GatewayBeat():
-                self._gateways.hear(message.gateway, now)
-                return []
-            case GatewayGone():
-                return self._gateways.gone(message.gateway)
+            case GatewayBeat() | GatewayInventory() | GatewayGone():
+                return self._gateway(message, now)
+            case NodeInventory():
+                return self._inventories.of_node(message)
             case Tick():
                 return self._gateways.expire(now)
             case _:
@@ -118,6 +120,16 @@ class QueueManagerCore:
         if self._demand and message.attempt == 0:
             self._demand.count(message, now)
         return self._requests.submit(message, now)
+
+    def _gateway(self, message: GatewayBeat | GatewayInventory | GatewayGone, now: float) -> list[Effect]:
+        if isinstance(message, GatewayGone):
+            return self._gateways.gone(message.gateway)
+        self._gateways.hear(message.gateway, now)
+        if isinstance(message, GatewayInventory):
+            return self._inventories.of_gateway(message)
+        if message.inventory:
+            self._inventories.announced(message, now)
+        return []
 
     def _plan(self, plan: Plan, now: float) -> list[Effect]:
         if not self._planning.accept(plan):

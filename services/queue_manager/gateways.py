@@ -32,6 +32,7 @@ class Gateways:
     def gone(self, gateway: str) -> list[Effect]:
         """Its clients are gone with it: forget what it asked for, its payloads and its stream."""
         self._state.gateways.forget(gateway)
+        self._state.inventories.pop(gateway, None)
         lost = [request for request in self._state.requests.values() if request.gateway == gateway]
         effects = [effect for request in lost for effect in self._requests.forget(request)]
         finished = self._state.finished_since_beat.pop(gateway, [])

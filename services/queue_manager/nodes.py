@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from services.queue_manager.bells import Bells
@@ -77,20 +79,36 @@ class Nodes:
     def down(self, message: NodeDown, now: float) -> list[Effect]:
         """A node's epoch is over."""
         node = self._state.nodes.get(message.node)
-        return self._lose(node, now) if node is not None and node.epoch == message.epoch else []
+        if node is None or node.epoch != message.epoch:
+            return []
+        lost = self._on(node)
+        suspects = self._suspects(lost, message) if message.has_crashed else []
+        return self._lose(node, now, suspects)
 
-    def _lose(self, node: Node, now: float) -> list[Effect]:
+    def _suspects(self, lost: list[Request], message: NodeDown) -> list[Request]:
+        """Those of whom one may be why the engine died: what it ran, unless it knew better."""
+        blamed = {attempt.request_id: attempt.attempt for attempt in message.blamed}
+        running = [request for request in lost if request.node]
+        return [one for one in running if not blamed or blamed.get(one.request_id) == one.attempt]
+
+    def _lose(self, node: Node, now: float, suspects: Sequence[Request] = ()) -> list[Effect]:
         """What the node ran or kept goes back to the gateways, which know what the client has; the rest moves on."""
-        lost = [request for group in self._state.groups.values() for request in self._at(group, node)]
+        crashed = {request.request_id for request in suspects}
+        lost = [request for request in self._on(node) if request.request_id not in crashed]
         for gid in list(node.queue):
             self._queues.remove(self._state.groups[gid])
         self._bells.forget(node)
         del self._state.nodes[node.node]
         self._bells.touch(*self._state.nodes)
-        effects = self._requests.resubmit(lost)
+        effects = self._requests.resubmit(list(suspects), has_crashed=True)
+        effects += self._requests.resubmit(lost)
         self._place_all(now)
         self._planning.note_change()
         return effects
+
+    def _on(self, node: Node) -> list[Request]:
+        """What runs at the node, or is kept there."""
+        return [request for group in self._state.groups.values() for request in self._at(group, node)]
 
     def _at(self, group: Group, node: Node) -> list[Request]:
         """Members of a group that run at the node, or whose KV is kept there."""

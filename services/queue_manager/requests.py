@@ -130,7 +130,7 @@ class Requests:
         self._planning.note_closed(group)
         return [Drop(streams.group(group.gid))]
 
-    def resubmit(self, requests: list[Request], *, gave_way: bool = False) -> list[Effect]:
+    def resubmit(self, requests: list[Request], *, gave_way: bool = False, has_crashed: bool = False) -> list[Effect]:
         """These attempts are lost: their gateways, which know what the clients have, submit the next ones."""
         effects: list[Effect] = []
         by_gateway: dict[str, list[Attempt]] = {}
@@ -138,7 +138,7 @@ class Requests:
             by_gateway.setdefault(request.gateway, []).append(Attempt(request.request_id, request.attempt))
             effects += self.leave(request)  # it stays known, with its time of arrival, until it is submitted again
         for gateway, attempts in by_gateway.items():
-            message = Resubmit(requests=attempts, gave_way=gave_way)
+            message = Resubmit(requests=attempts, gave_way=gave_way, has_crashed=has_crashed)
             effects.append(Send(streams.tokens(gateway), message, to_existing=True))
         return effects
 
@@ -170,10 +170,10 @@ class Requests:
             return self.resubmit(taken)
         self._bells.note_pull(node)
         is_crossed = message.group in self._state.hand_overs
-        return [*abort(node, stopped), *self._lose([*moved, *(taken if is_crossed else ())])]
+        return [*abort(node, stopped), *self.lose([*moved, *(taken if is_crossed else ())])]
 
-    def _lose(self, requests: list[Request]) -> list[Effect]:
-        """Give up attempts whose pull has crossed with their hand-over.
+    def lose(self, requests: list[Request]) -> list[Effect]:
+        """Give up attempts that may be at a node nobody knows of, as where a pull has crossed with a hand-over.
 
         Two nodes may have them, or one may have them twice: another attempt is right whatever was done first.
         """

@@ -30,9 +30,10 @@ class Sharing:
             slo=self._slo(message.slo),
             tenant=sys.intern(message.tenant),
             prompt_tokens=message.prompt_tokens,
-            max_tokens=message.max_tokens,
-            arrival_s=now,
+            max_tokens=message.max_tokens + message.done_tokens,
+            arrival_s=now - message.waited_s,
             attempt=message.attempt,
+            done_tokens=message.done_tokens,
         )
 
     def restore(self, state: State) -> None:

@@ -257,6 +257,13 @@ class StatusState(msgspec.Struct):
     """How often they were told."""
 
 
+class InventoryDate(msgspec.Struct, frozen=True, array_like=True):
+    """When a gateway announced an inventory."""
+
+    number: int
+    announced_at_s: float
+
+
 class State(msgspec.Struct):
     """Everything."""
 
@@ -268,6 +275,8 @@ class State(msgspec.Struct):
     gateways: Liveness = msgspec.field(default_factory=lambda: Liveness(GATEWAY_TIMEOUT_S))
     finished_since_beat: dict[str, list[str]] = {}
     """By gateway, requests that a node finished after its last sign of life: should it be dead, their payloads stay."""
+    inventories: dict[str, InventoryDate] = {}
+    """By gateway, the inventory that it announced last."""
     watching: dict[str, None] = {}
     """Requests that nobody has pulled yet and whose clients would like to hear of their place."""
     last_holders: dict[str, str] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from services.scheduler.assignment import demand_of, next_model
@@ -17,6 +19,7 @@ from shared.messages import AnyMessage
 from shared.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, Scaled
 from shared.placement import NodeState, Operations, PlacementProblem, PlanRequest, Solved
 from shared.rates import share_rates
+from shared.requests import Attempt
 
 NODE_TIMEOUT_S = 5.0  # a node that is silent for this long is dead; five missed heartbeats
 REMEMBER_DEAD = 1_000  # epochs of dead nodes that are remembered, to fence them when they speak again
@@ -177,15 +180,20 @@ class SchedulerCore:
 
     def _node_gone(self, message: NodeGone, now: float) -> list[Effect]:
         node = self.state.nodes.get(message.node)
-        return self._bury(node, now) if node is not None and node.epoch == message.epoch else []
+        if node is None or node.epoch != message.epoch:
+            return []
+        return self._bury(node, now, has_crashed=message.has_crashed, blamed=message.blamed)
 
-    def _bury(self, record: NodeRecord, now: float) -> list[Effect]:
+    def _bury(
+        self, record: NodeRecord, now: float, *, has_crashed: bool = False, blamed: Sequence[Attempt] = ()
+    ) -> list[Effect]:
         name = record.state.node
         del self.state.nodes[name]
         self.state.alive.forget(name)
         self.scaling.lose(name, now)
         self.state.dead_epochs = [*self.state.dead_epochs, record.epoch][-REMEMBER_DEAD:]
-        return [Send(streams.QUEUE, NodeDown(node=name, epoch=record.epoch))]
+        down = NodeDown(node=name, epoch=record.epoch, has_crashed=has_crashed, blamed=list(blamed))
+        return [Send(streams.QUEUE, down)]
 
     # --- plans ----------------------------------------------------------------------------------------------------
 

@@ -8,10 +8,10 @@ from gateway.delta import Delta, Failure, Refusal
 from gateway.generation import Generation, Verdict
 from gateway.job import Job
 from services.simulator.memory_bus import MemoryBus
-from shared import streams
+from shared import inventories, streams
 from shared.message import Message
 from shared.payload import Output, Sampling
-from shared.requests import Cancel, GatewayBeat, Resubmit, Tokens
+from shared.requests import Attempt, Cancel, GatewayBeat, Resubmit, Tokens
 from shared.slo import Slo
 
 BEAT_S = 2.0
@@ -48,6 +48,7 @@ class SimulatedGateway:
         self._bus = bus
         self._token_bytes = [b"x"] * vocab_size
         self._is_alive = True
+        self._num_inventories = 0
         bus.subscribe(streams.tokens(name), self._receive)
         self._beat()
 
@@ -69,13 +70,28 @@ class SimulatedGateway:
         self._is_alive = False
         self._bus.unsubscribe(streams.tokens(self.name))
 
+    def say_inventory(self) -> None:
+        """Redis has come back without the end of its log, or its stream was gone: say again what is in flight."""
+        self._bus.subscribe(streams.tokens(self.name), self._receive)
+        self._num_inventories += 1
+        self._bus.send(streams.QUEUE, GatewayBeat(gateway=self.name, inventory=self._num_inventories))
+        inflight = [Attempt(name, self.answers[name].generation.attempt) for name in self.unfinished]
+        for part in inventories.of_gateway(self.name, self._num_inventories, inflight):
+            self._bus.send(streams.QUEUE, part)
+
     @property
     def unfinished(self) -> list[str]:
         """Requests that have no complete answer."""
         return [name for name, answer in self.answers.items() if answer.finished_s is None]
 
     def _send(self, answer: Answer) -> None:
-        payload, submit = answer.job.messages(self.name, answer.generation.attempt, answer.outputs)
+        payload, submit = answer.job.messages(
+            self.name,
+            answer.generation.attempt,
+            answer.outputs,
+            waited_s=self._bus.now - answer.sent_s,
+            num_crashes=answer.generation.num_crashes,
+        )
         self._bus.payloads[payload.request_id] = payload
         self._bus.send(streams.QUEUE, submit)
 
@@ -86,11 +102,11 @@ class SimulatedGateway:
                     answer = self.answers.get(chunk.request_id)
                     if answer is not None:
                         self._take(answer, answer.generation.accept(chunk), now)
-            case Resubmit(requests=requests, gave_way=gave_way):
+            case Resubmit(requests=requests, gave_way=gave_way, has_crashed=has_crashed):
                 for lost in requests:
                     answer = self.answers.get(lost.request_id)
                     if answer is not None and answer.generation.attempt == lost.attempt:
-                        self._try_again(answer, gave_way=gave_way)
+                        self._try_again(answer, gave_way=gave_way, has_crashed=has_crashed)
 
     def _take(self, answer: Answer, news: Delta | Failure | Refusal | Verdict, now: float) -> None:
         if news is Verdict.GAP:
@@ -107,9 +123,10 @@ class SimulatedGateway:
         if not answer.generation.ended_by_node:
             self._bus.send(streams.QUEUE, Cancel(request_id=answer.job.request_id))
 
-    def _try_again(self, answer: Answer, *, gave_way: bool = False) -> None:
-        if gave_way or answer.generation.may_try_again():
-            answer.generation.begin_attempt(answer.generation.attempt + 1, gave_way=gave_way)
+    def _try_again(self, answer: Answer, *, gave_way: bool = False, has_crashed: bool = False) -> None:
+        generation = answer.generation
+        if generation.may_try_again(gave_way=gave_way, has_crashed=has_crashed):
+            generation.begin_attempt(generation.attempt + 1, gave_way=gave_way, has_crashed=has_crashed)
             self._send(answer)
 
     def _beat(self) -> None:

@@ -7,7 +7,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from gpu_node.agent.actions import Action, Beat, Drain, Entry, NewEpoch, Publish, Pull, Resume, Store, Taken, Tell
+from gpu_node.agent.actions import (
+    Action,
+    Beat,
+    Drain,
+    Entry,
+    NewEpoch,
+    Publish,
+    Pull,
+    Resume,
+    SayInventory,
+    Store,
+    Taken,
+    TakeStock,
+    Tell,
+)
 from gpu_node.agent.core import AgentCore, Event
 from gpu_node.agent.models import DEVICE, DISK
 from gpu_node.engine.chunk import Chunk
@@ -30,7 +44,7 @@ from gpu_node.executors.executor import ModelTooLargeError
 from services.simulator.device import Device
 from services.simulator.memory_bus import MemoryBus
 from services.simulator.node_engine import NodeEngine
-from shared import requests, streams
+from shared import inventories, requests, streams
 from shared.config_engine import EngineOptions, ModelSpec
 from shared.message import Message
 from shared.nodes import NodeGone
@@ -134,6 +148,12 @@ class SimulatedNode:
         for stream in (streams.SCHEDULER, streams.KV):
             self._bus.send(stream, gone)
 
+    def say_inventory(self) -> None:
+        """Redis has come back without the end of its log: say again what is here."""
+        if self._is_alive:
+            self._catch_up()
+            self._feed(TakeStock())
+
     def _later(self, delay_s: float, action: Callable[[], None]) -> None:
         """Run ``action`` unless the epoch is over by then."""
         self._at(self._bus.now + delay_s, action)
@@ -174,6 +194,9 @@ class SimulatedNode:
                 self._bus.put_image(request_id, data)
             case Publish():
                 self._publish(action)
+            case SayInventory(running, parked):
+                for part in inventories.of_node(self.node, self.core.epoch, running, parked):
+                    self._bus.send(streams.QUEUE, part)
             case Beat(heartbeat):
                 for stream in (streams.SCHEDULER, streams.KV):
                     self._bus.send(stream, heartbeat)

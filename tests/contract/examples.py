@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from shared.inventories import GatewayInventory, NodeInventory
 from shared.message import Message, Tick
 from shared.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, NodeUp, Scale, Scaled
 from shared.payload import Output, Payload, Sampling
@@ -138,12 +139,17 @@ MESSAGES: list[Message] = [
         tenant="acme",
         attempt=1,
         wants_place=True,
+        done_tokens=17,
+        waited_s=2.5,
         traceparent=TRACE,
     ),
     Cancel(request_id="r-1", traceparent=TRACE),
-    GatewayBeat(gateway="gw-0", traceparent=TRACE),
+    GatewayBeat(gateway="gw-0", inventory=3, traceparent=TRACE),
     GatewayGone(gateway="gw-0", traceparent=TRACE),
-    Resubmit(requests=[Attempt("r-1", 0), Attempt("r-2", 3)], gave_way=True, traceparent=TRACE),
+    GatewayInventory(
+        gateway="gw-0", number=3, requests=[Attempt("r-1", 1)], above="r-0", upto="r-2", traceparent=TRACE
+    ),
+    Resubmit(requests=[Attempt("r-1", 0), Attempt("r-2", 3)], gave_way=True, has_crashed=True, traceparent=TRACE),
     Rejected(request_id="r-1", attempt=1, wait_s=30.5, retry_after_s=12.5, traceparent=TRACE),
     QueueStatus(
         lines=[QueueLine("smol", "interactive", 7, 2, 3.5, 5.25)],
@@ -196,10 +202,19 @@ MESSAGES: list[Message] = [
         broken_models=["llama"],
         traceparent=TRACE,
     ),
-    NodeDown(node="node-0", epoch="e-1", traceparent=TRACE),
+    NodeDown(node="node-0", epoch="e-1", has_crashed=True, blamed=[Attempt("r-1", 1)], traceparent=TRACE),
     Load(node="node-0", epoch="e-1", model="smol", traceparent=TRACE),
     Fence(node="node-0", epoch="e-1", traceparent=TRACE),
-    NodeGone(node="node-0", epoch="e-1", traceparent=TRACE),
+    NodeGone(node="node-0", epoch="e-1", has_crashed=True, blamed=[Attempt("r-1", 1)], traceparent=TRACE),
+    NodeInventory(
+        node="node-0",
+        epoch="e-1",
+        running=[Attempt("r-1", 1)],
+        parked=[Attempt("r-2", 3)],
+        above="r-0",
+        upto="r-2",
+        traceparent=TRACE,
+    ),
     PlanRequest(
         version=7,
         groups=[_LOAD],
@@ -237,6 +252,7 @@ PAYLOAD = Payload(
     sampling=_SAMPLING,
     outputs=[Output([7], "stop")],
     traceparent=TRACE,
+    num_crashes=1,
 )
 
 EXAMPLES: list[Message | Payload] = [*MESSAGES, PAYLOAD]

@@ -23,6 +23,7 @@ from gateway.models import ServedModel, load_models
 from shared.admin import listen
 from shared.config import ClusterConfig
 from shared.model_file import model_path
+from shared.redis_health import RedisHealth
 from tests.gateway.memory_queue import Answer, MemoryQueue
 from tests.gateway.tiny import write_model
 
@@ -40,6 +41,8 @@ class Gateway:
     spans: InMemorySpanExporter
     state: dict[str, str]
     """``not_ready``: what the ready check says."""
+    health: dict[str, RedisHealth]
+    """``redis``: how Redis is."""
     stop: Callable[[], Coroutine[Any, Any, None]]
     """What SIGTERM does: no more requests, and those that run may end."""
 
@@ -115,11 +118,13 @@ async def start_gateway(
             provider = TracerProvider()
             provider.add_span_processor(SimpleSpanProcessor(spans))
             state = {"not_ready": ""}
+            health = {"redis": RedisHealth()}
             context = GatewayContext(
                 config=ClusterConfig.model_validate({**tiny_config, **sections}),
                 models=tiny_models,
                 dispatcher=dispatcher,
                 not_ready=lambda: state["not_ready"],
+                redis_health=lambda: health["redis"],
                 tracer=provider.get_tracer("test"),
             )
             runner = await listen(build_app(context), "127.0.0.1", 0, context.config.gateway.drain_s)
@@ -131,7 +136,7 @@ async def start_gateway(
             http = await stack.enter_async_context(aiohttp.ClientSession(url))
             client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
             stack.push_async_callback(client.close)
-            return Gateway(url, queue, dispatcher, http, client, context.registry, spans, state, runner.cleanup)
+            return Gateway(url, queue, dispatcher, http, client, context.registry, spans, state, health, runner.cleanup)
 
         yield start
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from gateway.dispatcher import Dispatcher, Inbound
-from gateway.queue_port import QueueUnavailableError
+from gateway.queue_port import QueueFullError, QueueUnavailableError
 from shared.payload import Payload
 from shared.requests import Attempt, Chunk, QueueLine, QueuePlace, QueueStatus, Rejected, Resubmit, Submit, Tokens
 from shared.token_logprob import TokenLogprob
@@ -27,10 +27,13 @@ class MemoryQueue:
         self.cancels: asyncio.Queue[str] = asyncio.Queue()
         self.finishes: asyncio.Queue[str] = asyncio.Queue()
         self.is_down = False
+        self.is_full = False
         self._inbox: asyncio.Queue[Inbound] = asyncio.Queue()
 
     async def submit(self, payload: Payload, submit: Submit) -> None:
         self._check()
+        if self.is_full and submit.attempt == 0:
+            raise QueueFullError("command not allowed when used memory > 'maxmemory'")
         assert (payload.request_id, payload.attempt) == (submit.request_id, submit.attempt)
         self.payloads[payload.request_id] = payload
         self.submits.put_nowait(submit)
@@ -44,7 +47,7 @@ class MemoryQueue:
 
     async def finish(self, request_id: str) -> None:
         self._check()
-        del self.payloads[request_id]
+        self.payloads.pop(request_id, None)  # a late `Resubmit` may have cancelled it
         self.finishes.put_nowait(request_id)
 
     async def serve(self, dispatcher: Dispatcher) -> None:
@@ -90,7 +93,11 @@ class MemoryQueue:
 
     async def lose(self, *submits: Submit) -> None:
         """The node that ran these attempts is lost."""
-        await self._deliver(Resubmit(requests=[Attempt(submit.request_id, submit.attempt) for submit in submits]))
+        await self._deliver(_resubmit(*submits))
+
+    async def crash(self, *submits: Submit) -> None:
+        """The engine that ran these attempts has died."""
+        await self._deliver(_resubmit(*submits, has_crashed=True))
 
     async def reject(self, submit: Submit, wait_s: float, retry_after_s: float) -> None:
         """The queue manager says that the promise cannot be kept."""
@@ -110,6 +117,11 @@ class MemoryQueue:
     def _check(self) -> None:
         if self.is_down:
             raise QueueUnavailableError("connection refused")
+
+
+def _resubmit(*submits: Submit, has_crashed: bool = False) -> Resubmit:
+    attempts = [Attempt(submit.request_id, submit.attempt) for submit in submits]
+    return Resubmit(requests=attempts, has_crashed=has_crashed)
 
 
 def saying(text: str, finish_reason: str = "stop", size: int = 3) -> Answer:

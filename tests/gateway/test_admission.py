@@ -6,11 +6,29 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.admission import MAX_CANDIDATE_TOKENS, Room, max_tokens
+from gateway.admission import MAX_CANDIDATE_TOKENS, Room, max_tokens, payload_bytes
 from gateway.errors import ApiError
 from gateway.models import ServedModel
+from shared.codec import encode
+from shared.payload import Payload, Sampling
 
 CONTEXT = 1 << 20
+RICH = Sampling(  # every field as long as it gets, but for biases
+    max_tokens=CONTEXT,
+    temperature=0.123456789,
+    top_k=1 << 20,
+    top_p=0.987654321,
+    min_p=0.123456789,
+    seed=(1 << 63) - 1,
+    stop_token_ids=[1 << 17] * 8,
+    presence_penalty=-1.987654321,
+    frequency_penalty=-1.987654321,
+    repetition_penalty=1.987654321,
+    num_logprobs=20,
+    num_choices=16,
+    num_candidates=16,
+    length_penalty=0.123456789,
+)
 PROMPT = [1] * 10
 
 
@@ -54,3 +72,12 @@ def test_a_context_that_is_too_short_is_said_first(tiny: ServedModel) -> None:
     with pytest.raises(ApiError) as caught:
         max_tokens(tiny, PROMPT, Room(MAX_CANDIDATE_TOKENS, None, "max_tokens"), "prompt", 4)
     assert caught.value.code == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(("vocab_size", "num_bytes"), [(1 << 16, 3), ((1 << 16) + 1, 5), (1 << 18, 5)])
+def test_a_payload_takes_no_more_than_it_is_counted_for(vocab_size: int, num_bytes: int) -> None:
+    prompts = [[vocab_size - 1] * 1_000, [0]]
+    payloads = [Payload("0" * 35, 0, "g" * 80, "m" * 64, prompt, RICH, traceparent="0" * 55) for prompt in prompts]
+    counted = payload_bytes(vocab_size, prompts)
+    assert counted == 2 * 1024 + 1_001 * num_bytes
+    assert counted - 2 * 1024 < sum(len(encode(payload)) for payload in payloads) <= counted

@@ -167,6 +167,7 @@ async def test_unknown_and_complete_requests_are_not_submitted_again(
         await dispatcher.deliver(tokens(0, "a", "stop"))
         await dispatcher.deliver(lost(attempt=0))
         assert queue.submits.qsize() == 1
+        assert [await queue.next_cancel(), await queue.next_cancel()] == ["another", "r"], "nobody waits for them"
 
 
 async def test_a_gap_is_a_lost_attempt(queue: MemoryQueue, dispatcher: Dispatcher, job: Job) -> None:
@@ -218,11 +219,13 @@ async def test_a_job_that_cannot_be_submitted_leaves_nothing(
     assert dispatcher.num_inflight == 0
 
 
-async def test_all_can_be_given_up_at_once(dispatcher: Dispatcher, job: Job) -> None:
-    async with dispatcher.run(job) as call:
-        dispatcher.give_up_all()
-        dispatcher.give_up_all()
-        assert await call.next_deltas(WAIT_S) is Failure.LOST
+async def test_its_attempts_are_those_whose_answers_are_not_complete(dispatcher: Dispatcher, job: Job) -> None:
+    async with dispatcher.run(job):
+        assert dispatcher.attempts() == [Attempt("r", 0)]
+        await dispatcher.deliver(lost(attempt=0))
+        assert dispatcher.attempts() == [Attempt("r", 1)]
+        await dispatcher.deliver(tokens(0, "a", "stop", attempt=1))
+        assert dispatcher.attempts() == []
 
 
 async def test_a_slow_client_finds_everything_in_one_piece(dispatcher: Dispatcher, job: Job) -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.delta import Delta, Failure
-from gateway.generation import MAX_FRUITLESS_ATTEMPTS, Generation, Verdict
+from gateway.delta import Crashed, Delta, Failure
+from gateway.generation import MAX_CRASHES_IN_ALL, MAX_FRUITLESS_ATTEMPTS, MAX_GIVEN_WAY, Generation, Verdict
 from shared.payload import Output, Sampling
 from shared.requests import Chunk
 from tests.gateway.tiny import ids
@@ -147,6 +147,35 @@ def test_giving_way_is_not_held_against_a_request() -> None:
     for attempt in range(1, 2 * MAX_FRUITLESS_ATTEMPTS):
         answer.begin_attempt(attempt, gave_way=True)
     assert answer.may_try_again()
+
+
+def test_nor_does_it_go_on_for_ever() -> None:
+    answer = generation()
+    for attempt in range(1, MAX_GIVEN_WAY + 1):
+        assert answer.may_try_again(gave_way=True)
+        answer.begin_attempt(attempt, gave_way=True)
+    assert not answer.may_try_again(gave_way=True)
+
+
+def test_two_crashes_in_a_row_are_one_too_many_and_a_token_clears_the_suspect() -> None:
+    answer = generation()
+    assert answer.may_try_again(has_crashed=True)
+    answer.begin_attempt(1, has_crashed=True)
+    assert not answer.may_try_again(has_crashed=True)
+    answer.accept(chunk(0, "a", attempt=1))
+    assert answer.num_crashes == 0
+    assert answer.may_try_again(has_crashed=True)
+
+
+def test_crashes_with_tokens_in_between_are_bounded_as_well() -> None:
+    answer = generation()
+    for attempt in range(1, MAX_CRASHES_IN_ALL):
+        assert answer.may_try_again(has_crashed=True)
+        answer.begin_attempt(attempt, has_crashed=True)
+        answer.accept(chunk(attempt - 1, "a", attempt=attempt))
+    assert not answer.may_try_again(has_crashed=True)
+    assert answer.crash("r") == Crashed("r", MAX_CRASHES_IN_ALL)
+    assert answer.is_over
 
 
 DISTURBANCES = st.lists(

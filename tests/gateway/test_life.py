@@ -104,12 +104,23 @@ async def test_many_streams_at_once_keep_apart(start_gateway: GatewayFactory) ->
     await drained(gateway)
 
 
-async def test_when_the_cluster_forgets_everything_clients_are_told(start_gateway: GatewayFactory) -> None:
+async def test_a_request_with_which_engines_die_is_ended_by_name(start_gateway: GatewayFactory) -> None:
     gateway = await start_gateway()
     async with sending(gateway.http.post(TEXT, json=STREAM)) as answer:
-        await gateway.queue.next_submit()
-        gateway.dispatcher.give_up_all()
-        assert (await answer())["error"]["code"] == "no_endpoints"
+        first = await gateway.queue.next_submit()
+        assert gateway.queue.payloads[first.request_id].num_crashes == 0
+        await gateway.queue.crash(first)
+        second = await gateway.queue.next_submit()
+        assert gateway.queue.payloads[second.request_id].num_crashes == 1, "a suspect"
+        await gateway.queue.crash(second)
+        assert (await answer())["error"] == {
+            "message": f"request {first.request_id} crashed the engine that ran it twice and will not be tried again",
+            "type": "server_error",
+            "param": None,
+            "code": "engine_crashed",
+        }
+    assert await gateway.queue.next_cancel() == first.request_id
+    await drained(gateway)
 
 
 async def test_a_gateway_that_is_asked_to_stop_lets_its_streams_end(start_gateway: GatewayFactory) -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import openai
 import pytest
 
 from gateway.patience import Patience
+from shared.redis_health import RedisHealth
 from shared.requests import QueueLine
 from tests.gateway.conftest import GatewayFactory, sending
 from tests.gateway.memory_queue import saying
 from tests.gateway.test_refusals import refused
 from tests.gateway.tiny import ids
+from tests.redis.waiting import until
 
 TEXT = "/v1/completions"
 BODY = {"model": "tiny", "prompt": "x"}
@@ -145,3 +150,99 @@ async def test_nothing_is_compared_where_nothing_was_predicted(start_gateway: Ga
     labels = {"model": "tiny", "slo_class": "interactive"}
     assert gateway.metric("treadle_queue_wait_error_seconds_count", **labels) == 0
     assert gateway.metric("treadle_queue_predicted_wait_seconds", **labels) == math.inf
+
+
+# --- memory --------------------------------------------------------------------------------------------------------
+
+KIB = 1024
+SMALL = {"max_body_bytes": 16 * KIB, "max_inflight_bytes": 160 * KIB}
+
+
+async def test_bodies_and_payloads_are_bounded_by_bytes_too(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway(gateway=SMALL)
+    body = json.dumps(BODY | {"prompt": "x" * 20, "user": "y" * 16_000}).encode()
+    each = len(body) + 1024 + 3 * 20
+    async with AsyncExitStack() as sent:
+        for _ in range(9):
+            await sent.enter_async_context(sending(gateway.http.post(TEXT, data=body)))
+            await gateway.queue.next_submit()
+        assert 160 * KIB - each < gateway.metric("treadle_inflight_bytes") == 9 * each <= 160 * KIB
+        status, error, headers = await refused(gateway, TEXT, body)
+        assert (status, error["code"], headers["x-treadle-dropped-reason"]) == (429, "saturated", "saturated")
+        assert error["message"] == "with this request, more than 163840 bytes of requests would be in flight"
+        assert gateway.queue.submits.empty()
+    for _ in range(9):
+        await gateway.queue.next_cancel()
+    assert gateway.metric("treadle_inflight_bytes") == 0
+    assert gateway.metric("treadle_inflight_requests") == 0
+
+
+async def test_a_body_counts_while_it_is_read_with_all_that_it_may_have(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway(saying("a"), gateway=SMALL)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    body = json.dumps(BODY).encode()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield body[:4]
+        begun.set()
+        await go_on.wait()
+        yield body[4:]
+
+    async def is_being_read() -> bool:
+        return gateway.metric("treadle_inflight_bytes") > 0
+
+    async with sending(gateway.http.post(TEXT, data=slowly())) as answer:
+        await begun.wait()
+        await until(is_being_read)
+        assert gateway.metric("treadle_inflight_bytes") == 16 * KIB, "nobody has said how long it will be"
+        go_on.set()
+        assert (await answer())["choices"][0]["text"] == "a"
+
+
+async def test_a_request_is_refused_before_the_memory_of_redis_is_full(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway(saying("a"))
+    gateway.health["redis"] = RedisHealth(used_bytes=799, max_bytes=1000)
+    await gateway.openai.completions.create(model="tiny", prompt="x")
+    await gateway.queue.next_submit()
+    gateway.health["redis"] = RedisHealth(used_bytes=800, max_bytes=1000)
+    status, error, headers = await refused(gateway, TEXT, BODY)
+    assert (status, error["code"], error["type"]) == (429, "no_memory", "rate_limit_error")
+    assert error["message"] == "the memory of the queue is full"
+    assert (headers["Retry-After"], headers["x-treadle-dropped-reason"]) == ("5", "saturated")
+    assert gateway.queue.submits.empty()
+    unread = {"model": "unknown", "slo_class": "unknown", "tenant": "default"}
+    assert gateway.metric("treadle_refused_requests_total", **unread, code="no_memory") == 1
+    assert gateway.metric("treadle_redis_used_bytes") == 800
+    assert gateway.metric("treadle_redis_max_bytes") == 1000
+    gateway.health["redis"] = RedisHealth(used_bytes=1000, max_bytes=0)
+    await gateway.openai.completions.create(model="tiny", prompt="x")
+
+
+async def test_a_queue_without_memory_refuses_and_leaves_nothing(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    await gateway.queue.report(BUSY, OTHER)  # how long others wait is not how long it takes
+    gateway.queue.is_full = True
+    status, error, headers = await refused(gateway, TEXT, BODY | {"stream": True})
+    assert (status, error["code"], headers["Retry-After"]) == (429, "no_memory", "5")
+    assert await gateway.queue.next_cancel() == headers["x-treadle-request-id"]
+    assert gateway.metric("treadle_refused_requests_total", **LABELS, code="no_memory") == 1
+    assert gateway.dispatcher.num_inflight == 0
+
+
+async def test_a_full_queue_takes_further_attempts(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    async with sending(gateway.http.post(TEXT, json=BODY)) as answer:
+        first = await gateway.queue.next_submit()
+        gateway.queue.is_full = True
+        await gateway.queue.lose(first)
+        await gateway.queue.send(await gateway.queue.next_submit(), 0, ids("a"), "stop")
+        assert (await answer())["choices"][0]["text"] == "a"
+
+
+async def test_a_disk_that_cannot_be_written_is_seen(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    gateway.health["redis"] = RedisHealth(failing=frozenset({"log"}))
+    found = {
+        name: gateway.metric("treadle_redis_disk_failing", operation=name) for name in ("log", "rewrite", "snapshot")
+    }
+    assert found == {"log": 1, "rewrite": 0, "snapshot": 0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 from pathlib import Path
 
@@ -18,12 +19,13 @@ HOST = "127.0.0.1"
 class OwnServer:
     """Starts where it was killed, on the data it had."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
+        """``options`` come last in the command, and so have the last word."""
         self.port = free_port(HOST)
         self.url = f"redis://{HOST}:{self.port}/0"
         # `always`: what was answered is in the file, so a test may say exactly what must survive
         durable = ["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--dir", str(folder)]
-        self._command = [str(find_server()), "--bind", HOST, "--port", str(self.port), *durable]
+        self._command = [str(find_server()), "--bind", HOST, "--port", str(self.port), *durable, *options]
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
@@ -38,8 +40,14 @@ class OwnServer:
             self._process.wait()
             self._process = None
 
+    def limit_files(self, max_bytes: int) -> None:
+        """No file of it grows beyond this from now on, as on a full disk; RLIM_INFINITY: there is room again."""
+        assert self._process is not None
+        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (max_bytes, resource.RLIM_INFINITY))
+
     def _launch(self) -> None:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        # Python ignores SIGXFSZ, and so shall the server: a write beyond the limit is an error then, and not its end
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, restore_signals=False)
 
     async def _answers(self) -> bool:
         async with connect(self.url) as client:

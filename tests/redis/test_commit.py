@@ -20,12 +20,15 @@ from tests.redis.own_server import OwnServer
 pytestmark = pytest.mark.redis
 
 A, B = "treadle:test:a", "treadle:test:b"
+ENTRIES = ("6-0", "7-0", "8-0", "9-0")
 
 
 @pytest.fixture
 async def log(redis: Redis) -> CommitLog:
-    """The log of a service whose lease is held."""
+    """The log of a service whose lease is held, and some entries."""
     log = CommitLog(redis, SERVICE, INBOX, "one")
+    for entry in ENTRIES:
+        await redis.xadd(INBOX, {"m": "x"}, id=entry)
     assert await log.lease.acquire()
     return log
 
@@ -61,12 +64,24 @@ async def test_a_leader_that_knows_of_lost_commits_writes_nothing(redis: Redis, 
     await log.commit(b"7-0", [])
     await log.commit(b"8-0", [])
     await redis.hset(streams.state(SERVICE), "committed", "7-0")
-    with pytest.raises(LostCommitsError, match="lost the commit of b'8-0'"):
+    with pytest.raises(LostCommitsError, match="BEHIND commits were lost, after 8-0"):
         await log.commit(b"9-0", [Send(A, word("1"))])
+    with pytest.raises(LostCommitsError, match="BEHIND commits were lost, after 8-0"):
+        await log.save(b"8-0", b"state", ClusterClock(), [])
     assert await redis.exists(A) == 0
+    assert await redis.xlen(INBOX) == len(ENTRIES)
     assert (await log.load()).committed == b"7-0"
     await log.commit(b"9-0", [Send(A, word("1"))])
     assert await committed_id(redis) == b"9-0"
+
+
+async def test_a_batch_that_redis_has_lost_is_not_committed(redis: Redis, log: CommitLog) -> None:
+    """Read, lost with the end of the log, and committed over a connection that was made anew."""
+    await log.commit(b"7-0", [])
+    await redis.xdel(INBOX, "9-0")
+    with pytest.raises(LostCommitsError, match="BEHIND entries were lost, after 7-0"):
+        await log.commit(b"9-0", [Send(A, word("1"))])
+    assert await redis.exists(A) == 0
 
 
 async def test_marks_of_the_clock_are_committed_with_their_entries_and_shared(redis: Redis, log: CommitLog) -> None:

@@ -6,16 +6,18 @@ import asyncio
 from typing import Any
 
 import pytest
+import structlog
 from redis.asyncio import Redis
 
 from gateway.delta import Delta, Failure, Rejection
-from gateway.dispatcher import Dispatcher
+from gateway.dispatcher import Dispatcher, Inbound
 from gateway.job import Job
 from gateway.queue_port import QueueUnavailableError
 from gateway.redis_queue import RedisQueue
 from shared import streams
 from shared.bus import MAX_CONNECTIONS, connect
 from shared.codec import FIELD, decode_entry, decode_payload, encode
+from shared.inventories import GatewayInventory
 from shared.message import Message
 from shared.payload import Output, Payload, Sampling
 from shared.requests import (
@@ -33,6 +35,7 @@ from shared.requests import (
     Tokens,
 )
 from shared.slo import Slo
+from shared.tasks import TaskFailedError
 from tests.redis.own_server import OwnServer
 from tests.redis.waiting import PATIENCE_S, until
 from tests.redis.wire import transactions
@@ -177,13 +180,60 @@ async def test_the_queue_manager_s_words_reach_the_view_and_the_request(redis: R
     assert await requests(redis) == [SUBMIT, GatewayGone(gateway="gw-0")], "nobody has to cancel it"
 
 
-async def test_declared_dead_it_gives_up_what_was_in_flight_and_opens_again(redis: Redis, queue: RedisQueue) -> None:
+async def test_declared_dead_it_opens_again_and_says_what_it_has(redis: Redis, queue: RedisQueue) -> None:
     dispatcher = Dispatcher(queue, "gw-0")
+    inventory = GatewayInventory(gateway="gw-0", number=1, requests=[Attempt("r-1", 0)])
 
-    async def is_open() -> bool:
-        return await redis.exists(TOKENS) == 1
+    async def is_said() -> bool:
+        return inventory in await messages(redis)
 
     async with queue.serving(dispatcher), dispatcher.run(JOB) as call:
         await redis.delete(TOKENS)
-        assert await call.next_deltas(PATIENCE_S) is Failure.LOST
-        await until(is_open)
+        await until(is_said)
+        said = await messages(redis)
+        assert said[said.index(inventory) - 1] == GatewayBeat(gateway="gw-0", inventory=1), "which is its date"
+        fresh = Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0, 1], finish_reason="stop", is_last=True)])
+        await redis.xadd(TOKENS, {FIELD: encode(fresh)}, nomkstream=True)
+        assert await call.next_deltas(PATIENCE_S) == [Delta("ab", 2, "stop")]
+
+
+class BrokenDispatcher(Dispatcher):
+    """Fails at the first message, as a defect would."""
+
+    async def deliver(self, message: Inbound) -> None:
+        raise ZeroDivisionError(f"at {type(message).__name__}")
+
+
+async def test_a_receiver_that_fails_ends_the_gateway_in_good_order(redis: Redis, queue: RedisQueue) -> None:
+    """Its answers fail, its requests are cancelled, it is not ready, it says goodbye, and its process has status 1."""
+    dispatcher, stop = BrokenDispatcher(queue, "gw-0"), asyncio.Event()
+
+    async def live() -> None:
+        async with queue.serving(dispatcher, stop.set):
+            async with dispatcher.run(JOB) as call:
+                await redis.xadd(TOKENS, {FIELD: encode(Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0])]))})
+                assert await call.next_deltas(PATIENCE_S) is Failure.LOST
+            await asyncio.wait_for(stop.wait(), PATIENCE_S)
+            assert queue.not_ready == "receiving tokens has failed: ZeroDivisionError"
+
+    with structlog.testing.capture_logs() as logs, pytest.raises(TaskFailedError, match="receiving tokens has failed"):
+        await live()
+    assert [str(log["exc_info"]) for log in logs if log["log_level"] == "error"] == ["at Tokens"]
+    assert await requests(redis) == [SUBMIT, Cancel(request_id="r-1"), GatewayGone(gateway="gw-0")]
+    assert await redis.exists(streams.payload("r-1")) == 0
+
+
+async def test_it_looks_how_redis_is(queue: RedisQueue) -> None:
+    async def has_looked() -> bool:
+        return queue.health.used_bytes > 0
+
+    async with queue.serving(Dispatcher(queue, "gw-0")):
+        await until(has_looked)
+    assert (queue.health.max_bytes, queue.health.failing, queue.health.has_room) == (0, frozenset(), True)
+
+
+async def test_a_gateway_that_cannot_say_goodbye_ends_all_the_same(own_server: OwnServer) -> None:
+    async with connect(own_server.url) as redis:
+        queue = RedisQueue(redis, "gw-0")
+        async with queue.serving(Dispatcher(queue, "gw-0")):
+            own_server.kill()

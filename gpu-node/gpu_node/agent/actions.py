@@ -7,18 +7,20 @@ from dataclasses import dataclass, field
 from gpu_node.engine.protocol import Command
 from shared.nodes import Heartbeat
 from shared.payload import Payload
-from shared.requests import Enqueued, EvictedRequest, FinishedRequest, Tokens
+from shared.requests import Attempt, Enqueued, EvictedRequest, FinishedRequest, Tokens
 
 # --- events beside messages from the inbox and from the engine ------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A group entry that this node has taken, with its payload; None when the payload is gone or unreadable."""
+    """A group entry that this node has taken, with its payload; None when that is gone, or ``unreadable``."""
 
     entry_id: bytes
     enqueued: Enqueued
     payload: Payload | None
+    unreadable: str = ""
+    """Why the payload is none of this version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,11 @@ class Taken:
 @dataclass(frozen=True, slots=True)
 class Drain:
     """The node is to stop: nothing is pulled any more, and what is here is handed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeStock:
+    """Redis has come back without the end of its log, as far as anybody knows: say what is here."""
 
 
 # --- actions --------------------------------------------------------------------------------------------------------
@@ -73,6 +80,14 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
+class SayInventory:
+    """Tell the queue manager all that is here, behind what was pulled and published before."""
+
+    running: list[Attempt]
+    parked: list[Attempt]
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
     """Lay down the image of a request, for the node that will pull it.
 
@@ -93,6 +108,10 @@ class Resume:
     payload: Payload
 
 
+Start = Tell | Resume
+"""What lets a request begin."""
+
+
 @dataclass(frozen=True, slots=True)
 class Beat:
     """Tell the scheduler and the KV manager how this node is."""
@@ -105,4 +124,4 @@ class NewEpoch:
     """This epoch is over: drop everything and begin another one."""
 
 
-Action = Pull | Tell | Resume | Publish | Store | Beat | NewEpoch
+Action = Pull | Tell | Resume | Publish | SayInventory | Store | Beat | NewEpoch

@@ -11,17 +11,32 @@ from dataclasses import replace
 
 import msgspec
 
-from gpu_node.agent.actions import Ack, Action, Beat, Drain, Entry, NewEpoch, Publish, Pull, Resume, Taken, Tell
+from gpu_node.agent.actions import (
+    Ack,
+    Action,
+    Beat,
+    Drain,
+    Entry,
+    NewEpoch,
+    Publish,
+    Pull,
+    Resume,
+    Taken,
+    TakeStock,
+    Tell,
+)
+from gpu_node.agent.entries import Fate, fate, given_back, refusal
 from gpu_node.agent.evictions import Evictions
 from gpu_node.agent.ledger import Ledger, Running
 from gpu_node.agent.models import NodeModels
 from gpu_node.agent.outbox import Outbox
+from gpu_node.agent.probation import Beginning, Probation
 from gpu_node.engine import protocol
 from gpu_node.engine.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, Run, Step
 from gpu_node.engine.stats import EngineStats
 from shared.config_engine import EngineOptions
 from shared.nodes import Fence, Heartbeat, Load
-from shared.requests import HANDED_OVER, Abort, Chunk, Evict, GroupRef, VirtualQueue
+from shared.requests import HANDED_OVER, Abort, Attempt, Evict, EvictedRequest, GroupRef, VirtualQueue
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
 
@@ -32,6 +47,7 @@ Event = (
     | Load
     | Fence
     | Taken
+    | TakeStock
     | Drain
     | EngineReady
     | ModelLoaded
@@ -57,6 +73,7 @@ class AgentCore:
         self._options = options
         self._ledger = Ledger()
         self._evictions = Evictions(node, self._ledger)
+        self._probation = Probation(self._ledger)
         self._queue: list[GroupRef] = []
         self._yielding: list[str] = []
         self._hopeless: list[str] = []
@@ -75,6 +92,11 @@ class AgentCore:
     def running(self) -> dict[str, Running]:
         """What the engine has, by request."""
         return self._ledger.running
+
+    @property
+    def blamed(self) -> list[Attempt]:
+        """The only ones that can be the reason, should the engine die now; empty where it may be any that runs."""
+        return self._probation.blamed
 
     @property
     def is_drained(self) -> bool:
@@ -98,12 +120,11 @@ class AgentCore:
             case Abort():
                 actions = self._abort(event)
             case Evict():
-                actions = self._evictions.hand_over(event.requests) if self._is_mine(event) else []
+                actions = self._hand_over(event.requests) if self._is_mine(event) else []
             case Taken():
                 actions = self._taken(event)
-            case Drain():
-                self._is_draining = True
-                actions = self._evictions.hand_over(self._ledger.attempts())
+            case TakeStock() | Drain():
+                actions = self._asked(event)
             case ModelLoaded():
                 actions = self._model_loaded(event)
             case EngineReady() | ModelFailed():
@@ -112,7 +133,7 @@ class AgentCore:
                 actions = self._step(event)
             case protocol.Evicted() | protocol.Image():
                 actions = self._left(event)
-        return [*actions, *self._next()]
+        return [*actions, *self._begin(), *self._next()]
 
     def heartbeat(self) -> Heartbeat:
         """What this node is and holds."""
@@ -143,7 +164,7 @@ class AgentCore:
 
     def _next(self) -> list[Action]:
         """Serve the head of the virtual queue: pull for it, or make the room or change the model that it needs."""
-        if self.models.loading or self._is_pulling or self._is_draining:
+        if self.models.loading or self._is_pulling or self._is_draining or self._probation.holds_any:
             return []
         head = self._head()
         if head is None:
@@ -234,6 +255,23 @@ class AgentCore:
         abort: list[Action] = [Tell(AbortRequests(ids))] if ids else []
         return [*abort, *([Publish(acks=acks)] if acks else [])]
 
+    def _asked(self, event: TakeStock | Drain) -> list[Action]:
+        if isinstance(event, TakeStock):
+            return [self._ledger.inventory()]
+        self._is_draining = True
+        return self._hand_over(self._ledger.attempts())
+
+    def _hand_over(self, attempts: list[Attempt]) -> list[Action]:
+        """Give these away; who has not begun is not in the engine, which at most keeps the KV of an earlier run."""
+        held = self._probation.take_back(attempts)
+        outbox = Outbox(self.node)
+        for attempt in held:
+            running = self._ledger.running.pop(attempt.request_id)
+            told = EvictedRequest(attempt.request_id, attempt.attempt, running.output_tokens, 0, self.node)
+            outbox.evict(told, running.ack)
+        dropped: list[Action] = [Tell(AbortRequests([one.request_id for one in held]))] if held else []
+        return [*dropped, *outbox.publish(), *self._evictions.hand_over(attempts)]
+
     # --- from the groups' streams ---------------------------------------------------------------------------------
 
     def _taken(self, taken: Taken) -> list[Action]:
@@ -242,16 +280,20 @@ class AgentCore:
         if len(taken.entries) < taken.num_asked:
             self._empty.add(taken.group)
         outbox = Outbox(self.node)
-        runs: list[Action] = []
         for entry in taken.entries:
-            error = self._objection(entry)
-            if error:
-                refusal = _refusal(entry, error)
-                outbox.add(entry.enqueued.gateway, refusal)
-                outbox.finish(refusal, refusal.index, Ack(taken.group, entry.entry_id))
-            else:
-                runs.append(self._run(taken.group, entry))
-        return [*runs, *outbox.publish()]
+            ack = Ack(taken.group, entry.entry_id)
+            match fate(entry, self.model, self.models.broken):
+                case Fate.REFUSED, error:
+                    last = refusal(entry, error)
+                    outbox.add(entry.enqueued.gateway, last)
+                    outbox.finish(last, last.index, ack)
+                case Fate.STALE, _:
+                    outbox.ack(ack)
+                case Fate.LOST, _:
+                    outbox.evict(given_back(entry, self.node), ack)
+                case _:
+                    self._admit(taken.group, entry)
+        return [*self._begin(), *outbox.publish()]
 
     def _count_down(self, group: str, num_requests: int) -> None:
         """Fewer wait, until the queue manager tells anew: so many that nobody gives way to those who are here."""
@@ -262,19 +304,19 @@ class AgentCore:
             for ref in self._queue
         ]
 
-    def _objection(self, entry: Entry) -> str:
-        """Why an entry cannot run here, for its client; empty if it can."""
+    def _admit(self, group: str, entry: Entry) -> None:
         payload = entry.payload
-        if payload is None or payload.attempt != entry.enqueued.attempt:
-            # its gateway has given it up, or submitted a newer attempt; should it be neither, the client hears why
-            return "the request's payload is gone"
-        return self.models.broken.get(payload.model, "")
+        assert payload is not None, "what has no payload is given back"
+        self._ledger.run(group, entry, payload)
+        start = Resume(payload) if entry.enqueued.kv_at == HANDED_OVER else Tell(Run(payload))
+        attempt = Attempt(payload.request_id, payload.attempt)
+        self._probation.add(Beginning(attempt, start, is_suspect=payload.num_crashes > 0))
 
-    def _run(self, group: str, entry: Entry) -> Action:
-        assert entry.payload is not None, "what has no payload is refused"
-        self._ledger.run(group, entry, entry.payload)
-        self._num_sent += 1
-        return Resume(entry.payload) if entry.enqueued.kv_at == HANDED_OVER else Tell(Run(entry.payload))
+    def _begin(self) -> list[Action]:
+        """The engine gets those whose turn it is."""
+        starts: list[Action] = list(self._probation.begin())
+        self._num_sent += len(starts)
+        return starts
 
     # --- from the engine ------------------------------------------------------------------------------------------
 
@@ -303,6 +345,8 @@ class AgentCore:
             if running is None:
                 continue  # aborted while the step ran
             outbox.add(running.gateway, chunk)
+            if chunk.token_ids:
+                self._probation.prove(Attempt(chunk.request_id, chunk.attempt))
             if chunk.is_last:
                 outbox.finish(chunk, running.output_tokens, running.ack)
         return outbox.publish()
@@ -315,10 +359,3 @@ class AgentCore:
         else:
             actions = self._evictions.on_image(event, outbox)
         return [*actions, *outbox.publish()]
-
-
-def _refusal(entry: Entry, error: str) -> Chunk:
-    """The end of an attempt that never began here."""
-    enqueued = entry.enqueued
-    num_done = sum(len(output.token_ids) for output in entry.payload.outputs) if entry.payload else 0
-    return Chunk(enqueued.request_id, enqueued.attempt, num_done, [], finish_reason="error", error=error, is_last=True)

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import structlog
 from opentelemetry import trace
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from gpu_node.agent.actions import Action, Beat, Drain, NewEpoch, Publish, Pull, Resume, Store, Tell
+from gpu_node.agent.actions import (
+    Action,
+    Beat,
+    Drain,
+    NewEpoch,
+    Publish,
+    Pull,
+    Resume,
+    SayInventory,
+    Store,
+    Taken,
+    TakeStock,
+    Tell,
+)
 from gpu_node.agent.core import AgentCore, Event
-from gpu_node.agent.engine_process import EngineProcess
+from gpu_node.agent.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.engine_watch import EngineWatch
 from gpu_node.agent.metrics import EpochMetrics, observe_published
-from gpu_node.agent.node_bus import NodeBus
+from gpu_node.agent.node_bus import NodeBus, PullRefusedError
 from gpu_node.agent.run_times import RunTimes
 from gpu_node.agent.spans import RunSpans
 from gpu_node.engine.protocol import AbortRequests, Command, Run
@@ -22,6 +36,7 @@ from shared import streams
 from shared.bus import StreamReader
 from shared.nodes import Fence, Load
 from shared.payload import Payload
+from shared.redis_life import RedisLife
 from shared.requests import Abort, Evict, VirtualQueue
 from shared.tasks import cancel_all
 
@@ -52,6 +67,8 @@ class Epoch:
         self._times = RunTimes()
         self._events: asyncio.Queue[Event] = asyncio.Queue(MAX_EVENTS)
         self._drained = asyncio.Event()
+        self._life = RedisLife(redis)
+        self._has_crashed = False
 
     async def run(self, stopping: asyncio.Task[bool]) -> None:
         """Serve until ``stopping`` is done, then hand over what runs.
@@ -59,7 +76,7 @@ class Epoch:
         Raises `EpochOverError` or `EngineDiedError` when the epoch ended itself.
         """
         reader = await self._open_inbox()
-        loops = [self._read_engine(), self._watch.run(), self._read_inbox(reader), self._beat(), self._serve()]
+        loops = [self._read_engine(), self._watch.run(), self._read_inbox(reader), self._beat(reader), self._serve()]
         tasks = [asyncio.create_task(loop) for loop in loops]
         try:
             done, _ = await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -69,6 +86,9 @@ class Epoch:
                 log.info("stopping", num_left=len(self.core.running), is_drained=self.core.is_drained)
             for task in done - {stopping}:
                 task.result()
+        except EngineDiedError:
+            self._has_crashed = True
+            raise
         finally:
             await cancel_all(tasks)
             self._spans.close()
@@ -79,6 +99,7 @@ class Epoch:
         reader = StreamReader(self._redis, streams.node_inbox(self.core.node))
         while True:
             try:
+                await self._life.begin()
                 await reader.start()
             except (RedisError, OSError) as error:
                 log.warning("inbox unreachable", error=str(error))
@@ -92,7 +113,7 @@ class Epoch:
 
     async def _say_goodbye(self) -> None:
         try:
-            await self._bus.say_goodbye()
+            await self._bus.say_goodbye(has_crashed=self._has_crashed, blamed=self.core.blamed)
         except (RedisError, OSError) as error:
             log.warning("no goodbye: the heartbeats will run out instead", error=str(error))
 
@@ -119,10 +140,24 @@ class Epoch:
                 else:
                     log.error("not a message for a node", type=type(message).__name__)
 
-    async def _beat(self) -> None:
+    async def _beat(self, reader: StreamReader) -> None:
         while True:
             await self._send_beat(Beat(self.core.heartbeat()))
+            await self._look_at_redis(reader)
             await asyncio.sleep(HEARTBEAT_S)
+
+    async def _look_at_redis(self, reader: StreamReader) -> None:
+        """Should it be another one, it may lack what it was told last: the core says again what is here."""
+        try:
+            if not await self._life.is_another():
+                return
+            await reader.put_back()
+        except (RedisError, OSError) as error:
+            log.warning("redis not looked at", error=str(error))  # the next beat does
+            return
+        self._life.settle()
+        log.warning("saying the inventory", num_running=len(self.core.running))
+        await self._events.put(TakeStock())
 
     # --- the core and what it wants done --------------------------------------------------------------------------
 
@@ -149,6 +184,8 @@ class Epoch:
                 await self._publish(action)
                 self._times.publish(action, _now())
                 observe_published(action)
+            case SayInventory():
+                await self._until_done(lambda: self._bus.say_inventory(action), "inventory not said")
             case Store():
                 await self._store(action)
             case Beat():
@@ -166,23 +203,36 @@ class Epoch:
         await self._engine.send(command)
 
     async def _pull(self, pull: Pull) -> None:
-        try:
-            taken = await self._bus.pull(pull)
-        except (RedisError, OSError) as error:
-            # the entries may be ours without our knowing which: only a new epoch makes the ledger right again
-            raise EpochOverError(f"unclear whether {pull.group} was pulled: {error}") from error
+        taken = await self._taken(pull)
         self._spans.pulled(taken.group, taken.entries)
         for action in self.core.handle(taken):
             await self._do(action)
 
+    async def _taken(self, pull: Pull) -> Taken:
+        """Until Redis takes it: one that is full, or cannot write its disk, is waited for."""
+        backoff_s = BACKOFF_S
+        while True:
+            try:
+                return await self._bus.pull(pull)
+            except PullRefusedError as error:
+                log.warning("nothing pulled, retrying", error=str(error), retry_s=backoff_s)
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+            except (RedisError, OSError) as error:
+                # the entries may be ours without our knowing which: only a new epoch makes the ledger right again
+                raise EpochOverError(f"unclear whether {pull.group} was pulled: {error}") from error
+
     async def _publish(self, publish: Publish) -> None:
+        await self._until_done(lambda: self._bus.publish(publish), "step not published")
+
+    async def _until_done(self, write: Callable[[], Awaitable[None]], failed: str) -> None:
         """Until it is out: repeating is safe, and while Redis is away the engine waits behind the bounded queue."""
         backoff_s = BACKOFF_S
         while True:
             try:
-                return await self._bus.publish(publish)
+                return await write()
             except (RedisError, OSError) as error:
-                log.warning("step not published, retrying", error=str(error), retry_s=backoff_s)
+                log.warning(f"{failed}, retrying", error=str(error), retry_s=backoff_s)
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 

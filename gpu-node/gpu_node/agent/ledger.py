@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_node.agent.actions import Ack, Entry
+from gpu_node.agent.actions import Ack, Entry, SayInventory
 from shared.payload import Payload
 from shared.requests import Attempt, Chunk, EvictedRequest
 
@@ -71,6 +71,16 @@ class Ledger:
     def attempts(self) -> list[Attempt]:
         """All that is here."""
         return [Attempt(request_id, held.attempt) for place in self._places for request_id, held in place.items()]
+
+    def inventory(self) -> SayInventory:
+        """All that is here, as the queue manager should believe it: what moves has not been given back yet."""
+        leaving = {name: held for name, held in self.moving.items() if held.ack is not None}
+        kept = self.parked | {name: held for name, held in self.moving.items() if held.ack is None}
+        running = self.running | leaving
+        return SayInventory(
+            running=[Attempt(name, held.attempt) for name, held in running.items()],
+            parked=[Attempt(name, held.attempt) for name, held in kept.items()],
+        )
 
     def find(self, request_id: str, attempt: int) -> Running | None:
         """The attempt, if the engine has just this one."""

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
 from redis.asyncio import Redis
+from redis.exceptions import BusyLoadingError, ResponseError
 
-from gpu_node.agent.actions import Entry, Publish, Pull, Store, Taken
-from shared import scripts, streams
-from shared.bus import bury
-from shared.codec import FIELD, UndecodableError, decode, decode_payload, encode
+from gpu_node.agent.actions import Entry, Publish, Pull, SayInventory, Store, Taken
+from shared import inventories, scripts, streams
+from shared.bus import bury, is_refusal
+from shared.codec import FIELD, UndecodableError, decode, decode_payload
+from shared.message import Message
 from shared.nodes import Heartbeat, NodeGone
-from shared.payload import Payload
-from shared.requests import Enqueued, Evicted, Finished
+from shared.requests import Attempt, Enqueued, Evicted, EvictedRequest, Finished
+from shared.system_writes import SystemWriter, WriteFaultError, acknowledge, add
 
 log = structlog.get_logger()
+
+
+class PullRefusedError(Exception):
+    """Redis does nothing of the kind now, and has done nothing: the pull may be repeated."""
 
 
 class NodeBus:
@@ -26,52 +33,82 @@ class NodeBus:
         self._node = node
         self._epoch = epoch
         self._pull = redis.register_script(scripts.PULL)
+        self._writer = SystemWriter(redis)
 
     async def pull(self, pull: Pull) -> Taken:
-        """Take entries of a group; the queue manager is told in the same atomic step."""
-        prefix = streams.payload("")
-        reply: Any = await self._pull(
-            keys=[streams.group(pull.group), streams.QUEUE],
-            args=[streams.CONSUMER_GROUP, self._epoch, pull.num_requests, self._node, self._epoch, pull.group, prefix],
-        )
-        entries = []
-        for entry_id, data, payload in reply:
-            enqueued = decode(data)
-            assert isinstance(enqueued, Enqueued), "only the queue manager writes to a group"
-            entries.append(Entry(entry_id, enqueued, await self._payload(enqueued.request_id, payload)))
-        return Taken(pull.group, pull.num_requests, entries)
+        """Take entries of a group; the queue manager is told in the same atomic step.
 
-    async def _payload(self, request_id: str, data: bytes | None) -> Payload | None:
-        if data is None:
-            return None
+        What is no entry of a group goes to the dead letters, and does not count as asked for. `PullRefusedError` where
+        nothing was taken; after any other error that is not known.
+        """
+        entries, num_refused = [], 0
+        for entry_id, data, payload, request_id, attempt in await self._take(pull):
+            try:
+                enqueued = _enqueued(data)
+            except UndecodableError as error:
+                num_refused += 1
+                log.error("group entry undecodable", group=pull.group, entry=entry_id.decode(), error=str(error))
+                await bury(self._redis, streams.group(pull.group), entry_id, {FIELD: data}, str(error))
+                await self._give_back(pull.group, entry_id, request_id.decode(), attempt)
+            else:
+                entries.append(await self._entry(entry_id, enqueued, payload))
+        return Taken(pull.group, pull.num_requests - num_refused, entries)
+
+    async def _take(self, pull: Pull) -> Any:
+        keys = [streams.group(pull.group), streams.QUEUE, streams.DEAD_LETTER]
+        group, epoch = streams.CONSUMER_GROUP, self._epoch
+        who: list[str | int] = [group, epoch, pull.num_requests, self._node, epoch, pull.group]
+        what: list[str | int] = [streams.payload(""), streams.MAX_DEAD_LETTERS, streams.MAX_LETTER_BYTES]
         try:
-            return decode_payload(data)
+            return await self._pull(keys=keys, args=[*who, *what])
+        except (ResponseError, BusyLoadingError) as error:
+            if is_refusal(error):
+                raise PullRefusedError(str(error)) from error
+            raise
+
+    async def _give_back(self, group: str, entry_id: bytes, request_id: str, attempt: int) -> None:
+        """The queue manager believes that it runs here, as the pull has said: another attempt, with another entry."""
+        lost = EvictedRequest(request_id, attempt, output_tokens=0, kv_tokens=0, kv_at=self._node)
+        evicted = Evicted(node=self._node, epoch=self._epoch, requests=[lost])
+        await self._writer.write(acknowledge(streams.group(group), entry_id), add(streams.QUEUE, evicted))
+
+    async def _entry(self, entry_id: bytes, enqueued: Enqueued, data: bytes | None) -> Entry:
+        if data is None:
+            return Entry(entry_id, enqueued, None)
+        try:
+            return Entry(entry_id, enqueued, decode_payload(data))
         except UndecodableError as error:
-            log.error("payload undecodable", request_id=request_id, error=str(error))
-            await bury(self._redis, streams.payload(request_id), b"", {FIELD: data}, str(error))
-            return None
+            log.error("payload undecodable", request_id=enqueued.request_id, error=str(error))
+            await bury(self._redis, streams.payload(enqueued.request_id), b"", {FIELD: data}, str(error))
+            return Entry(entry_id, enqueued, None, unreadable=str(error))
 
     async def publish(self, publish: Publish) -> None:
-        """One transaction: tokens to each gateway that still exists, acknowledgements, what finished or was evicted.
+        """In one step: tokens to each gateway that still exists, acknowledgements, what finished or was evicted.
 
         Safe to repeat: gateways drop tokens by index, acknowledging twice does nothing, the queue manager forgets and
         takes back once.
         """
-        async with self._redis.pipeline(transaction=True) as pipe:
-            for gateway, tokens in publish.tokens.items():
-                # NOMKSTREAM: the stream of a gateway that has gone must not come back
-                fields: dict[Any, Any] = {FIELD: encode(tokens)}
-                pipe.xadd(streams.tokens(gateway), fields, maxlen=streams.MAX_TOKEN_BACKLOG, nomkstream=True)
-            for ack in publish.acks:
-                pipe.xack(streams.group(ack.group), streams.CONSUMER_GROUP, ack.entry_id)
-                pipe.xdel(streams.group(ack.group), ack.entry_id)
-            if publish.finished:
-                finished = Finished(node=self._node, epoch=self._epoch, requests=publish.finished)
-                pipe.xadd(streams.QUEUE, {FIELD: encode(finished)})
-            if publish.evicted:
-                evicted = Evicted(node=self._node, epoch=self._epoch, requests=publish.evicted)
-                pipe.xadd(streams.QUEUE, {FIELD: encode(evicted)})
-            await pipe.execute(raise_on_error=False)
+        # only to a stream that exists: that of a gateway that has gone must not come back
+        writes = [
+            add(streams.tokens(gateway), tokens, streams.MAX_TOKEN_BACKLOG, to_existing=True)
+            for gateway, tokens in publish.tokens.items()
+        ]
+        writes += [acknowledge(streams.group(ack.group), ack.entry_id) for ack in publish.acks]
+        if publish.finished:
+            finished = Finished(node=self._node, epoch=self._epoch, requests=publish.finished)
+            writes.append(add(streams.QUEUE, finished))
+        if publish.evicted:
+            evicted = Evicted(node=self._node, epoch=self._epoch, requests=publish.evicted)
+            writes.append(add(streams.QUEUE, evicted))
+        try:
+            await self._writer.write(*writes)
+        except WriteFaultError as error:  # repeating would not help, and double what went to the others
+            log.error("part of a step not published", error=str(error))
+
+    async def say_inventory(self, inventory: SayInventory) -> None:
+        """Tell the queue manager what is here. Safe to repeat."""
+        parts = inventories.of_node(self._node, self._epoch, inventory.running, inventory.parked)
+        await self._writer.write(*(add(streams.QUEUE, part) for part in parts))
 
     async def store(self, store: Store) -> None:
         """Lay down the image of a request that was handed over."""
@@ -84,14 +121,21 @@ class NodeBus:
 
     async def beat(self, heartbeat: Heartbeat) -> None:
         """One heartbeat to the scheduler and to the KV manager."""
-        await self._tell_services(encode(heartbeat))
+        await self._tell_services(heartbeat)
 
-    async def say_goodbye(self) -> None:
+    async def say_goodbye(self, *, has_crashed: bool = False, blamed: Sequence[Attempt] = ()) -> None:
         """Hand the node's work back at once instead of letting the heartbeats run out."""
-        await self._tell_services(encode(NodeGone(node=self._node, epoch=self._epoch)))
+        gone = NodeGone(node=self._node, epoch=self._epoch, has_crashed=has_crashed, blamed=list(blamed))
+        await self._tell_services(gone)
 
-    async def _tell_services(self, data: bytes) -> None:
-        async with self._redis.pipeline(transaction=False) as pipe:
-            for stream in (streams.SCHEDULER, streams.KV):
-                pipe.xadd(stream, {FIELD: data}, maxlen=streams.MAX_SERVICE_LOG, approximate=True)
-            await pipe.execute()
+    async def _tell_services(self, message: Message) -> None:
+        inboxes = (streams.SCHEDULER, streams.KV)
+        await self._writer.write(*(add(stream, message, streams.MAX_SERVICE_LOG) for stream in inboxes))
+
+
+def _enqueued(data: bytes) -> Enqueued:
+    """An entry of a group; `UndecodableError` for all else, which only the queue manager's defect could put there."""
+    message = decode(data)
+    if not isinstance(message, Enqueued):
+        raise UndecodableError(f"a {type(message).__name__} is no entry of a group")
+    return message

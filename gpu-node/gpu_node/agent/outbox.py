@@ -25,6 +25,10 @@ class Outbox:
         self._acks.append(ack)
         self._finished.append(FinishedRequest(last.request_id, last.attempt, last.finish_reason, output_tokens))
 
+    def ack(self, ack: Ack) -> None:
+        """An entry that nobody asks for."""
+        self._acks.append(ack)
+
     def evict(self, request: EvictedRequest, ack: Ack | None) -> None:
         """An attempt was taken out; it has no entry to acknowledge where it waited already."""
         self._evicted.append(request)
@@ -33,7 +37,7 @@ class Outbox:
 
     def publish(self) -> list[Action]:
         """One action for all of it, or none."""
-        if not self._chunks and not self._evicted:
+        if not self._chunks and not self._evicted and not self._acks:
             return []
         tokens = {gateway: Tokens(node=self._node, chunks=chunks) for gateway, chunks in self._chunks.items()}
         return [Publish(tokens, self._acks, self._finished, self._evicted)]

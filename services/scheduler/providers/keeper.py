@@ -16,11 +16,11 @@ from redis.exceptions import RedisError
 from services.scheduler.providers.provider import Provider, ProviderError, make_provider
 from shared import streams
 from shared.bus import StreamReader
-from shared.codec import FIELD, encode
 from shared.config import ClusterConfig
 from shared.config_nodes import NodePool
 from shared.nodes import Scale, Scaled
 from shared.service import redis_url
+from shared.system_writes import SystemWriter, add
 from shared.tasks import cancel_all
 
 BACKOFF_S = 1.0
@@ -34,7 +34,7 @@ class PoolKeeper:
     def __init__(self, pool: NodePool, provider: Provider, redis: Redis) -> None:
         self._pool = pool
         self._provider = provider
-        self._redis = redis
+        self._writer = SystemWriter(redis)
         self._wanted: int | None = None
         self._live = 0
         self._news = asyncio.Event()
@@ -63,9 +63,7 @@ class PoolKeeper:
 
     async def _answer(self, scaled: Scaled) -> None:
         try:
-            await self._redis.xadd(
-                streams.SCHEDULER, {FIELD: encode(scaled)}, maxlen=streams.MAX_SERVICE_LOG, approximate=True
-            )
+            await self._writer.write(add(streams.SCHEDULER, scaled, streams.MAX_SERVICE_LOG))
         except (RedisError, OSError) as error:
             log.warning("answer lost: the next one says the same", pool=scaled.pool, error=str(error))
 

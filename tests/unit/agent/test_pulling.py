@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
 from gpu_node.agent.actions import Ack, Action, Beat, Publish, Pull, Tell
 from gpu_node.agent.core import MAX_PULL
 from gpu_node.engine.protocol import LoadModel, ModelFailed, Run
-from shared.requests import Chunk, FinishedRequest, Tokens
+from shared.requests import Chunk, EvictedRequest, FinishedRequest, Tokens
 from tests.unit.agent.events import entry, loaded, make_agent, payload_of, queue, step, taken
 
 
@@ -154,23 +154,49 @@ def test_groups_of_the_loaded_model_do_not_overtake_the_head() -> None:
 # --- what is not run ------------------------------------------------------------------------------------------------
 
 
-def test_a_request_whose_payload_is_gone_is_answered() -> None:
+def given_back(request_id: str, attempt: int = 0, num_done: int = 0) -> Publish:
+    """An entry of g0 goes back, for its gateway to submit it again."""
+    return Publish(
+        acks=[Ack("g0", f"{request_id}-{attempt}".encode())],
+        evicted=[EvictedRequest(request_id, attempt, num_done, 0, "n0")],
+    )
+
+
+def test_a_request_whose_payload_is_gone_goes_back_for_its_gateway_to_write_it_again() -> None:
     agent = make_agent("a", num_admittable=1)
     agent.handle(queue(("g0", "a", 1)))
-    gone = entry("r0")
-    gone = type(gone)(gone.entry_id, gone.enqueued, None)
-    assert agent.handle(taken("g0", 2, gone)) == [refusal("r0", error="the request's payload is gone")]
+    assert agent.handle(taken("g0", 2, replace(entry("r0"), payload=None))) == [given_back("r0")]
     assert agent.running == {}
 
 
-@pytest.mark.parametrize(("enqueued", "present"), [(0, 1), (1, 0)])
-def test_a_payload_of_another_attempt_is_not_run(enqueued: int, present: int) -> None:
+def test_a_payload_of_an_older_attempt_is_as_good_as_none() -> None:
     agent = make_agent("a", num_admittable=1)
     agent.handle(queue(("g0", "a", 1)))
-    other = entry("r0", enqueued, payload=payload_of("r0", present, output=[5, 6]))
-    assert agent.handle(taken("g0", 2, other)) == [
-        refusal("r0", error="the request's payload is gone", attempt=enqueued, num_done=2)
-    ]
+    older = entry("r0", 1, payload=payload_of("r0", 0, output=[5, 6]))
+    assert agent.handle(taken("g0", 2, older)) == [given_back("r0", attempt=1, num_done=2)]
+
+
+def test_an_entry_that_a_newer_attempt_has_overtaken_is_only_acknowledged() -> None:
+    agent = make_agent("a", num_admittable=1)
+    agent.handle(queue(("g0", "a", 1)))
+    newer = entry("r0", 0, payload=payload_of("r0", 1, output=[5, 6]))
+    assert agent.handle(taken("g0", 2, newer)) == [Publish(acks=[Ack("g0", b"r0-0")])]
+    assert agent.running == {}
+
+
+def test_a_payload_of_another_version_is_refused_since_it_would_be_written_alike() -> None:
+    agent = make_agent("a", num_admittable=1)
+    agent.handle(queue(("g0", "a", 1)))
+    strange = replace(entry("r0"), payload=None, unreadable="field `x`")
+    error = "the request is of another version: field `x`"
+    assert agent.handle(taken("g0", 2, strange)) == [refusal("r0", error=error)]
+
+
+def test_a_group_name_that_was_given_to_another_model_runs_nothing_wrong() -> None:
+    """Redis forgot the group, and the queue manager gave its name away."""
+    agent = make_agent("a", num_admittable=1)
+    agent.handle(queue(("g0", "a", 1)))
+    assert agent.handle(taken("g0", 2, entry("r0", model="b"))) == [given_back("r0")]
 
 
 def test_requests_of_a_model_that_no_node_can_load_are_answered_with_the_reason() -> None:

@@ -13,6 +13,7 @@ from services.queue_manager.grouping import LEAST_BATCH
 from shared.config import ClusterConfig, QueueOptions, SloClass
 from shared.config_nodes import NodePool
 from shared.core import Drop, Send
+from shared.inventories import GatewayInventory, NodeInventory
 from shared.message import Tick
 from shared.messages import AnyMessage
 from shared.nodes import NodeDown, NodeUp
@@ -40,6 +41,11 @@ CONFIG = ClusterConfig(
 )
 POOLED = CONFIG.model_copy(update={"pools": [NodePool(name="p")]})
 RATES = [ModelRate(model, StepCost(0.5, 0.01, 0.0001), 1000, 16, 1.0) for model in ("a", "b")]
+
+
+def _request_id(attempt: Attempt) -> str:
+    return attempt.request_id
+
 
 requests = st.sampled_from([f"r{number}" for number in range(6)])
 gateways = st.sampled_from(["gw0", "gw1"])
@@ -83,13 +89,30 @@ messages = st.one_of(
         max_num_seqs=st.just(2),
         rates=st.sampled_from([[], RATES]),
     ),
-    st.builds(NodeDown, node=nodes, epoch=epochs),
+    st.builds(NodeDown, node=nodes, epoch=epochs, has_crashed=st.booleans(), blamed=st.lists(attempts, max_size=1)),
+    st.builds(
+        NodeInventory,
+        node=nodes,
+        epoch=epochs,
+        running=st.lists(attempts, max_size=3, unique_by=_request_id),
+        parked=st.lists(attempts, max_size=3, unique_by=_request_id),
+        above=st.sampled_from(["", "r1"]),
+        upto=st.sampled_from(["", "r3"]),
+    ),
+    st.builds(
+        GatewayInventory,
+        gateway=gateways,
+        number=st.integers(1, 2),
+        requests=st.lists(attempts, max_size=4, unique_by=_request_id),
+        above=st.sampled_from(["", "r1"]),
+        upto=st.sampled_from(["", "r3"]),
+    ),
     st.builds(
         Plan,
         version=st.integers(0, 12),
         queues=st.dictionaries(nodes, st.lists(groups, max_size=4, unique=True), max_size=2),
     ),
-    st.builds(GatewayBeat, gateway=gateways),
+    st.builds(GatewayBeat, gateway=gateways, inventory=st.integers(0, 2)),
     st.builds(GatewayGone, gateway=gateways),
     st.just(Tick()),
 )

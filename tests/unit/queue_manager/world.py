@@ -5,7 +5,7 @@ Nothing is computed; who pulls, evicts, ends or dies, and when a message is read
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from services.queue_manager import invariants
@@ -67,6 +67,10 @@ class World:
         """Of the requests whose clients wait."""
         self.submits: dict[str, Submit] = {}
         self.num_epochs = 0
+        self.num_sent: Counter[str] = Counter()
+        """To each epoch of a node."""
+        self.cancelled: set[str] = set()
+        self.num_inventories = 0
 
     # --- clients and gateways -------------------------------------------------------------------------------------
 
@@ -79,6 +83,7 @@ class World:
 
     def cancel(self, name: str) -> None:
         if self.attempts.pop(name, None) is not None:
+            self.cancelled.add(name)
             self.inbox.append(Cancel(request_id=name))
 
     def wait(self, seconds: float) -> None:
@@ -162,7 +167,8 @@ class World:
         self.inbox.append(Plan(version=version, queues=queues))
 
     def handle(self) -> None:
-        """The queue manager reads the next message of its inbox."""
+        """The queue manager reads the next message of its inbox; each has a time of its own."""
+        self.now += 0.001
         self.do(self.inbox.popleft())
 
     def do(self, message: AnyMessage) -> list[Effect]:
@@ -180,9 +186,13 @@ class World:
                 node = self.nodes.get(stream.removeprefix(streams.node_inbox("")))
                 if node is not None:
                     node.inbox.append(message)
+                    self.num_sent[node.epoch] += 1
             case Send(_, Resubmit(requests=attempts)):
                 for lost in attempts:
-                    self._submit_again(lost)
+                    if lost.request_id in self.attempts:
+                        self._submit_again(lost)
+                    else:
+                        self.inbox.append(Cancel(request_id=lost.request_id))
             case Drop(key):
                 self.entries.pop(key.removeprefix(streams.group("")), None)
                 self.images.discard(key.removeprefix(streams.kv_image("")))

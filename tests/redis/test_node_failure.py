@@ -1,0 +1,62 @@
+"""A defect in an agent's decisions ends its epoch and its process; the cluster hears of it at once."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from gpu_node.agent.actions import Action
+from gpu_node.agent.core import AgentCore, Event
+from gpu_node.agent.engine_process import EngineProcess
+from gpu_node.agent.epoch import Epoch
+from shared import streams
+from shared.codec import FIELD, decode_entry, encode
+from shared.config_engine import EngineOptions
+from shared.nodes import NodeGone
+from shared.requests import VirtualQueue
+from tests.redis.waiting import until
+
+pytestmark = pytest.mark.redis
+
+
+class BrokenCore(AgentCore):
+    """Fails at the first event."""
+
+    def handle(self, event: Event) -> list[Action]:
+        raise ZeroDivisionError(f"at {type(event).__name__}")
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[EngineProcess]:
+    """One that has nothing to say."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = await asyncio.create_subprocess_exec("cat", stdin=theirs.fileno(), stdout=asyncio.subprocess.DEVNULL)
+    reader, writer = await asyncio.open_unix_connection(sock=ours)
+    engine = EngineProcess(process, reader, writer)
+    yield engine
+    await engine.stop()
+
+
+async def test_it_is_raised_behind_a_goodbye(redis: Redis, engine: EngineProcess) -> None:
+    core = BrokenCore("node-0", "e-1", "cpu", EngineOptions())
+    stopping = asyncio.create_task(asyncio.Event().wait())
+    epoch = asyncio.create_task(Epoch(redis, core, engine, step_timeout_s=60.0).run(stopping))
+
+    async def beats() -> bool:
+        return await redis.exists(streams.KV) == 1
+
+    await until(beats)  # and so reads its inbox
+    queue = VirtualQueue(node="node-0", epoch="e-1", groups=[])
+    await redis.xadd(streams.node_inbox("node-0"), {FIELD: encode(queue)})
+    with pytest.raises(ZeroDivisionError, match="at VirtualQueue"):
+        await epoch
+    stopping.cancel()
+    for stream in (streams.SCHEDULER, streams.KV):
+        entries: Any = await redis.xrevrange(stream, count=1)
+        assert decode_entry(entries[0][1]) == NodeGone(node="node-0", epoch="e-1")
