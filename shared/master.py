@@ -121,7 +121,7 @@ class MasterConnection(Connection):
     async def send_packed_command(self, *args: Any, **options: Any) -> None:
         """As redis-py's. A connection that was reset while it was made is one more that is lost."""
         try:
-            await super().send_packed_command(*args, **options)  # type: ignore[no-untyped-call]
+            await super().send_packed_command(*args, **options)
         except RuntimeError as error:  # uvloop's, where asyncio has an OSError
             raise RedisConnectionError(f"{self.host}:{self.port} has closed the connection ({error})") from error
 
