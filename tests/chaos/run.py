@@ -12,8 +12,15 @@ from random import Random
 
 from redis.exceptions import RedisError
 
+from services.kv_manager.core import KvManagerCore
+from services.queue_manager.core import QueueManagerCore
+from services.scheduler.core import SchedulerCore
+from shared import streams
+from shared.config import load_config
+from shared.core import Core
 from shared.tasks import cancel_all
 from tests.chaos.asks import longest_asks
+from tests.chaos.checker.fold import refold
 from tests.chaos.checker.secrecy import search
 from tests.chaos.cluster import Cluster
 from tests.chaos.faults.catalogue import schedule
@@ -21,7 +28,7 @@ from tests.chaos.faults.fault import SERVICES, Kind, Scene, SkippedError
 from tests.chaos.history import Ask, Fault, History, Leftover, LifeOf
 from tests.chaos.load import Load
 from tests.chaos.log_reader import read_log
-from tests.chaos.members import REAL, TINY
+from tests.chaos.members import GATEWAYS, REAL, TINY
 from tests.chaos.sampler import Sampler, parse_metrics
 from tests.chaos.survey import SECRETS, leftovers, resources, secrets
 from tests.e2e.collector import Collector, collecting
@@ -84,6 +91,7 @@ class Run:
             await self._load.close()
             self._note_lives()
             await self._cluster.close()
+        self._fold_again()
         return self.history
 
     async def _disturb(self) -> None:
@@ -172,6 +180,17 @@ class Run:
         log = server.aof.read_bytes()
         (self._options.folder / "redis.aof").write_bytes(log)  # its disk is gone with the cluster
         self.history.entries = list(read_log(log, server.starts))
+
+    def _fold_again(self) -> None:
+        folder = self._options.folder
+        config = load_config(folder / f"{GATEWAYS[0]}.yaml")
+        cores: dict[str, tuple[str, Core]] = {
+            "queue-manager": (streams.QUEUE, QueueManagerCore(config)),
+            "scheduler": (streams.SCHEDULER, SchedulerCore(config)),
+            "kv-manager": (streams.KV, KvManagerCore()),
+        }
+        self.history.differences = list(refold((folder / "redis.aof").read_bytes(), cores))
+        self._say("inboxes folded again")
 
     def _note_lives(self) -> None:
         for member in self._cluster.members.values():
