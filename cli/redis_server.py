@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import time
 from pathlib import Path
-from urllib.parse import urlsplit
 
-import redis
+from redis.exceptions import RedisError
 
 from cli.cluster_state import ClusterState
 from cli.errors import CliError, ClusterError
 from cli.ports import free_port, is_free
 from cli.process_plan import REDIS, REDIS_STAGE, process_environment
 from cli.run_dir import RunDir
+from shared.bus import connect
 from shared.log_files import rotate, tail
 from shared.processes import launch, stop
+from shared.redis_address import parse_address
 
 HOST = "127.0.0.1"
-PING_TIMEOUT_S = 2.0
+PING_TIMEOUT_S = 5.0  # a master is looked for first, and who knows it may be silent
 # Gateways close at 0.8 of it (`shared.redis_health`); beyond it Redis takes what frees memory and leads the cluster.
 MAX_MEMORY_BYTES = 1 << 30
 START_TIMEOUT_S = 30.0  # a large append-only file is read back before the first answer
@@ -31,9 +33,9 @@ def check_configured(url: str) -> None:
     """Make sure that a Redis we do not own answers; `CliError` says what to do if not."""
     try:
         _ping(url)
-    except (redis.RedisError, ValueError) as error:
+    except (RedisError, OSError) as error:
         raise CliError(
-            f"Redis at {_without_secret(url)} does not answer ({error}); start it, "
+            f"Redis at {parse_address(url).place} does not answer ({str(error) or 'in time'}); start it, "
             "or unset TREADLE_REDIS_URL and redis_url to let treadle run its own"
         ) from error
 
@@ -122,16 +124,16 @@ def answers(url: str) -> bool:
     """Whether a Redis answers there now."""
     try:
         _ping(url)
-    except redis.RedisError:
+    except (RedisError, OSError):
         return False
     return True
 
 
 def _ping(url: str) -> None:
-    with redis.Redis.from_url(url, socket_timeout=PING_TIMEOUT_S, socket_connect_timeout=PING_TIMEOUT_S) as client:
-        client.ping()
+    """As the processes of the cluster would: to the master, whoever that is now."""
 
+    async def ping() -> None:
+        async with connect(url) as client, asyncio.timeout(PING_TIMEOUT_S):
+            await client.ping()
 
-def _without_secret(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    asyncio.run(ping())

@@ -17,6 +17,7 @@ from gateway.redis_queue import RedisQueue
 from shared.admin import listen
 from shared.bus import check_reachable, connect
 from shared.config import ClusterConfig
+from shared.durability import Waiting, check_durability
 from shared.service import instance_name, redis_url, run_process, stop_on_signals
 from shared.telemetry import configure_logging, configure_tracing
 
@@ -32,10 +33,12 @@ async def serve(config: ClusterConfig) -> None:
     stop = stop_on_signals()
     redis = connect(redis_url(config))
     await check_reachable(redis)
+    await check_durability(redis, config.durability)
+    waiting = Waiting(config.durability, "gateway") if config.durability.is_on else None
     started = time.monotonic()
     models = await asyncio.to_thread(load_models, config)
     log.info("models ready", models=list(models), seconds=round(time.monotonic() - started, 2))
-    queue = RedisQueue(redis, gateway_id)
+    queue = RedisQueue(redis, gateway_id, waiting)
     dispatcher = Dispatcher(queue, gateway_id)
     context = GatewayContext(
         config=config,

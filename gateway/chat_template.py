@@ -40,17 +40,26 @@ class ChatTemplate:
         try:
             self._template = environment.from_string(source)
         except TemplateError as error:
-            raise ChatTemplateError(str(error)) from error
+            raise ChatTemplateError(_text(error)) from error
+        except Exception as error:  # nested so deeply that Jinja, or Python behind it, gives up
+            raise ChatTemplateError(f"it cannot be compiled ({type(error).__name__}: {_text(error)})") from error
 
     def render(self, messages: Sequence[dict[str, str]]) -> str:
         """The prompt for the assistant's next turn."""
         try:
-            return self._template.render(messages=messages, tools=None, documents=None, add_generation_prompt=True)
+            text = self._template.render(messages=messages, tools=None, documents=None, add_generation_prompt=True)
+            text.encode()  # half a character, which a template can write by its number, is no text
         except TemplateError as error:
-            raise ChatTemplateError(str(error)) from error
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ChatTemplateError(_text(error)) from error
+        except Exception as error:
             # an expression of the template failed on a shape of messages that its author did not think of
-            raise ChatTemplateError(f"it failed with {type(error).__name__}: {error}") from error
+            raise ChatTemplateError(f"it failed with {type(error).__name__}: {_text(error)}") from error
+        return text
+
+
+def _text(error: Exception) -> str:
+    """What it says, without halves of characters: it is told to the client."""
+    return str(error).encode(errors="backslashreplace").decode() or "no reason is given"
 
 
 class _Generation(Extension):

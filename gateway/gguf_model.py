@@ -7,12 +7,12 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, models
 
 from gateway.chat_template import ChatTemplate, ChatTemplateError
+from gateway.library import refusing
 from gateway.model_fields import ModelFields
 from gateway.model_parts import ModelParts
 from gateway.tokenizer import ControlToken, PromptTokenizer, TokenizerParts
 from gateway.vocabulary import Kind, Vocabulary, read_vocabulary
 from shared.gguf_file import open_gguf
-from shared.model_file import ModelFileError
 
 
 def read_gguf(path: Path) -> ModelParts:
@@ -57,10 +57,8 @@ def _encoder(vocabulary: Vocabulary, control: dict[str, int], path: Path) -> Tok
     """The byte-pair encoder, without control tokens: no text whatsoever can become one."""
     recipe = vocabulary.recipe
     vocab = {token: index for index, token in enumerate(vocabulary.tokens) if token not in control}
-    try:
+    with refusing(f"{path}: tokenizer.ggml.merges cannot be used"):
         model = models.BPE(vocab=vocab, merges=vocabulary.merges, ignore_merges=recipe.ignore_merges)
-    except Exception as error:  # the library raises nothing more specific
-        raise ModelFileError(f"{path}: tokenizer.ggml.merges cannot be used: {error}") from error
     encoder = Tokenizer(model)
     encoder.pre_tokenizer = recipe.pre_tokenizer()
     if recipe.normalizer is not None:

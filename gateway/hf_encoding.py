@@ -13,8 +13,8 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from gateway.hf_vocabulary import HfVocabulary
+from gateway.library import refusing
 from gateway.model_fields import ModelFields
-from shared.model_file import ModelFileError
 
 # Encoded once at start-up, because some flaws of a file only show with text that the vocabulary does not know.
 _PROBES = ["", " ", "a b\n", "\x00\U0010ffff é"]
@@ -35,22 +35,23 @@ def build_encoders(tokenizer: ModelFields, vocabulary: HfVocabulary) -> tuple[To
     inner = (
         opening if inner_cut == spec.get("pre_tokenizer") else _build(tokenizer, {**spec, "pre_tokenizer": inner_cut})
     )
-    if isinstance(spec["model"]["vocab"], list) and _passes_spaces(opening):
+    with refusing(f"{tokenizer.path} cannot be used"):
+        is_cut = not (vocabulary.is_unigram and _passes_spaces(opening))
+    if not is_cut:
         raise tokenizer.error("its spaces reach the Unigram model; supported are vocabularies with '▁' for a space")
     return opening, inner
 
 
 def _build(tokenizer: ModelFields, spec: dict[str, Any]) -> Tokenizer:
-    try:
+    with refusing(f"{tokenizer.path} cannot be used"):
         encoder = Tokenizer.from_str(json.dumps(spec))
         encoder.encode_batch_fast(_PROBES, add_special_tokens=False)
-    except Exception as error:  # the library raises nothing more specific
-        raise ModelFileError(f"{tokenizer.path} cannot be used: {error}") from error
     return encoder
 
 
 def _plain_model(tokenizer: ModelFields, vocabulary: HfVocabulary) -> dict[str, Any]:
-    model = {**tokenizer.need("model", dict), "dropout": None}  # dropout would make encoding a matter of chance
+    section = ModelFields(tokenizer.need("model", dict), tokenizer.path)
+    model: dict[str, Any] = {**section.values, "dropout": None}  # dropout would make encoding a matter of chance
     control = vocabulary.control
     if vocabulary.is_unigram:
         if model.get("unk_id") is None:
@@ -59,15 +60,20 @@ def _plain_model(tokenizer: ModelFields, vocabulary: HfVocabulary) -> dict[str, 
     vocab = {text: token_id for text, token_id in model["vocab"].items() if text not in control}
     # the library gives an added token the id that the model has for it, and a number of its own otherwise
     vocab |= {token.text: token.id for token in vocabulary.user_defined}
-    unknown = model.get("unk_token")
-    if unknown in control:  # stands for unknown characters, but not for its own name
+    unknown = section.get("unk_token", str)
+    if unknown is not None and unknown in control:  # stands for unknown characters, but not for its own name
         model["unk_token"] = _hidden(unknown)
         vocab[_hidden(unknown)] = control[unknown].id
+    prefix = section.get("continuing_subword_prefix", str) or ""
     merges = []
     for merge in model["merges"]:  # two tokens, with a space between them or as a list
         pair = merge.split(" ", 1) if isinstance(merge, str) else merge
         if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) for part in pair)):
             raise tokenizer.error(f"model.merges: {merge!r} is no pair of tokens")
+        if (
+            not pair[1].startswith(prefix) or not prefix.isascii()
+        ):  # the library cuts it off unseen, or ends the process
+            raise tokenizer.error(f"model.merges: {merge!r} does not go on with continuing_subword_prefix {prefix!r}")
         if control.keys().isdisjoint((*pair, pair[0] + pair[1])):
             merges.append(pair)
     return model | {"vocab": vocab, "merges": merges}

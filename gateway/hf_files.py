@@ -8,13 +8,18 @@ from pathlib import Path
 from gateway.model_fields import ModelFields
 from shared.model_file import ModelFileError
 
+_ESCAPED_SURROGATE = "\\ud"
+
 
 def read_json(path: Path, remedy: str) -> ModelFields:
     """A JSON file with a mapping at its top; `ModelFileError` with the ``remedy`` where there is none."""
     if not path.is_file():
         raise ModelFileError(f"{path} is missing; {remedy}")
     try:
-        values = json.loads(path.read_bytes())
+        text = path.read_text("utf-8-sig")
+        values = json.loads(text)
+        if _ESCAPED_SURROGATE in text.lower():  # half a character, which could be neither encoded nor logged
+            json.dumps(values, ensure_ascii=False).encode()
     except (OSError, ValueError, RecursionError) as error:
         raise ModelFileError(f"{path} cannot be read as JSON ({error}); fetch it again") from error
     if not isinstance(values, dict):

@@ -17,6 +17,7 @@ from gateway.released import Released
 from shared import streams
 from shared.bus import StreamReader
 from shared.codec import FIELD, encode
+from shared.durability import Confirmations, Waiting
 from shared.payload import Payload
 from shared.redis_health import RedisHealth, look
 from shared.requests import Cancel, GatewayBeat, GatewayGone, Submit
@@ -34,10 +35,12 @@ log = structlog.get_logger()
 class RedisQueue:
     """`QueuePort` over Redis, for one life of one gateway replica."""
 
-    def __init__(self, redis: Redis, gateway_id: str) -> None:
+    def __init__(self, redis: Redis, gateway_id: str, waiting: Waiting | None = None) -> None:
         self._redis = redis
         self._gateway = gateway_id
         self._reader = StreamReader(redis, streams.tokens(gateway_id))
+        self._waiting = waiting
+        self._confirmations = Confirmations(redis, waiting) if waiting else None
         self._writer = SystemWriter(redis)
         self._tasks = Supervised()
         self._released = Released()
@@ -60,7 +63,8 @@ class RedisQueue:
         """
         key, data = streams.payload(payload.request_id), encode(payload)
         if submit.attempt:
-            return await self._write(keep(key, data, streams.PAYLOAD_TTL_S), add(streams.QUEUE, submit))
+            await self._write(keep(key, data, streams.PAYLOAD_TTL_S), add(streams.QUEUE, submit))
+            return
         try:
             async with self._redis.pipeline(transaction=True) as pipe:
                 pipe.set(key, data, ex=streams.PAYLOAD_TTL_S)
@@ -70,6 +74,19 @@ class RedisQueue:
             raise QueueFullError(str(error)) from error
         except (RedisError, OSError) as error:
             raise QueueUnavailableError(str(error)) from error
+        # not further attempts: they are told again after a fail-over, and tokens must not wait behind them
+        await self._confirm(key)
+
+    async def _confirm(self, key: str) -> None:
+        """Wait until a request is where it survives a fail-over; see `DurabilityOptions` for what else may come."""
+        if self._confirmations is None or self._waiting is None:
+            return
+        try:
+            is_there = await self._confirmations.confirm(key, streams.PAYLOAD_TTL_S)
+        except (RedisError, OSError) as error:
+            raise QueueUnavailableError(str(error)) from error
+        if not is_there and self._waiting.options.strict:
+            raise QueueUnavailableError("too few replicas of Redis had the request in time")
 
     async def cancel(self, request_id: str) -> None:
         """Delete the payload and say so."""
@@ -115,6 +132,8 @@ class RedisQueue:
             finally:
                 await dispatcher.drain()
                 await self._tasks.cancel()
+                if self._confirmations:
+                    await self._confirmations.aclose()
                 await self._say_goodbye()
 
     async def _say_goodbye(self) -> None:

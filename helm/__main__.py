@@ -1,4 +1,4 @@
-"""`python -m helm` writes the chart's schema, where it follows the code, and its README."""
+"""`python -m helm` writes the chart's schema, where it follows the code, its users of Redis, and its README."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import yaml
 
 from helm.cluster_schema import Schema, with_cluster_sections
 from helm.readme import readme
+from shared.redis_roles import acl_file
 
 HERE = Path(__file__).parent
 CHART = HERE / "treadle"
 SCHEMA = CHART / "values.schema.json"
 README = HERE / "README.md"
+USERS = CHART / "redis-users.acl"
 
 
 def current_schema() -> Schema:
@@ -26,6 +28,11 @@ def schema_text(schema: Schema) -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
+def current_users() -> str:
+    """Users of Redis; the name between two @ stands for the digest of a password."""
+    return acl_file(lambda role: f"#@{role}@")
+
+
 def current_readme() -> str:
     """The README as it should be."""
     introduction = (HERE / "introduction.md").read_text("utf-8")
@@ -34,5 +41,6 @@ def current_readme() -> str:
 
 
 if __name__ == "__main__":
+    USERS.write_text(current_users(), "utf-8")
     SCHEMA.write_text(schema_text(current_schema()), "utf-8")
     README.write_text(current_readme(), "utf-8")

@@ -18,6 +18,7 @@ SECTIONS = (
     "GatewayOptions",
     "ScalingOptions",
     "NodePool",
+    "DurabilityOptions",
     "ApiKey",
 )
 NOT_IN_VALUES = {  # what the chart sets itself, and what is of use elsewhere only

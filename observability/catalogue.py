@@ -25,9 +25,10 @@ from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.metrics import QueueMetrics
 from services.scheduler.core import SchedulerCore
 from services.scheduler.metrics import measure as measure_scheduler
-from shared import bus, driver, solver
+from shared import bus, driver, durability, solver
 from shared.config import ClusterConfig
 from shared.config_engine import EngineOptions
+from shared.inbox_lag import InboxLag, InboxLagCollector
 from shared.redis_health import RedisHealth
 
 _SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
@@ -65,7 +66,8 @@ def catalogue() -> list[Family]:
         "queue manager": QueueMetrics()(QueueManagerCore(config)),
         "scheduler": [*measure_scheduler(SchedulerCore(config)), *_made_in(solver)],
         "KV manager": measure_kv_manager(KvManagerCore()),
-        "each service": _made_in(driver),
+        "each service": [*_made_in(driver), *InboxLagCollector("", InboxLag()).collect()],
+        "each service, gateway": _made_in(durability),
         "gateway, node": _made_in(bus),
         "node": [
             *_made_in(node_metrics),

@@ -212,9 +212,12 @@ SERVICES = Row(
         ),
         Panel(
             "Inbox lag",
-            "Age of the newest entry of a batch when its effects were committed.",
+            "Age of the newest entry of a batch when its effects were committed; of the oldest that is not handled.",
             "s",
-            [Query("max by (service) (treadle_inbox_lag_seconds)", "{{service}}")],
+            [
+                Query("max by (service) (treadle_inbox_lag_seconds)", "{{service}}"),
+                Query("max by (service) (treadle_inbox_oldest_unhandled_seconds)", "{{service}}, not handled"),
+            ],
         ),
         Panel(
             "Commit, p99",
@@ -223,12 +226,19 @@ SERVICES = Row(
             [Query(quantile(0.99, "treadle_commit_seconds", "service"), "{{service}}")],
         ),
         Panel(
+            "Writes not replicated in time",
+            "Where `durability` waits for replicas or disks. A fail-over now would lose them.",
+            "ops",
+            [Query(rate("treadle_unreplicated_writes_total", "process"), "{{process}}")],
+        ),
+        Panel(
             "Rebuilds and epochs",
-            "In 15 minutes: cores built from their logs, and lives of nodes. Few, outside of upgrades.",
+            "In 15 minutes: cores built from logs, lives of nodes, nodes that fell silent. Few, outside of upgrades.",
             "short",
             [
                 Query(increase("treadle_core_rebuilds_total", "service", window="15m"), "{{service}}"),
                 Query(increase("treadle_node_epochs_total", "instance", window="15m"), "{{instance}}"),
+                Query(increase("treadle_node_losses_total", window="15m"), "nodes lost"),
             ],
             width=12,
         ),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from prometheus_client import Counter
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import Redis, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import BusyLoadingError, MasterDownError, OutOfMemoryError, ReadOnlyError, RedisError
@@ -13,14 +14,18 @@ from redis.exceptions import BusyLoadingError, MasterDownError, OutOfMemoryError
 from shared import scripts
 from shared.codec import FIELD, UndecodableError, decode_entry
 from shared.errors import OperatorError
+from shared.master import BySentinels, MasterFinder, MasterPool, OneOf, OnlyOne, PlacedPool
 from shared.messages import AnyMessage
 from shared.read_marks import BEGINNING, MAX_MARKS, ReadMarks
+from shared.redis_address import RedisAddress, parse_address
 from shared.streams import DEAD_LETTER, MAX_DEAD_LETTERS, MAX_LETTER_BYTES
 
 CONNECT_TIMEOUT_S = 3.0
+ASK_TIMEOUT_S = 1.0  # until another one is asked who the master is
 MAX_CONNECTIONS = 64  # of one process; more at a time would not be served sooner, Redis has one thread
 CONNECTION_WAIT_S = 10.0  # for one of them; a burst of thousands has all had its turn long before
 SOCKET_TIMEOUT_S = 15.0  # longer than any blocking read
+HEALTH_CHECK_S = 30  # a connection that was idle for this long is tried before it is used
 READ_BLOCK_MS = 1_000
 MAX_READ_ENTRIES = 512
 MAX_LETTER_FIELDS = 8  # of an entry that is buried; messages have one
@@ -39,20 +44,67 @@ class RedisUnreachableError(OperatorError):
 def connect(url: str) -> Redis:
     """A client without retries: a commit that was sent twice would send its effects twice. Callers retry knowingly.
 
-    Who finds all connections taken waits for one: the package's plain pool fails the 101st command at a time.
+    Who finds all connections taken waits for one: the package's plain pool fails the 101st command at a time. Where
+    the address names several servers, or sentinels, connections stay with the master. Raises `AddressError`, and
+    `RedisUnreachableError` for files of TLS that are missing.
     """
-    pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
-        url,
-        max_connections=MAX_CONNECTIONS,
-        timeout=CONNECTION_WAIT_S,
-        retry=Retry(NoBackoff(), 0),
-        socket_connect_timeout=CONNECT_TIMEOUT_S,
-        socket_timeout=SOCKET_TIMEOUT_S,
-        health_check_interval=30,
+    address = parse_address(url)
+    if address.tls:
+        for file in address.tls.files:
+            if not os.access(file, os.R_OK):
+                raise RedisUnreachableError(f"TLS to {address.place}: {file} cannot be read")
+    options = _options(address.username, address.password)
+    limits: dict[str, Any] = {
+        "max_connections": MAX_CONNECTIONS,
+        "timeout": CONNECTION_WAIT_S,
+        "db": address.db,
+        **options,
+    }
+    if address.socket:
+        one = {"connection_class": UnixDomainSocketConnection, "path": address.socket}
+        return Redis.from_pool(PlacedPool(address.place, **one, **limits))
+    tls = _tls_options(address)
+    asked = {"socket_connect_timeout": ASK_TIMEOUT_S, "socket_timeout": ASK_TIMEOUT_S}
+    finder: MasterFinder
+    if address.has_sentinels:
+        of_sentinels = _options(address.sentinel_username, address.sentinel_password)
+        finder = BySentinels(address.hosts, address.service, {**of_sentinels, **asked, **_client_tls(tls)})
+    elif len(address.hosts) > 1:
+        finder = OneOf(address.hosts, {**options, **asked, **_client_tls(tls)})
+    else:
+        finder = OnlyOne(address.hosts[0])
+    return Redis.from_pool(MasterPool(address.place, finder, is_tls=address.tls is not None, **limits, **tls))
+
+
+def _options(username: str | None, password: str | None) -> dict[str, Any]:
+    return {
+        "username": username,
+        "password": password,
+        "retry": Retry(NoBackoff(), 0),
+        "socket_connect_timeout": CONNECT_TIMEOUT_S,
+        "socket_timeout": SOCKET_TIMEOUT_S,
+        "health_check_interval": HEALTH_CHECK_S,
         # RESP3 switches maintenance notices on, and with them redis-py 8 hands out pooled connections that are closed
-        protocol=2,
-    )
-    return Redis.from_pool(pool)
+        "protocol": 2,
+    }
+
+
+def _tls_options(address: RedisAddress) -> dict[str, Any]:
+    tls = address.tls
+    if tls is None:
+        return {}
+    return {
+        "ssl_ca_certs": tls.ca_file,
+        "ssl_certfile": tls.cert_file,
+        "ssl_keyfile": tls.key_file,
+        "ssl_cert_reqs": tls.cert_reqs,
+        "ssl_check_hostname": tls.checks_host,
+    }
+
+
+def _client_tls(tls: dict[str, Any]) -> dict[str, Any]:
+    """The same for a client that makes a pool of its own."""
+    return {"ssl": True, **tls} if tls else {}
 
 
 async def check_reachable(redis: Redis) -> None:
@@ -60,10 +112,8 @@ async def check_reachable(redis: Redis) -> None:
     try:
         await redis.ping()
     except (RedisError, OSError) as error:
-        options = redis.connection_pool.connection_kwargs
-        place = (
-            f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"  # never the URL: it may hold a password
-        )
+        pool = redis.connection_pool
+        place = pool.place if isinstance(pool, PlacedPool) else "its address"  # never the URL: it may hold a password
         raise RedisUnreachableError(
             f"no Redis answers at {place} ({error}); start one there or set TREADLE_REDIS_URL"
         ) from error

@@ -13,6 +13,7 @@ from shared import scripts, streams
 from shared.cluster_clock import ClusterClock
 from shared.codec import FIELD, encode
 from shared.core import Drop, Effect, Send, Solve
+from shared.durability import DurableScript, Waiting
 from shared.lease import Lease, hold_s
 
 MAX_BATCH_ENTRIES = 256  # bounds the memory of a batch and the time a commit script blocks Redis
@@ -47,13 +48,15 @@ class SavedState:
 class CommitLog:
     """Reads the inbox of one service and commits what its core answers, as long as it leads."""
 
-    def __init__(self, redis: Redis, service: str, inbox: str, instance: str) -> None:
+    def __init__(self, redis: Redis, service: str, inbox: str, instance: str, waiting: Waiting | None = None) -> None:
         self.inbox = inbox
         self.service = service
         self.lease = Lease(redis, service, instance)
         self._redis = redis
         self._committed = b"0-0"
-        self._commit = redis.register_script(scripts.COMMIT)
+        self._commit: Any = redis.register_script(scripts.COMMIT)
+        if waiting is not None:
+            self._commit = DurableScript(redis, scripts.COMMIT, waiting)
         self._snapshot = redis.register_script(scripts.SNAPSHOT)
         self._set_aside = redis.register_script(scripts.SET_ASIDE)
 

@@ -6,14 +6,16 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
+from shared.config_durability import DurabilityOptions
 from shared.config_engine import EngineOptions, ModelSpec, Name
 from shared.config_files import ConfigError as ConfigError
 from shared.config_files import read_text, yaml_mapping, yaml_value
 from shared.config_nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems
 from shared.config_problems import describe, doubles, shared_cpus, taken_names, unknown_sizes
 from shared.config_section import PositiveSeconds, Section
+from shared.redis_address import AddressError, parse_address
 from shared.slo import Slo
 
 CONFIG_ENV = "TREADLE_CONFIG"
@@ -163,11 +165,20 @@ class ClusterConfig(Section):
     keys: list[ApiKey] = Field(default_factory=list)
     """Without keys the gateway is open and every request belongs to tenant ``default``."""
     redis_url: SecretStr | None = None
+    """``redis://``, ``redis+sentinel://``, or several addresses of which one is master; ``rediss`` is TLS."""
+    durability: DurabilityOptions = DurabilityOptions()
     admin_host: str = "127.0.0.1"
     admin_port: Annotated[int, Field(ge=1, le=65_000)] = 9400
     """First of the consecutive ports on which the services other than the gateway answer health and metrics."""
     data_dir: Path = Path(".treadle")
     otlp_endpoint: str | None = None
+
+    @field_validator("redis_url")
+    @classmethod
+    def _is_address(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None:
+            parse_address(url.get_secret_value())
+        return url
 
     @model_validator(mode="after")
     def _consistent(self) -> ClusterConfig:
@@ -266,6 +277,10 @@ def load_config(path: Path | None = None) -> ClusterConfig:
     config = _validate(values, " with ".join(sources))
     overrides: dict[str, object] = {}
     if url := os.environ.get(REDIS_ENV):
+        try:
+            parse_address(url)
+        except AddressError as error:
+            raise ConfigError(f"{REDIS_ENV}: {error}") from error
         overrides["redis_url"] = SecretStr(url)
     if endpoint := os.environ.get(OTLP_ENV):
         overrides["otlp_endpoint"] = endpoint

@@ -21,6 +21,7 @@ from shared.cluster_clock import ClusterClock, id_order, id_time
 from shared.codec import UndecodableError, decode_entry
 from shared.commit_log import CommitLog, Entry, LostCommitsError
 from shared.core import Core, Effect, Send, Solve
+from shared.durability import Waiting
 from shared.lease import RENEW_S, FencedError, hold_s
 from shared.lease_keeper import HANG_S, LeaseKeeper
 from shared.message import Message, Tick
@@ -93,10 +94,11 @@ class Driver(Generic[C]):
         reconnect: Callable[[], Redis],
         solver: Solver | None = None,
         hang_s: float = HANG_S,
+        waiting: Waiting | None = None,
     ) -> None:
         """``reconnect`` makes another client like ``redis``; what keeps the core busy for ``hang_s`` is set aside."""
         self._make_core = make_core
-        self._log = CommitLog(redis, service, inbox, instance)
+        self._log = CommitLog(redis, service, inbox, instance, waiting)
         self._keeper = LeaseKeeper(reconnect, self._log, hang_s)
         self._service = service
         self._instance = instance

@@ -21,7 +21,9 @@ from shared.config import ADMIN_PORT_ENV, ClusterConfig, ConfigError, load_confi
 from shared.core import Core
 from shared.core_metrics import CoreCollector, Measure
 from shared.driver import Driver
+from shared.durability import Waiting, check_durability
 from shared.errors import OperatorError
+from shared.inbox_lag import InboxLag, InboxLagCollector, watch
 from shared.placement import PlacementProblem, Plan
 from shared.solver import Solver
 from shared.tasks import TaskFailedError, cancel_all
@@ -111,6 +113,8 @@ async def _serve(
     stop = stop_on_signals()
     redis = connect(redis_url(config))
     await check_reachable(redis)
+    await check_durability(redis, config.durability)
+    waiting = Waiting(config.durability, service) if config.durability.is_on else None
     solver = Solver(solve, redis, inbox) if solve else None
     driver = Driver(
         lambda: make_core(config),
@@ -120,35 +124,39 @@ async def _serve(
         instance=instance,
         reconnect=lambda: connect(redis_url(config)),
         solver=solver,
+        waiting=waiting,
     )
     REGISTRY.register(CoreCollector(lambda: driver.core, measure))
+    lag = InboxLag()
+    REGISTRY.register(InboxLagCollector(service, lag))
     admin = Admin(
         not_ready=lambda: "" if driver.core or driver.stands_by else "no core: waiting for Redis",
         status=lambda: driver.core.describe() if driver.core else {},
     )
     runner = await serve_admin(admin, config.admin_host, admin_port(config, service))
-    aside = asyncio.create_task(_aside(alongside, config, redis, lambda: driver.core is not None, stop))
+    work = [watch(redis, service, inbox, lag)]
+    if alongside:
+        work.append(alongside(config, redis, lambda: driver.core is not None))
+    aside = [asyncio.create_task(_aside(one, stop)) for one in work]
     try:
         await driver.run(stop)
-        await cancel_all([aside])
-        if not aside.cancelled():
-            aside.result()  # what it failed with is what the process fails with
+        await cancel_all(aside)
+        for task in aside:
+            if not task.cancelled():
+                task.result()  # what it failed with is what the process fails with
     finally:
         log.info("stopping")
-        await cancel_all([aside])
+        await cancel_all(aside)
         await runner.cleanup()
         if solver:
             await solver.close()
         await redis.aclose()
 
 
-async def _aside(
-    alongside: Alongside | None, config: ClusterConfig, redis: Redis, is_active: Callable[[], bool], stop: asyncio.Event
-) -> None:
+async def _aside(work: Coroutine[None, None, None], stop: asyncio.Event) -> None:
     """Where it fails, the driver is asked to stop."""
     try:
-        if alongside:
-            await alongside(config, redis, is_active)
+        await work
     except Exception:
         stop.set()
         raise

@@ -94,8 +94,8 @@ def traceparent(span: Span) -> str:
 
 
 def trace_id(traceparent: str) -> str:
-    """The id by which a trace is found, of a message's ``traceparent``; ``""`` if it has none."""
-    return traceparent.split("-")[1] if traceparent else ""
+    """The id by which a trace is found, of a message's ``traceparent``; ``""`` if it has none, or is none."""
+    return traceparent.partition("-")[2].partition("-")[0]
 
 
 def record_handled(service: str, message: Message, arrived_s: float, committed_s: float) -> None:

@@ -124,9 +124,10 @@ class QueueManagerCore:
     def _gateway(self, message: GatewayBeat | GatewayInventory | GatewayGone, now: float) -> list[Effect]:
         if isinstance(message, GatewayGone):
             return self._gateways.gone(message.gateway)
-        self._gateways.hear(message.gateway, now)
         if isinstance(message, GatewayInventory):
+            self._gateways.hear(message.gateway, now)
             return self._inventories.of_gateway(message)
+        self._gateways.beat(message.gateway, now)
         if message.inventory:
             self._inventories.announced(message, now)
         return []

@@ -55,18 +55,22 @@ class Evictions:
         if node is not None and node.epoch != message.epoch:
             node = None
         effects: list[Effect] = []
-        lost: list[Request] = []
+        lost: dict[str, Request] = {}
+        unpulled: dict[str, Request] = {}
         unwanted: list[Attempt] = []
         for evicted in message.requests:
             request = self._requests.current(Attempt(evicted.request_id, evicted.attempt))
             if request is None or node is None or not self._is_at(request, node):
                 effects += self._drop_image(evicted)
                 unwanted.append(Attempt(evicted.request_id, evicted.attempt))
+                if request is not None and self._waits_unpulled(request):
+                    unpulled[request.request_id] = request
             elif evicted.kv_tokens == 0:
-                lost.append(request)
+                lost[request.request_id] = request
             else:
                 effects += self._put_back(request, evicted, node, now)
-        effects += self._requests.resubmit(lost, gave_way=True)
+        effects += self._requests.resubmit(list(lost.values()), gave_way=True)
+        effects += self._requests.lose(list(unpulled.values()))
         return [*effects, *abort(node, unwanted)] if node is not None else effects
 
     def _is_at(self, request: Request, node: Node) -> bool:
@@ -74,6 +78,14 @@ class Evictions:
         if not request.group:
             return False
         return (request.node or self._state.groups[request.group].kv_at) == node.node
+
+    def _waits_unpulled(self, request: Request) -> bool:
+        """Whether somebody gives back what nobody has taken: Redis has lost the pull.
+
+        The entry that a node could pull it by went with the acknowledgement. An eviction that is only told twice has
+        left the KV in Redis.
+        """
+        return bool(request.group) and not request.node and self._state.groups[request.group].kv_at != HANDED_OVER
 
     def _drop_image(self, evicted: EvictedRequest) -> list[Effect]:
         """Nobody will fetch it, unless a newer attempt of the request has left one there."""

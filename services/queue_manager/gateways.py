@@ -21,9 +21,16 @@ class Gateways:
         return self._state.gateways.wake_at
 
     def hear(self, gateway: str, now: float) -> None:
-        """A gateway that lives deletes the payloads of finished requests itself."""
+        """A sign of life."""
         self._state.gateways.hear(gateway, now)
-        self._state.finished_since_beat.pop(gateway, None)
+
+    def beat(self, gateway: str, now: float) -> None:
+        """A gateway that lives deletes the payloads of finished requests itself: by the next beat but one it has."""
+        self.hear(gateway, now)
+        newest = self._state.finished_since_beat.pop(gateway, [])
+        self._state.finished_before_beat.pop(gateway, None)
+        if newest:
+            self._state.finished_before_beat[gateway] = newest
 
     def expire(self, now: float) -> list[Effect]:
         """Bury those that were silent for too long."""
@@ -36,6 +43,7 @@ class Gateways:
         lost = [request for request in self._state.requests.values() if request.gateway == gateway]
         effects = [effect for request in lost for effect in self._requests.forget(request)]
         finished = self._state.finished_since_beat.pop(gateway, [])
-        left_behind = [*finished, *(request.request_id for request in lost)]
+        before = self._state.finished_before_beat.pop(gateway, [])
+        left_behind = [*before, *finished, *(request.request_id for request in lost)]
         payloads = [Drop(streams.payload(request_id)) for request_id in left_behind]
         return [*effects, *payloads, Drop(streams.tokens(gateway))]

@@ -173,9 +173,13 @@ class Planning:
             plan.stale_at_s = now + self._interval_s
 
     def accept(self, message: Plan) -> bool:
-        """Whether to apply this plan: any that is newer than the last one applied, since applying repairs it."""
+        """Whether to apply this plan: any that is newer than the last one applied, since applying repairs it.
+
+        One of a version that was never asked for answers a question that Redis has lost: were it taken for the newest,
+        the answers to all questions that are asked from now on would be older.
+        """
         plan = self._state.plan
-        if message.version <= plan.applied_version:
+        if not plan.applied_version < message.version <= plan.version:
             return False
         plan.applied_version = message.version
         if message.version == plan.asked_version:

@@ -274,7 +274,9 @@ class State(msgspec.Struct):
     nodes: dict[str, Node] = {}
     gateways: Liveness = msgspec.field(default_factory=lambda: Liveness(GATEWAY_TIMEOUT_S))
     finished_since_beat: dict[str, list[str]] = {}
-    """By gateway, requests that a node finished after its last sign of life: should it be dead, their payloads stay."""
+    """By gateway, requests that a node finished after its last beat: should it be dead, their payloads stay."""
+    finished_before_beat: dict[str, list[str]] = {}
+    """Likewise, after the beat before that one: it may have died while it was deleting them."""
     inventories: dict[str, InventoryDate] = {}
     """By gateway, the inventory that it announced last."""
     watching: dict[str, None] = {}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from services.scheduler.assignment import demand_of, next_model
+from services.scheduler.losses import Losses
 from services.scheduler.nodes import has_changed, node_state, node_up
 from services.scheduler.scaling import Scaling, ScalingState
 from shared import streams
@@ -50,6 +51,7 @@ class State(msgspec.Struct):
     num_plans: int = 0
     num_planned_swaps: int = 0
     scaling: ScalingState = msgspec.field(default_factory=ScalingState)
+    losses: Losses = msgspec.field(default_factory=Losses)
 
 
 class SchedulerCore:
@@ -69,7 +71,8 @@ class SchedulerCore:
     @property
     def wake_at(self) -> float | None:
         """When the longest silent node counts as dead, an empty one has waited enough, the provider is to be told."""
-        times = (self.state.alive.wake_at, self.state.assign_at_s, self.scaling.wake_at)
+        state = self.state
+        times = (state.alive.wake_at, state.assign_at_s, self.scaling.wake_at, state.losses.wake_at)
         return min((time for time in times if time is not None), default=None)
 
     def handle(self, message: AnyMessage, now: float) -> list[Effect]:
@@ -113,7 +116,12 @@ class SchedulerCore:
             "num_plans": self.state.num_plans,
             "num_planned_swaps": self.state.num_planned_swaps,
             "pools": self.scaling.describe(),
+            "lost": self.lost(),
         }
+
+    def lost(self) -> list[str]:
+        """Nodes that fell silent and have not come back, without those of which their pool is rid."""
+        return [name for name in self.state.losses.since_s if not self.scaling.is_leaving(name)]
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
@@ -135,6 +143,7 @@ class SchedulerCore:
             assigned=_still_assigned(known, beat),
         )
         self.state.alive.hear(beat.node, now)
+        self.state.losses.find(beat.node)
         self.state.nodes[beat.node] = record
         self.scaling.hear(beat, state, now)
         if is_news:
@@ -147,7 +156,10 @@ class SchedulerCore:
         return effects
 
     def _tick(self, now: float) -> list[Effect]:
+        self.state.losses.expire(now)
         dead = self.state.alive.expire(now)
+        for name in dead:
+            self.state.losses.lose(name, now)
         effects = [effect for name in dead for effect in self._bury(self.state.nodes[name], now)]
         if self.state.assign_at_s is not None and self.state.assign_at_s <= now:
             effects += self._assign()

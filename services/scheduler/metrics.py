@@ -17,6 +17,10 @@ def measure(core: SchedulerCore) -> Iterator[Metric]:
     state = core.state
     known = [record.state for record in state.nodes.values()]
     yield gauge("treadle_nodes", "Nodes that are alive", len(known))
+    yield gauge("treadle_nodes_lost", "Nodes that fell silent within an hour and have not come back", len(core.lost()))
+    yield CounterMetricFamily(
+        "treadle_node_losses", "Times that a node fell silent without a goodbye", value=state.losses.num_lost
+    )
     yield gauges(
         "treadle_node_info",
         "1 for each node that is alive, with its device and the model that it holds",

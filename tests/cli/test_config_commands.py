@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from cli.config_yaml import process_yaml
 from cli.main import COMMANDS, main
 from shared.config import ClusterConfig, GatewayOptions, OperationOptions, QueueOptions, load_config, parse_config
+from shared.config_durability import DurabilityOptions
 from shared.config_engine import EngineOptions
 from shared.config_nodes import ScalingOptions
 
@@ -63,6 +64,7 @@ def test_the_example_names_every_option_of_its_sections() -> None:
     check(OperationOptions, named["queue"]["operations"])
     check(GatewayOptions, named["gateway"])
     check(ScalingOptions, named["scaling"])
+    check(DurabilityOptions, named["durability"])
 
 
 def test_show_tells_what_becomes_of_late_requests_and_what_tenants_weigh(tmp_path: Path) -> None:

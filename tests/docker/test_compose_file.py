@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from shared.config import SERVICES, parse_config
+from helm.__main__ import current_users
+from shared.config import ADMIN_SERVICES, SERVICES, parse_config
+from shared.redis_address import parse_address
+from shared.redis_roles import acl_file
 
 ROOT = Path(__file__).parents[2]
 COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(COMPOSE_TEXT)
 CONTAINERS: dict[str, dict[str, Any]] = COMPOSE["services"]
+USERS_TEXT = (ROOT / "deploy" / "compose" / "redis-users.yml").read_text()
+USERS: dict[str, Any] = yaml.safe_load(USERS_TEXT)
 CLUSTER_FILE = ROOT / "deploy" / "compose" / "cluster.yaml"
 CLUSTER = parse_config(CLUSTER_FILE.read_text(), str(CLUSTER_FILE))
 DOCKERFILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/Dockerfile*"))
@@ -115,9 +123,39 @@ def test_only_this_machine_is_served_by_default() -> None:
 
 def test_every_variable_is_explained() -> None:
     explained = set(re.findall(r"^(?:# )?([A-Z][A-Z_]+)=", (ROOT / ".env.example").read_text(), re.M))
-    assert variables(COMPOSE_TEXT) <= explained
+    used = variables(COMPOSE_TEXT) | variables(USERS_TEXT)
+    assert used <= explained
     of_the_code = {name for name in explained if name.startswith("TREADLE_")}
-    assert explained - of_the_code <= variables(COMPOSE_TEXT), "explained, but nobody reads it"
+    assert explained - of_the_code <= used, "explained, but nobody reads it"
+
+
+def test_with_users_each_container_comes_as_its_own() -> None:
+    users = {
+        name: parse_address(re.sub(r"\$\{[A-Z_]+:\?\}", "x", container["environment"]["TREADLE_REDIS_URL"])).username
+        for name, container in USERS["services"].items()
+        if name != "redis"
+    }
+    nodes = [node.name for node in CLUSTER.nodes]
+    assert users == {name: name for name in (*ADMIN_SERVICES, "gateway")} | dict.fromkeys(nodes, "node")
+
+
+def test_the_users_of_redis_get_digests_of_their_passwords(tmp_path: Path) -> None:
+    redis = USERS["services"]["redis"]
+    template = tmp_path / "template.acl"
+    template.write_text(current_users())
+    users = tmp_path / "users.acl"
+    script = redis["command"][0].replace("$$", "$").replace("exec redis-server", "exec echo")
+    script = script.replace("/etc/redis-acl/users.acl", str(template)).replace("/tmp/users.acl", str(users))
+    passwords = {variable: variable.lower() for variable in redis["environment"]}
+    said = subprocess.run(
+        [*redis["entrypoint"], script], env=os.environ | passwords, capture_output=True, text=True, check=True
+    )
+    assert users.read_text() == acl_file(
+        lambda role: "#" + hashlib.sha256(f"password_{role.replace('-', '_')}".encode()).hexdigest()
+    )
+    # all that the plain one is given beside the users
+    plain = [option for option in CONTAINERS["redis"]["command"][1:] if option]
+    assert set(plain) <= {*said.stdout.split()}
 
 
 def test_what_is_mounted_from_here_is_here() -> None:

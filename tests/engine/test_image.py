@@ -63,6 +63,10 @@ def test_blocks_without_content() -> None:
         (b"\x81\xa7version\x01", "does not decode"),
         (encode_image(image())[:-1], "does not decode"),
         (encode_image(image(num_blocks=2)), "its 2 blocks are not those of its sequences"),
+        (encode_image(image(num_blocks=4)), "its 4 blocks are not those of its sequences"),
+        (encode_image(RequestImage(replace(STATE, num_blocks=1 << 60), memoryview(b""))), "blocks are not those"),
+        (encode_image(image()).replace(b"_id\xa1a", b"_id\xa1\xff"), "does not decode: 'utf-8' codec"),
+        (b"\x82\xa7version\x01\xa1x" + b"\x91" * 100_000, "does not decode: maximum recursion depth"),
         (encode_image(RequestImage(STATE, memoryview(b"1234"))), "its content has 4 bytes instead of 12"),
         (encode_image(image()).replace(b"\xa7version\x01", b"\xa7version\x02"), "it is of version 2"),
     ],
@@ -73,8 +77,12 @@ def test_what_is_no_image_of_this_version_is_said_so(data: bytes, words: str) ->
 
 
 def test_an_image_is_of_one_attempt_and_one_format() -> None:
-    request = replace(bookkeeping.payload("a", [1, 2, 3]), attempt=1)
+    request = replace(bookkeeping.payload("a", [1, 2, 3, 4, 5]), attempt=1)
     assert STATE.refusal(request, MODEL) == ""
+    words = replace(MODEL, vocab_size=99)
+    assert STATE.refusal(request, words) == "it has a token outside the vocabulary of 99"  # of a hypothesis
+    shorter = replace(request, prompt_token_ids=[1, 2, 3, 4])
+    assert STATE.refusal(shorter, MODEL) == "it has computed more tokens than there are"
     assert "attempt 1 of 'a'" in STATE.refusal(replace(request, attempt=2), MODEL)
     for other in (replace(MODEL, name="b"), replace(MODEL, block_size=8), replace(MODEL, kv_layout="other")):
         assert STATE.refusal(request, other).startswith("its blocks are")

@@ -88,6 +88,8 @@ def test_the_bytes_of_a_frame() -> None:
         (b"\xc1", "does not decode"),
         (msgpack.packb({"type": "loadmodel"}), "does not decode.*model"),
         (msgpack.packb({"type": "dance"}), "does not decode.*dance"),
+        (b"\x82\xa4type\xa9loadmodel\xa5model\xa1\xff", "does not decode: 'utf-8' codec"),
+        (b"\x82\xa4type\xa5reset\xa1x" + b"\x91" * 100_000, "does not decode: maximum recursion depth"),
     ],
 )
 def test_what_does_not_decode_is_fatal(body: bytes, words: str) -> None:

@@ -126,13 +126,20 @@ def test_llama3_factors_keep_the_quick_pairs_and_slow_the_others() -> None:
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "a part of a head"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantised weights"),
         ({"eos_token_id": "end"}, "eos_token_id is 'end', expected a token id"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000, expected 1024 at most"),
+        ({"head_dim": 10**9}, "head_dim is 1000000000, expected 4096 at most"),
+        ({"hidden_size": 10**9, "head_dim": "left out"}, "head_dim is 250000000, expected 4096 at most"),
+        ({"intermediate_size": 10**9}, r"has shape .*, expected \(1000000000, 32\)"),
+        ({"vocab_size": 10**400}, "vocab_size is 1000.*000, expected 2147483647 at most"),
+        ({"rms_norm_eps": 10**400}, "rms_norm_eps is 1000.*000, expected a positive float"),
+        ({"rms_norm_eps": True}, "rms_norm_eps is True, expected a positive float"),
     ],
 )
 def test_a_configuration_that_cannot_be_used_names_file_and_key(
     llama: Path, changes: dict[str, object], words: str
 ) -> None:
     rewrite_config(llama, **changes)
-    with pytest.raises(ModelFileError, match=rf"llama/config\.json: .*{words}"):
+    with pytest.raises(ModelFileError, match=rf"llama(/config\.json)?.*: .*{words}"):
         load(llama)
 
 
@@ -156,7 +163,7 @@ def test_variants_of_a_family_that_are_not_built_are_refused(
         load(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "[1]", "{", "\xff"])
+@pytest.mark.parametrize("text", ["", "[1]", "{", "\xff", "[" * 100_000, '{"model_type": "\\ud800"}'])
 def test_a_config_that_is_no_mapping_is_named(llama: Path, text: str) -> None:
     (llama / "config.json").write_text(text, encoding="latin-1")
     with pytest.raises(ModelFileError, match=r"llama/config\.json"):
@@ -188,6 +195,9 @@ def test_a_missing_shard_and_an_index_that_leads_elsewhere_are_named(tmp_path: P
         load(tmp_path)
     index.write_text('{"weight_map": {"model.norm.weight": "../other/model.safetensors"}}')
     with pytest.raises(ModelFileError, match="no safetensors file beside it"):
+        load(tmp_path)
+    index.write_text('{"weight_map": {"model.norm.weight": "' + "a" * 300 + '.safetensors"}}')
+    with pytest.raises(ModelFileError, match=r"aaa\.safetensors is missing"):
         load(tmp_path)
     index.write_text('{"weight_map": []}')
     with pytest.raises(ModelFileError, match="weight_map is no mapping"):

@@ -44,6 +44,10 @@ def test_conventions(source: str, rendered: str) -> None:
         ("{{ missing.field }}", "'missing' is undefined"),
         ("{{ messages.append(1) }}", "unsafe"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
+        ("{{ '\\ud800' }}", "UnicodeEncodeError.*surrogates not allowed"),
+        ("{{ raise_exception('\\ud800') }}", r"^\\ud800$"),
+        ("{{ raise_exception('') }}", "no reason is given"),
+        ("{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", "RecursionError"),
     ],
 )
 def test_what_a_template_refuses_or_may_not_do(source: str, why: str) -> None:
@@ -54,6 +58,8 @@ def test_what_a_template_refuses_or_may_not_do(source: str, why: str) -> None:
 def test_an_invalid_template_is_refused_at_once() -> None:
     with pytest.raises(ChatTemplateError, match="Expected an expression"):
         template("{% if %}")
+    with pytest.raises(ChatTemplateError, match=r"it cannot be compiled .RecursionError"):
+        template("{{ " + "(" * 5000 + " }}")
 
 
 @pytest.mark.model

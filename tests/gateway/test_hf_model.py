@@ -119,7 +119,7 @@ def test_a_missing_file_is_named_with_the_remedy(tmp_path: Path, name: str, besi
         read_directory(path)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "[" * 100_000, "\xff"])
+@pytest.mark.parametrize("content", ["", "{", "[]", "[" * 100_000, "\xff", '{"a": "\\ud800"}', '{"a": "\xed\xa0\x80"}'])
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json", "generation_config.json"])
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str) -> None:
     path = write_directory(tmp_path / "hf", generation_config={})
@@ -150,6 +150,14 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str) -> Non
         ({"tokenizer": {"model": {"type": "BPE", "vocab": {}, "merges": []}}}, "model.vocab is no vocabulary"),
         ({"tokenizer": {"model": byte_level()["model"] | {"merges": [["zz", "yy"]]}}}, "cannot be used: "),
         ({"tokenizer": {"model": byte_level()["model"] | {"merges": [7]}}}, "model.merges: 7 is no pair"),
+        (
+            {"tokenizer": {"model": byte_level()["model"] | {"unk_token": ["a"]}}},
+            r"unk_token is \['a'\], expected text",
+        ),
+        (
+            {"tokenizer": {"model": byte_level()["model"] | {"continuing_subword_prefix": "##"}}},
+            "does not go on with continuing_subword_prefix '##'",
+        ),
         ({"tokenizer": {"post_processor": {"type": "BertProcessing"}}}, "'BertProcessing' is not supported"),
         ({"tokenizer": {"model": {"type": "Unigram", "vocab": [["a", "b"]]}}}, "model.vocab is no vocabulary"),
         ({"tokenizer": {"added_tokens": [{"id": 9, "content": "<x>"}]}}, "and '<x>' have the same id, 9"),

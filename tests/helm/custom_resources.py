@@ -50,6 +50,15 @@ HTTP_ROUTE = fields(
     ),
 )
 
+CERTIFICATE = fields(
+    *("secretName", "dnsNames", "issuerRef"),
+    secretName=TEXT,
+    dnsNames=several(TEXT),
+    usages=several({"enum": ["server auth", "client auth", "digital signature", "key encipherment"]}),
+    issuerRef=fields("name", name=TEXT, kind={"enum": ["Issuer", "ClusterIssuer"]}, group=TEXT),
+)
+
+CERT_MANAGER = "cert-manager.io/v1"
 OPERATOR = "monitoring.coreos.com/v1"
 GATEWAY_API = "gateway.networking.k8s.io/v1"
 CUSTOM_RESOURCES: dict[tuple[str, str], dict[str, Any]] = {
@@ -59,5 +68,6 @@ CUSTOM_RESOURCES: dict[tuple[str, str], dict[str, Any]] = {
         "PrometheusRule",
         fields("groups", groups=several(fields("name", "rules", name=TEXT, interval=DURATION, rules=several(RULE)))),
     ),
+    (CERT_MANAGER, "Certificate"): resource(CERT_MANAGER, "Certificate", CERTIFICATE),
     (GATEWAY_API, "HTTPRoute"): resource(GATEWAY_API, "HTTPRoute", HTTP_ROUTE),
 }

@@ -16,7 +16,10 @@ from tests.helm.kubernetes import VERSIONS, problems
 OPTIONS: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER.parent / "options.yaml").read_text("utf-8"))
 CASES = [(case, path, value) for case, options in OPTIONS.items() for path, value in options.items()]
 # a Redis of one's own is said in two values
-TOGETHER: dict[tuple[str, str], dict[str, Any]] = {("least", "redis.enabled"): {"redis.existingSecret": ""}}
+TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
+    ("least", "redis.enabled"): {"redis.existingSecret": ""},
+    ("default", "redis.tls.enabled"): {"redis.tls.existingSecret": "redis-certificates"},
+}
 OF_ALL_POOLS = sorted(path for path in OPTIONS["default"] if path.startswith("gpuNode.") and path != "gpuNode.pools")
 
 

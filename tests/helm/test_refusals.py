@@ -28,6 +28,23 @@ POOL = {"name": "cpu"}
             {"redis": {"enabled": False, "existingSecret": "s", "auth": {"existingSecret": "p"}}},
             ["redis.auth: is for the Redis that is run here"],
         ),
+        (
+            {"redis": {"enabled": False, "url": "redis://r", "sentinel": {"addresses": ["s"]}}},
+            ["2 of these values", "redis.sentinel: redis.url or redis.existingSecret holds", "redis.sentinel.service"],
+        ),
+        (
+            {"redis": {"acl": {"enabled": True}, "auth": {"existingSecret": "p"}}},
+            ["redis.auth: users have passwords of their own"],
+        ),
+        (
+            {"redis": {"enabled": False, "url": "redis://r", "acl": {"enabled": True}}},
+            ["redis.acl: one redis.url cannot be for several users"],
+        ),
+        (
+            {"redis": {"enabled": False, "sentinel": {"addresses": ["s"], "service": "m"}, "acl": {"enabled": True}}},
+            ["redis.acl.existingSecret: a Redis of yours knows the passwords"],
+        ),
+        ({"redis": {"tls": {"enabled": True}}}, ["redis.tls: needs redis.tls.existingSecret"]),
         ({"gpuNode": {"pools": [POOL, POOL]}}, ['gpuNode.pools.1.name: "cpu" is there twice']),
         (
             {"gpuNode": {"pools": [{**POOL, "node": {"executor": "cuda", "device": "cuda:1"}}]}},
@@ -48,6 +65,8 @@ POOL = {"name": "cpu"}
         ({"modelStorage": {"kind": "nfs"}}, ["/modelStorage/kind"]),
         ({"tracing": {"endpoint": "otel:4318"}}, ["/tracing/endpoint"]),
         ({"redis": {"persistence": {"size": "much"}}}, ["/redis/persistence/size"]),
+        ({"redis": {"sentinel": {"addresses": ["http://s"]}}}, ["/redis/sentinel/addresses/0"]),
+        ({"cluster": {"durability": {"timeout_s": 60}}}, ["/cluster/durability/timeout_s"]),
     ],
 )
 def test_values_that_make_no_cluster_are_refused(chart: Chart, values: dict[str, Any], words: list[str]) -> None:

@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 from shared.bus import connect
 from shared.core import Core
 from shared.driver import Driver
+from shared.durability import Waiting
 from shared.solver import Solver
 from shared.tasks import cancel_all
 from tests.redis.counting import INBOX, SERVICE, CountingCore, committed_id
@@ -66,6 +67,7 @@ async def life(
     make_core: Callable[[], Core] = CountingCore,
     instance: str = "one",
     make_solver: Callable[[Redis], Solver] | None = None,
+    waiting: Waiting | None = None,
 ) -> AsyncIterator[Life]:
     """Run a driver; leaving the block kills it wherever it is. Sockets are closed after that, as a kernel does."""
     redis = connect(url)
@@ -79,6 +81,7 @@ async def life(
         instance=instance,
         reconnect=lambda: connect(url),
         solver=solver,
+        waiting=waiting,
     )
     task = asyncio.create_task(driver.run(stop))
     try:

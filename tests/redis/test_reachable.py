@@ -29,7 +29,7 @@ async def test_one_that_answers_is_fine(redis_url: str) -> None:
 async def test_nobody_listens() -> None:
     port = free_port(HOST)
     text = await refusal(f"redis://user:{SECRET}@{HOST}:{port}/0")
-    assert text.startswith(f"no Redis answers at {HOST}:{port} (")
+    assert text.startswith(f"no Redis answers at redis://{HOST}:{port}/0 (")
     assert text.endswith(REMEDY)
     assert SECRET not in text
     assert "\n" not in text
@@ -40,6 +40,6 @@ async def test_a_server_that_refuses_us(own_server: OwnServer, credentials: str)
     async with connect(own_server.url) as redis:
         await redis.config_set("requirepass", "another")
     text = await refusal(f"redis://{credentials}{HOST}:{own_server.port}/0")
-    assert text.startswith(f"no Redis answers at {HOST}:{own_server.port} (")
+    assert text.startswith(f"no Redis answers at redis://{HOST}:{own_server.port}/0 (")
     assert SECRET not in text
     assert text.endswith(REMEDY)

@@ -7,6 +7,7 @@ It outlives the model on the device, and serialised it goes to another engine th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpu_node.engine.beams import Hypothesis
@@ -80,11 +81,16 @@ class RequestState:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its sequences have blocks for what they have computed, and all of them are there."""
-        return bool(self.sequences) and all(
-            one.num_computed_tokens <= len(one.places) * self.format.block_size
-            and all(0 <= place < self.num_blocks for place in one.places)
-            for one in self.sequences
+        """Whether its sequences have just the blocks for what they have computed, and those are all that there are."""
+        places = {place for one in self.sequences for place in one.places}
+        return (
+            bool(self.sequences)
+            and self.format.block_size > 0
+            and self.format.block_bytes >= 0
+            and len(places) == self.num_blocks  # first: a number of blocks that is only claimed could be any
+            and places == set(range(self.num_blocks))
+            and all(one.num_computed_tokens >= 0 for one in self.sequences)
+            and all(-(-one.num_computed_tokens // self.format.block_size) == len(one.places) for one in self.sequences)
         )
 
     def refusal(self, payload: Payload, model: LoadedModel) -> str:
@@ -93,7 +99,20 @@ class RequestState:
             return f"it is of attempt {self.attempt} of {self.request_id!r}"
         if self.format != BlockFormat.of(model):
             return f"its blocks are {self.format}; here they are {BlockFormat.of(model)}"
+        num_prompt = len(payload.prompt_token_ids)
+        if any(one.num_computed_tokens > num_prompt + len(one.output_token_ids) for one in self.sequences):
+            return "it has computed more tokens than there are"
+        if any(not 0 <= token < model.vocab_size for token in self._token_ids()):
+            return f"it has a token outside the vocabulary of {model.vocab_size}"
         return ""
+
+    def _token_ids(self) -> Iterator[int]:
+        """All that it will go on with, or tell."""
+        for one in self.sequences:
+            yield from one.output_token_ids
+            yield from (token for token, _ in one.continuations)
+        for hypothesis in self.hypotheses:
+            yield from hypothesis.token_ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def decode_image(data: bytes) -> RequestImage:
     """The image of a serialised form; `ImageError` if it is none of this version, or not whole."""
     try:
         sealed = msgspec.msgpack.decode(data, type=_Sealed)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except Exception as error:  # msgspec's own, and what bad UTF-8 and deep nesting raise
         raise ImageError(f"it does not decode: {error}") from error
     if sealed.version != IMAGE_VERSION:
         raise ImageError(f"it is of version {sealed.version}; this engine has {IMAGE_VERSION}")

@@ -211,7 +211,7 @@ class FrameDecoder(Generic[T]):
     def _decode(self, body: bytearray) -> T:
         try:
             return self._decoder.decode(body)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except Exception as error:  # msgspec's own, and what bad UTF-8 and deep nesting raise
             raise ProtocolError(f"a frame does not decode: {error}") from error
 
 

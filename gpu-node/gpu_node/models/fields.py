@@ -6,11 +6,20 @@ import math
 import reprlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from shared.model_file import ModelFileError
 
 Number = TypeVar("Number", int, float)
+
+MAX_WHOLE = (1 << 31) - 1
+"""No model counts further, and kernels index with 32 bits."""
+MAX_LAYERS = 1024
+"""The deepest models have an eighth of it; a program is made layer by layer."""
+MAX_EXPERTS = 4096
+"""Of a layer; each may be a tensor of its own."""
+MAX_HEAD_DIM = 4096
+"""Numbers of a head; heads of 256 are large. What turns each pair of them is written down."""
 
 
 class Fields:
@@ -31,16 +40,27 @@ class Fields:
             raise self.error(f"{key} is {reprlib.repr(value)}, expected text")
         return default if value is None else value
 
-    def number(self, key: str, kind: type[Number], default: Number | None = None) -> Number:
-        """A number above 0, or ``default`` where there is none. JSON may write a float as an integer."""
+    def number(self, key: str, kind: type[Number], default: Number | None = None, *, most: int = MAX_WHOLE) -> Number:
+        """A number above 0, or ``default`` where there is none; whole ones are at most ``most``.
+
+        JSON may write a float as an integer.
+        """
         value = self._lookup(key)
-        if value is None and default is not None:
-            return default
-        if kind is float and isinstance(value, int):
-            value = float(value)
+        value = default if value is None else value  # one that was computed from other values may be wrong as well
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if kind is float and is_whole:
+            value = self._as_float(key, value)
         if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value < math.inf:
             raise self.error(f"{key} is {reprlib.repr(value)}, expected a positive {kind.__name__}")
+        if kind is int and value > most:
+            raise self.error(f"{key} is {reprlib.repr(value)}, expected {most} at most")
         return value
+
+    def _as_float(self, key: str, value: Any) -> float:
+        try:
+            return float(value)
+        except OverflowError as error:  # JSON has integers of any size
+            raise self.error(f"{key} is {reprlib.repr(value)}, expected a positive float") from error
 
     def optional_count(self, key: str) -> int | None:
         """A whole number above 0, or None where there is none."""
@@ -48,7 +68,8 @@ class Fields:
 
     def index(self, key: str, default: int) -> int:
         """A whole number from 0 up, or ``default`` where there is none."""
-        return 0 if self._lookup(key) == 0 else self.number(key, int, default=default)
+        value = self._lookup(key)
+        return default if value is None else 0 if value == 0 else self.number(key, int)
 
     def flag(self, key: str, default: bool) -> bool:
         """A truth value, or ``default`` where there is none."""

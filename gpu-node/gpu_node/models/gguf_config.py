@@ -8,7 +8,7 @@ from pathlib import Path
 from gguf import GGMLQuantizationType
 
 from gpu_node.models.config import Family, ModelConfig, Rope
-from gpu_node.models.fields import Fields
+from gpu_node.models.fields import MAX_EXPERTS, MAX_HEAD_DIM, MAX_LAYERS, MAX_WHOLE, Fields
 from shared.gguf_file import GgufFile, GgufTensor
 
 EMBEDDING_TENSOR = "token_embd.weight"
@@ -37,15 +37,18 @@ def read_gguf_config(file: GgufFile, path: Path) -> ModelConfig:
 
 def _rotary(fields: Fields, file: GgufFile, arch: str) -> ModelConfig:
     """Llama and its relatives; a Llama with experts is a Mixtral."""
-    num_layers, hidden_size = fields.number(f"{arch}.block_count", int), fields.number(f"{arch}.embedding_length", int)
+    num_layers = fields.number(f"{arch}.block_count", int, most=MAX_LAYERS)
+    hidden_size = fields.number(f"{arch}.embedding_length", int)
     num_heads = fields.number(f"{arch}.attention.head_count", int)
     num_kv_heads = fields.number(f"{arch}.attention.head_count_kv", int, default=num_heads)
-    head_dim = fields.number(f"{arch}.attention.key_length", int, default=hidden_size // num_heads)
+    head_dim = fields.number(f"{arch}.attention.key_length", int, default=hidden_size // num_heads, most=MAX_HEAD_DIM)
     if num_heads % num_kv_heads:
         raise fields.error(f"{num_heads} heads cannot share {num_kv_heads} KV heads evenly")
     if fields.number(f"{arch}.attention.value_length", int, default=head_dim) != head_dim:
         raise fields.error("keys and values of different size are not supported")
     num_experts = fields.index(f"{arch}.expert_count", default=0)
+    if num_experts > MAX_EXPERTS:
+        raise fields.error(f"{num_experts} experts are more than {MAX_EXPERTS}")
     if num_experts and arch != "llama":
         raise fields.error(f"experts in architecture {arch!r} are not supported; in 'llama' (Mixtral) they are")
     num_chosen = fields.number(f"{arch}.expert_used_count", int) if num_experts else 0
@@ -79,7 +82,7 @@ def _gpt2(fields: Fields, file: GgufFile) -> ModelConfig:
         raise fields.error(f"{hidden_size} columns cannot be shared by {num_heads} heads")
     return ModelConfig(
         family=Family.GPT2,
-        num_layers=fields.number("gpt2.block_count", int),
+        num_layers=fields.number("gpt2.block_count", int, most=MAX_LAYERS),
         hidden_size=hidden_size,
         num_heads=num_heads,
         num_kv_heads=num_heads,
@@ -98,7 +101,7 @@ def _vocab_size(fields: Fields, file: GgufFile) -> int:
     embedding = file.tensors.get(EMBEDDING_TENSOR)
     if embedding is None:
         raise fields.error(f"tensor {EMBEDDING_TENSOR} is missing")
-    if len(embedding.shape) != 2:
+    if len(embedding.shape) != 2 or not 0 < embedding.shape[0] <= MAX_WHOLE:
         raise fields.error(f"tensor {EMBEDDING_TENSOR} has shape {embedding.shape}, expected a matrix")
     return embedding.shape[0]
 

@@ -11,6 +11,7 @@ from gguf.quants import dequantize
 from gpu_node.models.config import Family, ModelConfig
 from gpu_node.models.gguf_names import is_superfluous, stored
 from gpu_node.models.names import first_of
+from gpu_node.models.stored import Stored
 from shared.gguf_file import GgufFile, GgufTensor
 from shared.model_file import ModelFileError
 
@@ -25,7 +26,8 @@ def read_tensors(
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors ``stored_shapes`` (by canonical name), one after another, each as float32.
 
-    `ModelFileError` names file and tensor when one is missing, not wanted, of another shape, or not readable.
+    `ModelFileError` names file and tensor, before anything is read, when one is missing, not wanted or of another
+    shape; and when one is not readable.
     """
     names = {name for name in file.tensors if not is_superfluous(name, config)}
     wanted = {weight: stored(weight, config, names) for weight in stored_shapes}
@@ -38,6 +40,12 @@ def read_tensors(
         for name in place.names:
             if file.tensors[name].shape != shape:
                 raise ModelFileError(f"{path}: tensor {name} has shape {file.tensors[name].shape}, expected {shape}")
+    return _weights(file, path, config, wanted)
+
+
+def _weights(
+    file: GgufFile, path: Path, config: ModelConfig, wanted: Mapping[str, Stored]
+) -> Iterator[tuple[str, torch.Tensor]]:
     sharing: dict[tuple[str, ...], list[str]] = {}  # what several weights lie in is dequantised once
     for weight, place in wanted.items():
         sharing.setdefault(place.names, []).append(weight)

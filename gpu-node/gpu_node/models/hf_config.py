@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gpu_node.models.config import Family, ModelConfig, Rope
-from gpu_node.models.fields import Fields
+from gpu_node.models.fields import MAX_EXPERTS, MAX_HEAD_DIM, MAX_LAYERS, Fields
 from gpu_node.models.rope_scaling import scaling_factors
 from shared.model_file import ModelFileError
 
 CONFIG_FILE = "config.json"
 _GENERATION_FILE = "generation_config.json"
+_ESCAPED_SURROGATE = "\\ud"
 
 
 def read_hf_config(directory: Path) -> ModelConfig:
@@ -40,8 +41,11 @@ def read_hf_config(directory: Path) -> ModelConfig:
 def read_json_values(path: Path) -> dict[str, object]:
     """A JSON file with a mapping at its top; `ModelFileError` where there is none."""
     try:
-        values = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+        text = path.read_text("utf-8-sig")
+        values = json.loads(text)
+        if _ESCAPED_SURROGATE in text.lower():  # half a character, which could be neither looked for nor logged
+            json.dumps(values, ensure_ascii=False).encode()
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelFileError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(values, dict):
         raise ModelFileError(f"{path}: expected a mapping at the top, found {type(values).__name__}")
@@ -57,13 +61,15 @@ def _rotary(fields: Fields, family: Family, eos_token_ids: frozenset[int]) -> Mo
     _require(fields, fields.text("hidden_act", "silu") == "silu", "only hidden_act 'silu' is supported")
     for key in ("attention_bias", "mlp_bias"):
         _require(fields, not fields.flag(key, default=False), f"{key} is not supported")
-    num_layers, hidden_size = fields.number("num_hidden_layers", int), fields.number("hidden_size", int)
+    num_layers = fields.number("num_hidden_layers", int, most=MAX_LAYERS)
+    hidden_size = fields.number("hidden_size", int)
     num_heads = fields.number("num_attention_heads", int)
     num_kv_heads = fields.number("num_key_value_heads", int, default=num_heads if family is Family.LLAMA else None)
-    head_dim = fields.number("head_dim", int, default=128 if family is Family.QWEN3 else hidden_size // num_heads)
+    own_dim = 128 if family is Family.QWEN3 else hidden_size // num_heads
+    head_dim = fields.number("head_dim", int, default=own_dim, most=MAX_HEAD_DIM)
     _require(fields, num_heads % num_kv_heads == 0, f"{num_heads} heads cannot share {num_kv_heads} KV heads evenly")
     mixture = family is Family.MIXTRAL
-    num_experts = fields.number("num_local_experts", int, default=8) if mixture else 0
+    num_experts = fields.number("num_local_experts", int, default=8, most=MAX_EXPERTS) if mixture else 0
     num_chosen = fields.number("num_experts_per_tok", int, default=2) if mixture else 0
     _require(fields, num_chosen <= num_experts, f"{num_chosen} of {num_experts} experts cannot be chosen")
     return ModelConfig(
@@ -129,7 +135,7 @@ def _opt(fields: Fields, family: Family, eos_token_ids: frozenset[int]) -> Model
         _require(fields, fields.flag(key, default=wanted) is wanted, f"{key} other than {wanted} is not supported")
     return ModelConfig(
         family=family,
-        num_layers=fields.number("num_hidden_layers", int),
+        num_layers=fields.number("num_hidden_layers", int, most=MAX_LAYERS),
         hidden_size=hidden_size,
         num_heads=num_heads,
         num_kv_heads=num_heads,
@@ -162,7 +168,7 @@ def _gpt2(fields: Fields, family: Family, eos_token_ids: frozenset[int]) -> Mode
     _require(fields, not by_layer, "scale_attn_by_inverse_layer_idx is not supported")
     return ModelConfig(
         family=family,
-        num_layers=fields.number("n_layer", int),
+        num_layers=fields.number("n_layer", int, most=MAX_LAYERS),
         hidden_size=hidden_size,
         num_heads=num_heads,
         num_kv_heads=num_heads,

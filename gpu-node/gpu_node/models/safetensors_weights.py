@@ -15,6 +15,7 @@ from gpu_node.models.config import ModelConfig
 from gpu_node.models.hf_names import is_superfluous, prefix, stored
 from gpu_node.models.names import first_of
 from gpu_node.models.safetensors_files import weight_files
+from gpu_node.models.stored import Stored
 from shared.model_file import ModelFileError, sha256_of
 
 _FLOATS = ("F32", "F16", "BF16", "F64")
@@ -28,8 +29,8 @@ class _Tensor:
     file: Any
     path: Path
 
-    def read(self, shape: tuple[int, ...]) -> torch.Tensor:
-        """Its values [shape] as they lie in the mapped file, of any floating type."""
+    def check(self, shape: tuple[int, ...]) -> None:
+        """`ModelFileError` where it is of another shape, or holds no floats."""
         part = self.file.get_slice(self.name)
         if tuple(part.get_shape()) != shape:
             raise ModelFileError(
@@ -39,6 +40,9 @@ class _Tensor:
             raise ModelFileError(
                 f"{self.path}: tensor {self.name} is of type {part.get_dtype()}; supported are {', '.join(_FLOATS)}"
             )
+
+    def read(self) -> torch.Tensor:
+        """Its values as they lie in the mapped file, of any floating type."""
         values: torch.Tensor = self.file.get_tensor(self.name)
         return values
 
@@ -49,7 +53,8 @@ def read_tensors(
     """The tensors ``stored_shapes`` (by canonical name), one after another: views of the mapped files, of any float.
 
     Whoever takes one copies what it wants of it before the next: pages that nobody reads are never in memory.
-    `ModelFileError` names file and tensor when one is missing, not wanted, of another shape, or not readable.
+    `ModelFileError` names file and tensor, before anything is read, when one is missing, not wanted, of another shape,
+    or not readable.
     """
     wanted = {name: stored(name, config) for name in stored_shapes}
     with ExitStack() as open_files:
@@ -62,8 +67,17 @@ def read_tensors(
             text = f"missing tensors: {first_of(missing)}; tensors not known: {first_of(extra)}"
             raise ModelFileError(f"{directory}: {text}")
         for name, place in wanted.items():
-            shape = place.shape(stored_shapes[name])
-            yield name, place.weight([tensors[part].read(shape) for part in place.names])
+            for part in place.names:
+                tensors[part].check(place.shape(stored_shapes[name]))
+        return _weights(wanted, tensors, open_files.pop_all())
+
+
+def _weights(
+    wanted: Mapping[str, Stored], tensors: Mapping[str, _Tensor], open_files: ExitStack
+) -> Iterator[tuple[str, torch.Tensor]]:
+    with open_files:
+        for name, place in wanted.items():
+            yield name, place.weight([tensors[part].read() for part in place.names])
 
 
 def _tensors(paths: list[Path], prefix: str, open_files: ExitStack) -> dict[str, _Tensor]:

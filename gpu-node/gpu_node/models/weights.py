@@ -30,13 +30,16 @@ def load_weights(
     `ModelFileError` names file and tensor when one is missing, not wanted, of another shape, or not readable.
     """
     types = {ROPE_FACTORS: torch.float32}
+    pieces = (piece for weight in program.weights for piece in weight.sources)
+    stored = {piece.tensor: piece.stored_shape for piece in pieces if piece.tensor != ROPE_FACTORS}
+    # the file is asked first: memory is taken for what is there, not for what a configuration claims
+    tensors = _tensors(checkpoint, stored, load_format, device)
     weights = {
         weight.name: torch.empty(weight.shape, dtype=types.get(weight.name, dtype), device=device)
         for weight in program.weights
     }
     places = _places(program, weights)
-    stored = {name: pieces[0][0].stored_shape for name, pieces in places.items() if name != ROPE_FACTORS}
-    for name, values in _tensors(checkpoint, stored, load_format, device):
+    for name, values in tensors:
         _fill(places[name], values)
     if ROPE_FACTORS in places:
         assert checkpoint.config.rope is not None

@@ -17,6 +17,10 @@ owns), startupSeconds, preStopSeconds, threads} and what treadle.pod takes.
 {{- if and (not $root.Values.redis.enabled) (not $root.Values.redis.existingSecret) -}}
 {{- $checksums = set $checksums "checksum/redis-url" (sha256sum $root.Values.redis.url) -}}
 {{- end -}}
+{{- with include "treadle.redisTls" $root -}}
+{{- $items := list (dict "key" "ca.crt" "path" "ca.crt") -}}
+{{- $volumes = append $volumes (dict "name" "redis-ca" "secret" (dict "secretName" . "items" $items "defaultMode" 0444)) -}}
+{{- end -}}
 {{- $pull := "" -}}
 {{- if .models -}}
 {{- $volumes = append $volumes (include "treadle.modelVolume" $root | fromYaml) -}}
@@ -76,6 +80,11 @@ owns), startupSeconds, preStopSeconds, threads} and what treadle.pod takes.
       mountPath: /etc/treadle-keys
       readOnly: true
     {{- end }}
+    {{- if include "treadle.redisTls" $root }}
+    - name: redis-ca
+      mountPath: /etc/treadle-redis
+      readOnly: true
+    {{- end }}
     {{- if .models }}
     - name: models
       mountPath: /models
@@ -109,7 +118,7 @@ owns), startupSeconds, preStopSeconds, threads} and what treadle.pod takes.
   value: {{ include "treadle.port" "admin" | quote }}
 - name: OMP_NUM_THREADS # else OpenMP takes all cores of the machine
   value: {{ .threads | default 1 | quote }}
-{{ include "treadle.redisEnv" .root }}
+{{ include "treadle.redisEnv" . }}
 {{- if .keysSecret }}
 - name: TREADLE_KEYS
   value: /etc/treadle-keys/{{ .root.Values.apiKeys.secretKey }}

@@ -35,7 +35,7 @@
 {{- with .Values.tracing.endpoint -}}
 {{- $config = set $config "otlp_endpoint" . -}}
 {{- end -}}
-{{- range $section := list "slo_classes" "tenants" "engine" "queue" "scaling" -}}
+{{- range $section := list "slo_classes" "tenants" "engine" "queue" "scaling" "durability" -}}
 {{- with index $cluster $section -}}
 {{- $config = set $config $section . -}}
 {{- end -}}

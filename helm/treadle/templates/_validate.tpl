@@ -3,15 +3,33 @@
 {{- $redis := .Values.redis -}}
 {{- $keys := .Values.apiKeys -}}
 {{- $problems := list -}}
-{{- if and $redis.enabled (or $redis.url $redis.existingSecret) -}}
-{{- $problems = append $problems "redis.enabled: true runs a Redis, but redis.url or redis.existingSecret is set" -}}
-{{- else if not (or $redis.enabled $redis.url $redis.existingSecret) -}}
-{{- $problems = append $problems "redis.enabled: false needs redis.existingSecret or redis.url" -}}
+{{- $sentinels := $redis.sentinel.addresses -}}
+{{- if and $redis.enabled (or $redis.url $redis.existingSecret $sentinels) -}}
+{{- $problems = append $problems "redis.enabled: true runs a Redis, but redis.url, redis.existingSecret or redis.sentinel is set" -}}
+{{- else if not (or $redis.enabled $redis.url $redis.existingSecret $sentinels) -}}
+{{- $problems = append $problems "redis.enabled: false needs redis.existingSecret or redis.url, or redis.sentinel" -}}
 {{- else if and $redis.url $redis.existingSecret -}}
 {{- $problems = append $problems "redis.url: redis.existingSecret holds the address already; empty one of them" -}}
+{{- else if and $sentinels (or $redis.url $redis.existingSecret) -}}
+{{- $problems = append $problems "redis.sentinel: redis.url or redis.existingSecret holds the address already; empty one of them" -}}
 {{- end -}}
-{{- if and (not $redis.enabled) $redis.auth.existingSecret -}}
+{{- if and $sentinels (not $redis.sentinel.service) -}}
+{{- $problems = append $problems "redis.sentinel.service: the name under which the sentinels know the master" -}}
+{{- end -}}
+{{- if and (not $redis.enabled) (not $sentinels) $redis.auth.existingSecret -}}
 {{- $problems = append $problems "redis.auth: is for the Redis that is run here; the address of yours has its own" -}}
+{{- end -}}
+{{- if and $redis.acl.enabled $redis.auth.existingSecret -}}
+{{- $problems = append $problems "redis.auth: users have passwords of their own (redis.acl); empty it" -}}
+{{- end -}}
+{{- if and $redis.acl.enabled $redis.url -}}
+{{- $problems = append $problems "redis.acl: one redis.url cannot be for several users; put theirs into redis.existingSecret" -}}
+{{- end -}}
+{{- if and $redis.acl.enabled $sentinels (not $redis.acl.existingSecret) -}}
+{{- $problems = append $problems "redis.acl.existingSecret: a Redis of yours knows the passwords; name the Secret that holds them" -}}
+{{- end -}}
+{{- if and $redis.tls.enabled (not $redis.tls.existingSecret) (or (not $redis.enabled) (not $redis.tls.certManager.issuerRef.name)) -}}
+{{- $problems = append $problems "redis.tls: needs redis.tls.existingSecret, or for the Redis that is run here redis.tls.certManager.issuerRef" -}}
 {{- end -}}
 {{- if and $keys.list $keys.existingSecret -}}
 {{- $problems = append $problems "apiKeys.list: apiKeys.existingSecret holds the keys already; empty one of them" -}}

@@ -109,7 +109,7 @@ messages = st.one_of(
     ),
     st.builds(
         Plan,
-        version=st.integers(0, 12),
+        version=st.integers(0, 6),
         queues=st.dictionaries(nodes, st.lists(groups, max_size=4, unique=True), max_size=2),
     ),
     st.builds(GatewayBeat, gateway=gateways, inventory=st.integers(0, 2)),

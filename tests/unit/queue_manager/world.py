@@ -163,7 +163,7 @@ class World:
     def plan(self, queues: dict[str, list[str]]) -> None:
         """The scheduler answers the newest question, or has thought of something by itself."""
         plan = self.core.state.plan
-        version = plan.asked_version if plan.asked_at_s is not None else plan.applied_version + 1
+        version = plan.asked_version if plan.asked_at_s is not None else plan.version
         self.inbox.append(Plan(version=version, queues=queues))
 
     def handle(self) -> None:

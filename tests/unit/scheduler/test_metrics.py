@@ -30,6 +30,8 @@ def beat(node: str, model: str, *, loading: str = "", broken_models: tuple[str, 
 def test_without_nodes_it_says_so() -> None:
     assert samples_of(measure(SchedulerCore(ClusterConfig()))) == {
         ("treadle_nodes",): 0,
+        ("treadle_nodes_lost",): 0,
+        ("treadle_node_losses_total",): 0,
         ("treadle_plans_total",): 0,
         ("treadle_planned_swaps_total",): 0,
     }
@@ -49,6 +51,8 @@ def test_nodes_demand_and_plans() -> None:
     assert demand_tokens == core.state.demand["a"] > 0
     assert found == {
         ("treadle_nodes",): 2,
+        ("treadle_nodes_lost",): 0,
+        ("treadle_node_losses_total",): 0,
         ("treadle_node_info", "n0", "cpu", "a"): 1,
         ("treadle_node_info", "n1", "cpu", "b"): 1,
         ("treadle_broken_models", "n1", "c"): 1,

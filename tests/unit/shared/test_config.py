@@ -291,6 +291,7 @@ def test_a_pool_is_as_many_nodes_as_it_may_have() -> None:
         f"keys: {SECRET}",
         f"redis_url: [{SECRET}]",
         f"redis_url: {{url: {SECRET}}}",
+        f"redis_url: redis://:{SECRET}@h:port/0",
     ],
 )
 def test_no_refusal_shows_a_secret(text: str) -> None:
@@ -354,6 +355,16 @@ def test_the_redis_of_the_environment_overrides_the_file(tmp_path: Path, monkeyp
     assert found is not None
     assert found.get_secret_value() == f"redis://:{SECRET}@env/0"
     assert SECRET not in repr(load_config(file))
+
+
+def test_an_address_that_is_none_is_refused_where_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert problems("redis_url: redis://h/x") == [
+        "redis_url: the database of an address is a number, such as redis://HOST/0"
+    ]
+    monkeypatch.setenv(REDIS_ENV, f"redis://:{SECRET}@h:port/0")
+    with pytest.raises(ConfigError, match=f"^{REDIS_ENV}: host 1 of the address is no HOST:PORT") as caught:
+        load_config()
+    assert SECRET not in str(caught.value)
 
 
 def keys_file(path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Path:

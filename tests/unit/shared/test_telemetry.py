@@ -8,6 +8,11 @@ import sys
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
+from shared.telemetry import trace_id
+from tests.contract.examples import TRACE
+
 PREAMBLE = """
 import logging, structlog
 from pathlib import Path
@@ -97,3 +102,10 @@ with use_span(NonRecordingSpan(SpanContext(0xABC, 0xDEF, is_remote=True, trace_f
     before, within, other = lines(program)
     assert "trace_id" not in before
     assert (within["trace_id"], other["trace_id"]) == (f"{0xABC:032x}", "its own")
+
+
+@pytest.mark.parametrize(
+    ("traceparent", "found"), [(TRACE, "4bf92f3577b34da6a3ce929d0e0e4736"), ("", ""), ("x", ""), ("-", "")]
+)
+def test_the_id_of_a_trace_is_found_where_there_is_one(traceparent: str, found: str) -> None:
+    assert trace_id(traceparent) == found

@@ -1,0 +1,139 @@
+"""Bodies of requests, from bytes to the payload that a node would get; and the traces that clients bring."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from opentelemetry.trace import NoOpTracer
+
+from gateway import admission, tracing
+from gateway.auth import ANYONE
+from gateway.body import parse_body
+from gateway.chat import ChatEndpoint
+from gateway.completions import CompletionEndpoint
+from gateway.context import GatewayContext
+from gateway.dispatcher import Dispatcher
+from gateway.endpoint import Endpoint
+from gateway.errors import ApiError
+from gateway.models import load_models
+from gateway.promises import choose_promise
+from shared.codec import decode_payload, encode
+from shared.config import ClusterConfig
+from shared.payload import Payload
+from tests.fuzz.scratch import scratch
+from tests.fuzz.target import Target, refused, rule
+from tests.fuzz.trees import json_mutator
+from tests.gateway.memory_queue import MemoryQueue
+from tests.gateway.tiny import write_model
+
+_COMMON: dict[str, Any] = {
+    "model": "tiny",
+    "max_tokens": 8,
+    "temperature": 0.5,
+    "top_p": 0.9,
+    "top_k": 4,
+    "min_p": 0.1,
+    "seed": -7,
+    "stop": ["a", "bc"],
+    "stream": True,
+    "stream_options": {"include_usage": True, "include_queue": True},
+    "presence_penalty": 0.5,
+    "logit_bias": {"5": 1.5, "104": -100},
+    "n": 2,
+    "slo": {"ttft_s": 1.5, "deadline_s": 20},
+    "user": "u",
+    "metadata": {"a": {"b": [1, None]}},
+    "response_format": {"type": "text"},
+    "tools": [],
+}
+_TURNS = [
+    {"role": "system", "content": "be brief"},
+    {"role": "user", "content": [{"type": "text", "text": "h\u00e9llo <|im_end|>"}], "name": "n"},
+]
+_CHAT: list[dict[str, Any]] = [
+    {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]},
+    {**_COMMON, "messages": _TURNS, "logprobs": True, "top_logprobs": 3, "max_completion_tokens": 4},
+]
+_COMPLETIONS: list[dict[str, Any]] = [
+    {"model": "tiny", "prompt": "hello"},
+    {**_COMMON, "prompt": [[104, 101], [5]], "logprobs": 2, "slo": "batch"},
+    {"model": "tiny", "prompt": ["a<|im_start|>", "b"], "best_of": 3, "length_penalty": 0.5, "echo": True},
+    {"model": "tiny", "prompt": "a", "use_beam_search": True, "n": 2, "max_tokens": 4},
+]
+
+
+@cache
+def _context() -> GatewayContext:
+    model = write_model(scratch() / "bodies.gguf")
+    config = ClusterConfig.model_validate({"models": [{"name": "tiny", "source": str(model), "max_model_len": 64}]})
+    dispatcher = Dispatcher(MemoryQueue(None), "gateway-0")
+    return GatewayContext(config, load_models(config), dispatcher, lambda: "", random_bytes=bytes)
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    return asyncio.new_event_loop()
+
+
+def _payloads(endpoint: Endpoint[Any], data: bytes) -> list[Payload]:
+    """As `gateway.endpoint` makes them, up to the queue."""
+    context = _context()
+    body = parse_body(data, endpoint.body_model)
+    model = admission.find_model(context, body.model)
+    choose_promise(context.config, ANYONE, body.slo, None)
+    prompts = _loop().run_until_complete(endpoint.prompts(body, model))
+    room, candidates = endpoint.room(body), body.num_candidates
+    limits = [admission.max_tokens(model, one, room, endpoint.prompt_param, candidates) for one in prompts]
+    endpoint.renderer(body, model, "r", 0).opening()
+    sampling = [admission.sampling(context, model, body, limit) for limit in limits]
+    return [Payload("r", 0, "g", model.name, ids, how) for ids, how in zip(prompts, sampling, strict=True)]
+
+
+def _checker(endpoint: Endpoint[Any]) -> Callable[[bytes], bool]:
+    def check(data: bytes) -> bool:
+        payloads: list[Payload] = []
+
+        def read() -> None:
+            try:
+                payloads.extend(_payloads(endpoint, data))
+            except ApiError as error:
+                rule(400 <= error.status < 500, "what a client wrote is never the server's fault")
+                json.dumps(error.body()).encode()
+                raise
+
+        if refused(read, ApiError):
+            return False
+        for payload in payloads:
+            rule(decode_payload(encode(payload)) == payload, "a node reads what the gateway wrote")
+            rule(all(0 <= token < 264 for token in payload.prompt_token_ids), "tokens are the model's")
+            rule(1 <= payload.sampling.max_tokens <= 64 - len(payload.prompt_token_ids), "the answer has room")
+        return True
+
+    return check
+
+
+def _check_trace(data: bytes) -> bool:
+    """Headers come as latin-1 from the wire; a bad one means a trace of one's own."""
+    name, _, value = data.decode("utf-8", "surrogateescape").partition(":")
+    with tracing.request_span(NoOpTracer(), "chat", {name: value}) as span:
+        return span.get_span_context().is_valid
+
+
+def _headers() -> Sequence[bytes]:
+    trace = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    return [b"traceparent:" + trace, b"Traceparent:" + trace, b"tracestate:a=b,c=d", b"baggage:a=b"]
+
+
+TARGETS = [
+    Target("chat bodies", lambda: _dumped(_CHAT), _checker(ChatEndpoint()), json_mutator, share=12),
+    Target("completion bodies", lambda: _dumped(_COMPLETIONS), _checker(CompletionEndpoint()), json_mutator, share=12),
+    Target("trace headers", _headers, _check_trace, is_guided=False, share=15),
+]
+
+
+def _dumped(bodies: Sequence[dict[str, Any]]) -> Sequence[bytes]:
+    return [json.dumps(body).encode() for body in bodies]

@@ -1,0 +1,175 @@
+"""Each kind of process does its work as its own user of Redis, and can do nothing that is not its work."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from redis.exceptions import RedisError
+
+from shared import streams
+from shared.bus import connect
+from shared.codec import FIELD
+from shared.redis_roles import ROLES, acl_file
+from tests.redis.replicated import HOST, Server
+from tests.redis.waiting import until
+
+pytestmark = pytest.mark.redis
+
+REFUSAL = r"(?i)no permission|NOPERM|permissions"
+NAMES = [role.name for role in ROLES]
+STATE = streams.state("queue-manager")
+
+
+def password(role: str) -> str:
+    return f"password-of-{role}"
+
+
+def url(server: Server, role: str) -> str:
+    return f"redis://{role}:{password(role)}@{HOST}:{server.port}/0"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A Redis whose users are the roles, with hashed passwords as the chart has them."""
+    folder = tmp_path_factory.mktemp("roles")
+    file = folder / "users.acl"
+    file.write_text(acl_file(lambda role: "#" + hashlib.sha256(password(role).encode()).hexdigest()))
+    found = Server(folder, "server", ["--aclfile", str(file), "--protected-mode", "no"])
+    found.start()
+    try:
+        asyncio.run(until(found.answers))
+        yield found
+    finally:
+        found.kill()
+
+
+@contextmanager
+def refused() -> Iterator[None]:
+    with pytest.raises(RedisError, match=REFUSAL):
+        yield
+
+
+@pytest.mark.parametrize("role", [*NAMES, "default"])
+async def test_nobody_may_change_the_server_or_list_what_it_has(server: Server, role: str) -> None:
+    async with server.client() if role == "default" else connect(url(server, role)) as redis:
+        assert await redis.ping()
+        for command in (
+            "FLUSHALL",
+            "FLUSHDB",
+            "KEYS *",
+            "CONFIG SET maxmemory 1",
+            "SHUTDOWN",
+            "SAVE",
+            "MONITOR",
+        ):
+            with refused():
+                await redis.execute_command(*command.split())  # type: ignore[no-untyped-call]
+        for command in (
+            "ACL LIST",
+            "REPLICAOF NO ONE",
+            "EVAL return(1) 0",
+            "SCRIPT FLUSH",
+            "SUBSCRIBE x",
+            "SWAPDB 0 1",
+        ):
+            with refused():
+                await redis.execute_command(*command.split())  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("role", [name for name in NAMES if name != "queue-manager"])
+async def test_the_state_of_the_queue_is_its_own(server: Server, role: str) -> None:
+    async with connect(url(server, "queue-manager")) as owner:
+        await owner.hset(STATE, "state", "x")
+        await owner.set(streams.lease("queue-manager"), "q#1")
+    async with connect(url(server, role)) as redis:
+        if role != "operator":
+            for read in (redis.hgetall(STATE), redis.hget(STATE, "state"), redis.get(streams.lease("queue-manager"))):
+                with refused():
+                    await read
+        for write in (
+            redis.hset(STATE, "state", "y"),
+            redis.delete(STATE),
+            redis.set(streams.lease("queue-manager"), "me#2"),
+            redis.incr(streams.fence("queue-manager")),
+        ):
+            with refused():
+                await write
+
+
+async def test_a_script_may_do_no_more_than_its_caller(server: Server) -> None:
+    read = "return redis.call('HGETALL', KEYS[1])"
+    hidden = f"return redis.call('HGETALL', '{STATE}')"
+    keys_of_all = "return redis.call('KEYS', '*')"
+    async with connect(url(server, "gateway")) as redis:
+        for text, keys in ((read, [STATE]), (hidden, []), (keys_of_all, [])):
+            with refused():
+                await redis.register_script(text)(keys=keys)
+        add = "return redis.call('XADD', KEYS[1], '*', 'm', 'x')"
+        assert await redis.register_script(add)(keys=[streams.QUEUE]), "declared as read and written, and only written"
+
+
+async def test_a_gateway_adds_to_the_queue_and_reads_nothing_but_its_tokens(server: Server) -> None:
+    async with connect(url(server, "gateway")) as redis:
+        await redis.xadd(streams.QUEUE, {FIELD: b"x"})
+        await redis.set(streams.payload("r"), b"x", ex=60)
+        for read in (
+            redis.xrange(streams.QUEUE),
+            redis.xread({streams.QUEUE: "0"}),
+            redis.get(streams.payload("r")),
+            redis.xrange(streams.group("g")),
+            redis.xrange(streams.node_inbox("n")),
+            redis.xrange(streams.DEAD_LETTER),
+            redis.get(streams.kv_image("r")),
+            redis.xadd(streams.node_inbox("n"), {FIELD: b"x"}),
+            redis.xadd(streams.group("g"), {FIELD: b"x"}),
+            redis.xadd("another", {FIELD: b"x"}),
+        ):
+            with refused():
+                await read
+        await redis.xadd(streams.tokens("g"), {FIELD: b"x"})
+        assert await redis.xlen(streams.tokens("g")) == 1
+
+
+async def test_a_node_reads_payloads_and_changes_none(server: Server) -> None:
+    async with connect(url(server, "gateway")) as gateway:
+        await gateway.set(streams.payload("r"), b"x")
+    async with connect(url(server, "node")) as redis:
+        assert await redis.get(streams.payload("r")) == b"x"
+        for write in (
+            redis.set(streams.payload("r"), b"y"),
+            redis.delete(streams.payload("r")),
+            redis.xrange(streams.QUEUE),
+            redis.xrange(streams.tokens("g")),
+            redis.xtrim(streams.lease("queue-manager"), 0),
+        ):
+            with refused():
+                await write
+
+
+async def test_an_operator_reads_all_and_changes_none_but_dead_letters(server: Server) -> None:
+    async with connect(url(server, "kv-manager")) as service:
+        letter = await service.xadd(streams.DEAD_LETTER, {FIELD: b"x"})
+        await service.hset(streams.state("kv-manager"), "id", "0-0")
+    async with connect(url(server, "operator")) as redis:
+        assert await redis.hgetall(streams.state("kv-manager")) == {b"id": b"0-0"}
+        assert await redis.xdel(streams.DEAD_LETTER, letter) == 1
+        assert [key async for key in redis.scan_iter("treadle:*")]
+        with refused():
+            await redis.xadd(streams.QUEUE, {FIELD: b"x"})
+
+
+async def test_nobody_without_a_name_reads_anything(server: Server) -> None:
+    async with server.client() as redis:
+        with refused():
+            await redis.xrange(streams.QUEUE)
+
+
+@pytest.mark.parametrize("role", NAMES)
+async def test_a_wrong_password_is_refused(server: Server, role: str) -> None:
+    async with connect(f"redis://{role}:wrong@{HOST}:{server.port}/0") as redis:
+        with pytest.raises(RedisError, match="invalid username-password"):
+            await redis.ping()

@@ -1,0 +1,253 @@
+"""An engine without a device: tokens are what `orders.drawn` says, steps take time, what it is told it obeys."""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from gpu_node.engine.image import Kept
+from gpu_node.engine.protocol import (
+    AbortRequests,
+    Command,
+    Event,
+    Evict,
+    Evicted,
+    HandOver,
+    Image,
+    LoadModel,
+    ModelLoaded,
+    Run,
+    Step,
+)
+from gpu_node.engine.stats import EngineStats
+from shared.payload import Payload
+from shared.requests import Chunk
+from shared.step_cost import StepCost
+from tests.schedules.agenda import Signal, sleep, wait
+from tests.schedules.ledger import BrokenPromiseError
+from tests.schedules.orders import Order, drawn
+from tests.schedules.process import Process
+
+BLOCK_SIZE = 16
+NUM_BLOCKS = 64
+MAX_UNTOLD = 4  # events, beyond which it waits for the agent (live there are more, and steps are as much shorter)
+COST = StepCost(step_s=0.02, token_s=0.0005, context_token_s=1e-6)
+
+
+@dataclass(slots=True)
+class Sequence:
+    """One attempt in the engine."""
+
+    payload: Payload
+    lengths: list[int]
+    """Tokens of each choice so far."""
+    ended: list[bool]
+
+    @property
+    def num_tokens(self) -> int:
+        """Whose keys and values there are; none before the first is drawn."""
+        num_drawn = sum(self.lengths)
+        return len(self.payload.prompt_token_ids) + num_drawn if num_drawn else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How fast it is, and what it has room for."""
+
+    max_num_seqs: int
+    max_parked: int
+    step_s: float
+    max_step_tokens: int
+    load_s: float
+
+
+@dataclass(slots=True)
+class Engine:
+    """One life. It computes between commands, and tells the agent after each step."""
+
+    host: Process
+    speed: Speed
+    orders: Mapping[str, Order]
+    tell: Callable[[Event], None]
+    num_untold: Callable[[], int]
+    """Events that the agent has not taken in."""
+    model: str = ""
+    sequences: dict[str, Sequence] = field(default_factory=dict)
+    """In the order in which they came; the first ``max_num_seqs`` of them run."""
+    parked: dict[str, Sequence] = field(default_factory=dict)
+    commands: deque[Command] = field(default_factory=deque)
+    num_received: int = 0
+    _news: Signal = field(default_factory=Signal)
+    _seen_models: dict[str, str] = field(default_factory=dict)
+
+    def send(self, command: Command) -> None:
+        """Something that is to be done between two steps."""
+        self.commands.append(command)
+        self._news.notify()
+
+    async def run(self) -> None:
+        """Steps and commands, for ever."""
+        while True:
+            has_news = bool(self.commands)
+            while self.commands:
+                await self._do(self.commands.popleft())
+            if has_news:
+                self.tell(Step([], self.stats()))
+            if not self.sequences:
+                await wait(self._news)
+                continue
+            if self.num_untold() >= MAX_UNTOLD:
+                await sleep(self.speed.step_s)
+                continue
+            await sleep(self.speed.step_s * (0.5 + self.host.chance.random()))
+            chunks = self._step()
+            self.tell(Step(chunks, self.stats()))
+
+    def stats(self) -> EngineStats:
+        """As it stands between two steps."""
+        num_running = min(len(self.sequences), self.speed.max_num_seqs)
+        num_waiting = len(self.sequences) - num_running
+        return EngineStats(
+            num_running=num_running,
+            num_waiting=num_waiting,
+            num_free_blocks=NUM_BLOCKS,
+            num_admittable=max(0, self.speed.max_num_seqs - len(self.sequences)) if self.model else 0,
+            step_s=self.speed.step_s,
+            num_received=self.num_received,
+            cost=COST if self.model else None,
+        )
+
+    async def _do(self, command: Command) -> None:
+        match command:
+            case LoadModel(model):
+                await self._load(model)
+            case Run(payload, image):
+                self._add(payload, image)
+            case Evict(request_ids):
+                self._evict(request_ids)
+            case HandOver(request_ids):
+                for request_id in request_ids:
+                    parked = self.parked.pop(request_id, None)
+                    if parked is not None:
+                        self.tell(Image(request_id, encoded(parked)))
+            case AbortRequests(request_ids):
+                for request_id in request_ids:
+                    self.sequences.pop(request_id, None)
+                    self.parked.pop(request_id, None)
+            case _:
+                raise AssertionError(f"{command} is not for this engine")
+
+    async def _load(self, model: str) -> None:
+        if self.sequences and model != self.model:
+            raise BrokenPromiseError(f"{self.host.name} is told to load {model} while it runs {list(self.sequences)}")
+        source = self._seen_models.get(model, "disk")
+        load_s = {"disk": self.speed.load_s, "host": self.speed.load_s / 4, "device": 0.0}[source]
+        await sleep(load_s)
+        self._seen_models.update(dict.fromkeys(self._seen_models, "host") | {model: "device"})
+        self.model = model
+        self.tell(
+            ModelLoaded(
+                model=model,
+                num_blocks=NUM_BLOCKS,
+                block_size=BLOCK_SIZE,
+                block_bytes=BLOCK_SIZE,
+                max_model_len=NUM_BLOCKS * BLOCK_SIZE,
+                load_s=load_s,
+                source=source,
+                tiers=dict(self._seen_models),
+            )
+        )
+
+    def _add(self, payload: Payload, image: bytes) -> None:
+        self.num_received += 1
+        request_id = payload.request_id
+        if payload.model != self.model:
+            self.parked.pop(request_id, None)
+            error = f"model {payload.model!r} is not loaded here; loaded: {self.model!r}"
+            chunk = Chunk(request_id, payload.attempt, 0, [], finish_reason="error", error=error, is_last=True)
+            return self.tell(Step([chunk], self.stats()))
+        present, parked = self.sequences.get(request_id), self.parked.get(request_id)
+        if present is not None and present.payload.attempt >= payload.attempt:
+            return None
+        if parked is not None and parked.payload.attempt > payload.attempt:
+            return None
+        self.sequences.pop(request_id, None)
+        self.parked.pop(request_id, None)
+        if parked is None or parked.payload.attempt != payload.attempt:
+            parked = decoded(payload, image) or self._begun(payload)
+        self.sequences[request_id] = parked
+        return None
+
+    def _begun(self, payload: Payload) -> Sequence:
+        """Go on from what the client has, which must be what was drawn."""
+        outputs = payload.outputs
+        for choice, output in enumerate(outputs):
+            right = [drawn(payload.sampling.seed, choice, place) for place in range(len(output.token_ids))]
+            if output.token_ids != right:
+                raise BrokenPromiseError(
+                    f"{payload.request_id}: attempt {payload.attempt} goes on from {output.token_ids}"
+                )
+        num_choices = payload.sampling.num_choices
+        lengths = [len(output.token_ids) for output in outputs] or [0] * num_choices
+        ended = [bool(output.finish_reason) for output in outputs] or [False] * num_choices
+        return Sequence(payload, lengths, ended)
+
+    def _evict(self, request_ids: list[str]) -> None:
+        kept = []
+        for request_id in dict.fromkeys(request_ids):
+            sequence = self.sequences.pop(request_id, None)
+            if sequence is not None and len(self.parked) < self.speed.max_parked and sequence.num_tokens:
+                self.parked[request_id] = sequence
+            parked = self.parked.get(request_id)
+            if sequence is not None or parked is not None:
+                kept.append(Kept(request_id, parked.num_tokens if parked is not None else 0))
+        self.tell(Step([], self.stats()))
+        self.tell(Evicted(kept, self.stats()))
+
+    def _step(self) -> list[Chunk]:
+        chunks: list[Chunk] = []
+        for sequence in list(self.sequences.values())[: self.speed.max_num_seqs]:
+            chunks += self._advance(sequence)
+            if all(sequence.ended):
+                del self.sequences[sequence.payload.request_id]
+        return chunks
+
+    def _advance(self, sequence: Sequence) -> list[Chunk]:
+        payload, chunks = sequence.payload, []
+        order = self.orders[payload.request_id]
+        num_drawn = order.num_drawn()
+        for choice, begin in enumerate(sequence.lengths):
+            if sequence.ended[choice]:
+                continue
+            end = min(begin + self.host.chance.randint(1, self.speed.max_step_tokens), num_drawn)
+            sequence.lengths[choice] = end
+            sequence.ended[choice] = end == num_drawn
+            tokens = [drawn(payload.sampling.seed, choice, place) for place in range(begin, end)]
+            reason = order.end_by_node if end == num_drawn else ""
+            chunks.append(
+                Chunk(
+                    payload.request_id,
+                    payload.attempt,
+                    begin,
+                    tokens,
+                    finish_reason=reason,
+                    choice=choice,
+                    is_last=all(sequence.ended),
+                )
+            )
+        return chunks
+
+
+def encoded(sequence: Sequence) -> bytes:
+    """Where a request stands, for another engine."""
+    return repr((sequence.payload.attempt, sequence.lengths, sequence.ended)).encode()
+
+
+def decoded(payload: Payload, image: bytes) -> Sequence | None:
+    """What an image says of this attempt; None where it is of another, or there is none."""
+    if not image:
+        return None
+    attempt, lengths, ended = ast.literal_eval(image.decode())
+    return Sequence(payload, lengths, ended) if attempt == payload.attempt else None

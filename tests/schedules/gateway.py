@@ -1,0 +1,253 @@
+"""A gateway: the live decisions about answers, and around them what `gateway.dispatcher` and `redis_queue` do."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+
+from gateway.generation import Verdict
+from gateway.job import Job
+from gateway.redis_queue import BACKOFF_S, BEAT_S
+from gateway.released import Released
+from gateway.request import InflightRequest
+from shared import inventories, streams
+from shared.message import Message
+from shared.requests import Attempt, Cancel, GatewayBeat, Rejected, Resubmit, Tokens
+from tests.schedules.agenda import sleep
+from tests.schedules.ledger import Ledger
+from tests.schedules.orders import TOKEN_BYTES, Order
+from tests.schedules.process import Process, World
+from tests.schedules.reader import Reader
+from tests.schedules.redis_model import RedisAwayError
+
+RELEASE_DELAYS_S = (0.5, 1.0, 2.0, 4.0, 8.0)  # as `gateway.dispatcher`
+UNCLEAR_S = 5.0
+
+
+class GatewayProcess(Process):
+    """One replica over all its lives; each has a name of its own."""
+
+    def __init__(self, world: World, name: str, ledger: Ledger) -> None:
+        super().__init__(world, name)
+        self.inflight: dict[str, InflightRequest] = {}
+        self.gateway = ""
+        self._ledger = ledger
+        self._num_lives = 0
+
+    def begin(self) -> None:
+        """Open the token stream, then receive and beat."""
+        self._num_lives += 1
+        self.gateway = f"{self.name}-{self._num_lives}"
+        self.inflight = {}
+        self.is_open = False
+        self._reader = Reader(self, streams.tokens(self.gateway), BACKOFF_S)
+        self._settled_run = self._num_inventories = 0
+        self._released = Released()
+        self._submitting: set[str] = set()
+        self._unclear_until_s = inf
+        self.spawn(self._serve())
+
+    def die(self) -> None:
+        """Its clients are gone with it."""
+        if self.is_alive:
+            self._ledger.note_gone(self.inflight)
+            self.inflight = {}
+        super().die()
+
+    async def _serve(self) -> None:
+        while not self.is_open:
+            try:
+                await self._open()
+            except RedisAwayError:
+                await sleep(BACKOFF_S)
+        self.spawn(self._receive())
+        self.spawn(self._beat())
+
+    async def _open(self) -> None:
+        self._settled_run = await self.ask("open", lambda: self.redis.run_id)
+        await self._open_stream()
+        self.is_open = True
+
+    async def _open_stream(self) -> None:
+        """In one step with a sign of life, or nobody would know whose stream it is."""
+        beat = GatewayBeat(gateway=self.gateway)
+        stream = self._reader.stream
+        self._reader.begin_behind(await self.ask("open", lambda: self.redis.add((streams.QUEUE, beat), (stream, beat))))
+
+    # --- clients ----------------------------------------------------------------------------------------------------
+
+    def order(self, order: Order) -> None:
+        """A client asks."""
+        self.spawn(self._order(order))
+
+    async def _order(self, order: Order) -> None:
+        job = Job(
+            order.request_id,
+            order.model,
+            order.prompt,
+            order.sampling,
+            order.stops,
+            TOKEN_BYTES,
+            order.slo,
+            tenant="default",
+        )
+        request = InflightRequest(job, self.gateway, 0, lambda news: self._ledger.note_news(order, news))
+        self.inflight[order.request_id] = request
+        self._ledger.note_asked(order)
+        payload, submit = request.messages(0, self.agenda.now)
+        self._submitting.add(order.request_id)
+        try:
+            await self.ask("submit", lambda: self.redis.submit(payload, submit))
+        except RedisAwayError:
+            self._note_unclear()
+            if order.request_id in self.inflight:
+                self._ledger.note_refused(order)
+                self._leave(request)
+        else:
+            self._submitting.discard(order.request_id)
+
+    def leave(self, request_id: str) -> None:
+        """A client goes away."""
+        request = self.inflight.get(request_id)
+        if request is not None:
+            self.note(request_id, "leaves")
+            self._ledger.note_left(request_id)
+            self._leave(request)
+
+    def _leave(self, request: InflightRequest) -> None:
+        """Nothing of it remains."""
+        request_id = request.job.request_id
+        self.inflight.pop(request_id, None)
+        if request_id in self._submitting:
+            self._submitting.remove(request_id)
+            self._note_unclear()
+        self.spawn(self._release(request))
+
+    def _note_unclear(self) -> None:
+        """Something was sent of which nobody knows whether and when it is done: what has ended may come back by it."""
+        self._unclear_until_s = self.agenda.now + UNCLEAR_S
+
+    async def _release(self, request: InflightRequest) -> None:
+        request_id = request.job.request_id
+        message = None if request.generation.ended_by_node else Cancel(request_id=request_id)
+        for delay_s in (0.0, *RELEASE_DELAYS_S):
+            await sleep(delay_s)
+            try:
+                await self.ask("release", lambda: self.redis.release(request_id, message))
+            except RedisAwayError:
+                continue
+            self._released.note(request_id, self.agenda.now)
+            return
+
+    # --- the cluster ------------------------------------------------------------------------------------------------
+
+    async def _receive(self) -> None:
+        while True:
+            await self._deliver(await self._reader.next())
+
+    async def _deliver(self, message: Message) -> None:
+        """Until it is delivered; doing it twice does it once."""
+        while True:
+            try:
+                return await self._take(message)
+            except RedisAwayError:
+                await sleep(BACKOFF_S)
+
+    async def _take(self, message: Message) -> None:
+        match message:
+            case Tokens(chunks=chunks):
+                for chunk in chunks:
+                    request = self.inflight.get(chunk.request_id)
+                    if request is not None:
+                        self.note("<-", chunk)
+                        if request.take(chunk) is Verdict.GAP:
+                            await self._try_again(request)
+                        self._end_if_over(request)
+            case Resubmit():
+                await self._resubmit(message)
+            case Rejected():
+                request = self.inflight.get(message.request_id)
+                if request is not None:
+                    request.reject(message)
+                    self._end_if_over(request)
+
+    async def _resubmit(self, message: Resubmit) -> None:
+        for lost in message.requests:
+            request = self.inflight.get(lost.request_id)
+            if request is None or request.generation.is_over:
+                cancel = Cancel(request_id=lost.request_id)  # or it would be waited for: an end was not heard
+                await self.ask("release", partial(self.redis.release, lost.request_id, cancel))
+            elif request.generation.attempt == lost.attempt:
+                await self._try_again(request, gave_way=message.gave_way, has_crashed=message.has_crashed)
+                self._end_if_over(request)
+
+    async def _try_again(self, request: InflightRequest, *, gave_way: bool = False, has_crashed: bool = False) -> None:
+        generation = request.generation
+        if generation.is_over:
+            return
+        if not generation.may_try_again(gave_way=gave_way, has_crashed=has_crashed):
+            if has_crashed:
+                request.give_up_crashed()
+            else:
+                request.give_up()
+            return
+        attempt = generation.attempt + 1
+        payload, submit = request.messages(attempt, self.agenda.now, has_crashed=has_crashed)
+        self.note("submits", submit.request_id, "attempt", attempt)
+        try:
+            await self.ask("submit", lambda: self.redis.submit(payload, submit))
+        except RedisAwayError:
+            self._note_unclear()
+            raise
+        generation.begin_attempt(attempt, gave_way=gave_way, has_crashed=has_crashed)
+        request_id = request.job.request_id
+        if request_id not in self.inflight:  # the client left meanwhile, and its Cancel may have come first
+            await self.ask("release", lambda: self.redis.release(request_id, Cancel(request_id=request_id)))
+
+    def _end_if_over(self, request: InflightRequest) -> None:
+        """The handler sends the end to its client, and leaves."""
+        if request.generation.is_over and request.job.request_id in self.inflight:
+            self._ledger.note_over(request)
+            self._leave(request)
+
+    async def _beat(self) -> None:
+        while True:
+            try:
+                await self._show_life()
+            except RedisAwayError:
+                self.note("no sign of life sent")
+            await sleep(BEAT_S)
+
+    async def _show_life(self) -> None:
+        """Another Redis, or one that has forgotten the token stream, is told everything again."""
+        await self.ask("beat", lambda: self.redis.add((streams.QUEUE, GatewayBeat(gateway=self.gateway))))
+        run_id = await self.ask("beat", lambda: self.redis.run_id)
+        is_gone = await self.ask("beat", lambda: self.redis.last_id(self._reader.stream)) is None
+        is_unclear = self.agenda.now >= self._unclear_until_s
+        if run_id == self._settled_run and not is_gone and not is_unclear:
+            return
+        self._unclear_until_s = inf
+        if is_gone:
+            await self._open_stream()
+        else:
+            await self.ask("beat", self._reader.put_back)
+        await self._say_inventory()
+        self._settled_run = run_id
+
+    async def _say_inventory(self) -> None:
+        self._num_inventories += 1
+        number = self._num_inventories
+        await self.ask(
+            "inventory",
+            lambda: self.redis.add((streams.QUEUE, GatewayBeat(gateway=self.gateway, inventory=number))),
+        )
+        inflight = [
+            Attempt(name, request.generation.attempt)
+            for name, request in self.inflight.items()
+            if not request.generation.is_over
+        ]
+        self.note("says inventory", inflight)
+        parts = [(streams.QUEUE, part) for part in inventories.of_gateway(self.gateway, number, inflight)]
+        await self.ask("inventory", lambda: self.redis.add(*parts))
+        for request_id in self._released.recent(self.agenda.now):
+            await self.ask("inventory", partial(self.redis.release, request_id, None))

@@ -1,0 +1,230 @@
+"""A node: the live agent core, and around it what `gpu_node.agent.epoch` does, epoch after epoch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
+from typing import NoReturn, cast
+
+from gpu_node.agent.actions import (
+    Action,
+    Beat,
+    Drain,
+    Entry,
+    NewEpoch,
+    Publish,
+    Pull,
+    Resume,
+    SayInventory,
+    Store,
+    Taken,
+    TakeStock,
+    Tell,
+)
+from gpu_node.agent.core import AgentCore, Event
+from gpu_node.agent.epoch import BACKOFF_S, HEARTBEAT_S, MAX_BACKOFF_S
+from gpu_node.engine.protocol import Run
+from shared import inventories, requests, streams
+from shared.config_engine import EngineOptions
+from shared.nodes import Fence, Heartbeat, Load, NodeGone
+from shared.requests import Abort, Evict, Finished, VirtualQueue
+from tests.schedules.agenda import Signal, sleep, wait
+from tests.schedules.engine import Engine, Speed
+from tests.schedules.keyspace import EntryId
+from tests.schedules.orders import Order
+from tests.schedules.process import Process, World
+from tests.schedules.reader import Reader
+from tests.schedules.redis_model import RedisAwayError
+
+START_S = 0.5  # from the end of an epoch to the next: an engine process has to start
+
+
+class NodeProcess(Process):
+    """One node."""
+
+    def __init__(
+        self, world: World, name: str, options: EngineOptions, speed: Speed, orders: Mapping[str, Order]
+    ) -> None:
+        super().__init__(world, name)
+        self.num_epochs = 0
+        self._options = options
+        self._speed = speed
+        self._orders = orders
+
+    def begin(self) -> None:
+        """A fresh core and a fresh engine."""
+        self.num_epochs += 1
+        self.core = self._make_core(f"{self.name}-{self.num_epochs}")
+        self.engine = Engine(self, self._speed, self._orders, self._hear, lambda: len(self._events))
+        self._events: deque[Event] = deque()
+        self._news = Signal()
+        self._reader = Reader(self, streams.node_inbox(self.name), BACKOFF_S)
+        self._settled_run = 0
+        self.spawn(self._serve_epoch())
+
+    def _make_core(self, epoch: str) -> AgentCore:
+        return AgentCore(self.name, epoch, "scripted", self._options)
+
+    def _hear(self, event: Event) -> None:
+        self._events.append(event)
+        self._news.notify()
+
+    def drain(self) -> None:
+        """SIGTERM: hand over, go, and come back."""
+        self._hear(Drain())
+
+    def crash_engine(self) -> None:
+        """Its engine process is gone, and with that the epoch."""
+        self.note("its engine crashes")
+        self._end_epoch("the engine has crashed", has_crashed=True)
+
+    def _end_epoch(self, why: str, *, has_crashed: bool = False) -> None:
+        """Say goodbye, and begin anew."""
+        self.note("ends epoch", self.core.epoch, "-", why)
+        self.end_life()
+        self.spawn(self._begin_again(has_crashed))
+
+    async def _be_over(self, why: str) -> NoReturn:
+        """For tasks of this epoch, which end with that."""
+        self._end_epoch(why)
+        await sleep(0.0)
+        raise AssertionError("a task goes on in the next life")
+
+    async def _begin_again(self, has_crashed: bool) -> None:
+        core = self.core
+        gone = NodeGone(node=self.name, epoch=core.epoch, has_crashed=has_crashed, blamed=core.blamed)
+        try:
+            await self.ask("goodbye", lambda: self.redis.add((streams.SCHEDULER, gone)))
+        except RedisAwayError:
+            self.note("could not say goodbye")
+        await sleep(START_S)
+        self.begin()
+
+    # --- an epoch ---------------------------------------------------------------------------------------------------
+
+    async def _serve_epoch(self) -> None:
+        while True:
+            try:
+                self._settled_run = await self.ask("open", lambda: self.redis.run_id)
+                await self._reader.start()
+                break
+            except RedisAwayError:
+                await sleep(MAX_BACKOFF_S)
+        for work in (self._read_inbox(), self._serve(), self._beat(), self.engine.run()):
+            self.spawn(work)
+
+    async def _read_inbox(self) -> None:
+        while True:
+            message = await self._reader.next()
+            self.note("<-", message)
+            assert isinstance(message, VirtualQueue | Abort | Evict | Load | Fence)
+            self._hear(message)
+
+    async def _serve(self) -> None:
+        while True:
+            if not self._events:
+                await wait(self._news)
+                continue
+            event = self._events.popleft()
+            for action in self.core.handle(event):
+                await self._do(action)
+            if self.core.is_drained:
+                await self._be_over("drained")
+
+    async def _do(self, action: Action) -> None:
+        match action:
+            case Pull():
+                await self._pull(action)
+            case Tell(command):
+                self.note("tells its engine", command)
+                self.engine.send(command)
+            case Resume(payload):
+                self.engine.send(Run(payload, await self._take_image(payload.request_id)))
+            case Store(request_id, data):
+                await self._store(request_id, data)
+            case Publish():
+                await self._publish(action)
+            case SayInventory():
+                await self._say_inventory(action)
+            case Beat(heartbeat):
+                await self._send_beat(heartbeat)
+            case NewEpoch():
+                await self._be_over("fenced")
+
+    async def _pull(self, pull: Pull) -> None:
+        try:
+            take = partial(self.redis.pull, pull.group, pull.num_requests, self.name, self.core.epoch)
+            found = await self.ask("pull", take)
+        except RedisAwayError:
+            await self._be_over("unclear whether it has pulled")
+        self.note("pulls", *[f"{entry.request_id}#{entry.attempt}" for _, entry, _ in found], "of", pull.group)
+        entries = [Entry(cast("bytes", entry_id), enqueued, payload) for entry_id, enqueued, payload in found]
+        for action in self.core.handle(Taken(pull.group, pull.num_requests, entries)):
+            await self._do(action)
+
+    async def _publish(self, publish: Publish) -> None:
+        """Until it is out."""
+        tokens = [(streams.tokens(gateway), message) for gateway, message in publish.tokens.items()]
+        acks = [(ack.group, cast("EntryId", ack.entry_id)) for ack in publish.acks]
+        told = self._told(publish)
+        self.note("publishes", publish)
+        while True:
+            try:
+                return await self.ask("publish", lambda: self.redis.publish(tokens, acks, told))
+            except RedisAwayError:
+                await sleep(BACKOFF_S)
+
+    def _told(self, publish: Publish) -> list[Finished | requests.Evicted]:
+        told: list[Finished | requests.Evicted] = []
+        if publish.finished:
+            told.append(Finished(node=self.name, epoch=self.core.epoch, requests=publish.finished))
+        if publish.evicted:
+            told.append(requests.Evicted(node=self.name, epoch=self.core.epoch, requests=publish.evicted))
+        return told
+
+    async def _store(self, request_id: str, data: bytes) -> None:
+        try:
+            await self.ask("store", lambda: self.redis.put(streams.kv_image(request_id), data))
+        except RedisAwayError:
+            self.note("image lost")
+
+    async def _take_image(self, request_id: str) -> bytes:
+        try:
+            return await self.ask("image", lambda: self.redis.take(streams.kv_image(request_id))) or b""
+        except RedisAwayError:
+            return b""
+
+    async def _beat(self) -> None:
+        while True:
+            await self._send_beat(self.core.heartbeat())
+            try:
+                await self._look_for_another()
+            except RedisAwayError:
+                self.note("nobody answers")
+            await sleep(HEARTBEAT_S)
+
+    async def _look_for_another(self) -> None:
+        """Another Redis is told what is here, in order with what is pulled and published."""
+        run_id = await self.ask("beat", lambda: self.redis.run_id)
+        if run_id != self._settled_run:
+            await self.ask("beat", self._reader.put_back)
+            self._hear(TakeStock())
+            self._settled_run = run_id
+
+    async def _send_beat(self, heartbeat: Heartbeat) -> None:
+        try:
+            await self.ask("beat", lambda: self.redis.add((streams.SCHEDULER, heartbeat)))
+        except RedisAwayError:
+            self.note("heartbeat not sent")
+
+    async def _say_inventory(self, action: SayInventory) -> None:
+        self.note("says inventory", action)
+        parts = inventories.of_node(self.name, self.core.epoch, action.running, action.parked)
+        while True:
+            try:
+                await self.ask("inventory", lambda: self.redis.add(*((streams.QUEUE, part) for part in parts)))
+            except RedisAwayError:
+                await sleep(BACKOFF_S)
+            else:
+                return
