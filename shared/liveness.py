@@ -11,7 +11,7 @@ class Liveness(msgspec.Struct):
     """Names and when they were last heard. A name that is silent for ``timeout_s`` is dead.
 
     When *everybody* has been silent for a while, the fault is more likely in between (Redis was away): nobody is buried
-    then, and all get one more timeout.
+    then, and all get one more timeout. So they do when the first is heard again: the others are about to be.
     """
 
     timeout_s: float
@@ -25,6 +25,8 @@ class Liveness(msgspec.Struct):
 
     def hear(self, name: str, now: float) -> None:
         """A sign of life."""
+        if self._is_quiet(now):
+            self.heard_s = dict.fromkeys(self.heard_s, now)
         self.heard_s[name] = now
         self.second_chance = False
 
@@ -35,11 +37,14 @@ class Liveness(msgspec.Struct):
     def expire(self, now: float) -> list[str]:
         """Those that are dead now; they are forgotten."""
         silent = [name for name, heard in self.heard_s.items() if now >= heard + self.timeout_s]
-        newest = max(self.heard_s.values(), default=now)
-        if silent and now - newest >= QUIET_SHARE * self.timeout_s and not self.second_chance:
+        if silent and self._is_quiet(now) and not self.second_chance:
             self.second_chance = True
             self.heard_s = dict.fromkeys(self.heard_s, now)
             return []
         for name in silent:
             del self.heard_s[name]
         return silent
+
+    def _is_quiet(self, now: float) -> bool:
+        """Nobody at all was heard of late."""
+        return now - max(self.heard_s.values(), default=now) >= QUIET_SHARE * self.timeout_s

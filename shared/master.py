@@ -118,6 +118,13 @@ class MasterConnection(Connection):
         self._pool = pool
         super().__init__(redis_connect_func=self._greet, **options)
 
+    async def send_packed_command(self, *args: Any, **options: Any) -> None:
+        """As redis-py's. A connection that was reset while it was made is one more that is lost."""
+        try:
+            await super().send_packed_command(*args, **options)
+        except RuntimeError as error:  # uvloop's, where asyncio has an OSError
+            raise RedisConnectionError(f"{self.host}:{self.port} has closed the connection ({error})") from error
+
     async def _connect(self) -> None:
         self.host, self.port = await self._pool.find_master()
         try:

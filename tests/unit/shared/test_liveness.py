@@ -8,10 +8,7 @@ from shared.liveness import Liveness
 
 
 def heard(**when: float) -> Liveness:
-    alive = Liveness(timeout_s=10.0)
-    for name, now in when.items():
-        alive.hear(name, now)
-    return alive
+    return Liveness(timeout_s=10.0, heard_s=when)
 
 
 def test_it_wakes_when_the_longest_silent_is_dead() -> None:
@@ -47,10 +44,19 @@ def test_when_everybody_is_silent_all_get_one_more_timeout() -> None:
 def test_the_second_chance_saves_those_who_come_back() -> None:
     alive = heard(a=100.0, b=101.0)
     alive.expire(120.0)
-    alive.hear("b", 121.0)
-    alive.hear("b", 129.0)
+    for now in (121.0, 125.0, 129.0):
+        alive.hear("b", now)
     assert alive.expire(130.0) == ["a"]
     assert alive.heard_s == {"b": 129.0}
+
+
+def test_the_first_who_is_heard_after_an_outage_does_not_bury_the_others() -> None:
+    alive = heard(a=100.0, b=100.5)
+    alive.hear("b", 111.0)
+    assert alive.expire(111.1) == [], "a is about to be heard as well"
+    alive.hear("b", 115.0)
+    alive.hear("b", 119.0)
+    assert alive.expire(121.0) == ["a"]
 
 
 def test_an_outage_shorter_than_the_timeout_buries_nobody_either() -> None:
