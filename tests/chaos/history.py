@@ -75,6 +75,8 @@ class Fault(msgspec.Struct, kw_only=True, tag="fault"):
     whole_s: float | None = None
     """When the cluster served again; None if it did not in time."""
     detail: str = ""
+    obstacles: list[str] = []
+    """Why it did not serve before that."""
     injected: list[str] = []
     """Entries that the fault wrote, as "stream id"."""
     skipped: str = ""

@@ -35,6 +35,7 @@ from tests.e2e.collector import Collector, collecting
 
 RECOVERY_WAIT_S = 60.0  # what has not recovered by then never does
 CANARY_S = 5.0
+SLOW_S = 10.0  # a recovery that takes longer is told with its reasons
 SETTLE_S = 15.0  # the promise of I4
 _POLL_S = 0.2
 PAUSE_S = (0.5, 2.0)  # between a recovery and the next fault
@@ -122,9 +123,11 @@ class Run:
     async def _recover(self, records: list[Fault]) -> None:
         """Until the cluster serves, and then until it is whole; gives up after `RECOVERY_WAIT_S`."""
         whole_s: float | None = None
+        obstacles: list[str] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(RECOVERY_WAIT_S):
-                while not await self._serves():  # noqa: ASYNC110 - nobody tells
+                while obstacle := await self._obstacle():
+                    obstacles.append(obstacle)
                     await asyncio.sleep(_POLL_S)
                 whole_s = self.now()
                 while await self._cluster.missing():  # noqa: ASYNC110 - nobody tells
@@ -132,19 +135,24 @@ class Run:
         last_s = max(record.ended_s for record in records)
         for record in records:
             record.ended_s, record.whole_s = last_s, whole_s
+            record.obstacles = list(dict.fromkeys(obstacles))
             took = "never" if whole_s is None else f"after {whole_s - last_s:.1f} s"
             skipped = f"skipped: {record.skipped}; " if record.skipped else ""
             self._say(f"{record.kind} {','.join(record.targets)} ({record.detail}): {skipped}serves {took}")
+        if whole_s is None or whole_s - last_s > SLOW_S:
+            self._say(f"  meanwhile: {'; '.join(dict.fromkeys(obstacles))}")
 
-    async def _serves(self) -> bool:
-        """Whether each service is led, and each gateway has both models answer."""
-        if not all([await self._is_led(service) for service in SERVICES]):
-            return False
+    async def _obstacle(self) -> str:
+        """Why it does not serve: a service that nobody leads, a gateway that does not answer; empty if it does."""
+        for service in SERVICES:
+            if not await self._is_led(service):
+                return f"nobody leads {service}"
         asks = [Ask(ask.key, ask.model, ask.prompt, 1, 0.0, 0) for ask in self._canaries()]
         answers = await asyncio.gather(
             *(self._load.ask(gateway, ask, CANARY_S) for gateway in self._cluster.of("gateway") for ask in asks)
         )
-        return all(answer.end == "whole" for answer in answers)
+        failed = [answer for answer in answers if answer.end != "whole"]
+        return ", ".join(f"{one.ask.model} by {one.gateway}: {one.end} {one.why[:60]}" for one in failed)
 
     @staticmethod
     def _canaries() -> list[Ask]:
