@@ -16,16 +16,12 @@ class ReadMarks:
     """Ids and contents of the entries that were read last. No I/O."""
 
     def __init__(self) -> None:
-        self._marks: dict[bytes, int | None] = {}
+        self._marks: dict[bytes, int] = {}
 
     @property
     def oldest(self) -> bytes:
         """Id of the first entry that is remembered."""
         return next(iter(self._marks), BEGINNING)
-
-    def begin(self, entry_id: bytes) -> None:
-        """Reading begins behind an entry whose content is not known."""
-        self._marks = {entry_id: None}
 
     def note(self, entry_id: bytes, data: bytes) -> None:
         """An entry has been read."""
@@ -37,7 +33,7 @@ class ReadMarks:
         """Up to where the entries that a stream has now, from `oldest` on, are those that were read."""
         last = BEGINNING
         for entry_id, data in entries:
-            if entry_id not in self._marks or self._marks[entry_id] not in (None, hash(data)):
+            if self._marks.get(entry_id) != hash(data):
                 break
             last = entry_id
         return last

@@ -7,8 +7,7 @@ from shared.read_marks import BEGINNING, MAX_MARKS, ReadMarks
 
 def marks(*entries: tuple[bytes, bytes]) -> ReadMarks:
     found = ReadMarks()
-    found.begin(b"1-0")
-    for entry_id, data in entries:
+    for entry_id, data in ((b"1-0", b"x"), *entries):
         found.note(entry_id, data)
     return found
 
