@@ -148,7 +148,7 @@ class StreamReader:
         Where none of those that are remembered is, all that there is comes again.
         """
         entries: Any = await self._redis.xrange(self.stream, min=self._marks.oldest, count=MAX_MARKS)
-        self._move(self._marks.last_common((entry_id, fields.get(FIELD, b"")) for entry_id, fields in entries))
+        self._move(self._marks.go_back((entry_id, fields.get(FIELD, b"")) for entry_id, fields in entries))
 
     def _move(self, entry_id: bytes) -> None:
         self._num_moves += 1

@@ -29,11 +29,12 @@ class ReadMarks:
         if len(self._marks) > MAX_MARKS:
             del self._marks[self.oldest]
 
-    def last_common(self, entries: Iterable[tuple[bytes, bytes]]) -> bytes:
-        """Up to where the entries that a stream has now, from `oldest` on, are those that were read."""
-        last = BEGINNING
+    def go_back(self, entries: Iterable[tuple[bytes, bytes]]) -> bytes:
+        """To where the entries that a stream has now, from `oldest` on, are those that were read; the rest is gone."""
+        common: dict[bytes, int] = {}
         for entry_id, data in entries:
             if self._marks.get(entry_id) != hash(data):
                 break
-            last = entry_id
-        return last
+            common[entry_id] = hash(data)
+        self._marks = common
+        return next(reversed(common), BEGINNING)
