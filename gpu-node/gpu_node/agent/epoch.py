@@ -189,7 +189,8 @@ class Epoch:
                 await self._tell(Run(payload, await self._take_image(payload)))
             case Publish():
                 self._spans.publish(action)
-                await self._publish(action)
+                with self._watch.held_up():
+                    await self._publish(action)
                 self._times.publish(action, _now())
                 observe_published(action)
             case SayInventory():
@@ -211,7 +212,8 @@ class Epoch:
         await self._engine.send(command)
 
     async def _pull(self, pull: Pull) -> None:
-        taken = await self._taken(pull)
+        with self._watch.held_up():
+            taken = await self._taken(pull)
         self._spans.pulled(taken.group, taken.entries)
         for action in self.core.handle(taken):
             await self._do(action)
