@@ -14,7 +14,7 @@ from redis.exceptions import BusyLoadingError, MasterDownError, OutOfMemoryError
 from shared import scripts
 from shared.codec import FIELD, UndecodableError, decode_entry
 from shared.errors import OperatorError
-from shared.master import BySentinels, MasterFinder, MasterPool, OneOf, OnlyOne, PlacedPool
+from shared.master import BySentinels, MasterFinder, MasterPool, NoMasterError, OneOf, OnlyOne, PlacedPool
 from shared.messages import AnyMessage
 from shared.read_marks import BEGINNING, MAX_MARKS, ReadMarks
 from shared.redis_address import RedisAddress, parse_address
@@ -31,7 +31,7 @@ MAX_READ_ENTRIES = 512
 MAX_LETTER_FIELDS = 8  # of an entry that is buried; messages have one
 
 # what redis-py has a class for, and what it tells by the first word of the message
-_REFUSALS = (OutOfMemoryError, BusyLoadingError, ReadOnlyError, MasterDownError)
+_REFUSALS = (OutOfMemoryError, BusyLoadingError, ReadOnlyError, NoMasterError, MasterDownError)
 _REFUSAL_CODES = ("MISCONF ", "BUSY ", "NOREPLICAS ")
 
 UNDECODABLE = Counter("treadle_undecodable_entries_total", "Entries for this process that went to the dead letters")

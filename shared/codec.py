@@ -37,7 +37,7 @@ def _compact(record: Any) -> Mapping[str, object]:
         if is_dataclass(value):
             values[field.name] = _compact(value)
         elif value != default:
-            is_records = isinstance(value, list) and is_dataclass(value[0])
+            is_records = isinstance(value, list) and bool(value) and is_dataclass(value[0])
             values[field.name] = [_compact(one) for one in value] if is_records else value
     return values
 

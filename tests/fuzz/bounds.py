@@ -12,7 +12,7 @@ from types import FrameType
 
 from tests.fuzz.target import BrokenRuleError
 
-MAX_CPU_S = 1.0
+MAX_CPU_S = 0.5
 """Of this thread, for an input of at most `mutators.MAX_BYTES`: most take microseconds, the slowest milliseconds."""
 HANG_CPU_S = 20.0
 """Of `WIND_EVERY` inputs together: then the one that computes is interrupted."""

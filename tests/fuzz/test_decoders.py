@@ -12,7 +12,7 @@ from tests.fuzz.campaign import inputs, run
 from tests.fuzz.targets import TARGETS
 
 SEED = 17
-NUM_SLOWEST = 300
+NUM_SLOWEST = 150
 """Inputs of the slowest targets, which take milliseconds each; those of others are as many as their share says."""
 MAX_INPUTS = 4000
 

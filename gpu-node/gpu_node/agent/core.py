@@ -21,6 +21,7 @@ from gpu_node.agent.actions import (
     Publish,
     Pull,
     Resume,
+    SayInventory,
     Taken,
     TakeStock,
     Tell,
@@ -92,6 +93,10 @@ class AgentCore:
     def running(self) -> dict[str, Running]:
         """What the engine has, by request."""
         return self._ledger.running
+
+    def inventory(self) -> SayInventory:
+        """All that is here."""
+        return self._ledger.inventory()
 
     @property
     def blamed(self) -> list[Attempt]:
@@ -257,7 +262,7 @@ class AgentCore:
 
     def _asked(self, event: TakeStock | Drain) -> list[Action]:
         if isinstance(event, TakeStock):
-            return [self._ledger.inventory()]
+            return [self.inventory()]
         self._is_draining = True
         return self._hand_over(self._ledger.attempts())
 
