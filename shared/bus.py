@@ -136,13 +136,11 @@ class StreamReader:
 
     async def start(self) -> None:
         """Begin behind the newest entry that is there now."""
-        newest: Any = await self._redis.xrevrange(self.stream, count=1)
-        self.begin_behind(newest[0][0] if newest else BEGINNING)
-
-    def begin_behind(self, entry_id: bytes) -> None:
-        """Go on behind an entry that others need not have read; a read that waits brings nothing."""
-        self._marks.begin(entry_id)
-        self._move(entry_id)
+        newest: Any = await self._redis.xrevrange(self.stream, count=MAX_MARKS)
+        self._marks = ReadMarks()
+        for entry_id, fields in reversed(newest):
+            self._marks.note(entry_id, fields.get(FIELD, b""))
+        self._move(newest[0][0] if newest else BEGINNING)
 
     async def put_back(self) -> None:
         """The stream may have lost its end: go on behind the last entry that was read and is still there.
@@ -150,7 +148,7 @@ class StreamReader:
         Where none of those that are remembered is, all that there is comes again.
         """
         entries: Any = await self._redis.xrange(self.stream, min=self._marks.oldest, count=MAX_MARKS)
-        self._move(self._marks.last_common((entry_id, fields.get(FIELD, b"")) for entry_id, fields in entries))
+        self._move(self._marks.go_back((entry_id, fields.get(FIELD, b"")) for entry_id, fields in entries))
 
     def _move(self, entry_id: bytes) -> None:
         self._num_moves += 1

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from shared.config_section import Section
 
-MAX_TIMEOUT_S = 2.0  # a commit renews a lease of 5 s: what follows it must leave time for the next
+MAX_TIMEOUT_S = 2.0  # each batch of a service waits so long at most
 
 
 class DurabilityOptions(Section):
