@@ -54,7 +54,8 @@ def test_another_model_or_another_epoch_has_a_peak_of_its_own() -> None:
 def test_a_node_that_falls_silent_has_no_memory() -> None:
     core = make_core(beat("n0"), beat("n1"))  # at 0 s and at 1 s
     assert core.wake_at == NODE_TIMEOUT_S
-    core.handle(beat("n1"), NODE_TIMEOUT_S - 1)
+    for now in (2.0, 3.0, NODE_TIMEOUT_S - 1):
+        core.handle(beat("n1"), now)
     core.handle(Tick(), NODE_TIMEOUT_S)
     assert list(core.state.nodes) == ["n1"]
 
