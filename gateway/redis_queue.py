@@ -35,9 +35,10 @@ log = structlog.get_logger()
 class RedisQueue:
     """`QueuePort` over Redis, for one life of one gateway replica."""
 
-    def __init__(self, redis: Redis, gateway_id: str, waiting: Waiting | None = None) -> None:
+    def __init__(self, redis: Redis, gateway_id: str, waiting: Waiting | None = None, beat_s: float = BEAT_S) -> None:
         self._redis = redis
         self._gateway = gateway_id
+        self._beat_s = beat_s
         self._reader = StreamReader(redis, streams.tokens(gateway_id))
         self._waiting = waiting
         self._confirmations = Confirmations(redis, waiting) if waiting else None
@@ -182,7 +183,7 @@ class RedisQueue:
                 log.warning("no sign of life sent", error=str(error))
             else:
                 self._not_ready = ""
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(self._beat_s)
 
     async def _look(self) -> None:
         try:

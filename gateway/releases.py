@@ -66,7 +66,7 @@ class Releases:
             for request_id, call in list(self._untold.items()):
                 if not await self._is_told(request_id, call):
                     break  # it is away for the others as well
-                del self._untold[request_id]
+                self._untold.pop(request_id, None)  # unless it was forgotten meanwhile
             while not self._untold and self._unsure and self._unsure[0][0] <= clock():
                 _, request_id = self._unsure.popleft()
                 if not await self._is_told(request_id, self._queue.cancel):

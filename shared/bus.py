@@ -14,7 +14,7 @@ from redis.exceptions import BusyLoadingError, MasterDownError, OutOfMemoryError
 from shared import scripts
 from shared.codec import FIELD, UndecodableError, decode_entry
 from shared.errors import OperatorError
-from shared.master import BySentinels, MasterFinder, MasterPool, OneOf, OnlyOne, PlacedPool
+from shared.master import BySentinels, MasterFinder, MasterPool, NoMasterError, OneOf, OnlyOne, PlacedPool
 from shared.messages import AnyMessage
 from shared.read_marks import BEGINNING, MAX_MARKS, ReadMarks
 from shared.redis_address import RedisAddress, parse_address
@@ -31,7 +31,7 @@ MAX_READ_ENTRIES = 512
 MAX_LETTER_FIELDS = 8  # of an entry that is buried; messages have one
 
 # what redis-py has a class for, and what it tells by the first word of the message
-_REFUSALS = (OutOfMemoryError, BusyLoadingError, ReadOnlyError, MasterDownError)
+_REFUSALS = (OutOfMemoryError, BusyLoadingError, ReadOnlyError, NoMasterError, MasterDownError)
 _REFUSAL_CODES = ("MISCONF ", "BUSY ", "NOREPLICAS ")
 
 UNDECODABLE = Counter("treadle_undecodable_entries_total", "Entries for this process that went to the dead letters")
@@ -136,13 +136,11 @@ class StreamReader:
 
     async def start(self) -> None:
         """Begin behind the newest entry that is there now."""
-        newest: Any = await self._redis.xrevrange(self.stream, count=1)
-        self.begin_behind(newest[0][0] if newest else BEGINNING)
-
-    def begin_behind(self, entry_id: bytes) -> None:
-        """Go on behind an entry that others need not have read; a read that waits brings nothing."""
-        self._marks.begin(entry_id)
-        self._move(entry_id)
+        newest: Any = await self._redis.xrevrange(self.stream, count=MAX_MARKS)
+        self._marks = ReadMarks()
+        for entry_id, fields in reversed(newest):
+            self._marks.note(entry_id, fields.get(FIELD, b""))
+        self._move(newest[0][0] if newest else BEGINNING)
 
     async def put_back(self) -> None:
         """The stream may have lost its end: go on behind the last entry that was read and is still there.
@@ -150,7 +148,7 @@ class StreamReader:
         Where none of those that are remembered is, all that there is comes again.
         """
         entries: Any = await self._redis.xrange(self.stream, min=self._marks.oldest, count=MAX_MARKS)
-        self._move(self._marks.last_common((entry_id, fields.get(FIELD, b"")) for entry_id, fields in entries))
+        self._move(self._marks.go_back((entry_id, fields.get(FIELD, b"")) for entry_id, fields in entries))
 
     def _move(self, entry_id: bytes) -> None:
         self._num_moves += 1

@@ -144,7 +144,8 @@ class CommitLog:
         """Move an entry that cannot be handled to the dead letters; replays leave it out from now on."""
         entry_id, fields = entry
         keys = [*self.lease.keys, streams.state(self.service), streams.DEAD_LETTER]
-        args = [self.lease.holder, entry_id, self.inbox, fields.get(FIELD, b""), reason, streams.MAX_DEAD_LETTERS]
+        data, said = fields.get(FIELD, b"")[: streams.MAX_LETTER_BYTES], reason[: streams.MAX_LETTER_BYTES]
+        args = [self.lease.holder, entry_id, self.inbox, data, said, streams.MAX_DEAD_LETTERS]
         await self.lease.fenced(self._set_aside, keys, args)
 
     async def _not_behind(self, script: Any, keys: list[str], args: list[Any]) -> Any:

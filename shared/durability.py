@@ -42,24 +42,31 @@ class Waiting:
         UNREPLICATED.labels(process)  # is there from the start, so that the first event is an increase
 
     @property
-    def command(self) -> tuple[str | int, ...]:
+    def commands(self) -> list[tuple[str | int, ...]]:
         """To be sent behind the writes, on their connection."""
         wait_s = DEGRADED_WAIT_S if self._is_degraded else self.options.timeout_s
-        return _command(self.options, max(1, int(wait_s * 1000)))
+        return _commands(self.options, max(1, int(wait_s * 1000)))
 
-    def reached(self, reply: Any, num_writes: int = 1) -> bool:
-        """What the command answered, as yes or no; a no is counted, and said when it begins and when it is over."""
-        if isinstance(reply, Exception):
-            raise reply
-        local, replicas = reply if self.options.fsync else (1, reply)
-        reached = local >= 1 and replicas >= self.options.replicas
+    def reached(self, replies: list[Any], num_writes: int = 1) -> bool:
+        """What the commands answered, as yes or no; a no is counted, and said when it begins and when it is over."""
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        answers = iter(replies)
+        replicas = next(answers) if self.options.replicas else 0
+        disks = next(answers)[0] if self.options.fsync else 0
+        reached = bool(replicas >= self.options.replicas and disks >= self.options.fsync)
         if not reached:
             UNREPLICATED.labels(self._process).inc(num_writes)
         if reached is self._is_degraded:
             self._is_degraded = not reached
-            wanted = self.options.replicas
             say = log.info if reached else log.warning
-            say("writes replicated" if reached else "writes not replicated in time", replicas=replicas, wanted=wanted)
+            say(
+                "writes are where they should be" if reached else "writes not replicated, or not on disk, in time",
+                replicas=replicas,
+                wanted=self.options.replicas,
+                on_disk=disks,
+            )
         return reached
 
 
@@ -83,8 +90,9 @@ class DurableScript:
         # one after the other on one connection: another one's WAIT would not know of these writes
         async with self._redis.pipeline(transaction=False) as pipe:
             pipe.evalsha(self._script.sha, len(keys), *keys, *args)
-            pipe.execute_command(*self._waiting.command)
-            reply, waited = await pipe.execute(raise_on_error=False)
+            for command in self._waiting.commands:
+                pipe.execute_command(*command)
+            reply, *waited = await pipe.execute(raise_on_error=False)
         if isinstance(reply, Exception):
             raise reply
         self._waiting.reached(waited)
@@ -136,8 +144,10 @@ class Confirmations:
         async with self._redis.pipeline(transaction=False) as pipe:
             for key, ttl_s, _ in batch:
                 pipe.expire(key, ttl_s)
-            pipe.execute_command(*self._waiting.command)
-            *found, waited = await pipe.execute()
+            for command in self._waiting.commands:
+                pipe.execute_command(*command)
+            replies = await pipe.execute()
+        found, waited = replies[: len(batch)], replies[len(batch) :]
         is_reached = self._waiting.reached(waited, len(batch))
         for (_, _, answer), is_there in zip(batch, found, strict=True):
             if not answer.done():
@@ -149,7 +159,8 @@ async def check_durability(redis: Redis, options: DurabilityOptions) -> None:
     if not options.is_on:
         return
     try:
-        await redis.execute_command(*_command(options, 1))  # type: ignore[no-untyped-call]
+        for command in _commands(options, 1):
+            await redis.execute_command(*command)  # type: ignore[no-untyped-call]
     except ResponseError as error:
         raise DurabilityError(
             f"durability: this Redis refuses ({error}); fsync needs Redis 7.2 and appendonly yes, and a user that may "
@@ -157,5 +168,7 @@ async def check_durability(redis: Redis, options: DurabilityOptions) -> None:
         ) from error
 
 
-def _command(options: DurabilityOptions, wait_ms: int) -> tuple[str | int, ...]:
-    return ("WAITAOF", 1, options.replicas, wait_ms) if options.fsync else ("WAIT", options.replicas, wait_ms)
+def _commands(options: DurabilityOptions, wait_ms: int) -> list[tuple[str | int, ...]]:
+    replicas: list[tuple[str | int, ...]] = [("WAIT", options.replicas, wait_ms)] if options.replicas else []
+    # of the master's disk alone: replicas tell of theirs once a second only
+    return [*replicas, ("WAITAOF", 1, 0, wait_ms)] if options.fsync else replicas

@@ -16,16 +16,12 @@ class ReadMarks:
     """Ids and contents of the entries that were read last. No I/O."""
 
     def __init__(self) -> None:
-        self._marks: dict[bytes, int | None] = {}
+        self._marks: dict[bytes, int] = {}
 
     @property
     def oldest(self) -> bytes:
         """Id of the first entry that is remembered."""
         return next(iter(self._marks), BEGINNING)
-
-    def begin(self, entry_id: bytes) -> None:
-        """Reading begins behind an entry whose content is not known."""
-        self._marks = {entry_id: None}
 
     def note(self, entry_id: bytes, data: bytes) -> None:
         """An entry has been read."""
@@ -33,11 +29,12 @@ class ReadMarks:
         if len(self._marks) > MAX_MARKS:
             del self._marks[self.oldest]
 
-    def last_common(self, entries: Iterable[tuple[bytes, bytes]]) -> bytes:
-        """Up to where the entries that a stream has now, from `oldest` on, are those that were read."""
-        last = BEGINNING
+    def go_back(self, entries: Iterable[tuple[bytes, bytes]]) -> bytes:
+        """To where the entries that a stream has now, from `oldest` on, are those that were read; the rest is gone."""
+        common: dict[bytes, int] = {}
         for entry_id, data in entries:
-            if entry_id not in self._marks or self._marks[entry_id] not in (None, hash(data)):
+            if self._marks.get(entry_id) != hash(data):
                 break
-            last = entry_id
-        return last
+            common[entry_id] = hash(data)
+        self._marks = common
+        return next(reversed(common), BEGINNING)

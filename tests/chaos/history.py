@@ -75,6 +75,8 @@ class Fault(msgspec.Struct, kw_only=True, tag="fault"):
     whole_s: float | None = None
     """When the cluster served again; None if it did not in time."""
     detail: str = ""
+    obstacles: list[str] = []
+    """Why it did not serve before that."""
     injected: list[str] = []
     """Entries that the fault wrote, as "stream id"."""
     skipped: str = ""
@@ -144,7 +146,15 @@ class Secret(msgspec.Struct, kw_only=True, tag="secret"):
     what: str
 
 
-Record = Request | Fault | LifeOf | Entry | Sample | Resources | Leftover | Secret
+class Difference(msgspec.Struct, kw_only=True, tag="difference"):
+    """A batch that was not what its service's inbox says (`checker.fold`)."""
+
+    service: str
+    committed: str
+    what: str
+
+
+Record = Difference | Request | Fault | LifeOf | Entry | Sample | Resources | Leftover | Secret
 
 
 @dataclass
@@ -161,6 +171,7 @@ class History:
     resources: list[Resources] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
     secrets: list[Secret] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
     stopped_s: float = 0.0
     """When the load had stopped."""
 
@@ -177,6 +188,7 @@ class History:
             "resources": self.resources,
             "leftovers": self.leftovers,
             "secrets": self.secrets,
+            "differences": self.differences,
         }
         for name, records in kinds.items():
             lines = b"".join(msgspec.json.encode(record) + b"\n" for record in records)

@@ -40,9 +40,8 @@ def _entry(verb: bytes, command: list[bytes], order: int, transaction: int, life
 
     match verb:
         case b"XADD":
-            place = next(number for number, part in enumerate(command[2:], 2) if _is_id(part))
-            fields = dict(zip(command[place + 1 :: 2], command[place + 2 :: 2], strict=False))
-            return made(command[1], entry_id=command[place], data=fields.get(FIELD))
+            entry_id, fields = fields_of(command)
+            return made(command[1], entry_id=entry_id, data=fields.get(FIELD))
         case b"HSET":
             fields = dict(zip(command[2::2], command[3::2], strict=False))
             return made(command[1], fields.get(b"committed", b""))
@@ -50,6 +49,28 @@ def _entry(verb: bytes, command: list[bytes], order: int, transaction: int, life
             return made(command[1])
         case _:
             return None
+
+
+def transactions(data: bytes) -> Iterator[list[list[bytes]]]:
+    """Commands that took effect together."""
+    inside: list[list[bytes]] | None = None
+    for _, command in commands(data):
+        match command[0].upper():
+            case b"MULTI":
+                inside = []
+            case b"EXEC":
+                yield inside or []
+                inside = None
+            case _ if inside is not None:
+                inside.append(command)
+            case _:
+                yield [command]
+
+
+def fields_of(command: list[bytes]) -> tuple[bytes, dict[bytes, bytes]]:
+    """Id and fields of an ``XADD``, whatever limits stand before them."""
+    place = next(number for number, part in enumerate(command[2:], 2) if _is_id(part))
+    return command[place], dict(zip(command[place + 1 :: 2], command[place + 2 :: 2], strict=True))
 
 
 def _is_id(part: bytes) -> bool:

@@ -47,7 +47,8 @@ class Conversation:
             return ""
         if verb in (b"EVALSHA", b"EVAL"):
             sha = command[1].decode() if verb == b"EVALSHA" else hashlib.sha1(command[1]).hexdigest()
-            return SCRIPTS.get(sha, "")
+            name = SCRIPTS.get(sha, "")
+            return of_keys(command) if name == "write" else name
         if verb == b"XADD":
             return "beat" if command[1] in _HEARD_BY else "add"
         return _OF_COMMANDS.get(verb, "")
@@ -60,3 +61,17 @@ def of_transaction(inside: list[list[bytes]]) -> str:
             if command[0].upper() == verb and len(command) > 1 and command[1].startswith(prefix):
                 return name
     return "publish" if any(command[0].upper() == b"XADD" for command in inside) else ""
+
+
+def of_keys(command: list[bytes]) -> str:
+    """Name of a run of the script that does several writes: ``EVALSHA sha numkeys key … op data option …``."""
+    num_keys = int(command[2])
+    keys, ops = command[3 : 3 + num_keys], command[3 + num_keys :: 3]
+    writes = set(zip(ops, (key.rpartition(b":")[0] for key in keys), strict=False))
+    if (b"set", b"treadle:req") in writes:
+        return "submit"
+    if (b"delete", b"treadle:req") in writes:
+        return "cancel" if b"treadle:queue" in keys else "finish"
+    if any(prefix in (b"treadle:tokens", b"treadle:group") for _, prefix in writes):
+        return "publish"
+    return "beat" if _HEARD_BY & set(keys) else ""

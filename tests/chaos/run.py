@@ -12,8 +12,15 @@ from random import Random
 
 from redis.exceptions import RedisError
 
+from services.kv_manager.core import KvManagerCore
+from services.queue_manager.core import QueueManagerCore
+from services.scheduler.core import SchedulerCore
+from shared import streams
+from shared.config import load_config
+from shared.core import Core
 from shared.tasks import cancel_all
 from tests.chaos.asks import longest_asks
+from tests.chaos.checker.fold import refold
 from tests.chaos.checker.secrecy import search
 from tests.chaos.cluster import Cluster
 from tests.chaos.faults.catalogue import schedule
@@ -21,13 +28,14 @@ from tests.chaos.faults.fault import SERVICES, Kind, Scene, SkippedError
 from tests.chaos.history import Ask, Fault, History, Leftover, LifeOf
 from tests.chaos.load import Load
 from tests.chaos.log_reader import read_log
-from tests.chaos.members import REAL, TINY
+from tests.chaos.members import GATEWAYS, REAL, TINY
 from tests.chaos.sampler import Sampler, parse_metrics
 from tests.chaos.survey import SECRETS, leftovers, resources, secrets
 from tests.e2e.collector import Collector, collecting
 
 RECOVERY_WAIT_S = 60.0  # what has not recovered by then never does
 CANARY_S = 5.0
+SLOW_S = 10.0  # a recovery that takes longer is told with its reasons
 SETTLE_S = 15.0  # the promise of I4
 _POLL_S = 0.2
 PAUSE_S = (0.5, 2.0)  # between a recovery and the next fault
@@ -84,6 +92,7 @@ class Run:
             await self._load.close()
             self._note_lives()
             await self._cluster.close()
+        self._fold_again()
         return self.history
 
     async def _disturb(self) -> None:
@@ -114,9 +123,11 @@ class Run:
     async def _recover(self, records: list[Fault]) -> None:
         """Until the cluster serves, and then until it is whole; gives up after `RECOVERY_WAIT_S`."""
         whole_s: float | None = None
+        obstacles: list[str] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(RECOVERY_WAIT_S):
-                while not await self._serves():  # noqa: ASYNC110 - nobody tells
+                while obstacle := await self._obstacle():
+                    obstacles.append(obstacle)
                     await asyncio.sleep(_POLL_S)
                 whole_s = self.now()
                 while await self._cluster.missing():  # noqa: ASYNC110 - nobody tells
@@ -124,19 +135,24 @@ class Run:
         last_s = max(record.ended_s for record in records)
         for record in records:
             record.ended_s, record.whole_s = last_s, whole_s
+            record.obstacles = list(dict.fromkeys(obstacles))
             took = "never" if whole_s is None else f"after {whole_s - last_s:.1f} s"
             skipped = f"skipped: {record.skipped}; " if record.skipped else ""
             self._say(f"{record.kind} {','.join(record.targets)} ({record.detail}): {skipped}serves {took}")
+        if whole_s is None or whole_s - last_s > SLOW_S:
+            self._say(f"  meanwhile: {'; '.join(dict.fromkeys(obstacles))}")
 
-    async def _serves(self) -> bool:
-        """Whether each service is led, and each gateway has both models answer."""
-        if not all([await self._is_led(service) for service in SERVICES]):
-            return False
+    async def _obstacle(self) -> str:
+        """Why it does not serve: a service that nobody leads, a gateway that does not answer; empty if it does."""
+        for service in SERVICES:
+            if not await self._is_led(service):
+                return f"nobody leads {service}"
         asks = [Ask(ask.key, ask.model, ask.prompt, 1, 0.0, 0) for ask in self._canaries()]
         answers = await asyncio.gather(
             *(self._load.ask(gateway, ask, CANARY_S) for gateway in self._cluster.of("gateway") for ask in asks)
         )
-        return all(answer.end == "whole" for answer in answers)
+        failed = [answer for answer in answers if answer.end != "whole"]
+        return ", ".join(f"{one.ask.model} by {one.gateway}: {one.end} {one.why[:60]}" for one in failed)
 
     @staticmethod
     def _canaries() -> list[Ask]:
@@ -172,6 +188,17 @@ class Run:
         log = server.aof.read_bytes()
         (self._options.folder / "redis.aof").write_bytes(log)  # its disk is gone with the cluster
         self.history.entries = list(read_log(log, server.starts))
+
+    def _fold_again(self) -> None:
+        folder = self._options.folder
+        config = load_config(folder / f"{GATEWAYS[0]}.yaml")
+        cores: dict[str, tuple[str, Core]] = {
+            "queue-manager": (streams.QUEUE, QueueManagerCore(config)),
+            "scheduler": (streams.SCHEDULER, SchedulerCore(config)),
+            "kv-manager": (streams.KV, KvManagerCore()),
+        }
+        self.history.differences = list(refold((folder / "redis.aof").read_bytes(), cores))
+        self._say("inboxes folded again")
 
     def _note_lives(self) -> None:
         for member in self._cluster.members.values():

@@ -96,7 +96,7 @@ class Server:
         """
         data = self.aof.read_bytes()
         oldest = max(0, len(data) - within_bytes)
-        ends = _transaction_ends(data)
+        ends = transaction_ends(data)
         wanted = oldest + keep_share * (len(data) - oldest)
         keep = max((end for end in ends if end <= wanted), default=0)
         (self.folder / f"lost-{len(self.starts)}.aof").write_bytes(data[keep:])
@@ -111,7 +111,7 @@ class Server:
         self.disk.close()
 
 
-def _transaction_ends(data: bytes) -> list[int]:
+def transaction_ends(data: bytes) -> list[int]:
     """Where the log may be cut so that Redis takes it: not inside of a transaction, which it would drop as a whole."""
     ends, is_inside = [], False
     for end, command in commands(data):

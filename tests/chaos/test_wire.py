@@ -67,6 +67,22 @@ def test_transactions_are_named_by_what_they_do(inside: list[list[bytes]], name:
     assert names == [""] * (len(inside) + 1) + [name]
 
 
+@pytest.mark.parametrize(
+    ("keys", "arguments", "name"),
+    [
+        ([b"treadle:req:r", b"treadle:queue"], [b"set", b"x", b"9", b"add", b"x", b"0"], "submit"),
+        ([b"treadle:req:r", b"treadle:queue"], [b"delete", b"", b"0", b"add", b"x", b"0"], "cancel"),
+        ([b"treadle:req:r"], [b"delete", b"", b"0"], "finish"),
+        ([b"treadle:tokens:g", b"treadle:queue"], [b"add-existing", b"x", b"9", b"add", b"x", b"0"], "publish"),
+        ([b"treadle:group:g"], [b"ack", b"1-0", b"nodes"], "publish"),
+        ([b"treadle:scheduler", b"treadle:kv"], [b"add", b"x", b"9", b"add", b"x", b"9"], "beat"),
+    ],
+)
+def test_writes_of_a_script_are_named_by_what_they_write(keys: list[bytes], arguments: list[bytes], name: str) -> None:
+    sha = hashlib.sha1(scripts.WRITE.encode()).hexdigest().encode()
+    assert Conversation().name([b"EVALSHA", sha, b"%d" % len(keys), *keys, *arguments]) == name
+
+
 def test_a_log_is_read_as_entries() -> None:
     enqueued = encode_message(Enqueued(request_id="r", attempt=1, gateway="g"))
     log = [

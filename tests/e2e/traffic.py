@@ -52,6 +52,8 @@ class Ask:
     prompt: str
     max_tokens: int
     slo: str = "interactive"
+    seed: int = 0
+    """Of no effect on a real model, which is asked for the likeliest; a predicted one makes its tokens of it."""
 
 
 async def stream(client: AsyncOpenAI, ask: Ask, answer: Answer) -> None:
@@ -63,7 +65,7 @@ async def stream(client: AsyncOpenAI, ask: Ask, answer: Answer) -> None:
         temperature=0,
         stream=True,
         stream_options={"include_usage": True},
-        extra_body={"ignore_eos": True, "slo": ask.slo},
+        extra_body={"ignore_eos": True, "slo": ask.slo, "seed": ask.seed},
     )
     async with chunks:
         async for chunk in chunks:

@@ -51,6 +51,14 @@ async def test_an_undecodable_entry_is_kept_as_evidence_and_the_others_go_on(red
     assert num_set_aside() - before == 2
 
 
+async def test_of_a_large_entry_the_beginning_is_kept(redis: Redis, redis_url: str) -> None:
+    async with life(redis_url) as one:
+        await redis.xadd(INBOX, {FIELD: b"\xc1" * 1_000_000})
+        await one.is_through()
+    (letter,) = await letters(redis)
+    assert letter[b"m"] == b"\xc1" * streams.MAX_LETTER_BYTES
+
+
 async def test_a_core_that_raises_is_rebuilt_without_the_entry(redis: Redis, redis_url: str) -> None:
     before = num_set_aside()
     async with life(redis_url) as one:

@@ -13,17 +13,18 @@ from prometheus_client import REGISTRY
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from shared.bus import connect
+from shared.bus import StreamReader, connect
 from shared.codec import FIELD, encode
 from shared.config_durability import DurabilityOptions
 from shared.durability import Waiting
 from shared.master import NoMasterError
+from shared.messages import AnyMessage
 from shared.requests import Cancel
 from shared.tasks import cancel_all
 from tests.redis.counting import INBOX, OUT, check_numbers, said, say
 from tests.redis.life import Life, life
 from tests.redis.replicated import NUM_SENTINELS, Replicated
-from tests.redis.waiting import until
+from tests.redis.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.redis
 
@@ -210,3 +211,37 @@ async def test_a_demoted_master_is_left(servers: Replicated) -> None:
         async with servers.master.client() as old:
             await old.execute_command("REPLICAOF", "NO", "ONE")  # type: ignore[no-untyped-call]
         assert await redis.set("treadle:x", 3)
+
+
+async def test_who_only_reads_leaves_a_demoted_master_with_those_who_write(servers: Replicated) -> None:
+    """A replica answers reads, with what it has: here it has lost its master, and would be silent for ever."""
+    await servers.start()
+    stream = "treadle:tokens:g"
+    async with connect(servers.list_url) as redis:
+        await redis.xadd(stream, {FIELD: encode(Cancel(request_id="before"))})
+        reader = StreamReader(redis, stream)
+        await reader.start()
+        found = asyncio.create_task(next_message(reader))
+        await until(servers.is_replicated)
+        await servers.promote()
+        async with servers.master.client() as old:
+            await old.execute_command("REPLICAOF", "127.0.0.1", 1)  # type: ignore[no-untyped-call]
+
+        async def is_said() -> bool:
+            try:
+                await redis.xadd(stream, {FIELD: encode(Cancel(request_id="after"))})
+            except RedisError:
+                return False
+            return True
+
+        await until(is_said)
+        assert await asyncio.wait_for(found, PATIENCE_S) == Cancel(request_id="after")
+
+
+async def next_message(reader: StreamReader) -> AnyMessage:
+    """As all readers do: again after each failure."""
+    while True:
+        with suppress(RedisError, OSError):
+            for message in await reader.read():
+                return message
+        await asyncio.sleep(PAUSE_S)

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from shared import streams
 from shared.bus import MAX_READ_ENTRIES, READ_BLOCK_MS, StreamReader
-from shared.codec import FIELD
+from shared.codec import FIELD, encode
 from shared.requests import Cancel
 from tests.redis.counting import INBOX, say
 
@@ -64,6 +64,39 @@ async def test_a_bad_entry_is_buried_and_the_others_are_read(redis: Redis) -> No
     [(_, letter)] = buried
     assert letter.pop(b"reason")
     assert letter == {FIELD: b"\xc1", b"other": b"kept", b"stream": INBOX.encode(), b"id": bad}
+
+
+async def lose_end(redis: Redis, number: int) -> None:
+    """The stream is as it was before the last entries came: gone, and written again under the old ids."""
+    entries: Any = await redis.xrange(INBOX)
+    await redis.delete(INBOX)
+    for entry_id, fields in entries[:-number]:
+        await redis.xadd(INBOX, fields, id=entry_id)
+
+
+async def test_put_back_it_reads_what_comes_behind_a_loss_though_its_ids_lie_before(redis: Redis) -> None:
+    await redis.xadd(INBOX, {FIELD: encode(Cancel(request_id="old"))}, id="1-0")
+    new = await reader(redis)
+    for entry_id, word in (("5-0", "kept"), ("8-0", "lost"), ("9-0", "lost")):
+        await redis.xadd(INBOX, {FIELD: encode(Cancel(request_id=word))}, id=entry_id)
+    assert words(await new.read()) == ["kept", "lost", "lost"]
+    await lose_end(redis, 2)
+    await redis.xadd(INBOX, {FIELD: encode(Cancel(request_id="new"))}, id="7-0")
+    assert await new.read(AT_ONCE_MS) == [], "it lies before what was read"
+    await new.put_back()
+    assert words(await new.read(AT_ONCE_MS)) == ["new"]
+    await new.put_back()
+    assert await new.read(AT_ONCE_MS) == [], "nothing is read twice"
+
+
+async def test_put_back_to_before_where_it_began(redis: Redis) -> None:
+    await redis.xadd(INBOX, {FIELD: encode(Cancel(request_id="old"))}, id="1-0")
+    await redis.xadd(INBOX, {FIELD: encode(Cancel(request_id="lost"))}, id="9-0")
+    new = await reader(redis)
+    await lose_end(redis, 1)
+    await redis.xadd(INBOX, {FIELD: encode(Cancel(request_id="new"))}, id="2-0")
+    await new.put_back()
+    assert words(await new.read(AT_ONCE_MS)) == ["new"]
 
 
 async def test_trimming_forgets_what_was_read_and_keeps_the_rest(redis: Redis) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from math import inf
 
 from gateway.generation import Verdict
 from gateway.job import Job
 from gateway.redis_queue import BACKOFF_S, BEAT_S
 from gateway.released import Released
+from gateway.releases import RETRY_S, SURELY_S
 from gateway.request import InflightRequest
 from shared import inventories, streams
 from shared.message import Message
@@ -18,10 +18,7 @@ from tests.schedules.ledger import Ledger
 from tests.schedules.orders import TOKEN_BYTES, Order
 from tests.schedules.process import Process, World
 from tests.schedules.reader import Reader
-from tests.schedules.redis_model import RedisAwayError
-
-RELEASE_DELAYS_S = (0.5, 1.0, 2.0, 4.0, 8.0)  # as `gateway.dispatcher`
-UNCLEAR_S = 5.0
+from tests.schedules.redis_model import RedisAwayError, RedisFullError
 
 
 class GatewayProcess(Process):
@@ -44,7 +41,6 @@ class GatewayProcess(Process):
         self._settled_run = self._num_inventories = 0
         self._released = Released()
         self._submitting: set[str] = set()
-        self._unclear_until_s = inf
         self.spawn(self._serve())
 
     def die(self) -> None:
@@ -70,9 +66,9 @@ class GatewayProcess(Process):
 
     async def _open_stream(self) -> None:
         """In one step with a sign of life, or nobody would know whose stream it is."""
+        await self._reader.start()
         beat = GatewayBeat(gateway=self.gateway)
-        stream = self._reader.stream
-        self._reader.begin_behind(await self.ask("open", lambda: self.redis.add((streams.QUEUE, beat), (stream, beat))))
+        await self.ask("open", lambda: self.redis.add((self._reader.stream, beat), (streams.QUEUE, beat)))
 
     # --- clients ----------------------------------------------------------------------------------------------------
 
@@ -96,15 +92,18 @@ class GatewayProcess(Process):
         self._ledger.note_asked(order)
         payload, submit = request.messages(0, self.agenda.now)
         self._submitting.add(order.request_id)
+        is_done = is_unsure = False
         try:
             await self.ask("submit", lambda: self.redis.submit(payload, submit))
-        except RedisAwayError:
-            self._note_unclear()
-            if order.request_id in self.inflight:
-                self._ledger.note_refused(order)
-                self._leave(request)
-        else:
-            self._submitting.discard(order.request_id)
+            is_done = True
+        except RedisAwayError as error:
+            is_unsure = not isinstance(error, RedisFullError)
+        self._submitting.remove(order.request_id)
+        if order.request_id not in self.inflight:
+            await self._release(request, is_unsure=is_unsure)
+        elif not is_done:
+            self._ledger.note_refused(order)
+            self._leave(request, is_unsure=is_unsure)
 
     def leave(self, request_id: str) -> None:
         """A client goes away."""
@@ -114,30 +113,32 @@ class GatewayProcess(Process):
             self._ledger.note_left(request_id)
             self._leave(request)
 
-    def _leave(self, request: InflightRequest) -> None:
-        """Nothing of it remains."""
+    def _leave(self, request: InflightRequest, *, is_unsure: bool = False) -> None:
+        """Nothing of it remains; the queue is told behind the submit."""
         request_id = request.job.request_id
-        self.inflight.pop(request_id, None)
-        if request_id in self._submitting:
-            self._submitting.remove(request_id)
-            self._note_unclear()
-        self.spawn(self._release(request))
+        del self.inflight[request_id]
+        if request_id not in self._submitting:
+            self.spawn(self._release(request, is_unsure=is_unsure))
 
-    def _note_unclear(self) -> None:
-        """Something was sent of which nobody knows whether and when it is done: what has ended may come back by it."""
-        self._unclear_until_s = self.agenda.now + UNCLEAR_S
-
-    async def _release(self, request: InflightRequest) -> None:
+    async def _release(self, request: InflightRequest, *, is_unsure: bool) -> None:
+        """As `gateway.releases`: until it is told, and once more where its submit may come behind that."""
+        began_s = self.agenda.now
         request_id = request.job.request_id
-        message = None if request.generation.ended_by_node else Cancel(request_id=request_id)
-        for delay_s in (0.0, *RELEASE_DELAYS_S):
-            await sleep(delay_s)
+        cancel = Cancel(request_id=request_id)
+        await self._tell(request_id, None if request.generation.ended_by_node else cancel)
+        if is_unsure:
+            await sleep(max(0.0, began_s + SURELY_S - self.agenda.now))
+            await self._tell(request_id, cancel)
+
+    async def _tell(self, request_id: str, message: Cancel | None) -> None:
+        while True:
             try:
                 await self.ask("release", lambda: self.redis.release(request_id, message))
             except RedisAwayError:
-                continue
-            self._released.note(request_id, self.agenda.now)
-            return
+                await sleep(RETRY_S)
+            else:
+                self._released.note(request_id, self.agenda.now)
+                return
 
     # --- the cluster ------------------------------------------------------------------------------------------------
 
@@ -194,11 +195,7 @@ class GatewayProcess(Process):
         attempt = generation.attempt + 1
         payload, submit = request.messages(attempt, self.agenda.now, has_crashed=has_crashed)
         self.note("submits", submit.request_id, "attempt", attempt)
-        try:
-            await self.ask("submit", lambda: self.redis.submit(payload, submit))
-        except RedisAwayError:
-            self._note_unclear()
-            raise
+        await self.ask("submit", lambda: self.redis.submit(payload, submit))
         generation.begin_attempt(attempt, gave_way=gave_way, has_crashed=has_crashed)
         request_id = request.job.request_id
         if request_id not in self.inflight:  # the client left meanwhile, and its Cancel may have come first
@@ -223,10 +220,8 @@ class GatewayProcess(Process):
         await self.ask("beat", lambda: self.redis.add((streams.QUEUE, GatewayBeat(gateway=self.gateway))))
         run_id = await self.ask("beat", lambda: self.redis.run_id)
         is_gone = await self.ask("beat", lambda: self.redis.last_id(self._reader.stream)) is None
-        is_unclear = self.agenda.now >= self._unclear_until_s
-        if run_id == self._settled_run and not is_gone and not is_unclear:
+        if run_id == self._settled_run and not is_gone:
             return
-        self._unclear_until_s = inf
         if is_gone:
             await self._open_stream()
         else:

@@ -10,7 +10,7 @@ from tests.schedules.keyspace import NO_ID, EntryId
 from tests.schedules.process import Process
 from tests.schedules.redis_model import RedisAwayError
 
-BLOCK_S = 1.0
+BLOCK_S = 4.0  # what comes wakes it
 MAX_READ_ENTRIES = 512
 
 
@@ -39,15 +39,15 @@ class Reader:
     async def next(self) -> Message:
         """The next entry; a Redis that is away is waited for."""
         while True:
+            if not self._redis.has_news(self.stream, self._position):
+                await wait(self._redis.signal(self.stream), BLOCK_S)
             try:
                 num_moves, position = self._num_moves, self._position
                 entries = await self._process.ask("read", partial(self._redis.read, self.stream, position, 1))
             except RedisAwayError:
                 await sleep(self._backoff_s)
                 continue
-            if not entries:
-                await wait(self._redis.signal(self.stream), BLOCK_S)
-            elif num_moves == self._num_moves:
+            if entries and num_moves == self._num_moves:
                 entry_id, message = entries[0]
                 self._position = entry_id
                 self._read[entry_id] = message

@@ -129,6 +129,11 @@ class RedisModel:
         stream = self.keys.streams.get(key)
         return stream.after(after, num_entries) if stream is not None and stream.last_id > after else []
 
+    def has_news(self, key: str, after: EntryId) -> bool:
+        """Whether a blocking read would have its answer at once; one of a server that is away has its error."""
+        stream = self.keys.streams.get(key)
+        return not self.is_up or (stream is not None and stream.last_id > after)
+
     def newest(self, key: str) -> EntryId:
         """Id of the newest entry that is there (XREVRANGE)."""
         stream = self.keys.streams.get(key)

@@ -168,14 +168,12 @@ class ServiceProcess(Process, Generic[C]):
     async def _read(self, term: Term[C]) -> list[tuple[EntryId, Message]]:
         """Wait until there is something, or the core wants to wake, or a sign of life is due."""
         num_entries = self.chance.choice((1, 3, MAX_BATCH_ENTRIES))
-        entries = await self.ask("read", lambda: self.redis.read(self._inbox, term.last_id, num_entries))
-        if entries:
-            return entries
-        due_s = RENEW_S
-        wake_at = term.core.wake_at
-        if wake_at is not None and not term.tick_sent:
-            due_s = min(due_s, max(0.001, wake_at - term.clock.now(self.agenda.now) + 0.001))
-        await wait(self.redis.signal(self._inbox), due_s)
+        if not self.redis.has_news(self._inbox, term.last_id):
+            due_s = RENEW_S
+            wake_at = term.core.wake_at
+            if wake_at is not None and not term.tick_sent:
+                due_s = min(due_s, max(0.001, wake_at - term.clock.now(self.agenda.now) + 0.001))
+            await wait(self.redis.signal(self._inbox), due_s)
         return await self.ask("read", lambda: self.redis.read(self._inbox, term.last_id, num_entries))
 
     def _fold(self, term: Term[C], entry_id: EntryId, message: Message) -> list[Effect]:

@@ -16,9 +16,9 @@ from tests.schedules.engine import Speed
 from tests.schedules.orders import Order
 from tests.schedules.process import Armed, Fault, Role
 
-FAULTS_S = 6.0
+FAULTS_S = 5.5
 """Faults begin within this; at CALM_S all of them are over."""
-CALM_S = 8.0
+CALM_S = 7.0
 LONG_TOKENS = 5_000
 """An answer that does not end while anybody looks, unless its client leaves."""
 

@@ -16,27 +16,25 @@ from gpu_node.agent.actions import (
     Action,
     Beat,
     Drain,
-    Entry,
     NewEpoch,
     Publish,
     Pull,
-    Resume,
+    SayInventory,
     Taken,
     TakeStock,
     Tell,
 )
-from gpu_node.agent.entries import Fate, fate, given_back, refusal
 from gpu_node.agent.evictions import Evictions
+from gpu_node.agent.intake import Intake
 from gpu_node.agent.ledger import Ledger, Running
 from gpu_node.agent.models import NodeModels
 from gpu_node.agent.outbox import Outbox
-from gpu_node.agent.probation import Beginning, Probation
 from gpu_node.engine import protocol
-from gpu_node.engine.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, Run, Step
+from gpu_node.engine.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, Step
 from gpu_node.engine.stats import EngineStats
 from shared.config_engine import EngineOptions
 from shared.nodes import Fence, Heartbeat, Load
-from shared.requests import HANDED_OVER, Abort, Attempt, Evict, EvictedRequest, GroupRef, VirtualQueue
+from shared.requests import Abort, Attempt, Evict, GroupRef, VirtualQueue
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
 
@@ -73,7 +71,7 @@ class AgentCore:
         self._options = options
         self._ledger = Ledger()
         self._evictions = Evictions(node, self._ledger)
-        self._probation = Probation(self._ledger)
+        self._intake = Intake(node, self._ledger, self.models)
         self._queue: list[GroupRef] = []
         self._yielding: list[str] = []
         self._hopeless: list[str] = []
@@ -81,7 +79,6 @@ class AgentCore:
         """Groups that had nothing left at the last pull; a new `VirtualQueue` rings again."""
         self._is_pulling = False
         self._is_draining = False
-        self._num_sent = 0
 
     @property
     def model(self) -> str:
@@ -93,10 +90,14 @@ class AgentCore:
         """What the engine has, by request."""
         return self._ledger.running
 
+    def inventory(self) -> SayInventory:
+        """All that is here."""
+        return self._ledger.inventory()
+
     @property
     def blamed(self) -> list[Attempt]:
         """The only ones that can be the reason, should the engine die now; empty where it may be any that runs."""
-        return self._probation.blamed
+        return self._intake.blamed
 
     @property
     def is_drained(self) -> bool:
@@ -133,7 +134,7 @@ class AgentCore:
                 actions = self._step(event)
             case protocol.Evicted() | protocol.Image():
                 actions = self._left(event)
-        return [*actions, *self._begin(), *self._next()]
+        return [*actions, *self._intake.begin(), *self._next()]
 
     def heartbeat(self) -> Heartbeat:
         """What this node is and holds."""
@@ -164,7 +165,7 @@ class AgentCore:
 
     def _next(self) -> list[Action]:
         """Serve the head of the virtual queue: pull for it, or make the room or change the model that it needs."""
-        if self.models.loading or self._is_pulling or self._is_draining or self._probation.holds_any:
+        if self.models.loading or self._is_pulling or self._is_draining or self._intake.holds_any:
             return []
         head = self._head()
         if head is None:
@@ -173,7 +174,7 @@ class AgentCore:
             return self._pull(head, MAX_PULL)  # nobody can run these here: they are answered with the reason
         if head.model != self.model:
             return self._change_model(head)
-        num_unseen = self._num_sent - self.stats.num_received
+        num_unseen = self._intake.num_sent - self.stats.num_received
         num_admittable = self.stats.num_admittable - num_unseen
         if num_admittable > 0:
             return self._pull(head, min(num_admittable, MAX_PULL, self._headroom(head)))
@@ -257,20 +258,12 @@ class AgentCore:
 
     def _asked(self, event: TakeStock | Drain) -> list[Action]:
         if isinstance(event, TakeStock):
-            return [self._ledger.inventory()]
+            return [self.inventory()]
         self._is_draining = True
         return self._hand_over(self._ledger.attempts())
 
     def _hand_over(self, attempts: list[Attempt]) -> list[Action]:
-        """Give these away; who has not begun is not in the engine, which at most keeps the KV of an earlier run."""
-        held = self._probation.take_back(attempts)
-        outbox = Outbox(self.node)
-        for attempt in held:
-            running = self._ledger.running.pop(attempt.request_id)
-            told = EvictedRequest(attempt.request_id, attempt.attempt, running.output_tokens, 0, self.node)
-            outbox.evict(told, running.ack)
-        dropped: list[Action] = [Tell(AbortRequests([one.request_id for one in held]))] if held else []
-        return [*dropped, *outbox.publish(), *self._evictions.hand_over(attempts)]
+        return [*self._intake.give_back(attempts), *self._evictions.hand_over(attempts)]
 
     # --- from the groups' streams ---------------------------------------------------------------------------------
 
@@ -279,21 +272,7 @@ class AgentCore:
         self._count_down(taken.group, len(taken.entries))
         if len(taken.entries) < taken.num_asked:
             self._empty.add(taken.group)
-        outbox = Outbox(self.node)
-        for entry in taken.entries:
-            ack = Ack(taken.group, entry.entry_id)
-            match fate(entry, self.model, self.models.broken):
-                case Fate.REFUSED, error:
-                    last = refusal(entry, error)
-                    outbox.add(entry.enqueued.gateway, last)
-                    outbox.finish(last, last.index, ack)
-                case Fate.STALE, _:
-                    outbox.ack(ack)
-                case Fate.LOST, _:
-                    outbox.evict(given_back(entry, self.node), ack)
-                case _:
-                    self._admit(taken.group, entry)
-        return [*self._begin(), *outbox.publish()]
+        return self._intake.take(taken)
 
     def _count_down(self, group: str, num_requests: int) -> None:
         """Fewer wait, until the queue manager tells anew: so many that nobody gives way to those who are here."""
@@ -303,20 +282,6 @@ class AgentCore:
             else ref
             for ref in self._queue
         ]
-
-    def _admit(self, group: str, entry: Entry) -> None:
-        payload = entry.payload
-        assert payload is not None, "what has no payload is given back"
-        self._ledger.run(group, entry, payload)
-        start = Resume(payload) if entry.enqueued.kv_at == HANDED_OVER else Tell(Run(payload))
-        attempt = Attempt(payload.request_id, payload.attempt)
-        self._probation.add(Beginning(attempt, start, is_suspect=payload.num_crashes > 0))
-
-    def _begin(self) -> list[Action]:
-        """The engine gets those whose turn it is."""
-        starts: list[Action] = list(self._probation.begin())
-        self._num_sent += len(starts)
-        return starts
 
     # --- from the engine ------------------------------------------------------------------------------------------
 
@@ -345,8 +310,7 @@ class AgentCore:
             if running is None:
                 continue  # aborted while the step ran
             outbox.add(running.gateway, chunk)
-            if chunk.token_ids:
-                self._probation.prove(Attempt(chunk.request_id, chunk.attempt))
+            self._intake.prove(chunk)
             if chunk.is_last:
                 outbox.finish(chunk, running.output_tokens, running.ack)
         return outbox.publish()

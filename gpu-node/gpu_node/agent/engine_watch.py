@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import structlog
 
@@ -19,6 +21,7 @@ class EngineWatch:
 
     def __init__(self, core: AgentCore, engine: EngineProcess, step_timeout_s: float) -> None:
         self._core = core
+        self._is_held_up = False
         self._engine = engine
         self._step_timeout_s = step_timeout_s
         self._silent_s = 0.0
@@ -27,9 +30,21 @@ class EngineWatch:
         """Something came from the engine."""
         self._silent_s = 0.0
 
+    @contextmanager
+    def held_up(self) -> Iterator[None]:
+        """The core hears nothing meanwhile, so what it awaits may have come: time that passes says nothing."""
+        self._is_held_up = True
+        try:
+            yield
+        finally:
+            self._is_held_up = False
+
     def look(self, seconds: float) -> None:
         """Time has passed. While the engine has nothing to do, or loads a model, its silence says nothing."""
-        self._silent_s = self._silent_s + seconds if self._core.awaits_step else 0.0
+        if not self._core.awaits_step:
+            self._silent_s = 0.0
+        elif not self._is_held_up:
+            self._silent_s += seconds
         if self._silent_s >= self._step_timeout_s:
             log.error("engine hangs, killed", pid=self._engine.pid, silent_s=self._silent_s)
             self._engine.kill()

@@ -56,10 +56,18 @@ class EpochOverError(Exception):
 class Epoch:
     """Runs until something ends it; `core` tells how it stands."""
 
-    def __init__(self, redis: Redis, core: AgentCore, engine: EngineProcess, step_timeout_s: float) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        core: AgentCore,
+        engine: EngineProcess,
+        step_timeout_s: float,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
         self.core = core
         self._redis = redis
         self._engine = engine
+        self._heartbeat_s = heartbeat_s
         self._watch = EngineWatch(core, engine, step_timeout_s)
         self._bus = NodeBus(redis, core.node, core.epoch)
         self._spans = RunSpans(core.node, trace.get_tracer("treadle.node"))
@@ -144,7 +152,7 @@ class Epoch:
         while True:
             await self._send_beat(Beat(self.core.heartbeat()))
             await self._look_at_redis(reader)
-            await asyncio.sleep(HEARTBEAT_S)
+            await asyncio.sleep(self._heartbeat_s)
 
     async def _look_at_redis(self, reader: StreamReader) -> None:
         """Should it be another one, it may lack what it was told last: the core says again what is here."""
@@ -181,7 +189,8 @@ class Epoch:
                 await self._tell(Run(payload, await self._take_image(payload)))
             case Publish():
                 self._spans.publish(action)
-                await self._publish(action)
+                with self._watch.held_up():
+                    await self._publish(action)
                 self._times.publish(action, _now())
                 observe_published(action)
             case SayInventory():
@@ -203,7 +212,8 @@ class Epoch:
         await self._engine.send(command)
 
     async def _pull(self, pull: Pull) -> None:
-        taken = await self._taken(pull)
+        with self._watch.held_up():
+            taken = await self._taken(pull)
         self._spans.pulled(taken.group, taken.entries)
         for action in self.core.handle(taken):
             await self._do(action)

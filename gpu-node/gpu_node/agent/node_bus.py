@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 from redis.asyncio import Redis
-from redis.exceptions import BusyLoadingError, ResponseError
+from redis.exceptions import RedisError
 
 from gpu_node.agent.actions import Entry, Publish, Pull, SayInventory, Store, Taken
 from shared import inventories, scripts, streams
@@ -61,7 +61,7 @@ class NodeBus:
         what: list[str | int] = [streams.payload(""), streams.MAX_DEAD_LETTERS, streams.MAX_LETTER_BYTES]
         try:
             return await self._pull(keys=keys, args=[*who, *what])
-        except (ResponseError, BusyLoadingError) as error:
+        except RedisError as error:
             if is_refusal(error):
                 raise PullRefusedError(str(error)) from error
             raise

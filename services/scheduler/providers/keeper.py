@@ -83,14 +83,15 @@ async def keep_pools(config: ClusterConfig, redis: Redis, is_active: Callable[[]
 
 async def _read(redis: Redis, keepers: dict[str, PoolKeeper], is_active: Callable[[], bool]) -> None:
     reader = StreamReader(redis, streams.PROVIDER)
-    is_started = False
+    is_started = is_sure = False
     while True:
         try:
-            if not is_started:
-                await reader.start()
-                is_started = True
+            if not is_sure:
+                await (reader.put_back() if is_started else reader.start())
+                is_started = is_sure = True
             messages = await reader.read()
         except (RedisError, OSError) as error:
+            is_sure = False  # it may come back without the end of its log
             log.warning("wishes unreadable", error=str(error), retry_s=BACKOFF_S)
             await asyncio.sleep(BACKOFF_S)
             continue

@@ -39,6 +39,7 @@ EXPECTED = {
     "kill-redis": Expected("TreadleNoLeader", 3.0),
     "redis-truncated": Expected("TreadleNoLeader", 3.0),
     "stop-all-gateways": Expected("TreadleGatewayAbsent", 4.0),
+    "stop-node": Expected("TreadleNodesLost", 9.0),
     "stop-all-nodes": Expected("TreadleNoNodes", 20.0),
     "redis-full": Expected("TreadleRedisMemory", 3.0),
     "disk-full": Expected("TreadleRedisDisk", 6.0),

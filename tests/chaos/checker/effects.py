@@ -19,6 +19,8 @@ Attempt = tuple[str, int]
 
 def check(history: History) -> Iterator[Violation]:
     """Effects that were committed twice, and batches."""
+    for one in history.differences:
+        yield Violation("I3", f"{one.service}, batch up to {one.committed}: {one.what}")
     injected = {tuple(mark.split(" ")) for fault in history.faults for mark in fault.injected}
     for life in sorted({entry.life for entry in history.entries}):
         yield from _commits([entry for entry in history.entries if entry.life == life])

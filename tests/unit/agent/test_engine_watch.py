@@ -50,6 +50,21 @@ async def test_a_silent_engine_with_work_is_killed_and_counts_as_dead(engine: En
         await reading
 
 
+async def test_time_in_which_the_core_hears_nothing_does_not_count(engine: EngineProcess) -> None:
+    """While Redis is away, a step is published until it is out, and what the engine says waits behind it."""
+    watch = EngineWatch(busy_agent(), engine, TIMEOUT_S)
+    watch.look(2.0)
+    with watch.held_up():
+        watch.look(100.0)
+    watch.look(0.9)
+    reading = asyncio.create_task(engine.events())
+    _, pending = await asyncio.wait([reading], timeout=0.1)
+    assert pending
+    watch.look(0.1)
+    with pytest.raises(EngineDiedError, match=f"status -{signal.SIGKILL.value}"):
+        await reading
+
+
 async def test_an_engine_without_work_may_be_silent(engine: EngineProcess) -> None:
     watch = EngineWatch(make_agent("a", num_admittable=1), engine, TIMEOUT_S)
     watch.look(100.0)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from gpu_node.agent.actions import Ack, Action, Beat, Publish, Pull, Tell
 from gpu_node.agent.core import MAX_PULL
-from gpu_node.engine.protocol import LoadModel, ModelFailed, Run
+from gpu_node.engine.protocol import AbortRequests, LoadModel, ModelFailed, Run
 from shared.requests import Chunk, EvictedRequest, FinishedRequest, Tokens
-from tests.unit.agent.events import entry, loaded, make_agent, payload_of, queue, step, taken
+from tests.unit.agent.events import entry, evicted, loaded, make_agent, payload_of, queue, step, taken, tokens
 
 
 def refusal(*request_ids: str, error: str, attempt: int = 0, num_done: int = 0) -> Publish:
@@ -223,3 +223,15 @@ def test_after_a_hopeless_group_the_next_is_served() -> None:
     agent.handle(ModelFailed("b", "no such file"))
     actions = agent.handle(taken("g0", MAX_PULL, entry("r0", model="b")))
     assert actions == [refusal("r0", error="no such file"), Pull("g1", 2)]
+
+
+def test_kv_that_was_kept_of_a_request_that_goes_back_is_dropped() -> None:
+    agent = make_agent("a", num_admittable=1)
+    agent.handle(queue(("g0", "a", 1)))
+    agent.handle(taken("g0", 1, entry("r0")))
+    agent.handle(step(tokens("r0", 5), num_received=1))
+    agent.handle(queue(("g1", "a", 1), yielding=["g0"]))
+    agent.handle(evicted({"r0": 3}))
+    again = replace(entry("r0", kv_at="n0"), payload=None)
+    assert agent.handle(taken("g0", 1, again)) == [Tell(AbortRequests(["r0"])), given_back("r0")]
+    assert agent.inventory().parked == []

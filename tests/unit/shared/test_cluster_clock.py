@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.cluster_clock import STEP_S, STILL_S, ClusterClock, id_order, id_time
@@ -137,6 +137,7 @@ def test_a_service_that_begins_while_ids_stand_still_does_not_stand_still() -> N
 STEPS = st.lists(st.tuples(st.floats(-700, 700), st.floats(0.0, 3.0)), max_size=12)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # of a busy machine
 @given(STEPS, st.integers(0, 40))
 def test_each_replay_reads_what_was_read_live_from_any_snapshot(steps: list[tuple[float, float]], cut: int) -> None:
     redis = Redis(5000.0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shared.redis_address import MAX_HOSTS, AddressError, RedisAddress, Tls, parse_address
 
@@ -90,3 +92,16 @@ def test_what_is_no_address_is_refused_and_not_shown(url: str, words: str) -> No
         parse_address(url)
     assert words in str(caught.value)
     assert SECRET not in str(caught.value)
+
+
+@given(
+    st.sampled_from(["redis", "rediss", "redis+sentinel", "rediss+sentinel", "unix", ""]),
+    st.text(alphabet="ab:/?#@,%[]&=.0123456789 é\n", max_size=40),
+)
+def test_whatever_stands_there_is_an_address_or_refused(scheme: str, rest: str) -> None:
+    try:
+        address = parse_address(f"{scheme}://{rest}")
+    except AddressError:
+        return
+    assert address.socket or all(host and 1 <= port <= 65_535 for host, port in address.hosts)
+    assert bool(address.service) is scheme.endswith("+sentinel")

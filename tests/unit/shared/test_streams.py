@@ -37,4 +37,5 @@ def test_a_made_key_ends_with_its_name_so_names_cannot_mix() -> None:
 
 def test_limits_are_in_order() -> None:
     assert streams.MAX_NODE_INBOX < streams.MAX_TOKEN_BACKLOG < streams.MAX_SERVICE_LOG
-    assert streams.PAYLOAD_TTL_S > 7 * 86_400, "longer than the longest queue TTL that a class may have"
+    step_s = 600  # of Redis's clock
+    assert 3 * streams.PAYLOAD_REFRESH_S + step_s < streams.PAYLOAD_TTL_S, "two refreshments may fail"
