@@ -121,6 +121,8 @@ def _tensor(place: _Place, start: int, data: npt.NDArray[np.uint8]) -> GgufTenso
         kind = GGMLQuantizationType(place.type_number)
     except ValueError as error:
         raise _DamagedError(f"tensor {place.name!r} is of unknown type {place.type_number}") from error
+    if 0 in place.shape:  # beside it the others could be any, for nothing has to be there
+        raise _DamagedError(f"tensor {place.name!r} has shape {place.shape}, which holds nothing")
     block_numbers, block_bytes = GGML_QUANT_SIZES[kind]
     num_columns = place.shape[-1] if place.shape else 1
     if num_columns % block_numbers:

@@ -25,8 +25,10 @@ def core_without(*silent: str, config: ClusterConfig | None = None) -> Scheduler
     core = SchedulerCore(config or ClusterConfig())
     for node in ("p-0", "p-1", "p-2"):
         core.handle(beat(node, "a"), 1.0)
-    for node in {"p-0", "p-1", "p-2"} - set(silent):
-        core.handle(beat(node, "a"), 1.0 + NODE_TIMEOUT_S)
+    for second in range(1, int(NODE_TIMEOUT_S) + 1):
+        for node in ("p-0", "p-1", "p-2"):
+            if node not in silent:
+                core.handle(beat(node, "a"), 1.0 + second)
     core.handle(Tick(), 1.0 + NODE_TIMEOUT_S)
     return core
 

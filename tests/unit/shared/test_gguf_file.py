@@ -137,6 +137,7 @@ ARRAY = gguf.GGUFValueType.ARRAY
         (header(tensors=(tensor(b"a", 48, kind=8),)), "tensor 'a' has rows of 48 numbers; Q8_0 packs 32 together"),
         (header(tensors=(tensor(b"a", 2**60, 2**60),)), "tensor 'a' ends at byte"),
         (header(tensors=(tensor(b"a", 1, offset=2**63),)), "tensor 'a' ends at byte"),
+        (header(tensors=(tensor(b"a", 2**63, 0),)), r"tensor 'a' has shape \(0, 9223372036854775808\), which holds"),
     ],
 )
 def test_what_is_wrong_is_told(content: bytes, words: str, tmp_path: Path) -> None:
