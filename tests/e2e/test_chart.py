@@ -29,6 +29,7 @@ from shared.model_file import models_dir
 from tests.e2e.cluster import HOST, PROBE_TIMEOUT_S, wait_for
 from tests.helm.chart import Chart, Object, Values, cluster_text, of_kind, pod_templates
 from tests.redis.replicated import Server
+from tests.redis.server_version import needs_waitaof
 from tests.redis.waiting import until
 
 KEY = "sk-of-the-chart"
@@ -153,6 +154,7 @@ async def test_what_the_chart_starts_is_a_cluster_that_answers(tmp_path: Path, r
 
 
 @pytest.mark.usefixtures("model_file")
+@needs_waitaof
 async def test_the_users_of_the_chart_are_enough_for_all_that_the_cluster_does(tmp_path: Path) -> None:
     """Users as the chart's own script writes them; at the end Redis tells whether anything was refused."""
     objects, port = rendered({**VALUES, "redis": {"acl": {"enabled": True}}}), free_port(HOST)

@@ -17,6 +17,7 @@ from shared.config_durability import DurabilityOptions
 from shared.durability import Confirmations, DurabilityError, DurableScript, Waiting, check_durability
 from tests.redis.own_server import OwnServer
 from tests.redis.replicated import Replicated
+from tests.redis.server_version import needs_waitaof
 from tests.redis.test_gateway_queue import PAYLOAD, SUBMIT
 
 pytestmark = pytest.mark.redis
@@ -89,6 +90,7 @@ async def test_a_request_that_no_replica_has_is_refused_only_where_that_is_asked
         assert await redis.xlen(streams.QUEUE) == 2, "what Redis has answered stands"
 
 
+@needs_waitaof
 async def test_the_disk_is_waited_for_where_there_is_one(own_server: OwnServer) -> None:
     fsync = DurabilityOptions(fsync=True)
     async with connect(own_server.url) as redis:

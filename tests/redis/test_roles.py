@@ -15,9 +15,10 @@ from shared.bus import connect
 from shared.codec import FIELD
 from shared.redis_roles import ROLES, acl_file
 from tests.redis.replicated import HOST, Server
+from tests.redis.server_version import needs_waitaof
 from tests.redis.waiting import until
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, needs_waitaof]
 
 REFUSAL = r"(?i)no permission|NOPERM|permissions"
 NAMES = [role.name for role in ROLES]
