@@ -52,6 +52,7 @@ BEAT_S = 1.0
 PIECE = 2_000  # requests that are submitted ahead of the queue manager
 POLL_S = 0.005
 PATIENCE_S = 300.0
+REDIS_TIMEOUT_S = 60.0  # a disk that is slow to take a large snapshot holds Redis up
 SETTLE_S = 3.0  # between two kills, for logs that differ
 
 
@@ -73,7 +74,7 @@ class Cluster:
         command = [str(find_server()), *(part for name, value in options.items() for part in (f"--{name}", str(value)))]
         self._server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         self.url = f"redis://{HOST}:{port}/0"
-        self.redis = Redis.from_url(self.url)
+        self.redis = Redis.from_url(self.url, socket_timeout=REDIS_TIMEOUT_S)
         wait_for(self._answers)
         config = {"nodes": [{"name": f"node-{number}"} for number in range(num_nodes)]}
         (folder / "cluster.yaml").write_text(yaml.safe_dump(config))

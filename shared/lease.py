@@ -44,7 +44,8 @@ class Lease:
         self._renew = redis.register_script(scripts.RENEW)
         self._release = redis.register_script(scripts.RELEASE)
         self._sign = ""
-        self._seen_at_s = 0.0
+        self._watched_s = 0.0
+        self._asked_at_s = 0.0
         self._patience_s = LEASE_S
 
     @property
@@ -58,10 +59,15 @@ class Lease:
         return [self.holder, LEASE_TTL_MS, int(LEASE_S * 1000)]
 
     async def acquire(self) -> bool:
-        """Try to lead; False while another instance does. Asked again every RENEW_S: that is how it is watched."""
-        is_over = time.monotonic() - self._seen_at_s >= self._patience_s
+        """Try to lead; False while another instance does. Asked again every RENEW_S: that is how it is watched.
+
+        Time in which Redis did not answer is nobody's silence: the leader could not be heard either.
+        """
+        now_s = time.monotonic()
+        self._watched_s += min(now_s - self._asked_at_s, 2 * RENEW_S)
+        self._asked_at_s = now_s
         keys = [streams.lease(self.service), streams.fence(self.service), streams.beat(self.service)]
-        watched = self._sign if is_over else ""
+        watched = self._sign if self._watched_s >= self._patience_s else ""
         leads, text, hold_ms = await self._acquire(
             keys=keys, args=[self.instance, LEASE_TTL_MS, int(LEASE_S * 1000), watched]
         )
@@ -69,7 +75,7 @@ class Lease:
             self.holder, self._sign = text.decode(), ""
             return True
         if text.decode() != self._sign:
-            self._sign, self._seen_at_s = text.decode(), time.monotonic()
+            self._sign, self._watched_s = text.decode(), 0.0
         self._patience_s = hold_ms / 1000
         return False
 

@@ -127,9 +127,11 @@ class QueueManagerCore:
         if isinstance(message, GatewayInventory):
             self._gateways.hear(message.gateway, now)
             return self._inventories.of_gateway(message)
-        self._gateways.beat(message.gateway, now)
-        if message.inventory:
+        if message.inventory:  # right behind a beat: nothing was deleted between the two
+            self._gateways.hear(message.gateway, now)
             self._inventories.announced(message, now)
+        else:
+            self._gateways.beat(message.gateway, now)
         return []
 
     def _plan(self, plan: Plan, now: float) -> list[Effect]:

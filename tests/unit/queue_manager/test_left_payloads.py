@@ -10,7 +10,7 @@ from shared.slo import Slo
 from tests.unit.queue_manager.world import World
 
 
-def dropped_after(num_beats: int) -> bool:
+def dropped_after(num_beats: int, *, says_inventory: bool = False) -> bool:
     """Whether the payload of a finished request is dropped when its gateway goes so many beats after its end."""
     world = World(ClusterConfig())
     world.start("n0", "a")
@@ -21,12 +21,18 @@ def dropped_after(num_beats: int) -> bool:
     world.settle()
     for _ in range(num_beats):
         world.do(GatewayBeat(gateway="gw"))
+        if says_inventory:
+            world.do(GatewayBeat(gateway="gw", inventory=1))
     return Drop(streams.payload("r0")) in world.do(GatewayGone(gateway="gw"))
 
 
 def test_a_beat_may_be_older_than_the_end_that_its_gateway_has_not_heard() -> None:
     assert dropped_after(0)
     assert dropped_after(1)
+
+
+def test_the_date_of_an_inventory_is_no_beat_of_its_own() -> None:
+    assert dropped_after(1, says_inventory=True)
 
 
 def test_by_the_next_beat_a_gateway_that_lives_has_deleted_it_itself() -> None:
