@@ -167,7 +167,14 @@ class Requests:
                 group = self._groups.pull(request, message.node, now, begins_s=reading.read(request))
                 self._bells.touch(group.node)  # not always this node: plans move groups
         if node is None:
-            return self.resubmit(taken)
+            # An epoch that is over, and then nobody reads this; or one that is not known yet, because Redis has lost
+            # what told of it: it would work for nobody.
+            strays = [Attempt(request.request_id, request.attempt) for request in taken]
+            inbox = streams.node_inbox(message.node)
+            stop = Send(
+                inbox, Abort(requests=[*strays, *stopped]), to_existing=True, max_entries=streams.MAX_NODE_INBOX
+            )
+            return [stop, *self.resubmit(taken)]
         self._bells.note_pull(node)
         is_crossed = message.group in self._state.hand_overs
         return [*abort(node, stopped), *self.lose([*moved, *(taken if is_crossed else ())])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shared.config import ClusterConfig
 from shared.core import Send
-from shared.requests import HANDED_OVER, Attempt, Evicted, EvictedRequest, Resubmit
+from shared.requests import HANDED_OVER, Abort, Attempt, Evicted, EvictedRequest, Pulled, Resubmit
 from shared.slo import Slo
 from tests.unit.queue_manager.world import KV_TOKENS, World
 
@@ -43,3 +43,14 @@ def test_an_eviction_to_redis_that_is_told_twice_is_taken_once() -> None:
     group = world.core.state.requests["r0"].group
     assert not any(isinstance(message, Resubmit) for message in give_back(world, HANDED_OVER))
     assert world.core.state.requests["r0"].group == group
+
+
+def test_who_pulls_and_is_not_known_is_told_to_stop() -> None:
+    """Redis has lost what told of the node's epoch: it would run for nobody until its end."""
+    world = waiting()
+    pulled = Pulled(node="n0", epoch="not known yet", group="g0", requests=[Attempt("r0", 0)])
+    effects = world.core.handle(pulled, world.now)
+    assert [effect.message for effect in effects if isinstance(effect, Send)][:2] == [
+        Abort(requests=[Attempt("r0", 0)]),
+        Resubmit(requests=[Attempt("r0", 0)]),
+    ]
