@@ -19,7 +19,7 @@ from shared.errors import OperatorError
 LEASE_S = 3.0  # a standby takes over this long after the active instance fell silent
 RENEW_S = LEASE_S / 4
 READ_BYTES_PER_S = 20_000_000  # at which a state is read or written at least, also on a busy machine
-LEASE_TTL_MS = 3_600_000  # for versions before 0.2, which wait for the key to expire; it does not while somebody leads
+LEASE_TTL_MS = 3_600_000  # older versions wait until the key expires; a leader that lives renews it
 
 
 class FencedError(OperatorError):

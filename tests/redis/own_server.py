@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from redis.exceptions import RedisError
@@ -19,8 +21,9 @@ HOST = "127.0.0.1"
 class OwnServer:
     """Starts where it was killed, on the data it had."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        """``options`` come last in the command, and so have the last word."""
+    def __init__(self, folder: Path, *options: str, environment: Mapping[str, str] | None = None) -> None:
+        """``options`` come last in the command, and so have the last word; ``environment`` is added to ours."""
+        self._environment = os.environ | (environment or {})
         self.port = free_port(HOST)
         self.url = f"redis://{HOST}:{self.port}/0"
         # `always`: what was answered is in the file, so a test may say exactly what must survive
@@ -47,7 +50,9 @@ class OwnServer:
 
     def _launch(self) -> None:
         # Python ignores SIGXFSZ, and so shall the server: a write beyond the limit is an error then, and not its end
-        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, restore_signals=False)
+        self._process = subprocess.Popen(
+            self._command, stdout=subprocess.DEVNULL, restore_signals=False, env=self._environment
+        )
 
     async def _answers(self) -> bool:
         async with connect(self.url) as client:
