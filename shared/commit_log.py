@@ -14,7 +14,7 @@ from shared.cluster_clock import ClusterClock
 from shared.codec import FIELD, encode
 from shared.core import Drop, Effect, Send, Solve
 from shared.durability import DurableScript, Waiting
-from shared.lease import Lease, hold_s
+from shared.lease import READ_BYTES_PER_S, Lease, hold_s
 
 MAX_BATCH_ENTRIES = 256  # bounds the memory of a batch and the time a commit script blocks Redis
 ASIDE, CLOCK = b"aside:", b"clock:"  # marks in the hash of a service's state: see `streams.state`
@@ -70,7 +70,7 @@ class CommitLog:
     async def load(self) -> SavedState:
         """The saved state of the service; an empty one for a service that never ran. A standby waits as it takes."""
         state = streams.state(self.service)
-        await self.lease.renew(hold_s(await self._redis.hstrlen(state, "state")))
+        await self.lease.renew(hold_s(await self._redis.hstrlen(state, "state"), READ_BYTES_PER_S))
         saved: Any = await self._redis.hgetall(state)
         shared: Any = await self._redis.get(streams.CLOCK)
         self._committed = saved.get(b"committed", b"0-0")

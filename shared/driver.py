@@ -22,7 +22,7 @@ from shared.codec import UndecodableError, decode_entry
 from shared.commit_log import CommitLog, Entry, LostCommitsError
 from shared.core import Core, Effect, Send, Solve
 from shared.durability import Waiting
-from shared.lease import RENEW_S, FencedError, hold_s
+from shared.lease import RENEW_S, WRITE_BYTES_PER_S, FencedError, hold_s
 from shared.lease_keeper import HANG_S, LeaseKeeper
 from shared.message import Message, Tick
 from shared.solver import Solver
@@ -266,7 +266,7 @@ class Driver(Generic[C]):
 
     async def _save(self, term: _Leadership[C]) -> None:
         covered = {entry_id for entry_id in term.aside if id_order(entry_id) <= id_order(term.last_id)}
-        await self._log.lease.renew(hold_s(term.snapshot_bytes))
+        await self._log.lease.renew(hold_s(term.snapshot_bytes, WRITE_BYTES_PER_S))
         snapshot = term.core.snapshot()
         await self._log.save(term.last_id, snapshot, term.clock, covered)
         self._keeper.note_sign()

@@ -18,7 +18,9 @@ from shared.errors import OperatorError
 
 LEASE_S = 3.0  # a standby takes over this long after the active instance fell silent
 RENEW_S = LEASE_S / 4
-READ_BYTES_PER_S = 20_000_000  # at which a state is read or written at least, also on a busy machine
+# At which a state is read, and written, at least, also on a busy machine: both keep all threads of the process waiting.
+READ_BYTES_PER_S = 20_000_000
+WRITE_BYTES_PER_S = 100_000_000
 LEASE_TTL_MS = 3_600_000  # older versions wait until the key expires; a leader that lives renews it
 
 
@@ -26,9 +28,9 @@ class FencedError(OperatorError):
     """Another instance leads now; what this one decided was refused."""
 
 
-def hold_s(num_bytes: int) -> float:
+def hold_s(num_bytes: int, bytes_per_s: int) -> float:
     """How long a standby is to wait for the next sign of a leader that reads or writes so much of a state at once."""
-    return LEASE_S + num_bytes / READ_BYTES_PER_S
+    return LEASE_S + num_bytes / bytes_per_s
 
 
 class Lease:

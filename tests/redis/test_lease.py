@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from shared import streams
 from shared.commit_log import CommitLog
 from shared.core import Effect
-from shared.lease import LEASE_S, RENEW_S, FencedError, Lease, hold_s
+from shared.lease import LEASE_S, READ_BYTES_PER_S, RENEW_S, FencedError, Lease, hold_s
 from shared.lease_keeper import HUNG_STATUS
 from shared.messages import AnyMessage
 from shared.requests import Cancel
@@ -99,7 +99,7 @@ async def test_a_standby_waits_from_the_last_sign_of_life_on(redis: Redis, leade
 
 
 async def test_a_standby_waits_as_long_as_the_leader_has_asked_for(redis: Redis, leader: CommitLog) -> None:
-    asked_s = hold_s(20_000_000)
+    asked_s = hold_s(20_000_000, READ_BYTES_PER_S)
     assert asked_s == LEASE_S + 1.0
     await leader.lease.renew(asked_s)
     standby = Lease(redis, SERVICE, "b")
