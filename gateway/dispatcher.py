@@ -60,7 +60,7 @@ class Dispatcher:
             for request in call.requests:
                 # before the submit: the first token may be faster than its return
                 self._inflight[request.job.request_id] = request
-                submit = asyncio.create_task(self._queue.submit(*request.messages(0, _now())))
+                submit = asyncio.create_task(self._submit(request, 0))
                 begun[request.job.request_id] = submit
                 await asyncio.shield(submit)
             yield call
@@ -124,7 +124,7 @@ class Dispatcher:
             _give_up(request, has_crashed=has_crashed)
             return
         attempt = generation.attempt + 1
-        await self._queue.submit(*request.messages(attempt, _now(), has_crashed=has_crashed))
+        await self._submit(request, attempt, has_crashed=has_crashed)
         # after the submit, so that a failed one can be delivered again
         generation.begin_attempt(attempt, gave_way=gave_way, has_crashed=has_crashed)
         request_id = request.job.request_id
@@ -133,13 +133,21 @@ class Dispatcher:
         else:  # the client left meanwhile, and its Cancel may have come first
             await self._queue.cancel(request_id)
 
+    async def _submit(self, request: InflightRequest, attempt: int, *, has_crashed: bool = False) -> None:
+        try:
+            await self._queue.submit(*request.messages(attempt, _now(), has_crashed=has_crashed))
+        except QueueUnavailableError as error:
+            request.is_unsure |= not isinstance(error, QueueFullError)
+            raise
+
     async def _end(self, over: dict[str, InflightRequest], submits: dict[str, asyncio.Task[None]]) -> None:
         """Tell the queue, behind the submits: a cancel that overtakes its submit leaves a request for nobody."""
         for request_id, request in over.items():
-            error = (await asyncio.gather(submits[request_id], return_exceptions=True))[0]
-            ended_by_node = request.generation.ended_by_node
-            is_unsure = isinstance(error, QueueUnavailableError) and not isinstance(error, QueueFullError)
-            await self._releases.tell(request_id, ended_by_node=ended_by_node, is_unsure=is_unsure)
+            await asyncio.wait([submits[request_id]])
+            submits[request_id].exception()  # told to the client already
+            await self._releases.tell(
+                request_id, ended_by_node=request.generation.ended_by_node, is_unsure=request.is_unsure
+            )
 
 
 def _give_up(request: InflightRequest, *, has_crashed: bool) -> None:

@@ -41,7 +41,7 @@ class Presence:
     async def open(self) -> None:
         """Begin to be heard, and to be written to."""
         await self._life.begin()
-        await self._open_stream()
+        await self._open_stream(GatewayBeat(gateway=self._gateway))
         self._refresh_at_s = _now() + streams.PAYLOAD_REFRESH_S
 
     async def beat(self, dispatcher: Dispatcher) -> None:
@@ -53,25 +53,24 @@ class Presence:
         if _now() >= self._refresh_at_s:
             await self._refresh(dispatcher)
 
-    async def _open_stream(self) -> None:
+    async def _open_stream(self, sign: GatewayBeat) -> None:
         """Make the token stream (nobody else may, see `streams.tokens`) and read it from there on.
 
-        The queue manager hears of it in the same step: it drops the stream of a gateway that dies.
+        The queue manager gets ``sign`` in the same step: it drops the stream of a gateway that dies.
         """
         await self._reader.start()
-        beat = GatewayBeat(gateway=self._gateway)
-        await self._writer.write(add(self._reader.stream, beat), add(streams.QUEUE, beat))
+        await self._writer.write(add(self._reader.stream, sign), add(streams.QUEUE, sign))
 
     async def _say_again(self, dispatcher: Dispatcher, *, is_gone: bool) -> None:
         """Safe to repeat, as after a failure in the middle."""
         log.warning("saying the inventory", num_inflight=dispatcher.num_inflight, is_stream_gone=is_gone)
-        if is_gone:
-            await self._open_stream()
-        else:
-            await self._reader.put_back()
         self._num_inventories += 1
         date = GatewayBeat(gateway=self._gateway, inventory=self._num_inventories)
-        await self._writer.write(add(streams.QUEUE, date))
+        if is_gone:
+            await self._open_stream(date)
+        else:
+            await self._reader.put_back()
+            await self._writer.write(add(streams.QUEUE, date))
         # behind the date: what came before it and is not listed is over
         for part in inventories.of_gateway(self._gateway, self._num_inventories, dispatcher.attempts()):
             await self._writer.write(add(streams.QUEUE, part))

@@ -19,6 +19,8 @@ class InflightRequest:
     ) -> None:
         self.job = job
         self.generation = Generation(job.token_bytes, job.stops, job.sampling, first_choice)
+        self.is_unsure = False
+        """The end of a submit was not known: it may come behind whatever is said of the request."""
         self._gateway = gateway
         self._tell = tell
         self._asked_s: float | None = None

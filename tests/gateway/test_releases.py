@@ -11,7 +11,7 @@ from gateway.job import Job
 from gateway.queue_port import QueueUnavailableError
 from gateway.releases import Releases
 from shared.payload import Payload, Sampling
-from shared.requests import Submit
+from shared.requests import Attempt, Resubmit, Submit
 from shared.slo import Slo
 from tests.gateway.memory_queue import WAIT_S, MemoryQueue
 
@@ -79,6 +79,20 @@ async def test_a_submit_whose_end_is_not_known_is_cancelled_twice() -> None:
             raise AssertionError("it was not submitted")
     await dispatcher.drain()
     assert queue.told == ["submit", "cancel", "cancel"], "the second comes when the submit has come for certain"
+
+
+async def test_a_further_attempt_whose_end_is_not_known_is_cancelled_behind_the_end_of_its_request() -> None:
+    queue = SlowQueue()
+    queue.is_let_through.set()
+    dispatcher = Dispatcher(queue, "gw-0")
+    async with dispatcher.run(JOB):
+        queue.is_answer_lost = True
+        with pytest.raises(QueueUnavailableError):
+            await dispatcher.deliver(Resubmit(requests=[Attempt("r", 0)]))
+        queue.is_answer_lost = False
+        await dispatcher.deliver(Resubmit(requests=[Attempt("r", 0)]))
+    await dispatcher.drain()
+    assert queue.told == ["submit", "submit", "submit", "cancel", "cancel"]
 
 
 async def test_a_queue_that_is_back_is_told_of_what_was_over_meanwhile() -> None:

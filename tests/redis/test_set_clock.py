@@ -92,7 +92,7 @@ async def test_a_node_that_dies_behind_a_step_is_found_and_the_other_lives(
 
         async def is_set() -> bool:
             after: Any = await redis.time()
-            return abs(after[0] - before[0] - step_s) <= 2
+            return bool(abs(after[0] - before[0] - step_s) <= 2)
 
         await until(is_set)  # it reads its clock now and then
         await cancel_all([dying])

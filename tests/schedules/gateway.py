@@ -61,14 +61,13 @@ class GatewayProcess(Process):
 
     async def _open(self) -> None:
         self._settled_run = await self.ask("open", lambda: self.redis.run_id)
-        await self._open_stream()
+        await self._open_stream("open", GatewayBeat(gateway=self.gateway))
         self.is_open = True
 
-    async def _open_stream(self) -> None:
+    async def _open_stream(self, command: str, sign: GatewayBeat) -> None:
         """In one step with a sign of life, or nobody would know whose stream it is."""
         await self._reader.start()
-        beat = GatewayBeat(gateway=self.gateway)
-        await self.ask("open", lambda: self.redis.add((self._reader.stream, beat), (streams.QUEUE, beat)))
+        await self.ask(command, lambda: self.redis.add((self._reader.stream, sign), (streams.QUEUE, sign)))
 
     # --- clients ----------------------------------------------------------------------------------------------------
 
@@ -92,18 +91,18 @@ class GatewayProcess(Process):
         self._ledger.note_asked(order)
         payload, submit = request.messages(0, self.agenda.now)
         self._submitting.add(order.request_id)
-        is_done = is_unsure = False
+        is_done = False
         try:
             await self.ask("submit", lambda: self.redis.submit(payload, submit))
             is_done = True
         except RedisAwayError as error:
-            is_unsure = not isinstance(error, RedisFullError)
+            request.is_unsure = not isinstance(error, RedisFullError)
         self._submitting.remove(order.request_id)
         if order.request_id not in self.inflight:
-            await self._release(request, is_unsure=is_unsure)
+            await self._release(request)
         elif not is_done:
             self._ledger.note_refused(order)
-            self._leave(request, is_unsure=is_unsure)
+            self._leave(request)
 
     def leave(self, request_id: str) -> None:
         """A client goes away."""
@@ -113,20 +112,20 @@ class GatewayProcess(Process):
             self._ledger.note_left(request_id)
             self._leave(request)
 
-    def _leave(self, request: InflightRequest, *, is_unsure: bool = False) -> None:
+    def _leave(self, request: InflightRequest) -> None:
         """Nothing of it remains; the queue is told behind the submit."""
         request_id = request.job.request_id
         del self.inflight[request_id]
         if request_id not in self._submitting:
-            self.spawn(self._release(request, is_unsure=is_unsure))
+            self.spawn(self._release(request))
 
-    async def _release(self, request: InflightRequest, *, is_unsure: bool) -> None:
+    async def _release(self, request: InflightRequest) -> None:
         """As `gateway.releases`: until it is told, and once more where its submit may come behind that."""
         began_s = self.agenda.now
         request_id = request.job.request_id
         cancel = Cancel(request_id=request_id)
         await self._tell(request_id, None if request.generation.ended_by_node else cancel)
-        if is_unsure:
+        if request.is_unsure:
             await sleep(max(0.0, began_s + SURELY_S - self.agenda.now))
             await self._tell(request_id, cancel)
 
@@ -195,7 +194,11 @@ class GatewayProcess(Process):
         attempt = generation.attempt + 1
         payload, submit = request.messages(attempt, self.agenda.now, has_crashed=has_crashed)
         self.note("submits", submit.request_id, "attempt", attempt)
-        await self.ask("submit", lambda: self.redis.submit(payload, submit))
+        try:
+            await self.ask("submit", lambda: self.redis.submit(payload, submit))
+        except RedisAwayError:
+            request.is_unsure = True
+            raise
         generation.begin_attempt(attempt, gave_way=gave_way, has_crashed=has_crashed)
         request_id = request.job.request_id
         if request_id not in self.inflight:  # the client left meanwhile, and its Cancel may have come first
@@ -223,19 +226,20 @@ class GatewayProcess(Process):
         if run_id == self._settled_run and not is_gone:
             return
         if is_gone:
-            await self._open_stream()
+            await self._say_inventory(is_gone=True)
         else:
             await self.ask("beat", self._reader.put_back)
-        await self._say_inventory()
+            await self._say_inventory()
         self._settled_run = run_id
 
-    async def _say_inventory(self) -> None:
+    async def _say_inventory(self, *, is_gone: bool = False) -> None:
         self._num_inventories += 1
         number = self._num_inventories
-        await self.ask(
-            "inventory",
-            lambda: self.redis.add((streams.QUEUE, GatewayBeat(gateway=self.gateway, inventory=number))),
-        )
+        date = GatewayBeat(gateway=self.gateway, inventory=number)
+        if is_gone:
+            await self._open_stream("inventory", date)
+        else:
+            await self.ask("inventory", lambda: self.redis.add((streams.QUEUE, date)))
         inflight = [
             Attempt(name, request.generation.attempt)
             for name, request in self.inflight.items()
