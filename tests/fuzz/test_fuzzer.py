@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -49,6 +50,16 @@ def test_a_length_that_is_believed_is_found() -> None:
         return len(np.empty(int.from_bytes(data[-4:], "little"), np.uint8)) > 0
 
     assert errors_of(check) == {"MemoryError"}
+
+
+def test_no_clock_runs_outside_of_the_bounds() -> None:
+    """It would end the whole test run some time later."""
+    run(Target("planted", list, lambda data: True), [b"a"])
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
+    with bounded():
+        run(Target("planted", list, lambda data: True), [b"a"])
+        assert signal.getitimer(signal.ITIMER_VIRTUAL)[0] > 0
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
 
 
 def test_an_input_that_takes_too_long_is_found() -> None:

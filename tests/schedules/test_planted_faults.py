@@ -82,7 +82,7 @@ class LazyGateway(GatewayProcess):
 class SilentGateway(GatewayProcess):
     """Does not say its inventory to another Redis."""
 
-    async def _say_inventory(self) -> None:
+    async def _say_inventory(self, *, is_gone: bool = False) -> None:
         return
 
 
