@@ -117,7 +117,7 @@ def test_a_node_that_ends_by_itself_says_why(cluster: Cluster, monkeypatch: pyte
     provider.scale(POOL, 1)
     (pid,) = cluster.pids().values()
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    with pytest.raises(ProviderError, match=f"p-0 ended with status 2: no Redis answers at {HOST}:1"):
+    with pytest.raises(ProviderError, match=f"p-0 ended with status 2: no Redis answers at redis://{HOST}:1/0"):
         provider.scale(POOL, 1)
     assert provider.scale(POOL, 0) == 0
 
