@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from prometheus_client.core import Metric
@@ -60,10 +61,8 @@ class InboxLag:
 async def watch(redis: Redis, service: str, inbox: str, lag: InboxLag) -> None:
     """Look at a service's inbox until cancelled, whoever leads it. Redis may be away: that counts as waiting."""
     while True:
-        try:
+        with suppress(RedisError, OSError):  # the driver's log has it, and the age grows
             lag.see(*await ends(redis, service, inbox), time.monotonic())
-        except (RedisError, OSError):  # the driver's log has it
-            await asyncio.sleep(0)
         await asyncio.sleep(POLL_S)
 
 

@@ -26,6 +26,7 @@ from shared.lease import LEASE_S, RENEW_S, FencedError
 HANG_S = 30.0  # the longest decision that was seen takes a quarter of a second
 LOOK_S = RENEW_S / 2
 HUNG_STATUS = 70  # exit status: an internal error (EX_SOFTWARE)
+FAILED_STATUS = 1
 
 log = structlog.get_logger()
 
@@ -54,7 +55,7 @@ class LeaseKeeper:
         self.note_sign()
         self._is_kept = True
         if self._thread is None:
-            self._thread = threading.Thread(target=self._watch, name="lease-keeper", daemon=True)
+            self._thread = threading.Thread(target=self._guard, name="lease-keeper", daemon=True)
             self._thread.start()
         try:
             yield
@@ -82,6 +83,14 @@ class LeaseKeeper:
 
     # --- the thread -----------------------------------------------------------------------------------------------
 
+    def _guard(self) -> None:
+        """Without this thread a long rebuild would lose its lease, and a hung core keep its process: it ends then."""
+        try:
+            self._watch()
+        except Exception:
+            log.critical("lease keeper failed, ending the process", service=self._log.service, exc_info=True)
+            os._exit(FAILED_STATUS)
+
     def _watch(self) -> None:
         entry, busy_s, looked_at_s = None, 0.0, time.monotonic()
         while not self._stopped.wait(LOOK_S):
@@ -98,15 +107,14 @@ class LeaseKeeper:
                 asyncio.run(self._renew())
 
     async def _renew(self) -> None:
-        async with self._connect() as redis:
-            try:
+        try:
+            async with self._connect() as redis:
                 await CommitLog.of(redis, self._log).lease.renew()
-            except FencedError:
-                self._is_kept = False  # the loop finds out with its next commit
-            except (RedisError, OSError) as error:
-                log.warning("lease not renewed", service=self._log.service, error=str(error))
-            else:
                 self.note_sign()
+        except FencedError:
+            self._is_kept = False  # the loop finds out with its next commit
+        except (RedisError, OSError) as error:
+            log.warning("lease not renewed", service=self._log.service, error=str(error))
 
     async def _end(self, entry: Entry) -> None:
         """Set the entry aside, and end the process: the core is in the middle of a decision that does not end."""
