@@ -9,16 +9,17 @@ import time
 import structlog
 from prometheus_client import REGISTRY
 
+from gateway.admin_thread import served_aside
 from gateway.app import build_app
-from gateway.context import GatewayContext
+from gateway.context import ADMIN, GatewayContext
 from gateway.dispatcher import Dispatcher
 from gateway.models import load_models
 from gateway.redis_queue import RedisQueue
-from shared.admin import listen
+from shared.admin import listen, serve_admin
 from shared.bus import check_reachable, connect
 from shared.config import ClusterConfig
 from shared.durability import Waiting, check_durability
-from shared.service import instance_name, redis_url, run_process, stop_on_signals
+from shared.service import admin_port, instance_name, redis_url, run_process, stop_on_signals
 from shared.telemetry import configure_logging, configure_tracing
 
 log = structlog.get_logger()
@@ -30,7 +31,11 @@ async def serve(config: ClusterConfig) -> None:
     gateway_id = f"{instance}-{secrets.token_hex(4)}"  # of this life: an earlier one's clients are gone
     configure_logging("gateway", gateway_id)
     configure_tracing("gateway", gateway_id, config.otlp_endpoint)
-    stop = stop_on_signals()
+    stop, listening = stop_on_signals(), asyncio.Event()
+
+    def not_ready() -> str:
+        return queue.not_ready or ("stopping" if stop.is_set() else "" if listening.is_set() else "not listening yet")
+
     redis = connect(redis_url(config))
     await check_reachable(redis)
     await check_durability(redis, config.durability)
@@ -44,18 +49,21 @@ async def serve(config: ClusterConfig) -> None:
         config=config,
         models=models,
         dispatcher=dispatcher,
-        not_ready=lambda: queue.not_ready,
+        not_ready=not_ready,
         redis_health=lambda: queue.health,
         registry=REGISTRY,
     )
     async with queue.serving(dispatcher, stop.set):
-        options = config.gateway
-        runner = await listen(build_app(context), options.host, options.port, options.drain_s)
-        log.info("listening", host=options.host, port=options.port, drain_s=options.drain_s)
-        try:
-            await stop.wait()
-        finally:
-            await runner.cleanup()
+        options, app = config.gateway, build_app(context)
+        port = admin_port(config, "gateway")
+        async with served_aside(lambda: serve_admin(app[ADMIN], config.admin_host, port)):
+            runner = await listen(app, options.host, options.port, options.drain_s)
+            listening.set()
+            log.info("listening", host=options.host, port=options.port, admin_port=port, drain_s=options.drain_s)
+            try:
+                await stop.wait()
+            finally:
+                await runner.cleanup()
     await redis.aclose()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 
 from shared.errors import OperatorError
 
@@ -17,31 +17,39 @@ class PortTakenError(OperatorError):
     """Somebody else listens on the port."""
 
 
+def _nothing() -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Admin:
     """The answers of one process. ``not_ready`` says what is missing, or is empty when the process serves."""
 
     not_ready: Callable[[], str]
     status: Callable[[], dict[str, object]]
+    hangs: Callable[[], str] = _nothing
+    """Why the process should be killed, or empty. Asked from another thread where the one that serves may hang."""
+    registry: CollectorRegistry = REGISTRY
+    """What ``/metrics`` shows."""
 
     def routes(self) -> list[web.RouteDef]:
         """Routes to add to an aiohttp application."""
-        return [
-            web.get("/healthz", self._healthz),
-            web.get("/readyz", self._readyz),
-            web.get("/metrics", self._metrics),
-            web.get("/status", self._status),
-        ]
+        return [*self.health_routes(), web.get("/metrics", self._metrics), web.get("/status", self._status)]
+
+    def health_routes(self) -> list[web.RouteDef]:
+        """Those that clients and load balancers may ask as well."""
+        return [web.get("/healthz", self._healthz), web.get("/readyz", self._readyz)]
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+        hangs = self.hangs()
+        return web.Response(status=503 if hangs else 200, text=f"{hangs or 'ok'}\n")
 
     async def _readyz(self, _: web.Request) -> web.Response:
         missing = self.not_ready()
         return web.Response(status=503 if missing else 200, text=f"{missing or 'ready'}\n")
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(body=generate_latest(self.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _status(self, _: web.Request) -> web.Response:
         return web.json_response(self.status())

@@ -32,8 +32,8 @@ SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db
 HELD_BYTES_PER_BODY_BYTE = 6
 HELD_BYTES_PER_CALL = 64 << 10
 
-ADMIN_SERVICES = ("queue-manager", "scheduler", "kv-manager")  # in the order of their admin ports
-SERVICES = ("redis", "gateway", *ADMIN_SERVICES)
+ADMIN_SERVICES = ("queue-manager", "scheduler", "kv-manager", "gateway")  # in the order of their admin ports
+SERVICES = ("redis", *ADMIN_SERVICES)
 
 
 class SloClass(Section):
@@ -169,7 +169,7 @@ class ClusterConfig(Section):
     durability: DurabilityOptions = DurabilityOptions()
     admin_host: str = "127.0.0.1"
     admin_port: Annotated[int, Field(ge=1, le=65_000)] = 9400
-    """First of the consecutive ports on which the services other than the gateway answer health and metrics."""
+    """First of the consecutive ports on which services, the gateway and nodes answer health and metrics."""
     data_dir: Path = Path(".treadle")
     otlp_endpoint: str | None = None
 
