@@ -14,8 +14,9 @@ from gateway import catalogue, errors
 from gateway.auth import KeyRing
 from gateway.chat import ChatEndpoint
 from gateway.completions import CompletionEndpoint
-from gateway.context import ADMIN, CLIENT, CONTEXT, METRICS, REQUEST_ID, SLOTS, STARTED_S, GatewayContext
+from gateway.context import ADMIN, CLIENT, CONTEXT, LEAVING, METRICS, REQUEST_ID, SLOTS, STARTED_S, GatewayContext
 from gateway.endpoint import Handler
+from gateway.leaving import Leaving
 from gateway.metrics import GatewayMetrics
 from gateway.openapi import openapi_document
 from gateway.pulse import Pulse
@@ -75,7 +76,8 @@ def build_app(context: GatewayContext) -> web.Application:
             *admin.health_routes(),
         ]
     )
-    app.on_response_prepare.append(_name_request)
+    app[LEAVING] = Leaving()
+    app.on_response_prepare.extend([_name_request, app[LEAVING].tell])
     return app
 
 

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from gateway.auth import Client
 from gateway.dispatcher import Dispatcher
+from gateway.leaving import Leaving
 from gateway.metrics import GatewayMetrics
 from gateway.models import ServedModel
 from gateway.slots import Slots
@@ -45,6 +46,7 @@ class GatewayContext:
 CONTEXT = web.AppKey("CONTEXT", GatewayContext)
 METRICS = web.AppKey("METRICS", GatewayMetrics)
 SLOTS = web.AppKey("SLOTS", Slots)
+LEAVING = web.AppKey("LEAVING", Leaving)
 ADMIN = web.AppKey("ADMIN", Admin)  # what the admin port answers
 STARTED_S = web.AppKey("STARTED_S", int)  # Unix time; what `created` of a model says
 

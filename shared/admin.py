@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -11,6 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, 
 from shared.errors import OperatorError
 
 ADMIN_DRAIN_S = 5.0  # no answer to an operator takes longer
+BACKLOG = 4096  # connections of a crowd that wait in the kernel: what systems allow by default
 
 
 class PortTakenError(OperatorError):
@@ -67,13 +69,40 @@ async def listen(app: web.Application, host: str, port: int, drain_s: float = AD
 
     The runner's ``cleanup`` takes no more requests and lets those that run end for ``drain_s``.
     """
+    return await _listen(app, drain_s, lambda runner: [web.TCPSite(runner, host, port)], f"{host}:{port}")
+
+
+async def listen_on_sockets(app: web.Application, sockets: Sequence[socket.socket], drain_s: float) -> web.AppRunner:
+    """Serve an application on bound sockets, which other processes may have as well; else as `listen`."""
+    return await _listen(
+        app,
+        drain_s,
+        lambda runner: [web.SockSite(runner, one, backlog=BACKLOG) for one in sockets],
+        ", ".join(str(one.getsockname()) for one in sockets),
+    )
+
+
+async def serve_admin_on_path(admin: Admin, path: str) -> web.AppRunner:
+    """As `serve_admin`, for a process of this machine that knows the path of a UNIX socket."""
+    app = web.Application()
+    app.add_routes(admin.routes())
+    return await _listen(app, ADMIN_DRAIN_S, lambda runner: [web.UnixSite(runner, path)], path)
+
+
+async def _listen(
+    app: web.Application, drain_s: float, sites: Callable[[web.AppRunner], Sequence[web.BaseSite]], where: str
+) -> web.AppRunner:
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=drain_s)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        for site in sites(runner):
+            await site.start()
     except OSError as error:
         await runner.cleanup()
-        raise PortTakenError(
-            f"cannot listen on {host}:{port} ({error.strerror}); stop what uses it or configure another port"
-        ) from error
+        raise port_taken(where, error) from error
     return runner
+
+
+def port_taken(where: str, error: OSError) -> PortTakenError:
+    """What to do about it."""
+    return PortTakenError(f"cannot listen on {where} ({error.strerror}); stop what uses it or configure another port")

@@ -97,6 +97,9 @@ class GatewayOptions(Section):
     """Address that it listens on."""
     port: Annotated[int, Field(ge=1, le=65_535)] = 8080
     """Port that it listens on."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    """Processes that share the port, since each of them uses one core. ``max_inflight`` and ``max_inflight_bytes`` are
+    those of all together: each takes its share, and its own memory for models' vocabularies."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 4 << 20
     """Largest body of a request."""
     max_inflight: Annotated[int, Field(ge=1)] = 4096
@@ -117,10 +120,17 @@ class GatewayOptions(Section):
     @model_validator(mode="after")
     def _takes_the_largest_body(self) -> GatewayOptions:
         least = HELD_BYTES_PER_BODY_BYTE * self.max_body_bytes + HELD_BYTES_PER_CALL
-        if self.max_inflight_bytes < least:
-            raise ValueError(
-                f"max_inflight_bytes: a body of max_body_bytes and its payload may need {least}; take at least that"
+        problems = []
+        if self.max_inflight < self.workers:
+            problems.append(f"max_inflight: each of {self.workers} workers needs one at least")
+        if self.max_inflight_bytes // self.workers < least:
+            each = f", in each of {self.workers} workers" if self.workers > 1 else ""
+            problems.append(
+                f"max_inflight_bytes: a body of max_body_bytes and its payload may need {least}{each}; "
+                f"take at least {least * self.workers}"
             )
+        if problems:
+            raise ValueError("\n".join(problems))
         return self
 
 

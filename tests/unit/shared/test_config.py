@@ -456,4 +456,4 @@ def test_a_model_file_lies_where_its_source_says(tmp_path: Path, monkeypatch: py
 def test_the_largest_body_fits_into_what_a_gateway_may_hold() -> None:
     parse_config("gateway: {max_body_bytes: 2000, max_inflight_bytes: 77536}", "f.yaml")
     [problem] = problems("gateway: {max_body_bytes: 2000, max_inflight_bytes: 77535}")
-    assert problem.endswith("a body of max_body_bytes and its payload may need 77536; take at least that")
+    assert problem.endswith("a body of max_body_bytes and its payload may need 77536; take at least 77536")
