@@ -39,9 +39,10 @@ def build_app(context: GatewayContext) -> web.Application:
     while it waits for a first token.
     """
     options = context.config.gateway
+    leaving = Leaving()
     app = web.Application(
         client_max_size=options.max_body_bytes,
-        middlewares=[_answer_errors, _authenticate(KeyRing(context.config.keys))],
+        middlewares=[leaving.middleware(), _answer_errors, _authenticate(KeyRing(context.config.keys))],
     )
     app[CONTEXT] = context
     app[METRICS] = GatewayMetrics(context.registry)
@@ -76,8 +77,8 @@ def build_app(context: GatewayContext) -> web.Application:
             *admin.health_routes(),
         ]
     )
-    app[LEAVING] = Leaving()
-    app.on_response_prepare.extend([_name_request, app[LEAVING].tell])
+    app[LEAVING] = leaving
+    app.on_response_prepare.extend([_name_request, leaving.tell])
     return app
 
 

@@ -15,6 +15,7 @@ from gateway.admin_thread import served_aside
 from gateway.app import build_app
 from gateway.context import ADMIN, LEAVING, GatewayContext
 from gateway.dispatcher import Dispatcher
+from gateway.leaving import CUT_S
 from gateway.models import load_models
 from gateway.redis_queue import RedisQueue
 from gateway.sockets import open_sockets
@@ -64,13 +65,13 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
         options, app = config.gateway, build_app(context)
         async with served_aside(lambda: _listen_for_operators(app[ADMIN], config, worker)):
             sockets = worker.open_sockets() if worker else open_sockets(options.host, options.port)
-            runner = await listen_on_sockets(app, sockets, options.drain_s)
+            runner = await listen_on_sockets(app, sockets, CUT_S)
             listening.set()
             log.info("listening", host=options.host, port=options.port, drain_s=options.drain_s)
             try:
                 await stop.wait()
             finally:
-                await app[LEAVING].leave(runner)
+                await app[LEAVING].leave(runner, options.drain_s)
     await redis.aclose()
 
 

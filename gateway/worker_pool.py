@@ -154,7 +154,7 @@ class WorkerPool:
 
     def _starts(self, now: float) -> list[Action]:
         """The first one alone until it is ready: what an operator must put right is told once, not N times."""
-        staffed = {life.worker for life in self.lives.values() if life.is_current}
+        staffed = {life.worker for life in self.lives.values() if not life.is_leaving}
         workers = range(self.num_workers) if self._was_ready else range(1)
         return [
             self._begin(worker, now) for worker in workers if worker not in staffed and now >= self._start_at_s[worker]

@@ -110,7 +110,7 @@ class GatewayOptions(Section):
     default_slo: str = "interactive"
     """Class of requests that name none."""
     drain_s: PositiveSeconds = 15.0
-    """Asked to stop, it takes no more requests and lets those that run end for this long; the others are cut off.
+    """Asked to stop, it takes no more connections and lets requests that run end for this long; the others are cut off.
 
     More than `treadle down` waits (20 s) is of use only where something more patient stops it."""
     cold_start_ttl_s: PositiveSeconds = 300.0

@@ -243,7 +243,8 @@ class Cluster:
             found.append(f"kv manager: {memory}")
         with self.redis() as redis:
             keys = [key for kind in ("req", "group") for key in redis.scan_iter(f"treadle:{kind}:*", count=1000)]
-            keys += list(redis.scan_iter("treadle:tokens:*"))[1:]  # the living gateway has one
+            num_workers = self.config["gateway"].get("workers", 1)
+            keys += list(redis.scan_iter("treadle:tokens:*"))[num_workers:]  # each living one has its own
         return found + [key.decode() for key in keys]
 
     def _has_requests(self) -> bool:
