@@ -9,16 +9,17 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler as NextHandler
 from aiohttp.typedefs import Middleware
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway import catalogue, errors
 from gateway.auth import KeyRing
 from gateway.chat import ChatEndpoint
 from gateway.completions import CompletionEndpoint
-from gateway.context import CLIENT, CONTEXT, METRICS, REQUEST_ID, SLOTS, STARTED_S, GatewayContext
+from gateway.context import ADMIN, CLIENT, CONTEXT, LEAVING, METRICS, REQUEST_ID, SLOTS, STARTED_S, GatewayContext
 from gateway.endpoint import Handler
+from gateway.leaving import Leaving
 from gateway.metrics import GatewayMetrics
 from gateway.openapi import openapi_document
+from gateway.pulse import Pulse
 from gateway.queue_metrics import QueueCollector
 from gateway.queue_report import show_queue
 from gateway.redis_metrics import RedisCollector
@@ -38,9 +39,10 @@ def build_app(context: GatewayContext) -> web.Application:
     while it waits for a first token.
     """
     options = context.config.gateway
+    leaving = Leaving()
     app = web.Application(
         client_max_size=options.max_body_bytes,
-        middlewares=[_answer_errors, _authenticate(KeyRing(context.config.keys))],
+        middlewares=[leaving.middleware(), _answer_errors, _authenticate(KeyRing(context.config.keys))],
     )
     app[CONTEXT] = context
     app[METRICS] = GatewayMetrics(context.registry)
@@ -52,13 +54,17 @@ def build_app(context: GatewayContext) -> web.Application:
     app[METRICS].inflight_bytes.set_function(lambda: slots.bytes_taken)
     app[STARTED_S] = int(time.time())
     document = openapi_document(__version__)
-    admin = Admin(not_ready=context.not_ready, status=lambda: {"inflight": slots.num_taken})
+    pulse = Pulse()
+    app.cleanup_ctx.append(pulse.beating)
+    app[ADMIN] = admin = Admin(  # answers from a thread of its own: what it reads is replaced, never changed
+        not_ready=context.not_ready,
+        status=lambda: {"inflight": slots.num_taken},
+        hangs=pulse.hangs,
+        registry=context.registry,
+    )
 
     async def openapi(_: web.Request) -> web.Response:
         return web.json_response(document)
-
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(context.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     app.add_routes(
         [
@@ -68,11 +74,11 @@ def build_app(context: GatewayContext) -> web.Application:
             web.get("/v1/models/{name:.+}", catalogue.show_model),
             web.get("/v1/queue", show_queue),
             web.get("/openapi.json", openapi),
-            web.get("/metrics", metrics),
-            *(route for route in admin.routes() if route.path != "/metrics"),  # this one has a registry of its own
+            *admin.health_routes(),
         ]
     )
-    app.on_response_prepare.append(_name_request)
+    app[LEAVING] = leaving
+    app.on_response_prepare.extend([_name_request, leaving.tell])
     return app
 
 
@@ -94,7 +100,7 @@ async def _answer_errors(request: web.Request, handler: NextHandler) -> web.Stre
 def _authenticate(keys: KeyRing) -> Middleware:
     @web.middleware
     async def authenticate(request: web.Request, handler: NextHandler) -> web.StreamResponse:
-        """The API needs a key; what operators ask (health, metrics) and the document do not."""
+        """The API needs a key; health and the document do not."""
         if request.path.startswith("/v1/"):
             request[CLIENT] = keys.authenticate(request.headers)
         return await handler(request)

@@ -34,7 +34,8 @@ class QueueView:
     @property
     def lines(self) -> list[QueueLine]:
         """By model, then by kind of promise."""
-        return [self._lines[key] for key in sorted(self._lines)]
+        lines = self._lines  # replaced as a whole: metrics are read from another thread
+        return [lines[key] for key in sorted(lines)]
 
     def age_s(self, now: float) -> float | None:
         """Since the last status; None before the first."""
