@@ -10,13 +10,14 @@ import structlog
 from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError, RedisError
 
+from gateway.batched_scripts import BatchedScripts
 from gateway.dispatcher import Dispatcher, Inbound
 from gateway.presence import Presence
 from gateway.queue_port import QueueFullError, QueueUnavailableError
 from gateway.released import Released
-from shared import streams
+from shared import scripts, streams
 from shared.bus import StreamReader
-from shared.codec import FIELD, encode
+from shared.codec import encode
 from shared.durability import Confirmations, Waiting
 from shared.payload import Payload
 from shared.redis_health import RedisHealth, look
@@ -42,10 +43,12 @@ class RedisQueue:
         self._reader = StreamReader(redis, streams.tokens(gateway_id))
         self._waiting = waiting
         self._confirmations = Confirmations(redis, waiting) if waiting else None
-        self._writer = SystemWriter(redis)
+        self._scripts = BatchedScripts(redis)
+        self._submit_new = self._scripts.register_script(scripts.SUBMIT)
+        self._writer = SystemWriter(self._scripts)
         self._tasks = Supervised()
         self._released = Released()
-        self._presence = Presence(redis, gateway_id, self._reader, self._released)
+        self._presence = Presence(redis, self._writer, gateway_id, self._reader, self._released)
         self._not_ready = "the token stream is not open"
         self.health = RedisHealth()
         """How Redis was when it was asked last; its room for requests is the gateway's."""
@@ -58,7 +61,7 @@ class RedisQueue:
     # --- QueuePort ------------------------------------------------------------------------------------------------
 
     async def submit(self, payload: Payload, submit: Submit) -> None:
-        """Payload and `Submit` in one transaction; the payload expires on its own should this gateway die.
+        """Payload and `Submit` in one step; the payload expires on its own should this gateway die.
 
         A first attempt is the one thing that a full Redis refuses: all that frees memory goes through.
         """
@@ -67,10 +70,7 @@ class RedisQueue:
             await self._write(keep(key, data, streams.PAYLOAD_TTL_S), add(streams.QUEUE, submit))
             return
         try:
-            async with self._redis.pipeline(transaction=True) as pipe:
-                pipe.set(key, data, ex=streams.PAYLOAD_TTL_S)
-                pipe.xadd(streams.QUEUE, {FIELD: encode(submit)})
-                await pipe.execute()
+            await self._submit_new(keys=[key, streams.QUEUE], args=[data, streams.PAYLOAD_TTL_S, encode(submit)])
         except OutOfMemoryError as error:
             raise QueueFullError(str(error)) from error
         except (RedisError, OSError) as error:
@@ -136,6 +136,7 @@ class RedisQueue:
                 if self._confirmations:
                     await self._confirmations.aclose()
                 await self._say_goodbye()
+                await self._scripts.aclose()
 
     async def _say_goodbye(self) -> None:
         try:
