@@ -14,6 +14,7 @@ from gateway.context import GatewayContext
 from gateway.dispatcher import Dispatcher
 from gateway.models import load_models
 from gateway.redis_queue import RedisQueue
+from shared.acceptor import allow_connections
 from shared.admin import listen
 from shared.bus import check_reachable, connect
 from shared.config import ClusterConfig
@@ -30,6 +31,7 @@ async def serve(config: ClusterConfig) -> None:
     gateway_id = f"{instance}-{secrets.token_hex(4)}"  # of this life: an earlier one's clients are gone
     configure_logging("gateway", gateway_id)
     configure_tracing("gateway", gateway_id, config.otlp_endpoint)
+    allow_connections()
     stop = stop_on_signals()
     redis = connect(redis_url(config))
     await check_reachable(redis)

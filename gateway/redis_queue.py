@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 
 import structlog
@@ -12,6 +12,7 @@ from redis.exceptions import OutOfMemoryError, RedisError
 
 from gateway.batched_scripts import BatchedScripts
 from gateway.dispatcher import Dispatcher, Inbound
+from gateway.portions import portions
 from gateway.presence import Presence
 from gateway.queue_port import QueueFullError, QueueUnavailableError
 from gateway.released import Released
@@ -19,6 +20,7 @@ from shared import scripts, streams
 from shared.bus import StreamReader
 from shared.codec import encode
 from shared.durability import Confirmations, Waiting
+from shared.messages import AnyMessage
 from shared.payload import Payload
 from shared.redis_health import RedisHealth, look
 from shared.requests import Cancel, GatewayBeat, GatewayGone, Submit
@@ -28,6 +30,7 @@ from shared.tasks import Supervised
 BEAT_S = 2.0
 BACKOFF_S = 0.2
 MAX_BACKOFF_S = 2.0
+MAX_READ_ENTRIES = 128  # at a time: to decode those of large batches takes some milliseconds
 TRIM_EVERY_READS = 256
 
 log = structlog.get_logger()
@@ -148,7 +151,7 @@ class RedisQueue:
         num_reads = 0
         while True:
             try:
-                messages = await self._reader.read()
+                messages = await self._reader.read(max_entries=MAX_READ_ENTRIES)
                 num_reads += bool(messages)
                 if num_reads >= TRIM_EVERY_READS:
                     num_reads = 0
@@ -157,11 +160,10 @@ class RedisQueue:
                 log.warning("token stream unreadable", error=str(error))
                 await asyncio.sleep(BACKOFF_S)
                 continue
-            for message in messages:
-                if isinstance(message, Inbound):
+            for portion in portions(_inbound(messages)):
+                for message in portion:
                     await self._deliver(dispatcher, message)
-                elif not isinstance(message, GatewayBeat):  # which is the mark that opens the stream
-                    log.error("not a message for a gateway", type=type(message).__name__)
+                await asyncio.sleep(0)  # those who have been told run, and so does everybody else
 
     async def _deliver(self, dispatcher: Dispatcher, message: Inbound) -> None:
         """Until it is delivered: a request that must be submitted again is not dropped because Redis is away."""
@@ -191,3 +193,11 @@ class RedisQueue:
             self.health = await look(self._redis)
         except (RedisError, OSError) as error:
             log.warning("memory of redis unknown, going by the last look", error=str(error))
+
+
+def _inbound(messages: Iterable[AnyMessage]) -> Iterator[Inbound]:
+    for message in messages:
+        if isinstance(message, Inbound):
+            yield message
+        elif not isinstance(message, GatewayBeat):  # which is the mark that opens the stream
+            log.error("not a message for a gateway", type=type(message).__name__)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from shared.acceptor import ManyAtATime, bind
 from shared.errors import OperatorError
 
 ADMIN_DRAIN_S = 5.0  # no answer to an operator takes longer
@@ -62,7 +63,8 @@ async def listen(app: web.Application, host: str, port: int, drain_s: float = AD
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=drain_s)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        for listener in bind(host, port):
+            await ManyAtATime(runner, listener).start()
     except OSError as error:
         await runner.cleanup()
         raise PortTakenError(
