@@ -22,6 +22,7 @@ HOST = "127.0.0.1"
 SPARE_FILES = 64  # beside one a client
 LEVEL_TIMEOUT_S = 900.0
 RECONNECT_S = 0.5  # a client whose connection broke comes again after this
+MAX_EXAMPLES = 3  # of errors, as they were told
 TAIL_BYTES = 512  # of an answer, where its end and its usage stand
 END = b"\r\n0\r\n\r\n"
 WORDS = ("the", "of", "and", "to", "in", "is", "was", "for", "on", "that", "with", "as", "it", "by", "from", "at")
@@ -38,6 +39,7 @@ class Account:
         self.firsts_s: list[float] = []
         self.refusals_s: list[float] = []
         self.num_without_retry_after = 0
+        self.examples: list[str] = []
 
     def request(self, number: int) -> bytes:
         """The bytes of a request: models in turn, a prompt that no other one shares."""
@@ -104,6 +106,8 @@ class Client(asyncio.Protocol):
             else:
                 self._tail = self._tail[-TAIL_BYTES:]
         elif len(self._tail) >= self._left_bytes:
+            if self._status != 429 and len(self._account.examples) < MAX_EXAMPLES:
+                self._account.examples.append(self._tail.decode(errors="replace"))
             self._next(str(self._status))
 
     def _send(self) -> None:
@@ -189,6 +193,7 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
         "ttft_s": spread(account.firsts_s),
         "refused_s": spread(account.refusals_s),
         "num_without_retry_after": account.num_without_retry_after,
+        "examples": account.examples,
     }
 
 
