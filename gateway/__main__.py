@@ -9,12 +9,13 @@ import time
 import structlog
 from prometheus_client import REGISTRY
 
+from gateway import garbage
 from gateway.app import build_app
 from gateway.context import GatewayContext
 from gateway.dispatcher import Dispatcher
 from gateway.models import load_models
 from gateway.redis_queue import RedisQueue
-from shared.acceptor import allow_connections
+from shared import open_files
 from shared.admin import listen
 from shared.bus import check_reachable, connect
 from shared.config import ClusterConfig
@@ -31,7 +32,7 @@ async def serve(config: ClusterConfig) -> None:
     gateway_id = f"{instance}-{secrets.token_hex(4)}"  # of this life: an earlier one's clients are gone
     configure_logging("gateway", gateway_id)
     configure_tracing("gateway", gateway_id, config.otlp_endpoint)
-    allow_connections()
+    open_files.allow_all()
     stop = stop_on_signals()
     redis = connect(redis_url(config))
     await check_reachable(redis)
@@ -53,6 +54,7 @@ async def serve(config: ClusterConfig) -> None:
     async with queue.serving(dispatcher, stop.set):
         options = config.gateway
         runner = await listen(build_app(context), options.host, options.port, options.drain_s)
+        garbage.settle()
         log.info("listening", host=options.host, port=options.port, drain_s=options.drain_s)
         try:
             await stop.wait()

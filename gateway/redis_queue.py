@@ -30,7 +30,7 @@ from shared.tasks import Supervised
 BEAT_S = 2.0
 BACKOFF_S = 0.2
 MAX_BACKOFF_S = 2.0
-MAX_READ_ENTRIES = 128  # at a time: to decode those of large batches takes some milliseconds
+MAX_READ_ENTRIES = 64  # at a time: to decode those of large batches takes some milliseconds
 TRIM_EVERY_READS = 256
 
 log = structlog.get_logger()

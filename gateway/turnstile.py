@@ -12,8 +12,8 @@ from collections import deque
 
 from aiohttp import web
 
-# In one round of the loop, which so takes some 8 ms for them.
-REQUESTS_A_ROUND = 16
+# In one round of the loop, which so takes some 5 ms for them.
+REQUESTS_A_ROUND = 8
 
 
 class Turnstile:

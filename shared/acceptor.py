@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import resource
 import socket
 from collections.abc import Callable
 from typing import cast
@@ -127,10 +126,3 @@ def bind(host: str, port: int) -> list[socket.socket]:
             one.close()
         raise
     return bound
-
-
-def allow_connections() -> int:
-    """Take as many open files as this process may have, and say how many: a connection is one of them."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return most

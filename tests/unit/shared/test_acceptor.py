@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 
 import pytest
@@ -13,7 +13,8 @@ import structlog
 import uvloop
 from aiohttp import web
 
-from shared.acceptor import ACCEPTS_A_ROUND, Acceptor, ManyAtATime, allow_connections, bind
+from shared.acceptor import ACCEPTS_A_ROUND, Acceptor, ManyAtATime, bind
+from tests.redis.waiting import until
 
 HOST = "127.0.0.1"
 
@@ -68,12 +69,6 @@ async def site() -> AsyncIterator[tuple[web.AppRunner, asyncio.Event]]:
     await runner.cleanup()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Rounds of the loop until it holds."""
-    while not condition():
-        await asyncio.sleep(0)
-
-
 async def ask(port: int) -> bytes:
     reader, writer = await asyncio.open_connection(HOST, port)
     writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -88,9 +83,16 @@ async def test_aiohttp_serves_by_it_and_stops_in_good_order(site: tuple[web.AppR
     ((host, port),) = runner.addresses
     assert host == HOST
     asked = asyncio.create_task(ask(port))
-    await until(lambda: bool(runner.server and runner.server.connections))
+
+    async def is_taken() -> bool:
+        return bool(runner.server and runner.server.connections)
+
+    async def takes_no_more() -> bool:
+        return not runner.sites
+
+    await until(is_taken)
     cleanup = asyncio.create_task(runner.cleanup())
-    await until(lambda: not runner.sites)
+    await until(takes_no_more)
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection(HOST, port)
     answer.set()
@@ -101,6 +103,9 @@ async def test_aiohttp_serves_by_it_and_stops_in_good_order(site: tuple[web.AppR
 async def test_a_process_without_files_for_more_takes_them_when_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.acceptor.RETRY_S", 0.01)
     made = asyncio.Event()
+
+    async def is_told() -> bool:
+        return bool(logs)
 
     class Protocol(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -114,7 +119,7 @@ async def test_a_process_without_files_for_more_takes_them_when_it_has(monkeypat
         connected(stack, listener.getsockname()[1], 1)
         resource.setrlimit(resource.RLIMIT_NOFILE, (listener.fileno(), limit[1]))
         try:
-            await until(lambda: bool(logs))
+            await until(is_told)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limit)
         assert not made.is_set()
@@ -128,13 +133,3 @@ def test_a_port_that_is_taken_on_one_address_leaves_none_open() -> None:
     (taken,) = bind(HOST, 0)
     with taken, pytest.raises(OSError, match="in use"):
         bind(HOST, taken.getsockname()[1])
-
-
-def test_the_process_takes_as_many_files_as_it_may() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
-        assert allow_connections() == hard
-        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
