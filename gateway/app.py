@@ -24,6 +24,7 @@ from gateway.queue_metrics import QueueCollector
 from gateway.queue_report import show_queue
 from gateway.redis_metrics import RedisCollector
 from gateway.slots import Slots
+from gateway.turnstile import TURNSTILE, Turnstile
 from shared import __version__
 from shared.admin import Admin
 
@@ -50,6 +51,7 @@ def build_app(context: GatewayContext) -> web.Application:
     context.registry.register(QueueCollector(view, clock))
     context.registry.register(RedisCollector(context.redis_health))
     app[SLOTS] = slots = Slots(options.max_inflight, options.max_inflight_bytes, lambda: view.shortest_wait_s(clock()))
+    app[TURNSTILE] = Turnstile()
     app[METRICS].inflight.set_function(lambda: slots.num_taken)
     app[METRICS].inflight_bytes.set_function(lambda: slots.bytes_taken)
     app[STARTED_S] = int(time.time())

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from gateway import errors
 from gateway.openai_part import FieldConflictError, UnsupportedFieldError
+from gateway.turnstile import TURNSTILE
 
 BODY_READ_TIMEOUT_S = 60.0  # a client that sends its body slower than this holds a place for nothing
 
@@ -32,6 +33,7 @@ async def read_body(request: web.Request, model: type[RequestModel]) -> RequestM
             data = await request.read()
     except TimeoutError as error:
         raise errors.ApiError(408, "the body did not arrive in time", code="request_timeout") from error
+    await request.app[TURNSTILE].turn()  # from here on until it is submitted, a request takes the loop's time
     return parse_body(data, model)
 
 

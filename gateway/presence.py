@@ -28,9 +28,11 @@ log = structlog.get_logger()
 class Presence:
     """One life of one gateway replica. Its calls raise `RedisError`; a beat that failed is made up for by the next."""
 
-    def __init__(self, redis: Redis, gateway: str, reader: StreamReader, released: Released) -> None:
+    def __init__(
+        self, redis: Redis, writer: SystemWriter, gateway: str, reader: StreamReader, released: Released
+    ) -> None:
         self._redis = redis
-        self._writer = SystemWriter(redis)
+        self._writer = writer
         self._gateway = gateway
         self._reader = reader
         self._released = released

@@ -11,6 +11,7 @@ import structlog
 from aiohttp import web
 from prometheus_client import REGISTRY
 
+from gateway import garbage
 from gateway.admin_thread import served_aside
 from gateway.app import build_app
 from gateway.context import ADMIN, LEAVING, GatewayContext
@@ -20,6 +21,7 @@ from gateway.models import load_models
 from gateway.redis_queue import RedisQueue
 from gateway.sockets import open_sockets
 from gateway.worker import Worker, share
+from shared import open_files
 from shared.admin import Admin, listen_on_sockets, serve_admin, serve_admin_on_path
 from shared.bus import check_reachable, connect
 from shared.config import ClusterConfig
@@ -36,6 +38,7 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
     gateway_id = f"{_instance(worker)}-{secrets.token_hex(4)}"  # of this life: an earlier one's clients are gone
     configure_logging("gateway", gateway_id)
     configure_tracing("gateway", gateway_id, config.otlp_endpoint)
+    open_files.allow_all()
     stop, listening = stop_on_signals(), asyncio.Event()
     if worker:
         worker.watch_parent(stop.set)
@@ -66,6 +69,7 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
         async with served_aside(lambda: _listen_for_operators(app[ADMIN], config, worker)):
             sockets = worker.open_sockets() if worker else open_sockets(options.host, options.port)
             runner = await listen_on_sockets(app, sockets, CUT_S)
+            garbage.settle()
             listening.set()
             log.info("listening", host=options.host, port=options.port, drain_s=options.drain_s)
             try:

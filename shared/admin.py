@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 
+from shared.acceptor import ManyAtATime
 from shared.errors import OperatorError
 
 ADMIN_DRAIN_S = 5.0  # no answer to an operator takes longer
-BACKLOG = 4096  # connections of a crowd that wait in the kernel: what systems allow by default
 
 
 class PortTakenError(OperatorError):
@@ -77,7 +77,7 @@ async def listen_on_sockets(app: web.Application, sockets: Sequence[socket.socke
     return await _listen(
         app,
         drain_s,
-        lambda runner: [web.SockSite(runner, one, backlog=BACKLOG) for one in sockets],
+        lambda runner: [ManyAtATime(runner, one) for one in sockets],
         ", ".join(str(one.getsockname()) for one in sockets),
     )
 
