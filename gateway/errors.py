@@ -89,6 +89,16 @@ def context_length_exceeded(max_model_len: int, prompt_tokens: int, max_tokens: 
     )
 
 
+def prompt_too_long(max_model_len: int, num_characters: int, most: int, param: str) -> ApiError:
+    """The text cannot fit, whatever its tokens turn out to be."""
+    return invalid(
+        f"the model's context length is {max_model_len} tokens, which hold {most} characters at the very most, but the "
+        f"prompt has {num_characters}",
+        param,
+        code="context_length_exceeded",
+    )
+
+
 def too_many_tokens(num_candidates: int, max_tokens: int, limit: int, param: str) -> ApiError:
     """Each candidate is short enough, but together they are too long."""
     return invalid(
