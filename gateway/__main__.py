@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import secrets
 import time
 
@@ -10,9 +11,11 @@ import structlog
 from prometheus_client import REGISTRY
 
 from gateway.app import build_app
+from gateway.clients_port import ClientsRunner
 from gateway.context import GatewayContext
 from gateway.dispatcher import Dispatcher
 from gateway.models import load_models
+from gateway.open_files import allow_connections
 from gateway.redis_queue import RedisQueue
 from shared.admin import listen
 from shared.bus import check_reachable, connect
@@ -31,6 +34,7 @@ async def serve(config: ClusterConfig) -> None:
     configure_logging("gateway", gateway_id)
     configure_tracing("gateway", gateway_id, config.otlp_endpoint)
     stop = stop_on_signals()
+    allow_connections(config.gateway.most_connections)
     redis = connect(redis_url(config))
     await check_reachable(redis)
     await check_durability(redis, config.durability)
@@ -48,9 +52,11 @@ async def serve(config: ClusterConfig) -> None:
         redis_health=lambda: queue.health,
         registry=REGISTRY,
     )
+    options = config.gateway
+    gc.collect()
+    gc.freeze()  # vocabularies are there to stay: looking through them again and again holds up the event loop
     async with queue.serving(dispatcher, stop.set):
-        options = config.gateway
-        runner = await listen(build_app(context), options.host, options.port, options.drain_s)
+        runner = await listen(build_app(context), options.host, options.port, options.drain_s, ClientsRunner)
         log.info("listening", host=options.host, port=options.port, drain_s=options.drain_s)
         try:
             await stop.wait()

@@ -184,6 +184,19 @@ def engine_crashed(end: Crashed) -> ApiError:
     return ApiError(500, message, code="engine_crashed")
 
 
+def bad_http() -> ApiError:
+    """What came is no HTTP request. Nothing of it is repeated: it may hold a key."""
+    return ApiError(
+        400, "this is no valid HTTP request: its first line, a header or its framing is wrong", code="bad_http"
+    )
+
+
+def too_many_connections(limit: int) -> ApiError:
+    """This gateway has as many connections as it may hold, and all of them are in use."""
+    message = f"{limit} connections are open, which is the limit, and none of them is idle"
+    return _dropped(503, message, "saturated", SATURATED_RETRY_S, code="too_many_connections")
+
+
 def internal() -> ApiError:
     """Something broke; the log knows what, under the request's id."""
     return ApiError(500, "the server failed to answer; its log has the details under this request id", code="internal")

@@ -54,12 +54,18 @@ async def serve_admin(admin: Admin, host: str, port: int) -> web.AppRunner:
     return await listen(app, host, port)
 
 
-async def listen(app: web.Application, host: str, port: int, drain_s: float = ADMIN_DRAIN_S) -> web.AppRunner:
+async def listen(
+    app: web.Application,
+    host: str,
+    port: int,
+    drain_s: float = ADMIN_DRAIN_S,
+    make_runner: Callable[..., web.AppRunner] = web.AppRunner,
+) -> web.AppRunner:
     """Serve an application on a port; `PortTakenError` when it is taken.
 
     The runner's ``cleanup`` takes no more requests and lets those that run end for ``drain_s``.
     """
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=drain_s)
+    runner = make_runner(app, access_log=None, handler_cancellation=True, shutdown_timeout=drain_s)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()
