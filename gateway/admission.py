@@ -49,6 +49,13 @@ def find_model(context: GatewayContext, name: str) -> ServedModel:
     return model
 
 
+def check_characters(model: ServedModel, num_characters: int, param: str) -> None:
+    """`ApiError` 400 for a text that is longer than the longest tokens make it: told before it is tokenised."""
+    most = model.max_model_len * model.tokenizer.max_token_characters
+    if num_characters > most:
+        raise errors.prompt_too_long(model.max_model_len, num_characters, most, param)
+
+
 async def tokenise(work: Callable[[], list[list[int]]], num_characters: int) -> list[list[int]]:
     """Run a tokenisation where it disturbs nobody."""
     return work() if num_characters <= MAX_INLINE_CHARACTERS else await asyncio.to_thread(work)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Callable
 
 import structlog
 from aiohttp import web
@@ -14,7 +15,20 @@ from gateway import catalogue, errors
 from gateway.auth import KeyRing
 from gateway.chat import ChatEndpoint
 from gateway.completions import CompletionEndpoint
-from gateway.context import ADMIN, CLIENT, CONTEXT, LEAVING, METRICS, REQUEST_ID, SLOTS, STARTED_S, GatewayContext
+from gateway.connection_metrics import ConnectionCollector
+from gateway.connections import Connections, TimeOuts
+from gateway.context import (
+    ADMIN,
+    CLIENT,
+    CONNECTIONS,
+    CONTEXT,
+    LEAVING,
+    METRICS,
+    REQUEST_ID,
+    SLOTS,
+    STARTED_S,
+    GatewayContext,
+)
 from gateway.endpoint import Handler
 from gateway.leaving import Leaving
 from gateway.metrics import GatewayMetrics
@@ -27,14 +41,16 @@ from gateway.slots import Slots
 from gateway.turnstile import TURNSTILE, Turnstile
 from shared import __version__
 from shared.admin import Admin
+from shared.loop_lag import LoopLag
+from shared.tasks import cancel_all
 
 REQUEST_ID_HEADER = "x-treadle-request-id"
 
 _log = structlog.get_logger(__name__)
 
 
-def build_app(context: GatewayContext) -> web.Application:
-    """The gateway as an application, to be served by `shared.admin.listen`.
+def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.Application:  # noqa: B008 (frozen)
+    """The gateway as an application, to be served by `shared.admin.listen` with a `ClientsRunner`.
 
     A runner of one's own needs ``handler_cancellation=True``: a handler must end as soon as its client leaves, also
     while it waits for a first token.
@@ -54,6 +70,9 @@ def build_app(context: GatewayContext) -> web.Application:
     app[TURNSTILE] = Turnstile()
     app[METRICS].inflight.set_function(lambda: slots.num_taken)
     app[METRICS].inflight_bytes.set_function(lambda: slots.bytes_taken)
+    app[CONNECTIONS] = Connections(options.most_connections, timeouts)
+    context.registry.register(ConnectionCollector(app[CONNECTIONS]))
+    app.cleanup_ctx.append(_watch_loop(LoopLag(context.registry)))
     app[STARTED_S] = int(time.time())
     document = openapi_document(__version__)
     pulse = Pulse()
@@ -97,6 +116,15 @@ async def _answer_errors(request: web.Request, handler: NextHandler) -> web.Stre
     except Exception:
         _log.exception("request_failed", request_id=request[REQUEST_ID], path=request.path)
         return errors.internal().response()
+
+
+def _watch_loop(lag: LoopLag) -> Callable[[web.Application], AsyncIterator[None]]:
+    async def watching(_: web.Application) -> AsyncIterator[None]:
+        watch = asyncio.create_task(lag.watch(), name="loop-lag")
+        yield
+        await cancel_all([watch])
+
+    return watching
 
 
 def _authenticate(keys: KeyRing) -> Middleware:

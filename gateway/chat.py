@@ -24,6 +24,8 @@ from gateway.openai_responses import (
 )
 from gateway.openai_schema import ChatCompletionRequest, ChatMessage
 
+CHARACTERS_PER_MESSAGE = 64  # a turn of a template takes as long as a text of this length, even if it is empty
+
 
 class ChatEndpoint:
     """Messages in, the assistant's next turn out."""
@@ -38,6 +40,8 @@ class ChatEndpoint:
         if template is None:
             raise errors.invalid(f"the model {model.name!r} has no chat template", "model", code="no_chat_template")
         num_characters = sum(len(message.content) for message in body.messages)
+        admission.check_characters(model, num_characters, "messages")
+        num_characters += CHARACTERS_PER_MESSAGE * len(body.messages)
         return await admission.tokenise(lambda: [_encode(body.messages, model, template)], num_characters)
 
     def room(self, body: ChatCompletionRequest) -> admission.Room:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from opentelemetry import trace
 from prometheus_client import CollectorRegistry
 
 from gateway.auth import Client
+from gateway.connections import Connections
 from gateway.dispatcher import Dispatcher
 from gateway.leaving import Leaving
 from gateway.metrics import GatewayMetrics
@@ -45,6 +47,7 @@ class GatewayContext:
 
 CONTEXT = web.AppKey("CONTEXT", GatewayContext)
 METRICS = web.AppKey("METRICS", GatewayMetrics)
+CONNECTIONS = web.AppKey("CONNECTIONS", Connections[asyncio.BaseProtocol])
 SLOTS = web.AppKey("SLOTS", Slots)
 LEAVING = web.AppKey("LEAVING", Leaving)
 ADMIN = web.AppKey("ADMIN", Admin)  # what the admin port answers

@@ -89,6 +89,16 @@ def context_length_exceeded(max_model_len: int, prompt_tokens: int, max_tokens: 
     )
 
 
+def prompt_too_long(max_model_len: int, num_characters: int, most: int, param: str) -> ApiError:
+    """The text cannot fit, whatever its tokens turn out to be."""
+    return invalid(
+        f"the model's context length is {max_model_len} tokens, which hold {most} characters at the very most, but the "
+        f"prompt has {num_characters}",
+        param,
+        code="context_length_exceeded",
+    )
+
+
 def too_many_tokens(num_candidates: int, max_tokens: int, limit: int, param: str) -> ApiError:
     """Each candidate is short enough, but together they are too long."""
     return invalid(
@@ -172,6 +182,19 @@ def engine_crashed(end: Crashed) -> ApiError:
     times = "twice" if end.num_crashes == 2 else f"{end.num_crashes} times"
     message = f"request {end.request_id} crashed the engine that ran it {times} and will not be tried again"
     return ApiError(500, message, code="engine_crashed")
+
+
+def bad_http() -> ApiError:
+    """What came is no HTTP request. Nothing of it is repeated: it may hold a key."""
+    return ApiError(
+        400, "this is no valid HTTP request: its first line, a header or its framing is wrong", code="bad_http"
+    )
+
+
+def too_many_connections(limit: int) -> ApiError:
+    """This gateway has as many connections as it may hold, and all of them are in use."""
+    message = f"{limit} connections are open, which is the limit, and none of them is idle"
+    return _dropped(503, message, "saturated", SATURATED_RETRY_S, code="too_many_connections")
 
 
 def internal() -> ApiError:

@@ -17,6 +17,8 @@ from prometheus_client import CollectorRegistry
 from transformers import AutoTokenizer
 
 from gateway.app import build_app
+from gateway.clients_port import ClientsRunner
+from gateway.connections import TimeOuts
 from gateway.context import GatewayContext
 from gateway.dispatcher import Dispatcher
 from gateway.models import ServedModel, load_models
@@ -111,7 +113,13 @@ async def start_gateway(
     """Starts gateways on real sockets: ``await start_gateway(answer, **sections of the configuration)``."""
     async with AsyncExitStack() as stack:
 
-        async def start(answer: Answer | None = None, *, key: str = "none", **sections: Any) -> Gateway:
+        async def start(
+            answer: Answer | None = None,
+            *,
+            key: str = "none",
+            timeouts: TimeOuts = TimeOuts(),  # noqa: B008 (frozen)
+            **sections: Any,
+        ) -> Gateway:
             queue = MemoryQueue(answer)
             dispatcher = Dispatcher(queue, "gateway-0")
             spans = InMemorySpanExporter()
@@ -127,7 +135,8 @@ async def start_gateway(
                 redis_health=lambda: health["redis"],
                 tracer=provider.get_tracer("test"),
             )
-            runner = await listen(build_app(context), "127.0.0.1", 0, context.config.gateway.drain_s)
+            app = build_app(context, timeouts)
+            runner = await listen(app, "127.0.0.1", 0, context.config.gateway.drain_s, ClientsRunner)
             stack.push_async_callback(runner.cleanup)
             reader = asyncio.create_task(queue.serve(dispatcher))
             stack.callback(reader.cancel)
