@@ -172,7 +172,8 @@ class Parent:
     async def _reap(self, worker: int, life: int, process: asyncio.subprocess.Process) -> None:
         status = await process.wait()
         how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
-        log.info("worker has ended", worker=worker, life=life, pid=process.pid, how=how)
+        say = log.info if self.pool.lives[life].is_leaving else log.warning
+        say("worker has ended", worker=worker, life=life, pid=process.pid, how=how)
         gone = self._processes.pop(life)
         self.pool.ended(life, _now(), how)
         self._changed.set()
