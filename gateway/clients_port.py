@@ -19,7 +19,7 @@ from aiohttp.streams import StreamReader
 from gateway import errors
 from gateway.connections import Connections, Reason, State
 from gateway.context import CONNECTIONS
-from gateway.flush import UNREAD, flush, give_up
+from gateway.flush import ANSWERED, UNREAD, flush, give_up
 
 # The whole header of a request: 64 fields, as long as those of a browser with its cookies and a token.
 MAX_LINE_BYTES = 8190
@@ -147,7 +147,7 @@ class Connection(web.RequestHandler):
         if self._request is None:
             if data:
                 self._server.all.enter(self, State.HEADER, self._loop.time())
-        elif self._request.content.is_eof():
+        elif self._request.content.is_eof() and not self._request.get(ANSWERED, False):
             self._num_ahead += len(data)
             if self._num_ahead > MAX_PIPELINED_BYTES:
                 self.tear_down(Reason.PIPELINED)
@@ -159,6 +159,7 @@ class Connection(web.RequestHandler):
     ) -> tuple[web.StreamResponse, bool]:
         """Send what is left of an answer, and wait until it is out."""
         write_s = self._server.all.timeouts.write_s
+        request[ANSWERED] = True
         try:
             async with asyncio.timeout(write_s):  # what is large has been sent before, by who holds slots for it
                 finished = await super().finish_response(request, resp, start_time)

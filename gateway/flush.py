@@ -15,6 +15,8 @@ from shared.tasks import cancel_all
 
 MIN_WRITE_BYTES_PER_S = 64 << 10  # a client that reads slower than this holds a large answer for nothing
 
+ANSWERED = web.RequestKey("ANSWERED", bool)
+"""The last of its answer is written: what its client sends from now on is the next request."""
 UNREAD = web.RequestKey("UNREAD", bool)
 """Its client did not read the answer."""
 
@@ -27,6 +29,7 @@ async def deliver(http: web.Request, response: web.StreamResponse) -> None:
     if transport is None or transport.is_closing():
         return
     transport.set_write_buffer_limits(high=_ANY)
+    http[ANSWERED] = True
     try:
         await response.prepare(http)
         await response.write_eof()

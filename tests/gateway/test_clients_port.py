@@ -239,6 +239,17 @@ async def test_who_sends_ahead_without_end_is_closed(start_gateway: GatewayFacto
     assert await gateway.queue.next_cancel() == submit.request_id
 
 
+async def test_a_next_request_may_come_as_soon_as_the_answer_is_written(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway(saying("a"))
+    large = post({"model": "tiny", "prompt": "x"}) + b" " * 4 * MAX_PIPELINED_BYTES
+    large = large.replace(b"Length: 32", b"Length: %d" % (32 + 4 * MAX_PIPELINED_BYTES))
+    async with connected(gateway) as client:
+        for _ in range(20):
+            client.writer.write(large)
+            assert (await client.answer())[0] == 200
+    assert closed(gateway, "pipelined") == 0
+
+
 async def test_a_few_requests_sent_ahead_are_answered_in_order(start_gateway: GatewayFactory) -> None:
     gateway = await start_gateway(saying("a"))
     async with connected(gateway) as client:
