@@ -11,7 +11,7 @@ from aiohttp.typedefs import Handler as NextHandler
 from aiohttp.typedefs import Middleware
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from gateway import catalogue, errors
+from gateway import catalogue, errors, probes, tokenization
 from gateway.auth import KeyRing
 from gateway.chat import ChatEndpoint
 from gateway.completions import CompletionEndpoint
@@ -27,6 +27,8 @@ from shared import __version__
 from shared.admin import Admin
 
 REQUEST_ID_HEADER = "x-treadle-request-id"
+
+_KEYED = ("/v1/", "/tokenize", "/detokenize")
 
 _log = structlog.get_logger(__name__)
 
@@ -67,6 +69,10 @@ def build_app(context: GatewayContext) -> web.Application:
             web.get("/v1/models", catalogue.list_models),
             web.get("/v1/models/{name:.+}", catalogue.show_model),
             web.get("/v1/queue", show_queue),
+            web.post("/tokenize", tokenization.tokenize),
+            web.post("/detokenize", tokenization.detokenize),
+            web.get("/health", probes.health),
+            web.get("/version", probes.version),
             web.get("/openapi.json", openapi),
             web.get("/metrics", metrics),
             *(route for route in admin.routes() if route.path != "/metrics"),  # this one has a registry of its own
@@ -95,7 +101,7 @@ def _authenticate(keys: KeyRing) -> Middleware:
     @web.middleware
     async def authenticate(request: web.Request, handler: NextHandler) -> web.StreamResponse:
         """The API needs a key; what operators ask (health, metrics) and the document do not."""
-        if request.path.startswith("/v1/"):
+        if request.path.startswith(_KEYED):
             request[CLIENT] = keys.authenticate(request.headers)
         return await handler(request)
 

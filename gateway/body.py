@@ -9,8 +9,11 @@ import msgspec
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from gateway import errors
+from gateway import encodings, errors
 from gateway.openai_part import FieldConflictError, UnsupportedFieldError
+
+BODY_BYTES = web.RequestKey("BODY_BYTES", int)
+"""How many bytes a body turned out to have, as it came or inflated, whichever are more."""
 
 BODY_READ_TIMEOUT_S = 60.0  # a client that sends its body slower than this holds a place for nothing
 
@@ -27,11 +30,15 @@ def announced_bytes(request: web.Request) -> int:
 
 async def read_body(request: web.Request, model: type[RequestModel]) -> RequestModel:
     """The validated body; `ApiError` otherwise (aiohttp raises the 413 when there are too many bytes)."""
+    encodings.check_type(request)
+    encoding = encodings.encoding_of(request)
     try:
         async with asyncio.timeout(BODY_READ_TIMEOUT_S):
-            data = await request.read()
+            received = await request.read()
     except TimeoutError as error:
         raise errors.ApiError(408, "the body did not arrive in time", code="request_timeout") from error
+    data = await encodings.decoded(received, encoding, request.client_max_size)
+    request[BODY_BYTES] = max(len(received), len(data))
     return parse_body(data, model)
 
 
