@@ -52,7 +52,7 @@ class ChatEndpoint:
 
 
 def encode_messages(messages: list[ChatMessage], model: ServedModel, *, is_open: bool = True) -> list[int]:
-    """The conversation's tokens, by default up to the assistant's next turn; `ApiError` 400 where it has no template."""
+    """The conversation's tokens, by default up to the assistant's next turn; `ApiError` 400 without a template."""
     template, tokenizer = model.template, model.tokenizer
     if template is None:
         raise errors.invalid(f"the model {model.name!r} has no chat template", "model", code="no_chat_template")

@@ -1,4 +1,4 @@
-"""``POST /tokenize`` and ``POST /detokenize``, as vLLM has them: clients that make prompts of an exact length ask them."""
+"""``POST /tokenize`` and ``POST /detokenize``, as vLLM has them, for clients that make prompts of an exact length."""
 
 from __future__ import annotations
 

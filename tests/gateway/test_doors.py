@@ -102,21 +102,30 @@ async def test_tokens_wait_for_a_slot_like_requests(start_gateway: GatewayFactor
     assert (status, answer["error"]["code"]) == (429, "saturated")
 
 
-async def test_counts_come_with_every_chunk_where_they_are_wanted(start_gateway: GatewayFactory) -> None:
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+async def test_counts_come_with_every_chunk_where_they_are_wanted(start_gateway: GatewayFactory, path: str) -> None:
     gateway = await start_gateway(saying("hello"))
-    options: Any = {"include_usage": True, "continuous_usage_stats": True}
-    for stream in (
-        await gateway.openai.completions.create(model="tiny", prompt="ab", stream=True, stream_options=options),
-        await gateway.openai.chat.completions.create(
-            model="tiny",
-            messages=CHAT,
-            stream=True,
-            stream_options=options,  # type: ignore[arg-type]
-        ),
-    ):
-        usages = [chunk.usage async for chunk in stream]
-        counts = [usage.completion_tokens for usage in usages if usage is not None]
-        assert len(counts) == len(usages)
-        assert counts == sorted(counts)
-        assert counts[-1] == len("hello") + 1  # with the end token
-        assert all(usage.total_tokens == usage.prompt_tokens + usage.completion_tokens for usage in usages if usage)
+    asked = {"prompt": "ab"} if path == "/v1/completions" else {"messages": CHAT}
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    body = {"model": "tiny", "stream": True, "stream_options": options, **asked}
+    async with gateway.http.post(path, json=body) as response:
+        events = (await response.text()).strip().split("\n\n")
+    usages = [json.loads(event.removeprefix("data: "))["usage"] for event in events[:-1]]
+    counts = [usage["completion_tokens"] for usage in usages]
+    assert counts == sorted(counts)
+    assert counts[-1] == len("hello") + 1  # with the end token
+    assert all(usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"] for usage in usages)
+
+
+async def test_running_counts_are_counts(start_gateway: GatewayFactory) -> None:
+    body = {"model": "tiny", "prompt": "x", "stream": True, "stream_options": {"continuous_usage_stats": True}}
+    status, answer = await post(await start_gateway(), "/v1/completions", **body)
+    assert (status, answer["error"]["param"]) == (400, "stream_options")
+
+
+@pytest.mark.parametrize("field", [{"tool_choice": "none"}, {"verbosity": "medium"}, {"stop": None}])
+async def test_fields_that_ask_for_nothing_are_taken(start_gateway: GatewayFactory, field: dict[str, Any]) -> None:
+    status, _ = await post(
+        await start_gateway(saying("a")), "/v1/chat/completions", model="tiny", messages=CHAT, **field
+    )
+    assert status == 200

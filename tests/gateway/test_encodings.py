@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -150,7 +151,5 @@ def test_whatever_is_packed_comes_out_again_or_is_too_large(data: bytes) -> None
 
 @given(st.binary(max_size=200), st.sampled_from(["gzip", "deflate"]))
 def test_whatever_else_comes_is_the_clients_fault(data: bytes, encoding: str) -> None:
-    try:
-        inflated(data, encoding, MOST)
-    except ApiError as error:
-        assert error.status in {400, 413}
+    with suppress(ApiError):
+        assert len(inflated(data, encoding, MOST)) <= MOST
