@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler as NextHandler
 from aiohttp.typedefs import Middleware
 
-from gateway import catalogue, errors
+from gateway import catalogue, errors, probes, tokenization
 from gateway.auth import KeyRing
 from gateway.chat import ChatEndpoint
 from gateway.completions import CompletionEndpoint
@@ -45,6 +45,8 @@ from shared.loop_lag import LoopLag
 from shared.tasks import cancel_all
 
 REQUEST_ID_HEADER = "x-treadle-request-id"
+
+_KEYED = ("/v1/", "/tokenize", "/detokenize")
 
 _log = structlog.get_logger(__name__)
 
@@ -94,6 +96,10 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
             web.get("/v1/models", catalogue.list_models),
             web.get("/v1/models/{name:.+}", catalogue.show_model),
             web.get("/v1/queue", show_queue),
+            web.post("/tokenize", tokenization.tokenize),
+            web.post("/detokenize", tokenization.detokenize),
+            web.get("/health", probes.health),
+            web.get("/version", probes.version),
             web.get("/openapi.json", openapi),
             *admin.health_routes(),
         ]
@@ -131,7 +137,7 @@ def _authenticate(keys: KeyRing) -> Middleware:
     @web.middleware
     async def authenticate(request: web.Request, handler: NextHandler) -> web.StreamResponse:
         """The API needs a key; health and the document do not."""
-        if request.path.startswith("/v1/"):
+        if request.path.startswith(_KEYED):
             request[CLIENT] = keys.authenticate(request.headers)
         return await handler(request)
 

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from gateway import errors
+from gateway import encodings, errors
 from gateway.body_shape import check_shape
 from gateway.openai_part import FieldConflictError, UnsupportedFieldError
 from gateway.turnstile import TURNSTILE
@@ -26,6 +26,9 @@ _large_bodies = ThreadPoolExecutor(1, "large-bodies")
 
 MAX_NAME_CHARACTERS = 64  # of a field that nobody knows, as it is told to its client
 
+BODY_BYTES = web.RequestKey("BODY_BYTES", int)
+"""How many bytes a body turned out to have, as it came or inflated, whichever are more."""
+
 RequestModel = TypeVar("RequestModel", bound=BaseModel)
 
 
@@ -39,12 +42,16 @@ def announced_bytes(request: web.Request) -> int:
 
 async def read_body(request: web.Request, model: type[RequestModel]) -> RequestModel:
     """The validated body; `ApiError` otherwise (aiohttp raises the 413 when there are too many bytes)."""
+    encodings.check_type(request)
+    encoding = encodings.encoding_of(request)
     try:
         async with asyncio.timeout(read_timeout_s(announced_bytes(request))):
-            data = await request.read()
+            received = await request.read()
     except TimeoutError as error:
         raise errors.ApiError(408, "the body did not arrive in time", code="request_timeout") from error
     await request.app[TURNSTILE].turn()  # from here on until it is submitted, a request takes the loop's time
+    data = await encodings.decoded(received, encoding, request.client_max_size)
+    request[BODY_BYTES] = max(len(received), len(data))
     if len(data) <= MAX_INLINE_BYTES:
         return parse_body(data, model)
     return await asyncio.get_running_loop().run_in_executor(_large_bodies, parse_body, data, model)

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gateway import admission, errors, tracing, visit
 from gateway.answer import Renderer, answer_stream, answer_whole
-from gateway.body import announced_bytes, read_body
+from gateway.body import BODY_BYTES, announced_bytes, read_body
 from gateway.context import CLIENT, CONTEXT, METRICS, REQUEST_ID, SLOTS, GatewayContext
 from gateway.flush import deliver
 from gateway.job import Job
@@ -99,7 +99,7 @@ class Handler(Generic[Body]):
         context = http.app[CONTEXT]
         endpoint = self._endpoint
         body = await read_body(http, endpoint.body_model)
-        held.shrink(len(await http.read()))  # aiohttp keeps it
+        held.shrink(http[BODY_BYTES])  # aiohttp keeps it
         model = admission.find_model(context, body.model)
         promise = choose_promise(context.config, http[CLIENT], body.slo, http.headers.get(SLO_HEADER))
         prompts = await endpoint.prompts(body, model)
@@ -120,6 +120,7 @@ class Handler(Generic[Body]):
                     renderer,
                     patience,
                     include_usage=body.include_usage,
+                    include_running_usage=body.include_running_usage,
                     include_queue=body.include_queue,
                 )
             return await answer_whole(record, call, renderer, patience)

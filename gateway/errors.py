@@ -64,6 +64,21 @@ def malformed_json(why: str) -> ApiError:
     return ApiError(400, f"the body is not valid JSON: {why}", code="invalid_json")
 
 
+def unsupported_body(what: str, given: str, supported: str) -> ApiError:
+    """The body comes in a type, charset or encoding that is not taken."""
+    return ApiError(415, f"the {what} {given!r} is not supported; send {supported}", code="unsupported_media_type")
+
+
+def broken_encoding(encoding: str, why: str) -> ApiError:
+    """The body is not what its Content-Encoding says."""
+    return ApiError(400, f"the body is no valid {encoding}: {why}", code="invalid_encoding")
+
+
+def body_too_large(max_bytes: int) -> ApiError:
+    """More bytes than a body may have, once its encoding is undone."""
+    return ApiError(413, f"the body has more than {max_bytes} bytes", code="request_entity_too_large")
+
+
 def unsupported(param: str) -> ApiError:
     """A field of OpenAI's API that Treadle does not have yet. Never ignored: the answer would be another one."""
     return invalid(f"{param!r} is not supported yet", param, code="unsupported_parameter")

@@ -101,7 +101,13 @@ async def serve_admin_on_path(admin: Admin, path: str) -> web.AppRunner:
 
 
 def _options(drain_s: float) -> dict[str, Any]:
-    return {"access_log": None, "handler_cancellation": True, "shutdown_timeout": drain_s}
+    # whoever takes bodies undoes their encoding himself, within bounds and with errors of his own
+    return {
+        "access_log": None,
+        "handler_cancellation": True,
+        "shutdown_timeout": drain_s,
+        "auto_decompress": False,
+    }
 
 
 async def _start(runner: web.AppRunner, where: str, make_sites: Callable[[], Sequence[web.BaseSite]]) -> web.AppRunner:

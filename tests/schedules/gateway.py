@@ -160,7 +160,7 @@ class GatewayProcess(Process):
                     request = self.inflight.get(chunk.request_id)
                     if request is not None:
                         self.note("<-", chunk)
-                        if request.take(chunk) is Verdict.GAP:
+                        if request.take(chunk, message.node) is Verdict.GAP:
                             await self._try_again(request)
                         self._end_if_over(request)
             case Resubmit():
