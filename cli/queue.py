@@ -67,7 +67,8 @@ def _ask(config: ClusterConfig) -> bytes:
 def _unknown(age_s: float | None) -> str:
     if age_s is None:
         return "the gateway has heard nothing of the queue yet: ask again in a few seconds, or see `treadle status`"
-    return f"the queue manager has been silent for {age_s:.0f} s, so nothing is known of the queue; see `treadle status`"
+    since = f"the queue manager has been silent for {age_s:.0f} s"
+    return f"{since}, so nothing is known of the queue; see `treadle status`"
 
 
 def _table(report: QueueReport) -> Table:

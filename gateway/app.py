@@ -22,6 +22,7 @@ from gateway.openapi import openapi_document
 from gateway.queue_metrics import QueueCollector
 from gateway.queue_report import show_queue
 from gateway.redis_metrics import RedisCollector
+from gateway.refusals import log_unvisited
 from gateway.slots import Slots
 from shared import __version__
 from shared.admin import Admin
@@ -83,12 +84,14 @@ async def _answer_errors(request: web.Request, handler: NextHandler) -> web.Stre
     try:
         return await handler(request)
     except errors.ApiError as error:
-        return error.response()
+        refusal = error
     except web.HTTPException as error:
-        return errors.of_http_exception(error).response()
+        refusal = errors.of_http_exception(error)
     except Exception:
         _log.exception("request_failed", request_id=request[REQUEST_ID], path=request.path)
         return errors.internal().response()
+    log_unvisited(refusal, request)
+    return refusal.response()
 
 
 def _authenticate(keys: KeyRing) -> Middleware:

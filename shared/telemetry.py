@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 from types import TracebackType
+from typing import Any
 
 import msgspec
 import structlog
@@ -12,6 +14,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, format_trace_id, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from shared.log_summaries import LogFolder
 from shared.message import Message
 
 _propagator = TraceContextTextMapPropagator()
@@ -24,17 +27,20 @@ def configure_logging(service: str, instance: str, level: int = logging.INFO) ->
         event["service"], event["instance"] = service, instance
         return event
 
-    shared: list[structlog.types.Processor] = [
+    folder = LogFolder(_say)
+    begin: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
         _name_trace,
         structlog.processors.add_log_level,
+    ]
+    shared: list[structlog.types.Processor] = [
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         name_process,
         structlog.processors.StackInfoRenderer(),
         structlog.processors.format_exc_info,
     ]
     structlog.configure(
-        processors=[*shared, structlog.processors.JSONRenderer(serializer=_to_json)],
+        processors=[*begin, folder, *shared, structlog.processors.JSONRenderer(serializer=_to_json)],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
@@ -42,15 +48,22 @@ def configure_logging(service: str, instance: str, level: int = logging.INFO) ->
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
+            foreign_pre_chain=[*begin, *shared],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.JSONRenderer(serializer=_to_json),
             ],
         )
     )
+    handler.addFilter(folder)
     sys.excepthook = _log_crash
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)
+
+
+def _say(line: Mapping[str, Any]) -> None:
+    """A summary of folded lines."""
+    fields = {name: value for name, value in line.items() if name not in ("event", "level")}
+    getattr(structlog.get_logger(), line["level"])(line["event"], **fields)
 
 
 def _name_trace(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:

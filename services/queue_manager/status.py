@@ -1,7 +1,7 @@
 """What the gateways, and through them the clients, are told of the queue, and when.
 
-While somebody waits, every second. When nobody waits any longer, once. When nothing runs either, once more. Else slowly,
-as long as gateways live, with what runs or with nothing: who hears nothing knows then that nothing is known.
+While somebody waits, every second. When nobody waits any longer, once. When nothing runs either, once more. Else
+slowly, as long as gateways live, with what runs or with nothing: who hears nothing knows then that nothing is known.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from shared.requests import QueueLine, QueuePlace, QueueStatus, Submit
 
 STATUS_DELAY_S = 0.25  # who is pulled sooner than this has not waited: nobody is told
 STATUS_INTERVAL_S = 1.0
-# While nobody waits. What else wakes the core is enough for it: a gateway beats every 2 s, and without gateways there is
-# nobody to tell. A gateway believes what it was told for a few of these (`gateway.queue_view.MAX_STATUS_AGE_S`).
+# While nobody waits. What else wakes the core is enough for it: a gateway beats every 2 s, and without gateways there
+# is nobody to tell. A gateway believes what it was told for a few of these (`gateway.queue_view.MAX_STATUS_AGE_S`).
 QUIET_INTERVAL_S = 5.0
 PLAN_PATIENCE_S = 0.5  # for so long a plan is waited for: a place that is told right before it is no place to count on
 MAX_LINES = 128  # models and kinds of promise in a message; the first groups' come first
