@@ -14,7 +14,7 @@ from gateway.context import GatewayContext
 from gateway.dispatcher import Dispatcher
 from gateway.models import load_models
 from gateway.redis_queue import RedisQueue
-from shared.admin import listen
+from gateway.stopping import listen_until_drained
 from shared.bus import check_reachable, connect
 from shared.config import ClusterConfig
 from shared.durability import Waiting, check_durability
@@ -50,7 +50,8 @@ async def serve(config: ClusterConfig) -> None:
     )
     async with queue.serving(dispatcher, stop.set):
         options = config.gateway
-        runner = await listen(build_app(context), options.host, options.port, options.drain_s)
+        app = build_app(context)
+        runner = await listen_until_drained(app, dispatcher, options.host, options.port, options.drain_s)
         log.info("listening", host=options.host, port=options.port, drain_s=options.drain_s)
         try:
             await stop.wait()

@@ -20,7 +20,7 @@ from gateway.app import build_app
 from gateway.context import GatewayContext
 from gateway.dispatcher import Dispatcher
 from gateway.models import ServedModel, load_models
-from shared.admin import listen
+from gateway.stopping import listen_until_drained
 from shared.config import ClusterConfig
 from shared.model_file import model_path
 from shared.redis_health import RedisHealth
@@ -127,7 +127,8 @@ async def start_gateway(
                 redis_health=lambda: health["redis"],
                 tracer=provider.get_tracer("test"),
             )
-            runner = await listen(build_app(context), "127.0.0.1", 0, context.config.gateway.drain_s)
+            app, drain_s = build_app(context), context.config.gateway.drain_s
+            runner = await listen_until_drained(app, dispatcher, "127.0.0.1", 0, drain_s)
             stack.push_async_callback(runner.cleanup)
             reader = asyncio.create_task(queue.serve(dispatcher))
             stack.callback(reader.cancel)
