@@ -24,6 +24,7 @@ from shared.config import OperationOptions, QueueOptions
 from shared.profiles import Profile, ProfileError, read_profiles
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
+_NOT_THERE = dict.fromkeys(("estimator_r2", "estimator_mean_error_s"), "too few waits to judge")
 _ENGINES = {"fast": cluster.fast, "stepped": cluster.stepped}
 
 
@@ -152,5 +153,5 @@ def _print(found: dict[str, Any]) -> None:
             for key, one in value.items():
                 table.add_row(f"{name} {key}", str(one))
         else:
-            table.add_row(name, "–" if value is None else str(value))
+            table.add_row(name, _NOT_THERE.get(name, "–") if value is None else str(value))
     print_table(table)
