@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO, cast
 
 import msgspec
 import structlog
@@ -14,6 +14,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, format_trace_id, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from shared.log_rotation import log_stream
 from shared.log_summaries import LogFolder
 from shared.message import Message
 
@@ -27,7 +28,7 @@ def configure_logging(service: str, instance: str, level: int = logging.INFO) ->
         event["service"], event["instance"] = service, instance
         return event
 
-    folder = LogFolder(_say)
+    folder, stream = LogFolder(_say), log_stream() or sys.stderr
     begin: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
         _name_trace,
@@ -42,10 +43,10 @@ def configure_logging(service: str, instance: str, level: int = logging.INFO) ->
     structlog.configure(
         processors=[*begin, folder, *shared, structlog.processors.JSONRenderer(serializer=_to_json)],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", stream)),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(cast("TextIO", stream))
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*begin, *shared],
