@@ -2,7 +2,8 @@
 
 A wait is a sum over those who are ahead, so it can be foretold where many are: QLM (SoCC'24, §8) judges its estimator
 over long queues. R² compares errors with the spread of the waits. Where nearly everybody starts at once there is no
-spread, and a number far below 0 would say that of the run and nothing of the estimator.
+spread, and a number far below 0 would say that of the run and nothing of the estimator. A run ends, which nobody
+foresees: who comes last is predicted to be overtaken by others, who never come. So the first half is judged.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from services.simulator.clients import Outcome
 from services.simulator.recording import Prediction
 
 LONG_QUEUE = 100  # of a model, ahead of a request when it comes: as in docs/performance.md
+JUDGED_SHARE = 0.5  # of the requests: behind each as many come
 MIN_JUDGED = 30  # predictions behind long queues: below, R² hangs on one of them
 MIN_SPREAD_S = 1.0  # standard deviation of their waits; less is what any swap of models takes
 
@@ -22,12 +24,15 @@ _Pair = tuple[Prediction, float]
 
 
 def estimator_accuracy(predictions: Sequence[Prediction], outcomes: Sequence[Outcome]) -> dict[str, float | None]:
-    """R² and mean absolute error behind long queues, None where there are too few to judge; the bound over all."""
-    by_number = {outcome.number: outcome for outcome in outcomes}
+    """R² and mean absolute error behind long queues, None where there are too few to judge; the bound over all judged.
+
+    ``outcomes``: of all requests, which are numbered in the order in which they came.
+    """
+    by_number = {one.number: one for one in outcomes if one.number < JUDGED_SHARE * len(outcomes)}
     pairs = [
         (prediction, outcome.first_token_s - outcome.sent_s)
         for prediction in predictions
-        if (outcome := by_number[prediction.number]).first_token_s is not None
+        if (outcome := by_number.get(prediction.number)) is not None and outcome.first_token_s is not None
     ]
     queues = {model: _Queue([one for one in outcomes if one.request.model == model]) for model in _models(outcomes)}
     behind = [pair for pair in pairs if _num_ahead(by_number[pair[0].number], queues) > LONG_QUEUE]

@@ -25,7 +25,7 @@ log = structlog.get_logger()
 CHILD = f"""{SAYS}
 print("ready", flush=True)
 sys.stdin.read()
-log.info("the child's last in the old")
+log.info("the last of the child in the old")
 os.write(2, b"a crash of the child")
 """
 PARENT = f"""{SAYS}
@@ -134,7 +134,7 @@ def test_a_process_sets_its_log_aside_and_goes_on_in_a_new_one_with_its_children
     old, new = old_log(log).read_bytes().strip(b"\0").decode(), log.read_text()
     assert '"event":"the last of the old"' in old
     assert new.startswith("a crash\nfrom Python\n"), "raw output follows"
-    assert '"event":"the child's last in the old"' in old, "at its first line it sees that it must follow"
+    assert '"event":"the last of the child in the old"' in old, "at its first line it sees that it must follow"
     assert "a crash of the child" in new
     assert '"event":"the end"' in new
     assert log.stat().st_mode & 0o777 == 0o600
