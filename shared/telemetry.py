@@ -11,14 +11,12 @@ from typing import Any, TextIO, cast
 import msgspec
 import structlog
 from opentelemetry import trace
-from opentelemetry.trace import Span, format_trace_id, set_span_in_context
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.trace import format_trace_id
 
 from shared.log_rotation import log_stream
 from shared.log_summaries import LogFolder
 from shared.message import Message
-
-_propagator = TraceContextTextMapPropagator()
+from shared.trace_context import PROPAGATOR
 
 
 def configure_logging(service: str, instance: str, level: int = logging.INFO) -> None:
@@ -100,23 +98,11 @@ def configure_tracing(service: str, instance: str, endpoint: str | None) -> None
     trace.set_tracer_provider(provider)
 
 
-def traceparent(span: Span) -> str:
-    """The W3C trace context under which the rest of the cluster works for this span; ``""`` if there is none."""
-    carrier: dict[str, str] = {}
-    _propagator.inject(carrier, set_span_in_context(span))
-    return carrier.get("traceparent", "")
-
-
-def trace_id(traceparent: str) -> str:
-    """The id by which a trace is found, of a message's ``traceparent``; ``""`` if it has none, or is none."""
-    return traceparent.partition("-")[2].partition("-")[0]
-
-
 def record_handled(service: str, message: Message, arrived_s: float, committed_s: float) -> None:
     """A span for one handled message of a traced request: from its arrival in the inbox until its effects were sent."""
     if not message.traceparent:
         return
-    parent = _propagator.extract({"traceparent": message.traceparent})
+    parent = PROPAGATOR.extract({"traceparent": message.traceparent})
     name = f"{service} {type(message).__name__.lower()}"
     span = trace.get_tracer(f"treadle.{service}").start_span(name, parent, start_time=int(arrived_s * 1e9))
     span.end(int(committed_s * 1e9))

@@ -119,6 +119,7 @@ def test_a_process_that_dies_shows_its_log_and_undoes_the_start(cluster: Cluster
     assert up.returncode == 1
     assert "kv-manager ended with status 1; last lines of" in up.stderr
     assert "  kv-manager: told to fail\n" in up.stderr
+    assert up.stderr.endswith(f"all of the logs: {cluster.data_dir}/logs, or `treadle logs`\n")
     assert "Traceback" not in up.stderr
     assert cluster.pids() == {}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shared.telemetry import trace_id
+from shared.trace_context import trace_id
 from tests.contract.examples import TRACE
 
 PREAMBLE = """
