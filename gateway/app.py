@@ -37,6 +37,7 @@ from gateway.pulse import Pulse
 from gateway.queue_metrics import QueueCollector
 from gateway.queue_report import show_queue
 from gateway.redis_metrics import RedisCollector
+from gateway.refusals import log_unvisited
 from gateway.slots import Slots
 from gateway.turnstile import TURNSTILE, Turnstile
 from shared import __version__
@@ -76,7 +77,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
     context.registry.register(ConnectionCollector(app[CONNECTIONS]))
     app.cleanup_ctx.append(_watch_loop(LoopLag(context.registry)))
     app[STARTED_S] = int(time.time())
-    document = openapi_document(__version__)
+    document = openapi_document(__version__, has_keys=bool(context.config.keys))
     pulse = Pulse()
     app.cleanup_ctx.append(pulse.beating)
     app[ADMIN] = admin = Admin(  # answers from a thread of its own: what it reads is replaced, never changed
@@ -116,12 +117,14 @@ async def _answer_errors(request: web.Request, handler: NextHandler) -> web.Stre
     try:
         return await handler(request)
     except errors.ApiError as error:
-        return error.response()
+        refusal = error
     except web.HTTPException as error:
-        return errors.of_http_exception(error).response()
+        refusal = errors.of_http_exception(error)
     except Exception:
         _log.exception("request_failed", request_id=request[REQUEST_ID], path=request.path)
         return errors.internal().response()
+    log_unvisited(refusal, request)
+    return refusal.response()
 
 
 def _watch_loop(lag: LoopLag) -> Callable[[web.Application], AsyncIterator[None]]:

@@ -70,7 +70,9 @@ def parse_body(data: bytes, model: type[RequestModel]) -> RequestModel:
         raw = msgspec.json.decode(data)
     except RecursionError as error:
         raise errors.malformed_json("it is nested too deeply") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise errors.malformed_json(_no_utf8(data)) from error
+    except msgspec.DecodeError as error:
         raise errors.malformed_json(str(error)) from error
     try:
         return model.model_validate(raw)
@@ -80,6 +82,15 @@ def parse_body(data: bytes, model: type[RequestModel]) -> RequestModel:
         raise errors.invalid(error.message, error.field) from error
     except ValidationError as error:
         raise _invalid(error) from error
+
+
+def _no_utf8(data: bytes) -> str:
+    """Where; msgspec counts from the begin of the text in which it is, which nobody knows."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return f"byte {error.start} is 0x{data[error.start]:02x}, which is no UTF-8 there ({error.reason})"
+    raise AssertionError("msgspec and Python agree on UTF-8")
 
 
 def _invalid(error: ValidationError) -> errors.ApiError:

@@ -55,3 +55,4 @@ STARTED_S = web.AppKey("STARTED_S", int)  # Unix time; what `created` of a model
 
 REQUEST_ID = web.RequestKey("REQUEST_ID", str)
 CLIENT = web.RequestKey("CLIENT", Client)
+VISITED = web.RequestKey("VISITED", bool)  # an endpoint has it: its `Visit` says how it ends

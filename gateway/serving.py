@@ -76,7 +76,7 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
             try:
                 await stop.wait()
             finally:
-                await app[LEAVING].leave(runner, options.drain_s)
+                await app[LEAVING].leave(runner, options.drain_s, dispatcher.stop)
     await redis.aclose()
 
 
