@@ -34,7 +34,7 @@ def command(config_file: Path | None, as_json: bool) -> None:
         return
     report = msgspec.json.decode(body, type=QueueReport)
     if report.is_stale:
-        click.echo(f"the queue manager has been silent for {report.age_s:.0f} s: this may not hold any more", err=True)
+        raise ClusterError(_unknown(report.age_s))
     if report.data:
         print_table(_table(report))
     else:
@@ -62,6 +62,13 @@ def _ask(config: ClusterConfig) -> bytes:
             why = body.decode(errors="replace")
         raise ClusterError(f"{address} answered {response.status}: {why}")
     return body
+
+
+def _unknown(age_s: float | None) -> str:
+    if age_s is None:
+        return "the gateway has heard nothing of the queue yet: ask again in a few seconds, or see `treadle status`"
+    since = f"the queue manager has been silent for {age_s:.0f} s"
+    return f"{since}, so nothing is known of the queue; see `treadle status`"
 
 
 def _table(report: QueueReport) -> Table:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from cli.cluster_start import ClusterStart
 from cli.config_option import config_option
+from cli.errors import ClusterError
 from cli.model_pull import pull_models
 from cli.process_plan import gateway_url
 from cli.run_dir import RunDir
@@ -34,9 +35,13 @@ def command(config_file: Path | None, wait_s: float) -> None:
     run_dir.create()
     with run_dir.lock():
         pull_models(config, console)
-        with StartDisplay(console) as display:
-            started = ClusterStart(config, run_dir, display).run(wait_s)
+        try:
+            with StartDisplay(console) as display:
+                started = ClusterStart(config, run_dir, display).run(wait_s)
+        except ClusterError as error:
+            raise ClusterError(f"{error.message}\nall of the logs: {run_dir.logs}, or `treadle logs`") from error
     console.print(f"started: {', '.join(started)}" if started else "everything ran already", highlight=False)
+    console.print(f"logs: {run_dir.logs}, or `treadle logs -f`", highlight=False, markup=False, soft_wrap=True)
     click.echo(f"Treadle serves at {gateway_url(config)}. Try:\n\n  {example_request(config)}\n")
 
 

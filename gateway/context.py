@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from opentelemetry import trace
 from prometheus_client import CollectorRegistry
 
 from gateway.auth import Client
+from gateway.connections import Connections
 from gateway.dispatcher import Dispatcher
 from gateway.leaving import Leaving
 from gateway.metrics import GatewayMetrics
@@ -45,6 +47,7 @@ class GatewayContext:
 
 CONTEXT = web.AppKey("CONTEXT", GatewayContext)
 METRICS = web.AppKey("METRICS", GatewayMetrics)
+CONNECTIONS = web.AppKey("CONNECTIONS", Connections[asyncio.BaseProtocol])
 SLOTS = web.AppKey("SLOTS", Slots)
 LEAVING = web.AppKey("LEAVING", Leaving)
 ADMIN = web.AppKey("ADMIN", Admin)  # what the admin port answers
@@ -52,3 +55,4 @@ STARTED_S = web.AppKey("STARTED_S", int)  # Unix time; what `created` of a model
 
 REQUEST_ID = web.RequestKey("REQUEST_ID", str)
 CLIENT = web.RequestKey("CLIENT", Client)
+VISITED = web.RequestKey("VISITED", bool)  # an endpoint has it: its `Visit` says how it ends

@@ -11,12 +11,15 @@ import structlog
 from aiohttp import web
 from prometheus_client import REGISTRY
 
+from gateway import garbage
 from gateway.admin_thread import served_aside
 from gateway.app import build_app
+from gateway.clients_port import ClientsRunner
 from gateway.context import ADMIN, LEAVING, GatewayContext
 from gateway.dispatcher import Dispatcher
 from gateway.leaving import CUT_S
 from gateway.models import load_models
+from gateway.open_files import allow_connections
 from gateway.redis_queue import RedisQueue
 from gateway.sockets import open_sockets
 from gateway.worker import Worker, share
@@ -36,6 +39,7 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
     gateway_id = f"{_instance(worker)}-{secrets.token_hex(4)}"  # of this life: an earlier one's clients are gone
     configure_logging("gateway", gateway_id)
     configure_tracing("gateway", gateway_id, config.otlp_endpoint)
+    allow_connections(config.gateway.most_connections)
     stop, listening = stop_on_signals(), asyncio.Event()
     if worker:
         worker.watch_parent(stop.set)
@@ -65,13 +69,14 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
         options, app = config.gateway, build_app(context)
         async with served_aside(lambda: _listen_for_operators(app[ADMIN], config, worker)):
             sockets = worker.open_sockets() if worker else open_sockets(options.host, options.port)
-            runner = await listen_on_sockets(app, sockets, CUT_S)
+            runner = await listen_on_sockets(app, sockets, CUT_S, ClientsRunner)
+            garbage.settle()
             listening.set()
             log.info("listening", host=options.host, port=options.port, drain_s=options.drain_s)
             try:
                 await stop.wait()
             finally:
-                await app[LEAVING].leave(runner, options.drain_s)
+                await app[LEAVING].leave(runner, options.drain_s, dispatcher.stop)
     await redis.aclose()
 
 

@@ -10,9 +10,6 @@ from dataclasses import dataclass
 
 from shared.config import ClusterConfig
 
-SHARED_OUT = ("max_inflight", "max_inflight_bytes")
-"""Limits of the whole gateway."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
@@ -72,5 +69,9 @@ def parse_worker(arguments: Sequence[str]) -> Worker | None:
 def share(config: ClusterConfig, num_workers: int) -> ClusterConfig:
     """The configuration of one of so many workers: all of them together keep the limits of the gateway."""
     options = config.gateway
-    shares = {name: getattr(options, name) // num_workers for name in SHARED_OUT}
+    shares = {
+        "max_inflight": options.max_inflight // num_workers,
+        "max_inflight_bytes": options.max_inflight_bytes // num_workers,
+        "max_connections": options.most_connections // num_workers,
+    }
     return config.model_copy(update={"gateway": options.model_copy(update=shares)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from observability.gateway_row import GATEWAYS
 from observability.grafana import Dashboard, Panel, Query, Row, Variable, stat
 from observability.node_rows import ENGINES, MEMORY, OFFLOAD, OPERATIONS
 from observability.promql import increase, quantile, rate
@@ -275,5 +276,5 @@ OPERATORS = Dashboard(
         Variable("model", "label_values(treadle_requests_total, model)"),
         Variable("node", "label_values(treadle_node_info, node)"),
     ],
-    rows=[CLUSTER, VIRTUAL_QUEUES, PLANS, POOLS, ESTIMATOR, OPERATIONS, ENGINES, MEMORY, OFFLOAD, SERVICES],
+    rows=[CLUSTER, VIRTUAL_QUEUES, PLANS, POOLS, ESTIMATOR, OPERATIONS, ENGINES, MEMORY, OFFLOAD, GATEWAYS, SERVICES],
 )

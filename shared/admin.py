@@ -5,14 +5,15 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 
+from shared.acceptor import ManyAtATime
 from shared.errors import OperatorError
 
 ADMIN_DRAIN_S = 5.0  # no answer to an operator takes longer
-BACKLOG = 4096  # connections of a crowd that wait in the kernel: what systems allow by default
 
 
 class PortTakenError(OperatorError):
@@ -64,38 +65,55 @@ async def serve_admin(admin: Admin, host: str, port: int) -> web.AppRunner:
     return await listen(app, host, port)
 
 
-async def listen(app: web.Application, host: str, port: int, drain_s: float = ADMIN_DRAIN_S) -> web.AppRunner:
+async def listen(
+    app: web.Application,
+    host: str,
+    port: int,
+    drain_s: float = ADMIN_DRAIN_S,
+    make_runner: type[web.AppRunner] = web.AppRunner,
+) -> web.AppRunner:
     """Serve an application on a port; `PortTakenError` when it is taken.
 
     The runner's ``cleanup`` takes no more requests and lets those that run end for ``drain_s``.
     """
-    return await _listen(app, drain_s, lambda runner: [web.TCPSite(runner, host, port)], f"{host}:{port}")
+    runner = make_runner(app, **_options(drain_s))
+    return await _start(runner, f"{host}:{port}", lambda: [web.TCPSite(runner, host, port)])
 
 
-async def listen_on_sockets(app: web.Application, sockets: Sequence[socket.socket], drain_s: float) -> web.AppRunner:
+async def listen_on_sockets(
+    app: web.Application,
+    sockets: Sequence[socket.socket],
+    drain_s: float,
+    make_runner: type[web.AppRunner] = web.AppRunner,
+) -> web.AppRunner:
     """Serve an application on bound sockets, which other processes may have as well; else as `listen`."""
-    return await _listen(
-        app,
-        drain_s,
-        lambda runner: [web.SockSite(runner, one, backlog=BACKLOG) for one in sockets],
-        ", ".join(str(one.getsockname()) for one in sockets),
-    )
+    runner = make_runner(app, **_options(drain_s))
+    where = ", ".join(str(one.getsockname()) for one in sockets)
+    return await _start(runner, where, lambda: [ManyAtATime(runner, one) for one in sockets])
 
 
 async def serve_admin_on_path(admin: Admin, path: str) -> web.AppRunner:
     """As `serve_admin`, for a process of this machine that knows the path of a UNIX socket."""
     app = web.Application()
     app.add_routes(admin.routes())
-    return await _listen(app, ADMIN_DRAIN_S, lambda runner: [web.UnixSite(runner, path)], path)
+    runner = web.AppRunner(app, **_options(ADMIN_DRAIN_S))
+    return await _start(runner, path, lambda: [web.UnixSite(runner, path)])
 
 
-async def _listen(
-    app: web.Application, drain_s: float, sites: Callable[[web.AppRunner], Sequence[web.BaseSite]], where: str
-) -> web.AppRunner:
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=drain_s)
+def _options(drain_s: float) -> dict[str, Any]:
+    # whoever takes bodies undoes their encoding himself, within bounds and with errors of his own
+    return {
+        "access_log": None,
+        "handler_cancellation": True,
+        "shutdown_timeout": drain_s,
+        "auto_decompress": False,
+    }
+
+
+async def _start(runner: web.AppRunner, where: str, make_sites: Callable[[], Sequence[web.BaseSite]]) -> web.AppRunner:
     await runner.setup()
     try:
-        for site in sites(runner):
+        for site in make_sites():  # which want a runner that is set up
             await site.start()
     except OSError as error:
         await runner.cleanup()

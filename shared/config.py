@@ -35,6 +35,8 @@ HELD_BYTES_PER_CALL = 64 << 10
 ADMIN_SERVICES = ("queue-manager", "scheduler", "kv-manager", "gateway")  # in the order of their admin ports
 SERVICES = ("redis", *ADMIN_SERVICES)
 
+SPARE_CONNECTIONS = 1024  # beside those with a request: idle ones, and who asks for health or models
+
 
 class SloClass(Section):
     """A named promise; a request names it, or gets its key's default."""
@@ -107,6 +109,9 @@ class GatewayOptions(Section):
     max_inflight_bytes: Annotated[int, Field(ge=1024)] = 128 << 20
     """Bodies and payloads of the requests that are held open at a time. The payloads lie in Redis as well; the gateway
     itself needs about six times as much memory."""
+    max_connections: Annotated[int, Field(ge=1)] | None = None
+    """Connections of clients that are held open at a time; without it, 1024 more than max_inflight. Each needs an open
+    file. Where there are more, idle ones make room."""
     default_slo: str = "interactive"
     """Class of requests that name none."""
     drain_s: PositiveSeconds = 15.0
@@ -116,6 +121,20 @@ class GatewayOptions(Section):
     cold_start_ttl_s: PositiveSeconds = 300.0
     """A request whose model no node can serve is held for this long, then dropped with 503. While nodes can, it is held
     as its class's ``queue_ttl_s`` says, also where its model has to be swapped in first."""
+
+    @property
+    def most_connections(self) -> int:
+        """``max_connections``, or what stands for it."""
+        return self.max_connections or self.max_inflight + SPARE_CONNECTIONS
+
+    @model_validator(mode="after")
+    def _can_be_reached(self) -> GatewayOptions:
+        if self.most_connections < self.max_inflight:
+            raise ValueError(
+                f"max_connections: {self.max_connections} connections cannot bring max_inflight ({self.max_inflight}) "
+                "requests; take at least as many, or lower max_inflight"
+            )
+        return self
 
     @model_validator(mode="after")
     def _takes_the_largest_body(self) -> GatewayOptions:

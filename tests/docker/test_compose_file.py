@@ -199,3 +199,9 @@ def test_there_is_a_dockerfile_for_each_component() -> None:
         "services/Dockerfile",
     ]
     assert {dockerfile(name) for name in CONTAINERS} - {None} == set(DOCKERFILES)
+
+
+def test_the_log_of_every_container_is_bounded() -> None:
+    for name, container in CONTAINERS.items():
+        logging = container["logging"]
+        assert (logging["driver"], logging["options"]) == ("json-file", {"max-size": "16m", "max-file": "3"}), name

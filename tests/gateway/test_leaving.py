@@ -56,7 +56,7 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
 
 async def begun(server: Server, drain_s: float = 60.0) -> asyncio.Task[None]:
     """It has been asked to stop, and takes no more connections."""
-    leave = asyncio.create_task(server.leaving.leave(server.runner, drain_s))
+    leave = asyncio.create_task(server.leaving.leave(server.runner, drain_s, server.go_on.set))
     await asyncio.sleep(0)
     assert server.leaving.has_begun
     return leave

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import openai
 import pytest
@@ -152,6 +153,16 @@ async def test_a_wild_traceparent_is_ignored(start_gateway: GatewayFactory) -> N
     gateway = await start_gateway(saying("a"))
     await gateway.openai.completions.create(model="tiny", prompt="x", extra_headers={"traceparent": "wild"})
     assert re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-0[0-9]", (await gateway.queue.next_submit()).traceparent)
+
+
+async def test_the_document_asks_for_a_key_where_there_are_keys(start_gateway: GatewayFactory) -> None:
+    cases: list[tuple[list[Any], list[Any]]] = [([], []), ([{"key": "good", "tenant": "acme"}], [{"key": []}])]
+    for keys, security in cases:
+        gateway = await start_gateway(keys=keys)
+        async with gateway.http.get("/openapi.json") as response:
+            document = await response.json()
+        assert document["security"] == security
+        assert ("securitySchemes" in document["components"]) == bool(keys)
 
 
 async def test_the_document_is_complete(start_gateway: GatewayFactory) -> None:
