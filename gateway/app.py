@@ -53,7 +53,7 @@ def build_app(context: GatewayContext) -> web.Application:
     app[METRICS].inflight.set_function(lambda: slots.num_taken)
     app[METRICS].inflight_bytes.set_function(lambda: slots.bytes_taken)
     app[STARTED_S] = int(time.time())
-    document = openapi_document(__version__)
+    document = openapi_document(__version__, has_keys=bool(context.config.keys))
     admin = Admin(not_ready=context.not_ready, status=lambda: {"inflight": slots.num_taken})
 
     async def openapi(_: web.Request) -> web.Response:
