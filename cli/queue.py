@@ -12,7 +12,7 @@ from rich.table import Table
 
 from cli.config_option import config_option
 from cli.errors import CliError, ClusterError
-from cli.process_plan import GATEWAY, process_plan
+from cli.process_plan import gateway_url, reachable
 from cli.tables import print_table
 from gateway.openai_responses import ErrorAnswer
 from gateway.queue_answers import QueueReport
@@ -43,10 +43,10 @@ def command(config_file: Path | None, as_json: bool) -> None:
 
 def _ask(config: ClusterConfig) -> bytes:
     """The answer of the configured gateway, with the first of the configured keys."""
-    (gateway,) = (spec for spec in process_plan(config) if spec.name == GATEWAY)
+    gateway = config.gateway
     headers = {"Authorization": f"Bearer {config.keys[0].key.get_secret_value()}"} if config.keys else {}
-    connection = http.client.HTTPConnection(gateway.probe_host, gateway.port, timeout=ANSWER_TIMEOUT_S)
-    address = f"http://{gateway.probe_host}:{gateway.port}{_PATH}"
+    connection = http.client.HTTPConnection(reachable(gateway.host), gateway.port, timeout=ANSWER_TIMEOUT_S)
+    address = f"{gateway_url(config)}{_PATH}"
     try:
         connection.request("GET", _PATH, headers=headers)
         with connection.getresponse() as response:

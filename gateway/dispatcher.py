@@ -86,7 +86,7 @@ class Dispatcher:
             case Tokens():
                 for chunk in message.chunks:
                     request = self._inflight.get(chunk.request_id)
-                    if request is not None and request.take(chunk) is Verdict.GAP:
+                    if request is not None and request.take(chunk, message.node) is Verdict.GAP:
                         _log.warning("token_gap", request_id=chunk.request_id, attempt=chunk.attempt, node=message.node)
                         await self._try_again(request)
             case Resubmit():

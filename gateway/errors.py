@@ -67,6 +67,21 @@ def malformed_json(why: str) -> ApiError:
     return ApiError(400, f"the body is not valid JSON: {why}", code="invalid_json")
 
 
+def unsupported_body(what: str, given: str, supported: str) -> ApiError:
+    """The body comes in a type, charset or encoding that is not taken."""
+    return ApiError(415, f"the {what} {given!r} is not supported; send {supported}", code="unsupported_media_type")
+
+
+def broken_encoding(encoding: str, why: str) -> ApiError:
+    """The body is not what its Content-Encoding says."""
+    return ApiError(400, f"the body is no valid {encoding}: {why}", code="invalid_encoding")
+
+
+def body_too_large(max_bytes: int) -> ApiError:
+    """More bytes than a body may have, once its encoding is undone."""
+    return ApiError(413, f"the body has more than {max_bytes} bytes", code="request_entity_too_large")
+
+
 def unsupported(param: str) -> ApiError:
     """A field of OpenAI's API that Treadle does not have yet. Never ignored: the answer would be another one."""
     return invalid(f"{param!r} is not supported yet", param, code="unsupported_parameter")
@@ -87,6 +102,16 @@ def context_length_exceeded(max_model_len: int, prompt_tokens: int, max_tokens: 
     return invalid(
         f"the model's context length is {max_model_len} tokens, but the request is for {prompt_tokens + max_tokens} "
         f"({prompt_tokens} in the prompt, {max_tokens} for the answer)",
+        param,
+        code="context_length_exceeded",
+    )
+
+
+def prompt_too_long(max_model_len: int, num_characters: int, most: int, param: str) -> ApiError:
+    """The text cannot fit, whatever its tokens turn out to be."""
+    return invalid(
+        f"the model's context length is {max_model_len} tokens, which hold {most} characters at the very most, but the "
+        f"prompt has {num_characters}",
         param,
         code="context_length_exceeded",
     )
@@ -183,6 +208,19 @@ def engine_crashed(end: Crashed) -> ApiError:
     times = "twice" if end.num_crashes == 2 else f"{end.num_crashes} times"
     message = f"request {end.request_id} crashed the engine that ran it {times} and will not be tried again"
     return ApiError(500, message, code="engine_crashed")
+
+
+def bad_http() -> ApiError:
+    """What came is no HTTP request. Nothing of it is repeated: it may hold a key."""
+    return ApiError(
+        400, "this is no valid HTTP request: its first line, a header or its framing is wrong", code="bad_http"
+    )
+
+
+def too_many_connections(limit: int) -> ApiError:
+    """This gateway has as many connections as it may hold, and all of them are in use."""
+    message = f"{limit} connections are open, which is the limit, and none of them is idle"
+    return _dropped(503, message, "saturated", SATURATED_RETRY_S, code="too_many_connections")
 
 
 def internal() -> ApiError:

@@ -33,7 +33,8 @@ class QueueView:
 
     def lines(self, now: float) -> list[QueueLine]:
         """By model, then by kind of promise; none while nothing is known."""
-        return [self._lines[key] for key in sorted(self._lines)] if self.is_fresh(now) else []
+        lines = self._lines  # replaced as a whole: metrics are read from another thread
+        return [lines[key] for key in sorted(lines)] if self.is_fresh(now) else []
 
     def age_s(self, now: float) -> float | None:
         """Since the last status; None before the first."""

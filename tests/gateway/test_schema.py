@@ -237,7 +237,7 @@ def test_missing_fields_are_named() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"\xff", b'{"a": NaN}', b'{"model": "\\ud800"}', b'{"model": "\xff"}', b"[" * 100_000, b'{"a": 1e999}'],
+    [b"", b"{", b"\xff", b'{"a": NaN}', b'{"model": "\\ud800"}', b'{"model": "\xff"}', b"[" * 10_000, b'{"a": 1e999}'],
 )
 def test_what_is_no_json_is_said_so(data: bytes) -> None:
     with pytest.raises(ApiError) as error:

@@ -97,7 +97,7 @@ async def test_a_submission_writes_a_payload_that_expires(redis: Redis, queue: R
 
 async def test_payload_and_submission_are_one_transaction(redis: Redis, queue: RedisQueue) -> None:
     seen = await transactions(redis, queue.submit(PAYLOAD, SUBMIT), queue.cancel("r-1"))
-    assert seen == [["SET", "XADD"], ["DEL", "XADD"]]
+    assert seen == [["XADD", "SET"], ["DEL", "XADD"]]
 
 
 async def test_cancelling_deletes_the_payload_and_says_so(redis: Redis, queue: RedisQueue) -> None:
