@@ -21,6 +21,7 @@ from gateway.clients_port import ClientsRunner
 from gateway.connections import TimeOuts
 from gateway.context import LEAVING, GatewayContext
 from gateway.dispatcher import Dispatcher
+from gateway.leaving import CUT_S
 from gateway.models import ServedModel, load_models
 from shared.admin import listen
 from shared.config import ClusterConfig
