@@ -13,6 +13,8 @@ from gateway.tokenizer import PromptTokenizer
 from shared.config import ClusterConfig
 from shared.config_engine import ModelSpec
 from shared.model_file import ModelFileError, checked_path
+from shared.model_length import model_length
+from shared.model_sizes import read_sizes
 
 
 @dataclass(frozen=True)
@@ -37,14 +39,17 @@ def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
         path = checked_path(spec)
         if path not in sources:
             sources[path] = read_directory(path) if path.is_dir() else read_gguf(path)
-        models[spec.name] = _served(spec, sources[path], path)
+        models[spec.name] = _served(spec, sources[path], path, config)
     return models
 
 
-def _served(spec: ModelSpec, parts: ModelParts, path: Path) -> ServedModel:
-    if parts.context_length is not None and spec.max_model_len > parts.context_length:
+def _served(spec: ModelSpec, parts: ModelParts, path: Path, config: ClusterConfig) -> ServedModel:
+    length = spec.max_model_len
+    if length is None:
+        length = model_length(spec, read_sizes(path), [*config.nodes, *config.pools], config.engine)
+    elif parts.context_length is not None and length > parts.context_length:
         raise ModelFileError(
-            f"model {spec.name!r}: max_model_len is {spec.max_model_len}, but {path} was trained for "
-            f"{parts.context_length} tokens"
+            f"model {spec.name!r}: max_model_len is {length}, but {path} was trained for "
+            f"{parts.context_length} tokens; set at most that, or leave max_model_len out"
         )
-    return ServedModel(spec.name, parts.tokenizer, parts.template, spec.max_model_len)
+    return ServedModel(spec.name, parts.tokenizer, parts.template, length)

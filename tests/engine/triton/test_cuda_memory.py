@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_node.engine.arena import Paging
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan
@@ -24,6 +23,7 @@ from gpu_node.executors.cuda.weights import to_device, to_host
 from gpu_node.executors.executor import BlocksLostError, ModelTooLargeError, StepTooLargeError
 from gpu_node.executors.reference import ReferenceExecutor
 from shared.config_engine import EngineOptions, ModelSpec
+from shared.kv_paging import Paging
 from shared.model_file import ModelFileError
 from tests.engine import tiny
 from tests.engine.triton.buffers import DEVICE
