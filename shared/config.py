@@ -12,8 +12,9 @@ from shared.config_durability import DurabilityOptions
 from shared.config_engine import EngineOptions, ModelSpec, Name
 from shared.config_files import ConfigError as ConfigError
 from shared.config_files import read_text, yaml_mapping, yaml_value
+from shared.config_mend import all_problems
 from shared.config_nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems
-from shared.config_problems import describe, doubles, shared_cpus, taken_names, unknown_sizes
+from shared.config_problems import bad_sources, doubles, listed, shared_cpus, taken_names, unknown_sizes
 from shared.config_section import PositiveSeconds, Section
 from shared.redis_address import AddressError, parse_address
 from shared.slo import Slo
@@ -188,6 +189,7 @@ class ClusterConfig(Section):
             *doubles("nodes", [node.name for node in self.nodes]),
             *doubles("pools", [pool.name for pool in self.pools]),
             *taken_names([node.name for node in self.nodes], [pool.name for pool in self.pools], SERVICES),
+            *bad_sources([model.source for model in self.models]),
             *unknown_sizes([model.predict_as for model in self.models]),
             *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
             *cuda_problems(self.nodes, self.pools, self.scaling.provider, int8_models),
@@ -209,10 +211,10 @@ class ClusterConfig(Section):
             )
         known = ", ".join(self.slo_classes)
         if self.gateway.default_slo not in self.slo_classes:
-            problems.append(f"gateway.default_slo: {self.gateway.default_slo!r} is no SLO class (there are: {known})")
+            problems.append(f"gateway.default_slo: {self.gateway.default_slo!r} is no SLO class (slo_classes: {known})")
         for number, key in enumerate(self.keys):
             problems += [
-                f"keys.{number}.slo_classes: {name!r} is no SLO class (there are: {known})"
+                f"keys.{number}.slo_classes: {name!r} is no SLO class (slo_classes: {known})"
                 for name in key.slo_classes or []
                 if name not in self.slo_classes
             ]
@@ -301,5 +303,5 @@ def _keys(path: Path) -> list[Any]:
 def _validate(values: dict[str, Any], source: str) -> ClusterConfig:
     try:
         return ClusterConfig.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError(f"{source}: {describe(error)}") from error
+    except ValidationError:
+        raise ConfigError(f"{source}: {listed(all_problems(ClusterConfig, values))}") from None

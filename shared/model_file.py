@@ -28,7 +28,7 @@ def model_path(spec: ModelSpec) -> Path:
     if spec.source.startswith("pypi:"):
         # a digest of the source keeps apart two packages whose files have the same name
         mark = hashlib.sha256(spec.source.encode()).hexdigest()[:8]
-        return models_dir() / mark / spec.source.rsplit("/", 1)[1]
+        return models_dir() / mark / spec.source.rpartition("/")[2]
     return Path(spec.source).expanduser()
 
 
