@@ -38,18 +38,26 @@ def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
     for spec in config.models:
         path = checked_path(spec)
         if path not in sources:
-            sources[path] = read_directory(path) if path.is_dir() else read_gguf(path)
-        models[spec.name] = _served(spec, sources[path], path, config)
+            sources[path] = read_parts(path)
+        parts = sources[path]
+        models[spec.name] = ServedModel(
+            spec.name, parts.tokenizer, parts.template, length_of(spec, parts, path, config)
+        )
     return models
 
 
-def _served(spec: ModelSpec, parts: ModelParts, path: Path, config: ClusterConfig) -> ServedModel:
-    length = spec.max_model_len
-    if length is None:
-        length = model_length(spec, read_sizes(path), [*config.nodes, *config.pools], config.engine)
-    elif parts.context_length is not None and length > parts.context_length:
+def read_parts(path: Path) -> ModelParts:
+    """Tokenizer and template of the file or directory at ``path``; `ModelFileError` for what cannot be used."""
+    return read_directory(path) if path.is_dir() else read_gguf(path)
+
+
+def length_of(spec: ModelSpec, parts: ModelParts, path: Path, config: ClusterConfig) -> int:
+    """The most that prompt and answer have together, in tokens; `ModelFileError` where more is configured than is so."""
+    if spec.max_model_len is None:
+        return model_length(spec, read_sizes(path), [*config.nodes, *config.pools], config.engine)
+    if parts.context_length is not None and spec.max_model_len > parts.context_length:
         raise ModelFileError(
-            f"model {spec.name!r}: max_model_len is {length}, but {path} was trained for "
+            f"model {spec.name!r}: max_model_len is {spec.max_model_len}, but {path} was trained for "
             f"{parts.context_length} tokens; set at most that, or leave max_model_len out"
         )
-    return ServedModel(spec.name, parts.tokenizer, parts.template, length)
+    return spec.max_model_len

@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
 
 from shared.config_durability import DurabilityOptions
 from shared.config_engine import EngineOptions, ModelSpec, Name
 from shared.config_files import ConfigError as ConfigError
 from shared.config_files import read_text, yaml_mapping, yaml_value
-from shared.config_mend import all_problems
+from shared.config_mend import UNCHECKED, Inspection, inspect
 from shared.config_nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems
 from shared.config_problems import bad_sources, doubles, listed, shared_cpus, taken_names, unknown_sizes
 from shared.config_section import PositiveSeconds, Section
@@ -182,7 +182,12 @@ class ClusterConfig(Section):
         return url
 
     @model_validator(mode="after")
-    def _consistent(self) -> ClusterConfig:
+    def _consistent(self, info: ValidationInfo) -> ClusterConfig:
+        if problems := [] if info.context == UNCHECKED else self._problems():
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _problems(self) -> list[str]:
         int8_models = [number for number, model in enumerate(self.models) if model.weights == "int8"]
         problems = [
             *doubles("models", [model.name for model in self.models]),
@@ -218,9 +223,7 @@ class ClusterConfig(Section):
                 for name in key.slo_classes or []
                 if name not in self.slo_classes
             ]
-        if problems:
-            raise ValueError("\n".join(problems))
-        return self
+        return problems
 
     def slo(self, class_name: str) -> Slo:
         """The promise of a configured class."""
@@ -264,6 +267,14 @@ def parse_config(text: str, source: str) -> ClusterConfig:
     return _validate(yaml_mapping(text, source), source)
 
 
+def inspect_config(path: Path) -> Inspection[ClusterConfig]:
+    """What is wrong with the file at ``path``, and what of it can be used for further questions.
+
+    `ConfigError` where it is no YAML mapping.
+    """
+    return inspect(ClusterConfig, _values(path)[0])
+
+
 def load_config(path: Path | None = None) -> ClusterConfig:
     """Configuration from ``path``, else from the file named by TREADLE_CONFIG, else the defaults.
 
@@ -271,12 +282,8 @@ def load_config(path: Path | None = None) -> ClusterConfig:
     a YAML file with a list of keys, overrides ``keys``. OTEL_EXPORTER_OTLP_ENDPOINT overrides ``otlp_endpoint``.
     """
     named = path or (Path(os.environ[CONFIG_ENV]) if os.environ.get(CONFIG_ENV) else None)
-    values = yaml_mapping(read_text(named), str(named)) if named else {}
-    sources = [str(named)] if named else []
-    if keys := os.environ.get(KEYS_ENV):
-        values |= {"keys": _keys(Path(keys))}
-        sources.append(keys)
-    config = _validate(values, " with ".join(sources))
+    values, source = _values(named)
+    config = _validate(values, source)
     overrides: dict[str, object] = {}
     if url := os.environ.get(REDIS_ENV):
         try:
@@ -287,6 +294,16 @@ def load_config(path: Path | None = None) -> ClusterConfig:
     if endpoint := os.environ.get(OTLP_ENV):
         overrides["otlp_endpoint"] = endpoint
     return config.model_copy(update=overrides)
+
+
+def _values(path: Path | None) -> tuple[dict[str, Any], str]:
+    """What the file at ``path`` says, with the keys that the environment names; and what to call both together."""
+    values = yaml_mapping(read_text(path), str(path)) if path else {}
+    sources = [str(path)] if path else []
+    if keys := os.environ.get(KEYS_ENV):
+        values |= {"keys": _keys(Path(keys))}
+        sources.append(keys)
+    return values, " with ".join(sources)
 
 
 def _keys(path: Path) -> list[Any]:
@@ -304,4 +321,4 @@ def _validate(values: dict[str, Any], source: str) -> ClusterConfig:
     try:
         return ClusterConfig.model_validate(values)
     except ValidationError:
-        raise ConfigError(f"{source}: {listed(all_problems(ClusterConfig, values))}") from None
+        raise ConfigError(f"{source}: {listed(inspect(ClusterConfig, values).problems)}") from None

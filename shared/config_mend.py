@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,7 +20,11 @@ from shared.config_keys import unknown_key
 MAX_ROUNDS = 4  # fields, what a section says of its fields, what is required and was taken out, the sections together
 PLACEHOLDER = "unset-value-"  # where a name has to stand
 
+UNCHECKED = "unchecked"
+"""Context of a validation that keeps to single sections."""
+
 Place = tuple[int | str, ...]
+Config = TypeVar("Config", bound=BaseModel)
 _Container = dict[Any, Any] | list[Any]
 
 _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
@@ -29,13 +33,50 @@ _OF_KEY = "[key]"  # ends the place of a key that cannot be one
 _WORD = re.compile(r"\w+")
 
 
-def all_problems(kind: type[BaseModel], values: Mapping[str, Any]) -> list[str]:
-    """A line for each problem of ``values``, its place first, in the order of the sections; empty if it is fine."""
+@dataclass(frozen=True)
+class Inspection(Generic[Config]):
+    """What is wrong with a configuration, and the rest of it."""
+
+    problems: list[str]
+    """A line for each, its place first, in the order of the sections."""
+    config: Config | None
+    """With what is wrong left out or replaced; None where that is not enough."""
+    broken: frozenset[Place]
+    kind: type[Config]
+
+    def with_more(self, lines: Iterable[str]) -> list[str]:
+        """All problems with others that were found in ``config``, without those that only come from mending it."""
+        return _sorted(self.kind, [*self.problems, *(line for line in lines if not is_artefact(line, (), self.broken))])
+
+
+def inspect(kind: type[Config], values: Mapping[str, Any]) -> Inspection[Config]:
+    """Find all problems of ``values``. ``kind`` leaves out what its sections say of each other when it is `UNCHECKED`."""
     mending = _Mending(kind, copy.deepcopy(dict(values)))
     for _ in range(MAX_ROUNDS):
         if not mending.look():
             break
-    return sorted(mending.lines, key=_order(kind))
+    try:
+        config = kind.model_validate(mending.values, context=UNCHECKED)
+    except ValidationError:
+        config = None
+    return Inspection(_sorted(kind, mending.lines), config, frozenset(mending.broken), kind)
+
+
+def is_artefact(text: str, place: Place, broken: Collection[Place]) -> bool:
+    """Whether a problem may be there only because something was taken out."""
+    if PLACEHOLDER in text or any(place[:depth] in broken for depth in range(1, len(place) + 1)):
+        return True
+    section = place or _section(text)
+    words = set(_WORD.findall(text))
+    return any(
+        str(one[-1]) in words and (len(one) == 1 or one[: len(section)] == section)
+        for one in broken
+        if isinstance(one[-1], str)
+    )
+
+
+def _sorted(kind: type[BaseModel], lines: Iterable[str]) -> list[str]:
+    return sorted(lines, key=_order(kind))
 
 
 def _order(kind: type[BaseModel]) -> Callable[[str], tuple[int, int]]:
@@ -83,7 +124,9 @@ class _Mending:
             return False
         problems = [self._problem(one["type"], one["loc"], one["msg"]) for one in found]
         for one in problems:
-            self.lines += [_line(one.place, text) for text in one.texts if not self._is_artefact(one.place, text)]
+            self.lines += [
+                _line(one.place, text) for text in one.texts if not is_artefact(text, one.place, self.broken)
+            ]
         for one in problems:
             self._take_out(one)
         return all(one.place for one in problems)  # what the sections say of each other is the last word
@@ -92,18 +135,6 @@ class _Mending:
         if kind in _UNKNOWN_KEY:
             return _Problem(kind, place, [unknown_key(self.kind, place)])
         return _Problem(kind, place, message.removeprefix("Value error, ").splitlines())
-
-    def _is_artefact(self, place: Place, text: str) -> bool:
-        """Whether it may be there only because something was taken out."""
-        if PLACEHOLDER in text or place in self.broken:
-            return True
-        section = place or _section(text)
-        words = set(_WORD.findall(text))
-        return any(
-            str(one[-1]) in words and (len(one) == 1 or one[: len(section)] == section)
-            for one in self.broken
-            if isinstance(one[-1], str)
-        )
 
     def _take_out(self, problem: _Problem) -> None:
         """Remove what stands there; of a section as a whole, the fields that the problem names."""
