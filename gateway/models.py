@@ -52,7 +52,7 @@ def read_parts(path: Path) -> ModelParts:
 
 
 def length_of(spec: ModelSpec, parts: ModelParts, path: Path, config: ClusterConfig) -> int:
-    """The most that prompt and answer have together, in tokens; `ModelFileError` where more is configured than is so."""
+    """The most tokens of prompt and answer together; `ModelFileError` where more is configured than the files say."""
     if spec.max_model_len is None:
         return model_length(spec, read_sizes(path), [*config.nodes, *config.pools], config.engine)
     if parts.context_length is not None and spec.max_model_len > parts.context_length:

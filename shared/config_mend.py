@@ -50,7 +50,7 @@ class Inspection(Generic[Config]):
 
 
 def inspect(kind: type[Config], values: Mapping[str, Any]) -> Inspection[Config]:
-    """Find all problems of ``values``. ``kind`` leaves out what its sections say of each other when it is `UNCHECKED`."""
+    """Find all problems of ``values``. Validated as `UNCHECKED`, ``kind`` leaves out what its sections say together."""
     mending = _Mending(kind, copy.deepcopy(dict(values)))
     for _ in range(MAX_ROUNDS):
         if not mending.look():

@@ -17,4 +17,5 @@ def cpu_problem(node: NodeSpec) -> str:
     others = sorted(set(node.cpus) - ours)
     if not others:
         return ""
-    return f"cpus names {', '.join(map(str, others))}, but this process may run on {', '.join(map(str, sorted(ours)))} only"
+    named, allowed = ", ".join(map(str, others)), ", ".join(map(str, sorted(ours)))
+    return f"cpus names {named}, but this process may run on {allowed} only"
