@@ -20,20 +20,19 @@ def _ports(config: ClusterConfig) -> list[str]:
     """The admin ports are consecutive; the gateway's must be none of them, and all have to exist."""
     names = [*ADMIN_SERVICES, *(node.name for node in config.nodes)]
     names += [f"{pool.name}-{number}" for pool in config.pools for number in range(pool.max_nodes)]
-    names = list(dict.fromkeys(names))
     last = config.admin_port + len(names) - 1
     problems = []
     if last > MAX_PORT:
         problems.append(
-            f"admin_port: {len(names)} services and nodes need the ports {config.admin_port} to {last}, and the last "
-            f"port is {MAX_PORT}; set a smaller one"
+            f"admin_port: services and nodes take consecutive ports from {config.admin_port} on, and {MAX_PORT} is the "
+            "last that there is; set a smaller one"
         )
     hosts = {config.gateway.host, config.admin_host}
     number = config.gateway.port - config.admin_port
     if 0 <= number < len(names) and (len(hosts) == 1 or hosts & set(_EVERYWHERE)):
         problems.append(
-            f"gateway.port: {config.gateway.port} is the admin port of {names[number]} (admin_port is "
-            f"{config.admin_port}, and the {len(names)} services and nodes take consecutive ones); set another"
+            f"gateway.port: {config.gateway.port} is the admin port of {names[number]} (services and nodes take "
+            f"consecutive ones from admin_port on, which is {config.admin_port}); set another"
         )
     return problems
 

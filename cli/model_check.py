@@ -13,7 +13,7 @@ from shared.config import ClusterConfig
 from shared.config_engine import ModelSpec
 from shared.config_nodes import NodeTemplate
 from shared.model_file import ModelFileError, model_path
-from shared.model_source import PREFIX
+from shared.model_source import PREFIX, source_problem
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ def check_models(config: ClusterConfig) -> ModelReport:
     report = ModelReport([], {}, [])
     read: dict[Path, ModelParts | ModelFileError] = {}
     for number, spec in enumerate(config.models):
+        if source_problem(spec.source):
+            continue  # the configuration's own problem, which is told where it is read
         path = model_path(spec)
         if not path.exists():
             if spec.source.startswith(PREFIX):

@@ -59,5 +59,6 @@ def install(folder: Path) -> None:
         path = folder / f"{module}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         for package in (path.parent, folder / module.split("/")[0]):
-            (package / "__init__.py").touch()
+            # beside the real package: what the command itself imports is there as well
+            (package / "__init__.py").write_text("__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n")
         path.write_text(f"import sys\n\nfrom tests.cli.stand_in import serve\n\nserve({name})\n")
