@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+
+import psutil
 
 from gpu_node.executors.own_cpus import cpu_problem
 from shared.config import ADMIN_SERVICES, ClusterConfig
 
 MAX_PORT = 65_535
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened on
 
 
@@ -54,3 +58,13 @@ def _data_dir(config: ClusterConfig) -> list[str]:
             return [f"data_dir: {place} cannot be written by this user; name another folder"]
         return []
     return []
+
+
+def machine_memory_bytes() -> int:
+    """Memory of this machine, or of the container that this process is in."""
+    total_bytes = psutil.virtual_memory().total
+    try:
+        limit = _CGROUP_LIMIT.read_text().strip()
+    except OSError:
+        return total_bytes  # no container, or another kind of system
+    return min(total_bytes, int(limit)) if limit.isdigit() else total_bytes

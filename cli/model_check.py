@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cli.machine_check import machine_memory_bytes
 from gateway.model_parts import ModelParts
 from gateway.models import length_of, read_parts
 from gpu_node.executors.model_check import load_problem
@@ -56,7 +57,7 @@ def _kinds(config: ClusterConfig) -> Sequence[NodeTemplate]:
 
 def _node_problems(spec: ModelSpec, nodes: Sequence[NodeTemplate], config: ClusterConfig) -> list[str]:
     """Why no node can load the model; none where some can, for then it is served."""
-    problems = [load_problem(spec, node, config.engine) for node in nodes]
+    problems = [load_problem(spec, node, config.engine, machine_memory_bytes()) for node in nodes]
     return problems if all(problems) else []
 
 

@@ -107,6 +107,20 @@ def test_kv_takes_what_the_largest_step_leaves(paths: dict[str, Path]) -> None:
     assert memory.was_asked
 
 
+def test_a_length_that_nobody_says_leaves_steps_their_room(paths: dict[str, Path]) -> None:
+    # 9 MiB are more than the context needs; of 100 kB, the weights leave 25.6 kB, and half of that is one sequence
+    loaded = executor(StatedMemory(3 * MEBIBYTE)).load_model(spec(paths["a"], "a", max_model_len=None))
+    assert loaded.max_model_len == tiny.CONTEXT
+    memory = StatedMemory(100_000)
+    memory.total_bytes = 100_000
+    made = executor(memory, device_memory_share=1.0)
+    loaded = made.load_model(spec(paths["a"], "a", max_model_len=None))
+    half_blocks = (100_000 - 74_400) // 2 // BLOCK_BYTES
+    assert loaded.max_model_len == half_blocks * 4
+    made.unload_model("a")
+    assert made.load_model(spec(paths["a"], "a", max_model_len=None)).max_model_len == half_blocks * 4, "it is kept"
+
+
 def test_models_change_places_and_each_is_measured_once(paths: dict[str, Path], expected: dict[str, object]) -> None:
     memory = StatedMemory(3 * MEBIBYTE, 4 * MEBIBYTE)
     engine = Engine(executor(memory), options())
