@@ -15,22 +15,6 @@ HIDDEN, CONTEXT, VOCAB = HEADS * HEAD_DIM, 4096, len(TOKENS)
 TOKEN_KV_BYTES = 2 * LAYERS * KV_HEADS * HEAD_DIM * 2
 """In bfloat16: 128."""
 
-SHAPES = {"token_embd": (VOCAB, HIDDEN), "output_norm": (HIDDEN,)} | {
-    f"blk.{layer}.{name}": shape
-    for layer in range(LAYERS)
-    for name, shape in {
-        "attn_norm": (HIDDEN,),
-        "attn_q": (HIDDEN, HIDDEN),
-        "attn_k": (KV_HEADS * HEAD_DIM, HIDDEN),
-        "attn_v": (KV_HEADS * HEAD_DIM, HIDDEN),
-        "attn_output": (HIDDEN, HIDDEN),
-        "ffn_norm": (HIDDEN,),
-        "ffn_gate": (INNER, HIDDEN),
-        "ffn_up": (INNER, HIDDEN),
-        "ffn_down": (HIDDEN, INNER),
-    }.items()
-}
-
 
 def write_whole(path: Path, *, arch: str = "llama", odd_type: bool = False, **changed: int) -> Path:
     """A GGUF file; ``changed`` replaces numbers of its metadata, ``odd_type`` gives a tensor a type without reader."""
@@ -47,7 +31,7 @@ def write_whole(path: Path, *, arch: str = "llama", odd_type: bool = False, **ch
         writer.add_uint32(f"{arch}.{key}", value)
     writer.add_float32(f"{arch}.attention.layer_norm_rms_epsilon", 1e-5)
     _add_tokenizer(writer)
-    for name, shape in SHAPES.items():
+    for name, shape in _shapes(numbers["feed_forward_length"]).items():
         is_odd = odd_type and name == "blk.0.ffn_up"
         values: Any = np.zeros(shape, dtype=np.int8 if is_odd else np.float32)
         writer.add_tensor(f"{name}.weight", values, raw_dtype=GGMLQuantizationType.I8 if is_odd else None)
@@ -56,6 +40,22 @@ def write_whole(path: Path, *, arch: str = "llama", odd_type: bool = False, **ch
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _shapes(inner: int) -> dict[str, tuple[int, ...]]:
+    layer = {
+        "attn_norm": (HIDDEN,),
+        "attn_q": (HIDDEN, HIDDEN),
+        "attn_k": (KV_HEADS * HEAD_DIM, HIDDEN),
+        "attn_v": (KV_HEADS * HEAD_DIM, HIDDEN),
+        "attn_output": (HIDDEN, HIDDEN),
+        "ffn_norm": (HIDDEN,),
+        "ffn_gate": (inner, HIDDEN),
+        "ffn_up": (inner, HIDDEN),
+        "ffn_down": (HIDDEN, inner),
+    }
+    layers = {f"blk.{number}.{name}": shape for number in range(LAYERS) for name, shape in layer.items()}
+    return {"token_embd": (VOCAB, HIDDEN), "output_norm": (HIDDEN,)} | layers
 
 
 def _add_tokenizer(writer: GGUFWriter) -> None:
