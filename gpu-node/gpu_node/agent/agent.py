@@ -18,7 +18,7 @@ from shared.errors import OperatorError
 
 MAX_EPOCHS = 5  # epochs that may end within EPOCH_WINDOW_S before the process gives up, so that its supervisor sees it
 EPOCH_WINDOW_S = 60.0
-LOAD_RETRY_S = 1.0  # until another engine is started where one died while it loaded a model; doubled each further time
+LOAD_RETRY_S = 5.0  # until another engine is started where one died while it loaded a model; doubled each further time
 MAX_LOAD_RETRY_S = 60.0
 
 _ADVICE = "the log says more; status -9 means that the machine ran out of memory"
