@@ -76,6 +76,7 @@ class Agent:
             "loading": core.models.loading,
             "broken_models": core.models.broken,
             "failed": self.failure,
+            "max_model_len": core.models.loaded.max_model_len if core.models.loaded else None,
             "engine_pid": self._engine.pid if self._engine else None,
         }
 

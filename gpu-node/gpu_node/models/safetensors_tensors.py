@@ -15,7 +15,7 @@ from gpu_node.models.hf_names import is_superfluous, prefix, stored
 from gpu_node.models.names import first_of
 from gpu_node.models.safetensors_files import weight_files
 from gpu_node.models.stored import Stored
-from shared.model_file import ModelFileError, sha256_of
+from shared.model_file import ModelFileError, identity
 
 _FLOATS = ("F32", "F16", "BF16", "F64")
 
@@ -82,7 +82,7 @@ def _tensors(paths: list[Path], prefix: str, open_files: ExitStack, framework: F
             file = open_files.enter_context(safe_open(path, framework=framework))
         except (SafetensorError, OSError) as error:
             raise ModelFileError(
-                f"{path} is no readable safetensors file ({error}); its sha256 is {sha256_of(path)}; fetch it again"
+                f"{path} is no readable safetensors file ({error}); {identity(path)}; fetch it again"
             ) from error
         for name in file.keys():  # noqa: SIM118 - the file is no mapping
             short = name.removeprefix(prefix)
