@@ -12,6 +12,7 @@ from prometheus_client import REGISTRY
 from gateway.app import build_app
 from gateway.context import GatewayContext
 from gateway.dispatcher import Dispatcher
+from gateway.key_watch import watching_keys
 from gateway.models import load_models
 from gateway.redis_queue import RedisQueue
 from shared.admin import listen
@@ -48,9 +49,10 @@ async def serve(config: ClusterConfig) -> None:
         redis_health=lambda: queue.health,
         registry=REGISTRY,
     )
-    async with queue.serving(dispatcher, stop.set):
+    app = build_app(context)
+    async with queue.serving(dispatcher, stop.set), watching_keys(app, stop.set):
         options = config.gateway
-        runner = await listen(build_app(context), options.host, options.port, options.drain_s)
+        runner = await listen(app, options.host, options.port, options.drain_s)
         log.info("listening", host=options.host, port=options.port, drain_s=options.drain_s)
         try:
             await stop.wait()

@@ -15,8 +15,9 @@ from gateway import catalogue, errors
 from gateway.auth import KeyRing
 from gateway.chat import ChatEndpoint
 from gateway.completions import CompletionEndpoint
-from gateway.context import CLIENT, CONTEXT, METRICS, REQUEST_ID, SLOTS, STARTED_S, GatewayContext
+from gateway.context import CLIENT, CONTEXT, KEYS, METRICS, REQUEST_ID, SLOTS, STARTED_S, GatewayContext
 from gateway.endpoint import Handler
+from gateway.keys import Keys
 from gateway.metrics import GatewayMetrics
 from gateway.openapi import openapi_document
 from gateway.queue_metrics import QueueCollector
@@ -38,21 +39,25 @@ def build_app(context: GatewayContext) -> web.Application:
     while it waits for a first token.
     """
     options = context.config.gateway
+    keys = Keys(KeyRing(context.config.keys))
     app = web.Application(
         client_max_size=options.max_body_bytes,
-        middlewares=[_answer_errors, _authenticate(KeyRing(context.config.keys))],
+        middlewares=[_answer_errors, _authenticate(keys)],
     )
     app[CONTEXT] = context
+    app[KEYS] = keys
     app[METRICS] = GatewayMetrics(context.registry)
     view, clock = context.dispatcher.view, asyncio.get_running_loop().time
     context.registry.register(QueueCollector(view, clock))
     context.registry.register(RedisCollector(context.redis_health))
-    app[SLOTS] = slots = Slots(options.max_inflight, options.max_inflight_bytes, lambda: view.shortest_wait_s(clock()))
+    app[SLOTS] = slots = Slots(
+        context.config, lambda: view.shortest_wait_s(clock()), clock, has_others=lambda: keys.ring.has_tenants
+    )
     app[METRICS].inflight.set_function(lambda: slots.num_taken)
     app[METRICS].inflight_bytes.set_function(lambda: slots.bytes_taken)
     app[STARTED_S] = int(time.time())
     document = openapi_document(__version__)
-    admin = Admin(not_ready=context.not_ready, status=lambda: {"inflight": slots.num_taken})
+    admin = Admin(not_ready=context.not_ready, status=lambda: {"inflight": slots.num_taken, "keys": keys.describe()})
 
     async def openapi(_: web.Request) -> web.Response:
         return web.json_response(document)
@@ -91,7 +96,7 @@ async def _answer_errors(request: web.Request, handler: NextHandler) -> web.Stre
         return errors.internal().response()
 
 
-def _authenticate(keys: KeyRing) -> Middleware:
+def _authenticate(keys: Keys) -> Middleware:
     @web.middleware
     async def authenticate(request: web.Request, handler: NextHandler) -> web.StreamResponse:
         """The API needs a key; what operators ask (health, metrics) and the document do not."""

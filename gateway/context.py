@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from gateway.auth import Client
 from gateway.dispatcher import Dispatcher
+from gateway.keys import Keys
 from gateway.metrics import GatewayMetrics
 from gateway.models import ServedModel
 from gateway.slots import Slots
@@ -43,6 +44,7 @@ class GatewayContext:
 
 CONTEXT = web.AppKey("CONTEXT", GatewayContext)
 METRICS = web.AppKey("METRICS", GatewayMetrics)
+KEYS = web.AppKey("KEYS", Keys)
 SLOTS = web.AppKey("SLOTS", Slots)
 STARTED_S = web.AppKey("STARTED_S", int)  # Unix time; what `created` of a model says
 

@@ -17,6 +17,8 @@ class Failure(enum.Enum):
     """The node reported an error, or sent what cannot be."""
     LOST = "lost"
     """No node brings it forward (see `MAX_FRUITLESS_ATTEMPTS`)."""
+    REVOKED = "revoked"
+    """The client's key is not valid any more."""
 
 
 @dataclass(frozen=True, slots=True)

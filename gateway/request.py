@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.delta import Delta, End
+from gateway.delta import Delta, End, Failure
 from gateway.generation import Generation, Verdict
 from gateway.job import Job
 from shared.payload import Payload
@@ -60,6 +60,10 @@ class InflightRequest:
     def give_up(self) -> None:
         """Tell the handler that there will be no answer."""
         self._tell(self.generation.give_up())
+
+    def revoke(self) -> None:
+        """Tell the handler that its client's key is not valid any more."""
+        self._tell(self.generation.give_up(Failure.REVOKED))
 
     def give_up_crashed(self) -> int:
         """Tell the handler that engines die with it; answers how many have."""

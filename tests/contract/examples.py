@@ -160,7 +160,7 @@ MESSAGES: list[Message] = [
     VirtualQueue(
         node="node-0",
         epoch="e-1",
-        groups=[GroupRef("g-1", "smol", 3, 8), GroupRef("g-2", "smol-b", 1, 8)],
+        groups=[GroupRef("g-1", "smol", 3, 8, 2), GroupRef("g-2", "smol-b", 1, 8, 2)],
         yielding=["g-0"],
         hopeless=["smol-b"],
         traceparent=TRACE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.queue_manager.crowds import note_change
+from services.queue_manager.crowds import note_members
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.state import Group, Node, Request, State
 from services.queue_manager.totals import Totals
@@ -82,7 +82,7 @@ def place(state: State, name: str, *gids: str) -> None:
     for gid in gids:
         state.groups[gid].node = name
         state.nodes[name].queue.append(gid)
-        note_change(state, name, state.groups[gid].num_members, state.groups[gid].num_running)
+        note_members(state, state.groups[gid], state.groups[gid].num_members, state.groups[gid].num_running)
 
 
 def orders(state: State) -> dict[str, list[str]]:
