@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from gateway import errors
 from gateway.shares import divided
 from shared.config import ApiKey
-
-DEFAULT_TENANT = "default"
+from shared.requests import DEFAULT_TENANT
 
 
 @dataclass(frozen=True)

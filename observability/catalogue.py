@@ -13,6 +13,7 @@ from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
 
 import gpu_node.agent.metrics as node_metrics
+from gateway.key_watch import KeyMetrics
 from gateway.metrics import GatewayMetrics
 from gateway.queue_metrics import QueueCollector
 from gateway.queue_view import QueueView
@@ -60,6 +61,7 @@ def catalogue() -> list[Family]:
         "gateway": [
             *_made_in(gateway),
             *_made_in(gateway.predictions),
+            *_made_in(KeyMetrics(CollectorRegistry())),
             *QueueCollector(QueueView(), _never).collect(),
             *RedisCollector(RedisHealth).collect(),
         ],

@@ -17,8 +17,9 @@ from prometheus_client import CollectorRegistry
 from transformers import AutoTokenizer
 
 from gateway.app import build_app
-from gateway.context import GatewayContext
+from gateway.context import KEYS, GatewayContext
 from gateway.dispatcher import Dispatcher
+from gateway.keys import Keys
 from gateway.models import ServedModel, load_models
 from shared.admin import listen
 from shared.config import ClusterConfig
@@ -45,6 +46,7 @@ class Gateway:
     """``redis``: how Redis is."""
     stop: Callable[[], Coroutine[Any, Any, None]]
     """What SIGTERM does: no more requests, and those that run may end."""
+    keys: Keys
 
     def metric(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(name, labels) or 0.0
@@ -127,7 +129,8 @@ async def start_gateway(
                 redis_health=lambda: health["redis"],
                 tracer=provider.get_tracer("test"),
             )
-            runner = await listen(build_app(context), "127.0.0.1", 0, context.config.gateway.drain_s)
+            app = build_app(context)
+            runner = await listen(app, "127.0.0.1", 0, context.config.gateway.drain_s)
             stack.push_async_callback(runner.cleanup)
             reader = asyncio.create_task(queue.serve(dispatcher))
             stack.callback(reader.cancel)
@@ -136,7 +139,9 @@ async def start_gateway(
             http = await stack.enter_async_context(aiohttp.ClientSession(url))
             client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
             stack.push_async_callback(client.close)
-            return Gateway(url, queue, dispatcher, http, client, context.registry, spans, state, health, runner.cleanup)
+            return Gateway(
+                url, queue, dispatcher, http, client, context.registry, spans, state, health, runner.cleanup, app[KEYS]
+            )
 
         yield start
 
