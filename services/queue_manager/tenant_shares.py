@@ -18,7 +18,7 @@ tenant that asks for its share only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from services.queue_manager.fairness import DEFAULT_TENANT
@@ -92,3 +92,25 @@ class TenantShares:
         num_others = node.num_running - sum(node.shares[tenant].num_running for tenant in node.held_back)
         num_prompts = int(node.known.step_tokens / max(1.0, typical.mean_prompt_tokens))
         return max(1, min(batch, int(part * batch) + num_others)), max(1, num_prompts)
+
+
+def is_below(node: Node, tenant: str, model: str) -> bool:
+    """Whether a request of this tenant that comes now is favoured at a node; one that it does not know is."""
+    if model != node.model or not tenant:
+        return False
+    if len(node.shares.keys() | {tenant}) < 2 or not node.num_running:
+        return False
+    return tenant not in (node.held_back or node.shares)
+
+
+def in_turn(node: Node, groups: Sequence[Group], newcomer: str = "") -> tuple[list[Group], int]:
+    """Groups of the node's queue with those that are favoured first, and how many these are.
+
+    ``newcomer``: a tenant that is favoured now, though the node does not know it yet.
+    """
+    held_back = set(node.held_back or (node.shares if newcomer else ()))
+    if not held_back:
+        return list(groups), 0
+    first = [group for group in groups if group.waiting and group.model == node.model and group.tenant not in held_back]
+    chosen = {group.gid for group in first}
+    return [*first, *(group for group in groups if group.gid not in chosen)], len(first)

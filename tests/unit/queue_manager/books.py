@@ -38,6 +38,7 @@ def make_group(
     due_s: float = 20.0,
     rank: float = 0.0,
     kv_at: str = "",
+    tenant: str = "default",
 ) -> Group:
     """A group with members, in no queue; those that run do so at ``n0``."""
     members = [
@@ -46,7 +47,7 @@ def make_group(
             gateway="gw",
             model=model,
             slo=Slo(kind, deadline_s=due_s),
-            tenant="default",
+            tenant=tenant,
             prompt_tokens=8,
             max_tokens=10,
             arrival_s=0.0,
@@ -62,7 +63,7 @@ def make_group(
         gid=gid,
         model=model,
         slo_kind=kind,
-        tenant="default",
+        tenant=tenant,
         rank=rank,
         kv_at=kv_at,
         waiting={member.request_id: None for member in members[:waiting]},
