@@ -150,7 +150,7 @@ class GroupRef(msgspec.Struct, frozen=True, omit_defaults=True):
     max_running: int | None = None
     """It is pulled from only while fewer requests run here, and nobody gives way to it; None: as long as they fit."""
     max_unread: int | None = None
-    """And only while fewer prompts wait here to be computed: who comes after them has those before it; None: any."""
+    """And only while fewer prompts wait here to be computed: whoever comes has those before it; None: any."""
 
 
 class VirtualQueue(Message, frozen=True, kw_only=True):

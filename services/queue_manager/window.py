@@ -34,8 +34,7 @@ def window(state: State, node: Node, first: list[Group] | None = None) -> list[G
         if num_seen[may_wait] >= WINDOW_REQUESTS:
             continue
         num_waiting = len(group.waiting)
-        unread = node.max_unread if may_wait and node.held_back else None
-        head.append(GroupRef(gid, group.model, num_waiting, beside, unread))
+        head.append(GroupRef(gid, group.model, num_waiting, beside, _beside_prompts(node, group, may_wait=may_wait)))
         num_seen[may_wait] += num_waiting
         if num_seen[False] >= WINDOW_REQUESTS or len(head) == WINDOW_GROUPS:
             break
@@ -67,6 +66,17 @@ def _beside(node: Node, group: Group, *, is_patient: bool, is_held_back: bool) -
     if not node.held_back:
         return node.max_running if is_patient else None
     return node.beside if is_held_back and group.model == node.model else None
+
+
+def _beside_prompts(node: Node, group: Group, *, may_wait: bool) -> int | None:
+    """Prompts beside which those of a group may be pulled; None: any number.
+
+    Who is below a share is never behind more than one step of others, and still takes no more places than it should
+    before the node has been told that it has its share.
+    """
+    if node.max_unread is None or group.model != node.model:
+        return None
+    return node.max_unread if may_wait else 2 * node.max_unread
 
 
 def yielding(state: State, node: Node, head: list[GroupRef]) -> list[str]:

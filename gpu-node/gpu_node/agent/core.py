@@ -189,9 +189,9 @@ class AgentCore:
 
     def _headroom(self, ref: GroupRef) -> int:
         """Requests that may begin beside those that run, as far as their pace and their prompts allow."""
-        if ref.max_running is None or ref.model != self.model:
+        if ref.model != self.model:
             return MAX_PULL
-        num_more = ref.max_running - len(self.running)
+        num_more = MAX_PULL if ref.max_running is None else ref.max_running - len(self.running)
         return num_more if ref.max_unread is None else min(num_more, ref.max_unread - self._num_unread)
 
     @property

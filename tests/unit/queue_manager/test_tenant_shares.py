@@ -62,7 +62,7 @@ def test_whoever_has_fewer_places_goes_first_and_the_other_leaves_room() -> None
     node = look(state)
     # of 11 places that are taken half is each one's; 16 less one that is left free, of which the flood may have 8
     assert (node.favoured, node.held_back, node.beside, node.max_unread) == (["modest"], ["flood"], 8, 4)
-    assert told(state) == [GroupRef("modest", "a", 2), GroupRef("flood", "a", 5, 8, 4)]
+    assert told(state) == [GroupRef("modest", "a", 2, None, 8), GroupRef("flood", "a", 5, 8, 4)]
 
 
 def test_places_are_shared_by_weight() -> None:
