@@ -23,7 +23,7 @@ class Place(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, place: QueuePlace, *, own: bool = False) -> Place:
         """What the queue manager says of it; ``own``: only requests of its tenant are counted."""
-        num_ahead = place.num_own_ahead if own else place.num_ahead
+        num_ahead = place.num_ahead - (place.num_others_ahead if own else 0)
         return cls(num_ahead=num_ahead, wait_s=_known(place.wait_s), wait_p90_s=_known(place.wait_p90_s))
 
 

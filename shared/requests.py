@@ -101,8 +101,8 @@ class QueuePlace(msgspec.Struct, frozen=True):
     """Requests that are predicted to start before it on its node."""
     wait_s: float
     wait_p90_s: float
-    num_own_ahead: int = 0
-    """Of ``num_ahead``, those of its tenant."""
+    num_others_ahead: int = 0
+    """Of ``num_ahead``, those of other tenants."""
 
 
 class TenantLine(msgspec.Struct, frozen=True):

@@ -160,7 +160,7 @@ class Status:
                             num_ahead + position,
                             wait.mean_s,
                             wait.quantile(UPPER),
-                            of_tenants[group.tenant] + position,
+                            num_ahead - of_tenants[group.tenant],
                         )
             num_ahead += group.num_waiting
             of_tenants[group.tenant] += group.num_waiting

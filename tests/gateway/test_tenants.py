@@ -147,7 +147,7 @@ async def test_a_place_counts_those_of_the_same_tenant(start_gateway: GatewayFac
     body = BODY | {"stream": True, "stream_options": {"include_queue": True}}
     asking = asyncio.create_task(_post(gateway, body))
     submit = await gateway.queue.next_submit()
-    await gateway.queue.report(places=[QueuePlace(submit.request_id, 700, 1.25, 2.0, 3)])
+    await gateway.queue.report(places=[QueuePlace(submit.request_id, 700, 1.25, 2.0, 697)])
     response = await asyncio.wait_for(asking, WAIT_S)
     assert await response.content.readline() == b': queue {"num_ahead":3,"wait_s":1.25,"wait_p90_s":2.0}\n'
     response.close()
