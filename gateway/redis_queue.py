@@ -117,12 +117,12 @@ class RedisQueue:
     async def serving(self, dispatcher: Dispatcher, stop: Callable[[], None] | None = None) -> AsyncIterator[None]:
         """Receive for ``dispatcher`` and show signs of life; on leaving say goodbye.
 
-        Should one of the two fail, all answers are given up and ``stop`` is called: no token would come any more.
+        Should one of the two fail, all answers are ended and ``stop`` is called: no token would come any more.
         `TaskFailedError` on leaving then.
         """
 
         def end() -> None:
-            dispatcher.give_up_all()
+            dispatcher.stop()
             if stop is not None:
                 stop()
 

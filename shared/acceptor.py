@@ -112,17 +112,3 @@ class Acceptor:
             await self._loop.connect_accepted_socket(self._make, connection)
         except OSError:
             connection.close()  # it was reset before anybody read from it
-
-
-def bind(host: str, port: int) -> list[socket.socket]:
-    """Sockets on all addresses that a name stands for; `OSError` where one of them is taken, and none is left open."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    bound: list[socket.socket] = []
-    try:
-        for family, address in dict.fromkeys((one[0], one[4]) for one in found):
-            bound.append(socket.create_server(address[:2], family=family, backlog=BACKLOG))
-    except OSError:
-        for one in bound:
-            one.close()
-        raise
-    return bound

@@ -188,7 +188,7 @@ async def test_the_queue_manager_s_words_reach_the_view_and_the_request(redis: R
     async with queue.serving(dispatcher), dispatcher.run(JOB) as call:
         await redis.xadd(TOKENS, {FIELD: encode(QueueStatus(lines=[line], places=[place]))})
         assert await call.next_news(PATIENCE_S) == place
-        assert dispatcher.view.lines == [line]
+        assert dispatcher.view.lines(asyncio.get_running_loop().time()) == [line]
         rejected = Rejected(request_id="r-1", attempt=0, wait_s=25.0, retry_after_s=6.0)
         await redis.xadd(TOKENS, {FIELD: encode(rejected)})
         assert await call.next_deltas(PATIENCE_S) == Rejection(25.0, 6.0)
@@ -228,7 +228,7 @@ async def test_a_receiver_that_fails_ends_the_gateway_in_good_order(redis: Redis
         async with queue.serving(dispatcher, stop.set):
             async with dispatcher.run(JOB) as call:
                 await redis.xadd(TOKENS, {FIELD: encode(Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0])]))})
-                assert await call.next_deltas(PATIENCE_S) is Failure.LOST
+                assert await call.next_deltas(PATIENCE_S) is Failure.STOPPING
             await asyncio.wait_for(stop.wait(), PATIENCE_S)
             assert queue.not_ready == "receiving tokens has failed: ZeroDivisionError"
 

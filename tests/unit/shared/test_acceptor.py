@@ -13,7 +13,9 @@ import structlog
 import uvloop
 from aiohttp import web
 
-from shared.acceptor import ACCEPTS_A_ROUND, Acceptor, ManyAtATime, bind
+from gateway.sockets import open_sockets
+from shared.acceptor import ACCEPTS_A_ROUND, Acceptor, ManyAtATime
+from shared.admin import PortTakenError
 from tests.redis.waiting import until
 
 HOST = "127.0.0.1"
@@ -32,7 +34,7 @@ async def rounds_to_take(number: int) -> int:
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             made.append(transport)
 
-    (listener,) = bind(HOST, 0)
+    (listener,) = open_sockets(HOST, 0)
     acceptor = Acceptor(listener, Protocol)
     num_rounds = 0
     with ExitStack() as stack:
@@ -63,7 +65,7 @@ async def site() -> AsyncIterator[tuple[web.AppRunner, asyncio.Event]]:
     app.router.add_get("/", handle)
     runner = web.AppRunner(app, shutdown_timeout=5.0)
     await runner.setup()
-    (listener,) = bind(HOST, 0)
+    (listener,) = open_sockets(HOST, 0)
     await ManyAtATime(runner, listener).start()
     yield runner, answer
     await runner.cleanup()
@@ -112,7 +114,7 @@ async def test_a_process_without_files_for_more_takes_them_when_it_has(monkeypat
             made.set()
             transport.close()
 
-    (listener,) = bind(HOST, 0)
+    (listener,) = open_sockets(HOST, 0)
     acceptor = Acceptor(listener, Protocol)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as stack, structlog.testing.capture_logs() as logs:
@@ -130,6 +132,7 @@ async def test_a_process_without_files_for_more_takes_them_when_it_has(monkeypat
 
 
 def test_a_port_that_is_taken_on_one_address_leaves_none_open() -> None:
-    (taken,) = bind(HOST, 0)
-    with taken, pytest.raises(OSError, match="in use"):
-        bind(HOST, taken.getsockname()[1])
+    (taken,) = open_sockets(HOST, 0)
+    taken.listen()
+    with taken, pytest.raises(PortTakenError, match="in use"):
+        open_sockets(HOST, taken.getsockname()[1])
