@@ -240,7 +240,8 @@ def problems(level: dict[str, Any]) -> list[str]:
     outcomes = dict(level["outcomes"])
     num_fine = outcomes.pop("answered", 0) + outcomes.pop("left", 0)
     if level["clients"] > level["max_inflight"]:
-        if num_fine != level["max_inflight"] or outcomes.pop("429", 0) != level["clients"] - level["max_inflight"]:
+        outcomes.pop("429", None)
+        if num_fine < level["max_inflight"]:  # more of them where answers end while others still come
             found.append(f"{num_fine} answered, and {level['max_inflight']} fit")
         if level["refused_s"].get("max", 0.0) > MAX_REFUSAL_S:
             found.append(f"refused after up to {level['refused_s']['max']} s")
