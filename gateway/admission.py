@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from gateway import errors
@@ -50,9 +50,16 @@ def find_model(context: GatewayContext, name: str) -> ServedModel:
     return model
 
 
-def check_token_ids(tokenizer: PromptTokenizer, token_ids: Iterable[int], param: str) -> None:
+def check_characters(model: ServedModel, num_characters: int, param: str) -> None:
+    """`ApiError` 400 for a text that is longer than the longest tokens make it: told before it is tokenised."""
+    most = model.max_model_len * model.tokenizer.max_token_characters
+    if num_characters > most:
+        raise errors.prompt_too_long(model.max_model_len, num_characters, most, param)
+
+
+def check_token_ids(tokenizer: PromptTokenizer, token_ids: Collection[int], param: str) -> None:
     """`ApiError` 400 unless all of them are the model's."""
-    if not all(0 <= token_id < tokenizer.vocab_size for token_id in token_ids):
+    if token_ids and (min(token_ids) < 0 or max(token_ids) >= tokenizer.vocab_size):
         raise errors.invalid(f"token ids are numbers from 0 to {tokenizer.vocab_size - 1}", param)
 
 

@@ -13,6 +13,7 @@ from aiohttp import web
 from gateway import errors, visit
 from gateway.call import InflightCall
 from gateway.delta import Crashed, Delta, End, Failure, Refusal, Rejection, merged
+from gateway.flush import give_up
 from gateway.openai_responses import Usage
 from gateway.patience import Patience, first_news, later_news
 from gateway.running_usage import with_usage
@@ -86,26 +87,28 @@ async def answer_stream(
         await stream.close()
     except ClientGoneError:
         record.abandon()
+        give_up(http)
     except errors.ApiError as error:
         if not stream.is_open:
             raise
         record.refuse(error)
-        await _tell(stream, error)
+        await _tell(http, stream, error)
     except Exception:
         if not stream.is_open:
             raise
         # the status is out: the client can only be told by an event, and the log has to be told here
         _log.exception("stream_failed", request_id=record.request_id)
-        await _tell(stream, errors.internal())
+        await _tell(http, stream, errors.internal())
     return stream.response
 
 
-async def _tell(stream: SseStream, error: errors.ApiError) -> None:
+async def _tell(http: web.Request, stream: SseStream, error: errors.ApiError) -> None:
     """An error event and no ``[DONE]``, so that nobody takes the stream for complete."""
     try:
         await stream.send(error.body())
     except ClientGoneError:
         _log.debug("client_left_before_error")
+        give_up(http)
 
 
 def _noted(timeline: Timeline, call: InflightCall, news: list[Delta] | End) -> list[Delta]:
@@ -118,6 +121,8 @@ def _noted(timeline: Timeline, call: InflightCall, news: list[Delta] | End) -> l
         raise errors.engine_crashed(news)
     if news is Failure.ENGINE:
         raise errors.ApiError(500, "generation failed on the node", code="generation_failed")
+    if news is Failure.STOPPING:
+        raise errors.gateway_stopping()
     if news is Failure.LOST:
         raise errors.no_endpoints("the request was lost several times while it ran")
     now = asyncio.get_running_loop().time()

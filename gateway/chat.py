@@ -24,6 +24,8 @@ from gateway.openai_responses import (
 )
 from gateway.openai_schema import ChatCompletionRequest, ChatMessage
 
+CHARACTERS_PER_MESSAGE = 64  # a turn of a template takes as long as a text of this length, even if it is empty
+
 
 class ChatEndpoint:
     """Messages in, the assistant's next turn out."""
@@ -35,6 +37,8 @@ class ChatEndpoint:
     async def prompts(self, body: ChatCompletionRequest, model: ServedModel) -> list[list[int]]:
         """The conversation in the model's own format; `ApiError` 400 when the model's template refuses it."""
         num_characters = sum(len(message.content) for message in body.messages)
+        admission.check_characters(model, num_characters, "messages")
+        num_characters += CHARACTERS_PER_MESSAGE * len(body.messages)
         return await admission.tokenise(lambda: [encode_messages(body.messages, model)], num_characters)
 
     def room(self, body: ChatCompletionRequest) -> admission.Room:

@@ -27,8 +27,12 @@ class CompletionEndpoint:
         for prompt in body.prompt:
             if not prompt:
                 raise errors.invalid("the prompt is empty", "prompt")
-            if isinstance(prompt, list):
-                admission.check_token_ids(tokenizer, prompt, "prompt")
+            if isinstance(prompt, str):
+                admission.check_characters(model, len(prompt), "prompt")
+                continue
+            if len(prompt) >= model.max_model_len:
+                raise errors.context_length_exceeded(model.max_model_len, len(prompt), body.max_tokens or 1, "prompt")
+            admission.check_token_ids(tokenizer, prompt, "prompt")
 
         def encode() -> list[list[int]]:
             return [prompt if isinstance(prompt, list) else tokenizer.encode(prompt) for prompt in body.prompt]

@@ -30,6 +30,8 @@ def _by_token_id(bias: Any) -> Any:
     """JSON has no other keys than strings: ``{"5": 1.5}`` as ``{5: 1.5}``; other shapes are left for the type."""
     if not isinstance(bias, dict):
         return bias
+    if len(bias) > MAX_LOGIT_BIASES:
+        raise ValueError(f"it has at most {MAX_LOGIT_BIASES} token ids, not {len(bias)}")
     wrong = [key for key in bias if not (isinstance(key, str) and key.isascii() and key.isdigit())]
     if wrong:
         raise ValueError("its keys are token ids, written as numbers")

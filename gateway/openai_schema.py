@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, Field, SkipValidation, model_validator
 
 from gateway.openai_part import FieldConflictError, Part, UnsupportedFieldError
 from gateway.openai_sampling import SamplingFields
@@ -26,6 +26,11 @@ MAX_STOP_CHARACTERS = 256
 MAX_MESSAGES = 4096
 MAX_PROMPTS = 64
 MAX_TOP_LOGPROBS = 20
+MAX_NAME_CHARACTERS = 256  # of a model or a class, which are told again where there is none of that name
+MAX_METADATA = 16  # these three as OpenAI has them
+MAX_METADATA_KEY_CHARACTERS = 64
+MAX_METADATA_CHARACTERS = 512
+MAX_ID_CHARACTERS = 512  # of what names a client's user
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
 
 # Fields of OpenAI's API that are not supported, or not at this endpoint, with the values that ask for nothing.
@@ -112,7 +117,7 @@ class SloNumbers(Part):
 class SloChoice(SloNumbers):
     """`SloNumbers`, or the name of a class."""
 
-    class_name: str | None = None
+    class_name: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)] | None = None
 
     @model_validator(mode="after")
     def _one_of_both(self) -> SloChoice:
@@ -136,6 +141,8 @@ def _prompts(value: Any) -> Any:
     """``"text"`` and ``[1, 2]`` are one prompt; ``["a", "b"]`` and ``[[1], [2]]`` are several."""
     prompts = value if isinstance(value, list) and value and isinstance(value[0], str | list) else [value]
     # checked here and not by the union, whose errors would name its branches and not the field
+    if len(prompts) > MAX_PROMPTS:
+        raise ValueError(f"a request has at most {MAX_PROMPTS} prompts, not {len(prompts)}")
     if not (all(isinstance(prompt, str) for prompt in prompts) or all(map(_is_token_ids, prompts))):
         raise ValueError("a prompt is a string or a list of token ids; several are all of the same kind")
     return prompts
@@ -145,13 +152,22 @@ def _is_token_ids(value: Any) -> bool:
     return isinstance(value, list) and all(type(item) is int for item in value)
 
 
+def _few(metadata: Any) -> Any:
+    if isinstance(metadata, dict) and len(metadata) > MAX_METADATA:  # told before each of them is looked at
+        raise ValueError(f"it has at most {MAX_METADATA} keys, not {len(metadata)}")
+    return metadata
+
+
+MetadataKey = Annotated[str, Field(max_length=MAX_METADATA_KEY_CHARACTERS)]
+MetadataText = Annotated[str, Field(max_length=MAX_METADATA_CHARACTERS)]
+Id = Annotated[str, Field(max_length=MAX_ID_CHARACTERS)]
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 
 
 class GenerationRequest(SamplingFields):
     """What both endpoints have in common."""
 
-    model: str
+    model: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)]
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     stop: Annotated[
         list[StopString],
@@ -162,12 +178,14 @@ class GenerationRequest(SamplingFields):
     stream_options: StreamOptions | None = None
     slo: Annotated[SloChoice, BeforeValidator(_slo_choice, json_schema_input_type=str | SloNumbers)] | None = None
     """The promise asked for: a class's name, or numbers."""
-    user: str | None = None
-    metadata: dict[str, JsonValue] | None = None
+    user: Id | None = None
+    metadata: (
+        Annotated[dict[MetadataKey, MetadataText], Field(max_length=MAX_METADATA), BeforeValidator(_few)] | None
+    ) = None
     store: bool | None = None
     parallel_tool_calls: bool | None = None
-    prompt_cache_key: str | None = None
-    safety_identifier: str | None = None
+    prompt_cache_key: Id | None = None
+    safety_identifier: Id | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -215,7 +233,7 @@ class GenerationRequest(SamplingFields):
 class ChatCompletionRequest(GenerationRequest):
     """``POST /v1/chat/completions``."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     """OpenAI's newer name of max_tokens; if both are given, this one counts."""
     logprobs: bool = False
@@ -238,8 +256,7 @@ class CompletionRequest(GenerationRequest):
     """``POST /v1/completions``."""
 
     prompt: Annotated[
-        list[str | list[int]],
-        Field(max_length=MAX_PROMPTS),
+        SkipValidation[list[str | list[int]]],  # the validator has looked at each token id, in steps: a list is long
         BeforeValidator(_prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
     ]
     """Each gets ``n`` choices of its own."""

@@ -79,6 +79,10 @@ class InflightRequest:
         """Tell the handler that there will be no answer."""
         self._tell(self.generation.give_up())
 
+    def stop(self) -> None:
+        """Tell the handler that the gateway ends before the answer does."""
+        self._tell(self.generation.stop())
+
     def give_up_crashed(self) -> int:
         """Tell the handler that engines die with it; answers how many have."""
         end = self.generation.crash(self.job.request_id)

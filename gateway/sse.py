@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from gateway.context import CONNECTIONS
 from gateway.queue_answers import Place
-
-WRITE_TIMEOUT_S = 60.0  # a client that takes nothing for this long has left, whatever its socket says
 
 _HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -30,6 +29,7 @@ class SseStream:
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
+        self._write_s = request.app[CONNECTIONS].timeouts.write_s
         self.response = web.StreamResponse(headers=_HEADERS)
 
     @property
@@ -65,7 +65,7 @@ class SseStream:
 
     async def _write(self, data: bytes, *, is_last: bool = False) -> None:
         try:
-            async with asyncio.timeout(WRITE_TIMEOUT_S):
+            async with asyncio.timeout(self._write_s):
                 await (self.response.write_eof(data) if is_last else self.response.write(data))
         except (ConnectionError, TimeoutError) as error:
             raise ClientGoneError from error
