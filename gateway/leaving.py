@@ -21,7 +21,8 @@ POLL_S = 0.02
 class Leaving:
     """Whether it has begun, and how many requests are being answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, goodbye_s: float = GOODBYE_S) -> None:
+        self._goodbye_s = goodbye_s
         self.has_begun = False
         self.num_answering = 0
 
@@ -63,7 +64,7 @@ class Leaving:
             if now - began_s >= drain_s and not is_over:
                 is_over = True
                 stop()
-            if is_over and (not self.num_answering or now - began_s >= drain_s + GOODBYE_S):
+            if is_over and (not self.num_answering or now - began_s >= drain_s + self._goodbye_s):
                 break
             if now - answered_s >= LEAVE_S:
                 break

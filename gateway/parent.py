@@ -16,7 +16,7 @@ import structlog
 from aiohttp import web
 from prometheus_client import REGISTRY
 
-from gateway.leaving import CUT_S
+from gateway.leaving import CUT_S, GOODBYE_S
 from gateway.parent_admin import ParentAdmin
 from gateway.parent_metrics import WorkersCollector
 from gateway.sockets import open_sockets
@@ -76,7 +76,7 @@ class Parent:
 
     def __init__(self, config: ClusterConfig, sockets: list[socket.socket], folder: Path) -> None:
         self._num_workers = config.gateway.workers
-        self.pool = WorkerPool(self._num_workers, config.gateway.drain_s + CUT_S)
+        self.pool = WorkerPool(self._num_workers, config.gateway.drain_s + GOODBYE_S + CUT_S)
         self._sockets = sockets
         self._folder = folder
         self._processes: dict[int, _Process] = {}

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-ASK_S = 5.0  # a worker answers from a thread of its own, which waits for its turn while the worker is busy
+ASK_S = 3.0  # a worker answers from a thread of its own, which waits for its turn while the worker is busy
 MAX_ANSWER_BYTES = 16 << 20
 
 

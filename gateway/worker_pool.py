@@ -13,7 +13,7 @@ MAX_RESTART_S = 10.0  # what cannot run is not tried more often
 STEADY_S = 60.0  # a life this long after it was ready is no part of a series of failures
 START_S = 300.0  # a cold disk takes minutes to give up a vocabulary; what takes longer hangs
 SILENT_S = 30.0  # a process that was ready and answers nothing at all for this long is stopped, or hangs in the kernel
-KILL_AFTER_S = 3.0  # beyond the time that it has for its streams
+KILL_AFTER_S = 1.0  # beyond the time that it has for its streams; `treadle down` waits for 20 s in all
 
 
 @dataclass(frozen=True)

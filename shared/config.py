@@ -100,8 +100,8 @@ class GatewayOptions(Section):
     port: Annotated[int, Field(ge=1, le=65_535)] = 8080
     """Port that it listens on."""
     workers: Annotated[int, Field(ge=1, le=64)] = 1
-    """Processes that share the port, since each of them uses one core. ``max_inflight`` and ``max_inflight_bytes`` are
-    those of all together: each takes its share, and its own memory for models' vocabularies."""
+    """Processes that share the port, since each of them uses one core. ``max_inflight``, ``max_inflight_bytes`` and
+    ``max_connections`` are those of all together: each takes its share, and its own memory for models' vocabularies."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 4 << 20
     """Largest body of a request."""
     max_inflight: Annotated[int, Field(ge=1)] = 4096

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import aiohttp
@@ -29,7 +29,7 @@ class Server:
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    leaving, started, go_on = Leaving(), asyncio.Event(), asyncio.Event()
+    leaving, started, go_on = Leaving(goodbye_s=0.05), asyncio.Event(), asyncio.Event()
 
     async def slow(_: web.Request) -> web.Response:
         started.set()
@@ -54,9 +54,13 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def begun(server: Server, drain_s: float = 60.0) -> asyncio.Task[None]:
+def ignored() -> None:
+    """Answers go on whatever they are told."""
+
+
+async def begun(server: Server, drain_s: float = 60.0, stop: Callable[[], None] = ignored) -> asyncio.Task[None]:
     """It has been asked to stop, and takes no more connections."""
-    leave = asyncio.create_task(server.leaving.leave(server.runner, drain_s, server.go_on.set))
+    leave = asyncio.create_task(server.leaving.leave(server.runner, drain_s, stop))
     await asyncio.sleep(0)
     assert server.leaving.has_begun
     return leave
@@ -85,7 +89,16 @@ async def test_what_runs_may_end(server: Server, http: aiohttp.ClientSession) ->
     await leave
 
 
-async def test_what_runs_for_too_long_is_cut_off(server: Server, http: aiohttp.ClientSession) -> None:
+async def test_what_runs_for_too_long_is_asked_to_end(server: Server, http: aiohttp.ClientSession) -> None:
+    asked = asyncio.create_task(http.get(f"{server.url}/slow"))
+    await server.started.wait()
+    leave = await begun(server, drain_s=0.1, stop=server.go_on.set)
+    async with await asked as answer:
+        assert await answer.text() == "whole"
+    await leave
+
+
+async def test_what_goes_on_nevertheless_is_cut_off(server: Server, http: aiohttp.ClientSession) -> None:
     asked = asyncio.create_task(http.get(f"{server.url}/slow"))
     await server.started.wait()
     await (await begun(server, drain_s=0.1))
