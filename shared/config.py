@@ -6,14 +6,15 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
 
 from shared.config_durability import DurabilityOptions
 from shared.config_engine import EngineOptions, ModelSpec, Name
 from shared.config_files import ConfigError as ConfigError
 from shared.config_files import read_text, yaml_mapping, yaml_value
+from shared.config_mend import UNCHECKED, Inspection, inspect
 from shared.config_nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems
-from shared.config_problems import describe, doubles, shared_cpus, taken_names, unknown_sizes
+from shared.config_problems import bad_sources, doubles, listed, shared_cpus, taken_names, unknown_sizes
 from shared.config_section import PositiveSeconds, Section
 from shared.redis_address import AddressError, parse_address
 from shared.slo import Slo
@@ -210,13 +211,19 @@ class ClusterConfig(Section):
         return url
 
     @model_validator(mode="after")
-    def _consistent(self) -> ClusterConfig:
+    def _consistent(self, info: ValidationInfo) -> ClusterConfig:
+        if problems := [] if info.context == UNCHECKED else self._problems():
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _problems(self) -> list[str]:
         int8_models = [number for number, model in enumerate(self.models) if model.weights == "int8"]
         problems = [
             *doubles("models", [model.name for model in self.models]),
             *doubles("nodes", [node.name for node in self.nodes]),
             *doubles("pools", [pool.name for pool in self.pools]),
             *taken_names([node.name for node in self.nodes], [pool.name for pool in self.pools], SERVICES),
+            *bad_sources([model.source for model in self.models]),
             *unknown_sizes([model.predict_as for model in self.models]),
             *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
             *cuda_problems(self.nodes, self.pools, self.scaling.provider, int8_models),
@@ -238,16 +245,14 @@ class ClusterConfig(Section):
             )
         known = ", ".join(self.slo_classes)
         if self.gateway.default_slo not in self.slo_classes:
-            problems.append(f"gateway.default_slo: {self.gateway.default_slo!r} is no SLO class (there are: {known})")
+            problems.append(f"gateway.default_slo: {self.gateway.default_slo!r} is no SLO class (slo_classes: {known})")
         for number, key in enumerate(self.keys):
             problems += [
-                f"keys.{number}.slo_classes: {name!r} is no SLO class (there are: {known})"
+                f"keys.{number}.slo_classes: {name!r} is no SLO class (slo_classes: {known})"
                 for name in key.slo_classes or []
                 if name not in self.slo_classes
             ]
-        if problems:
-            raise ValueError("\n".join(problems))
-        return self
+        return problems
 
     def slo(self, class_name: str) -> Slo:
         """The promise of a configured class."""
@@ -291,6 +296,14 @@ def parse_config(text: str, source: str) -> ClusterConfig:
     return _validate(yaml_mapping(text, source), source)
 
 
+def inspect_config(path: Path) -> Inspection[ClusterConfig]:
+    """What is wrong with the file at ``path``, and what of it can be used for further questions.
+
+    `ConfigError` where it is no YAML mapping.
+    """
+    return inspect(ClusterConfig, _values(path)[0])
+
+
 def load_config(path: Path | None = None) -> ClusterConfig:
     """Configuration from ``path``, else from the file named by TREADLE_CONFIG, else the defaults.
 
@@ -298,12 +311,8 @@ def load_config(path: Path | None = None) -> ClusterConfig:
     a YAML file with a list of keys, overrides ``keys``. OTEL_EXPORTER_OTLP_ENDPOINT overrides ``otlp_endpoint``.
     """
     named = path or (Path(os.environ[CONFIG_ENV]) if os.environ.get(CONFIG_ENV) else None)
-    values = yaml_mapping(read_text(named), str(named)) if named else {}
-    sources = [str(named)] if named else []
-    if keys := os.environ.get(KEYS_ENV):
-        values |= {"keys": _keys(Path(keys))}
-        sources.append(keys)
-    config = _validate(values, " with ".join(sources))
+    values, source = _values(named)
+    config = _validate(values, source)
     overrides: dict[str, object] = {}
     if url := os.environ.get(REDIS_ENV):
         try:
@@ -314,6 +323,16 @@ def load_config(path: Path | None = None) -> ClusterConfig:
     if endpoint := os.environ.get(OTLP_ENV):
         overrides["otlp_endpoint"] = endpoint
     return config.model_copy(update=overrides)
+
+
+def _values(path: Path | None) -> tuple[dict[str, Any], str]:
+    """What the file at ``path`` says, with the keys that the environment names; and what to call both together."""
+    values = yaml_mapping(read_text(path), str(path)) if path else {}
+    sources = [str(path)] if path else []
+    if keys := os.environ.get(KEYS_ENV):
+        values |= {"keys": _keys(Path(keys))}
+        sources.append(keys)
+    return values, " with ".join(sources)
 
 
 def _keys(path: Path) -> list[Any]:
@@ -330,5 +349,5 @@ def _keys(path: Path) -> list[Any]:
 def _validate(values: dict[str, Any], source: str) -> ClusterConfig:
     try:
         return ClusterConfig.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError(f"{source}: {describe(error)}") from error
+    except ValidationError:
+        raise ConfigError(f"{source}: {listed(inspect(ClusterConfig, values).problems)}") from None

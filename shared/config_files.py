@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from shared.config_problems import describe_syntax
+from shared.config_problems import describe_syntax, listed
 from shared.errors import OperatorError
 
 
@@ -28,9 +28,34 @@ def read_text(path: Path) -> str:
 def yaml_value(text: str, source: str) -> Any:
     """What the YAML text says; `ConfigError` gives the place in ``source`` and never the line: it may hold a secret."""
     try:
-        return yaml.safe_load(text)
+        loader = _Loader(text)
+        try:
+            value = loader.get_single_data()
+        finally:
+            loader.dispose()
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}: not valid YAML: {describe_syntax(error)}") from error
+    if loader.doubles:
+        raise ConfigError(f"{source}: {listed(loader.doubles)}")
+    return value
+
+
+class _Loader(yaml.SafeLoader):
+    """Notes keys that a mapping has twice: YAML allows none, and its library would take the last in silence."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.doubles: list[str] = []
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    mark = key.start_mark
+                    self.doubles.append(f"{key.value}: there twice, in line {mark.line + 1}, column {mark.column + 1}")
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def yaml_mapping(text: str, source: str) -> dict[str, Any]:
