@@ -189,10 +189,13 @@ class Bench:
         async def send() -> None:
             while time.monotonic() < until_s:
                 began_s = time.monotonic()
-                async with self._session.post(f"{self._cluster.url}{path}", data=data) as response:
-                    answer = await response.json()
+                try:
+                    async with self._session.post(f"{self._cluster.url}{path}", data=data) as response:
+                        answer = await response.json()
+                    answers.add(f"{response.status} {answer['error']['code'] if 'error' in answer else 'answer'}")
+                except aiohttp.ClientError as error:
+                    answers.add(type(error).__name__)
                 times.append(time.monotonic() - began_s)
-                answers.add(f"{response.status} {answer['error']['code'] if 'error' in answer else 'answer'}")
 
         async def send_all() -> None:
             await asyncio.gather(*(send() for _ in range(SENDERS)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import secrets
+import sys
 import time
 
 import structlog
@@ -27,6 +28,10 @@ from shared.telemetry import configure_logging, configure_tracing
 log = structlog.get_logger()
 
 
+# A thread that computes gives way to the event loop after this many seconds, and the loop has to ask at every turn.
+SWITCH_S = 0.0005
+
+
 async def serve(config: ClusterConfig) -> None:
     """Serve the REST front until SIGTERM."""
     instance = instance_name("gateway")
@@ -34,6 +39,7 @@ async def serve(config: ClusterConfig) -> None:
     configure_logging("gateway", gateway_id)
     configure_tracing("gateway", gateway_id, config.otlp_endpoint)
     stop = stop_on_signals()
+    sys.setswitchinterval(SWITCH_S)
     allow_connections(config.gateway.most_connections)
     redis = connect(redis_url(config))
     await check_reachable(redis)

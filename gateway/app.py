@@ -18,7 +18,17 @@ from gateway.chat import ChatEndpoint
 from gateway.completions import CompletionEndpoint
 from gateway.connection_metrics import ConnectionCollector
 from gateway.connections import Connections, TimeOuts
-from gateway.context import CLIENT, CONNECTIONS, CONTEXT, METRICS, REQUEST_ID, SLOTS, STARTED_S, GatewayContext
+from gateway.context import (
+    CLIENT,
+    CONNECTIONS,
+    CONTEXT,
+    LARGE_BODIES,
+    METRICS,
+    REQUEST_ID,
+    SLOTS,
+    STARTED_S,
+    GatewayContext,
+)
 from gateway.endpoint import Handler
 from gateway.metrics import GatewayMetrics
 from gateway.openapi import openapi_document
@@ -58,6 +68,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
     app[CONNECTIONS] = Connections(options.most_connections, timeouts)
     context.registry.register(ConnectionCollector(app[CONNECTIONS]))
     app.cleanup_ctx.append(_watch_loop(LoopLag(context.registry)))
+    app[LARGE_BODIES] = asyncio.Lock()
     app[STARTED_S] = int(time.time())
     document = openapi_document(__version__)
     admin = Admin(not_ready=context.not_ready, status=lambda: {"inflight": slots.num_taken})

@@ -46,6 +46,7 @@ class GatewayContext:
 CONTEXT = web.AppKey("CONTEXT", GatewayContext)
 METRICS = web.AppKey("METRICS", GatewayMetrics)
 CONNECTIONS = web.AppKey("CONNECTIONS", Connections[asyncio.BaseProtocol])
+LARGE_BODIES = web.AppKey("LARGE_BODIES", asyncio.Lock)  # whose holder works on a body that takes long
 SLOTS = web.AppKey("SLOTS", Slots)
 STARTED_S = web.AppKey("STARTED_S", int)  # Unix time; what `created` of a model says
 

@@ -20,7 +20,7 @@ ANSWERED = web.RequestKey("ANSWERED", bool)
 UNREAD = web.RequestKey("UNREAD", bool)
 """Its client did not read the answer."""
 
-_ANY = 1 << 40  # bytes in a connection's buffer before aiohttp waits, for ever: never
+_ANY = (1 << 31) - 1  # bytes in a buffer before aiohttp waits for its client, for ever: never (uvloop takes no more)
 
 
 async def deliver(http: web.Request, response: web.StreamResponse) -> None:
