@@ -18,8 +18,8 @@ from aiohttp.streams import StreamReader
 
 from gateway import errors
 from gateway.connections import Connections, Reason, State
-from gateway.context import CONNECTIONS
-from gateway.flush import ANSWERED, UNREAD, flush, give_up
+from gateway.context import ANSWERED, CONNECTIONS
+from gateway.flush import UNREAD, flush, give_up
 
 # The whole header of a request: 64 fields, as long as those of a browser with its cookies and a token.
 MAX_LINE_BYTES = 8190

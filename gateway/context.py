@@ -52,3 +52,5 @@ STARTED_S = web.AppKey("STARTED_S", int)  # Unix time; what `created` of a model
 
 REQUEST_ID = web.RequestKey("REQUEST_ID", str)
 CLIENT = web.RequestKey("CLIENT", Client)
+ANSWERED = web.RequestKey("ANSWERED", bool)
+"""The last of its answer is being written: what its client sends from now on is the next request."""

@@ -239,14 +239,22 @@ async def test_who_sends_ahead_without_end_is_closed(start_gateway: GatewayFacto
     assert await gateway.queue.next_cancel() == submit.request_id
 
 
-async def test_a_next_request_may_come_as_soon_as_the_answer_is_written(start_gateway: GatewayFactory) -> None:
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_next_request_may_come_as_soon_as_the_answer_is_written(
+    start_gateway: GatewayFactory, stream: bool
+) -> None:
     gateway = await start_gateway(saying("a"))
-    large = post({"model": "tiny", "prompt": "x"}) + b" " * 4 * MAX_PIPELINED_BYTES
-    large = large.replace(b"Length: 32", b"Length: %d" % (32 + 4 * MAX_PIPELINED_BYTES))
+    request = post({"model": "tiny", "prompt": "x", "stream": stream})
+    large = post({"model": "tiny", "prompt": "x" * 2 * MAX_PIPELINED_BYTES})
     async with connected(gateway) as client:
         for _ in range(20):
+            client.writer.write(request)
+            status, fields, _ = await client.answer()
+            assert status == 200
+            if "content-length" not in fields:
+                await client.rest_of_stream()
             client.writer.write(large)
-            assert (await client.answer())[0] == 200
+            assert (await client.answer())[0] == 400
     assert closed(gateway, "pipelined") == 0
 
 
