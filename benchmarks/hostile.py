@@ -112,7 +112,7 @@ class Cluster:
 
     def metrics_url(self) -> str:
         """Where the gateway tells its metrics."""
-        return f"{self.url}/metrics"
+        return f"http://{HOST}:{self.config.admin_port_of('gateway')}/metrics"
 
     def _treadle(self, command: str) -> None:
         treadle = str(Path(sys.executable).with_name("treadle"))

@@ -17,6 +17,7 @@ from gateway.delta import Crashed, Delta, End, Failure, Refusal, Rejection, merg
 from gateway.flush import give_up
 from gateway.openai_responses import Usage
 from gateway.patience import Patience, first_news, later_news
+from gateway.running_usage import with_usage
 from gateway.sse import ClientGoneError, SseStream
 from gateway.timeline import Timeline
 from gateway.visit import Visit
@@ -58,6 +59,7 @@ async def answer_stream(
     patience: Patience,
     *,
     include_usage: bool,
+    include_running_usage: bool = False,
     include_queue: bool,
 ) -> web.StreamResponse:
     """Send the answer as it comes. Until something is sent a failure is a status; after that, an event.
@@ -65,13 +67,21 @@ async def answer_stream(
     What is sent first is the first token, or the place in the queue where the client wants to hear of it.
     """
     stream = SseStream(http)
+
+    def events(deltas: list[Delta]) -> list[msgspec.Struct]:
+        found = [event for delta in deltas for event in renderer.events(delta)]
+        return with_usage(found, _usage(call, record.timeline)) if include_running_usage else found
+
     try:
         deltas = _noted(record.timeline, call, await first_news(call, patience, stream if include_queue else None))
         await stream.open()
-        await stream.send(*renderer.opening(), *_events(renderer, deltas))
+        opening = renderer.opening()
+        if include_running_usage:
+            opening = with_usage(opening, Usage(call.num_prompt_tokens, 0, call.num_prompt_tokens))
+        await stream.send(*opening, *events(deltas))
         while not call.is_complete:
             deltas = _noted(record.timeline, call, await later_news(call, patience, stream))
-            await stream.send(*_events(renderer, deltas))
+            await stream.send(*events(deltas))
         if include_usage:
             await stream.send(renderer.counts(_usage(call, record.timeline)))
         record.outcome = visit.OK  # all of it is out: clients commonly leave at the sight of [DONE]
@@ -94,10 +104,6 @@ async def answer_stream(
     return stream.response
 
 
-def _events(renderer: Renderer, deltas: list[Delta]) -> list[msgspec.Struct]:
-    return [event for delta in deltas for event in renderer.events(delta)]
-
-
 async def _tell(http: web.Request, stream: SseStream, error: errors.ApiError) -> None:
     """An error event and no ``[DONE]``, so that nobody takes the stream for complete."""
     try:
@@ -117,6 +123,8 @@ def _noted(timeline: Timeline, call: InflightCall, news: list[Delta] | End) -> l
         raise errors.engine_crashed(news)
     if news is Failure.ENGINE:
         raise errors.ApiError(500, "generation failed on the node", code="generation_failed")
+    if news is Failure.STOPPING:
+        raise errors.gateway_stopping()
     if news is Failure.LOST:
         raise errors.no_endpoints("the request was lost several times while it ran")
     now = asyncio.get_running_loop().time()

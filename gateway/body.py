@@ -10,10 +10,11 @@ import msgspec
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from gateway import errors
+from gateway import encodings, errors
 from gateway.body_shape import check_steps
 from gateway.context import LARGE_BODIES
 from gateway.openai_part import FieldConflictError, UnsupportedFieldError
+from gateway.turnstile import TURNSTILE
 
 # A client that sends its body slower than this holds a place for nothing: ten seconds, and more for a large one.
 BODY_READ_TIMEOUT_S = 10.0
@@ -26,6 +27,9 @@ MAX_INLINE_BYTES = 16 << 10
 _large_bodies = ThreadPoolExecutor(1, "large-bodies")
 
 MAX_NAME_CHARACTERS = 64  # of a field that nobody knows, as it is told to its client
+
+BODY_BYTES = web.RequestKey("BODY_BYTES", int)
+"""How many bytes a body turned out to have, as it came or inflated, whichever are more."""
 
 RequestModel = TypeVar("RequestModel", bound=BaseModel)
 
@@ -40,11 +44,16 @@ def announced_bytes(request: web.Request) -> int:
 
 async def read_body(request: web.Request, model: type[RequestModel]) -> RequestModel:
     """The validated body; `ApiError` otherwise (aiohttp raises the 413 when there are too many bytes)."""
+    encodings.check_type(request)
+    encoding = encodings.encoding_of(request)
     try:
         async with asyncio.timeout(read_timeout_s(announced_bytes(request))):
-            data = await request.read()
+            received = await request.read()
     except TimeoutError as error:
         raise errors.ApiError(408, "the body did not arrive in time", code="request_timeout") from error
+    await request.app[TURNSTILE].turn()  # from here on until it is submitted, a request takes the loop's time
+    data = await encodings.decoded(received, encoding, request.client_max_size)
+    request[BODY_BYTES] = max(len(received), len(data))
     if len(data) <= MAX_INLINE_BYTES:
         return parse_body(data, model)
     async with request.app[LARGE_BODIES]:
@@ -64,7 +73,9 @@ def parse_body(data: bytes, model: type[RequestModel]) -> RequestModel:
         raw = msgspec.json.decode(data)
     except RecursionError as error:
         raise errors.malformed_json("it is nested too deeply") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise errors.malformed_json(_no_utf8(data)) from error
+    except msgspec.DecodeError as error:
         raise errors.malformed_json(str(error)) from error
     try:
         return model.model_validate(raw)
@@ -74,6 +85,15 @@ def parse_body(data: bytes, model: type[RequestModel]) -> RequestModel:
         raise errors.invalid(error.message, error.field) from error
     except ValidationError as error:
         raise _invalid(error) from error
+
+
+def _no_utf8(data: bytes) -> str:
+    """Where; msgspec counts from the begin of the text in which it is, which nobody knows."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return f"byte {error.start} is 0x{data[error.start]:02x}, which is no UTF-8 there ({error.reason})"
+    raise AssertionError("msgspec and Python agree on UTF-8")
 
 
 def _invalid(error: ValidationError) -> errors.ApiError:

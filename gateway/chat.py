@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import UNSET, Struct, UnsetType
 
 from gateway import admission, errors
-from gateway.chat_template import ChatTemplate, ChatTemplateError
+from gateway.chat_template import ChatTemplateError
 from gateway.delta import Delta
 from gateway.logprobs import LogprobWriter
 from gateway.models import ServedModel
@@ -36,13 +36,10 @@ class ChatEndpoint:
 
     async def prompts(self, body: ChatCompletionRequest, model: ServedModel) -> list[list[int]]:
         """The conversation in the model's own format; `ApiError` 400 when the model's template refuses it."""
-        template = model.template
-        if template is None:
-            raise errors.invalid(f"the model {model.name!r} has no chat template", "model", code="no_chat_template")
         num_characters = sum(len(message.content) for message in body.messages)
         admission.check_characters(model, num_characters, "messages")
         num_characters += CHARACTERS_PER_MESSAGE * len(body.messages)
-        return await admission.tokenise(lambda: [_encode(body.messages, model, template)], num_characters)
+        return await admission.tokenise(lambda: [encode_messages(body.messages, model)], num_characters)
 
     def room(self, body: ChatCompletionRequest) -> admission.Room:
         """As OpenAI: without a limit, what fits into the context."""
@@ -58,8 +55,11 @@ class ChatEndpoint:
         )
 
 
-def _encode(messages: list[ChatMessage], model: ServedModel, template: ChatTemplate) -> list[int]:
-    tokenizer = model.tokenizer
+def encode_messages(messages: list[ChatMessage], model: ServedModel, *, is_open: bool = True) -> list[int]:
+    """The conversation's tokens, by default up to the assistant's next turn; `ApiError` 400 without a template."""
+    template, tokenizer = model.template, model.tokenizer
+    if template is None:
+        raise errors.invalid(f"the model {model.name!r} has no chat template", "model", code="no_chat_template")
     turns = []
     for message in messages:
         # OpenAI renamed its system role for newer models; templates of open models know the old name only
@@ -69,7 +69,7 @@ def _encode(messages: list[ChatMessage], model: ServedModel, template: ChatTempl
             turn["name"] = tokenizer.user_text(message.name)
         turns.append(turn)
     try:
-        return tokenizer.encode_chat(template.render(turns))
+        return tokenizer.encode_chat(template.render(turns, is_open=is_open))
     except ChatTemplateError as error:
         raise errors.invalid(
             f"the chat template of {model.name!r} refuses these messages: {error}", "messages", code="chat_template"

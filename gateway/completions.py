@@ -32,8 +32,7 @@ class CompletionEndpoint:
                 continue
             if len(prompt) >= model.max_model_len:
                 raise errors.context_length_exceeded(model.max_model_len, len(prompt), body.max_tokens or 1, "prompt")
-            if min(prompt) < 0 or max(prompt) >= tokenizer.vocab_size:
-                raise errors.invalid(f"token ids are numbers from 0 to {tokenizer.vocab_size - 1}", "prompt")
+            admission.check_token_ids(tokenizer, prompt, "prompt")
 
         def encode() -> list[list[int]]:
             return [prompt if isinstance(prompt, list) else tokenizer.encode(prompt) for prompt in body.prompt]

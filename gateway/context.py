@@ -14,9 +14,11 @@ from prometheus_client import CollectorRegistry
 from gateway.auth import Client
 from gateway.connections import Connections
 from gateway.dispatcher import Dispatcher
+from gateway.leaving import Leaving
 from gateway.metrics import GatewayMetrics
 from gateway.models import ServedModel
 from gateway.slots import Slots
+from shared.admin import Admin
 from shared.config import ClusterConfig
 from shared.redis_health import RedisHealth
 
@@ -39,7 +41,7 @@ class GatewayContext:
     random_bytes: Callable[[int], bytes] = os.urandom
     """Source of request ids and of seeds that the client did not give."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    """What ``/metrics`` shows; the process may add its own."""
+    """What ``/metrics`` of the admin port shows; the process may add its own."""
     tracer: trace.Tracer = field(default_factory=_tracer)
 
 
@@ -48,9 +50,12 @@ METRICS = web.AppKey("METRICS", GatewayMetrics)
 CONNECTIONS = web.AppKey("CONNECTIONS", Connections[asyncio.BaseProtocol])
 LARGE_BODIES = web.AppKey("LARGE_BODIES", asyncio.Lock)  # whose holder works on a body that takes long
 SLOTS = web.AppKey("SLOTS", Slots)
+LEAVING = web.AppKey("LEAVING", Leaving)
+ADMIN = web.AppKey("ADMIN", Admin)  # what the admin port answers
 STARTED_S = web.AppKey("STARTED_S", int)  # Unix time; what `created` of a model says
 
 REQUEST_ID = web.RequestKey("REQUEST_ID", str)
 CLIENT = web.RequestKey("CLIENT", Client)
 ANSWERED = web.RequestKey("ANSWERED", bool)
 """The last of its answer is being written: what its client sends from now on is the next request."""
+VISITED = web.RequestKey("VISITED", bool)  # an endpoint has it: its `Visit` says how it ends

@@ -9,10 +9,10 @@ from typing import Generic, Protocol, TypeVar
 
 from aiohttp import web
 
-from gateway import admission, errors, tracing, visit
+from gateway import admission, errors, tracing
 from gateway.answer import Renderer, answer_stream, answer_whole
-from gateway.body import announced_bytes, read_body
-from gateway.context import CLIENT, CONTEXT, METRICS, REQUEST_ID, SLOTS, GatewayContext
+from gateway.body import BODY_BYTES, announced_bytes, read_body
+from gateway.context import CLIENT, CONTEXT, METRICS, REQUEST_ID, SLOTS, VISITED, GatewayContext
 from gateway.flush import deliver
 from gateway.job import Job
 from gateway.models import ServedModel
@@ -69,7 +69,8 @@ class Handler(Generic[Body]):
         context = http.app[CONTEXT]
         timeline = Timeline(arrival_s=loop.time())
         with tracing.request_span(context.tracer, self._endpoint.operation, http.headers) as span:
-            record = Visit(http[REQUEST_ID], http[CLIENT].tenant, span, timeline)
+            record = Visit(http[REQUEST_ID], http[CLIENT].tenant, span, timeline, path=http.path)
+            http[VISITED] = True
             try:
                 if not context.redis_health().has_room:
                     raise errors.no_memory()
@@ -78,8 +79,8 @@ class Handler(Generic[Body]):
             except errors.ApiError as error:
                 record.refuse(error)
                 raise
-            except web.HTTPException:  # of aiohttp: the body is too large
-                record.outcome = visit.REJECTED
+            except web.HTTPException as error:  # of aiohttp: the body is too large
+                record.refuse(errors.of_http_exception(error))
                 raise
             except QueueFullError as error:
                 refusal = errors.no_memory()
@@ -99,7 +100,7 @@ class Handler(Generic[Body]):
         context = http.app[CONTEXT]
         endpoint = self._endpoint
         body = await read_body(http, endpoint.body_model)
-        held.shrink(len(await http.read()))  # aiohttp keeps it
+        held.shrink(http[BODY_BYTES])  # aiohttp keeps it
         model = admission.find_model(context, body.model)
         promise = choose_promise(context.config, http[CLIENT], body.slo, http.headers.get(SLO_HEADER))
         prompts = await endpoint.prompts(body, model)
@@ -120,6 +121,7 @@ class Handler(Generic[Body]):
                     renderer,
                     patience,
                     include_usage=body.include_usage,
+                    include_running_usage=body.include_running_usage,
                     include_queue=body.include_queue,
                 )
             return await answer_whole(record, call, renderer, patience)

@@ -17,6 +17,9 @@ DROPPED_REASON_HEADER = "x-treadle-dropped-reason"
 SATURATED_RETRY_S = 1.0
 TTL_EXPIRED_RETRY_S = 10.0
 UNAVAILABLE_RETRY_S = 5.0
+STOPPING_RETRY_S = 1.0  # another gateway can be asked at once, and one that is started anew is there soon
+
+MAX_WAIT_DIGITS = 6  # behind the point: a prediction is no more exact than a microsecond
 
 MAX_RETRY_S = 3600.0  # much changes within an hour: nodes come, clients leave
 
@@ -62,6 +65,21 @@ def invalid(message: str, param: str | None, code: str = "invalid_value") -> Api
 def malformed_json(why: str) -> ApiError:
     """The body is no JSON."""
     return ApiError(400, f"the body is not valid JSON: {why}", code="invalid_json")
+
+
+def unsupported_body(what: str, given: str, supported: str) -> ApiError:
+    """The body comes in a type, charset or encoding that is not taken."""
+    return ApiError(415, f"the {what} {given!r} is not supported; send {supported}", code="unsupported_media_type")
+
+
+def broken_encoding(encoding: str, why: str) -> ApiError:
+    """The body is not what its Content-Encoding says."""
+    return ApiError(400, f"the body is no valid {encoding}: {why}", code="invalid_encoding")
+
+
+def body_too_large(max_bytes: int) -> ApiError:
+    """More bytes than a body may have, once its encoding is undone."""
+    return ApiError(413, f"the body has more than {max_bytes} bytes", code="request_entity_too_large")
 
 
 def unsupported(param: str) -> ApiError:
@@ -149,9 +167,10 @@ def no_memory() -> ApiError:
 
 def would_be_late(rejection: Rejection, slo: Slo) -> ApiError:
     """The predicted wait breaks the promise, and the class would rather know at once than be late."""
+    wait_s = _apart(rejection.wait_s, slo)
     return _dropped(
         429,
-        f"the predicted wait is {rejection.wait_s:.1f} s, too long for the promise {slo.name!r} ({_in_numbers(slo)}); "
+        f"the predicted wait is {wait_s} s, too long for the promise {slo.name!r} ({_in_numbers(slo)}); "
         "ask again later, or for a promise that leaves more time",
         "saturated",
         rejection.retry_after_s,
@@ -175,6 +194,13 @@ def ttl_expired(queue_ttl_s: float, wait_s: float | None) -> ApiError:
 def no_endpoints(why: str) -> ApiError:
     """Nothing behind the gateway can serve the request now."""
     return _dropped(503, why, "no-endpoints", UNAVAILABLE_RETRY_S)
+
+
+def gateway_stopping() -> ApiError:
+    """This gateway is asked to stop, or has failed; another one, or its next life, can answer."""
+    return _dropped(
+        503, "the gateway is shutting down; ask again", "no-endpoints", STOPPING_RETRY_S, code="gateway_stopping"
+    )
 
 
 def engine_crashed(end: Crashed) -> ApiError:
@@ -214,8 +240,19 @@ def of_http_exception(error: web.HTTPException) -> ApiError:
 
 
 def _in_numbers(slo: Slo) -> str:
+    return ", ".join(f"{name} {seconds:g}" for name, seconds in _promised(slo).items())
+
+
+def _promised(slo: Slo) -> dict[str, float]:
     numbers = {"ttft_s": slo.ttft_s, "tpot_s": slo.tpot_s, "deadline_s": slo.deadline_s}
-    return ", ".join(f"{name} {seconds:g}" for name, seconds in numbers.items() if seconds is not None)
+    return {name: seconds for name, seconds in numbers.items() if seconds is not None}
+
+
+def _apart(wait_s: float, slo: Slo) -> str:
+    """With as many digits as it takes to see that it is none of the numbers that are promised."""
+    promised = {float(f"{seconds:g}") for seconds in _promised(slo).values()}
+    texts = (f"{wait_s:.{digits}f}" for digits in range(1, MAX_WAIT_DIGITS))
+    return next((text for text in texts if float(text) not in promised), f"{wait_s:.{MAX_WAIT_DIGITS}f}")
 
 
 def _dropped(status: int, message: str, reason: str, retry_s: float, code: str | None = None) -> ApiError:

@@ -127,6 +127,11 @@ class Generation:
         self.is_over = True
         return Failure.LOST
 
+    def stop(self) -> Failure:
+        """End without an answer, or without the rest of it: the gateway ends."""
+        self.is_over = True
+        return Failure.STOPPING
+
     def crash(self, request_id: str) -> Crashed:
         """End without an answer: one engine more has died."""
         self.is_over = True

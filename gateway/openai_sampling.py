@@ -20,7 +20,9 @@ MAX_CANDIDATES = 16  # continuations of one request; a node runs all of them at 
 MAX_LOGIT_BIASES = 1024
 MAX_LOGIT_BIAS = 100.0
 MAX_PENALTY = 2.0
-MAX_REPETITION_PENALTY = 10.0
+# Logits are divided by it or multiplied: beyond, they would run out of what a float holds, long after they had no more
+# to say. A node takes the same range.
+MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 0.01, 10.0
 MAX_LENGTH_PENALTY = 10.0
 
 
@@ -56,7 +58,9 @@ class SamplingFields(Part):
     """Go on to max_tokens, whatever the model says; for benchmarks."""
     presence_penalty: Penalty = 0.0
     frequency_penalty: Penalty = 0.0
-    repetition_penalty: Annotated[float, Field(gt=0, le=MAX_REPETITION_PENALTY, allow_inf_nan=False)] = 1.0
+    repetition_penalty: Annotated[
+        float, Field(ge=MIN_REPETITION_PENALTY, le=MAX_REPETITION_PENALTY, allow_inf_nan=False)
+    ] = 1.0
     logit_bias: Annotated[
         dict[int, Bias],
         Field(max_length=MAX_LOGIT_BIASES),

@@ -49,7 +49,7 @@ INERT: dict[str, list[Any]] = {
     "tool_choice": ["none"],
     "tools": [[]],
     "top_logprobs": [0],
-    "verbosity": [],
+    "verbosity": ["medium"],
     "web_search_options": [],
 }
 
@@ -89,6 +89,8 @@ class StreamOptions(Part):
 
     include_usage: bool = False
     """A last chunk carries the token counts."""
+    continuous_usage_stats: bool = False
+    """With include_usage: every chunk carries the counts so far, as vLLM has it."""
     include_queue: bool = False
     """While the request waits, SSE comments tell its place in the queue (`gateway.queue_answers.Place`).
 
@@ -96,6 +98,12 @@ class StreamOptions(Part):
     """
     include_obfuscation: bool = False
     """Taken and not used: it pads chunks so that their sizes say nothing."""
+
+    @model_validator(mode="after")
+    def _counts_are_wanted(self) -> StreamOptions:
+        if self.continuous_usage_stats and not self.include_usage:
+            raise ValueError("continuous_usage_stats is only allowed with include_usage")
+        return self
 
 
 class SloNumbers(Part):
@@ -205,6 +213,11 @@ class GenerationRequest(SamplingFields):
     def include_usage(self) -> bool:
         """Whether a stream ends with a chunk of token counts."""
         return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def include_running_usage(self) -> bool:
+        """Whether each chunk of a stream carries the token counts so far."""
+        return self.stream_options is not None and self.stream_options.continuous_usage_stats
 
     @property
     def include_queue(self) -> bool:

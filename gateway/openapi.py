@@ -23,14 +23,15 @@ from gateway.queue_answers import QueueReport
 
 _ANSWERS = (ChatCompletion, ChatCompletionChunk, Completion, ErrorAnswer, ModelCard, ModelList, QueueReport)
 _SCHEMAS = "#/components/schemas/"
+_KEY_SCHEMES = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
 _DROPPED = {
     429: "No room here, too late by prediction for a class that would rather know, or waited for as long as it may",
-    503: "No node can serve the model, or the queue cannot be reached",
+    503: "No node can serve the model, the queue cannot be reached, or the gateway is about to stop",
 }
 
 
-def openapi_document(version: str) -> dict[str, Any]:
-    """OpenAPI 3.1 for the paths that clients use."""
+def openapi_document(version: str, *, has_keys: bool) -> dict[str, Any]:
+    """OpenAPI 3.1 for the paths that clients use; ``has_keys``: they need one."""
     requests = models_json_schema(
         [(ChatCompletionRequest, "validation"), (CompletionRequest, "validation")], ref_template=_SCHEMAS + "{model}"
     )[1]["$defs"]
@@ -50,11 +51,8 @@ def openapi_document(version: str) -> dict[str, Any]:
                 | {"parameters": [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]}
             },
         },
-        "components": {
-            "schemas": requests | answers,
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-        },
-        "security": [{"key": []}],
+        "components": {"schemas": requests | answers} | (_KEY_SCHEMES if has_keys else {}),
+        "security": [{"key": []}] if has_keys else [],
     }
 
 

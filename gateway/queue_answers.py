@@ -57,10 +57,11 @@ class QueueReport(Struct, frozen=True, kw_only=True):
 
     object: Literal["queue"] = "queue"
     age_s: float | None
-    """Since the queue manager said this; null while nobody has waited since this gateway started."""
+    """Since the queue manager said this, which it does every few seconds; null before this gateway has heard it."""
     is_stale: bool
-    """Requests waited then, and it has been silent for so long that nothing of this may hold any more."""
+    """It has not been heard for so long that nothing is known of the queue: ``data`` is empty then."""
     data: list[QueueEntry]
+    """Empty also where nothing waits or runs."""
 
 
 def _known(seconds: float) -> float | None:

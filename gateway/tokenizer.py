@@ -101,11 +101,19 @@ class PromptTokenizer:
         """The text of whole tokens one after the other; bytes that are no valid UTF-8 become U+FFFD."""
         return b"".join(map(self.bytes_of, token_ids)).decode(errors="replace")
 
-    def encode(self, text: str) -> list[int]:
+    def written(self, token_ids: Iterable[int]) -> str:
+        """As `decode`, with control tokens by their names: what `encode` makes of it is these tokens again, mostly."""
+        data = (self.bytes_of(token) or self._control_names.get(token, "").encode() for token in token_ids)
+        return b"".join(data).decode(errors="replace")
+
+    def encode(self, text: str, *, has_prefix: bool = True) -> list[int]:
         """Tokenise a prompt as a whole, control tokens included; BOS comes first if the model wants it."""
         ids = self._encode(self._parts(text))
-        num_prefix = len(self._prefix_ids)  # a prompt that brings its BOS gets no second one
-        return ids if ids[:num_prefix] == self._prefix_ids else self._prefix_ids + ids
+        return self.prefixed(ids) if has_prefix else ids
+
+    def prefixed(self, ids: list[int]) -> list[int]:
+        """The prompt with what the model wants it to begin with; one that brings its BOS gets no second one."""
+        return ids if ids[: len(self._prefix_ids)] == self._prefix_ids else self._prefix_ids + ids
 
     def encode_chat(self, rendered: str) -> list[int]:
         """Tokenise what a chat template rendered; it writes its own BOS, and `user_text` parts stay plain text."""

@@ -16,9 +16,11 @@ import gpu_node.agent.metrics as node_metrics
 from gateway.connection_metrics import ConnectionCollector
 from gateway.connections import Connections
 from gateway.metrics import GatewayMetrics
+from gateway.parent_metrics import WorkersCollector
 from gateway.queue_metrics import QueueCollector
 from gateway.queue_view import QueueView
 from gateway.redis_metrics import RedisCollector
+from gateway.worker_pool import WorkerPool
 from gpu_node.agent import run_times
 from gpu_node.agent.engine_gauges import EngineGauges
 from services.kv_manager.core import KvManagerCore
@@ -68,6 +70,7 @@ def catalogue() -> list[Family]:
             *ConnectionCollector(Connections(1)).collect(),
             *_made_in(LoopLag(CollectorRegistry())),
         ],
+        "gateway with several workers": WorkersCollector(WorkerPool(1, 0.0)).collect(),
         "queue manager": QueueMetrics()(QueueManagerCore(config)),
         "scheduler": [*measure_scheduler(SchedulerCore(config)), *_made_in(solver)],
         "KV manager": measure_kv_manager(KvManagerCore()),

@@ -233,6 +233,16 @@ SERVICES = Row(
             [Query(rate("treadle_unreplicated_writes_total", "process"), "{{process}}")],
         ),
         Panel(
+            "Workers of gateways",
+            "That serve, by gateway, and those that ended in 15 minutes though nobody asked them to; none where a "
+            "gateway is one process.",
+            "short",
+            [
+                Query("treadle_gateway_workers_ready", "{{instance}} ready"),
+                Query(increase("treadle_gateway_worker_restarts_total", "instance", window="15m"), "{{instance}} died"),
+            ],
+        ),
+        Panel(
             "Rebuilds and epochs",
             "In 15 minutes: cores built from logs, lives of nodes, nodes that fell silent. Few, outside of upgrades.",
             "short",

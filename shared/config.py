@@ -32,10 +32,10 @@ SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db
 HELD_BYTES_PER_BODY_BYTE = 6
 HELD_BYTES_PER_CALL = 64 << 10
 
-SPARE_CONNECTIONS = 1024  # beside those with a request: idle ones, and who asks for health or models
+ADMIN_SERVICES = ("queue-manager", "scheduler", "kv-manager", "gateway")  # in the order of their admin ports
+SERVICES = ("redis", *ADMIN_SERVICES)
 
-ADMIN_SERVICES = ("queue-manager", "scheduler", "kv-manager")  # in the order of their admin ports
-SERVICES = ("redis", "gateway", *ADMIN_SERVICES)
+SPARE_CONNECTIONS = 1024  # beside those with a request: idle ones, and who asks for health or models
 
 
 class SloClass(Section):
@@ -99,6 +99,9 @@ class GatewayOptions(Section):
     """Address that it listens on."""
     port: Annotated[int, Field(ge=1, le=65_535)] = 8080
     """Port that it listens on."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    """Processes that share the port, since each of them uses one core. ``max_inflight``, ``max_inflight_bytes`` and
+    ``max_connections`` are those of all together: each takes its share, and its own memory for models' vocabularies."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 4 << 20
     """Largest body of a request."""
     max_inflight: Annotated[int, Field(ge=1)] = 4096
@@ -112,7 +115,7 @@ class GatewayOptions(Section):
     default_slo: str = "interactive"
     """Class of requests that name none."""
     drain_s: PositiveSeconds = 15.0
-    """Asked to stop, it takes no more requests and lets those that run end for this long; the others are cut off.
+    """Asked to stop, it takes no more connections and lets requests that run end for this long; the others are cut off.
 
     More than `treadle down` waits (20 s) is of use only where something more patient stops it."""
     cold_start_ttl_s: PositiveSeconds = 300.0
@@ -136,10 +139,17 @@ class GatewayOptions(Section):
     @model_validator(mode="after")
     def _takes_the_largest_body(self) -> GatewayOptions:
         least = HELD_BYTES_PER_BODY_BYTE * self.max_body_bytes + HELD_BYTES_PER_CALL
-        if self.max_inflight_bytes < least:
-            raise ValueError(
-                f"max_inflight_bytes: a body of max_body_bytes and its payload may need {least}; take at least that"
+        problems = []
+        if self.max_inflight < self.workers:
+            problems.append(f"max_inflight: each of {self.workers} workers needs one at least")
+        if self.max_inflight_bytes // self.workers < least:
+            each = f", in each of {self.workers} workers" if self.workers > 1 else ""
+            problems.append(
+                f"max_inflight_bytes: a body of max_body_bytes and its payload may need {least}{each}; "
+                f"take at least {least * self.workers}"
             )
+        if problems:
+            raise ValueError("\n".join(problems))
         return self
 
 
@@ -188,7 +198,7 @@ class ClusterConfig(Section):
     durability: DurabilityOptions = DurabilityOptions()
     admin_host: str = "127.0.0.1"
     admin_port: Annotated[int, Field(ge=1, le=65_000)] = 9400
-    """First of the consecutive ports on which the services other than the gateway answer health and metrics."""
+    """First of the consecutive ports on which services, the gateway and nodes answer health and metrics."""
     data_dir: Path = Path(".treadle")
     otlp_endpoint: str | None = None
 

@@ -127,8 +127,8 @@ class QueueManagerCore:
         if isinstance(message, GatewayInventory):
             self._gateways.hear(message.gateway, now)
             return self._inventories.of_gateway(message)
-        if message.inventory:  # right behind a beat: nothing was deleted between the two
-            self._gateways.hear(message.gateway, now)
+        if message.inventory:
+            self._gateways.find_place(message.gateway, now)
             self._inventories.announced(message, now)
         else:
             self._gateways.beat(message.gateway, now)

@@ -254,7 +254,11 @@ class StatusState(msgspec.Struct):
     has_told: bool = False
     """They believe that somebody waits."""
     num_told: int = 0
-    """How often they were told."""
+    """How often they were told while somebody waited."""
+    told_at_s: float | None = None
+    """When they were told last, of a queue or of none."""
+    has_shown: bool = False
+    """They believe that there are requests, waiting or running."""
 
 
 class InventoryDate(msgspec.Struct, frozen=True, array_like=True):

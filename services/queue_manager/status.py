@@ -1,4 +1,8 @@
-"""What the gateways, and through them the clients, are told of the queue while somebody waits in it."""
+"""What the gateways, and through them the clients, are told of the queue, and when.
+
+While somebody waits, every second. When nobody waits any longer, once. When nothing runs either, once more. Else
+slowly, as long as gateways live, with what runs or with nothing: who hears nothing knows then that nothing is known.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,9 @@ from shared.requests import QueueLine, QueuePlace, QueueStatus, Submit
 
 STATUS_DELAY_S = 0.25  # who is pulled sooner than this has not waited: nobody is told
 STATUS_INTERVAL_S = 1.0
+# While nobody waits. What else wakes the core is enough for it: a gateway beats every 2 s, and without gateways there
+# is nobody to tell. A gateway believes what it was told for a few of these (`gateway.queue_view.MAX_STATUS_AGE_S`).
+QUIET_INTERVAL_S = 5.0
 PLAN_PATIENCE_S = 0.5  # for so long a plan is waited for: a place that is told right before it is no place to count on
 MAX_LINES = 128  # models and kinds of promise in a message; the first groups' come first
 MAX_PLACES = 256  # places in a message; of the requests that came first
@@ -33,14 +40,21 @@ class Status:
         return due_s + PLAN_PATIENCE_S if due_s is not None and self._state.plan.asked_at_s is not None else due_s
 
     def tell(self, now: float) -> list[Effect]:
-        """Tell every live gateway, if it is time; once more when nobody waits any longer."""
+        """Tell every live gateway, if it is time."""
+        if self._state.anybody_waits:
+            return self._while_waiting(now)
         status = self._state.status
-        if not self._state.anybody_waits:
-            status.due_s = None
-            if not status.has_told:
-                return []
-            status.has_told = False
-            return self._to_gateways(self._lines(now), {})
+        status.due_s = None
+        if status.told_at_s is None:
+            status.told_at_s = now  # since then nobody has been told
+        is_news = status.has_told or (status.has_shown and not self._state.groups)
+        if not is_news and now < status.told_at_s + QUIET_INTERVAL_S:
+            return []
+        status.has_told = False
+        return self._to_gateways(self._lines(now), {}, now)
+
+    def _while_waiting(self, now: float) -> list[Effect]:
+        status = self._state.status
         if status.due_s is None:
             status.due_s = now + STATUS_DELAY_S
         if self.wake_at is None or now < self.wake_at:
@@ -48,7 +62,7 @@ class Status:
         status.due_s, status.has_told = now + STATUS_INTERVAL_S, True
         self._watch(now)
         lines, places = self._lines(now), self._places(now)
-        return self._to_gateways(lines, places)
+        return self._to_gateways(lines, places, now)
 
     def _watch(self, now: float) -> None:
         """One node at a time, so that it costs the same whatever their number."""
@@ -58,7 +72,8 @@ class Status:
         if names:
             self._predictions.watch(self._state.nodes[names[self._state.status.num_told % len(names)]], now)
 
-    def _to_gateways(self, lines: list[QueueLine], places: dict[str, list[QueuePlace]]) -> list[Effect]:
+    def _to_gateways(self, lines: list[QueueLine], places: dict[str, list[QueuePlace]], now: float) -> list[Effect]:
+        self._state.status.told_at_s, self._state.status.has_shown = now, bool(lines)
         return [
             Send(streams.tokens(gateway), QueueStatus(lines=lines, places=places.get(gateway, [])), to_existing=True)
             for gateway in self._state.gateways.heard_s

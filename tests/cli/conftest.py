@@ -75,7 +75,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     stand_in.install(tmp_path / "modules")
     model = tmp_path / "tiny.gguf"
     model.write_bytes(b"weights")
-    admin_port = 20_000 + free_port("127.0.0.1") % 12_000  # four in a row, below the ports that the kernel gives out
+    admin_port = 20_000 + free_port("127.0.0.1") % 12_000  # five in a row, below the ports that the kernel gives out
     cluster = Cluster(
         tmp_path,
         {

@@ -39,12 +39,7 @@ def serve(name: str) -> None:
         engine = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
         STATUS["engine_pid"] = engine.pid
     STATUS["omp_num_threads"] = int(os.environ["OMP_NUM_THREADS"])
-    address = (
-        (config.gateway.host, config.gateway.port)
-        if name == "gateway"
-        else (config.admin_host, config.admin_port_of(name))
-    )
-    HTTPServer(address, Health).serve_forever()
+    HTTPServer((config.admin_host, config.admin_port_of(name)), Health).serve_forever()
 
 
 def install(folder: Path) -> None:

@@ -39,6 +39,7 @@ def test_up_starts_everything_and_down_stops_it(cluster: Cluster) -> None:
     assert up.returncode == 0, up.stderr
     assert f"curl -s http://127.0.0.1:{cluster.config['gateway']['port']}/v1/chat/completions" in up.stdout
     assert '"model": "tiny"' in up.stdout
+    assert up.stderr.endswith(f"logs: {cluster.data_dir}/logs, or `treadle logs -f`\n")
     pids = cluster.pids()
     assert list(pids) == NAMES
     engine = cluster.status_of("rack/node-0")["engine_pid"]
@@ -118,6 +119,7 @@ def test_a_process_that_dies_shows_its_log_and_undoes_the_start(cluster: Cluster
     assert up.returncode == 1
     assert "kv-manager ended with status 1; last lines of" in up.stderr
     assert "  kv-manager: told to fail\n" in up.stderr
+    assert up.stderr.endswith(f"all of the logs: {cluster.data_dir}/logs, or `treadle logs`\n")
     assert "Traceback" not in up.stderr
     assert cluster.pids() == {}
 

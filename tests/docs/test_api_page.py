@@ -13,7 +13,7 @@ from gateway.openapi import openapi_document
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "api.md").read_text("utf-8")
-DOCUMENT = openapi_document("0")
+DOCUMENT = openapi_document("0", has_keys=True)
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 REQUESTS = ("ChatCompletionRequest", "CompletionRequest")
 OF_AIOHTTP = {"not_found", "method_not_allowed", "request_entity_too_large"}  # made of its reasons

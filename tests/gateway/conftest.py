@@ -19,8 +19,9 @@ from transformers import AutoTokenizer
 from gateway.app import build_app
 from gateway.clients_port import ClientsRunner
 from gateway.connections import TimeOuts
-from gateway.context import GatewayContext
+from gateway.context import LEAVING, GatewayContext
 from gateway.dispatcher import Dispatcher
+from gateway.leaving import CUT_S
 from gateway.models import ServedModel, load_models
 from shared.admin import listen
 from shared.config import ClusterConfig
@@ -135,9 +136,13 @@ async def start_gateway(
                 redis_health=lambda: health["redis"],
                 tracer=provider.get_tracer("test"),
             )
-            app = build_app(context, timeouts)
-            runner = await listen(app, "127.0.0.1", 0, context.config.gateway.drain_s, ClientsRunner)
-            stack.push_async_callback(runner.cleanup)
+            app, drain_s = build_app(context, timeouts), context.config.gateway.drain_s
+            runner = await listen(app, "127.0.0.1", 0, CUT_S, ClientsRunner)
+
+            async def stop() -> None:
+                await app[LEAVING].leave(runner, drain_s, dispatcher.stop)
+
+            stack.push_async_callback(stop)
             reader = asyncio.create_task(queue.serve(dispatcher))
             stack.callback(reader.cancel)
             host, port = runner.addresses[0][:2]
@@ -145,7 +150,7 @@ async def start_gateway(
             http = await stack.enter_async_context(aiohttp.ClientSession(url))
             client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
             stack.push_async_callback(client.close)
-            return Gateway(url, queue, dispatcher, http, client, context.registry, spans, state, health, runner.cleanup)
+            return Gateway(url, queue, dispatcher, http, client, context.registry, spans, state, health, stop)
 
         yield start
 

@@ -245,6 +245,19 @@ def test_what_is_no_json_is_said_so(data: bytes) -> None:
     assert (error.value.status, error.value.code, error.value.param) == (400, "invalid_json", None)
 
 
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b'{"model": "tiny", "prompt": "ab\xff"}', "byte 31 is 0xff, which is no UTF-8 there (invalid start byte)"),
+        ('{"model": "größe", "prompt": "'.encode() + b'\xc3"}', "byte 32 is 0xc3, which is no UTF-8 there"),
+    ],
+)
+def test_bytes_that_are_no_utf_8_are_told_by_their_place_in_the_body(data: bytes, said: str) -> None:
+    with pytest.raises(ApiError) as error:
+        parse_body(data, CompletionRequest)
+    assert error.value.message.startswith(f"the body is not valid JSON: {said}")
+
+
 def test_json_that_is_no_object() -> None:
     with pytest.raises(ApiError) as error:
         parse_body(b"[1]", CompletionRequest)

@@ -225,6 +225,21 @@ def test_after_a_hopeless_group_the_next_is_served() -> None:
     assert actions == [refusal("r0", error="no such file"), Pull("g1", 2)]
 
 
+def test_an_attempt_that_is_handed_out_again_while_it_runs_is_not_given_to_the_engine_again() -> None:
+    agent = make_agent("a", num_admittable=2)
+    agent.handle(queue(("g0", "a", 1)))
+    agent.handle(taken("g0", 1, entry("r0")))
+    agent.handle(step(tokens("r0", 5), num_received=1))
+    assert agent.handle(taken("g1", 1, entry("r0"))) == []
+    end = agent.handle(step(tokens("r0", 6, index=1, finish_reason="length"), num_received=1))
+    assert end[0] == Publish(
+        tokens={"gw": Tokens(node="n0", chunks=[tokens("r0", 6, index=1, finish_reason="length")])},
+        acks=[Ack("g1", b"r0-0")],
+        finished=[FinishedRequest("r0", 0, "length", 2)],
+    )
+    assert agent.running == {}
+
+
 def test_kv_that_was_kept_of_a_request_that_goes_back_is_dropped() -> None:
     agent = make_agent("a", num_admittable=1)
     agent.handle(queue(("g0", "a", 1)))

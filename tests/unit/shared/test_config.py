@@ -275,7 +275,7 @@ def test_a_pool_is_as_many_nodes_as_it_may_have() -> None:
     )
     assert config.node("x-2") == NodeSpec(name="x-2", num_threads=2)
     assert [config.pool_of(name) for name in ("x-2", "y-0", "a")] == [*config.pools, None]
-    assert [config.admin_port_of(name) for name in ("a", "x-0", "x-2", "y-0")] == [103, 104, 106, 107]
+    assert [config.admin_port_of(name) for name in ("a", "x-0", "x-2", "y-0")] == [104, 105, 107, 108]
     for name in ("x-3", "x-02", "x--1", "x-", "x", "y-1", "xy-0"):
         for find in (config.node, config.admin_port_of):
             with pytest.raises(KeyError):
@@ -431,8 +431,8 @@ def test_values_do_not_change_after_start_up() -> None:
 
 def test_admin_ports_are_consecutive_services_first() -> None:
     config = parse_config("admin_port: 100\nnodes: [{name: a}, {name: b}]", "ports")
-    names = ["queue-manager", "scheduler", "kv-manager", "a", "b"]
-    assert [config.admin_port_of(name) for name in names] == [100, 101, 102, 103, 104]
+    names = ["queue-manager", "scheduler", "kv-manager", "gateway", "a", "b"]
+    assert [config.admin_port_of(name) for name in names] == [100, 101, 102, 103, 104, 105]
 
 
 def test_models_and_nodes_are_found_by_name() -> None:
@@ -456,4 +456,4 @@ def test_a_model_file_lies_where_its_source_says(tmp_path: Path, monkeypatch: py
 def test_the_largest_body_fits_into_what_a_gateway_may_hold() -> None:
     parse_config("gateway: {max_body_bytes: 2000, max_inflight_bytes: 77536}", "f.yaml")
     [problem] = problems("gateway: {max_body_bytes: 2000, max_inflight_bytes: 77535}")
-    assert problem.endswith("a body of max_body_bytes and its payload may need 77536; take at least that")
+    assert problem.endswith("a body of max_body_bytes and its payload may need 77536; take at least 77536")
