@@ -11,8 +11,8 @@ from gateway.openai_part import FieldConflictError, Part
 from gateway.openai_schema import MAX_MESSAGES, ChatMessage
 
 # Longer than the context of any model that is served today, and its tokens are found within a second.
-MAX_CHARACTERS = 1 << 20
-MAX_TOKEN_IDS = 1 << 20
+MAX_CHARACTERS = 1 << 18
+MAX_TOKEN_IDS = 1 << 18
 
 
 class TokenizeRequest(Part):

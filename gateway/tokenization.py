@@ -31,10 +31,8 @@ async def tokenize(http: web.Request) -> web.Response:
         body = await read_body(http, TokenizeRequest)
         held.shrink(http[BODY_BYTES])
         model = _model(http.app[CONTEXT], body.model)
-        tokens = await _aside(lambda: _tokens(body, model), _num_characters(body))
-        token_strs = [model.tokenizer.token_text(token) for token in tokens] if body.return_token_strs else None
-        count, most = len(tokens), model.max_model_len
-        return _json(TokenizeAnswer(count=count, max_model_len=most, tokens=tokens, token_strs=token_strs))
+        answer = await _aside(lambda: _answer(body, model), _num_characters(body))
+        return _json(answer)
 
 
 async def detokenize(http: web.Request) -> web.Response:
@@ -65,6 +63,12 @@ def _num_characters(body: TokenizeRequest) -> int:
     if num_characters > MAX_CHARACTERS:
         raise errors.invalid(f"the messages have more than {MAX_CHARACTERS} characters", "messages")
     return num_characters
+
+
+def _answer(body: TokenizeRequest, model: ServedModel) -> TokenizeAnswer:
+    tokens = _tokens(body, model)
+    token_strs = [model.tokenizer.token_text(token) for token in tokens] if body.return_token_strs else None
+    return TokenizeAnswer(count=len(tokens), max_model_len=model.max_model_len, tokens=tokens, token_strs=token_strs)
 
 
 def _tokens(body: TokenizeRequest, model: ServedModel) -> list[int]:
