@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from cli.cluster_start import ClusterStart
+from cli.config_check import check_start
 from cli.config_option import config_option
 from cli.errors import ClusterError
 from cli.model_pull import pull_models
@@ -35,6 +36,7 @@ def command(config_file: Path | None, wait_s: float) -> None:
     run_dir.create()
     with run_dir.lock():
         pull_models(config, console)
+        check_start(config)
         try:
             with StartDisplay(console) as display:
                 started = ClusterStart(config, run_dir, display).run(wait_s)

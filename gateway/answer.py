@@ -125,6 +125,8 @@ def _noted(timeline: Timeline, call: InflightCall, news: list[Delta] | End) -> l
         raise errors.ApiError(500, "generation failed on the node", code="generation_failed")
     if news is Failure.STOPPING:
         raise errors.gateway_stopping()
+    if news is Failure.REVOKED:
+        raise errors.key_revoked()
     if news is Failure.LOST:
         raise errors.no_endpoints("the request was lost several times while it ran")
     now = asyncio.get_running_loop().time()

@@ -22,6 +22,7 @@ from gateway.context import (
     CLIENT,
     CONNECTIONS,
     CONTEXT,
+    KEYS,
     LARGE_BODIES,
     LEAVING,
     METRICS,
@@ -31,6 +32,7 @@ from gateway.context import (
     GatewayContext,
 )
 from gateway.endpoint import Handler
+from gateway.keys import Keys
 from gateway.leaving import Leaving
 from gateway.metrics import GatewayMetrics
 from gateway.openapi import openapi_document
@@ -60,17 +62,20 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
     while it waits for a first token.
     """
     options = context.config.gateway
-    leaving = Leaving()
+    leaving, keys = Leaving(), Keys(KeyRing(context.config.keys))
     app = web.Application(
         client_max_size=options.max_body_bytes,
-        middlewares=[leaving.middleware(), _answer_errors, _authenticate(KeyRing(context.config.keys))],
+        middlewares=[leaving.middleware(), _answer_errors, _authenticate(keys)],
     )
     app[CONTEXT] = context
+    app[KEYS] = keys
     app[METRICS] = GatewayMetrics(context.registry)
     view, clock = context.dispatcher.view, asyncio.get_running_loop().time
     context.registry.register(QueueCollector(view, clock))
     context.registry.register(RedisCollector(context.redis_health))
-    app[SLOTS] = slots = Slots(options.max_inflight, options.max_inflight_bytes, lambda: view.shortest_wait_s(clock()))
+    app[SLOTS] = slots = Slots(
+        context.config, lambda: view.shortest_wait_s(clock()), clock, has_others=lambda: keys.ring.has_tenants
+    )
     app[TURNSTILE] = Turnstile()
     app[METRICS].inflight.set_function(lambda: slots.num_taken)
     app[METRICS].inflight_bytes.set_function(lambda: slots.bytes_taken)
@@ -84,7 +89,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
     app.cleanup_ctx.append(pulse.beating)
     app[ADMIN] = admin = Admin(  # answers from a thread of its own: what it reads is replaced, never changed
         not_ready=context.not_ready,
-        status=lambda: {"inflight": slots.num_taken},
+        status=lambda: {"inflight": slots.num_taken, "keys": keys.describe()},
         hangs=pulse.hangs,
         registry=context.registry,
     )
@@ -138,7 +143,7 @@ def _watch_loop(lag: LoopLag) -> Callable[[web.Application], AsyncIterator[None]
     return watching
 
 
-def _authenticate(keys: KeyRing) -> Middleware:
+def _authenticate(keys: Keys) -> Middleware:
     @web.middleware
     async def authenticate(request: web.Request, handler: NextHandler) -> web.StreamResponse:
         """The API needs a key; health and the document do not."""

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from gateway.auth import Client
 from gateway.connections import Connections
 from gateway.dispatcher import Dispatcher
+from gateway.keys import Keys
 from gateway.leaving import Leaving
 from gateway.metrics import GatewayMetrics
 from gateway.models import ServedModel
@@ -47,6 +48,7 @@ class GatewayContext:
 
 CONTEXT = web.AppKey("CONTEXT", GatewayContext)
 METRICS = web.AppKey("METRICS", GatewayMetrics)
+KEYS = web.AppKey("KEYS", Keys)
 CONNECTIONS = web.AppKey("CONNECTIONS", Connections[asyncio.BaseProtocol])
 LARGE_BODIES = web.AppKey("LARGE_BODIES", asyncio.Lock)  # whose holder works on a body that takes long
 SLOTS = web.AppKey("SLOTS", Slots)

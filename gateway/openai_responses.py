@@ -147,6 +147,12 @@ class ModelList(Struct, frozen=True, kw_only=True):
     data: list[ModelCard]
 
 
+class Version(Struct, frozen=True, kw_only=True):
+    """Answer of ``/version``."""
+
+    version: str
+
+
 class ErrorDetail(Struct, frozen=True, kw_only=True):
     """What went wrong, for people (message) and programs (code, param)."""
 

@@ -41,6 +41,7 @@ def _by_token_id(bias: Any) -> Any:
 
 
 Penalty = Annotated[float, Field(ge=-MAX_PENALTY, le=MAX_PENALTY, allow_inf_nan=False)]
+TokenIdKey = Annotated[str, Field(pattern="^[0-9]+$")]
 Bias = Annotated[float, Field(ge=-MAX_LOGIT_BIAS, le=MAX_LOGIT_BIAS, allow_inf_nan=False)]
 
 
@@ -64,7 +65,7 @@ class SamplingFields(Part):
     logit_bias: Annotated[
         dict[int, Bias],
         Field(max_length=MAX_LOGIT_BIASES),
-        BeforeValidator(_by_token_id, json_schema_input_type=dict[str, Bias]),
+        BeforeValidator(_by_token_id, json_schema_input_type=dict[TokenIdKey, Bias]),
     ] = Field(default_factory=dict)
     """Token ids of the model, each with what is added to its logit."""
     n: Annotated[int, Field(ge=1, le=MAX_CANDIDATES)] = 1

@@ -124,6 +124,35 @@ def test_a_process_that_dies_shows_its_log_and_undoes_the_start(cluster: Cluster
     assert cluster.pids() == {}
 
 
+def test_a_node_that_cannot_load_a_model_ends_the_start_in_its_words(cluster: Cluster) -> None:
+    cluster.environment["TREADLE_TEST_BROKEN"] = "model 'tiny': its weights find no memory"
+    up = cluster.treadle("up")
+    log = cluster.data_dir / "logs" / "rack%2Fnode-0.log"
+    assert up.returncode == 1
+    assert up.stderr.splitlines()[-2:] == [
+        "Error: rack/node-0 cannot serve: model 'tiny': its weights find no memory",
+        f"Its log is {log}; mend that and start again",
+    ]
+    assert cluster.pids() == {}
+
+
+def test_a_model_that_cannot_be_served_is_told_before_anything_starts(cluster: Cluster) -> None:
+    model = {"name": "tiny", "source": str(cluster.folder / "tiny.gguf"), "max_model_len": 4097}
+    cluster.write_config(models=[model, {"name": "none", "source": str(cluster.folder / "none.gguf")}])
+    up = cluster.treadle("up")
+    assert up.returncode == 2
+    assert up.stderr == f"Error: model 'none': {cluster.folder / 'none.gguf'} does not exist\n"
+    cluster.write_config(models=[model])
+    up = cluster.treadle("up")
+    assert up.returncode == 2
+    assert up.stderr == (
+        "Error: this cluster cannot start: 1 problem\n"
+        f"  - models.0: model 'tiny': max_model_len is 4097, but {model['source']} was trained for 4096 tokens; "
+        "set at most that, or leave max_model_len out\n"
+    )
+    assert not (cluster.data_dir / "logs" / "gateway.log").exists()
+
+
 def test_a_failed_start_leaves_alone_what_ran_before(cluster: Cluster) -> None:
     assert cluster.treadle("up").returncode == 0
     before = cluster.pids()

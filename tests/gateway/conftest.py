@@ -20,8 +20,9 @@ from transformers import AutoTokenizer
 from gateway.app import build_app
 from gateway.clients_port import ClientsRunner
 from gateway.connections import TimeOuts
-from gateway.context import LEAVING, GatewayContext
+from gateway.context import KEYS, LEAVING, GatewayContext
 from gateway.dispatcher import Dispatcher
+from gateway.keys import Keys
 from gateway.leaving import CUT_S
 from gateway.models import ServedModel, load_models
 from gateway.sockets import open_sockets
@@ -50,6 +51,7 @@ class Gateway:
     """``redis``: how Redis is."""
     stop: Callable[[], Coroutine[Any, Any, None]]
     """What SIGTERM does: no more requests, and those that run may end."""
+    keys: Keys
 
     def metric(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(name, labels) or 0.0
@@ -156,7 +158,9 @@ async def start_gateway(
             http = await stack.enter_async_context(aiohttp.ClientSession(url))
             client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
             stack.push_async_callback(client.close)
-            return Gateway(url, queue, dispatcher, http, client, context.registry, spans, state, health, stop)
+            return Gateway(
+                url, queue, dispatcher, http, client, context.registry, spans, state, health, stop, app[KEYS]
+            )
 
         yield start
 

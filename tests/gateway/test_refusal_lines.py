@@ -52,4 +52,5 @@ async def test_what_clients_make_up_is_cut(start_gateway: GatewayFactory) -> Non
     assert said["path"] == "/" + (MAX_MADE_UP_CHARS - 1) * "x"
     body = {"model": "tiny", "prompt": "x", 500 * "y": 1}
     [said] = await refused_lines(start_gateway, TEXT, json=body, headers=GOOD)
-    assert said["param"] == MAX_MADE_UP_CHARS * "y"
+    assert said["param"].startswith("yyy")
+    assert len(said["param"]) <= MAX_MADE_UP_CHARS

@@ -228,7 +228,7 @@ async def test_a_receiver_that_fails_ends_the_gateway_in_good_order(redis: Redis
         async with queue.serving(dispatcher, stop.set):
             async with dispatcher.run(JOB) as call:
                 await redis.xadd(TOKENS, {FIELD: encode(Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0])]))})
-                assert await call.next_deltas(PATIENCE_S) is Failure.LOST
+                assert await call.next_deltas(PATIENCE_S) is Failure.STOPPING
             await asyncio.wait_for(stop.wait(), PATIENCE_S)
             assert queue.not_ready == "receiving tokens has failed: ZeroDivisionError"
 
