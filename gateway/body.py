@@ -51,6 +51,8 @@ async def read_body(request: web.Request, model: type[RequestModel]) -> RequestM
             received = await request.read()
     except TimeoutError as error:
         raise errors.ApiError(408, "the body did not arrive in time", code="request_timeout") from error
+    except web.RequestPayloadError as error:
+        raise errors.bad_http() from error
     await request.app[TURNSTILE].turn()  # from here on until it is submitted, a request takes the loop's time
     data = await encodings.decoded(received, encoding, request.client_max_size)
     request[BODY_BYTES] = max(len(received), len(data))

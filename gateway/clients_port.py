@@ -153,6 +153,15 @@ class Connection(web.RequestHandler):
                 self.tear_down(Reason.PIPELINED)
                 return
         super().data_received(data)
+        self._end_broken_body()
+
+    def _end_broken_body(self) -> None:
+        """Tell who reads a body that its framing is wrong: the library only answers behind that request."""
+        request = self._request
+        if request is None or request.content.is_eof() or not self._messages:
+            return  # behind a body that has not ended there is no other message than that of a fault
+        self._is_bad = True
+        request.content.set_exception(web.RequestPayloadError("the framing of the body is wrong"))
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -160,6 +169,8 @@ class Connection(web.RequestHandler):
         """Send what is left of an answer, and wait until it is out."""
         write_s = self._server.all.timeouts.write_s
         request[ANSWERED] = True
+        if self._is_bad:
+            resp.force_close()
         try:
             async with asyncio.timeout(write_s):  # what is large has been sent before, by who holds slots for it
                 finished = await super().finish_response(request, resp, start_time)

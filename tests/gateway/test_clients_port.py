@@ -306,3 +306,19 @@ async def test_the_end_of_a_stream_keeps_its_slot_until_it_is_read(start_gateway
         assert gateway.metric("treadle_inflight_requests") == 1
         assert (await client.rest_of_stream()).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
         await becomes(lambda: gateway.metric("treadle_inflight_requests"), 0)
+
+
+async def test_a_body_whose_framing_breaks_on_the_way_is_a_400(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    with structlog.testing.capture_logs() as logs:
+        async with connected(gateway) as client:
+            await client.send(
+                b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
+            )
+            await becomes(lambda: gateway.metric("treadle_inflight_requests"), 1)
+            await client.send(KEY + b"\r\n")
+            status, _, body = await client.answer()
+            assert await client.rest() == b""
+    assert (status, json.loads(body)["error"]["code"]) == (400, "bad_http")
+    assert KEY.decode()[:8] not in f"{body!r}{logs}"
+    assert gateway.metric("treadle_inflight_requests") == 0
