@@ -23,6 +23,7 @@ from gateway.context import (
     CONNECTIONS,
     CONTEXT,
     KEYS,
+    LARGE_BODIES,
     LEAVING,
     METRICS,
     REQUEST_ID,
@@ -81,6 +82,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
     app[CONNECTIONS] = Connections(options.most_connections, timeouts)
     context.registry.register(ConnectionCollector(app[CONNECTIONS]))
     app.cleanup_ctx.append(_watch_loop(LoopLag(context.registry)))
+    app[LARGE_BODIES] = asyncio.Lock()
     app[STARTED_S] = int(time.time())
     document = openapi_document(__version__, has_keys=bool(context.config.keys))
     pulse = Pulse()
