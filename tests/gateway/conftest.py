@@ -143,8 +143,9 @@ async def start_gateway(
             )
             app, drain_s = build_app(context, timeouts), context.config.gateway.drain_s
             sockets = open_sockets("127.0.0.1", 0)
-            for one in sockets if send_buffer is not None else ():
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+            if send_buffer is not None:
+                for one in sockets:  # those that are accepted have the same
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
             runner = await listen_on_sockets(app, sockets, CUT_S, ClientsRunner)
 
             async def stop() -> None:
