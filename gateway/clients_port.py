@@ -19,6 +19,7 @@ from aiohttp.streams import StreamReader
 from gateway import errors
 from gateway.connections import Connections, Reason, State
 from gateway.context import ANSWERED, CONNECTIONS
+from gateway.expectations import refusing_others
 from gateway.flush import UNREAD, flush, give_up
 
 # The whole header of a request: 64 fields, as long as those of a browser with its cookies and a token.
@@ -45,7 +46,7 @@ class ClientsServer(web.Server):
     def __init__(self, connections: Connections[asyncio.BaseProtocol], made: web.Server) -> None:
         sizes = {"max_line_size": MAX_LINE_BYTES, "max_field_size": MAX_FIELD_BYTES, "max_headers": MAX_FIELDS}
         super().__init__(
-            made.request_handler,
+            refusing_others(made.request_handler),
             request_factory=self._begin,
             handler_cancellation=made.handler_cancellation,
             **made._kwargs | sizes,  # the library tells them nowhere else

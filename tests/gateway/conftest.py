@@ -144,7 +144,7 @@ async def start_gateway(
             app, drain_s = build_app(context, timeouts), context.config.gateway.drain_s
             sockets = open_sockets("127.0.0.1", 0)
             if send_buffer is not None:
-                for one in sockets:  # those that are accepted have the same
+                for one in sockets:
                     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
             runner = await listen_on_sockets(app, sockets, CUT_S, ClientsRunner)
 
