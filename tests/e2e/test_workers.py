@@ -77,11 +77,15 @@ async def follow(session: aiohttp.ClientSession, cluster: Cluster, stream: Strea
 def owner(cluster: Cluster, stream: Stream) -> int:
     """The worker that has the other end of a stream's connection."""
     port = cluster.config["gateway"]["port"]
-    for pid, process in workers(cluster).items():
-        for one in process.net_connections(kind="tcp"):
-            if one.laddr.port == port and one.raddr and one.raddr.port == stream.local_port:
-                return pid
-    raise AssertionError(f"nobody has {stream}")
+
+    def find() -> int:
+        for pid, process in workers(cluster).items():
+            for one in process.net_connections(kind="tcp"):
+                if one.laddr.port == port and one.raddr and one.raddr.port == stream.local_port:
+                    return pid
+        return 0  # the kernel's table changes while it is read
+
+    return wait_for(f"the owner of {stream}", find)
 
 
 @asynccontextmanager
