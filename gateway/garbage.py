@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import gc
 
-# A run over the young looks at 2,000 objects, one over those that survived it at 10,000 (some 30 ms on a busy core), and
-# a full one comes when five million more have been made than were freed: after tens of thousands of requests. What it
-# would find until then are cycles that lived through both of the others, which are few.
+# A run over the young looks at 2,000 objects, one over those that survived it at 10,000 (some 30 ms on a busy core),
+# and a full one comes when five million more have been made than were freed: after tens of thousands of requests. What
+# it would find until then are cycles that lived through both of the others, which are few.
 THRESHOLDS = (2_000, 5, 500)
 
 
