@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -50,11 +51,17 @@ async def read_body(request: web.Request, model: type[RequestModel]) -> RequestM
     except TimeoutError as error:
         raise errors.ApiError(408, "the body did not arrive in time", code="request_timeout") from error
     await request.app[TURNSTILE].turn()  # from here on until it is submitted, a request takes the loop's time
-    data = await encodings.decoded(received, encoding, request.client_max_size)
-    request[BODY_BYTES] = max(len(received), len(data))
-    if len(data) <= MAX_INLINE_BYTES:
-        return parse_body(data, model)
-    return await asyncio.get_running_loop().run_in_executor(_large_bodies, parse_body, data, model)
+    unpack = partial(_unpacked, received, encoding, request.client_max_size, model)
+    is_small = not encoding and len(received) <= MAX_INLINE_BYTES
+    loop = asyncio.get_running_loop()
+    body, request[BODY_BYTES] = unpack() if is_small else await loop.run_in_executor(_large_bodies, unpack)
+    return body
+
+
+def _unpacked(received: bytes, encoding: str, max_bytes: int, model: type[RequestModel]) -> tuple[RequestModel, int]:
+    """The body, and how many bytes it has, as it came or inflated."""
+    data = encodings.inflated(received, encoding, max_bytes)
+    return parse_body(data, model), max(len(received), len(data))
 
 
 def read_timeout_s(num_bytes: int) -> float:
