@@ -12,6 +12,7 @@ from aiohttp import web
 
 from gateway import errors, visit
 from gateway.call import InflightCall
+from gateway.context import ANSWERED
 from gateway.delta import Crashed, Delta, End, Failure, Refusal, Rejection, merged
 from gateway.flush import give_up
 from gateway.openai_responses import Usage
@@ -84,6 +85,7 @@ async def answer_stream(
         if include_usage:
             await stream.send(renderer.counts(_usage(call, record.timeline)))
         record.outcome = visit.OK  # all of it is out: clients commonly leave at the sight of [DONE]
+        http[ANSWERED] = True
         await stream.close()
     except ClientGoneError:
         record.abandon()
@@ -123,6 +125,8 @@ def _noted(timeline: Timeline, call: InflightCall, news: list[Delta] | End) -> l
         raise errors.ApiError(500, "generation failed on the node", code="generation_failed")
     if news is Failure.STOPPING:
         raise errors.gateway_stopping()
+    if news is Failure.REVOKED:
+        raise errors.key_revoked()
     if news is Failure.LOST:
         raise errors.no_endpoints("the request was lost several times while it ran")
     now = asyncio.get_running_loop().time()

@@ -22,6 +22,8 @@ from gateway.context import (
     CLIENT,
     CONNECTIONS,
     CONTEXT,
+    KEYS,
+    LARGE_BODIES,
     LEAVING,
     METRICS,
     REQUEST_ID,
@@ -30,6 +32,7 @@ from gateway.context import (
     GatewayContext,
 )
 from gateway.endpoint import Handler
+from gateway.keys import Keys
 from gateway.leaving import Leaving
 from gateway.metrics import GatewayMetrics
 from gateway.openapi import openapi_document
@@ -39,7 +42,7 @@ from gateway.queue_report import show_queue
 from gateway.redis_metrics import RedisCollector
 from gateway.refusals import log_unvisited
 from gateway.slots import Slots
-from gateway.turnstile import TURNSTILE, Turnstile
+from gateway.turnstile import ENTRANCE, ENTRIES_A_ROUND, REQUESTS_A_ROUND, TURNSTILE, Turnstile
 from shared import __version__
 from shared.admin import Admin
 from shared.loop_lag import LoopLag
@@ -59,30 +62,34 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
     while it waits for a first token.
     """
     options = context.config.gateway
-    leaving = Leaving()
+    leaving, keys = Leaving(), Keys(KeyRing(context.config.keys))
     app = web.Application(
         client_max_size=options.max_body_bytes,
-        middlewares=[leaving.middleware(), _answer_errors, _authenticate(KeyRing(context.config.keys))],
+        middlewares=[leaving.middleware(), _answer_errors, _authenticate(keys)],
     )
     app[CONTEXT] = context
+    app[KEYS] = keys
     app[METRICS] = GatewayMetrics(context.registry)
     view, clock = context.dispatcher.view, asyncio.get_running_loop().time
     context.registry.register(QueueCollector(view, clock))
     context.registry.register(RedisCollector(context.redis_health))
-    app[SLOTS] = slots = Slots(options.max_inflight, options.max_inflight_bytes, lambda: view.shortest_wait_s(clock()))
-    app[TURNSTILE] = Turnstile()
+    app[SLOTS] = slots = Slots(
+        context.config, lambda: view.shortest_wait_s(clock()), clock, has_others=lambda: keys.ring.has_tenants
+    )
+    app[ENTRANCE], app[TURNSTILE] = Turnstile(ENTRIES_A_ROUND), Turnstile(REQUESTS_A_ROUND)
     app[METRICS].inflight.set_function(lambda: slots.num_taken)
     app[METRICS].inflight_bytes.set_function(lambda: slots.bytes_taken)
     app[CONNECTIONS] = Connections(options.most_connections, timeouts)
     context.registry.register(ConnectionCollector(app[CONNECTIONS]))
     app.cleanup_ctx.append(_watch_loop(LoopLag(context.registry)))
+    app[LARGE_BODIES] = asyncio.Lock()
     app[STARTED_S] = int(time.time())
     document = openapi_document(__version__, has_keys=bool(context.config.keys))
     pulse = Pulse()
     app.cleanup_ctx.append(pulse.beating)
     app[ADMIN] = admin = Admin(  # answers from a thread of its own: what it reads is replaced, never changed
         not_ready=context.not_ready,
-        status=lambda: {"inflight": slots.num_taken},
+        status=lambda: {"inflight": slots.num_taken, "keys": keys.describe()},
         hangs=pulse.hangs,
         registry=context.registry,
     )
@@ -136,7 +143,7 @@ def _watch_loop(lag: LoopLag) -> Callable[[web.Application], AsyncIterator[None]
     return watching
 
 
-def _authenticate(keys: KeyRing) -> Middleware:
+def _authenticate(keys: Keys) -> Middleware:
     @web.middleware
     async def authenticate(request: web.Request, handler: NextHandler) -> web.StreamResponse:
         """The API needs a key; health and the document do not."""

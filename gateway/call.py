@@ -74,6 +74,12 @@ class InflightCall:
         """Since when no node could serve its model; None if one can, or nothing is known."""
         return self._view.unserved_since(self.model, now)
 
+    def revoke(self) -> None:
+        """End every answer that is not complete: the client's key is not valid any more."""
+        for request in self.requests:
+            if not request.generation.is_over:
+                request.revoke()
+
     async def next_deltas(self, timeout_s: float) -> list[Delta] | End | None:
         """All that is new of an answer that has begun, one delta a choice; None if nothing comes within ``timeout_s``.
 

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from gateway.auth import Client
 from gateway.connections import Connections
 from gateway.dispatcher import Dispatcher
+from gateway.keys import Keys
 from gateway.leaving import Leaving
 from gateway.metrics import GatewayMetrics
 from gateway.models import ServedModel
@@ -47,7 +48,9 @@ class GatewayContext:
 
 CONTEXT = web.AppKey("CONTEXT", GatewayContext)
 METRICS = web.AppKey("METRICS", GatewayMetrics)
+KEYS = web.AppKey("KEYS", Keys)
 CONNECTIONS = web.AppKey("CONNECTIONS", Connections[asyncio.BaseProtocol])
+LARGE_BODIES = web.AppKey("LARGE_BODIES", asyncio.Lock)  # whose holder works on a body that takes long
 SLOTS = web.AppKey("SLOTS", Slots)
 LEAVING = web.AppKey("LEAVING", Leaving)
 ADMIN = web.AppKey("ADMIN", Admin)  # what the admin port answers
@@ -55,4 +58,6 @@ STARTED_S = web.AppKey("STARTED_S", int)  # Unix time; what `created` of a model
 
 REQUEST_ID = web.RequestKey("REQUEST_ID", str)
 CLIENT = web.RequestKey("CLIENT", Client)
+ANSWERED = web.RequestKey("ANSWERED", bool)
+"""The last of its answer is being written: what its client sends from now on is the next request."""
 VISITED = web.RequestKey("VISITED", bool)  # an endpoint has it: its `Visit` says how it ends

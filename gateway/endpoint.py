@@ -12,7 +12,8 @@ from aiohttp import web
 from gateway import admission, errors, tracing
 from gateway.answer import Renderer, answer_stream, answer_whole
 from gateway.body import BODY_BYTES, announced_bytes, read_body
-from gateway.context import CLIENT, CONTEXT, METRICS, REQUEST_ID, SLOTS, VISITED, GatewayContext
+from gateway.call import InflightCall
+from gateway.context import CLIENT, CONTEXT, KEYS, METRICS, REQUEST_ID, SLOTS, VISITED, GatewayContext
 from gateway.flush import deliver
 from gateway.job import Job
 from gateway.models import ServedModel
@@ -22,6 +23,7 @@ from gateway.promises import SLO_HEADER, choose_promise
 from gateway.queue_port import QueueFullError, QueueUnavailableError
 from gateway.slots import Held
 from gateway.timeline import Timeline
+from gateway.turnstile import ENTRANCE
 from gateway.visit import Visit
 from shared.slo import Slo
 
@@ -72,9 +74,10 @@ class Handler(Generic[Body]):
             record = Visit(http[REQUEST_ID], http[CLIENT].tenant, span, timeline, path=http.path)
             http[VISITED] = True
             try:
+                await http.app[ENTRANCE].turn()
                 if not context.redis_health().has_room:
                     raise errors.no_memory()
-                held = room.enter_context(http.app[SLOTS].take(1, announced_bytes(http)))
+                held = room.enter_context(http.app[SLOTS].take(http[CLIENT], 1, announced_bytes(http)))
                 return await self._serve(http, record, held, room)
             except errors.ApiError as error:
                 record.refuse(error)
@@ -105,26 +108,17 @@ class Handler(Generic[Body]):
         promise = choose_promise(context.config, http[CLIENT], body.slo, http.headers.get(SLO_HEADER))
         prompts = await endpoint.prompts(body, model)
         payload_bytes = admission.payload_bytes(model.tokenizer.vocab_size, prompts)
-        room.enter_context(http.app[SLOTS].take(len(prompts) - 1, payload_bytes))  # a call has one slot already
+        # a call has one slot already
+        room.enter_context(http.app[SLOTS].take(http[CLIENT], len(prompts) - 1, payload_bytes))
         jobs = self._jobs(context, record, body, model, prompts, promise.slo)
         record.admit(endpoint.operation, jobs)
         renderer = endpoint.renderer(body, model, record.request_id, int(time.time()))
         cold_start_ttl_s = context.config.gateway.cold_start_ttl_s
         patience = Patience.of(promise.queue_ttl_s, cold_start_ttl_s, is_ranked=body.is_ranked)
         async with context.dispatcher.run(*jobs) as call:
-            record.submit(call)
-            if body.stream:
-                return await answer_stream(
-                    http,
-                    record,
-                    call,
-                    renderer,
-                    patience,
-                    include_usage=body.include_usage,
-                    include_running_usage=body.include_running_usage,
-                    include_queue=body.include_queue,
-                )
-            return await answer_whole(record, call, renderer, patience)
+            with http.app[KEYS].holding(http[CLIENT], call):
+                record.submit(call)
+                return await _respond(http, record, call, renderer, patience, body)
 
     def _jobs(
         self, context: GatewayContext, record: Visit, body: Body, model: ServedModel, prompts: list[list[int]], slo: Slo
@@ -148,3 +142,25 @@ class Handler(Generic[Body]):
             )
             for number, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
         ]
+
+
+async def _respond(
+    http: web.Request,
+    record: Visit,
+    call: InflightCall,
+    renderer: Renderer,
+    patience: Patience,
+    body: GenerationRequest,
+) -> web.StreamResponse:
+    if not body.stream:
+        return await answer_whole(record, call, renderer, patience)
+    return await answer_stream(
+        http,
+        record,
+        call,
+        renderer,
+        patience,
+        include_usage=body.include_usage,
+        include_running_usage=body.include_running_usage,
+        include_queue=body.include_queue,
+    )

@@ -142,6 +142,11 @@ def wrong_key(missing: bool) -> ApiError:
     return ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
 
+def key_revoked() -> ApiError:
+    """The key was valid when the request came, and is not any more."""
+    return ApiError(401, "the API key was revoked", code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+
+
 def slo_not_allowed(wanted: str, allowed: list[str]) -> ApiError:
     """The key may not ask for this promise."""
     return ApiError(
@@ -163,6 +168,36 @@ def saturated_bytes(max_inflight_bytes: int, wait_s: float | None) -> ApiError:
     retry_s = SATURATED_RETRY_S if wait_s is None else wait_s
     message = f"with this request, more than {max_inflight_bytes} bytes of requests would be in flight"
     return _dropped(429, message, "saturated", retry_s)
+
+
+def saturated_share(share: int, max_inflight: int, wait_s: float | None) -> ApiError:
+    """The tenant has its share of the slots, and the few that are free are for others; otherwise as `saturated`."""
+    message = (
+        f"this tenant's requests in flight are at its share ({share} of {max_inflight}), and what is free is kept for "
+        "other tenants"
+    )
+    return _of_tenant(message, wait_s)
+
+
+def saturated_share_bytes(share_bytes: int, max_inflight_bytes: int, wait_s: float | None) -> ApiError:
+    """The same of bytes."""
+    message = (
+        f"with this request, the bytes of this tenant's requests in flight would be above its share ({share_bytes} of "
+        f"{max_inflight_bytes}), and what is free is kept for other tenants"
+    )
+    return _of_tenant(message, wait_s)
+
+
+def too_many_of_key(max_inflight: int, wait_s: float | None) -> ApiError:
+    """The key has as many requests in flight as it may have. ``wait_s`` as for `saturated`."""
+    retry_s = SATURATED_RETRY_S if wait_s is None else wait_s
+    message = f"this API key may have {max_inflight} requests in flight at a time, and has as many"
+    return _dropped(429, message, "saturated", retry_s, code="rate_limit_exceeded")
+
+
+def _of_tenant(message: str, wait_s: float | None) -> ApiError:
+    retry_s = SATURATED_RETRY_S if wait_s is None else wait_s
+    return _dropped(429, message, "saturated", retry_s, code="tenant_saturated")
 
 
 def no_memory() -> ApiError:

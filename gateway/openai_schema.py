@@ -20,6 +20,7 @@ from pydantic import BeforeValidator, Field, SkipValidation, model_validator
 
 from gateway.openai_part import FieldConflictError, Part, UnsupportedFieldError
 from gateway.openai_sampling import SamplingFields
+from shared.slo import MAX_START_S, MAX_TPOT_S, MIN_START_S, MIN_TPOT_S
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 256
@@ -109,9 +110,9 @@ class StreamOptions(Part):
 class SloNumbers(Part):
     """A promise in seconds from arrival; any subset."""
 
-    ttft_s: Annotated[float, Field(gt=0, le=7 * 86_400, allow_inf_nan=False)] | None = None
-    tpot_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] | None = None
-    deadline_s: Annotated[float, Field(gt=0, le=7 * 86_400, allow_inf_nan=False)] | None = None
+    ttft_s: Annotated[float, Field(ge=MIN_START_S, le=MAX_START_S, allow_inf_nan=False)] | None = None
+    tpot_s: Annotated[float, Field(ge=MIN_TPOT_S, le=MAX_TPOT_S, allow_inf_nan=False)] | None = None
+    deadline_s: Annotated[float, Field(ge=MIN_START_S, le=MAX_START_S, allow_inf_nan=False)] | None = None
 
 
 class SloChoice(SloNumbers):

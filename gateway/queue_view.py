@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from shared.requests import QueueLine, QueueStatus
+from shared.requests import DEFAULT_TENANT, QueueLine, QueueStatus
 
 # The queue manager speaks every second while anybody waits, and else every 5 s to 7 s: with what runs, or with nothing.
 # Who has not heard it for this long, which is longer than a standby takes to lead, knows nothing of the queue.
@@ -19,6 +19,7 @@ class QueueView:
 
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str], QueueLine] = {}
+        self._of_tenants: dict[str, list[QueueLine]] = {}
         self._heard_s: float | None = None
         self._unserved_since: dict[str, float] = {}
 
@@ -27,6 +28,9 @@ class QueueView:
         was_fresh = self.is_fresh(now)
         self._heard_s = now
         self._lines = {(line.model, line.slo): line for line in status.lines}
+        self._of_tenants = {}
+        for one in status.tenant_lines:
+            self._of_tenants.setdefault(one.tenant, []).append(one.line)
         unserved = {line.model for line in status.lines if math.isinf(line.wait_s)}
         before = self._unserved_since if was_fresh else {}
         self._unserved_since = {model: before.get(model, now) for model in unserved}
@@ -35,6 +39,13 @@ class QueueView:
         """By model, then by kind of promise; none while nothing is known."""
         lines = self._lines  # replaced as a whole: metrics are read from another thread
         return [lines[key] for key in sorted(lines)] if self.is_fresh(now) else []
+
+    def lines_of(self, tenant: str, now: float) -> list[QueueLine]:
+        """The same for the requests of one tenant; all are the default tenant's where no other has any."""
+        if not self._of_tenants:
+            return self.lines(now) if tenant == DEFAULT_TENANT else []
+        lines = self._of_tenants.get(tenant, []) if self.is_fresh(now) else []
+        return sorted(lines, key=lambda line: (line.model, line.slo))
 
     def age_s(self, now: float) -> float | None:
         """Since the last status; None before the first."""

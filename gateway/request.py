@@ -83,6 +83,10 @@ class InflightRequest:
         """Tell the handler that the gateway ends before the answer does."""
         self._tell(self.generation.stop())
 
+    def revoke(self) -> None:
+        """Tell the handler that its client's key is not valid any more."""
+        self._tell(self.generation.give_up(Failure.REVOKED))
+
     def give_up_crashed(self) -> int:
         """Tell the handler that engines die with it; answers how many have."""
         end = self.generation.crash(self.job.request_id)

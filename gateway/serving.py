@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
+import sys
 import time
 
 import structlog
@@ -17,6 +18,7 @@ from gateway.app import build_app
 from gateway.clients_port import ClientsRunner
 from gateway.context import ADMIN, LEAVING, GatewayContext
 from gateway.dispatcher import Dispatcher
+from gateway.key_watch import watching_keys
 from gateway.leaving import CUT_S
 from gateway.models import load_models
 from gateway.open_files import allow_connections
@@ -30,6 +32,9 @@ from shared.durability import Waiting, check_durability
 from shared.service import admin_port, instance_name, redis_url, stop_on_signals
 from shared.telemetry import configure_logging, configure_tracing
 
+# A thread that computes gives way to the event loop after this many seconds, and the loop has to ask at every turn.
+SWITCH_S = 0.0005
+
 log = structlog.get_logger()
 
 
@@ -39,6 +44,7 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
     gateway_id = f"{_instance(worker)}-{secrets.token_hex(4)}"  # of this life: an earlier one's clients are gone
     configure_logging("gateway", gateway_id)
     configure_tracing("gateway", gateway_id, config.otlp_endpoint)
+    sys.setswitchinterval(SWITCH_S)
     allow_connections(config.gateway.most_connections)
     stop, listening = stop_on_signals(), asyncio.Event()
     if worker:
@@ -65,18 +71,22 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
         redis_health=lambda: queue.health,
         registry=REGISTRY,
     )
-    async with queue.serving(dispatcher, stop.set):
-        options, app = config.gateway, build_app(context)
-        async with served_aside(lambda: _listen_for_operators(app[ADMIN], config, worker)):
-            sockets = worker.open_sockets() if worker else open_sockets(options.host, options.port)
-            runner = await listen_on_sockets(app, sockets, CUT_S, ClientsRunner)
-            garbage.settle()
-            listening.set()
-            log.info("listening", host=options.host, port=options.port, drain_s=options.drain_s)
-            try:
-                await stop.wait()
-            finally:
-                await app[LEAVING].leave(runner, options.drain_s, dispatcher.stop)
+    options, app = config.gateway, build_app(context)
+    num_processes = worker.num_workers if worker else 1
+    async with (
+        queue.serving(dispatcher, stop.set),
+        watching_keys(app, stop.set, num_processes),
+        served_aside(lambda: _listen_for_operators(app[ADMIN], config, worker)),
+    ):
+        sockets = worker.open_sockets() if worker else open_sockets(options.host, options.port)
+        runner = await listen_on_sockets(app, sockets, CUT_S, ClientsRunner)
+        garbage.settle()
+        listening.set()
+        log.info("listening", host=options.host, port=options.port, drain_s=options.drain_s)
+        try:
+            await stop.wait()
+        finally:
+            await app[LEAVING].leave(runner, options.drain_s, dispatcher.stop)
     await redis.aclose()
 
 

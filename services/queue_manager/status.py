@@ -6,6 +6,7 @@ slowly, as long as gateways live, with what runs or with nothing: who hears noth
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import islice
 from math import inf
 
@@ -14,7 +15,7 @@ from services.queue_manager.predictions import Predictions
 from services.queue_manager.state import Group, Request, State
 from shared import streams
 from shared.core import Effect, Send
-from shared.requests import QueueLine, QueuePlace, QueueStatus, Submit
+from shared.requests import DEFAULT_TENANT, QueueLine, QueuePlace, QueueStatus, Submit, TenantLine
 
 STATUS_DELAY_S = 0.25  # who is pulled sooner than this has not waited: nobody is told
 STATUS_INTERVAL_S = 1.0
@@ -23,6 +24,7 @@ STATUS_INTERVAL_S = 1.0
 QUIET_INTERVAL_S = 5.0
 PLAN_PATIENCE_S = 0.5  # for so long a plan is waited for: a place that is told right before it is no place to count on
 MAX_LINES = 128  # models and kinds of promise in a message; the first groups' come first
+MAX_TENANT_LINES = 256  # the same by tenant; each that shares a kind with others takes a prediction of its own
 MAX_PLACES = 256  # places in a message; of the requests that came first
 
 
@@ -74,8 +76,13 @@ class Status:
 
     def _to_gateways(self, lines: list[QueueLine], places: dict[str, list[QueuePlace]], now: float) -> list[Effect]:
         self._state.status.told_at_s, self._state.status.has_shown = now, bool(lines)
+        by_tenant = self._tenant_lines({(line.model, line.slo): line for line in lines}, now)
         return [
-            Send(streams.tokens(gateway), QueueStatus(lines=lines, places=places.get(gateway, [])), to_existing=True)
+            Send(
+                streams.tokens(gateway),
+                QueueStatus(lines=lines, places=places.get(gateway, []), tenant_lines=by_tenant),
+                to_existing=True,
+            )
             for gateway in self._state.gateways.heard_s
         ]
 
@@ -87,6 +94,26 @@ class Status:
         for group in self._state.groups.values():
             kinds.setdefault((group.model, group.slo_kind), []).append(group)
         return [self._line(groups, now) for groups in islice(kinds.values(), MAX_LINES)]
+
+    def _tenant_lines(self, lines: dict[tuple[str, str], QueueLine], now: float) -> list[TenantLine]:
+        """The lines of each tenant, of the first groups' first; none where there is only the default tenant.
+
+        Where a kind is one tenant's alone, nothing is predicted anew. Policies that do not tell tenants apart have
+        them in one group, and there only the default tenant counts as told apart.
+        """
+        kinds: dict[tuple[str, str, str], list[Group]] = {}
+        for group in self._state.groups.values():
+            kinds.setdefault((group.tenant or DEFAULT_TENANT, group.model, group.slo_kind), []).append(group)
+        if all(tenant == DEFAULT_TENANT for tenant, _, _ in kinds):
+            return []
+        sharing = Counter((model, kind) for _, model, kind in kinds)
+        return [
+            TenantLine(
+                tenant,
+                lines[model, kind] if sharing[model, kind] == 1 and (model, kind) in lines else self._line(groups, now),
+            )
+            for (tenant, model, kind), groups in islice(kinds.items(), MAX_TENANT_LINES)
+        ]
 
     def _line(self, groups: list[Group], now: float) -> QueueLine:
         newest = groups[-1]
@@ -137,12 +164,19 @@ class Status:
     def _at_node(self, name: str, groups: set[str], now: float) -> dict[str, QueuePlace]:
         """Places of the waiting members of these groups at one node."""
         places: dict[str, QueuePlace] = {}
-        num_ahead = 0
+        num_ahead, of_tenants = 0, Counter[str]()
         for group, outlook in self._predictions.outlooks(self._state.nodes[name], now):
             if group.gid in groups:
                 for position, member in enumerate(group.waiting):
                     if member in self._state.watching:
                         wait = outlook.wait_at(position)
-                        places[member] = QueuePlace(member, num_ahead + position, wait.mean_s, wait.quantile(UPPER))
+                        places[member] = QueuePlace(
+                            member,
+                            num_ahead + position,
+                            wait.mean_s,
+                            wait.quantile(UPPER),
+                            num_ahead - of_tenants[group.tenant],
+                        )
             num_ahead += group.num_waiting
+            of_tenants[group.tenant] += group.num_waiting
         return places

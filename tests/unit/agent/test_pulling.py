@@ -115,6 +115,15 @@ def test_who_has_time_is_not_passed_by_another_model() -> None:
     assert agent.handle(queue(("patient", "a", 5, 1), ("other", "b", 1), ("urgent", "a", 1))) == []
 
 
+def test_who_is_held_back_brings_no_more_prompts_than_one_step_reads() -> None:
+    agent = make_agent("a", num_admittable=9)
+    assert agent.handle(queue(("held back", "a", 5, 8, 2), ("favoured", "a", 1))) == [Pull("held back", 2)]
+    assert agent.handle(taken("held back", 2, entry("r0"), entry("r1")))[-1] == Pull("favoured", 7)
+    assert agent.handle(taken("favoured", 7)) == [], "the engine has not read the two"
+    assert agent.handle(step(num_admittable=7, num_received=2, num_waiting=2)) == []
+    assert agent.handle(step(num_admittable=7, num_received=2, num_waiting=1)) == [Pull("held back", 1)]
+
+
 # --- swaps ----------------------------------------------------------------------------------------------------------
 
 
