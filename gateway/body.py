@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -54,7 +55,10 @@ async def read_body(request: web.Request, model: type[RequestModel]) -> RequestM
     except web.RequestPayloadError as error:
         raise errors.bad_http() from error
     await request.app[TURNSTILE].turn()  # from here on until it is submitted, a request takes the loop's time
-    data = await encodings.decoded(received, encoding, request.client_max_size)
+    data = received
+    if encoding:
+        inflate = partial(encodings.inflated, received, encoding, request.client_max_size)
+        data = await asyncio.get_running_loop().run_in_executor(_large_bodies, inflate)
     request[BODY_BYTES] = max(len(received), len(data))
     if len(data) <= MAX_INLINE_BYTES:
         return parse_body(data, model)

@@ -13,8 +13,8 @@ from collections import deque
 
 from aiohttp import web
 
-# In one round of the loop, which so takes some 10 ms for those who come in, and 5 ms for those who are prepared.
-ENTRIES_A_ROUND = 64
+# In one round of the loop, which so takes some 20 ms for those who come in, and 5 ms for those who are prepared.
+ENTRIES_A_ROUND = 128
 REQUESTS_A_ROUND = 8
 
 
