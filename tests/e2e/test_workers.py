@@ -74,18 +74,15 @@ async def follow(session: aiohttp.ClientSession, cluster: Cluster, stream: Strea
         stream.failure = type(error).__name__
 
 
-def owner(cluster: Cluster, stream: Stream) -> int:
-    """The worker that has the other end of a stream's connection."""
+def owners(cluster: Cluster) -> dict[int, int]:
+    """Which worker has the other end of a connection, by its port at this end: one look, while streams go on."""
     port = cluster.config["gateway"]["port"]
-
-    def find() -> int:
-        for pid, process in workers(cluster).items():
-            for one in process.net_connections(kind="tcp"):
-                if one.laddr.port == port and one.raddr and one.raddr.port == stream.local_port:
-                    return pid
-        return 0  # the kernel's table changes while it is read
-
-    return wait_for(f"the owner of {stream}", find)
+    return {
+        one.raddr.port: pid
+        for pid, process in workers(cluster).items()
+        for one in process.net_connections(kind="tcp")
+        if one.laddr.port == port and one.raddr
+    }
 
 
 @asynccontextmanager
@@ -103,8 +100,9 @@ async def streams_on_both(session: aiohttp.ClientSession, cluster: Cluster) -> A
             async with asyncio.timeout(60):
                 while not all(stream.num_tokens for stream in streams):  # noqa: ASYNC110 - they are counters
                     await asyncio.sleep(POLL_S)
+            by_port = await asyncio.to_thread(owners, cluster)
             for stream in streams:
-                found[owner(cluster, stream)].append(stream)
+                found[by_port[stream.local_port]].append(stream)
         yield found
     finally:
         await asyncio.gather(*(stream.task for stream in everything if stream.task))
