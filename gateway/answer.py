@@ -14,8 +14,8 @@ from gateway import errors, visit
 from gateway.call import InflightCall
 from gateway.delta import Crashed, Delta, End, Failure, Refusal, Rejection, merged
 from gateway.openai_responses import Usage
-from gateway.patience import Patience, first_news, later_news
-from gateway.sse import ClientGoneError, SseStream
+from gateway.patience import Patience, first_news, pass_on
+from gateway.sse import ClientGoneError, Event, SseStream
 from gateway.timeline import Timeline
 from gateway.visit import Visit
 
@@ -25,10 +25,10 @@ _log = structlog.get_logger(__name__)
 class Renderer(Protocol):
     """How one endpoint writes an answer."""
 
-    def opening(self) -> list[msgspec.Struct]:
+    def opening(self) -> Sequence[Event]:
         """Events before the first text."""
 
-    def events(self, delta: Delta) -> list[msgspec.Struct]:
+    def events(self, delta: Delta) -> Sequence[Event]:
         """What is new of a choice of a stream; none where nothing can be shown yet."""
 
     def counts(self, usage: Usage) -> msgspec.Struct:
@@ -41,8 +41,13 @@ class Renderer(Protocol):
 async def answer_whole(record: Visit, call: InflightCall, renderer: Renderer, patience: Patience) -> web.Response:
     """Collect the answer, then send it."""
     deltas = _noted(record.timeline, call, await first_news(call, patience))
+
+    def collect(news: list[Delta] | End) -> bool:
+        deltas.extend(_noted(record.timeline, call, news))
+        return True
+
     while not call.is_complete:
-        deltas += _noted(record.timeline, call, await later_news(call, patience))
+        await pass_on(call, patience, collect)
     record.outcome = visit.OK
     body = renderer.whole(merged(deltas), _usage(call, record.timeline))
     return web.Response(body=msgspec.json.encode(body), content_type="application/json")
@@ -63,13 +68,18 @@ async def answer_stream(
     What is sent first is the first token, or the place in the queue where the client wants to hear of it.
     """
     stream = SseStream(http)
+
+    def send(news: list[Delta] | End) -> bool:
+        stream.put(*_events(renderer, _noted(record.timeline, call, news)))
+        return not stream.is_full
+
     try:
         deltas = _noted(record.timeline, call, await first_news(call, patience, stream if include_queue else None))
         await stream.open()
         await stream.send(*renderer.opening(), *_events(renderer, deltas))
         while not call.is_complete:
-            deltas = _noted(record.timeline, call, await later_news(call, patience, stream))
-            await stream.send(*_events(renderer, deltas))
+            await pass_on(call, patience, send, stream)
+            await stream.drain()
         if include_usage:
             await stream.send(renderer.counts(_usage(call, record.timeline)))
         record.outcome = visit.OK  # all of it is out: clients commonly leave at the sight of [DONE]
@@ -90,7 +100,7 @@ async def answer_stream(
     return stream.response
 
 
-def _events(renderer: Renderer, deltas: list[Delta]) -> list[msgspec.Struct]:
+def _events(renderer: Renderer, deltas: list[Delta]) -> list[Event]:
     return [event for delta in deltas for event in renderer.events(delta)]
 
 
@@ -104,6 +114,11 @@ async def _tell(stream: SseStream, error: errors.ApiError) -> None:
 
 def _noted(timeline: Timeline, call: InflightCall, news: list[Delta] | End) -> list[Delta]:
     """The deltas, with their time taken down; `ApiError` for an end without an answer."""
+    if isinstance(news, list):
+        now = asyncio.get_running_loop().time()
+        for delta in news:
+            timeline.add(delta.num_tokens, now, delta.choice)
+        return news
     if isinstance(news, Rejection):
         raise errors.would_be_late(news, call.slo)
     if isinstance(news, Refusal):
@@ -112,12 +127,7 @@ def _noted(timeline: Timeline, call: InflightCall, news: list[Delta] | End) -> l
         raise errors.engine_crashed(news)
     if news is Failure.ENGINE:
         raise errors.ApiError(500, "generation failed on the node", code="generation_failed")
-    if news is Failure.LOST:
-        raise errors.no_endpoints("the request was lost several times while it ran")
-    now = asyncio.get_running_loop().time()
-    for delta in news:
-        timeline.add(delta.num_tokens, now, delta.choice)
-    return news
+    raise errors.no_endpoints("the request was lost several times while it ran")
 
 
 def _usage(call: InflightCall, timeline: Timeline) -> Usage:

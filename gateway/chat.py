@@ -23,6 +23,8 @@ from gateway.openai_responses import (
     Usage,
 )
 from gateway.openai_schema import ChatCompletionRequest, ChatMessage
+from gateway.spliced import MARK, SplicedText
+from gateway.sse import Event
 
 
 class ChatEndpoint:
@@ -91,15 +93,21 @@ class ChatRenderer:
         self._num_choices = num_choices
         self._logprobs = logprobs
         self._no_usage: UnsetType | None = None if include_usage else UNSET
+        self._texts: list[SplicedText] = []  # by choice, of an answer that is streamed
 
-    def opening(self) -> list[Struct]:
+    def opening(self) -> list[Event]:
         """Whose turn it is."""
-        return [self._chunk(choice, ChatDelta(role="assistant", content="")) for choice in range(self._num_choices)]
+        choices = range(self._num_choices)
+        self._texts = [SplicedText(self._chunk(choice, ChatDelta(content=MARK))) for choice in choices]
+        return [self._chunk(choice, ChatDelta(role="assistant", content="")) for choice in choices]
 
-    def events(self, delta: Delta) -> list[Struct]:
+    def events(self, delta: Delta) -> list[Event]:
         """New text, then an empty delta with the reason why it ended."""
-        events: list[Struct] = []
-        if delta.text or delta.scored:
+        events: list[Event] = []
+        if self._logprobs is None:
+            if delta.text:
+                events.append(self._texts[delta.choice].around(delta.text))
+        elif delta.text or delta.scored:
             events.append(self._chunk(delta.choice, ChatDelta(content=delta.text), logprobs=self._scores(delta)))
         if delta.finish_reason is not None:
             events.append(self._chunk(delta.choice, ChatDelta(), delta.finish_reason))

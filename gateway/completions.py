@@ -12,6 +12,8 @@ from gateway.logprobs import LogprobWriter
 from gateway.models import ServedModel
 from gateway.openai_responses import Completion, CompletionChoice, Usage
 from gateway.openai_schema import DEFAULT_COMPLETION_TOKENS, CompletionRequest
+from gateway.spliced import MARK, SplicedText
+from gateway.sse import Event
 
 
 class CompletionEndpoint:
@@ -73,14 +75,19 @@ class CompletionRenderer:
         self._echoes = echoes
         self._logprobs = logprobs
         self._no_usage: UnsetType | None = None if include_usage else UNSET
+        self._texts: list[SplicedText] = []  # by choice, of an answer that is streamed
 
-    def opening(self) -> list[Struct]:
+    def opening(self) -> list[Event]:
         """The prompt, where it is to be repeated; there are no roles."""
+        marked = (CompletionChoice(index=choice, text=MARK) for choice in range(len(self._echoes)))
+        self._texts = [SplicedText(self._completion([choice], self._no_usage)) for choice in marked]
         choices = [CompletionChoice(index=choice, text=echo) for choice, echo in enumerate(self._echoes) if echo]
         return [self._completion([choice], self._no_usage) for choice in choices]
 
-    def events(self, delta: Delta) -> list[Struct]:
+    def events(self, delta: Delta) -> list[Event]:
         """New text, the last one with the reason why it ended."""
+        if delta.text and self._logprobs is None and delta.finish_reason is None:
+            return [self._texts[delta.choice].around(delta.text)]
         if not (delta.text or delta.scored or delta.finish_reason):
             return []
         return [self._completion([self._choice(delta, delta.text)], self._no_usage)]
