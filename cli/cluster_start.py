@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from cli.cluster_state import ClusterState
 from cli.config_yaml import process_yaml
 from cli.errors import CliError, ClusterError
-from cli.health import readiness
+from cli.health import load_failure, readiness
 from cli.ports import taken_ports
-from cli.process_plan import REDIS, ProcessSpec, process_environment, process_plan
+from cli.process_plan import NODE_STAGE, REDIS, ProcessSpec, process_environment, process_plan
 from cli.redis_server import check_configured, own_url, start_own
 from cli.run_dir import RunDir, write_atomically
 from cli.start_display import READY, StartDisplay
@@ -120,6 +120,10 @@ class ClusterStart:
     def _is_ready(self, spec: ProcessSpec) -> bool:
         found = readiness(spec)
         self._display.show(spec.name, READY if found.ready else found.waits_for)
+        is_new = spec.name not in self._before or not found.ready
+        if spec.stage == NODE_STAGE and is_new and (failure := load_failure(spec)):
+            log = self._run_dir.log_file(spec.name)
+            raise ClusterError(f"{spec.name} cannot serve: {failure}\nIts log is {log}; mend that and start again")
         return found.ready
 
     def _check_alive(self, specs: Sequence[ProcessSpec]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from cli.config_check import check_file
 from cli.config_option import config_option
 from cli.config_yaml import masked_yaml
 from shared.config import load_config
@@ -19,9 +20,13 @@ def command() -> None:
 @command.command("check")
 @click.argument("file", type=click.Path(path_type=Path))
 def check(file: Path) -> None:
-    """Validate FILE and report all of its problems at once."""
-    config = load_config(file)
+    """Report all problems of FILE at once: its own, those of the models that it names, and those of this machine."""
+    config, report = check_file(file)
     click.echo(f"{file}: OK ({len(config.models)} models, {len(config.nodes)} nodes)")
+    for name, num_tokens in report.lengths.items():
+        click.echo(f"  {name}: requests of up to {num_tokens} tokens, prompt and answer together")
+    for name in report.missing:
+        click.echo(f"  {name}: not fetched yet; `treadle up` and `treadle models pull` do it")
 
 
 @command.command("show")

@@ -44,6 +44,14 @@ def known_state(spec: ProcessSpec) -> dict[str, Any]:
     return state if isinstance(state, dict) else {}
 
 
+def load_failure(spec: ProcessSpec) -> str:
+    """Why a node cannot load a model, in its own words; ``""`` where nothing has failed, or it does not answer."""
+    state = known_state(spec)
+    broken, failed = state.get("broken_models"), state.get("failed")
+    texts = [str(text) for text in broken.values()] if isinstance(broken, dict) else []
+    return "; ".join([*texts, *([failed] if isinstance(failed, str) and failed else [])])
+
+
 def _get(spec: ProcessSpec, path: str) -> tuple[int, bytes] | None:
     connection = http.client.HTTPConnection(spec.probe_host, spec.port, timeout=PROBE_TIMEOUT_S)
     try:

@@ -14,6 +14,7 @@ COMMANDS = {
     "down": ("cli.down", "Stop everything that `treadle up` started, and nothing else."),
     "status": ("cli.status", "Show the processes of the cluster."),
     "queue": ("cli.queue", "Show how many requests wait, and how long a new one would."),
+    "logs": ("cli.logs", "Print the logs of the cluster's processes, merged, and follow them."),
     "models": ("cli.models", "Fetch and list model files."),
     "program": ("cli.program", "Show what one step of a model computes, and what it costs."),
     "bench": ("cli.bench", "Measure a running cluster, one engine, or the bookkeeping on a trace."),

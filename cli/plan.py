@@ -15,7 +15,7 @@ from rich.table import Table
 from cli.errors import CliError
 from cli.progress_bar import progress_bar
 from cli.tables import print_table
-from cli.workload_option import DEVICE_COSTS, SLO_MIX, WorkloadChoice, workload_choice
+from cli.workload_option import ALLOW_LEFT_OUT, DEVICE_COSTS, SLO_MIX, WorkloadChoice, workload_choice
 from services.simulator.capacity import MAX_DEVICES, Attainment, CapacityError, Trial, least_devices
 from services.simulator.catalogue import MAX_NUM_SEQS, cluster_config, device, devices_of
 from services.simulator.report import attainment
@@ -56,6 +56,7 @@ class Fleet:
 @click.option("--confidence", type=_SHARE, default=0.95, show_default=True, help="Of the bound, one-sided.")
 @click.option("--slo", type=SLO_MIX, help="Mix of classes, such as interactive=1,batch-1=2.")
 @click.option("--models", help="Served for those of a file, the most popular first: A,B.")
+@ALLOW_LEFT_OUT
 @click.option("--max-num-seqs", type=click.IntRange(1, 4096), default=MAX_NUM_SEQS, show_default=True, help="Batch.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For all that is drawn.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of the table.")
@@ -79,7 +80,7 @@ def command(
     Each trial is another window of the trace (or another sample of the workload), with other classes drawn. A number is
     enough when the lower bound of the mean attainment over all trials reaches the share.
     """
-    choice = workload_choice(trace, workload["rate"], workload["slo"], workload["models"])
+    choice = workload_choice("--trace", trace, **workload)
     fleets = []
     for kind in dict.fromkeys(kinds):
         trial = _trial(choice, kind, num_requests, max_num_seqs, seed)
@@ -100,6 +101,8 @@ def command(
         "attainment_low": best.found.low,
         "attainment_high": best.found.high,
         "fleets": [_fleet_to_json(fleet) for fleet in fleets],
+        "num_left_out": choice.num_left_out,
+        "left_out_share": choice.left_out_share,
         "num_requests": num_requests,
         "num_trials": num_trials,
         "seed": seed,
@@ -114,14 +117,15 @@ def command(
 
 def _trial(choice: WorkloadChoice, kind: str, num_requests: int, max_num_seqs: int, seed: int) -> Trial:
     """Simulations of the workload on devices of one kind."""
-    missing = [model for model in choice.models if model not in device(kind, choice.models).models]
+    lens = choice.max_model_lens
+    missing = [one for one in choice.models if one not in device(kind, choice.models, max_model_lens=lens).models]
     if missing:
         raise CliError(f"--device {kind}: {', '.join(missing)} does not fit into its memory")
 
     def attained(num_devices: int, number: int) -> float:
-        nodes = devices_of({kind: num_devices}, choice.models)
+        nodes = devices_of({kind: num_devices}, choice.models, max_model_lens=lens)
         scenario = Scenario(
-            config=cluster_config(list(nodes), choice.models, QueueOptions(), max_num_seqs),
+            config=cluster_config(list(nodes), choice.models, QueueOptions(), max_num_seqs, lens),
             devices=nodes,
             requests=choice.draw(num_requests, seed + number, _first(choice, num_requests, seed + number)),
         )
@@ -155,6 +159,9 @@ def _print(found: dict[str, Any], fleets: Sequence[Fleet]) -> None:
             is_found = one.num_devices == fleet.num_devices
             table.add_row(fleet.device, str(one.num_devices), *shares, "enough" if is_found else "")
     print_table(table)
+    if found["num_left_out"]:
+        left_out = f"{found['num_left_out']} requests of {found['trace']} ({found['left_out_share']:.1%})"
+        click.echo(f"\nleft out: {left_out}, which are too long for their models")
     needed = ", ".join(f"{count} × {kind}" for kind, count in found["devices"].items())
     click.echo(
         f"\n{needed} (cost {found['cost']:g}) keep {found['target']:.0%}, with {found['confidence']:.0%} confidence"

@@ -6,7 +6,7 @@ import socket
 
 import psutil
 
-from cli.process_plan import GATEWAY, ProcessSpec
+from cli.process_plan import ProcessSpec
 
 
 def is_free(host: str, port: int) -> bool:
@@ -32,16 +32,14 @@ def free_port(host: str) -> int:
 
 
 def taken_ports(specs: list[ProcessSpec]) -> list[str]:
-    """A line for each process whose port is taken: which port, who holds it, what to do."""
-    return [_describe(spec) for spec in specs if not is_free(spec.host, spec.port)]
-
-
-def _describe(spec: ProcessSpec) -> str:
-    setting = "gateway.port" if spec.name == GATEWAY else "admin_port"
-    return (
-        f"port {spec.port} for {spec.name} cannot be used: {_holder(spec.port)}; "
-        f"end that process or set {setting} to another port"
-    )
+    """A line for each port that is taken: whose it is, who holds it, what to do."""
+    admin = [(spec.name, "admin_port", spec.host, spec.port) for spec in specs]
+    clients = [(spec.name, f"{spec.name}.port", *spec.clients) for spec in specs if spec.clients]
+    return [
+        f"port {port} for {name} cannot be used: {_holder(port)}; end that process or set {setting} to another port"
+        for name, setting, host, port in [*admin, *clients]
+        if not is_free(host, port)
+    ]
 
 
 def _holder(port: int) -> str:

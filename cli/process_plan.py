@@ -31,6 +31,8 @@ class ProcessSpec:
     stage: int
     num_threads: int = 1
     """Size of OpenMP's pool. Several processes share the cores, and OpenMP would take all of them for each."""
+    clients: tuple[str, int] | None = None
+    """Host and port where it serves clients, beside the health endpoints."""
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -40,7 +42,18 @@ class ProcessSpec:
     @property
     def probe_host(self) -> str:
         """Where to reach it from this machine, also when it listens on every interface."""
-        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - nothing is bound here
+        return reachable(self.host)
+
+
+def reachable(host: str) -> str:
+    """The address on this machine by which to reach who listens on ``host``."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - nothing is bound here
+
+
+def gateway_url(config: ClusterConfig) -> str:
+    """Where clients on this machine find the gateway."""
+    host = reachable(config.gateway.host)
+    return f"http://[{host}]:{config.gateway.port}" if ":" in host else f"http://{host}:{config.gateway.port}"
 
 
 def process_plan(config: ClusterConfig) -> list[ProcessSpec]:
@@ -54,9 +67,10 @@ def process_plan(config: ClusterConfig) -> list[ProcessSpec]:
     gateway = ProcessSpec(
         name=GATEWAY,
         arguments=("gateway",),
-        host=config.gateway.host,
-        port=config.gateway.port,
+        host=host,
+        port=config.admin_port_of(GATEWAY),
         stage=GATEWAY_STAGE,
+        clients=(config.gateway.host, config.gateway.port),
     )
     return [*services, *nodes, gateway]
 

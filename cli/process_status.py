@@ -10,7 +10,7 @@ import psutil
 
 from cli.cluster_state import ClusterState
 from cli.health import known_state, readiness
-from cli.process_plan import NODE_STAGE, REDIS, ProcessSpec, node_spec, process_plan
+from cli.process_plan import GATEWAY, NODE_STAGE, REDIS, ProcessSpec, node_spec, process_plan
 from cli.redis_server import answers
 from cli.run_dir import RunDir
 from shared.config import ClusterConfig
@@ -72,7 +72,18 @@ def _status(spec: ProcessSpec, record: ProcessRecord | None) -> ProcessStatus:
     row.state, row.waits_for = (READY, "") if found.ready else (STARTING, found.waits_for)
     if spec.stage == NODE_STAGE:
         _add_node_state(row, known_state(spec))
+    if found.ready and spec.name == GATEWAY:
+        row.waits_for = missing_workers(known_state(spec))
     return row
+
+
+def missing_workers(state: dict[str, Any]) -> str:
+    """What a gateway that serves still waits for: workers that start, or have died."""
+    workers, num_ready = state.get("workers"), state.get("num_ready")
+    if not isinstance(workers, list) or not isinstance(num_ready, int):
+        return ""  # it is a single process
+    num_workers = len({worker.get("worker") for worker in workers if isinstance(worker, dict)})
+    return f"{num_ready} of {num_workers} workers" if num_ready < num_workers else ""
 
 
 def _add_usage(row: ProcessStatus, record: ProcessRecord) -> bool:

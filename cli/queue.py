@@ -12,7 +12,7 @@ from rich.table import Table
 
 from cli.config_option import config_option
 from cli.errors import CliError, ClusterError
-from cli.process_plan import GATEWAY, process_plan
+from cli.process_plan import gateway_url, reachable
 from cli.tables import print_table
 from gateway.openai_responses import ErrorAnswer
 from gateway.queue_answers import QueueReport
@@ -34,7 +34,7 @@ def command(config_file: Path | None, as_json: bool) -> None:
         return
     report = msgspec.json.decode(body, type=QueueReport)
     if report.is_stale:
-        click.echo(f"the queue manager has been silent for {report.age_s:.0f} s: this may not hold any more", err=True)
+        raise ClusterError(_unknown(report.age_s))
     if report.data:
         print_table(_table(report))
     else:
@@ -43,10 +43,10 @@ def command(config_file: Path | None, as_json: bool) -> None:
 
 def _ask(config: ClusterConfig) -> bytes:
     """The answer of the configured gateway, with the first of the configured keys."""
-    (gateway,) = (spec for spec in process_plan(config) if spec.name == GATEWAY)
+    gateway = config.gateway
     headers = {"Authorization": f"Bearer {config.keys[0].key.get_secret_value()}"} if config.keys else {}
-    connection = http.client.HTTPConnection(gateway.probe_host, gateway.port, timeout=ANSWER_TIMEOUT_S)
-    address = f"http://{gateway.probe_host}:{gateway.port}{_PATH}"
+    connection = http.client.HTTPConnection(reachable(gateway.host), gateway.port, timeout=ANSWER_TIMEOUT_S)
+    address = f"{gateway_url(config)}{_PATH}"
     try:
         connection.request("GET", _PATH, headers=headers)
         with connection.getresponse() as response:
@@ -62,6 +62,13 @@ def _ask(config: ClusterConfig) -> bytes:
             why = body.decode(errors="replace")
         raise ClusterError(f"{address} answered {response.status}: {why}")
     return body
+
+
+def _unknown(age_s: float | None) -> str:
+    if age_s is None:
+        return "the gateway has heard nothing of the queue yet: ask again in a few seconds, or see `treadle status`"
+    since = f"the queue manager has been silent for {age_s:.0f} s"
+    return f"{since}, so nothing is known of the queue; see `treadle status`"
 
 
 def _table(report: QueueReport) -> Table:

@@ -13,17 +13,18 @@ from rich.table import Table
 from cli.errors import CliError
 from cli.progress_bar import progress_bar
 from cli.tables import print_table
-from cli.workload_option import DEVICE_COUNTS, SLO_MIX, workload_choice
+from cli.workload_option import ALLOW_LEFT_OUT, DEVICE_COUNTS, SLO_MIX, workload_choice
 from services.simulator import cluster
 from services.simulator.catalogue import MAX_NUM_SEQS, cluster_config, devices_of
 from services.simulator.chrome_trace import chrome_trace
-from services.simulator.report import report
+from services.simulator.report import DECIMALS, report
 from services.simulator.simulation import PLAN_VISITS, Run, Scenario, StalledError, simulate
 from services.simulator.workloads.request import WorkloadError
 from shared.config import OperationOptions, QueueOptions
 from shared.profiles import Profile, ProfileError, read_profiles
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
+_NOT_THERE = dict.fromkeys(("estimator_r2", "estimator_mean_error_s"), "too few waits to judge")
 _ENGINES = {"fast": cluster.fast, "stepped": cluster.stepped}
 
 
@@ -43,6 +44,7 @@ def command() -> None:
 @click.option("--requests", "num_requests", type=click.IntRange(min=1), default=3500, show_default=True)
 @click.option("--slo", type=SLO_MIX, help="Mix of classes, such as interactive=1,batch-1=2.  [default: workload's]")
 @click.option("--models", help="Served for those of a file, the most popular first: A,B.  [default: QLM's three]")
+@ALLOW_LEFT_OUT
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For all that is drawn.")
 @click.option(
     "--delta", type=click.FloatRange(min=0, max=64, min_open=True), default=QueueOptions().delta, show_default=True
@@ -77,13 +79,15 @@ def run(
 
     The same options give the same report, but for `sim_wall_s`, the time that the simulation took.
     """
-    choice = workload_choice(workload, options["rate"], options["slo"], options["models"])
+    wanted = {name: options[name] for name in ("rate", "slo", "models", "allow_left_out")}
+    choice = workload_choice("--workload", workload, **wanted)
     operations = OperationOptions(**{name: options[name] for name in OperationOptions.model_fields})
     queue = QueueOptions.model_validate({"policy": policy, "delta": options["delta"], "operations": operations})
     counts = {kind: int(count) for kind, count in devices.items()}
-    nodes = devices_of(counts, choice.models, _profiles(profiles) if profiles else ())
+    measured = _profiles(profiles) if profiles else ()
+    nodes = devices_of(counts, choice.models, measured, choice.max_model_lens)
     scenario = Scenario(
-        config=cluster_config(list(nodes), choice.models, queue, max_num_seqs),
+        config=cluster_config(list(nodes), choice.models, queue, max_num_seqs, choice.max_model_lens),
         devices=nodes,
         requests=choice.draw(num_requests, seed),
         make_engine=_ENGINES[engine],
@@ -97,6 +101,8 @@ def run(
         "devices": counts,
         "rate_rps": options["rate"],
         "seed": seed,
+        "num_left_out": choice.num_left_out,
+        "left_out_share": round(choice.left_out_share, DECIMALS),
         **report(done),
         "sim_wall_s": round(time.perf_counter() - began_s, 3),
     }
@@ -147,5 +153,5 @@ def _print(found: dict[str, Any]) -> None:
             for key, one in value.items():
                 table.add_row(f"{name} {key}", str(one))
         else:
-            table.add_row(name, "–" if value is None else str(value))
+            table.add_row(name, _NOT_THERE.get(name, "–") if value is None else str(value))
     print_table(table)

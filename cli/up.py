@@ -10,9 +10,11 @@ import click
 from rich.console import Console
 
 from cli.cluster_start import ClusterStart
+from cli.config_check import check_start
 from cli.config_option import config_option
+from cli.errors import ClusterError
 from cli.model_pull import pull_models
-from cli.process_plan import GATEWAY, process_plan
+from cli.process_plan import gateway_url
 from cli.run_dir import RunDir
 from cli.start_display import StartDisplay
 from shared.config import ClusterConfig, load_config
@@ -34,10 +36,15 @@ def command(config_file: Path | None, wait_s: float) -> None:
     run_dir.create()
     with run_dir.lock():
         pull_models(config, console)
-        with StartDisplay(console) as display:
-            started = ClusterStart(config, run_dir, display).run(wait_s)
+        check_start(config)
+        try:
+            with StartDisplay(console) as display:
+                started = ClusterStart(config, run_dir, display).run(wait_s)
+        except ClusterError as error:
+            raise ClusterError(f"{error.message}\nall of the logs: {run_dir.logs}, or `treadle logs`") from error
     console.print(f"started: {', '.join(started)}" if started else "everything ran already", highlight=False)
-    click.echo(f"Treadle serves at {_address(config)}. Try:\n\n  {example_request(config)}\n")
+    console.print(f"logs: {run_dir.logs}, or `treadle logs -f`", highlight=False, markup=False, soft_wrap=True)
+    click.echo(f"Treadle serves at {gateway_url(config)}. Try:\n\n  {example_request(config)}\n")
 
 
 def example_request(config: ClusterConfig) -> str:
@@ -48,11 +55,5 @@ def example_request(config: ClusterConfig) -> str:
         "max_tokens": 48,
     }
     key = ' -H "authorization: Bearer $TREADLE_API_KEY"' if config.keys else ""
-    url = f"{_address(config)}/v1/chat/completions"
+    url = f"{gateway_url(config)}/v1/chat/completions"
     return f"curl -s {url} -H 'content-type: application/json'{key} -d {shlex.quote(json.dumps(body))}"
-
-
-def _address(config: ClusterConfig) -> str:
-    gateway = next(spec for spec in process_plan(config) if spec.name == GATEWAY)
-    host = f"[{gateway.probe_host}]" if ":" in gateway.probe_host else gateway.probe_host
-    return f"http://{host}:{gateway.port}"

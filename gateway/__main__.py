@@ -1,63 +1,26 @@
-"""The gateway's process: models, Redis, the application, one call."""
+"""The gateway's process: it serves clients itself, or is the parent of workers that do."""
 
 from __future__ import annotations
 
-import asyncio
-import secrets
-import time
+import sys
 
-import structlog
-from prometheus_client import REGISTRY
-
-from gateway.app import build_app
-from gateway.context import GatewayContext
-from gateway.dispatcher import Dispatcher
-from gateway.models import load_models
-from gateway.redis_queue import RedisQueue
-from shared.admin import listen
-from shared.bus import check_reachable, connect
+from gateway.worker import Worker, parse_worker
 from shared.config import ClusterConfig
-from shared.durability import Waiting, check_durability
-from shared.service import instance_name, redis_url, run_process, stop_on_signals
-from shared.telemetry import configure_logging, configure_tracing
-
-log = structlog.get_logger()
+from shared.service import run_process
 
 
-async def serve(config: ClusterConfig) -> None:
-    """Serve the REST front until SIGTERM."""
-    instance = instance_name("gateway")
-    gateway_id = f"{instance}-{secrets.token_hex(4)}"  # of this life: an earlier one's clients are gone
-    configure_logging("gateway", gateway_id)
-    configure_tracing("gateway", gateway_id, config.otlp_endpoint)
-    stop = stop_on_signals()
-    redis = connect(redis_url(config))
-    await check_reachable(redis)
-    await check_durability(redis, config.durability)
-    waiting = Waiting(config.durability, "gateway") if config.durability.is_on else None
-    started = time.monotonic()
-    models = await asyncio.to_thread(load_models, config)
-    log.info("models ready", models=list(models), seconds=round(time.monotonic() - started, 2))
-    queue = RedisQueue(redis, gateway_id, waiting)
-    dispatcher = Dispatcher(queue, gateway_id)
-    context = GatewayContext(
-        config=config,
-        models=models,
-        dispatcher=dispatcher,
-        not_ready=lambda: queue.not_ready,
-        redis_health=lambda: queue.health,
-        registry=REGISTRY,
-    )
-    async with queue.serving(dispatcher, stop.set):
-        options = config.gateway
-        runner = await listen(build_app(context), options.host, options.port, options.drain_s)
-        log.info("listening", host=options.host, port=options.port, drain_s=options.drain_s)
-        try:
-            await stop.wait()
-        finally:
-            await runner.cleanup()
-    await redis.aclose()
+async def _run(config: ClusterConfig, worker: Worker | None) -> None:
+    # imported where it is needed: a parent has no use for models and tokenizers, nor a worker for a parent
+    if worker is None and config.gateway.workers > 1:
+        from gateway.parent import supervise
+
+        await supervise(config)
+    else:
+        from gateway.serving import serve
+
+        await serve(config, worker)
 
 
 if __name__ == "__main__":
-    run_process(serve)
+    told = parse_worker(sys.argv[1:])
+    run_process(lambda config: _run(config, told))

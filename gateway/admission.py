@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from gateway import errors
 from gateway.context import GatewayContext
 from gateway.models import ServedModel
 from gateway.openai_schema import GenerationRequest
+from gateway.tokenizer import PromptTokenizer
 from shared.payload import Sampling
 
 # Tokenising takes about half a microsecond a character, so up to here it holds other requests up for a millisecond,
@@ -49,6 +50,19 @@ def find_model(context: GatewayContext, name: str) -> ServedModel:
     return model
 
 
+def check_characters(model: ServedModel, num_characters: int, param: str) -> None:
+    """`ApiError` 400 for a text that is longer than the longest tokens make it: told before it is tokenised."""
+    most = model.max_model_len * model.tokenizer.max_token_characters
+    if num_characters > most:
+        raise errors.prompt_too_long(model.max_model_len, num_characters, most, param)
+
+
+def check_token_ids(tokenizer: PromptTokenizer, token_ids: Collection[int], param: str) -> None:
+    """`ApiError` 400 unless all of them are the model's."""
+    if token_ids and (min(token_ids) < 0 or max(token_ids) >= tokenizer.vocab_size):
+        raise errors.invalid(f"token ids are numbers from 0 to {tokenizer.vocab_size - 1}", param)
+
+
 async def tokenise(work: Callable[[], list[list[int]]], num_characters: int) -> list[list[int]]:
     """Run a tokenisation where it disturbs nobody."""
     return work() if num_characters <= MAX_INLINE_CHARACTERS else await asyncio.to_thread(work)
@@ -86,9 +100,7 @@ def sampling(context: GatewayContext, model: ServedModel, body: GenerationReques
     if body.num_candidates > max_candidates:
         param = "n" if body.best_of is None else "best_of"
         raise errors.invalid(f"a node of this cluster runs {max_candidates} candidates at a time", param)
-    vocab_size = model.tokenizer.vocab_size
-    if not all(token_id < vocab_size for token_id in body.logit_bias):
-        raise errors.invalid(f"token ids are numbers from 0 to {vocab_size - 1}", "logit_bias")
+    check_token_ids(model.tokenizer, body.logit_bias, "logit_bias")
     seed = int.from_bytes(context.random_bytes(8), "big") if body.seed is None else body.seed
     return Sampling(
         max_tokens=limit,

@@ -13,8 +13,10 @@ from aiohttp import web
 from gateway import errors, visit
 from gateway.call import InflightCall
 from gateway.delta import Crashed, Delta, End, Failure, Refusal, Rejection, merged
+from gateway.flush import give_up
 from gateway.openai_responses import Usage
 from gateway.patience import Patience, first_news, pass_on
+from gateway.running_usage import with_usage
 from gateway.sse import ClientGoneError, Event, SseStream
 from gateway.timeline import Timeline
 from gateway.visit import Visit
@@ -61,6 +63,7 @@ async def answer_stream(
     patience: Patience,
     *,
     include_usage: bool,
+    include_running_usage: bool = False,
     include_queue: bool,
 ) -> web.StreamResponse:
     """Send the answer as it comes. Until something is sent a failure is a status; after that, an event.
@@ -69,14 +72,21 @@ async def answer_stream(
     """
     stream = SseStream(http)
 
+    def events(deltas: list[Delta]) -> Sequence[Event]:
+        found = [event for delta in deltas for event in renderer.events(delta)]
+        return with_usage(found, _usage(call, record.timeline)) if include_running_usage else found
+
     def send(news: list[Delta] | End) -> bool:
-        stream.put(*_events(renderer, _noted(record.timeline, call, news)))
+        stream.put(*events(_noted(record.timeline, call, news)))
         return not stream.is_full
 
     try:
         deltas = _noted(record.timeline, call, await first_news(call, patience, stream if include_queue else None))
         await stream.open()
-        await stream.send(*renderer.opening(), *_events(renderer, deltas))
+        opening = renderer.opening()
+        if include_running_usage:
+            opening = with_usage(opening, Usage(call.num_prompt_tokens, 0, call.num_prompt_tokens))
+        await stream.send(*opening, *events(deltas))
         while not call.is_complete:
             await pass_on(call, patience, send, stream)
             await stream.drain()
@@ -86,30 +96,28 @@ async def answer_stream(
         await stream.close()
     except ClientGoneError:
         record.abandon()
+        give_up(http)
     except errors.ApiError as error:
         if not stream.is_open:
             raise
         record.refuse(error)
-        await _tell(stream, error)
+        await _tell(http, stream, error)
     except Exception:
         if not stream.is_open:
             raise
         # the status is out: the client can only be told by an event, and the log has to be told here
         _log.exception("stream_failed", request_id=record.request_id)
-        await _tell(stream, errors.internal())
+        await _tell(http, stream, errors.internal())
     return stream.response
 
 
-def _events(renderer: Renderer, deltas: list[Delta]) -> list[Event]:
-    return [event for delta in deltas for event in renderer.events(delta)]
-
-
-async def _tell(stream: SseStream, error: errors.ApiError) -> None:
+async def _tell(http: web.Request, stream: SseStream, error: errors.ApiError) -> None:
     """An error event and no ``[DONE]``, so that nobody takes the stream for complete."""
     try:
         await stream.send(error.body())
     except ClientGoneError:
         _log.debug("client_left_before_error")
+        give_up(http)
 
 
 def _noted(timeline: Timeline, call: InflightCall, news: list[Delta] | End) -> list[Delta]:
@@ -127,6 +135,10 @@ def _noted(timeline: Timeline, call: InflightCall, news: list[Delta] | End) -> l
         raise errors.engine_crashed(news)
     if news is Failure.ENGINE:
         raise errors.ApiError(500, "generation failed on the node", code="generation_failed")
+    if news is Failure.STOPPING:
+        raise errors.gateway_stopping()
+    if news is Failure.REVOKED:
+        raise errors.key_revoked()
     raise errors.no_endpoints("the request was lost several times while it ran")
 
 

@@ -4,61 +4,96 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Callable
 
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler as NextHandler
 from aiohttp.typedefs import Middleware
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from gateway import catalogue, errors
+from gateway import catalogue, errors, probes, tokenization
 from gateway.auth import KeyRing
 from gateway.chat import ChatEndpoint
 from gateway.completions import CompletionEndpoint
-from gateway.context import CLIENT, CONTEXT, METRICS, REQUEST_ID, SLOTS, STARTED_S, GatewayContext
+from gateway.connection_metrics import ConnectionCollector
+from gateway.connections import Connections, TimeOuts
+from gateway.context import (
+    ADMIN,
+    CLIENT,
+    CONNECTIONS,
+    CONTEXT,
+    KEYS,
+    LEAVING,
+    METRICS,
+    REQUEST_ID,
+    SLOTS,
+    STARTED_S,
+    GatewayContext,
+)
 from gateway.endpoint import Handler
+from gateway.keys import Keys
+from gateway.leaving import Leaving
 from gateway.metrics import GatewayMetrics
 from gateway.openapi import openapi_document
+from gateway.pulse import Pulse
 from gateway.queue_metrics import QueueCollector
 from gateway.queue_report import show_queue
 from gateway.redis_metrics import RedisCollector
+from gateway.refusals import log_unvisited
 from gateway.slots import Slots
+from gateway.turnstile import TURNSTILE, Turnstile
 from shared import __version__
 from shared.admin import Admin
+from shared.loop_lag import LoopLag
+from shared.tasks import cancel_all
 
 REQUEST_ID_HEADER = "x-treadle-request-id"
+
+_KEYED = ("/v1/", "/tokenize", "/detokenize")
 
 _log = structlog.get_logger(__name__)
 
 
-def build_app(context: GatewayContext) -> web.Application:
-    """The gateway as an application, to be served by `shared.admin.listen`.
+def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.Application:  # noqa: B008 (frozen)
+    """The gateway as an application, to be served by `shared.admin.listen` with a `ClientsRunner`.
 
     A runner of one's own needs ``handler_cancellation=True``: a handler must end as soon as its client leaves, also
     while it waits for a first token.
     """
     options = context.config.gateway
+    leaving, keys = Leaving(), Keys(KeyRing(context.config.keys))
     app = web.Application(
         client_max_size=options.max_body_bytes,
-        middlewares=[_answer_errors, _authenticate(KeyRing(context.config.keys))],
+        middlewares=[leaving.middleware(), _answer_errors, _authenticate(keys)],
     )
     app[CONTEXT] = context
+    app[KEYS] = keys
     app[METRICS] = GatewayMetrics(context.registry)
     view, clock = context.dispatcher.view, asyncio.get_running_loop().time
     context.registry.register(QueueCollector(view, clock))
     context.registry.register(RedisCollector(context.redis_health))
-    app[SLOTS] = slots = Slots(options.max_inflight, options.max_inflight_bytes, lambda: view.shortest_wait_s(clock()))
+    app[SLOTS] = slots = Slots(
+        context.config, lambda: view.shortest_wait_s(clock()), clock, has_others=lambda: keys.ring.has_tenants
+    )
+    app[TURNSTILE] = Turnstile()
     app[METRICS].inflight.set_function(lambda: slots.num_taken)
     app[METRICS].inflight_bytes.set_function(lambda: slots.bytes_taken)
+    app[CONNECTIONS] = Connections(options.most_connections, timeouts)
+    context.registry.register(ConnectionCollector(app[CONNECTIONS]))
+    app.cleanup_ctx.append(_watch_loop(LoopLag(context.registry)))
     app[STARTED_S] = int(time.time())
-    document = openapi_document(__version__)
-    admin = Admin(not_ready=context.not_ready, status=lambda: {"inflight": slots.num_taken})
+    document = openapi_document(__version__, has_keys=bool(context.config.keys))
+    pulse = Pulse()
+    app.cleanup_ctx.append(pulse.beating)
+    app[ADMIN] = admin = Admin(  # answers from a thread of its own: what it reads is replaced, never changed
+        not_ready=context.not_ready,
+        status=lambda: {"inflight": slots.num_taken, "keys": keys.describe()},
+        hangs=pulse.hangs,
+        registry=context.registry,
+    )
 
     async def openapi(_: web.Request) -> web.Response:
         return web.json_response(document)
-
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(context.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     app.add_routes(
         [
@@ -67,12 +102,16 @@ def build_app(context: GatewayContext) -> web.Application:
             web.get("/v1/models", catalogue.list_models),
             web.get("/v1/models/{name:.+}", catalogue.show_model),
             web.get("/v1/queue", show_queue),
+            web.post("/tokenize", tokenization.tokenize),
+            web.post("/detokenize", tokenization.detokenize),
+            web.get("/health", probes.health),
+            web.get("/version", probes.version),
             web.get("/openapi.json", openapi),
-            web.get("/metrics", metrics),
-            *(route for route in admin.routes() if route.path != "/metrics"),  # this one has a registry of its own
+            *admin.health_routes(),
         ]
     )
-    app.on_response_prepare.append(_name_request)
+    app[LEAVING] = leaving
+    app.on_response_prepare.extend([_name_request, leaving.tell])
     return app
 
 
@@ -83,19 +122,30 @@ async def _answer_errors(request: web.Request, handler: NextHandler) -> web.Stre
     try:
         return await handler(request)
     except errors.ApiError as error:
-        return error.response()
+        refusal = error
     except web.HTTPException as error:
-        return errors.of_http_exception(error).response()
+        refusal = errors.of_http_exception(error)
     except Exception:
         _log.exception("request_failed", request_id=request[REQUEST_ID], path=request.path)
         return errors.internal().response()
+    log_unvisited(refusal, request)
+    return refusal.response()
 
 
-def _authenticate(keys: KeyRing) -> Middleware:
+def _watch_loop(lag: LoopLag) -> Callable[[web.Application], AsyncIterator[None]]:
+    async def watching(_: web.Application) -> AsyncIterator[None]:
+        watch = asyncio.create_task(lag.watch(), name="loop-lag")
+        yield
+        await cancel_all([watch])
+
+    return watching
+
+
+def _authenticate(keys: Keys) -> Middleware:
     @web.middleware
     async def authenticate(request: web.Request, handler: NextHandler) -> web.StreamResponse:
-        """The API needs a key; what operators ask (health, metrics) and the document do not."""
-        if request.path.startswith("/v1/"):
+        """The API needs a key; health and the document do not."""
+        if request.path.startswith(_KEYED):
             request[CLIENT] = keys.authenticate(request.headers)
         return await handler(request)
 

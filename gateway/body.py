@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from gateway import errors
+from gateway import encodings, errors
+from gateway.body_shape import check_shape
 from gateway.openai_part import FieldConflictError, UnsupportedFieldError
+from gateway.turnstile import TURNSTILE
 
-BODY_READ_TIMEOUT_S = 60.0  # a client that sends its body slower than this holds a place for nothing
+# A client that sends its body slower than this holds a place for nothing: ten seconds, and more for a large one.
+BODY_READ_TIMEOUT_S = 10.0
+MIN_BODY_BYTES_PER_S = 64 << 10
+
+# Whatever is in a body of this size, it holds other requests up for a few milliseconds at most. What is larger goes to
+# a thread, and one at a time: threads share the interpreter, so several would only take turns with the event loop.
+MAX_INLINE_BYTES = 16 << 10
+_large_bodies = ThreadPoolExecutor(1, "large-bodies")
+
+MAX_NAME_CHARACTERS = 64  # of a field that nobody knows, as it is told to its client
+
+BODY_BYTES = web.RequestKey("BODY_BYTES", int)
+"""How many bytes a body turned out to have, as it came or inflated, whichever are more."""
 
 RequestModel = TypeVar("RequestModel", bound=BaseModel)
 
@@ -27,24 +42,40 @@ def announced_bytes(request: web.Request) -> int:
 
 async def read_body(request: web.Request, model: type[RequestModel]) -> RequestModel:
     """The validated body; `ApiError` otherwise (aiohttp raises the 413 when there are too many bytes)."""
+    encodings.check_type(request)
+    encoding = encodings.encoding_of(request)
     try:
         if request.content.is_eof():  # mostly it comes with its headers, and nothing has to be waited for
-            data = await request.read()
+            received = await request.read()
         else:
-            async with asyncio.timeout(BODY_READ_TIMEOUT_S):
-                data = await request.read()
+            async with asyncio.timeout(read_timeout_s(announced_bytes(request))):
+                received = await request.read()
     except TimeoutError as error:
         raise errors.ApiError(408, "the body did not arrive in time", code="request_timeout") from error
-    return parse_body(data, model)
+    await request.app[TURNSTILE].turn()  # from here on until it is submitted, a request takes the loop's time
+    data = await encodings.decoded(received, encoding, request.client_max_size)
+    request[BODY_BYTES] = max(len(received), len(data))
+    if len(data) <= MAX_INLINE_BYTES:
+        return parse_body(data, model)
+    return await asyncio.get_running_loop().run_in_executor(_large_bodies, parse_body, data, model)
+
+
+def read_timeout_s(num_bytes: int) -> float:
+    """How long a body of this size may take to arrive, in seconds."""
+    return BODY_READ_TIMEOUT_S + num_bytes / MIN_BODY_BYTES_PER_S
 
 
 def parse_body(data: bytes, model: type[RequestModel]) -> RequestModel:
     """Decode and validate; `ApiError` 400 with the field in ``param``."""
+    if len(data) > MAX_INLINE_BYTES:
+        check_shape(data)
     try:
         raw = msgspec.json.decode(data)
     except RecursionError as error:
         raise errors.malformed_json("it is nested too deeply") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise errors.malformed_json(_no_utf8(data)) from error
+    except msgspec.DecodeError as error:
         raise errors.malformed_json(str(error)) from error
     try:
         return model.model_validate(raw)
@@ -54,6 +85,15 @@ def parse_body(data: bytes, model: type[RequestModel]) -> RequestModel:
         raise errors.invalid(error.message, error.field) from error
     except ValidationError as error:
         raise _invalid(error) from error
+
+
+def _no_utf8(data: bytes) -> str:
+    """Where; msgspec counts from the begin of the text in which it is, which nobody knows."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return f"byte {error.start} is 0x{data[error.start]:02x}, which is no UTF-8 there ({error.reason})"
+    raise AssertionError("msgspec and Python agree on UTF-8")
 
 
 def _invalid(error: ValidationError) -> errors.ApiError:
@@ -72,5 +112,10 @@ def _path(loc: tuple[Any, ...]) -> str | None:
     """``("messages", 0, "role")`` as ``messages[0].role``, the way OpenAI writes it."""
     path = ""
     for part in loc:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}"
+        path += f"[{part}]" if isinstance(part, int) else f".{_clipped(part)}"
     return path.removeprefix(".") or None
+
+
+def _clipped(name: str) -> str:
+    """A client's own word: not sent back, nor written to logs, in megabytes."""
+    return name if len(name) <= MAX_NAME_CHARACTERS else f"{name[:MAX_NAME_CHARACTERS]}…"

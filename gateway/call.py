@@ -84,6 +84,12 @@ class InflightCall:
         """Since when no node could serve its model; None if one can, or nothing is known."""
         return self._view.unserved_since(self.model, now)
 
+    def revoke(self) -> None:
+        """End every answer that is not complete: the client's key is not valid any more."""
+        for request in self.requests:
+            if not request.generation.is_over:
+                request.revoke()
+
     async def next_news(self, timeout_s: float) -> list[Delta] | End | QueuePlace | None:
         """All that is new, one delta a choice; before there are any, the place of the request that is predicted to
         start first; None if nothing comes within ``timeout_s``.

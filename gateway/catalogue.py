@@ -23,7 +23,8 @@ async def show_model(request: web.Request) -> web.Response:
 
 
 def _card(request: web.Request, model: ServedModel) -> ModelCard:
-    return ModelCard(id=model.name, created=request.app[STARTED_S], max_model_len=model.max_model_len)
+    name, created = model.name, request.app[STARTED_S]
+    return ModelCard(id=name, created=created, root=name, max_model_len=model.max_model_len)
 
 
 def _json(answer: msgspec.Struct) -> web.Response:

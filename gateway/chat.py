@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import UNSET, Struct, UnsetType
 
 from gateway import admission, errors
-from gateway.chat_template import ChatTemplate, ChatTemplateError
+from gateway.chat_template import ChatTemplateError
 from gateway.delta import Delta
 from gateway.logprobs import LogprobWriter
 from gateway.models import ServedModel
@@ -26,6 +26,8 @@ from gateway.openai_schema import ChatCompletionRequest, ChatMessage
 from gateway.spliced import MARK, SplicedText
 from gateway.sse import Event
 
+CHARACTERS_PER_MESSAGE = 64  # a turn of a template takes as long as a text of this length, even if it is empty
+
 
 class ChatEndpoint:
     """Messages in, the assistant's next turn out."""
@@ -36,11 +38,10 @@ class ChatEndpoint:
 
     async def prompts(self, body: ChatCompletionRequest, model: ServedModel) -> list[list[int]]:
         """The conversation in the model's own format; `ApiError` 400 when the model's template refuses it."""
-        template = model.template
-        if template is None:
-            raise errors.invalid(f"the model {model.name!r} has no chat template", "model", code="no_chat_template")
         num_characters = sum(len(message.content) for message in body.messages)
-        return await admission.tokenise(lambda: [_encode(body.messages, model, template)], num_characters)
+        admission.check_characters(model, num_characters, "messages")
+        num_characters += CHARACTERS_PER_MESSAGE * len(body.messages)
+        return await admission.tokenise(lambda: [encode_messages(body.messages, model)], num_characters)
 
     def room(self, body: ChatCompletionRequest) -> admission.Room:
         """As OpenAI: without a limit, what fits into the context."""
@@ -52,12 +53,21 @@ class ChatEndpoint:
         """Chat chunks, or one chat completion."""
         logprobs = LogprobWriter(model.tokenizer, has_top=body.top_logprobs > 0) if body.logprobs else None
         return ChatRenderer(
-            f"chatcmpl-{request_id}", created, body.model, body.n, logprobs, include_usage=body.include_usage
+            f"chatcmpl-{request_id}",
+            created,
+            body.model,
+            body.n,
+            logprobs,
+            include_usage=body.include_usage,
+            is_counted=body.include_running_usage,
         )
 
 
-def _encode(messages: list[ChatMessage], model: ServedModel, template: ChatTemplate) -> list[int]:
-    tokenizer = model.tokenizer
+def encode_messages(messages: list[ChatMessage], model: ServedModel, *, is_open: bool = True) -> list[int]:
+    """The conversation's tokens, by default up to the assistant's next turn; `ApiError` 400 without a template."""
+    template, tokenizer = model.template, model.tokenizer
+    if template is None:
+        raise errors.invalid(f"the model {model.name!r} has no chat template", "model", code="no_chat_template")
     turns = []
     for message in messages:
         # OpenAI renamed its system role for newer models; templates of open models know the old name only
@@ -67,7 +77,7 @@ def _encode(messages: list[ChatMessage], model: ServedModel, template: ChatTempl
             turn["name"] = tokenizer.user_text(message.name)
         turns.append(turn)
     try:
-        return tokenizer.encode_chat(template.render(turns))
+        return tokenizer.encode_chat(template.render(turns, is_open=is_open))
     except ChatTemplateError as error:
         raise errors.invalid(
             f"the chat template of {model.name!r} refuses these messages: {error}", "messages", code="chat_template"
@@ -86,13 +96,16 @@ class ChatRenderer:
         logprobs: LogprobWriter | None,
         *,
         include_usage: bool,
+        is_counted: bool = False,
     ) -> None:
+        """``is_counted``: each chunk gets counts when it is sent (`running_usage`), so none is written ahead."""
         self._id = completion_id
         self._created = created
         self._model = model
         self._num_choices = num_choices
         self._logprobs = logprobs
         self._no_usage: UnsetType | None = None if include_usage else UNSET
+        self._is_counted = is_counted
         self._texts: list[SplicedText] = []  # by choice, of an answer that is streamed
 
     def opening(self) -> list[Event]:
@@ -104,9 +117,8 @@ class ChatRenderer:
     def events(self, delta: Delta) -> list[Event]:
         """New text, then an empty delta with the reason why it ended."""
         events: list[Event] = []
-        if self._logprobs is None:
-            if delta.text:
-                events.append(self._texts[delta.choice].around(delta.text))
+        if delta.text and self._logprobs is None and not self._is_counted:
+            events.append(self._texts[delta.choice].around(delta.text))
         elif delta.text or delta.scored:
             events.append(self._chunk(delta.choice, ChatDelta(content=delta.text), logprobs=self._scores(delta)))
         if delta.finish_reason is not None:

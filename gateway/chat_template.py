@@ -44,10 +44,10 @@ class ChatTemplate:
         except Exception as error:  # nested so deeply that Jinja, or Python behind it, gives up
             raise ChatTemplateError(f"it cannot be compiled ({type(error).__name__}: {_text(error)})") from error
 
-    def render(self, messages: Sequence[dict[str, str]]) -> str:
-        """The prompt for the assistant's next turn."""
+    def render(self, messages: Sequence[dict[str, str]], *, is_open: bool = True) -> str:
+        """The conversation; where it ``is_open``, with the beginning of the assistant's next turn."""
         try:
-            text = self._template.render(messages=messages, tools=None, documents=None, add_generation_prompt=True)
+            text = self._template.render(messages=messages, tools=None, documents=None, add_generation_prompt=is_open)
             text.encode()  # half a character, which a template can write by its number, is no text
         except TemplateError as error:
             raise ChatTemplateError(_text(error)) from error

@@ -29,8 +29,12 @@ class CompletionEndpoint:
         for prompt in body.prompt:
             if not prompt:
                 raise errors.invalid("the prompt is empty", "prompt")
-            if isinstance(prompt, list) and not all(0 <= token_id < tokenizer.vocab_size for token_id in prompt):
-                raise errors.invalid(f"token ids are numbers from 0 to {tokenizer.vocab_size - 1}", "prompt")
+            if isinstance(prompt, str):
+                admission.check_characters(model, len(prompt), "prompt")
+                continue
+            if len(prompt) >= model.max_model_len:
+                raise errors.context_length_exceeded(model.max_model_len, len(prompt), body.max_tokens or 1, "prompt")
+            admission.check_token_ids(tokenizer, prompt, "prompt")
 
         def encode() -> list[list[int]]:
             return [prompt if isinstance(prompt, list) else tokenizer.encode(prompt) for prompt in body.prompt]
@@ -48,7 +52,13 @@ class CompletionEndpoint:
         logprobs = None if body.logprobs is None else LogprobWriter(model.tokenizer, has_top=body.logprobs > 0)
         echoes = [_echo(prompt, model) if body.echo else "" for prompt in body.prompt for _ in range(body.n)]
         return CompletionRenderer(
-            f"cmpl-{request_id}", created, body.model, echoes, logprobs, include_usage=body.include_usage
+            f"cmpl-{request_id}",
+            created,
+            body.model,
+            echoes,
+            logprobs,
+            include_usage=body.include_usage,
+            is_counted=body.include_running_usage,
         )
 
 
@@ -68,13 +78,16 @@ class CompletionRenderer:
         logprobs: LogprobWriter | None,
         *,
         include_usage: bool,
+        is_counted: bool = False,
     ) -> None:
+        """``is_counted``: each chunk gets counts when it is sent (`running_usage`), so none is written ahead."""
         self._id = completion_id
         self._created = created
         self._model = model
         self._echoes = echoes
         self._logprobs = logprobs
         self._no_usage: UnsetType | None = None if include_usage else UNSET
+        self._is_counted = is_counted
         self._texts: list[SplicedText] = []  # by choice, of an answer that is streamed
 
     def opening(self) -> list[Event]:
@@ -86,7 +99,7 @@ class CompletionRenderer:
 
     def events(self, delta: Delta) -> list[Event]:
         """New text, the last one with the reason why it ended."""
-        if delta.text and self._logprobs is None and delta.finish_reason is None:
+        if delta.text and not delta.finish_reason and self._logprobs is None and not self._is_counted:
             return [self._texts[delta.choice].around(delta.text)]
         if not (delta.text or delta.scored or delta.finish_reason):
             return []

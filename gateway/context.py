@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,10 +12,14 @@ from opentelemetry import trace
 from prometheus_client import CollectorRegistry
 
 from gateway.auth import Client
+from gateway.connections import Connections
 from gateway.dispatcher import Dispatcher
+from gateway.keys import Keys
+from gateway.leaving import Leaving
 from gateway.metrics import GatewayMetrics
 from gateway.models import ServedModel
 from gateway.slots import Slots
+from shared.admin import Admin
 from shared.config import ClusterConfig
 from shared.redis_health import RedisHealth
 
@@ -40,14 +45,19 @@ class GatewayContext:
     random_bytes: Callable[[int], bytes] = os.urandom
     """Source of request ids and of seeds that the client did not give."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    """What ``/metrics`` shows; the process may add its own."""
+    """What ``/metrics`` of the admin port shows; the process may add its own."""
     tracer: trace.Tracer = field(default_factory=_tracer)
 
 
 CONTEXT = web.AppKey("CONTEXT", GatewayContext)
 METRICS = web.AppKey("METRICS", GatewayMetrics)
+KEYS = web.AppKey("KEYS", Keys)
+CONNECTIONS = web.AppKey("CONNECTIONS", Connections[asyncio.BaseProtocol])
 SLOTS = web.AppKey("SLOTS", Slots)
+LEAVING = web.AppKey("LEAVING", Leaving)
+ADMIN = web.AppKey("ADMIN", Admin)  # what the admin port answers
 STARTED_S = web.AppKey("STARTED_S", int)  # Unix time; what `created` of a model says
 
 REQUEST_ID = web.RequestKey("REQUEST_ID", str)
 CLIENT = web.RequestKey("CLIENT", Client)
+VISITED = web.RequestKey("VISITED", bool)  # an endpoint has it: its `Visit` says how it ends

@@ -19,6 +19,10 @@ class Failure(enum.Enum):
     """The node reported an error, or sent what cannot be."""
     LOST = "lost"
     """No node brings it forward (see `MAX_FRUITLESS_ATTEMPTS`)."""
+    STOPPING = "stopping"
+    """This gateway is about to end, and no token will come for it here."""
+    REVOKED = "revoked"
+    """The client's key is not valid any more."""
 
 
 @dataclass(frozen=True, slots=True)

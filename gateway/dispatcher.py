@@ -37,6 +37,7 @@ class Dispatcher:
         self.view = QueueView()
         self._releases = Releases(queue)
         self._ending: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
 
     @property
     def num_inflight(self) -> int:
@@ -58,6 +59,9 @@ class Dispatcher:
         begun: dict[str, asyncio.Task[None]] = {}
         try:
             for request in call.requests:
+                if self._is_stopping:
+                    request.stop()
+                    break
                 # before the submit: the first token may be faster than its return
                 self._inflight[request.job.request_id] = request
                 submit = asyncio.create_task(self._submit(request, 0))
@@ -83,7 +87,7 @@ class Dispatcher:
             case Tokens():
                 for chunk in message.chunks:
                     request = self._inflight.get(chunk.request_id)
-                    if request is not None and request.take(chunk) is Verdict.GAP:
+                    if request is not None and request.take(chunk, message.node) is Verdict.GAP:
                         _log.warning("token_gap", request_id=chunk.request_id, attempt=chunk.attempt, node=message.node)
                         await self._try_again(request)
             case Resubmit():
@@ -105,11 +109,12 @@ class Dispatcher:
             elif request.generation.attempt == lost.attempt:
                 await self._try_again(request, gave_way=message.gave_way, has_crashed=message.has_crashed)
 
-    def give_up_all(self) -> None:
-        """End every answer: this process is about to end, and no token will come for them here."""
+    def stop(self) -> None:
+        """End every answer, and those that are asked for from now on: this process is about to end."""
+        self._is_stopping = True
         for request in self._inflight.values():
             if not request.generation.is_over:
-                request.give_up()
+                request.stop()
 
     async def drain(self) -> None:
         """Wait until the queue has been told about every request that is over."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import ExitStack
 from typing import Generic, Protocol, TypeVar
 
 from aiohttp import web
 
-from gateway import admission, errors, tracing, visit
+from gateway import admission, errors, tracing
 from gateway.answer import Renderer, answer_stream, answer_whole
-from gateway.body import announced_bytes, read_body
-from gateway.context import CLIENT, CONTEXT, METRICS, REQUEST_ID, SLOTS, GatewayContext
+from gateway.body import BODY_BYTES, announced_bytes, read_body
+from gateway.call import InflightCall
+from gateway.context import CLIENT, CONTEXT, KEYS, METRICS, REQUEST_ID, SLOTS, VISITED, GatewayContext
+from gateway.flush import deliver
 from gateway.job import Job
 from gateway.models import ServedModel
 from gateway.openai_schema import GenerationRequest
@@ -52,22 +55,33 @@ class Handler(Generic[Body]):
         self._endpoint = endpoint
 
     async def handle(self, http: web.Request) -> web.StreamResponse:
-        """Answer one call; `ApiError` for everything that the client is refused."""
+        """Answer one call; `ApiError` for everything that the client is refused.
+
+        What it holds is given back when the answer is out: until then, its client decides how long it lies here.
+        """
+        with ExitStack() as held:
+            response = await self._answer(http, held)
+            await deliver(http, response)
+        return response
+
+    async def _answer(self, http: web.Request, room: ExitStack) -> web.StreamResponse:
+        """The answer, as far as it is not sent yet; ``room`` gets the slots."""
         loop = asyncio.get_running_loop()
         context = http.app[CONTEXT]
         timeline = Timeline(arrival_s=loop.time())
         with tracing.request_span(context.tracer, self._endpoint.operation, http.headers) as span:
-            record = Visit(http[REQUEST_ID], http[CLIENT].tenant, span, timeline)
+            record = Visit(http[REQUEST_ID], http[CLIENT].tenant, span, timeline, path=http.path)
+            http[VISITED] = True
             try:
                 if not context.redis_health().has_room:
                     raise errors.no_memory()
-                with http.app[SLOTS].take(1, announced_bytes(http)) as held:
-                    return await self._serve(http, record, held)
+                held = room.enter_context(http.app[SLOTS].take(http[CLIENT], 1, announced_bytes(http)))
+                return await self._serve(http, record, held, room)
             except errors.ApiError as error:
                 record.refuse(error)
                 raise
-            except web.HTTPException:  # of aiohttp: the body is too large
-                record.outcome = visit.REJECTED
+            except web.HTTPException as error:  # of aiohttp: the body is too large
+                record.refuse(errors.of_http_exception(error))
                 raise
             except QueueFullError as error:
                 refusal = errors.no_memory()
@@ -83,34 +97,26 @@ class Handler(Generic[Body]):
             finally:
                 record.close(http.app[METRICS], loop.time())
 
-    async def _serve(self, http: web.Request, record: Visit, held: Held) -> web.StreamResponse:
+    async def _serve(self, http: web.Request, record: Visit, held: Held, room: ExitStack) -> web.StreamResponse:
         context = http.app[CONTEXT]
         endpoint = self._endpoint
         body = await read_body(http, endpoint.body_model)
-        held.shrink(len(await http.read()))  # aiohttp keeps it
+        held.shrink(http[BODY_BYTES])  # aiohttp keeps it
         model = admission.find_model(context, body.model)
         promise = choose_promise(context.config, http[CLIENT], body.slo, http.headers.get(SLO_HEADER))
         prompts = await endpoint.prompts(body, model)
         payload_bytes = admission.payload_bytes(model.tokenizer.vocab_size, prompts)
-        with http.app[SLOTS].take(len(prompts) - 1, payload_bytes):  # a call has one slot already
-            jobs = self._jobs(context, record, body, model, prompts, promise.slo)
-            record.admit(endpoint.operation, jobs)
-            renderer = endpoint.renderer(body, model, record.request_id, int(time.time()))
-            cold_start_ttl_s = context.config.gateway.cold_start_ttl_s
-            patience = Patience.of(promise.queue_ttl_s, cold_start_ttl_s, is_ranked=body.is_ranked)
-            async with context.dispatcher.run(*jobs) as call:
+        # a call has one slot already
+        room.enter_context(http.app[SLOTS].take(http[CLIENT], len(prompts) - 1, payload_bytes))
+        jobs = self._jobs(context, record, body, model, prompts, promise.slo)
+        record.admit(endpoint.operation, jobs)
+        renderer = endpoint.renderer(body, model, record.request_id, int(time.time()))
+        cold_start_ttl_s = context.config.gateway.cold_start_ttl_s
+        patience = Patience.of(promise.queue_ttl_s, cold_start_ttl_s, is_ranked=body.is_ranked)
+        async with context.dispatcher.run(*jobs) as call:
+            with http.app[KEYS].holding(http[CLIENT], call):
                 record.submit(call)
-                if body.stream:
-                    return await answer_stream(
-                        http,
-                        record,
-                        call,
-                        renderer,
-                        patience,
-                        include_usage=body.include_usage,
-                        include_queue=body.include_queue,
-                    )
-                return await answer_whole(record, call, renderer, patience)
+                return await _respond(http, record, call, renderer, patience, body)
 
     def _jobs(
         self, context: GatewayContext, record: Visit, body: Body, model: ServedModel, prompts: list[list[int]], slo: Slo
@@ -134,3 +140,25 @@ class Handler(Generic[Body]):
             )
             for number, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
         ]
+
+
+async def _respond(
+    http: web.Request,
+    record: Visit,
+    call: InflightCall,
+    renderer: Renderer,
+    patience: Patience,
+    body: GenerationRequest,
+) -> web.StreamResponse:
+    if not body.stream:
+        return await answer_whole(record, call, renderer, patience)
+    return await answer_stream(
+        http,
+        record,
+        call,
+        renderer,
+        patience,
+        include_usage=body.include_usage,
+        include_running_usage=body.include_running_usage,
+        include_queue=body.include_queue,
+    )

@@ -17,6 +17,9 @@ DROPPED_REASON_HEADER = "x-treadle-dropped-reason"
 SATURATED_RETRY_S = 1.0
 TTL_EXPIRED_RETRY_S = 10.0
 UNAVAILABLE_RETRY_S = 5.0
+STOPPING_RETRY_S = 1.0  # another gateway can be asked at once, and one that is started anew is there soon
+
+MAX_WAIT_DIGITS = 6  # behind the point: a prediction is no more exact than a microsecond
 
 MAX_RETRY_S = 3600.0  # much changes within an hour: nodes come, clients leave
 
@@ -64,6 +67,21 @@ def malformed_json(why: str) -> ApiError:
     return ApiError(400, f"the body is not valid JSON: {why}", code="invalid_json")
 
 
+def unsupported_body(what: str, given: str, supported: str) -> ApiError:
+    """The body comes in a type, charset or encoding that is not taken."""
+    return ApiError(415, f"the {what} {given!r} is not supported; send {supported}", code="unsupported_media_type")
+
+
+def broken_encoding(encoding: str, why: str) -> ApiError:
+    """The body is not what its Content-Encoding says."""
+    return ApiError(400, f"the body is no valid {encoding}: {why}", code="invalid_encoding")
+
+
+def body_too_large(max_bytes: int) -> ApiError:
+    """More bytes than a body may have, once its encoding is undone."""
+    return ApiError(413, f"the body has more than {max_bytes} bytes", code="request_entity_too_large")
+
+
 def unsupported(param: str) -> ApiError:
     """A field of OpenAI's API that Treadle does not have yet. Never ignored: the answer would be another one."""
     return invalid(f"{param!r} is not supported yet", param, code="unsupported_parameter")
@@ -89,6 +107,16 @@ def context_length_exceeded(max_model_len: int, prompt_tokens: int, max_tokens: 
     )
 
 
+def prompt_too_long(max_model_len: int, num_characters: int, most: int, param: str) -> ApiError:
+    """The text cannot fit, whatever its tokens turn out to be."""
+    return invalid(
+        f"the model's context length is {max_model_len} tokens, which hold {most} characters at the very most, but the "
+        f"prompt has {num_characters}",
+        param,
+        code="context_length_exceeded",
+    )
+
+
 def too_many_tokens(num_candidates: int, max_tokens: int, limit: int, param: str) -> ApiError:
     """Each candidate is short enough, but together they are too long."""
     return invalid(
@@ -107,6 +135,11 @@ def wrong_key(missing: bool) -> ApiError:
     """No key, or one that is not configured."""
     message = "an API key is needed: 'Authorization: Bearer KEY'" if missing else "the API key is wrong"
     return ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+
+
+def key_revoked() -> ApiError:
+    """The key was valid when the request came, and is not any more."""
+    return ApiError(401, "the API key was revoked", code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
 
 def slo_not_allowed(wanted: str, allowed: list[str]) -> ApiError:
@@ -132,6 +165,36 @@ def saturated_bytes(max_inflight_bytes: int, wait_s: float | None) -> ApiError:
     return _dropped(429, message, "saturated", retry_s)
 
 
+def saturated_share(share: int, max_inflight: int, wait_s: float | None) -> ApiError:
+    """The tenant has its share of the slots, and the few that are free are for others; otherwise as `saturated`."""
+    message = (
+        f"this tenant's requests in flight are at its share ({share} of {max_inflight}), and what is free is kept for "
+        "other tenants"
+    )
+    return _of_tenant(message, wait_s)
+
+
+def saturated_share_bytes(share_bytes: int, max_inflight_bytes: int, wait_s: float | None) -> ApiError:
+    """The same of bytes."""
+    message = (
+        f"with this request, the bytes of this tenant's requests in flight would be above its share ({share_bytes} of "
+        f"{max_inflight_bytes}), and what is free is kept for other tenants"
+    )
+    return _of_tenant(message, wait_s)
+
+
+def too_many_of_key(max_inflight: int, wait_s: float | None) -> ApiError:
+    """The key has as many requests in flight as it may have. ``wait_s`` as for `saturated`."""
+    retry_s = SATURATED_RETRY_S if wait_s is None else wait_s
+    message = f"this API key may have {max_inflight} requests in flight at a time, and has as many"
+    return _dropped(429, message, "saturated", retry_s, code="rate_limit_exceeded")
+
+
+def _of_tenant(message: str, wait_s: float | None) -> ApiError:
+    retry_s = SATURATED_RETRY_S if wait_s is None else wait_s
+    return _dropped(429, message, "saturated", retry_s, code="tenant_saturated")
+
+
 def no_memory() -> ApiError:
     """The queue has no memory to spare for another request. Each that ends gives some back, long as others wait."""
     return _dropped(429, "the memory of the queue is full", "saturated", UNAVAILABLE_RETRY_S, code="no_memory")
@@ -139,9 +202,10 @@ def no_memory() -> ApiError:
 
 def would_be_late(rejection: Rejection, slo: Slo) -> ApiError:
     """The predicted wait breaks the promise, and the class would rather know at once than be late."""
+    wait_s = _apart(rejection.wait_s, slo)
     return _dropped(
         429,
-        f"the predicted wait is {rejection.wait_s:.1f} s, too long for the promise {slo.name!r} ({_in_numbers(slo)}); "
+        f"the predicted wait is {wait_s} s, too long for the promise {slo.name!r} ({_in_numbers(slo)}); "
         "ask again later, or for a promise that leaves more time",
         "saturated",
         rejection.retry_after_s,
@@ -167,11 +231,31 @@ def no_endpoints(why: str) -> ApiError:
     return _dropped(503, why, "no-endpoints", UNAVAILABLE_RETRY_S)
 
 
+def gateway_stopping() -> ApiError:
+    """This gateway is asked to stop, or has failed; another one, or its next life, can answer."""
+    return _dropped(
+        503, "the gateway is shutting down; ask again", "no-endpoints", STOPPING_RETRY_S, code="gateway_stopping"
+    )
+
+
 def engine_crashed(end: Crashed) -> ApiError:
     """Engines die with the request: it is not tried again, and trying it once more would cost others their engine."""
     times = "twice" if end.num_crashes == 2 else f"{end.num_crashes} times"
     message = f"request {end.request_id} crashed the engine that ran it {times} and will not be tried again"
     return ApiError(500, message, code="engine_crashed")
+
+
+def bad_http() -> ApiError:
+    """What came is no HTTP request. Nothing of it is repeated: it may hold a key."""
+    return ApiError(
+        400, "this is no valid HTTP request: its first line, a header or its framing is wrong", code="bad_http"
+    )
+
+
+def too_many_connections(limit: int) -> ApiError:
+    """This gateway has as many connections as it may hold, and all of them are in use."""
+    message = f"{limit} connections are open, which is the limit, and none of them is idle"
+    return _dropped(503, message, "saturated", SATURATED_RETRY_S, code="too_many_connections")
 
 
 def internal() -> ApiError:
@@ -191,8 +275,19 @@ def of_http_exception(error: web.HTTPException) -> ApiError:
 
 
 def _in_numbers(slo: Slo) -> str:
+    return ", ".join(f"{name} {seconds:g}" for name, seconds in _promised(slo).items())
+
+
+def _promised(slo: Slo) -> dict[str, float]:
     numbers = {"ttft_s": slo.ttft_s, "tpot_s": slo.tpot_s, "deadline_s": slo.deadline_s}
-    return ", ".join(f"{name} {seconds:g}" for name, seconds in numbers.items() if seconds is not None)
+    return {name: seconds for name, seconds in numbers.items() if seconds is not None}
+
+
+def _apart(wait_s: float, slo: Slo) -> str:
+    """With as many digits as it takes to see that it is none of the numbers that are promised."""
+    promised = {float(f"{seconds:g}") for seconds in _promised(slo).values()}
+    texts = (f"{wait_s:.{digits}f}" for digits in range(1, MAX_WAIT_DIGITS))
+    return next((text for text in texts if float(text) not in promised), f"{wait_s:.{MAX_WAIT_DIGITS}f}")
 
 
 def _dropped(status: int, message: str, reason: str, retry_s: float, code: str | None = None) -> ApiError:

@@ -122,10 +122,15 @@ class Generation:
         self.num_crashes += has_crashed
         self.num_crashes_in_all += has_crashed
 
-    def give_up(self) -> Failure:
-        """End without an answer: no attempt brings it forward."""
+    def give_up(self, why: Failure = Failure.LOST) -> Failure:
+        """End without an answer: by default, because no attempt brings it forward."""
         self.is_over = True
-        return Failure.LOST
+        return why
+
+    def stop(self) -> Failure:
+        """End without an answer, or without the rest of it: the gateway ends."""
+        self.is_over = True
+        return Failure.STOPPING
 
     def crash(self, request_id: str) -> Crashed:
         """End without an answer: one engine more has died."""

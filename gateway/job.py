@@ -10,7 +10,7 @@ from opentelemetry.trace import INVALID_SPAN, Span
 from shared.payload import Output, Payload, Sampling
 from shared.requests import Submit
 from shared.slo import Slo
-from shared.telemetry import traceparent
+from shared.trace_context import traceparent
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from gateway.tokenizer import PromptTokenizer
 from shared.config import ClusterConfig
 from shared.config_engine import ModelSpec
 from shared.model_file import ModelFileError, checked_path
+from shared.model_length import model_length
+from shared.model_sizes import read_sizes
 
 
 @dataclass(frozen=True)
@@ -36,15 +38,26 @@ def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
     for spec in config.models:
         path = checked_path(spec)
         if path not in sources:
-            sources[path] = read_directory(path) if path.is_dir() else read_gguf(path)
-        models[spec.name] = _served(spec, sources[path], path)
+            sources[path] = read_parts(path)
+        parts = sources[path]
+        models[spec.name] = ServedModel(
+            spec.name, parts.tokenizer, parts.template, length_of(spec, parts, path, config)
+        )
     return models
 
 
-def _served(spec: ModelSpec, parts: ModelParts, path: Path) -> ServedModel:
+def read_parts(path: Path) -> ModelParts:
+    """Tokenizer and template of the file or directory at ``path``; `ModelFileError` for what cannot be used."""
+    return read_directory(path) if path.is_dir() else read_gguf(path)
+
+
+def length_of(spec: ModelSpec, parts: ModelParts, path: Path, config: ClusterConfig) -> int:
+    """The most tokens of prompt and answer together; `ModelFileError` where more is configured than the files say."""
+    if spec.max_model_len is None:
+        return model_length(spec, read_sizes(path), [*config.nodes, *config.pools], config.engine)
     if parts.context_length is not None and spec.max_model_len > parts.context_length:
         raise ModelFileError(
             f"model {spec.name!r}: max_model_len is {spec.max_model_len}, but {path} was trained for "
-            f"{parts.context_length} tokens"
+            f"{parts.context_length} tokens; set at most that, or leave max_model_len out"
         )
-    return ServedModel(spec.name, parts.tokenizer, parts.template, spec.max_model_len)
+    return spec.max_model_len

@@ -27,13 +27,20 @@ class FieldConflictError(Exception):
         self.message = message
 
 
-def _drop_nulls(data: Any) -> Any:
-    return {name: value for name, value in data.items() if value is not None} if isinstance(data, dict) else data
-
-
 class Part(BaseModel):
     """An object in a request."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    _without_nulls = model_validator(mode="before")(_drop_nulls)
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: Any) -> Any:
+        """Of the fields that nobody knows, only the first is left: each would be made an error, and one is told."""
+        if not isinstance(data, dict):
+            return data
+        given = {name: value for name, value in data.items() if value is not None}
+        unknown = list(given.keys() - cls.model_fields.keys())
+        if len(unknown) > 1:
+            first = next(name for name in given if name not in cls.model_fields)
+            return {name: value for name, value in given.items() if name in cls.model_fields or name == first}
+        return given

@@ -133,6 +133,10 @@ class ModelCard(Struct, frozen=True, kw_only=True):
     object: Literal["model"] = "model"
     created: int
     owned_by: Literal["treadle"] = "treadle"
+    root: str
+    """The same name again: where its files lie is nobody's business outside."""
+    parent: None = None
+    """It is no adapter of another model."""
     max_model_len: int
 
 
@@ -141,6 +145,12 @@ class ModelList(Struct, frozen=True, kw_only=True):
 
     object: Literal["list"] = "list"
     data: list[ModelCard]
+
+
+class Version(Struct, frozen=True, kw_only=True):
+    """Answer of ``/version``."""
+
+    version: str
 
 
 class ErrorDetail(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,9 @@ MAX_CANDIDATES = 16  # continuations of one request; a node runs all of them at 
 MAX_LOGIT_BIASES = 1024
 MAX_LOGIT_BIAS = 100.0
 MAX_PENALTY = 2.0
-MAX_REPETITION_PENALTY = 10.0
+# Logits are divided by it or multiplied: beyond, they would run out of what a float holds, long after they had no more
+# to say. A node takes the same range.
+MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 0.01, 10.0
 MAX_LENGTH_PENALTY = 10.0
 
 
@@ -28,6 +30,8 @@ def _by_token_id(bias: Any) -> Any:
     """JSON has no other keys than strings: ``{"5": 1.5}`` as ``{5: 1.5}``; other shapes are left for the type."""
     if not isinstance(bias, dict):
         return bias
+    if len(bias) > MAX_LOGIT_BIASES:
+        raise ValueError(f"it has at most {MAX_LOGIT_BIASES} token ids, not {len(bias)}")
     wrong = [key for key in bias if not (isinstance(key, str) and key.isascii() and key.isdigit())]
     if wrong:
         raise ValueError("its keys are token ids, written as numbers")
@@ -37,6 +41,7 @@ def _by_token_id(bias: Any) -> Any:
 
 
 Penalty = Annotated[float, Field(ge=-MAX_PENALTY, le=MAX_PENALTY, allow_inf_nan=False)]
+TokenIdKey = Annotated[str, Field(pattern="^[0-9]+$")]
 Bias = Annotated[float, Field(ge=-MAX_LOGIT_BIAS, le=MAX_LOGIT_BIAS, allow_inf_nan=False)]
 
 
@@ -54,11 +59,13 @@ class SamplingFields(Part):
     """Go on to max_tokens, whatever the model says; for benchmarks."""
     presence_penalty: Penalty = 0.0
     frequency_penalty: Penalty = 0.0
-    repetition_penalty: Annotated[float, Field(gt=0, le=MAX_REPETITION_PENALTY, allow_inf_nan=False)] = 1.0
+    repetition_penalty: Annotated[
+        float, Field(ge=MIN_REPETITION_PENALTY, le=MAX_REPETITION_PENALTY, allow_inf_nan=False)
+    ] = 1.0
     logit_bias: Annotated[
         dict[int, Bias],
         Field(max_length=MAX_LOGIT_BIASES),
-        BeforeValidator(_by_token_id, json_schema_input_type=dict[str, Bias]),
+        BeforeValidator(_by_token_id, json_schema_input_type=dict[TokenIdKey, Bias]),
     ] = Field(default_factory=dict)
     """Token ids of the model, each with what is added to its logit."""
     n: Annotated[int, Field(ge=1, le=MAX_CANDIDATES)] = 1

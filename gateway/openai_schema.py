@@ -16,16 +16,22 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, Field, SkipValidation, model_validator
 
 from gateway.openai_part import FieldConflictError, Part, UnsupportedFieldError
 from gateway.openai_sampling import SamplingFields
+from shared.slo import MAX_START_S, MAX_TPOT_S, MIN_START_S, MIN_TPOT_S
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 256
 MAX_MESSAGES = 4096
 MAX_PROMPTS = 64
 MAX_TOP_LOGPROBS = 20
+MAX_NAME_CHARACTERS = 256  # of a model or a class, which are told again where there is none of that name
+MAX_METADATA = 16  # these three as OpenAI has them
+MAX_METADATA_KEY_CHARACTERS = 64
+MAX_METADATA_CHARACTERS = 512
+MAX_ID_CHARACTERS = 512  # of what names a client's user
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
 
 # Fields of OpenAI's API that are not supported, or not at this endpoint, with the values that ask for nothing.
@@ -44,7 +50,7 @@ INERT: dict[str, list[Any]] = {
     "tool_choice": ["none"],
     "tools": [[]],
     "top_logprobs": [0],
-    "verbosity": [],
+    "verbosity": ["medium"],
     "web_search_options": [],
 }
 
@@ -84,6 +90,8 @@ class StreamOptions(Part):
 
     include_usage: bool = False
     """A last chunk carries the token counts."""
+    continuous_usage_stats: bool = False
+    """With include_usage: every chunk carries the counts so far, as vLLM has it."""
     include_queue: bool = False
     """While the request waits, SSE comments tell its place in the queue (`gateway.queue_answers.Place`).
 
@@ -92,19 +100,25 @@ class StreamOptions(Part):
     include_obfuscation: bool = False
     """Taken and not used: it pads chunks so that their sizes say nothing."""
 
+    @model_validator(mode="after")
+    def _counts_are_wanted(self) -> StreamOptions:
+        if self.continuous_usage_stats and not self.include_usage:
+            raise ValueError("continuous_usage_stats is only allowed with include_usage")
+        return self
+
 
 class SloNumbers(Part):
     """A promise in seconds from arrival; any subset."""
 
-    ttft_s: Annotated[float, Field(gt=0, le=7 * 86_400, allow_inf_nan=False)] | None = None
-    tpot_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] | None = None
-    deadline_s: Annotated[float, Field(gt=0, le=7 * 86_400, allow_inf_nan=False)] | None = None
+    ttft_s: Annotated[float, Field(ge=MIN_START_S, le=MAX_START_S, allow_inf_nan=False)] | None = None
+    tpot_s: Annotated[float, Field(ge=MIN_TPOT_S, le=MAX_TPOT_S, allow_inf_nan=False)] | None = None
+    deadline_s: Annotated[float, Field(ge=MIN_START_S, le=MAX_START_S, allow_inf_nan=False)] | None = None
 
 
 class SloChoice(SloNumbers):
     """`SloNumbers`, or the name of a class."""
 
-    class_name: str | None = None
+    class_name: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)] | None = None
 
     @model_validator(mode="after")
     def _one_of_both(self) -> SloChoice:
@@ -128,6 +142,8 @@ def _prompts(value: Any) -> Any:
     """``"text"`` and ``[1, 2]`` are one prompt; ``["a", "b"]`` and ``[[1], [2]]`` are several."""
     prompts = value if isinstance(value, list) and value and isinstance(value[0], str | list) else [value]
     # checked here and not by the union, whose errors would name its branches and not the field
+    if len(prompts) > MAX_PROMPTS:
+        raise ValueError(f"a request has at most {MAX_PROMPTS} prompts, not {len(prompts)}")
     if not (all(isinstance(prompt, str) for prompt in prompts) or all(map(_is_token_ids, prompts))):
         raise ValueError("a prompt is a string or a list of token ids; several are all of the same kind")
     return prompts
@@ -137,13 +153,22 @@ def _is_token_ids(value: Any) -> bool:
     return isinstance(value, list) and all(type(item) is int for item in value)
 
 
+def _few(metadata: Any) -> Any:
+    if isinstance(metadata, dict) and len(metadata) > MAX_METADATA:  # told before each of them is looked at
+        raise ValueError(f"it has at most {MAX_METADATA} keys, not {len(metadata)}")
+    return metadata
+
+
+MetadataKey = Annotated[str, Field(max_length=MAX_METADATA_KEY_CHARACTERS)]
+MetadataText = Annotated[str, Field(max_length=MAX_METADATA_CHARACTERS)]
+Id = Annotated[str, Field(max_length=MAX_ID_CHARACTERS)]
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 
 
 class GenerationRequest(SamplingFields):
     """What both endpoints have in common."""
 
-    model: str
+    model: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)]
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     stop: Annotated[
         list[StopString],
@@ -154,12 +179,14 @@ class GenerationRequest(SamplingFields):
     stream_options: StreamOptions | None = None
     slo: Annotated[SloChoice, BeforeValidator(_slo_choice, json_schema_input_type=str | SloNumbers)] | None = None
     """The promise asked for: a class's name, or numbers."""
-    user: str | None = None
-    metadata: dict[str, JsonValue] | None = None
+    user: Id | None = None
+    metadata: (
+        Annotated[dict[MetadataKey, MetadataText], Field(max_length=MAX_METADATA), BeforeValidator(_few)] | None
+    ) = None
     store: bool | None = None
     parallel_tool_calls: bool | None = None
-    prompt_cache_key: str | None = None
-    safety_identifier: str | None = None
+    prompt_cache_key: Id | None = None
+    safety_identifier: Id | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -189,6 +216,11 @@ class GenerationRequest(SamplingFields):
         return self.stream_options is not None and self.stream_options.include_usage
 
     @property
+    def include_running_usage(self) -> bool:
+        """Whether each chunk of a stream carries the token counts so far."""
+        return self.stream_options is not None and self.stream_options.continuous_usage_stats
+
+    @property
     def include_queue(self) -> bool:
         """Whether a stream tells the place in the queue until its first token."""
         return self.stream_options is not None and self.stream_options.include_queue
@@ -202,7 +234,7 @@ class GenerationRequest(SamplingFields):
 class ChatCompletionRequest(GenerationRequest):
     """``POST /v1/chat/completions``."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     """OpenAI's newer name of max_tokens; if both are given, this one counts."""
     logprobs: bool = False
@@ -225,8 +257,7 @@ class CompletionRequest(GenerationRequest):
     """``POST /v1/completions``."""
 
     prompt: Annotated[
-        list[str | list[int]],
-        Field(max_length=MAX_PROMPTS),
+        SkipValidation[list[str | list[int]]],  # the validator has looked at each token id, in steps: a list is long
         BeforeValidator(_prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
     ]
     """Each gets ``n`` choices of its own."""

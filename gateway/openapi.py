@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
-from pydantic.json_schema import models_json_schema
 
 from gateway.errors import DROPPED_REASON_HEADER
 from gateway.openai_responses import (
@@ -17,67 +17,108 @@ from gateway.openai_responses import (
     ErrorAnswer,
     ModelCard,
     ModelList,
+    Version,
 )
-from gateway.openai_schema import ChatCompletionRequest, CompletionRequest
+from gateway.openai_tokenize import DetokenizeAnswer, TokenizeAnswer
+from gateway.openapi_requests import request_schemas
 from gateway.queue_answers import QueueReport
 
-_ANSWERS = (ChatCompletion, ChatCompletionChunk, Completion, ErrorAnswer, ModelCard, ModelList, QueueReport)
+_ANSWERS: list[type[msgspec.Struct]] = [ChatCompletion, ChatCompletionChunk, Completion, ErrorAnswer]
+_ANSWERS += [ModelCard, ModelList, QueueReport, TokenizeAnswer, DetokenizeAnswer, Version]
 _SCHEMAS = "#/components/schemas/"
+_KEY_SCHEMES = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
 _DROPPED = {
     429: "No room here, too late by prediction for a class that would rather know, or waited for as long as it may",
-    503: "No node can serve the model, or the queue cannot be reached",
+    503: "No node can serve the model, the queue cannot be reached, or the gateway is about to stop",
 }
+_REFUSED = {
+    400: "The request says what cannot be; ``param`` names the field",
+    401: "No key, or a wrong one, where keys are configured",
+    404: "There is no such model",
+    408: "The body did not come in time",
+    413: "The body is too large",
+    415: "The body comes in a type, charset or encoding that is not taken",
+    500: "Something broke; the log has the reason under the request's id",
+}
+_NOT_ALLOWED = {403: "This key may not ask for that promise"}
+_NO_ROOM = {429: "No room here"}
+_KEYED = {401: _REFUSED[401], 500: _REFUSED[500]}
 
 
-def openapi_document(version: str) -> dict[str, Any]:
-    """OpenAPI 3.1 for the paths that clients use."""
-    requests = models_json_schema(
-        [(ChatCompletionRequest, "validation"), (CompletionRequest, "validation")], ref_template=_SCHEMAS + "{model}"
-    )[1]["$defs"]
+def openapi_document(version: str, *, has_keys: bool) -> dict[str, Any]:
+    """OpenAPI 3.1 for the paths that clients use; ``has_keys``: they need one."""
     _, answers = msgspec.json.schema_components(_ANSWERS, ref_template=_SCHEMAS + "{name}")
     return {
         "openapi": "3.1.0",
         "info": {"title": "Treadle", "version": version},
-        "paths": {
-            "/v1/chat/completions": {
-                "post": _post("Answer a conversation", "ChatCompletionRequest", "ChatCompletion", "ChatCompletionChunk")
-            },
-            "/v1/completions": {"post": _post("Continue a text", "CompletionRequest", "Completion", "Completion")},
-            "/v1/queue": {"get": _operation("Show how long requests wait", _json("QueueReport"))},
-            "/v1/models": {"get": _operation("List the models", _json("ModelList"))},
-            "/v1/models/{name}": {
-                "get": _operation("Show a model", _json("ModelCard"))
-                | {"parameters": [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]}
-            },
-        },
-        "components": {
-            "schemas": requests | answers,
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-        },
-        "security": [{"key": []}],
+        "paths": _paths(),
+        "components": {"schemas": request_schemas(_SCHEMAS + "{model}") | answers} | (_KEY_SCHEMES if has_keys else {}),
+        "security": [{"key": []}] if has_keys else [],
     }
 
 
-def _post(summary: str, body: str, answer: str, chunk: str) -> dict[str, Any]:
-    content = _json(answer) | {"text/event-stream": {"schema": {"$ref": _SCHEMAS + chunk}}}
-    return _operation(summary, content, _DROPPED) | {"requestBody": {"required": True, "content": _json(body)}}
+def _paths() -> dict[str, Any]:
+    chat = _post("Answer a conversation", "ChatCompletionRequest", _streamed("ChatCompletion", "ChatCompletionChunk"))
+    model = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+    show = _operation("Show a model", _json("ModelCard"), _KEYED | {404: _REFUSED[404]})
+    return {
+        "/v1/chat/completions": {"post": chat},
+        "/v1/completions": {
+            "post": _post("Continue a text", "CompletionRequest", _streamed("Completion", "Completion"))
+        },
+        "/v1/queue": {"get": _operation("Show how long requests wait", _json("QueueReport"), _KEYED)},
+        "/v1/models": {"get": _operation("List the models", _json("ModelList"), _KEYED)},
+        "/v1/models/{name}": {"get": show | {"parameters": [model]}},
+        "/tokenize": {"post": _counted("Tokenise a text or a conversation", "TokenizeRequest", "TokenizeAnswer")},
+        "/detokenize": {"post": _counted("Show the text of tokens", "DetokenizeRequest", "DetokenizeAnswer")},
+        "/health": {"get": _probe("Ask whether requests are taken, as vLLM is asked", {}, 503)},
+        "/healthz": {"get": _probe("Ask whether the process lives", _TEXT)},
+        "/readyz": {"get": _probe("Ask whether requests are taken, and why they are not", _TEXT, 503)},
+        "/version": {"get": _probe("Show the version", _json("Version"))},
+    }
+
+
+def _post(summary: str, body: str, content: dict[str, Any]) -> dict[str, Any]:
+    return _operation(summary, content, _REFUSED | _NOT_ALLOWED, _DROPPED) | _takes(body)
+
+
+def _counted(summary: str, body: str, answer: str) -> dict[str, Any]:
+    return _operation(summary, _json(answer), _REFUSED, _NO_ROOM) | _takes(body)
+
+
+def _takes(body: str) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": _json(body)}}
 
 
 def _operation(
-    summary: str, content: dict[str, Any], dropped: Mapping[int, str] = MappingProxyType({})
+    summary: str,
+    content: dict[str, Any],
+    refused: Mapping[int, str],
+    dropped: Mapping[int, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """``dropped``: what it means to be told to come again later, by status."""
+    """``refused`` and ``dropped`` (come again later): what it means, by status."""
+    refusals = {status: {"description": text, "content": _json("ErrorAnswer")} for status, text in refused.items()}
+    refusals |= {status: _drop(text) for status, text in dropped.items()}
     return {
         "summary": summary,
         "responses": {
             "200": {"description": "The answer", "content": content},
-            **{str(status): _refusal(description) for status, description in dropped.items()},
-            "default": {"description": "Anything else", "content": _json("ErrorAnswer")},
+            **{str(status): refusals[status] for status in sorted(refusals)},
         },
     }
 
 
-def _refusal(description: str) -> dict[str, Any]:
+def _probe(summary: str, content: dict[str, Any], *refusals: int) -> dict[str, Any]:
+    """What needs no key."""
+    bodies: dict[str, Any] = {"content": content} if content else {}
+    return {
+        "summary": summary,
+        "security": [],
+        "responses": {str(status): {"description": HTTPStatus(status).phrase, **bodies} for status in (200, *refusals)},
+    }
+
+
+def _drop(description: str) -> dict[str, Any]:
     headers = {
         "Retry-After": {"description": "Seconds, predicted where that is possible", "schema": {"type": "integer"}},
         DROPPED_REASON_HEADER: {"description": "For programs", "schema": {"type": "string"}},
@@ -85,5 +126,12 @@ def _refusal(description: str) -> dict[str, Any]:
     return {"description": description, "headers": headers, "content": _json("ErrorAnswer")}
 
 
+def _streamed(answer: str, chunk: str) -> dict[str, Any]:
+    return _json(answer) | {"text/event-stream": {"schema": {"$ref": _SCHEMAS + chunk}}}
+
+
 def _json(schema: str) -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": _SCHEMAS + schema}}}
+
+
+_TEXT = {"text/plain": {"schema": {"type": "string"}}}

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from gateway import errors
 from gateway.call import InflightCall
 from gateway.delta import Delta, End
-from gateway.queue_answers import Place
 from gateway.sse import SseStream
 from shared.requests import QueuePlace
 
@@ -70,7 +69,7 @@ async def first_news(call: InflightCall, patience: Patience, stream: SseStream |
         if isinstance(news, QueuePlace):
             if stream is not None:
                 await stream.open()
-                await stream.show_place(Place.of(news))
+                await stream.show_place(news)
         elif news is not None:
             return news
         elif stream is not None and is_open:

@@ -28,9 +28,11 @@ log = structlog.get_logger()
 class Presence:
     """One life of one gateway replica. Its calls raise `RedisError`; a beat that failed is made up for by the next."""
 
-    def __init__(self, redis: Redis, gateway: str, reader: StreamReader, released: Released) -> None:
+    def __init__(
+        self, redis: Redis, writer: SystemWriter, gateway: str, reader: StreamReader, released: Released
+    ) -> None:
         self._redis = redis
-        self._writer = SystemWriter(redis)
+        self._writer = writer
         self._gateway = gateway
         self._reader = reader
         self._released = released
@@ -45,11 +47,16 @@ class Presence:
         self._refresh_at_s = _now() + streams.PAYLOAD_REFRESH_S
 
     async def beat(self, dispatcher: Dispatcher) -> None:
-        """A sign of life; and whatever else is due."""
-        await self._writer.write(add(streams.QUEUE, GatewayBeat(gateway=self._gateway)))
+        """A sign of life; and whatever else is due.
+
+        A plain one says that whatever was told the beat before has been heard. So a gateway that has to find its place
+        anew gives none: the date of its inventory is its sign.
+        """
         is_gone = not await self._redis.exists(self._reader.stream)
         if await self._life.is_another() or is_gone:
             await self._say_again(dispatcher, is_gone=is_gone)
+        else:
+            await self._writer.write(add(streams.QUEUE, GatewayBeat(gateway=self._gateway)))
         if _now() >= self._refresh_at_s:
             await self._refresh(dispatcher)
 

@@ -14,16 +14,17 @@ class Place(Struct, frozen=True, kw_only=True):
     """Where a request stands; comes as an SSE comment while it waits (``stream_options.include_queue``)."""
 
     num_ahead: int
-    """Requests that are predicted to start before it."""
+    """Requests that are predicted to start before it; where keys name several tenants, those of its own."""
     wait_s: float | None
     """Predicted time until it starts."""
     wait_p90_s: float | None
     """The time that it will not exceed with a probability of 90 %."""
 
     @classmethod
-    def of(cls, place: QueuePlace) -> Place:
-        """What the queue manager says of it."""
-        return cls(num_ahead=place.num_ahead, wait_s=_known(place.wait_s), wait_p90_s=_known(place.wait_p90_s))
+    def of(cls, place: QueuePlace, *, own: bool = False) -> Place:
+        """What the queue manager says of it; ``own``: only requests of its tenant are counted."""
+        num_ahead = place.num_ahead - (place.num_others_ahead if own else 0)
+        return cls(num_ahead=num_ahead, wait_s=_known(place.wait_s), wait_p90_s=_known(place.wait_p90_s))
 
 
 class QueueEntry(Struct, frozen=True, kw_only=True):
@@ -53,14 +54,15 @@ class QueueEntry(Struct, frozen=True, kw_only=True):
 
 
 class QueueReport(Struct, frozen=True, kw_only=True):
-    """Answer of ``/v1/queue``: all tenants together, by model and class."""
+    """Answer of ``/v1/queue``, by model and class; where keys name several tenants, of the client's own alone."""
 
     object: Literal["queue"] = "queue"
     age_s: float | None
-    """Since the queue manager said this; null while nobody has waited since this gateway started."""
+    """Since the queue manager said this, which it does every few seconds; null before this gateway has heard it."""
     is_stale: bool
-    """Requests waited then, and it has been silent for so long that nothing of this may hold any more."""
+    """It has not been heard for so long that nothing is known of the queue: ``data`` is empty then."""
     data: list[QueueEntry]
+    """Empty also where nothing waits or runs."""
 
 
 def _known(seconds: float) -> float | None:

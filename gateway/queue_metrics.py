@@ -32,7 +32,7 @@ class QueueCollector(Collector):
         wait_p90 = GaugeMetricFamily(
             "treadle_queue_predicted_wait_p90_seconds", "The same, not exceeded with 90 % probability", labels=_LABELS
         )
-        for line in self._view.lines if self._view.is_fresh(self._clock()) else []:
+        for line in self._view.lines(self._clock()):
             labels = [line.model, line.slo]
             wait.add_metric(labels, line.wait_s)
             wait_p90.add_metric(labels, line.wait_p90_s)

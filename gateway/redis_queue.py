@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 
 import structlog
 from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError, RedisError
 
+from gateway.batched_scripts import BatchedScripts
 from gateway.dispatcher import Dispatcher, Inbound
+from gateway.portions import portions
 from gateway.presence import Presence
 from gateway.queue_port import QueueFullError, QueueUnavailableError
 from gateway.released import Released
-from shared import streams
+from shared import scripts, streams
 from shared.bus import StreamReader
-from shared.codec import FIELD, encode
+from shared.codec import encode
 from shared.durability import Confirmations, Waiting
+from shared.messages import AnyMessage
 from shared.payload import Payload
 from shared.redis_health import RedisHealth, look
 from shared.requests import Cancel, GatewayBeat, GatewayGone, Submit
@@ -27,6 +30,7 @@ from shared.tasks import Supervised
 BEAT_S = 2.0
 BACKOFF_S = 0.2
 MAX_BACKOFF_S = 2.0
+MAX_READ_ENTRIES = 64  # at a time: to decode those of large batches takes some milliseconds
 TRIM_EVERY_READS = 256
 
 log = structlog.get_logger()
@@ -42,10 +46,12 @@ class RedisQueue:
         self._reader = StreamReader(redis, streams.tokens(gateway_id))
         self._waiting = waiting
         self._confirmations = Confirmations(redis, waiting) if waiting else None
-        self._writer = SystemWriter(redis)
+        self._scripts = BatchedScripts(redis)
+        self._submit_new = self._scripts.register_script(scripts.SUBMIT)
+        self._writer = SystemWriter(self._scripts)
         self._tasks = Supervised()
         self._released = Released()
-        self._presence = Presence(redis, gateway_id, self._reader, self._released)
+        self._presence = Presence(redis, self._writer, gateway_id, self._reader, self._released)
         self._not_ready = "the token stream is not open"
         self.health = RedisHealth()
         """How Redis was when it was asked last; its room for requests is the gateway's."""
@@ -58,7 +64,7 @@ class RedisQueue:
     # --- QueuePort ------------------------------------------------------------------------------------------------
 
     async def submit(self, payload: Payload, submit: Submit) -> None:
-        """Payload and `Submit` in one transaction; the payload expires on its own should this gateway die.
+        """Payload and `Submit` in one step; the payload expires on its own should this gateway die.
 
         A first attempt is the one thing that a full Redis refuses: all that frees memory goes through.
         """
@@ -67,10 +73,7 @@ class RedisQueue:
             await self._write(keep(key, data, streams.PAYLOAD_TTL_S), add(streams.QUEUE, submit))
             return
         try:
-            async with self._redis.pipeline(transaction=True) as pipe:
-                pipe.set(key, data, ex=streams.PAYLOAD_TTL_S)
-                pipe.xadd(streams.QUEUE, {FIELD: encode(submit)})
-                await pipe.execute()
+            await self._submit_new(keys=[key, streams.QUEUE], args=[data, streams.PAYLOAD_TTL_S, encode(submit)])
         except OutOfMemoryError as error:
             raise QueueFullError(str(error)) from error
         except (RedisError, OSError) as error:
@@ -114,12 +117,12 @@ class RedisQueue:
     async def serving(self, dispatcher: Dispatcher, stop: Callable[[], None] | None = None) -> AsyncIterator[None]:
         """Receive for ``dispatcher`` and show signs of life; on leaving say goodbye.
 
-        Should one of the two fail, all answers are given up and ``stop`` is called: no token would come any more.
+        Should one of the two fail, all answers are ended and ``stop`` is called: no token would come any more.
         `TaskFailedError` on leaving then.
         """
 
         def end() -> None:
-            dispatcher.give_up_all()
+            dispatcher.stop()
             if stop is not None:
                 stop()
 
@@ -136,6 +139,7 @@ class RedisQueue:
                 if self._confirmations:
                     await self._confirmations.aclose()
                 await self._say_goodbye()
+                await self._scripts.aclose()
 
     async def _say_goodbye(self) -> None:
         try:
@@ -147,7 +151,7 @@ class RedisQueue:
         num_reads = 0
         while True:
             try:
-                messages = await self._reader.read()
+                messages = await self._reader.read(max_entries=MAX_READ_ENTRIES)
                 num_reads += bool(messages)
                 if num_reads >= TRIM_EVERY_READS:
                     num_reads = 0
@@ -156,11 +160,10 @@ class RedisQueue:
                 log.warning("token stream unreadable", error=str(error))
                 await asyncio.sleep(BACKOFF_S)
                 continue
-            for message in messages:
-                if isinstance(message, Inbound):
+            for portion in portions(_inbound(messages)):
+                for message in portion:
                     await self._deliver(dispatcher, message)
-                elif not isinstance(message, GatewayBeat):  # which is the mark that opens the stream
-                    log.error("not a message for a gateway", type=type(message).__name__)
+                await asyncio.sleep(0)  # those who have been told run, and so does everybody else
 
     async def _deliver(self, dispatcher: Dispatcher, message: Inbound) -> None:
         """Until it is delivered: a request that must be submitted again is not dropped because Redis is away."""
@@ -190,3 +193,11 @@ class RedisQueue:
             self.health = await look(self._redis)
         except (RedisError, OSError) as error:
             log.warning("memory of redis unknown, going by the last look", error=str(error))
+
+
+def _inbound(messages: Iterable[AnyMessage]) -> Iterator[Inbound]:
+    for message in messages:
+        if isinstance(message, Inbound):
+            yield message
+        elif not isinstance(message, GatewayBeat):  # which is the mark that opens the stream
+            log.error("not a message for a gateway", type=type(message).__name__)

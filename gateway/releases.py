@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from itertools import islice
 
 import structlog
 
 from gateway.queue_port import QueuePort, QueueUnavailableError
 
+TOLD_TOGETHER = 128  # of those that wait, once one of them was heard: thousands are told within a second
 RETRY_S = 0.5  # a queue that is away is asked again so often
 MAX_UNTOLD = (
     65_536  # ends that wait for it; beyond, the oldest is forgotten: its payload expires, its work is for nobody
@@ -63,14 +65,21 @@ class Releases:
         clock = asyncio.get_running_loop().time
         while self._untold or self._unsure:
             await asyncio.sleep(RETRY_S)
-            for request_id, call in list(self._untold.items()):
-                if not await self._is_told(request_id, call):
-                    break  # it is away for the others as well
-                self._untold.pop(request_id, None)  # unless it was forgotten meanwhile
+            while await self._tell_oldest(1) and await self._tell_oldest(TOLD_TOGETHER):
+                pass  # one alone first: where it is away for that one, it is for the others as well
             while not self._untold and self._unsure and self._unsure[0][0] <= clock():
                 _, request_id = self._unsure.popleft()
                 if not await self._is_told(request_id, self._queue.cancel):
                     self._untold[request_id] = self._queue.cancel
+
+    async def _tell_oldest(self, number: int) -> bool:
+        """Whether there were any, and all of them were told."""
+        oldest = list(islice(self._untold.items(), number))
+        told = await asyncio.gather(*(self._is_told(request_id, call) for request_id, call in oldest))
+        for (request_id, _), is_told in zip(oldest, told, strict=True):
+            if is_told:
+                self._untold.pop(request_id, None)  # unless it was forgotten meanwhile
+        return bool(oldest) and all(told)
 
     async def _is_told(self, request_id: str, call: Callable[[str], Awaitable[None]]) -> bool:
         try:

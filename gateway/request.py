@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.delta import Delta, End
+import structlog
+
+from gateway.delta import Delta, End, Failure
 from gateway.generation import Generation, Verdict
 from gateway.job import Job
 from shared.payload import Payload
 from shared.requests import Chunk, QueuePlace, Rejected, Submit
+
+_log = structlog.get_logger(__name__)
 
 
 class InflightRequest:
@@ -38,13 +42,27 @@ class InflightRequest:
             num_crashes=generation.num_crashes + has_crashed,
         )
 
-    def take(self, chunk: Chunk) -> Verdict | None:
-        """Hand a chunk's news to the handler; otherwise say why there are none."""
+    def take(self, chunk: Chunk, node: str) -> Verdict | None:
+        """Hand a chunk's news from ``node`` to the handler; otherwise say why there are none."""
         found = self.generation.accept(chunk)
         if isinstance(found, Verdict):
             return found
+        if found is Failure.ENGINE:
+            self._log_failure(chunk, node)
         self._tell(found)
         return None
+
+    def _log_failure(self, chunk: Chunk, node: str) -> None:
+        """Its client is told that the node failed, and no more: the reason is for operators."""
+        _log.error(
+            "generation_failed",
+            request_id=self.job.request_id,
+            attempt=chunk.attempt,
+            model=self.job.model,
+            node=node,
+            num_tokens=chunk.index,
+            error=chunk.error or "the node sent what cannot be",
+        )
 
     def show(self, place: QueuePlace) -> None:
         """Tell the handler where it stands in the queue, while it waits there for its first run."""
@@ -60,6 +78,14 @@ class InflightRequest:
     def give_up(self) -> None:
         """Tell the handler that there will be no answer."""
         self._tell(self.generation.give_up())
+
+    def stop(self) -> None:
+        """Tell the handler that the gateway ends before the answer does."""
+        self._tell(self.generation.stop())
+
+    def revoke(self) -> None:
+        """Tell the handler that its client's key is not valid any more."""
+        self._tell(self.generation.give_up(Failure.REVOKED))
 
     def give_up_crashed(self) -> int:
         """Tell the handler that engines die with it; answers how many have."""

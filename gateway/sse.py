@@ -10,9 +10,9 @@ import msgspec
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 
+from gateway.context import CONNECTIONS, KEYS
 from gateway.queue_answers import Place
-
-WRITE_TIMEOUT_S = 60.0  # a client that takes nothing for this long has left, whatever its socket says
+from shared.requests import QueuePlace
 
 _HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -41,6 +41,7 @@ class SseStream:
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
+        self._write_s = request.app[CONNECTIONS].timeouts.write_s
         self.response = web.StreamResponse(headers=_HEADERS)
         self._writer: AbstractStreamWriter | None = None
         self._is_chunked = request.version >= HttpVersion11  # an older client reads until the connection is closed
@@ -76,9 +77,10 @@ class SseStream:
         self.put(*events)
         await self.drain()
 
-    async def show_place(self, place: Place) -> None:
+    async def show_place(self, place: QueuePlace) -> None:
         """Send where the request stands, as a comment, which clients skip unless they know of it."""
-        self._write(b": queue %b\n\n" % _encode(place))
+        told = Place.of(place, own=self._request.app[KEYS].ring.has_tenants)
+        self._write(b": queue %b\n\n" % _encode(told))
         await self.drain()
 
     async def keep_alive(self) -> None:
@@ -89,7 +91,7 @@ class SseStream:
     async def close(self) -> None:
         """Say that the stream is complete."""
         try:
-            async with asyncio.timeout(WRITE_TIMEOUT_S):
+            async with asyncio.timeout(self._write_s):
                 await self.response.write_eof(b"data: [DONE]\n\n")
         except (ConnectionError, TimeoutError) as error:
             raise ClientGoneError from error
@@ -100,7 +102,7 @@ class SseStream:
             return
         assert self._writer is not None, "it is open"
         try:
-            async with asyncio.timeout(WRITE_TIMEOUT_S):
+            async with asyncio.timeout(self._write_s):
                 await self._writer.drain()
         except (ConnectionError, TimeoutError) as error:
             raise ClientGoneError from error

@@ -10,7 +10,7 @@ The prompt of ``/v1/completions`` has one author, who may write control tokens j
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tokenizers import Tokenizer
@@ -22,6 +22,10 @@ from gateway.known_texts import TextEncoder
 _MARK = "\U000f0000"
 _FIRST_HIDDEN = ord(_MARK) + 1
 _MAX_HIDDEN = 65_000  # what the private plane has room for
+
+# A search holds the interpreter until it is back, and hostile text has it try all control tokens at each character: so
+# it looks at this many at a time, and other threads get their turn between.
+SEARCHED_CHARACTERS = 8192
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,9 @@ class PromptTokenizer:
         assert len(self._hidden) <= _MAX_HIDDEN
         self._codes = {text: _MARK + chr(_FIRST_HIDDEN + number) for number, text in enumerate(self._hidden)}
         self._hide = _any_of(self._hidden)
+        self._longest_hidden = max(map(len, self._hidden))
+        self.max_token_characters = max(self._longest_hidden, *map(len, parts.token_bytes))
+        """No token stands for more text than this."""
         self._opening = TextEncoder(parts.opening)
         self._inner = self._opening if parts.inner is parts.opening else TextEncoder(parts.inner)
 
@@ -96,22 +103,56 @@ class PromptTokenizer:
         """The text of whole tokens one after the other; bytes that are no valid UTF-8 become U+FFFD."""
         return b"".join(map(self.bytes_of, token_ids)).decode(errors="replace")
 
-    def encode(self, text: str) -> list[int]:
+    def written(self, token_ids: Iterable[int]) -> str:
+        """As `decode`, with control tokens by their names: what `encode` makes of it is these tokens again, mostly."""
+        data = (self.bytes_of(token) or self._control_names.get(token, "").encode() for token in token_ids)
+        return b"".join(data).decode(errors="replace")
+
+    def encode(self, text: str, *, has_prefix: bool = True) -> list[int]:
         """Tokenise a prompt as a whole, control tokens included; BOS comes first if the model wants it."""
-        ids = self._encode(self._split.split(text))
-        num_prefix = len(self._prefix_ids)  # a prompt that brings its BOS gets no second one
-        return ids if ids[:num_prefix] == self._prefix_ids else self._prefix_ids + ids
+        ids = self._encode(self._parts(text))
+        return self.prefixed(ids) if has_prefix else ids
+
+    def prefixed(self, ids: list[int]) -> list[int]:
+        """The prompt with what the model wants it to begin with; one that brings its BOS gets no second one."""
+        return ids if ids[: len(self._prefix_ids)] == self._prefix_ids else self._prefix_ids + ids
 
     def encode_chat(self, rendered: str) -> list[int]:
         """Tokenise what a chat template rendered; it writes its own BOS, and `user_text` parts stay plain text."""
-        return self._encode([self._reveal(part) for part in self._split.split(rendered)])
+        return self._encode([self._reveal(part) for part in self._parts(rendered)])
 
     def user_text(self, text: str) -> str:
         """Prepare a client's text for a template: control tokens in it are hidden until the text is encoded."""
-        return self._hide.sub(lambda found: self._codes[found[0]], text)
+        pieces = []
+        position = 0
+        for found in self._matches(self._hide, text):
+            pieces += [text[position : found.start()], self._codes[found[0]]]
+            position = found.end()
+        return "".join(pieces) + text[position:]
+
+    def _parts(self, text: str) -> list[str]:
+        """Text, control token, text, …"""
+        parts = []
+        position = 0
+        for found in self._matches(self._split, text):
+            parts += [text[position : found.start()], found[0]]
+            position = found.end()
+        return [*parts, text[position:]]
+
+    def _matches(self, pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+        """As ``finditer``, in steps: what begins in a step's characters may end as far behind them as is needed."""
+        position = 0
+        while position < len(text):
+            end = position + SEARCHED_CHARACTERS
+            found = pattern.search(text, position, end + self._longest_hidden)
+            if found is None or found.start() >= end:
+                position = end
+            else:
+                yield found
+                position = found.end()
 
     def _encode(self, parts: list[str]) -> list[int]:
-        """Parts are text, control token, text, …: the group of the splitting pattern keeps the separators."""
+        """Parts are text, control token, text, …"""
         texts = parts[::2]
         controls = [self._control[part] for part in parts[1::2]]
         for number, control in enumerate(controls):
@@ -136,7 +177,7 @@ class PromptTokenizer:
 
 
 def _any_of(literals: list[str]) -> re.Pattern[str]:
-    """A pattern, one group, for the longest of the literals at the leftmost place; for none of them, never."""
+    """A pattern for the longest of the literals at the leftmost place; for none of them, never."""
     if not literals:
-        return re.compile("((?!))")
-    return re.compile(f"({'|'.join(map(re.escape, sorted(literals, key=len, reverse=True)))})")
+        return re.compile("(?!)")
+    return re.compile("|".join(map(re.escape, sorted(literals, key=len, reverse=True))))

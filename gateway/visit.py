@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 from opentelemetry.trace import Span
@@ -13,6 +14,7 @@ from gateway.call import InflightCall
 from gateway.errors import DROPPED_REASON_HEADER, ApiError
 from gateway.job import Job
 from gateway.metrics import GatewayMetrics
+from gateway.refusals import log_refusal
 from gateway.timeline import Timeline
 from shared.requests import QueueLine
 
@@ -39,8 +41,9 @@ class Visit:
     """None until its requests are submitted."""
     predicted: QueueLine | None = None
     """How it stood in the queue for requests like this when it came; None while nothing was known."""
-    refusal: str = ""
-    """Code of the error that it was answered with; empty where it was none."""
+    refusal: ApiError | None = None
+    """The error that it was answered with."""
+    path: str = ""
     outcome: str = ERROR
     """What is not said otherwise has gone wrong."""
 
@@ -56,7 +59,7 @@ class Visit:
 
     def refuse(self, error: ApiError) -> None:
         """The request is answered with an error: the reason it was dropped for, or whose fault it was."""
-        self.refusal = error.code
+        self.refusal = error
         default = ERROR if error.status >= 500 else REJECTED
         self.outcome = error.headers.get(DROPPED_REASON_HEADER, default)
 
@@ -80,7 +83,7 @@ class Visit:
             num_resubmissions=num_resubmissions,
         )
         if self.refusal:
-            metrics.count_refusal(labels, self.refusal)
+            metrics.count_refusal(labels, self.refusal.code)
         if self.predicted is not None and timeline.ttft_s is not None:
             metrics.predictions.observe(self.predicted, timeline.ttft_s)
         if job is not None:
@@ -89,18 +92,21 @@ class Visit:
             if self.outcome != CANCELLED:
                 metrics.judge(labels, job.slo, timeline, is_complete=self.outcome == OK)
         is_error = self.outcome not in {OK, CANCELLED, REJECTED}
-        error_type = (self.refusal or self.outcome) if is_error else ""
+        error_type = (self.refusal.code if self.refusal else self.outcome) if is_error else ""
         tracing.describe_outcome(self.span, self.outcome, timeline, error_type=error_type)
-        _log.info(
-            "request_finished",
-            request_id=self.request_id,
-            model=model,
-            slo_class=slo_class,
-            tenant=self.tenant,
-            outcome=self.outcome,
-            prompt_tokens=prompt_tokens,
-            output_tokens=timeline.num_tokens,
-            num_resubmissions=num_resubmissions,
-            ttft_s=timeline.ttft_s,
-            e2e_s=now - timeline.arrival_s,
-        )
+        known: dict[str, Any] = {
+            "request_id": self.request_id,
+            "model": model,
+            "slo_class": slo_class,
+            "tenant": self.tenant,
+            "outcome": self.outcome,
+            "prompt_tokens": prompt_tokens,
+            "output_tokens": timeline.num_tokens,
+            "num_resubmissions": num_resubmissions,
+            "ttft_s": timeline.ttft_s,
+            "e2e_s": now - timeline.arrival_s,
+        }
+        if self.refusal:
+            log_refusal(self.refusal, path=self.path, **known)
+        else:
+            _log.info("request_finished", **known)

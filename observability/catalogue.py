@@ -13,10 +13,15 @@ from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
 
 import gpu_node.agent.metrics as node_metrics
+from gateway.connection_metrics import ConnectionCollector
+from gateway.connections import Connections
+from gateway.key_watch import KeyMetrics
 from gateway.metrics import GatewayMetrics
+from gateway.parent_metrics import WorkersCollector
 from gateway.queue_metrics import QueueCollector
 from gateway.queue_view import QueueView
 from gateway.redis_metrics import RedisCollector
+from gateway.worker_pool import WorkerPool
 from gpu_node.agent import run_times
 from gpu_node.agent.engine_gauges import EngineGauges
 from services.kv_manager.core import KvManagerCore
@@ -29,6 +34,7 @@ from shared import bus, driver, durability, solver
 from shared.config import ClusterConfig
 from shared.config_engine import EngineOptions
 from shared.inbox_lag import InboxLag, InboxLagCollector
+from shared.loop_lag import LoopLag
 from shared.redis_health import RedisHealth
 
 _SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
@@ -60,9 +66,13 @@ def catalogue() -> list[Family]:
         "gateway": [
             *_made_in(gateway),
             *_made_in(gateway.predictions),
+            *_made_in(KeyMetrics(CollectorRegistry())),
             *QueueCollector(QueueView(), _never).collect(),
             *RedisCollector(RedisHealth).collect(),
+            *ConnectionCollector(Connections(1)).collect(),
+            *_made_in(LoopLag(CollectorRegistry())),
         ],
+        "gateway with several workers": WorkersCollector(WorkerPool(1, 0.0)).collect(),
         "queue manager": QueueMetrics()(QueueManagerCore(config)),
         "scheduler": [*measure_scheduler(SchedulerCore(config)), *_made_in(solver)],
         "KV manager": measure_kv_manager(KvManagerCore()),

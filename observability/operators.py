@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from observability.gateway_row import GATEWAYS
 from observability.grafana import Dashboard, Panel, Query, Row, Variable, stat
 from observability.node_rows import ENGINES, MEMORY, OFFLOAD, OPERATIONS
 from observability.promql import increase, quantile, rate
@@ -232,6 +233,16 @@ SERVICES = Row(
             [Query(rate("treadle_unreplicated_writes_total", "process"), "{{process}}")],
         ),
         Panel(
+            "Workers of gateways",
+            "That serve, by gateway, and those that ended in 15 minutes though nobody asked them to; none where a "
+            "gateway is one process.",
+            "short",
+            [
+                Query("treadle_gateway_workers_ready", "{{instance}} ready"),
+                Query(increase("treadle_gateway_worker_restarts_total", "instance", window="15m"), "{{instance}} died"),
+            ],
+        ),
+        Panel(
             "Rebuilds and epochs",
             "In 15 minutes: cores built from logs, lives of nodes, nodes that fell silent. Few, outside of upgrades.",
             "short",
@@ -254,6 +265,18 @@ SERVICES = Row(
             ],
             width=12,
         ),
+        Panel(
+            "Keys of clients",
+            "Gateways that cannot use the keys' file as it is now, files read again in 15 minutes, and requests that "
+            "ended because their key was revoked.",
+            "short",
+            [
+                Query("sum(treadle_keys_stale)", "gateways with older keys"),
+                Query(increase("treadle_key_reloads_total", "outcome", window="15m"), "read again: {{outcome}}"),
+                Query(increase("treadle_revoked_requests_total", "instance", window="15m"), "revoked at {{instance}}"),
+            ],
+            width=12,
+        ),
     ],
 )
 
@@ -265,5 +288,5 @@ OPERATORS = Dashboard(
         Variable("model", "label_values(treadle_requests_total, model)"),
         Variable("node", "label_values(treadle_node_info, node)"),
     ],
-    rows=[CLUSTER, VIRTUAL_QUEUES, PLANS, POOLS, ESTIMATOR, OPERATIONS, ENGINES, MEMORY, OFFLOAD, SERVICES],
+    rows=[CLUSTER, VIRTUAL_QUEUES, PLANS, POOLS, ESTIMATOR, OPERATIONS, ENGINES, MEMORY, OFFLOAD, GATEWAYS, SERVICES],
 )

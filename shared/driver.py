@@ -26,7 +26,8 @@ from shared.lease import RENEW_S, WRITE_BYTES_PER_S, FencedError, hold_s
 from shared.lease_keeper import HANG_S, LeaseKeeper
 from shared.message import Message, Tick
 from shared.solver import Solver
-from shared.telemetry import record_handled, trace_id
+from shared.telemetry import record_handled
+from shared.trace_context import trace_id
 
 SNAPSHOT_EVERY_ENTRIES = 5_000
 SNAPSHOT_BYTES_PER_ENTRY = 1_000  # a large state is written less often: each entry pays for so much of it at most

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from gguf import GGML_QUANT_SIZES, GGUF_DEFAULT_ALIGNMENT, GGUF_MAGIC, GGMLQuantizationType, GGUFValueType
 
-from shared.model_file import ModelFileError, sha256_of
+from shared.model_file import ModelFileError, identity
 
 _VERSIONS = (2, 3)
 _MAX_DIMENSIONS = 4
@@ -73,9 +73,7 @@ def open_gguf(path: Path) -> GgufFile:
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error}") from error
     except _DamagedError as error:
-        raise ModelFileError(
-            f"{path} is no readable GGUF file ({error}); its sha256 is {sha256_of(path)}; fetch it again"
-        ) from error
+        raise ModelFileError(f"{path} is no readable GGUF file ({error}); {identity(path)}; fetch it again") from error
 
 
 def _read(data: npt.NDArray[np.uint8]) -> GgufFile:

@@ -61,6 +61,8 @@ class ModelShape:
     num_heads: int
     num_kv_heads: int
     head_dim: int
+    context_tokens: int
+    """Of prompt and answer together, as the model's own configuration has it."""
     weight_bytes: float = 2.0
     """Of one parameter; 2 is bfloat16."""
 
@@ -99,17 +101,17 @@ MODELS = {
     model.name: model
     for model in (
         # model card of Mistral-7B-v0.1: 7.24 B, 32 layers of 4,096, 32 heads, 8 for keys, vocabulary 32,000
-        ModelShape("mistral-7b", 7.242e9, 32_000 * 4_096, 32, 32, 8, 128),
+        ModelShape("mistral-7b", 7.242e9, 32_000 * 4_096, 32, 32, 8, 128, 32_768),
         # model card of vicuna-13b-v1.5, Llama 2 of 13.0 B: 40 layers of 5,120, 40 heads, all with keys
-        ModelShape("vicuna-13b", 13.016e9, 32_000 * 5_120, 40, 40, 40, 128),
+        ModelShape("vicuna-13b", 13.016e9, 32_000 * 5_120, 40, 40, 40, 128, 4_096),
         # model card of Llama-2-70b-hf: 69.0 B, 80 layers of 8,192, 64 heads, 8 for keys. Weights of 4 bits
         # with a scale and a zero for each 128, so that it fits one card of 80 GB; products in 16 bits
-        ModelShape("llama-70b", 68.977e9, 32_000 * 8_192, 80, 64, 8, 128, weight_bytes=0.5 + 4 / 128),
+        ModelShape("llama-70b", 68.977e9, 32_000 * 8_192, 80, 64, 8, 128, 4_096, weight_bytes=0.5 + 4 / 128),
         # model card of Meta-Llama-3-8B: 8.03 B, 32 layers of 4,096, 32 heads, 8 for keys, 128,256 words
-        ModelShape("llama-3-8b", 8.030e9, 128_256 * 4_096, 32, 32, 8, 128),
+        ModelShape("llama-3-8b", 8.030e9, 128_256 * 4_096, 32, 32, 8, 128, 8_192),
         # model card of SmolLM2-135M: 134.5 M, 30 layers of 576, 9 heads, 3 for keys; the table of words
         # is the output layer
-        ModelShape("smollm2-135m", 134.5e6, 0, 30, 9, 3, 64),
+        ModelShape("smollm2-135m", 134.5e6, 0, 30, 9, 3, 64, 8_192),
     )
 }
 

@@ -11,6 +11,7 @@ from shared.errors import OperatorError
 
 MODELS_ENV = "TREADLE_MODELS_DIR"
 _READ_BYTES = 1 << 20
+_QUICK_BYTES = 1 << 30  # read in a second or two; who waits for `treadle up` to say why does not wait longer
 
 
 class ModelFileError(OperatorError, ValueError):
@@ -28,7 +29,7 @@ def model_path(spec: ModelSpec) -> Path:
     if spec.source.startswith("pypi:"):
         # a digest of the source keeps apart two packages whose files have the same name
         mark = hashlib.sha256(spec.source.encode()).hexdigest()[:8]
-        return models_dir() / mark / spec.source.rsplit("/", 1)[1]
+        return models_dir() / mark / spec.source.rpartition("/")[2]
     return Path(spec.source).expanduser()
 
 
@@ -39,6 +40,12 @@ def sha256_of(path: Path) -> str:
         while chunk := file.read(_READ_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def identity(path: Path) -> str:
+    """What tells a damaged file from others, in words: its digest, or its size where that would take too long."""
+    num_bytes = path.stat().st_size
+    return f"its sha256 is {sha256_of(path)}" if num_bytes <= _QUICK_BYTES else f"it has {num_bytes} bytes"
 
 
 def sha256_of_directory(path: Path) -> str:

@@ -12,6 +12,7 @@ import psutil
 
 from shared.config import CONFIG_ENV
 from shared.errors import OperatorError
+from shared.log_rotation import LOG_FILE_ENV
 from shared.process_record import ProcessRecord, is_running
 
 STOP_GRACE_S = 20.0  # SIGTERM to SIGKILL: the gateway drains its streams within this time
@@ -26,6 +27,8 @@ class StuckProcessesError(OperatorError):
 def launch(argv: Sequence[str], environment: Mapping[str, str], log: Path, stage: int) -> ProcessRecord:
     """Start ``argv`` in a session of its own with both outputs appended to ``log``.
 
+    It keeps that below a limit itself (`shared.log_rotation`).
+
     `os.posix_spawn` and not `subprocess`: nothing here owns the process, it outlives this one on purpose.
     """
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -33,7 +36,7 @@ def launch(argv: Sequence[str], environment: Mapping[str, str], log: Path, stage
         pid = os.posix_spawn(
             argv[0],
             list(argv),
-            dict(environment),
+            {**environment, LOG_FILE_ENV: str(log)},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, descriptor, 1),

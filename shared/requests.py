@@ -8,6 +8,7 @@ from shared.message import Message
 from shared.slo import Slo
 from shared.token_logprob import TokenLogprob
 
+DEFAULT_TENANT = "default"  # whose requests are where nobody says so: there are no keys
 HANDED_OVER = "*"  # stands where a node's name could: the KV lies in Redis, for whoever pulls the request
 
 
@@ -28,7 +29,7 @@ class Submit(Message, frozen=True, kw_only=True):
     """To be computed before the first new one: the prompt, and what the client has of the choices that still run."""
     max_tokens: int
     """To be drawn at most, by all candidates together."""
-    tenant: str = "default"
+    tenant: str = DEFAULT_TENANT
     attempt: int = 0
     wants_place: bool = False
     """The client would like to hear of its place in the queue while it waits (`QueueStatus.places`)."""
@@ -100,6 +101,15 @@ class QueuePlace(msgspec.Struct, frozen=True):
     """Requests that are predicted to start before it on its node."""
     wait_s: float
     wait_p90_s: float
+    num_others_ahead: int = 0
+    """Of ``num_ahead``, those of other tenants."""
+
+
+class TenantLine(msgspec.Struct, frozen=True):
+    """The same as a line for the requests of one tenant alone."""
+
+    tenant: str
+    line: QueueLine
 
 
 class QueueStatus(Message, frozen=True, kw_only=True):
@@ -107,6 +117,8 @@ class QueueStatus(Message, frozen=True, kw_only=True):
 
     lines: list[QueueLine]
     places: list[QueuePlace] = []
+    tenant_lines: list[TenantLine] = []
+    """By tenant; none where all requests are the default tenant's."""
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -137,6 +149,8 @@ class GroupRef(msgspec.Struct, frozen=True, omit_defaults=True):
     num_waiting: int
     max_running: int | None = None
     """It is pulled from only while fewer requests run here, and nobody gives way to it; None: as long as they fit."""
+    max_unread: int | None = None
+    """And only while fewer prompts wait here to be computed: whoever comes has those before it; None: any."""
 
 
 class VirtualQueue(Message, frozen=True, kw_only=True):

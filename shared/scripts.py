@@ -189,6 +189,15 @@ end
 return taken
 """
 
+# A new request: its payload, which expires, and its entry, both or neither. The one script that a full Redis refuses.
+# The entry comes first: only that can fail, where the key is of another type, and nothing has been done then.
+# KEYS payload, queue   ARGV payload, its seconds to live, entry
+SUBMIT: Final = """#!lua
+redis.call('XADD', KEYS[2], '*', 'm', ARGV[3])
+redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
+return 1
+"""
+
 # What the cluster says to itself, in one step. A key of another type costs its own write only: the others are done.
 # KEYS one a write   ARGV (op, data, option) a write   -> list of what went wrong
 #   op: add | add-existing (option: max entries, 0 for as many as come) | ack (data: entry, option: consumer group)

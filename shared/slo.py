@@ -7,6 +7,12 @@ import math
 import msgspec
 
 CUSTOM = "custom"  # name of a promise that a request gave in numbers
+# What a promise in numbers may be. Nobody keeps one below these: a first token takes two messages through Redis and a
+# step, which reads all weights (a tenth of a millisecond for 300 MB on the fastest devices, some for 7B), and a further
+# token takes a step at least. There are 30 powers of two between the least and the most, so as many kinds of them.
+MIN_START_S, MAX_START_S = 0.001, 7 * 86_400.0
+MIN_TPOT_S, MAX_TPOT_S = 0.000_1, 3_600.0
+
 UNBOUNDED_S = 86_400.0  # a request without any promise is due within a day, so that nothing can starve
 
 

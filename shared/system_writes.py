@@ -1,14 +1,15 @@
 """What the cluster writes for itself: done in one step, and also when Redis is full (see `scripts.WRITE`).
 
-Only a new request asks for memory as an ordinary command, which Redis refuses at ``maxmemory``. All else frees memory,
-or keeps together what will: signs of life, tokens, ends, cancels, further attempts.
+Only a new request is refused by a Redis at ``maxmemory`` (`scripts.SUBMIT`). All else frees memory, or keeps together
+what will: signs of life, tokens, ends, cancels, further attempts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from shared import scripts
@@ -52,10 +53,17 @@ def keep(key: str, data: bytes, ttl_s: int) -> Write:
     return Write("set", key, data, ttl_s)
 
 
-class SystemWriter:
-    """Writes over one connection pool."""
+class RunsScripts(Protocol):
+    """A client of Redis, or whatever else takes scripts as one does."""
 
-    def __init__(self, redis: Redis) -> None:
+    def register_script(self, script: str) -> Callable[..., Awaitable[Any]]:
+        """What runs the script when it is called with ``keys`` and ``args``."""
+
+
+class SystemWriter:
+    """Writes by a client, or by batches of scripts."""
+
+    def __init__(self, redis: RunsScripts) -> None:
         self._script = redis.register_script(scripts.WRITE)
 
     async def write(self, *writes: Write) -> None:

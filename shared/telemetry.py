@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 from types import TracebackType
+from typing import Any, TextIO, cast
 
 import msgspec
 import structlog
 from opentelemetry import trace
-from opentelemetry.trace import Span, format_trace_id, set_span_in_context
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.trace import format_trace_id
 
+from shared.log_rotation import log_stream
+from shared.log_summaries import LogFolder
 from shared.message import Message
-
-_propagator = TraceContextTextMapPropagator()
+from shared.trace_context import PROPAGATOR
 
 
 def configure_logging(service: str, instance: str, level: int = logging.INFO) -> None:
@@ -24,33 +26,43 @@ def configure_logging(service: str, instance: str, level: int = logging.INFO) ->
         event["service"], event["instance"] = service, instance
         return event
 
-    shared: list[structlog.types.Processor] = [
+    folder, stream = LogFolder(_say), log_stream() or sys.stderr
+    begin: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
         _name_trace,
         structlog.processors.add_log_level,
+    ]
+    shared: list[structlog.types.Processor] = [
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         name_process,
         structlog.processors.StackInfoRenderer(),
         structlog.processors.format_exc_info,
     ]
     structlog.configure(
-        processors=[*shared, structlog.processors.JSONRenderer(serializer=_to_json)],
+        processors=[*begin, folder, *shared, structlog.processors.JSONRenderer(serializer=_to_json)],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", stream)),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(cast("TextIO", stream))
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
+            foreign_pre_chain=[*begin, *shared],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.JSONRenderer(serializer=_to_json),
             ],
         )
     )
+    handler.addFilter(folder)
     sys.excepthook = _log_crash
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)
+
+
+def _say(line: Mapping[str, Any]) -> None:
+    """A summary of folded lines."""
+    fields = {name: value for name, value in line.items() if name not in ("event", "level")}
+    getattr(structlog.get_logger(), line["level"])(line["event"], **fields)
 
 
 def _name_trace(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
@@ -86,23 +98,11 @@ def configure_tracing(service: str, instance: str, endpoint: str | None) -> None
     trace.set_tracer_provider(provider)
 
 
-def traceparent(span: Span) -> str:
-    """The W3C trace context under which the rest of the cluster works for this span; ``""`` if there is none."""
-    carrier: dict[str, str] = {}
-    _propagator.inject(carrier, set_span_in_context(span))
-    return carrier.get("traceparent", "")
-
-
-def trace_id(traceparent: str) -> str:
-    """The id by which a trace is found, of a message's ``traceparent``; ``""`` if it has none, or is none."""
-    return traceparent.partition("-")[2].partition("-")[0]
-
-
 def record_handled(service: str, message: Message, arrived_s: float, committed_s: float) -> None:
     """A span for one handled message of a traced request: from its arrival in the inbox until its effects were sent."""
     if not message.traceparent:
         return
-    parent = _propagator.extract({"traceparent": message.traceparent})
+    parent = PROPAGATOR.extract({"traceparent": message.traceparent})
     name = f"{service} {type(message).__name__.lower()}"
     span = trace.get_tracer(f"treadle.{service}").start_span(name, parent, start_time=int(arrived_s * 1e9))
     span.end(int(committed_s * 1e9))

@@ -129,7 +129,10 @@ def saturated_rps(devices: Mapping[str, Device], models: Sequence[str], requests
 def drawn(workload: str, rate_per_s: float | None, num_requests: int, seed: int) -> list[WorkloadRequest]:
     """Requests of ``wa``, ``wb``, ``wc`` or a file; without a rate, as fast as the file's; `SystemExit` if neither."""
     try:
-        return workload_choice(workload, rate_per_s, None, None).draw(num_requests, seed)
+        choice = workload_choice(
+            "--workload", workload, rate_per_s, None, None, allow_left_out=True, max_model_len=catalogue.MAX_MODEL_LEN
+        )
+        return choice.draw(num_requests, seed)
     except CliError as error:
         raise SystemExit(str(error)) from error
 

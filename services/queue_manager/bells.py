@@ -5,6 +5,7 @@ from __future__ import annotations
 from services.queue_manager.headroom import Headroom
 from services.queue_manager.planning import Planning
 from services.queue_manager.state import Node, State, Told
+from services.queue_manager.tenant_shares import TenantShares
 from services.queue_manager.window import hopeless, window, yielding
 from shared import streams
 from shared.core import Effect, Send
@@ -17,8 +18,9 @@ class Bells:
     Without ``headroom`` every group is pulled from as long as its requests fit.
     """
 
-    def __init__(self, state: State, planning: Planning, headroom: Headroom | None) -> None:
+    def __init__(self, state: State, planning: Planning, shares: TenantShares, headroom: Headroom | None) -> None:
         self._state = state
+        self._shares = shares
         self._headroom = headroom
         self._planning = planning
         self._changed: dict[str, None] = {}
@@ -34,6 +36,7 @@ class Bells:
         effects: list[Effect] = []
         for node in nodes:
             first = self._headroom.look(node, now) if self._headroom is not None else None
+            self._shares.look(node, now)
             head = window(self._state, node, first)
             giving_way = yielding(self._state, node, head)
             given_up = hopeless(self._state, node, head)

@@ -27,6 +27,7 @@ from services.queue_manager.rescue import rescue
 from services.queue_manager.sharing import Sharing
 from services.queue_manager.state import State
 from services.queue_manager.status import Status
+from services.queue_manager.tenant_shares import TenantShares
 from services.queue_manager.virtual_queues import VirtualQueues
 from shared.config import ClusterConfig
 from shared.core import Effect
@@ -55,7 +56,8 @@ class QueueManagerCore:
         self._demand = Demand(state.asked, groups.newcomer) if self._config.pools else None
         self._planning = Planning(state, groups, self.predictions, options, self._demand)
         headroom = Headroom(state, groups) if options.policy == "qlm" and options.operations.pace else None
-        self._bells = Bells(state, self._planning, headroom)
+        shares = TenantShares(state, groups, self._config.tenants)
+        self._bells = Bells(state, self._planning, shares, headroom)
         admission = Admission(self._config.slo_classes, self.predictions)
         self._requests = Requests(
             state,
@@ -127,8 +129,8 @@ class QueueManagerCore:
         if isinstance(message, GatewayInventory):
             self._gateways.hear(message.gateway, now)
             return self._inventories.of_gateway(message)
-        if message.inventory:  # right behind a beat: nothing was deleted between the two
-            self._gateways.hear(message.gateway, now)
+        if message.inventory:
+            self._gateways.find_place(message.gateway, now)
             self._inventories.announced(message, now)
         else:
             self._gateways.beat(message.gateway, now)

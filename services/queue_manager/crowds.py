@@ -2,14 +2,15 @@
 
 Their number is kept up, and that of those who run. What they were promised is summed up when a newcomer asks and kept
 until something changes, which at most nodes nothing has: kept up by steps, a sum of floats would drift, and depend on
-the order of events. These functions own `Node.num_members`, `Node.num_running` and `Node.promises_per_s`.
+the order of events. These functions own `Node.num_members`, `Node.num_running`, `Node.shares` and
+`Node.promises_per_s`.
 """
 
 from __future__ import annotations
 
 import math
 
-from services.queue_manager.state import Node, State
+from services.queue_manager.state import Group, Node, Share, State
 from shared.batching import num_seqs
 
 PATIENCE_S = 120.0  # nobody likes to wait: a promise that is further away counts as this
@@ -30,16 +31,25 @@ def promises_per_s(state: State, node: Node) -> float:
     return node.promises_per_s
 
 
-def note_change(state: State, name: str, num_more: int = 0, num_more_running: int = 0) -> None:
-    """A queue has changed, or the members of a group in it, or what its node serves; ``""`` stands for no node.
-
-    ``num_more``: requests that stand there now and did not before; and those that run.
-    """
+def note_change(state: State, name: str) -> None:
+    """A queue has changed, or what its node serves; ``""`` stands for no node."""
     node = state.nodes.get(name)
+    if node is not None:
+        node.promises_per_s = None
+
+
+def note_members(state: State, group: Group, num_more: int, num_more_running: int) -> None:
+    """So many more requests of a group stand in the queue of its node, if it has one; and so many more run there."""
+    node = state.nodes.get(group.node)
     if node is not None:
         node.num_members += num_more
         node.num_running += num_more_running
         node.promises_per_s = None
+        share = node.shares.get(group.tenant)
+        if share is None:
+            share = node.shares[group.tenant] = Share()
+        share.num_members += num_more
+        share.num_running += num_more_running
 
 
 def recount(state: State) -> None:
@@ -47,6 +57,9 @@ def recount(state: State) -> None:
     for node in state.nodes.values():
         node.num_members = counted_members(state, node)
         node.num_running = counted_running(state, node)
+        for tenant, share in counted_shares(state, node).items():
+            share.seen_s = node.shares.pop(tenant, share).seen_s
+            node.shares[tenant] = share
 
 
 def counted_members(state: State, node: Node) -> int:
@@ -57,6 +70,17 @@ def counted_members(state: State, node: Node) -> int:
 def counted_running(state: State, node: Node) -> int:
     """Those that run in its groups, by a walk."""
     return sum(state.groups[gid].num_running for gid in node.queue)
+
+
+def counted_shares(state: State, node: Node) -> dict[str, Share]:
+    """What each tenant has there, by a walk."""
+    shares: dict[str, Share] = {}
+    for gid in node.queue:
+        group = state.groups[gid]
+        share = shares.setdefault(group.tenant, Share())
+        share.num_members += group.num_members
+        share.num_running += group.num_running
+    return shares
 
 
 def summed_promises_per_s(state: State, node: Node) -> float:

@@ -32,6 +32,14 @@ class Gateways:
         if newest:
             self._state.finished_before_beat[gateway] = newest
 
+    def find_place(self, gateway: str, now: float) -> None:
+        """It lives, and goes back in its stream: the ends of which it was told may come to it only now."""
+        self.hear(gateway, now)
+        before = self._state.finished_before_beat.pop(gateway, [])
+        newest = self._state.finished_since_beat.get(gateway, [])
+        if before:
+            self._state.finished_since_beat[gateway] = [*before, *newest]
+
     def expire(self, now: float) -> list[Effect]:
         """Bury those that were silent for too long."""
         return [effect for gateway in self._state.gateways.expire(now) for effect in self.gone(gateway)]

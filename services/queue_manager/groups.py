@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from services.queue_manager.arrivals import Arrivals, Coming, Flow
 from services.queue_manager.calibration import Calibration
 from services.queue_manager.clusters import Clusters
-from services.queue_manager.crowds import note_change
+from services.queue_manager.crowds import note_members
 from services.queue_manager.fairness import Fairness
 from services.queue_manager.grouping import Batches, grouping_rule
 from services.queue_manager.lengths import Lengths
@@ -233,7 +233,7 @@ class RequestGroups:
         The first that waits is due first, but for those that were due earlier than one before them. Those are in the
         heap: the others are due in order, and who follows a hurried one in order is due later than it.
         """
-        note_change(self._state, group.node, num_more, num_more_running)
+        note_members(self._state, group, num_more, num_more_running)
         while group.hurried and group.hurried[0][1] not in group.waiting:
             heapq.heappop(group.hurried)
         first = next(iter(group.waiting or group.running), None)

@@ -21,6 +21,7 @@ from services.queue_manager.outlook import Outlook, Served, Slack, later
 from services.queue_manager.planned_order import index_by_plan, planned_order
 from services.queue_manager.prompts import left
 from services.queue_manager.state import Group, Node, State
+from services.queue_manager.tenant_shares import in_turn, is_below
 from services.queue_manager.virtual_queues import VirtualQueues
 from shared.batching import num_seqs
 from shared.config import QueueOptions
@@ -94,6 +95,7 @@ class Predictions:
         queue, groups = self._groups_at(node), self._planned(node)
         if self._is_planned:
             groups[:FORECAST_GROUPS] = expected_order(self._groups, node.model, groups[:FORECAST_GROUPS], now)
+        groups, _ = in_turn(node, groups)
         ways = self._ways(node, groups, self._loads(node, groups, len(groups), now), now)
         found = {group.gid: outlook for group, outlook in self._along(node, groups, ways, now)}
         return ((group, found[group.gid]) for group in queue if group.gid in found)
@@ -170,6 +172,8 @@ class Predictions:
         node = placed or seat or self._queues.home_of(group, newcomer, now) or self._nearest(group.model, now)
         if node is None:
             return None
+        if is_below(node, message.tenant, group.model):
+            return self._of_favoured(node, group, newcomer, message, now)
         queue, order = self._groups_at(node), self._planned(node)
         index = queue.index(group) + 1 if group.node else self._queues.index_by_rule(node, group)
         place = index
@@ -181,6 +185,12 @@ class Predictions:
         if place == index and all(one is other for one, other in zip(order[:place], queue, strict=False)):
             return prospect
         return prospect.unless(self._at(node, queue, index, group, newcomer, due_s, now))
+
+    def _of_favoured(self, node: Node, group: Group, newcomer: GroupLoad, message: Submit, now: float) -> Prospect:
+        """For one of a tenant below its share: only those who are favoured like it are ahead."""
+        order, num_first = in_turn(node, self._groups_at(node), message.tenant)
+        place = order.index(group) + 1 if group in order[:num_first] else num_first
+        return self._at(node, order, place, group, newcomer, message.slo.start_by_s(now), now)
 
     def _at(
         self,

@@ -160,6 +160,16 @@ class Unread(msgspec.Struct, frozen=True, array_like=True):
     """Of the time until then, what they take of the device: decoding goes on beside them."""
 
 
+class Share(msgspec.Struct, array_like=True):
+    """What a tenant has at a node."""
+
+    num_members: int = 0
+    """Of its groups in the queue."""
+    num_running: int = 0
+    seen_s: float = -math.inf
+    """When it last had some, as far as was looked."""
+
+
 class Node(msgspec.Struct):
     """A serving node and its virtual queue."""
 
@@ -196,6 +206,16 @@ class Node(msgspec.Struct):
     told_hopeless: list[str] = []
     num_running: int = 0
     """Of `num_members`, those that a node works on."""
+    shares: dict[str, Share] = {}
+    """By tenant that is here, or was of late."""
+    favoured: list[str] = []
+    """Groups of tenants below their share, which go first (`tenant_shares`)."""
+    held_back: list[str] = []
+    """Tenants that are not below it, where others are."""
+    beside: int | None = None
+    """Requests beside which theirs may begin; None: as many as fit."""
+    max_unread: int | None = None
+    """Prompts beside which theirs may be pulled; None: any number."""
 
     @property
     def model(self) -> str:
@@ -254,7 +274,11 @@ class StatusState(msgspec.Struct):
     has_told: bool = False
     """They believe that somebody waits."""
     num_told: int = 0
-    """How often they were told."""
+    """How often they were told while somebody waited."""
+    told_at_s: float | None = None
+    """When they were told last, of a queue or of none."""
+    has_shown: bool = False
+    """They believe that there are requests, waiting or running."""
 
 
 class InventoryDate(msgspec.Struct, frozen=True, array_like=True):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from math import fsum
 
-from services.queue_manager.crowds import note_change
+from services.queue_manager.crowds import note_change, note_members
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.planned_order import is_before
 from services.queue_manager.seats import Seats
@@ -110,8 +110,8 @@ class VirtualQueues:
     def _insert(self, group: Group, node: Node, index: int, now: float) -> None:
         assert not group.node, f"{group.gid} has a place already"
         node.queue.insert(index, group.gid)
-        note_change(self._state, node.node, group.num_members, group.num_running)
         group.node = node.node
+        note_members(self._state, group, group.num_members, group.num_running)
         self._state.num_placed += 1
         self.weigh(group, now)
 
@@ -121,7 +121,7 @@ class VirtualQueues:
             return None
         node = self._state.nodes[group.node]
         node.queue.remove(group.gid)
-        note_change(self._state, node.node, -group.num_members, -group.num_running)
+        note_members(self._state, group, -group.num_members, -group.num_running)
         if group.gid in node.yielding:
             node.yielding.remove(group.gid)
         node.drain_s = max(0.0, node.drain_s - group.drain_s) if node.queue else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 from services.queue_manager.headroom import first_groups
@@ -20,26 +21,62 @@ def window(state: State, node: Node, first: list[Group] | None = None) -> list[G
     at, where they are at hand.
     """
     head: list[GroupRef] = []
-    patient = set(node.patient)
+    patient, held_back = set(node.patient), set(node.held_back)
     num_seen = {True: 0, False: 0}
-    groups: Iterable[Group] = (state.groups[gid] for gid in node.queue)
-    if node.max_running is not None:
-        groups = first_groups(state, node) if first is None else first
-    for group in groups:
+    for group in _in_turn(state, node, first):
         if not group.waiting:
             continue
         gid = group.gid
         if gid in state.hand_overs:
             continue
-        is_patient = gid in patient
-        if num_seen[is_patient] >= WINDOW_REQUESTS:
+        beside = _beside(node, group, is_patient=gid in patient, is_held_back=group.tenant in held_back)
+        may_wait = beside is not None
+        if num_seen[may_wait] >= WINDOW_REQUESTS:
             continue
         num_waiting = len(group.waiting)
-        head.append(GroupRef(gid, group.model, num_waiting, node.max_running if is_patient else None))
-        num_seen[is_patient] += num_waiting
+        head.append(GroupRef(gid, group.model, num_waiting, beside, _beside_prompts(node, group, may_wait=may_wait)))
+        num_seen[may_wait] += num_waiting
         if num_seen[False] >= WINDOW_REQUESTS or len(head) == WINDOW_GROUPS:
             break
     return head
+
+
+def _in_turn(state: State, node: Node, first: list[Group] | None) -> Iterable[Group]:
+    """The groups of a queue that count, those of tenants below their share before others."""
+    groups: Iterable[Group] = (state.groups[gid] for gid in node.queue)
+    if node.max_running is not None:
+        groups = first_groups(state, node) if first is None else first
+    if not node.favoured:
+        return groups
+    favoured = {gid: state.groups[gid] for gid in node.favoured if is_at(state, node, gid)}
+    return itertools.chain(favoured.values(), (group for group in groups if group.gid not in favoured))
+
+
+def is_at(state: State, node: Node, gid: str) -> bool:
+    """Whether there is the group, and it stands at this node."""
+    group = state.groups.get(gid)
+    return group is not None and group.node == node.node
+
+
+def _beside(node: Node, group: Group, *, is_patient: bool, is_held_back: bool) -> int | None:
+    """Requests beside which members of a group may begin; None: as many as fit.
+
+    Who is below a share waits for nobody; who is not leaves room, and keeps the pace of the batch though it be late.
+    """
+    if not node.held_back:
+        return node.max_running if is_patient else None
+    return node.beside if is_held_back and group.model == node.model else None
+
+
+def _beside_prompts(node: Node, group: Group, *, may_wait: bool) -> int | None:
+    """Prompts beside which those of a group may be pulled; None: any number.
+
+    Who is below a share is never behind more than one step of others, and still takes no more places than it should
+    before the node has been told that it has its share.
+    """
+    if node.max_unread is None or group.model != node.model:
+        return None
+    return node.max_unread if may_wait else 2 * node.max_unread
 
 
 def yielding(state: State, node: Node, head: list[GroupRef]) -> list[str]:

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from services.simulator.accuracy import estimator_accuracy
 from services.simulator.clients import UNSERVED, Outcome
-from services.simulator.recording import Prediction
 from services.simulator.simulation import Run
 from shared.config import ClusterConfig
 from shared.slo import Slo
@@ -63,29 +63,9 @@ def report(run: Run) -> dict[str, Any]:
         "node_hours": run.node_s / 3600,
         "device_utilisation": statistics.mean(node.busy_s for node in run.nodes) / makespan_s,
         "device_utilisation_by_kind": _utilisation_by_kind(run, makespan_s),
-        **estimator_accuracy(run.recording.predictions, {one.number: one for one in outcomes}),
+        **estimator_accuracy(run.recording.predictions, outcomes),
     }
     return {name: rounded(value) for name, value in found.items()}
-
-
-def estimator_accuracy(predictions: Sequence[Prediction], outcomes: dict[int, Outcome]) -> dict[str, float | None]:
-    """Predicted against actual waits: coefficient of determination, and the share within the 90 % quantile.
-
-    None where there is nothing to compare, or all waits are equal.
-    """
-    pairs = []
-    for prediction in predictions:
-        outcome = outcomes[prediction.number]
-        if outcome.first_token_s is not None:
-            pairs.append((prediction, outcome.first_token_s - outcome.sent_s))
-    r2 = coverage = None
-    if pairs:
-        coverage = sum(actual_s <= prediction.wait_p90_s for prediction, actual_s in pairs) / len(pairs)
-        mean_s = statistics.mean(actual_s for _, actual_s in pairs)
-        total = sum((actual_s - mean_s) ** 2 for _, actual_s in pairs)
-        residual = sum((actual_s - prediction.wait_s) ** 2 for prediction, actual_s in pairs)
-        r2 = 1 - residual / total if total else None
-    return {"estimator_r2": r2, "estimator_p90_coverage": coverage, "num_predictions": len(pairs)}
 
 
 def quantiles(name: str, values: Sequence[float]) -> dict[str, float | None]:

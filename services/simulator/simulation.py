@@ -126,6 +126,11 @@ class Simulation:
         return self._traffic.recording
 
     @property
+    def now_s(self) -> float:
+        """Virtual time."""
+        return self._cluster.bus.now
+
+    @property
     def outcomes(self) -> Sequence[Outcome]:
         """Of the requests that have been sent, by number."""
         return self._traffic.outcomes

@@ -52,7 +52,7 @@ class Load:
         self._number += 1
         request = Request(number=self._number, gateway=gateway.name, ask=ask, sent_s=self._now())
         limit = {} if patience_s is None else {"patience_s": patience_s}
-        await perform(self._session, gateway.url, request, self._now, **limit)
+        await perform(self._session, gateway.clients_url, request, self._now, **limit)
         return request
 
     def start(self) -> None:
@@ -79,7 +79,7 @@ class Load:
             self._number += 1
             request = Request(number=self._number, gateway=gateway.name, ask=draw_ask(random), sent_s=self._now())
             self._history.requests.append(request)
-            await perform(self._session, gateway.url, request, self._now)
+            await perform(self._session, gateway.clients_url, request, self._now)
             is_refused = request.end == "refused" or not request.status
             pause_s = REFUSED_PAUSE_S if is_refused else random.expovariate(1 / MEAN_PAUSE_S)
             await self._pause(pause_s)

@@ -37,6 +37,8 @@ class Member:
     folder: Path
     url: str
     """Where it answers operators."""
+    clients_url: str = ""
+    """Where a gateway serves clients."""
     is_held: bool = False
     """Not to be started again for now."""
     is_stopped: bool = False

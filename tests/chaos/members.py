@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from cli.process_plan import ProcessSpec, process_environment, process_plan
+from cli.process_plan import SERVICES, ProcessSpec, process_environment, process_plan
 from shared.config import (
     ADMIN_PORT_ENV,
     ADMIN_SERVICES,
@@ -67,13 +67,13 @@ def make_members(folder: Path, otlp_url: str) -> list[Member]:
     found: list[Member] = []
     for spec in plan:
         if spec.name == "gateway":
-            found += [
-                _member(folder, spec, name, config, port)
-                for name, config, port in zip(GATEWAYS, configs, ports, strict=True)
-            ]
+            for name, config, admin_port, port in zip(GATEWAYS, configs, (spec.port, second), ports, strict=True):
+                gateway = _member(folder, spec, name, config, admin_port)
+                gateway.clients_url = f"http://{HOST}:{port}"
+                found.append(gateway)
         else:
             found.append(_member(folder, spec, spec.name, configs[0], spec.port))
-        if spec.name in ADMIN_SERVICES:
+        if spec.name in SERVICES:
             found.append(_member(folder, spec, f"{spec.name}-2", configs[0], second))
             second += 1
     return found
@@ -81,8 +81,7 @@ def make_members(folder: Path, otlp_url: str) -> list[Member]:
 
 def _member(folder: Path, spec: ProcessSpec, name: str, config: Path, port: int) -> Member:
     environment = process_environment(str(config), "", spec.num_threads) | {INSTANCE_ENV: name} | TRACED
-    if spec.name != "gateway":
-        environment[ADMIN_PORT_ENV] = str(port)
+    environment[ADMIN_PORT_ENV] = str(port)
     kind = "node" if spec.name in NODES else spec.name
     return Member(name, kind, list(spec.argv), environment, folder, f"http://{HOST}:{port}")
 

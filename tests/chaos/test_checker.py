@@ -82,6 +82,14 @@ def test_a_broken_connection_is_an_end_where_its_gateway_died() -> None:
     assert found(replace(with_request(request), lives=[by_itself, next_life])) != []
 
 
+def test_a_gateway_that_says_that_it_stops_stops() -> None:
+    request, why = answered(), "the gateway is shutting down; ask again"
+    request.heard, request.end, request.why = [*request.heard[:2], Heard(11.0, error=why)], "error", why
+    assert found(with_request(request)) == [f"I1 its gateway said that it stops, and lives: {why}"]
+    stopped = LifeOf(member="gateway-a", pid=1, began_s=0.0, ended_s=13.5, status=0)
+    assert found(replace(with_request(request), lives=[stopped])) == []
+
+
 def test_a_request_that_took_longer_than_its_deadline_and_15_s() -> None:
     request = answered()
     request.ended_s = request.sent_s + 60.5

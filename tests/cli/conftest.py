@@ -19,6 +19,7 @@ from cli.ports import free_port
 from cli.process_plan import process_plan
 from shared.config import load_config
 from tests.cli import stand_in
+from tests.cli.whole_model import write_whole
 
 COMMAND_TIMEOUT_S = 60
 REPOSITORY = Path(__file__).parents[2]
@@ -73,9 +74,8 @@ def treadle(*arguments: str, environment: dict[str, str]) -> subprocess.Complete
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     stand_in.install(tmp_path / "modules")
-    model = tmp_path / "tiny.gguf"
-    model.write_bytes(b"weights")
-    admin_port = 20_000 + free_port("127.0.0.1") % 12_000  # four in a row, below the ports that the kernel gives out
+    model = write_whole(tmp_path / "tiny.gguf")
+    admin_port = 20_000 + free_port("127.0.0.1") % 12_000  # five in a row, below the ports that the kernel gives out
     cluster = Cluster(
         tmp_path,
         {

@@ -14,7 +14,14 @@ from pathlib import Path
 
 from shared.config import load_config
 
-STATUS = {"device": "cpu", "model": "tiny", "num_running": 2, "num_waiting": 3, "num_blocks": 8, "num_free_blocks": 6}
+STATUS: dict[str, object] = {
+    "device": "cpu",
+    "model": "tiny",
+    "num_running": 2,
+    "num_waiting": 3,
+    "num_blocks": 8,
+    "num_free_blocks": 6,
+}
 
 
 class Health(BaseHTTPRequestHandler):
@@ -38,13 +45,10 @@ def serve(name: str) -> None:
         # like an agent with its engine; ended by a signal, it leaves this child behind
         engine = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
         STATUS["engine_pid"] = engine.pid
+        if broken := os.environ.get("TREADLE_TEST_BROKEN"):
+            STATUS["broken_models"] = {"tiny": broken}
     STATUS["omp_num_threads"] = int(os.environ["OMP_NUM_THREADS"])
-    address = (
-        (config.gateway.host, config.gateway.port)
-        if name == "gateway"
-        else (config.admin_host, config.admin_port_of(name))
-    )
-    HTTPServer(address, Health).serve_forever()
+    HTTPServer((config.admin_host, config.admin_port_of(name)), Health).serve_forever()
 
 
 def install(folder: Path) -> None:
@@ -59,5 +63,6 @@ def install(folder: Path) -> None:
         path = folder / f"{module}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         for package in (path.parent, folder / module.split("/")[0]):
-            (package / "__init__.py").touch()
+            # beside the real package: what the command itself imports is there as well
+            (package / "__init__.py").write_text("__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n")
         path.write_text(f"import sys\n\nfrom tests.cli.stand_in import serve\n\nserve({name})\n")

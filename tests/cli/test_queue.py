@@ -73,13 +73,22 @@ def test_the_table(ask: Ask, front: type[Front]) -> None:
     ]
 
 
-def test_an_old_report_says_that_it_is_old(ask: Ask, front: type[Front]) -> None:
-    front.body = REPORT.replace(b"0.42", b"61").replace(b"false", b"true")
-    assert ask().stderr == "the queue manager has been silent for 61 s: this may not hold any more\n"
+@pytest.mark.parametrize(
+    ("age", "why"),
+    [
+        (b"61.4", "the queue manager has been silent for 61 s, so nothing is known of the queue"),
+        (b"null", "the gateway has heard nothing of the queue yet: ask again in a few seconds"),
+    ],
+)
+def test_what_is_not_known_is_said_to_be_unknown(ask: Ask, front: type[Front], age: bytes, why: str) -> None:
+    front.body = b'{"object":"queue","age_s":' + age + b',"is_stale":true,"data":[]}'
+    result = ask()
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert why in result.stderr
 
 
 def test_a_queue_without_lines_is_said_to_be_empty(ask: Ask, front: type[Front]) -> None:
-    front.body = b'{"object":"queue","age_s":null,"is_stale":false,"data":[]}'
+    front.body = b'{"object":"queue","age_s":0.5,"is_stale":false,"data":[]}'
     assert ask().stdout == "nothing waits or runs\n"
 
 

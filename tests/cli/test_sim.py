@@ -85,6 +85,35 @@ def test_a_plan_is_the_least_number_of_the_cheapest_devices(tmp_path: Path) -> N
     assert "1 × a100 (cost 1) keep 90%, with 95% confidence" in table.output
 
 
+def write_lengths(path: Path, *lengths: tuple[int, str]) -> str:
+    lines = [f"{number / 10},{tokens - 5},5,{model}" for number, (tokens, model) in enumerate(lengths)]
+    path.write_text("\n".join(["arrival_s,input_tokens,output_tokens,model", *lines]) + "\n")
+    return str(path)
+
+
+def test_requests_are_as_long_as_their_model_s_context(tmp_path: Path) -> None:
+    path = write_lengths(tmp_path / "long.csv", *[(4_000, "x")] * 98, (32_768, "x"), (32_769, "x"))
+    report = found("sim", "run", "--workload", path)
+    assert (report["num_left_out"], report["left_out_share"]) == (1, 0.01), "of 32,768 tokens is mistral-7b"
+    assert report["num_requests"] == report["num_answered"] == 99
+    plan = ["plan", "--trace", path, "--device", "a100", "--requests", "20", "--trials", "2"]
+    assert found(*plan)["num_left_out"] == 1
+    assert "left out: 1 requests of long.csv (1.0%), which are too long for their models" in invoke(*plan).output
+
+
+def test_more_than_a_hundredth_is_left_out_only_where_that_is_allowed(tmp_path: Path) -> None:
+    path = write_lengths(tmp_path / "t.csv", *[(4_096, "often"), (4_097, "often")] * 6, *[(4_097, "now and then")] * 4)
+    options = ["--workload", path, "--models", "vicuna-13b,llama-3-8b"]
+    refused = invoke("sim", "run", *options)
+    assert refused.exit_code == 2
+    assert f"--workload {path}: 6 of its requests (37.5%) are longer than the context of their model" in refused.output
+    assert "(vicuna-13b: 4096 tokens, llama-3-8b: 8192 tokens)" in refused.output
+    assert "or leave them out with --allow-left-out" in refused.output
+    report = found("sim", "run", *options, "--allow-left-out")
+    assert (report["num_requests"], report["num_left_out"], report["left_out_share"]) == (10, 6, 0.375)
+    assert invoke("plan", "--trace", path, "--models", "vicuna-13b", "--device", "a100").exit_code == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -103,6 +132,14 @@ def test_bad_input_is_one_message_that_says_what_to_do(arguments: list[str], mes
     assert result.exit_code == 2
     assert message in result.output
     assert "Traceback" not in result.output
+
+
+def test_the_option_that_was_given_is_the_one_that_is_named() -> None:
+    result = invoke("plan", "--trace", "nope.csv", "--device", "a100")
+    assert (result.exit_code, result.output) == (
+        2,
+        "Error: --trace nope.csv: neither one of wa, wb, wc nor a file\n",
+    )
 
 
 def test_a_plan_for_devices_that_are_too_small_is_refused() -> None:

@@ -39,6 +39,7 @@ def test_up_starts_everything_and_down_stops_it(cluster: Cluster) -> None:
     assert up.returncode == 0, up.stderr
     assert f"curl -s http://127.0.0.1:{cluster.config['gateway']['port']}/v1/chat/completions" in up.stdout
     assert '"model": "tiny"' in up.stdout
+    assert up.stderr.endswith(f"logs: {cluster.data_dir}/logs, or `treadle logs -f`\n")
     pids = cluster.pids()
     assert list(pids) == NAMES
     engine = cluster.status_of("rack/node-0")["engine_pid"]
@@ -118,8 +119,38 @@ def test_a_process_that_dies_shows_its_log_and_undoes_the_start(cluster: Cluster
     assert up.returncode == 1
     assert "kv-manager ended with status 1; last lines of" in up.stderr
     assert "  kv-manager: told to fail\n" in up.stderr
+    assert up.stderr.endswith(f"all of the logs: {cluster.data_dir}/logs, or `treadle logs`\n")
     assert "Traceback" not in up.stderr
     assert cluster.pids() == {}
+
+
+def test_a_node_that_cannot_load_a_model_ends_the_start_in_its_words(cluster: Cluster) -> None:
+    cluster.environment["TREADLE_TEST_BROKEN"] = "model 'tiny': its weights find no memory"
+    up = cluster.treadle("up")
+    log = cluster.data_dir / "logs" / "rack%2Fnode-0.log"
+    assert up.returncode == 1
+    assert up.stderr.splitlines()[-2:] == [
+        "Error: rack/node-0 cannot serve: model 'tiny': its weights find no memory",
+        f"Its log is {log}; mend that and start again",
+    ]
+    assert cluster.pids() == {}
+
+
+def test_a_model_that_cannot_be_served_is_told_before_anything_starts(cluster: Cluster) -> None:
+    model = {"name": "tiny", "source": str(cluster.folder / "tiny.gguf"), "max_model_len": 4097}
+    cluster.write_config(models=[model, {"name": "none", "source": str(cluster.folder / "none.gguf")}])
+    up = cluster.treadle("up")
+    assert up.returncode == 2
+    assert up.stderr == f"Error: model 'none': {cluster.folder / 'none.gguf'} does not exist\n"
+    cluster.write_config(models=[model])
+    up = cluster.treadle("up")
+    assert up.returncode == 2
+    assert up.stderr == (
+        "Error: this cluster cannot start: 1 problem\n"
+        f"  - models.0: model 'tiny': max_model_len is 4097, but {model['source']} was trained for 4096 tokens; "
+        "set at most that, or leave max_model_len out\n"
+    )
+    assert not (cluster.data_dir / "logs" / "gateway.log").exists()
 
 
 def test_a_failed_start_leaves_alone_what_ran_before(cluster: Cluster) -> None:

@@ -46,6 +46,7 @@ from shared.requests import (
     Rejected,
     Resubmit,
     Submit,
+    TenantLine,
     Tokens,
     VirtualQueue,
 )
@@ -153,14 +154,15 @@ MESSAGES: list[Message] = [
     Rejected(request_id="r-1", attempt=1, wait_s=30.5, retry_after_s=12.5, traceparent=TRACE),
     QueueStatus(
         lines=[QueueLine("smol", "interactive", 7, 2, 3.5, 5.25)],
-        places=[QueuePlace("r-1", 4, 2.5, 4.25)],
+        places=[QueuePlace("r-1", 4, 2.5, 4.25, 1)],
+        tenant_lines=[TenantLine("acme", QueueLine("smol", "interactive", 2, 1, 1.5, 2.25))],
         traceparent=TRACE,
     ),
     Enqueued(request_id="r-1", attempt=1, gateway="gw-0", kv_at="node-1", traceparent=TRACE),
     VirtualQueue(
         node="node-0",
         epoch="e-1",
-        groups=[GroupRef("g-1", "smol", 3, 8), GroupRef("g-2", "smol-b", 1, 8)],
+        groups=[GroupRef("g-1", "smol", 3, 8, 2), GroupRef("g-2", "smol-b", 1, 8, 2)],
         yielding=["g-0"],
         hopeless=["smol-b"],
         traceparent=TRACE,

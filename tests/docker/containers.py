@@ -71,8 +71,7 @@ class Containers:
 
     def answers(self, name: str, path: str = "/readyz") -> str:
         """What a process answers; empty if it does not, or is not ready."""
-        port = ["--port", "8080"] if name == "gateway" else []
-        done = self.run_in(name, "python", "-m", "shared.probe", *port, path)
+        done = self.run_in(name, "python", "-m", "shared.probe", path)
         return done.stdout if done.returncode == 0 else ""
 
     def status(self, name: str) -> dict[str, Any]:

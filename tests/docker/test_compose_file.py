@@ -136,7 +136,7 @@ def test_with_users_each_container_comes_as_its_own() -> None:
         if name != "redis"
     }
     nodes = [node.name for node in CLUSTER.nodes]
-    assert users == {name: name for name in (*ADMIN_SERVICES, "gateway")} | dict.fromkeys(nodes, "node")
+    assert users == {name: name for name in ADMIN_SERVICES} | dict.fromkeys(nodes, "node")
 
 
 def test_the_users_of_redis_get_digests_of_their_passwords(tmp_path: Path) -> None:
@@ -172,8 +172,8 @@ def test_prometheus_asks_every_process_where_it_answers() -> None:
     for job in config["scrape_configs"]:
         targets |= {target for static in job.get("static_configs", []) for target in static["targets"]}
         targets |= {f"{name}:{dns['port']}" for dns in job.get("dns_sd_configs", []) for name in dns["names"]}
-    admin = {f"{name}:9400" for name in SERVICES if name not in ("redis", "gateway")}
-    assert targets == {f"gateway:{CLUSTER.gateway.port}", "nodes:9400", "otel-collector:8888"} | admin
+    admin = {f"{name}:9400" for name in SERVICES if name != "redis"}
+    assert targets == {"nodes:9400", "otel-collector:8888"} | admin
 
 
 @pytest.mark.parametrize("path", DOCKERFILES)
@@ -199,3 +199,9 @@ def test_there_is_a_dockerfile_for_each_component() -> None:
         "services/Dockerfile",
     ]
     assert {dockerfile(name) for name in CONTAINERS} - {None} == set(DOCKERFILES)
+
+
+def test_the_log_of_every_container_is_bounded() -> None:
+    for name, container in CONTAINERS.items():
+        logging = container["logging"]
+        assert (logging["driver"], logging["options"]) == ("json-file", {"max-size": "16m", "max-file": "3"}), name

@@ -21,6 +21,7 @@ import yaml
 from redis import Redis
 
 from cli.ports import free_port, is_free
+from shared.config import ADMIN_SERVICES
 from tests.gateway.tiny import write_model
 
 HOST = "127.0.0.1"
@@ -29,7 +30,7 @@ PROBE_TIMEOUT_S = 10
 WAIT_S = 60.0
 POLL_S = 0.05
 TAIL_LINES = 30
-NUM_SERVICES = 3  # with admin ports of their own, before the nodes
+NUM_SERVICES = 4  # with admin ports of their own, before the nodes
 PORT_TRIES = 100
 
 T = TypeVar("T")
@@ -192,9 +193,9 @@ class Cluster:
     @property
     def admin_urls(self) -> dict[str, str]:
         """Where each process answers operators."""
-        names = ["queue-manager", "scheduler", "kv-manager", *self.nodes]
+        names = [*ADMIN_SERVICES, *self.nodes]
         first = self.config["admin_port"]
-        return {name: f"http://{HOST}:{first + number}" for number, name in enumerate(names)} | {"gateway": self.url}
+        return {name: f"http://{HOST}:{first + number}" for number, name in enumerate(names)}
 
     def get(self, name: str, path: str) -> tuple[int, str]:
         """Status and body; status 0 when the process does not answer."""
@@ -242,7 +243,8 @@ class Cluster:
             found.append(f"kv manager: {memory}")
         with self.redis() as redis:
             keys = [key for kind in ("req", "group") for key in redis.scan_iter(f"treadle:{kind}:*", count=1000)]
-            keys += list(redis.scan_iter("treadle:tokens:*"))[1:]  # the living gateway has one
+            num_workers = self.config["gateway"].get("workers", 1)
+            keys += list(redis.scan_iter("treadle:tokens:*"))[num_workers:]  # each living one has its own
         return found + [key.decode() for key in keys]
 
     def _has_requests(self) -> bool:

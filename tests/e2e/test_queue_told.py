@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -49,12 +49,26 @@ async def loaded(http: aiohttp.ClientSession) -> AsyncIterator[None]:
         await asyncio.gather(*clients, return_exceptions=True)
 
 
+async def reported(http: aiohttp.ClientSession) -> dict[str, Any]:
+    async with http.get("/v1/queue") as response:
+        assert response.status == 200
+        report: dict[str, Any] = await response.json()
+    return report
+
+
+async def reported_that(http: aiohttp.ClientSession, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The first report of which this is so."""
+    while True:
+        report = await reported(http)
+        if is_so(report):
+            return report
+        await asyncio.sleep(POLL_S)
+
+
 async def waiting_line(http: aiohttp.ClientSession) -> dict[str, Any]:
     """The line of the class that waits, as soon as two of its requests run."""
     while True:
-        async with http.get("/v1/queue") as response:
-            assert response.status == 200
-            report = await response.json()
+        report = await reported(http)
         for line in report["data"]:
             if line["num_running"] == 2:
                 assert not report["is_stale"]
@@ -84,3 +98,20 @@ async def test_clients_are_told_how_long_they_wait(full_cluster: Cluster) -> Non
         assert "too long for the promise 'quick' (ttft_s 1)" in error["message"]
     full_cluster.wait_idle()
     assert full_cluster.metric("gateway", "treadle_refused_requests_total") == 1
+
+
+async def test_what_has_run_is_not_shown_for_ever(full_cluster: Cluster) -> None:
+    short = LONG | {"max_tokens": 40}
+    async with asyncio.timeout(WAIT_S), aiohttp.ClientSession(full_cluster.url) as http:
+
+        async def ask() -> None:
+            async with http.post("/v1/completions", json=short) as response:
+                assert response.status == 200
+                await response.read()
+
+        asking = asyncio.gather(*(ask() for _ in range(3)))  # one waits for the others, and is told when it runs alone
+        await reported_that(http, lambda report: bool(report["data"]))
+        await asking
+        report = await reported_that(http, lambda report: not report["data"])
+    assert not report["is_stale"]
+    assert "treadle_queue_predicted_wait_seconds{" not in full_cluster.get("gateway", "/metrics")[1]

@@ -102,13 +102,14 @@ async def test_a_gateway_is_replaced_and_its_streams_end_in_order(
     config = cluster.folder / "new-gateway.yaml"
     config.write_text(yaml.safe_dump(values))
     old, answers = Ask(cluster.models[0], PROMPTS[0], MAX_TOKENS), [Answer()]
-    with beside(cluster, "gateway", port, config) as url:
+    admin_port = free_port(HOST)
+    with beside(cluster, "gateway", admin_port, config, TREADLE_ADMIN_PORT=str(admin_port)):
         task = asyncio.create_task(stream(client, old, answers[0]))
         await underway(answers, [task])
         await asyncio.to_thread(end, cluster.pids()["gateway"])
         await task
         assert (answers[0].num_tokens, answers[0].text) == (MAX_TOKENS, undisturbed[old.prompt])
-        async with AsyncOpenAI(base_url=f"{url}/v1", api_key=API_KEY, max_retries=0) as other:
+        async with AsyncOpenAI(base_url=f"http://{HOST}:{port}/v1", api_key=API_KEY, max_retries=0) as other:
             fresh = Answer()
             await stream(other, Ask(cluster.models[1], PROMPTS[1], 8), fresh)
         assert undisturbed[PROMPTS[1]].startswith(fresh.text)

@@ -23,9 +23,10 @@ from tests.engine.bookkeeping import model, payload
         ({"presence_penalty": 2.1}, "presence_penalty is 2.1; it must be between -2.0 and 2.0"),
         ({"presence_penalty": math.nan}, "presence_penalty is nan; it must be between -2.0 and 2.0"),
         ({"frequency_penalty": -2.1}, "frequency_penalty is -2.1; it must be between -2.0 and 2.0"),
-        ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0; it must be a number above 0"),
-        ({"repetition_penalty": math.inf}, "repetition_penalty is inf; it must be a number above 0"),
-        ({"repetition_penalty": math.nan}, "repetition_penalty is nan; it must be a number above 0"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0; it must be between 0.01 and 10.0"),
+        ({"repetition_penalty": math.inf}, "repetition_penalty is inf; it must be between 0.01 and 10.0"),
+        ({"repetition_penalty": 1e-38}, "repetition_penalty is 1e-38; it must be between 0.01 and 10.0"),
+        ({"repetition_penalty": math.nan}, "repetition_penalty is nan; it must be between 0.01 and 10.0"),
         (
             {"logit_bias": [(5, 1.0), (100, 1.0)]},
             "logit_bias names token id 100, which is outside the vocabulary of 100",

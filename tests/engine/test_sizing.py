@@ -12,7 +12,9 @@ from shared.config_engine import EngineOptions
 MIB = 1 << 20
 
 
-def model(token_bytes: int, kv_cache_bytes: int, max_models: int, max_model_len: int = 64, **more: int) -> LoadedModel:
+def model(
+    token_bytes: int, kv_cache_bytes: int, max_models: int, max_model_len: int | None = 64, **more: int
+) -> LoadedModel:
     options = EngineOptions(kv_cache_bytes=kv_cache_bytes, max_models=max_models, **more)  # type: ignore[arg-type]
     return cut("m", options, token_bytes=token_bytes, max_model_len=max_model_len, vocab_size=100)
 
@@ -46,3 +48,21 @@ def test_one_sequence_of_full_length_has_to_fit_into_an_equal_part() -> None:
     assert model(token_bytes=8192, kv_cache_bytes=4 * MIB, max_models=2, max_model_len=256).num_reserved_pages == 1
     with pytest.raises(ModelTooLargeError, match=r"needs 2228224 bytes .* is 4194304 for 2 models \(16 blocks\)"):
         model(token_bytes=8192, kv_cache_bytes=4 * MIB, max_models=2, max_model_len=257)
+
+
+def test_where_nothing_is_said_a_sequence_is_as_long_as_context_and_memory_allow() -> None:
+    def length(kv_cache_bytes: int, max_models: int, context_length: int) -> int:
+        options = EngineOptions(kv_cache_bytes=kv_cache_bytes, max_models=max_models)
+        return cut(
+            "m", options, token_bytes=8192, max_model_len=None, vocab_size=100, context_length=context_length
+        ).max_model_len
+
+    assert length(4 * MIB, 1, context_length=400) == 400
+    assert length(4 * MIB, 1, context_length=4000) == 512
+    assert length(10 * MIB, 2, context_length=4000) == 512, "two of five pages"
+    assert length(4 * MIB, 1, context_length=8) == 8
+
+
+def test_memory_for_no_request_at_all_is_too_little() -> None:
+    with pytest.raises(ModelTooLargeError, match=r"one sequence of 16 tokens needs 1600000 bytes .* \(0 blocks\)"):
+        model(token_bytes=100_000, kv_cache_bytes=MIB, max_models=1, max_model_len=None)

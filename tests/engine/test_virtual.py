@@ -36,7 +36,7 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def spec(source: Path, size: str | None = "mistral-7b", name: str = "m") -> ModelSpec:
-    return ModelSpec(name=name, source=str(source), predict_as=size)
+    return ModelSpec(name=name, source=str(source), predict_as=size, max_model_len=2048)
 
 
 def step(num_top: int | None = None, seed: int = 7, position: int = 0) -> StepPlan:

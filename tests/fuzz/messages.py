@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from shared.codec import FIELD, UndecodableError, decode_entry, decode_payload, encode
 from shared.message import Message
 from shared.payload import Payload
-from shared.telemetry import trace_id
+from shared.trace_context import trace_id
 from tests.contract.examples import MESSAGES, PAYLOAD, least
 from tests.contract.test_bytes import pinned
 from tests.fuzz.target import Target, refused, rule

@@ -17,8 +17,12 @@ from prometheus_client import CollectorRegistry
 from transformers import AutoTokenizer
 
 from gateway.app import build_app
-from gateway.context import GatewayContext
+from gateway.clients_port import ClientsRunner
+from gateway.connections import TimeOuts
+from gateway.context import KEYS, LEAVING, GatewayContext
 from gateway.dispatcher import Dispatcher
+from gateway.keys import Keys
+from gateway.leaving import CUT_S
 from gateway.models import ServedModel, load_models
 from shared.admin import listen
 from shared.config import ClusterConfig
@@ -45,6 +49,7 @@ class Gateway:
     """``redis``: how Redis is."""
     stop: Callable[[], Coroutine[Any, Any, None]]
     """What SIGTERM does: no more requests, and those that run may end."""
+    keys: Keys
 
     def metric(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(name, labels) or 0.0
@@ -111,7 +116,13 @@ async def start_gateway(
     """Starts gateways on real sockets: ``await start_gateway(answer, **sections of the configuration)``."""
     async with AsyncExitStack() as stack:
 
-        async def start(answer: Answer | None = None, *, key: str = "none", **sections: Any) -> Gateway:
+        async def start(
+            answer: Answer | None = None,
+            *,
+            key: str = "none",
+            timeouts: TimeOuts = TimeOuts(),  # noqa: B008 (frozen)
+            **sections: Any,
+        ) -> Gateway:
             queue = MemoryQueue(answer)
             dispatcher = Dispatcher(queue, "gateway-0")
             spans = InMemorySpanExporter()
@@ -127,8 +138,13 @@ async def start_gateway(
                 redis_health=lambda: health["redis"],
                 tracer=provider.get_tracer("test"),
             )
-            runner = await listen(build_app(context), "127.0.0.1", 0, context.config.gateway.drain_s)
-            stack.push_async_callback(runner.cleanup)
+            app, drain_s = build_app(context, timeouts), context.config.gateway.drain_s
+            runner = await listen(app, "127.0.0.1", 0, CUT_S, ClientsRunner)
+
+            async def stop() -> None:
+                await app[LEAVING].leave(runner, drain_s, dispatcher.stop)
+
+            stack.push_async_callback(stop)
             reader = asyncio.create_task(queue.serve(dispatcher))
             stack.callback(reader.cancel)
             host, port = runner.addresses[0][:2]
@@ -136,7 +152,9 @@ async def start_gateway(
             http = await stack.enter_async_context(aiohttp.ClientSession(url))
             client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
             stack.push_async_callback(client.close)
-            return Gateway(url, queue, dispatcher, http, client, context.registry, spans, state, health, runner.cleanup)
+            return Gateway(
+                url, queue, dispatcher, http, client, context.registry, spans, state, health, stop, app[KEYS]
+            )
 
         yield start
 

@@ -108,7 +108,11 @@ class MemoryQueue:
 
     async def report(self, *lines: QueueLine, places: Sequence[QueuePlace] = ()) -> None:
         """The queue manager says how the queue stands."""
-        await self._deliver(QueueStatus(lines=list(lines), places=list(places)))
+        await self.tell(QueueStatus(lines=list(lines), places=list(places)))
+
+    async def tell(self, status: QueueStatus) -> None:
+        """The same, in its own words."""
+        await self._deliver(status)
 
     async def _deliver(self, message: Inbound) -> None:
         self._inbox.put_nowait(message)

@@ -138,17 +138,37 @@ async def test_a_gateway_that_is_asked_to_stop_lets_its_streams_end(start_gatewa
         await asyncio.wait_for(stopping, WAIT_S)
 
 
-async def test_a_stream_that_outlasts_the_drain_is_cut_off_and_cancelled(start_gateway: GatewayFactory) -> None:
+async def test_who_outlasts_the_drain_is_told_and_cancelled(start_gateway: GatewayFactory) -> None:
     gateway = await start_gateway(gateway={"drain_s": 0.01})
     async with aiohttp.ClientSession(gateway.url) as client:
         post = asyncio.create_task(_post(client))
         submit = await gateway.queue.next_submit()
         await gateway.queue.send(submit, 0, ids("ab"))
         response = await asyncio.wait_for(post, WAIT_S)
+        waiting = asyncio.create_task(_post(client))
+        other = await gateway.queue.next_submit()
         await asyncio.wait_for(gateway.stop(), WAIT_S)
-        assert await gateway.queue.next_cancel() == submit.request_id
-        assert b"[DONE]" not in await _rest(response)
+        assert {await gateway.queue.next_cancel() for _ in range(2)} == {submit.request_id, other.request_id}
+        *_, last = (await _rest(response)).decode().strip().split("\n\n")
+        stopping = {
+            "message": "the gateway is shutting down; ask again",
+            "type": "server_error",
+            "param": None,
+            "code": "gateway_stopping",
+        }
+        assert json.loads(last.removeprefix("data: ")) == {"error": stopping}
+        async with await waiting as refused:
+            assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
+            assert (await refused.json())["error"] == stopping
     await drained(gateway)
+
+
+async def test_who_comes_when_the_drain_is_over_is_told_the_same(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    gateway.dispatcher.stop()
+    async with gateway.http.post(TEXT, json=STREAM) as response:
+        assert (response.status, (await response.json())["error"]["code"]) == (503, "gateway_stopping")
+    assert gateway.queue.submits.empty()
 
 
 async def _listens(gateway: Gateway) -> bool:

@@ -56,10 +56,10 @@ async def test_the_queue_by_model_and_class(start_gateway: GatewayFactory) -> No
     }
 
 
-async def test_a_queue_manager_that_has_said_nothing_has_had_nobody_waiting(start_gateway: GatewayFactory) -> None:
+async def test_before_the_queue_manager_is_heard_nothing_is_known(start_gateway: GatewayFactory) -> None:
     gateway = await start_gateway()
     async with gateway.http.get("/v1/queue") as response:
-        assert await response.json() == {"object": "queue", "age_s": None, "is_stale": False, "data": []}
+        assert await response.json() == {"object": "queue", "age_s": None, "is_stale": True, "data": []}
 
 
 async def test_the_queue_is_shown_to_those_with_a_key(start_gateway: GatewayFactory) -> None:

@@ -9,6 +9,7 @@ import aiohttp
 import openai
 import pytest
 import structlog
+from openai.types.chat import ChatCompletionMessageParam
 
 from shared.payload import Payload
 from shared.requests import Chunk
@@ -20,6 +21,7 @@ CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
 USER = {"role": "user", "content": "hi"}
 LONG = {"role": "user", "content": "x" * 64}
+TOO_LONG = {"content": "x" * 767}  # with the other message's "hi" one more than 64 tokens of 12, as <|im_start|> has
 LATE_SYSTEM = {"role": "system", "content": "too late"}
 
 
@@ -106,10 +108,30 @@ async def test_more_candidates_than_a_node_runs_at_once_are_refused(
     assert error["message"] == "a node of this cluster runs 2 candidates at a time"
 
 
-async def test_a_text_that_is_tokenised_in_a_thread_gets_the_same_answer(start_gateway: GatewayFactory) -> None:
+async def test_what_is_tokenised_in_a_thread_gets_the_same_answer(start_gateway: GatewayFactory) -> None:
     gateway = await start_gateway()
-    with pytest.raises(openai.BadRequestError, match=r"20000 in the prompt"):
-        await gateway.openai.completions.create(model="tiny", prompt="x" * 20_000)
+    turns: list[ChatCompletionMessageParam] = [
+        {"role": "user", "content": "x"}
+    ] * 40  # 9 tokens each, and 11 that begin the answer
+    with pytest.raises(openai.BadRequestError, match=r"371 in the prompt"):
+        await gateway.openai.chat.completions.create(model="tiny", messages=turns)
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        (TEXT, {"prompt": "x" * 769}),
+        (TEXT, {"prompt": ["x", "x" * 769]}),
+        (CHAT, {"messages": [USER, LONG | TOO_LONG]}),
+    ],
+)
+async def test_a_text_that_cannot_fit_is_refused_by_its_characters(
+    start_gateway: GatewayFactory, path: str, field: dict[str, Any]
+) -> None:
+    gateway = await start_gateway()
+    status, error, _ = await refused(gateway, path, {"model": "tiny", **field})
+    assert (status, error["code"], error["param"]) == (400, "context_length_exceeded", next(iter(field)))
+    assert error["message"].startswith("the model's context length is 64 tokens, which hold 768 characters at the very")
 
 
 async def test_keys(start_gateway: GatewayFactory) -> None:

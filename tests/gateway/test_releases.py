@@ -106,3 +106,16 @@ async def test_a_queue_that_is_back_is_told_of_what_was_over_meanwhile() -> None
     assert await asyncio.wait_for(queue.next_cancel(), WAIT_S) == "a"
     assert await asyncio.wait_for(queue.next_finish(), WAIT_S) == "b"
     await releases.drain()
+
+
+async def test_thousands_that_could_not_be_told_are_all_told_when_the_queue_is_back() -> None:
+    queue = MemoryQueue()
+    releases = Releases(queue)
+    queue.is_down = True
+    names = [f"r-{number}" for number in range(1_000)]
+    for name in names:
+        await releases.tell(name, ended_by_node=False)
+    assert queue.cancels.empty()
+    queue.is_down = False
+    await releases.drain()
+    assert [queue.cancels.get_nowait() for _ in range(queue.cancels.qsize())] == names, "each once, oldest first"

@@ -50,6 +50,19 @@ async def test_a_promise_that_cannot_be_kept_is_refused_with_the_prediction(
     assert gateway.metric("treadle_refused_requests_total", **LABELS, code="would_be_late") == 1
 
 
+@pytest.mark.parametrize(("wait_s", "said"), [(0.304, "0.304"), (0.26, "0.26"), (0.5, "0.5"), (0.30000004, "0.300000")])
+async def test_the_numbers_of_a_refusal_are_seen_to_differ(
+    start_gateway: GatewayFactory, wait_s: float, said: str
+) -> None:
+    gateway = await start_gateway(slo_classes={"interactive": {"ttft_s": 0.3, "late": "refuse"}})
+    asking = asyncio.create_task(refused(gateway, TEXT, BODY))
+    await gateway.queue.reject(await gateway.queue.next_submit(), wait_s=wait_s, retry_after_s=1.0)
+    _, error, _ = await asking
+    assert error["message"].startswith(
+        f"the predicted wait is {said} s, too long for the promise 'interactive' (ttft_s 0.3); "
+    )
+
+
 async def test_of_several_prompts_one_that_would_be_late_refuses_all(start_gateway: GatewayFactory) -> None:
     gateway = await start_gateway()
     asking = asyncio.create_task(refused(gateway, TEXT, {"model": "tiny", "prompt": ["x", "y"]}))
@@ -160,7 +173,7 @@ SMALL = {"max_body_bytes": 16 * KIB, "max_inflight_bytes": 160 * KIB}
 
 async def test_bodies_and_payloads_are_bounded_by_bytes_too(start_gateway: GatewayFactory) -> None:
     gateway = await start_gateway(gateway=SMALL)
-    body = json.dumps(BODY | {"prompt": "x" * 20, "user": "y" * 16_000}).encode()
+    body = json.dumps(BODY | {"prompt": "x" * 20}).encode() + b" " * 16_000
     each = len(body) + 1024 + 3 * 20
     async with AsyncExitStack() as sent:
         for _ in range(9):

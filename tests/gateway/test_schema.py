@@ -129,6 +129,9 @@ def test_what_is_not_supported_yet_is_refused_by_name(field: str, value: Any) ->
         ({"slo": 5}, "slo"),
         ({"slo": {}}, "slo"),
         ({"slo": {"ttft_s": 0}}, "slo.ttft_s"),
+        ({"slo": {"ttft_s": 5e-324}}, "slo.ttft_s"),
+        ({"slo": {"tpot_s": 0.000_099}}, "slo.tpot_s"),
+        ({"slo": {"ttft_s": 0.001, "deadline_s": 0.000_999}}, "slo.deadline_s"),
         ({"slo": {"ttft_s": "1"}}, "slo.ttft_s"),
         ({"slo": {"class_name": "x"}}, "slo"),
         ({"metadata": 5}, "metadata"),
@@ -237,12 +240,25 @@ def test_missing_fields_are_named() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"\xff", b'{"a": NaN}', b'{"model": "\\ud800"}', b'{"model": "\xff"}', b"[" * 100_000, b'{"a": 1e999}'],
+    [b"", b"{", b"\xff", b'{"a": NaN}', b'{"model": "\\ud800"}', b'{"model": "\xff"}', b"[" * 10_000, b'{"a": 1e999}'],
 )
 def test_what_is_no_json_is_said_so(data: bytes) -> None:
     with pytest.raises(ApiError) as error:
         parse_body(data, CompletionRequest)
     assert (error.value.status, error.value.code, error.value.param) == (400, "invalid_json", None)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b'{"model": "tiny", "prompt": "ab\xff"}', "byte 31 is 0xff, which is no UTF-8 there (invalid start byte)"),
+        ('{"model": "größe", "prompt": "'.encode() + b'\xc3"}', "byte 32 is 0xc3, which is no UTF-8 there"),
+    ],
+)
+def test_bytes_that_are_no_utf_8_are_told_by_their_place_in_the_body(data: bytes, said: str) -> None:
+    with pytest.raises(ApiError) as error:
+        parse_body(data, CompletionRequest)
+    assert error.value.message.startswith(f"the body is not valid JSON: {said}")
 
 
 def test_json_that_is_no_object() -> None:

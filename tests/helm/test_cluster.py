@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cli.process_plan import SERVICES as MODULES
 from shared import __version__
 from shared.config import (
     ADMIN_PORT_ENV,
@@ -37,6 +38,8 @@ from tests.helm.chart import (
     pools,
     processes,
 )
+
+PROCESSES = {**MODULES, "gateway": "gateway"}
 
 every_case = pytest.mark.parametrize("name", VALUES)
 ROOT = Path(__file__).parents[2]
@@ -90,9 +93,9 @@ def test_the_services_are_those_of_the_code(chart: Chart, name: str) -> None:
     expected = [f"treadle-{service}" for service in SERVICES if not (own_redis and service == "redis")]
     assert sorted(of_kind(objects, *WORKLOADS).keys() - pools(objects).keys()) == sorted(expected)
     commands = {owner: container["command"] for owner, container in processes(objects).items()}
-    for service in ADMIN_SERVICES:
-        assert commands[f"treadle-{service}"] == ["python", "-m", f"services.{service.replace('-', '_')}"]
-    assert commands["treadle-gateway"] == ["python", "-m", "gateway"]
+    for service, module in PROCESSES.items():
+        assert commands[f"treadle-{service}"] == ["python", "-m", module]
+    assert PROCESSES.keys() == set(ADMIN_SERVICES)
     assert all(commands[pool] == ["python", "-m", "gpu_node.agent"] for pool in pools(objects))
 
 

@@ -63,8 +63,13 @@ def test_where_nobody_may_read_metrics_nobody_reaches_a_service(chart: Chart) ->
 
 def test_who_may_reach_the_gateway(chart: Chart) -> None:
     policy = of_kind(chart.objects({}), "NetworkPolicy")["treadle-gateway"]
-    assert policy["spec"]["ingress"] == [{"ports": [{"port": "http"}]}], "everybody"
+    assert policy["spec"]["ingress"] == [
+        {"ports": [{"port": "http"}]},  # everybody
+        {"ports": [{"port": "admin"}], "from": [{"namespaceSelector": {}}]},
+    ]
     policy = of_kind(chart.objects(VALUES["everything"]), "NetworkPolicy")["treadle-gateway"]
-    (rule,) = policy["spec"]["ingress"]
-    clients = [peer["namespaceSelector"]["matchLabels"] for peer in rule["from"] if "namespaceSelector" in peer]
-    assert clients == [{"kubernetes.io/metadata.name": name} for name in ("ingress", "monitoring")]
+    clients, metrics = policy["spec"]["ingress"]
+    for rule, port, name in ((clients, "http", "ingress"), (metrics, "admin", "monitoring")):
+        assert rule["ports"] == [{"port": port}]
+        peers = [peer["namespaceSelector"]["matchLabels"] for peer in rule["from"] if "namespaceSelector" in peer]
+        assert peers == [{"kubernetes.io/metadata.name": name}]

@@ -57,7 +57,8 @@ def test_selectors_find_their_own_pods_and_no_others(chart: Chart, name: str) ->
         assert selected(budget["spec"]["selector"]["matchLabels"], objects) == [owner]
     pools = set(of_kind(objects, "StatefulSet")) - {"treadle-redis"}
     for owner, service in of_kind(objects, "Service").items():
-        assert set(selected(service["spec"]["selector"], objects)) == (pools if owner == "treadle-nodes" else {owner})
+        wanted = pools if owner == "treadle-nodes" else {owner.removesuffix("-admin")}
+        assert set(selected(service["spec"]["selector"], objects)) == wanted
 
 
 @every_case
@@ -87,12 +88,11 @@ def test_probes_ask_what_the_processes_answer(chart: Chart, name: str) -> None:
         if owner == "treadle-redis":
             continue
         (container,) = workload["spec"]["template"]["spec"]["containers"]
-        port = container["ports"][0]["name"]
         paths = {kind: container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
         assert paths == {
-            "startup": {"path": "/healthz", "port": port},
-            "liveness": {"path": "/healthz", "port": port},
-            "readiness": {"path": "/readyz", "port": port},
+            "startup": {"path": "/healthz", "port": "admin"},
+            "liveness": {"path": "/healthz", "port": "admin"},
+            "readiness": {"path": "/readyz", "port": "admin"},
         }
 
 

@@ -50,7 +50,7 @@ def test_every_process_is_scraped_where_it_answers(chart: Chart) -> None:
             selector = service["spec"]["selector"].items()
             scraped |= {owner for owner, pod in pod_templates(objects) if selector <= pod["metadata"]["labels"].items()}
     services = {f"treadle-{service}" for service in ADMIN_SERVICES}
-    assert scraped == {"treadle-gateway", "treadle-small", "treadle-spare", *services}
+    assert scraped == {"treadle-small", "treadle-spare", *services}
 
 
 def test_our_labels_come_before_those_of_the_target(chart: Chart) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -48,14 +49,22 @@ def run_all(seeds: range, num_jobs: int, kinds: tuple[Kind, ...]) -> Tally:
     """In so many processes, with a bar."""
     sums = Tally()
     tasks = [seeds[begin : begin + SEEDS_A_TASK] for begin in range(0, len(seeds), SEEDS_A_TASK)]
-    with ProcessPoolExecutor(num_jobs) as pool:
-        for done in as_completed([pool.submit(tally, task, kinds) for task in tasks]):
+    with ProcessPoolExecutor(num_jobs, initializer=gc.disable) as pool:
+        for done in as_completed([pool.submit(tally_task, task, kinds) for task in tasks]):
             part = done.result()
             for seed, what in part.failed.items():
                 say(f"\rseed {seed}: {what}", to_errors=True)
             sums.add(part)
             show(sums.num_schedules, len(seeds), len(sums.failed))
     return sums
+
+
+def tally_task(seeds: range, kinds: tuple[Kind, ...]) -> Tally:
+    """`tally`, with one collection of cycles behind it: collecting while it runs takes a quarter of the time."""
+    try:
+        return tally(seeds, kinds)
+    finally:
+        gc.collect()
 
 
 def show(num_done: int, num_all: int, num_failed: int) -> None:

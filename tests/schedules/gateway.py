@@ -160,7 +160,7 @@ class GatewayProcess(Process):
                     request = self.inflight.get(chunk.request_id)
                     if request is not None:
                         self.note("<-", chunk)
-                        if request.take(chunk) is Verdict.GAP:
+                        if request.take(chunk, message.node) is Verdict.GAP:
                             await self._try_again(request)
                         self._end_if_over(request)
             case Resubmit():
@@ -220,10 +220,10 @@ class GatewayProcess(Process):
 
     async def _show_life(self) -> None:
         """Another Redis, or one that has forgotten the token stream, is told everything again."""
-        await self.ask("beat", lambda: self.redis.add((streams.QUEUE, GatewayBeat(gateway=self.gateway))))
         run_id = await self.ask("beat", lambda: self.redis.run_id)
         is_gone = await self.ask("beat", lambda: self.redis.last_id(self._reader.stream)) is None
         if run_id == self._settled_run and not is_gone:
+            await self.ask("beat", lambda: self.redis.add((streams.QUEUE, GatewayBeat(gateway=self.gateway))))
             return
         if is_gone:
             await self._say_inventory(is_gone=True)

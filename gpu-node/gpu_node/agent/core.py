@@ -174,7 +174,7 @@ class AgentCore:
             return self._pull(head, MAX_PULL)  # nobody can run these here: they are answered with the reason
         if head.model != self.model:
             return self._change_model(head)
-        num_unseen = self._intake.num_sent - self.stats.num_received
+        num_unseen = self._num_unseen
         num_admittable = self.stats.num_admittable - num_unseen
         if num_admittable > 0:
             return self._pull(head, min(num_admittable, MAX_PULL, self._headroom(head)))
@@ -188,10 +188,20 @@ class AgentCore:
         return next((ref for ref in alike if self._headroom(ref) > 0), None)
 
     def _headroom(self, ref: GroupRef) -> int:
-        """Requests that may begin beside those that run, as far as their pace allows."""
-        if ref.max_running is None or ref.model != self.model:
+        """Requests that may begin beside those that run, as far as their pace and their prompts allow."""
+        if ref.model != self.model:
             return MAX_PULL
-        return ref.max_running - len(self.running)
+        num_more = MAX_PULL if ref.max_running is None else ref.max_running - len(self.running)
+        return num_more if ref.max_unread is None else min(num_more, ref.max_unread - self._num_unread)
+
+    @property
+    def _num_unread(self) -> int:
+        """Requests whose prompts the engine has yet to compute, those that it has not counted included."""
+        return self.stats.num_waiting + self._num_unseen
+
+    @property
+    def _num_unseen(self) -> int:
+        return self._intake.num_sent - self.stats.num_received
 
     def _concerns(self, ref: GroupRef) -> bool:
         """Somebody waits in the group, and this node can serve it, or has to say why nobody can."""

@@ -12,6 +12,7 @@ from gpu_node.engine.protocol import Command, EngineRefused, Event, Shutdown, ev
 from shared.errors import OperatorError
 
 READ_BYTES = 1 << 16
+STATUS_TIMEOUT_S = 5.0  # an engine that has closed its socket is about to be gone
 STOP_TIMEOUT_S = 10.0  # a step of a large batch may be running when the engine is asked to stop
 
 log = structlog.get_logger()
@@ -55,12 +56,12 @@ class EngineProcess:
     async def send(self, command: Command) -> None:
         """Hand a command over; waits while the engine is too far behind to read it."""
         if self._writer.is_closing():  # uvloop refuses to write then, with an error of its own kind
-            raise EngineDiedError("the engine closed its socket")
+            raise await self._death()
         try:
             self._writer.write(frame(command))
             await self._writer.drain()
         except ConnectionError as error:
-            raise EngineDiedError("the engine closed its socket") from error
+            raise await self._death() from error
 
     async def events(self) -> list[Event]:
         """The next ones; `EngineDiedError` at the end of the stream, `EngineRefusedError` with the engine's reason."""
@@ -68,9 +69,9 @@ class EngineProcess:
             try:
                 data = await self._reader.read(READ_BYTES)
             except ConnectionError as error:
-                raise EngineDiedError("the engine closed its socket") from error
+                raise await self._death() from error
             if not data:
-                raise EngineDiedError(f"the engine ended with status {await self._process.wait()}")
+                raise await self._death()
             events: list[Event] = []
             for event in self._frames.feed(data):
                 if isinstance(event, EngineRefused):
@@ -78,6 +79,15 @@ class EngineProcess:
                 events.append(event)
             if events:
                 return events
+
+    async def _death(self) -> EngineDiedError:
+        """How it ended: its socket is closed a moment before the system says."""
+        try:
+            return EngineDiedError(
+                f"the engine ended with status {await asyncio.wait_for(self._process.wait(), STATUS_TIMEOUT_S)}"
+            )
+        except TimeoutError:
+            return EngineDiedError("the engine closed its socket")
 
     def kill(self) -> None:
         """End the process at once; `events` tells that it has ended."""

@@ -27,6 +27,7 @@ from gpu_node.agent.actions import (
 from gpu_node.agent.core import AgentCore, Event
 from gpu_node.agent.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.engine_watch import EngineWatch
+from gpu_node.agent.failures import log_failures
 from gpu_node.agent.metrics import EpochMetrics, observe_published
 from gpu_node.agent.node_bus import NodeBus, PullRefusedError
 from gpu_node.agent.run_times import RunTimes
@@ -193,6 +194,7 @@ class Epoch:
                     await self._publish(action)
                 self._times.publish(action, _now())
                 observe_published(action)
+                log_failures(action, self.core.model)
             case SayInventory():
                 await self._until_done(lambda: self._bus.say_inventory(action), "inventory not said")
             case Store():

@@ -84,6 +84,8 @@ class Intake:
     def _admit(self, group: str, entry: Entry) -> None:
         payload = entry.payload
         assert payload is not None, "what has no payload is given back"
+        if self._ledger.goes_on(group, entry):
+            return
         self._ledger.run(group, entry, payload)
         start = Resume(payload) if entry.enqueued.kv_at == HANDED_OVER else Tell(Run(payload))
         attempt = Attempt(payload.request_id, payload.attempt)

@@ -68,6 +68,17 @@ class Ledger:
         ack = Ack(group, entry.entry_id)
         self.running[request_id] = Running(enqueued.attempt, enqueued.gateway, ack, num_tokens)
 
+    def goes_on(self, group: str, entry: Entry) -> bool:
+        """Whether the engine has just this attempt: a Redis that lost its end hands out an entry twice.
+
+        The engine must not get it again. It may have ended there, which is not known here yet; then it would run for
+        nobody.
+        """
+        running = self.find(entry.enqueued.request_id, entry.enqueued.attempt)
+        if running is not None:
+            running.ack = Ack(group, entry.entry_id)
+        return running is not None
+
     def attempts(self) -> list[Attempt]:
         """All that is here."""
         return [Attempt(request_id, held.attempt) for place in self._places for request_id, held in place.items()]

@@ -48,6 +48,9 @@ class Probation:
 
     def add(self, beginning: Beginning) -> None:
         """Somebody would like to begin, behind those who are held back."""
+        # an attempt that gave way and is here again has left the engine meanwhile: it must not wait for itself
+        self.prove(beginning.attempt)
+        self._look()
         self._held.append(beginning)
 
     def prove(self, attempt: Attempt) -> None:

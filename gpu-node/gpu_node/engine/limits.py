@@ -14,6 +14,8 @@ from shared.payload import Payload, Sampling
 MAX_LOGPROBS = 20
 """As OpenAI has it, like the next two."""
 MAX_PENALTY = 2.0
+MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 0.01, 10.0
+"""A logit divided by the least, or multiplied by the most, is far from where a float ends."""
 MAX_BIAS = 100.0
 MAX_LENGTH_PENALTY = 10.0
 """Any length to this power is a float."""
@@ -60,8 +62,9 @@ def _penalty_refusal(sampling: Sampling, model: LoadedModel) -> str:
     for name, penalty in (("presence", sampling.presence_penalty), ("frequency", sampling.frequency_penalty)):
         if not -MAX_PENALTY <= penalty <= MAX_PENALTY:
             return f"{name}_penalty is {penalty}; it must be between {-MAX_PENALTY} and {MAX_PENALTY}"
-    if not (math.isfinite(sampling.repetition_penalty) and sampling.repetition_penalty > 0):
-        return f"repetition_penalty is {sampling.repetition_penalty}; it must be a number above 0"
+    least, most = MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY
+    if not least <= sampling.repetition_penalty <= most:
+        return f"repetition_penalty is {sampling.repetition_penalty}; it must be between {least} and {most}"
     if len(sampling.logit_bias) > MAX_BIASES:
         return f"logit_bias has {len(sampling.logit_bias)} entries; at most {MAX_BIASES} are taken"
     for token, bias in sampling.logit_bias:

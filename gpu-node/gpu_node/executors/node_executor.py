@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpu_node.executors.executor import Executor
+from gpu_node.executors.own_cpus import cpu_problem
 from gpu_node.executors.paced import Clock, PacedExecutor
 from gpu_node.executors.virtual import VirtualExecutor
 from shared.config_engine import EngineOptions
@@ -31,8 +32,8 @@ def make_executor(node: NodeSpec, options: EngineOptions) -> Executor:
 
     `CpuNotOursError` if it cannot be pinned as asked, `CudaDeviceError` if its device is not there or of no use.
     """
-    if node.cpus:
-        _check_cpus(node)
+    if problem := cpu_problem(node):
+        raise CpuNotOursError(f"node {node.name!r}: {problem}")
     match node.executor:
         case "predicted":
             return PacedExecutor(VirtualExecutor(node.device, options), Clock(time.monotonic, time.sleep))
@@ -75,15 +76,3 @@ def _parts(parts: Sequence[Part], options: EngineOptions) -> Executor:
     from gpu_node.executors.tensor_parallel import TensorParallelExecutor
 
     return TensorParallelExecutor(options, parts)
-
-
-def _check_cpus(node: NodeSpec) -> None:
-    if not hasattr(os, "sched_getaffinity"):
-        raise CpuNotOursError(f"node {node.name!r}: this system cannot pin threads; leave cpus empty")
-    ours = os.sched_getaffinity(0)
-    others = sorted(set(node.cpus) - ours)
-    if others:
-        raise CpuNotOursError(
-            f"node {node.name!r}: cpus names {', '.join(map(str, others))}, but this process may run on "
-            f"{', '.join(map(str, sorted(ours)))} only"
-        )

@@ -10,7 +10,7 @@ from gpu_node.engine.plan import Draw, StepPlan, StepResult
 from gpu_node.executors.counter import uniform
 from gpu_node.executors.executor import ComputedStep
 from gpu_node.executors.host_tier import HostTier
-from gpu_node.executors.sizing import cut
+from gpu_node.executors.sizing import MAX_CONTEXT_LENGTH, cut
 from shared.config_engine import EngineOptions, ModelSpec
 from shared.payload import Sampling
 from shared.step_cost import StepCost
@@ -37,8 +37,12 @@ class PredictedExecutor:
         vocab_size: int,
         kv_bytes_per_s: float = DEFAULT_KV_BYTES_PER_S,
         answer_tokens: AnswerTokens | None = None,
+        context_length: int = MAX_CONTEXT_LENGTH,
     ) -> None:
-        """``answer_tokens`` says after how many tokens the model ends an answer; without it, it never does."""
+        """``answer_tokens`` says after how many tokens the model ends an answer; without it, it never does.
+
+        ``context_length`` bounds the length of models that do not say it themselves.
+        """
         self._cost = cost
         self._answer_tokens = answer_tokens
         self._kv_bytes_per_s = kv_bytes_per_s
@@ -48,6 +52,7 @@ class PredictedExecutor:
         self._options = options
         self._token_kv_bytes = token_kv_bytes
         self._vocab_size = vocab_size
+        self._context_length = context_length
 
     @property
     def tiers(self) -> dict[str, str]:
@@ -62,6 +67,7 @@ class PredictedExecutor:
             self._options,
             token_bytes=self._token_kv_bytes,
             max_model_len=spec.max_model_len,
+            context_length=self._context_length,
             vocab_size=self._vocab_size,
             eos_token_ids=eos_token_ids,
         )

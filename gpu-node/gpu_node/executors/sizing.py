@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from gpu_node.engine.arena import LINE_BYTES, MAX_WASTE, Paging, paging
+from dataclasses import replace
+
 from gpu_node.engine.model import LoadedModel
 from gpu_node.executors.executor import ModelTooLargeError
 from gpu_node.models.config import ModelConfig
-from shared.config_engine import EngineOptions, ModelSpec
+from shared.config_engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
+from shared.kv_paging import MAX_WASTE, Paging, block_bytes, paging
+
+MAX_CONTEXT_LENGTH = 1 << 20
+"""Tokens; stands for the context of a model that has no files to say it. No configuration asks for more."""
 
 
 def device_paging(options: EngineOptions) -> Paging:
@@ -35,7 +40,8 @@ def loaded_model(
         spec.name,
         options,
         token_bytes=_token_bytes(config, number_bytes),
-        max_model_len=_max_model_len(spec, config),
+        max_model_len=spec.max_model_len,
+        context_length=config.context_length,
         vocab_size=config.vocab_size,
         eos_token_ids=config.eos_token_ids,
         kv_layout=kv_layout,
@@ -44,9 +50,9 @@ def loaded_model(
 
 
 def least_kv_bytes(spec: ModelSpec, config: ModelConfig, options: EngineOptions, number_bytes: int) -> int:
-    """What one sequence of full length needs: a model with less is refused."""
-    num_blocks = -(-_max_model_len(spec, config) // options.block_size)
-    return num_blocks * _block_bytes(options.block_size, _token_bytes(config, number_bytes))
+    """What one sequence of full length needs: a model with less is refused, unless its length follows the memory."""
+    num_blocks = -(-_full_length(spec.max_model_len, config.context_length) // options.block_size)
+    return num_blocks * block_bytes(options.block_size, _token_bytes(config, number_bytes))
 
 
 def cut(
@@ -54,46 +60,51 @@ def cut(
     options: EngineOptions,
     *,
     token_bytes: int,
-    max_model_len: int,
+    max_model_len: int | None,
     vocab_size: int,
+    context_length: int = MAX_CONTEXT_LENGTH,
     eos_token_ids: frozenset[int] = frozenset(),
     kv_layout: str = "",
     kv_cache_bytes: int | None = None,
 ) -> LoadedModel:
     """Cut pages into the blocks of a model with ``token_bytes`` of keys and values a token.
 
-    Raises `ModelTooLargeError` when one sequence of full length would not fit into the model's equal part, or when
-    blocks are so large that too much of each page would be left over.
+    Without ``max_model_len``, a sequence may be as long as the model's context and its equal part of the memory are.
+    Raises `ModelTooLargeError` when one sequence of full length would not fit into that part, or when blocks are so
+    large that too much of each page would be left over.
     """
     kv_bytes = options.unmeasured_kv_bytes if kv_cache_bytes is None else kv_cache_bytes
     device, host = paging(kv_bytes, options.max_models), host_paging(options)
-    block_bytes = _block_bytes(options.block_size, token_bytes)
-    if device.num_pages > 1 and device.waste(block_bytes) >= MAX_WASTE:
+    num_bytes = block_bytes(options.block_size, token_bytes)
+    if device.num_pages > 1 and device.waste(num_bytes) >= MAX_WASTE:
         raise ModelTooLargeError(
-            f"model {name!r}: blocks of {block_bytes} bytes leave {device.waste(block_bytes):.0%} of a page of "
+            f"model {name!r}: blocks of {num_bytes} bytes leave {device.waste(num_bytes):.0%} of a page of "
             f"{device.page_bytes} bytes unused; give more kv_cache_bytes, which makes larger pages, or set another "
             f"block_size"
         )
     model = LoadedModel(
         name=name,
-        num_blocks=device.num_pages * device.blocks_per_page(block_bytes),
+        num_blocks=device.num_pages * device.blocks_per_page(num_bytes),
         block_size=options.block_size,
-        block_bytes=block_bytes,
-        max_model_len=max_model_len,
+        block_bytes=num_bytes,
+        max_model_len=_full_length(max_model_len, context_length),
         vocab_size=vocab_size,
         eos_token_ids=eos_token_ids,
         num_pages=device.num_pages,
-        num_host_blocks=host.num_pages * host.blocks_per_page(block_bytes),
+        num_host_blocks=host.num_pages * host.blocks_per_page(num_bytes),
         num_host_pages=host.num_pages,
         max_models=options.max_models,
         kv_layout=kv_layout,
     )
-    num_needed = -(-max_model_len // options.block_size)
+    if max_model_len is None:
+        room_tokens = model.max_request_blocks * options.block_size
+        model = replace(model, max_model_len=min(model.max_model_len, max(MIN_MODEL_LEN, room_tokens)))
+    num_needed = -(-model.max_model_len // options.block_size)
     if model.max_request_blocks < num_needed:
         part = f" for {options.max_models} models" if options.max_models > 1 else ""
         raise ModelTooLargeError(
-            f"model {name!r}: one sequence of {max_model_len} tokens needs {num_needed * block_bytes} bytes of KV "
-            f"cache ({num_needed} blocks of {block_bytes}); kv_cache_bytes is {kv_bytes}{part} "
+            f"model {name!r}: one sequence of {model.max_model_len} tokens needs {num_needed * num_bytes} bytes of KV "
+            f"cache ({num_needed} blocks of {num_bytes}); kv_cache_bytes is {kv_bytes}{part} "
             f"({model.max_request_blocks} blocks)"
         )
     return model
@@ -103,9 +114,5 @@ def _token_bytes(config: ModelConfig, number_bytes: int) -> int:
     return 2 * config.num_layers * config.num_kv_heads * config.head_dim * number_bytes
 
 
-def _max_model_len(spec: ModelSpec, config: ModelConfig) -> int:
-    return min(spec.max_model_len, config.context_length)
-
-
-def _block_bytes(block_size: int, token_bytes: int) -> int:
-    return -(-block_size * token_bytes // LINE_BYTES) * LINE_BYTES
+def _full_length(max_model_len: int | None, context_length: int) -> int:
+    return context_length if max_model_len is None else min(max_model_len, context_length)

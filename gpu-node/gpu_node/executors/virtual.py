@@ -16,14 +16,16 @@ from gpu_node.executors.executor import ComputedStep, ModelTooLargeError
 from gpu_node.executors.host_tier import HOST
 from gpu_node.executors.predicted import PredictedExecutor
 from gpu_node.executors.predicted_models import PredictedModels
+from gpu_node.executors.sizing import MAX_CONTEXT_LENGTH
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.shape import shape_of
 from gpu_node.models.words import Words, read_words
 from gpu_node.paging.generate import SHAREGPT_OUTPUT
 from shared import hardware
-from shared.config_engine import EngineOptions, ModelSpec
+from shared.config_engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
 from shared.hardware import ModelShape
 from shared.model_file import checked_path
+from shared.model_sizes import read_context_length
 from shared.token_logprob import TokenLogprob
 
 _WEIGHT_BYTES = {"bfloat16": 2.0, "int8": 1.0}
@@ -68,11 +70,12 @@ class VirtualExecutor:
     def _predicted(self, spec: ModelSpec) -> PredictedExecutor:
         """Over a vocabulary in which token n is word n."""
         shape = model_shape(spec)
-        if not hardware.fits(self._hardware, shape, spec.max_model_len):
+        length = spec.max_model_len or MIN_MODEL_LEN
+        if not hardware.fits(self._hardware, shape, length):
             raise ModelTooLargeError(
                 f"model {spec.name!r}, of the size of {shape.name}, has weights of {shape.load_bytes / 1e9:.1f} GB; "
                 f"the memory of {self.device} ({self._hardware.memory_bytes / 1e9:.0f} GB) has no room beside them for "
-                f"a sequence of {spec.max_model_len} tokens"
+                f"a sequence of {length} tokens"
             )
         kv_cache_bytes = int(hardware.kv_bytes(self._hardware, shape))
         return PredictedExecutor(
@@ -81,6 +84,7 @@ class VirtualExecutor:
             shape.kv_token_bytes,
             len(self._words_of(spec).token_ids),
             hardware.kv_bytes_per_s(self._hardware),
+            context_length=_context_length(spec),
         )
 
     def unload_model(self, name: str) -> None:
@@ -107,6 +111,11 @@ class VirtualExecutor:
         }
         logprobs = {sequence_id: _in_words(one, words) for sequence_id, one in result.logprobs.items()}
         return ComputedStep(replace(result, token_ids=token_ids, logprobs=logprobs))
+
+
+def _context_length(spec: ModelSpec) -> int:
+    """Of the model's own files, whatever size it is predicted at; it matters where the configuration says no length."""
+    return read_context_length(checked_path(spec)) if spec.max_model_len is None else MAX_CONTEXT_LENGTH
 
 
 def model_shape(spec: ModelSpec) -> ModelShape:

@@ -9,11 +9,10 @@ import torch
 from gguf.quants import dequantize
 
 from gpu_node.models.config import Family, ModelConfig
-from gpu_node.models.gguf_names import is_superfluous, stored
-from gpu_node.models.names import first_of
+from gpu_node.models.gguf_tensors import wanted_tensors
 from gpu_node.models.stored import Stored
+from gpu_node.models.stored_weight import weight_of
 from shared.gguf_file import GgufFile, GgufTensor
-from shared.model_file import ModelFileError
 
 _ROWS_AT_A_TIME = 1024
 """So that what the package makes of them on the way stays small."""
@@ -26,50 +25,31 @@ def read_tensors(
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors ``stored_shapes`` (by canonical name), one after another, each as float32.
 
-    `ModelFileError` names file and tensor, before anything is read, when one is missing, not wanted or of another
-    shape; and when one is not readable.
+    `ModelFileError` names file and tensor, before anything is read, as `wanted_tensors`.
     """
-    names = {name for name in file.tensors if not is_superfluous(name, config)}
-    wanted = {weight: stored(weight, config, names) for weight in stored_shapes}
-    used = {name for place in wanted.values() for name in place.names}
-    if used != names:
-        text = f"missing tensors: {first_of(used - names)}; tensors not known: {first_of(names - used)}"
-        raise ModelFileError(f"{path}: {text}")
-    for weight, place in wanted.items():
-        shape = place.shape(stored_shapes[weight])
-        for name in place.names:
-            if file.tensors[name].shape != shape:
-                raise ModelFileError(f"{path}: tensor {name} has shape {file.tensors[name].shape}, expected {shape}")
-    return _weights(file, path, config, wanted)
+    return _weights(file, config, wanted_tensors(file, path, config, stored_shapes))
 
 
-def _weights(
-    file: GgufFile, path: Path, config: ModelConfig, wanted: Mapping[str, Stored]
-) -> Iterator[tuple[str, torch.Tensor]]:
+def _weights(file: GgufFile, config: ModelConfig, wanted: Mapping[str, Stored]) -> Iterator[tuple[str, torch.Tensor]]:
     sharing: dict[tuple[str, ...], list[str]] = {}  # what several weights lie in is dequantised once
     for weight, place in wanted.items():
         sharing.setdefault(place.names, []).append(weight)
     for place_names, weights in sharing.items():
-        tensors = [_read(file.tensors[name], path) for name in place_names]
+        tensors = [_read(file.tensors[name]) for name in place_names]
         for weight in weights:
-            values = wanted[weight].weight(tensors)
+            values = weight_of(wanted[weight], tensors)
             if config.family in _PAIRS_SIDE_BY_SIDE and weight.endswith((".q", ".k")):
                 values = _halves_from_pairs(values, config.head_dim)
             yield weight, values
 
 
-def _read(tensor: GgufTensor, path: Path) -> torch.Tensor:
+def _read(tensor: GgufTensor) -> torch.Tensor:
     """Its values as float32, of its shape."""
     values = torch.empty(tensor.shape)
     rows, packed = values.numpy().reshape(-1, tensor.shape[-1]), tensor.data.reshape(-1, tensor.data.shape[-1])
-    try:
-        for first in range(0, len(rows), _ROWS_AT_A_TIME):
-            part = slice(first, first + _ROWS_AT_A_TIME)
-            rows[part] = dequantize(packed[part], tensor.type)
-    except NotImplementedError as error:
-        raise ModelFileError(
-            f"{path}: tensor {tensor.name} is of type {tensor.type.name}, which cannot be read as weights"
-        ) from error
+    for first in range(0, len(rows), _ROWS_AT_A_TIME):
+        part = slice(first, first + _ROWS_AT_A_TIME)
+        rows[part] = dequantize(packed[part], tensor.type)
     return values
 
 

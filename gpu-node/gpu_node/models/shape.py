@@ -21,5 +21,6 @@ def shape_of(name: str, config: ModelConfig, weight_bytes: float) -> ModelShape:
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,
         head_dim=config.head_dim,
+        context_tokens=config.context_length,
         weight_bytes=weight_bytes,
     )

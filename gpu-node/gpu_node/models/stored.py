@@ -1,16 +1,16 @@
-"""How model files hold one weight: a tensor of its own, a part of a joined one, or several that are stacked."""
+"""How model files hold one weight: a tensor of its own, a part of a joined one, or several that are stacked.
+
+Without tensors: the command line asks here what a file should hold. `stored_weight` makes the weight.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-import torch
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where a weight lies, and what is done to the tensors that lie there."""
+    """Where a weight lies, and what is to be done to the tensors that lie there."""
 
     names: tuple[str, ...]
     """Tensors; in directories, without the family's prefix."""
@@ -31,12 +31,3 @@ class Stored:
         outputs, *inputs = weight
         shape = (outputs * self.num_parts + self.num_skipped_rows, *inputs)
         return tuple(reversed(shape)) if self.transposed else shape
-
-    def weight(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The weight, a view where it can be, of the tensors ``names``, each of the shape that `shape` says."""
-        if self.stacked:
-            return torch.stack(list(tensors))
-        values = tensors[0].T if self.transposed else tensors[0]
-        if self.num_parts > 1:
-            values = values.chunk(self.num_parts)[self.part]
-        return values[self.num_skipped_rows :]

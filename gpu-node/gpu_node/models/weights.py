@@ -11,6 +11,7 @@ from gpu_node.graph.weight import Piece
 from gpu_node.models import dummy_weights
 from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.rotary import ROPE_FACTORS
+from gpu_node.models.weight_check import stored_shapes
 from shared.config_engine import LoadFormat
 
 CPU = torch.device("cpu")
@@ -30,8 +31,7 @@ def load_weights(
     `ModelFileError` names file and tensor when one is missing, not wanted, of another shape, or not readable.
     """
     types = {ROPE_FACTORS: torch.float32}
-    pieces = (piece for weight in program.weights for piece in weight.sources)
-    stored = {piece.tensor: piece.stored_shape for piece in pieces if piece.tensor != ROPE_FACTORS}
+    stored = stored_shapes(program)
     # the file is asked first: memory is taken for what is there, not for what a configuration claims
     tensors = _tensors(checkpoint, stored, load_format, device)
     weights = {

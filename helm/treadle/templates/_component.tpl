@@ -1,7 +1,7 @@
 {{/*
 The pod of one of our processes: `python -m MODULE`, which reads cluster.yaml and answers /healthz and /readyz.
 
-Takes {root, component, spec, image (its name), module} and optionally {pool, port (its name: http or admin), env,
+Takes {root, component, spec, image (its name), module} and optionally {pool, clients (true: it serves them, too), env,
 models (true: it reads the files of the models), keys (true: it reads the API keys), devices (NVIDIA devices that it
 owns), startupSeconds, preStopSeconds, threads} and what treadle.pod takes.
 */}}
@@ -39,7 +39,6 @@ owns), startupSeconds, preStopSeconds, threads} and what treadle.pod takes.
 
 {{- define "treadle.process" -}}
 {{- $root := .root -}}
-{{- $port := .port | default "admin" -}}
 - name: {{ .component }}
   image: {{ include "treadle.image" (dict "root" $root "image" .spec.image "name" .image) }}
   imagePullPolicy: {{ .spec.image.pullPolicy | default $root.Values.image.pullPolicy }}
@@ -47,19 +46,23 @@ owns), startupSeconds, preStopSeconds, threads} and what treadle.pod takes.
   env:
     {{- include "treadle.env" . | nindent 4 }}
   ports:
-    - name: {{ $port }}
-      containerPort: {{ include "treadle.port" $port }}
+    {{- if .clients }}
+    - name: http
+      containerPort: {{ include "treadle.port" "http" }}
+    {{- end }}
+    - name: admin
+      containerPort: {{ include "treadle.port" "admin" }}
   startupProbe:
-    httpGet: { path: /healthz, port: {{ $port }} }
+    httpGet: { path: /healthz, port: admin }
     periodSeconds: 5
     failureThreshold: {{ div (add (.startupSeconds | default 120) 4) 5 }}
   livenessProbe:
-    httpGet: { path: /healthz, port: {{ $port }} }
+    httpGet: { path: /healthz, port: admin }
     periodSeconds: 10
     timeoutSeconds: 5
     failureThreshold: 6
   readinessProbe:
-    httpGet: { path: /readyz, port: {{ $port }} }
+    httpGet: { path: /readyz, port: admin }
     periodSeconds: 5
     timeoutSeconds: 5
   {{- with .preStopSeconds }}

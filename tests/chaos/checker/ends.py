@@ -12,6 +12,7 @@ LATE_S = 15.0
 """Behind the deadline; time in which something is broken on purpose does not count, as nobody can answer then."""
 RETRY_STATUSES = (429, 503)
 """A refusal that tells the client to come again is an end, and nothing was accepted."""
+_STOP_S = 10.0  # between the last word of a gateway that stops and its end
 _CLOSE_S = 2.0  # between the death of a gateway and the time at which a client hears of it
 
 
@@ -22,11 +23,22 @@ def check(history: History) -> Iterator[Violation]:
             yield Violation("I1", f"request {request.number} ({request.request_id}): {what}", request.ended_s)
 
 
+STOPPING = "the gateway is shutting down"  # the end of what outlasts its drain
+
+
 def _of_end(request: Request, history: History) -> Iterator[str]:
     ends = sum(heard.finish_reason is not None for heard in request.heard)
     done = [place for place, heard in enumerate(request.heard) if heard.is_done]
     if ends > 1 or len(done) > 1 or (done and done[0] != len(request.heard) - 1):
         yield f"ended {max(ends, len(done))} times, or went on behind its end"
+    if request.end in ("refused", "error") and STOPPING in request.why:
+        if not gateway_died(request, history.lives, _STOP_S):
+            yield f"its gateway said that it stops, and lives: {request.why}"
+        return
+    yield from _of_kind(request, history, ends)
+
+
+def _of_kind(request: Request, history: History, ends: int) -> Iterator[str]:
     match request.end:
         case "whole":
             if ends == 0:
@@ -45,13 +57,13 @@ def _of_end(request: Request, history: History) -> Iterator[str]:
             yield "never ended"
 
 
-def gateway_died(request: Request, lives: Sequence[LifeOf]) -> bool:
+def gateway_died(request: Request, lives: Sequence[LifeOf], within_s: float = _CLOSE_S) -> bool:
     """Whether a fault ended the life of its gateway meanwhile; a gateway that ends by itself is no excuse."""
     return any(
         life.member == request.gateway
         and life.was_ours
         and life.ended_s is not None
-        and request.sent_s <= life.ended_s <= request.ended_s + _CLOSE_S
+        and request.sent_s <= life.ended_s <= request.ended_s + within_s
         for life in lives
     )
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_node.engine.arena import Paging
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.model import LoadedModel
 from gpu_node.engine.plan import StepPlan
@@ -24,6 +23,7 @@ from gpu_node.executors.cuda.weights import to_device, to_host
 from gpu_node.executors.executor import BlocksLostError, ModelTooLargeError, StepTooLargeError
 from gpu_node.executors.reference import ReferenceExecutor
 from shared.config_engine import EngineOptions, ModelSpec
+from shared.kv_paging import Paging
 from shared.model_file import ModelFileError
 from tests.engine import tiny
 from tests.engine.triton.buffers import DEVICE
@@ -105,6 +105,20 @@ def test_kv_takes_what_the_largest_step_leaves(paths: dict[str, Path]) -> None:
     assert loaded.block_bytes == BLOCK_BYTES
     assert loaded.num_blocks == (6 * MEBIBYTE + 8 * BLOCK_BYTES) // BLOCK_BYTES
     assert memory.was_asked
+
+
+def test_a_length_that_nobody_says_leaves_steps_their_room(paths: dict[str, Path]) -> None:
+    # 9 MiB are more than the context needs; of 100 kB, the weights leave 25.6 kB, and half of that is one sequence
+    loaded = executor(StatedMemory(3 * MEBIBYTE)).load_model(spec(paths["a"], "a", max_model_len=None))
+    assert loaded.max_model_len == tiny.CONTEXT
+    memory = StatedMemory(100_000)
+    memory.total_bytes = 100_000
+    made = executor(memory, device_memory_share=1.0)
+    loaded = made.load_model(spec(paths["a"], "a", max_model_len=None))
+    half_blocks = (100_000 - 74_400) // 2 // BLOCK_BYTES
+    assert loaded.max_model_len == half_blocks * 4
+    made.unload_model("a")
+    assert made.load_model(spec(paths["a"], "a", max_model_len=None)).max_model_len == half_blocks * 4, "it is kept"
 
 
 def test_models_change_places_and_each_is_measured_once(paths: dict[str, Path], expected: dict[str, object]) -> None:

@@ -28,13 +28,13 @@ def make_agent(model: str = "", num_admittable: int = 0) -> AgentCore:
 
 
 def queue(
-    *groups: tuple[str, str, int] | tuple[str, str, int, int],
+    *groups: tuple[str, str, int] | tuple[str, str, int, int] | tuple[str, str, int, int, int],
     yielding: Iterable[str] = (),
     hopeless: Iterable[str] = (),
     epoch: str = EPOCH,
 ) -> VirtualQueue:
-    """The virtual queue: (group, model, number waiting, where it has time: most that run), head first; running groups
-    that stand behind it; models that no node can load.
+    """The virtual queue: (group, model, number waiting, where it has time: most that run, and prompts), head first;
+    running groups that stand behind it; models that no node can load.
     """
     refs = [GroupRef(*group) for group in groups]
     return VirtualQueue(node="n0", epoch=epoch, groups=refs, yielding=list(yielding), hopeless=list(hopeless))

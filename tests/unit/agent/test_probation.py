@@ -69,6 +69,15 @@ def test_a_suspect_that_ends_without_a_token_lets_the_next_begin() -> None:
     assert begun(agent.handle(step(tokens("r0", attempt=1, finish_reason="refused")))) == ["r1"]
 
 
+def test_a_suspect_that_gave_way_and_comes_back_does_not_wait_for_itself() -> None:
+    agent, actions = pulled(suspect("r0"))
+    assert begun(actions) == ["r0"]
+    agent.handle(Evict(node="n0", epoch="n0.1", requests=[attempt_of("r0", 1)]))
+    agent.handle(evicted({"r0": 0}))
+    assert begun(agent.handle(taken("g1", 1, suspect("r0")))) == ["r0"]
+    assert agent.blamed == [Attempt("r0", 1)]
+
+
 # --- who is held back can leave -------------------------------------------------------------------------------------
 
 

@@ -115,6 +115,15 @@ def test_who_has_time_is_not_passed_by_another_model() -> None:
     assert agent.handle(queue(("patient", "a", 5, 1), ("other", "b", 1), ("urgent", "a", 1))) == []
 
 
+def test_who_is_held_back_brings_no_more_prompts_than_one_step_reads() -> None:
+    agent = make_agent("a", num_admittable=9)
+    assert agent.handle(queue(("held back", "a", 5, 8, 2), ("favoured", "a", 1))) == [Pull("held back", 2)]
+    assert agent.handle(taken("held back", 2, entry("r0"), entry("r1")))[-1] == Pull("favoured", 7)
+    assert agent.handle(taken("favoured", 7)) == [], "the engine has not read the two"
+    assert agent.handle(step(num_admittable=7, num_received=2, num_waiting=2)) == []
+    assert agent.handle(step(num_admittable=7, num_received=2, num_waiting=1)) == [Pull("held back", 1)]
+
+
 # --- swaps ----------------------------------------------------------------------------------------------------------
 
 
@@ -223,6 +232,21 @@ def test_after_a_hopeless_group_the_next_is_served() -> None:
     agent.handle(ModelFailed("b", "no such file"))
     actions = agent.handle(taken("g0", MAX_PULL, entry("r0", model="b")))
     assert actions == [refusal("r0", error="no such file"), Pull("g1", 2)]
+
+
+def test_an_attempt_that_is_handed_out_again_while_it_runs_is_not_given_to_the_engine_again() -> None:
+    agent = make_agent("a", num_admittable=2)
+    agent.handle(queue(("g0", "a", 1)))
+    agent.handle(taken("g0", 1, entry("r0")))
+    agent.handle(step(tokens("r0", 5), num_received=1))
+    assert agent.handle(taken("g1", 1, entry("r0"))) == []
+    end = agent.handle(step(tokens("r0", 6, index=1, finish_reason="length"), num_received=1))
+    assert end[0] == Publish(
+        tokens={"gw": Tokens(node="n0", chunks=[tokens("r0", 6, index=1, finish_reason="length")])},
+        acks=[Ack("g1", b"r0-0")],
+        finished=[FinishedRequest("r0", 0, "length", 2)],
+    )
+    assert agent.running == {}
 
 
 def test_kv_that_was_kept_of_a_request_that_goes_back_is_dropped() -> None:

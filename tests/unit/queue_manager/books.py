@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.queue_manager.crowds import note_change
+from services.queue_manager.crowds import note_members
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.state import Group, Node, Request, State
 from services.queue_manager.totals import Totals
@@ -38,6 +38,7 @@ def make_group(
     due_s: float = 20.0,
     rank: float = 0.0,
     kv_at: str = "",
+    tenant: str = "default",
 ) -> Group:
     """A group with members, in no queue; those that run do so at ``n0``."""
     members = [
@@ -46,7 +47,7 @@ def make_group(
             gateway="gw",
             model=model,
             slo=Slo(kind, deadline_s=due_s),
-            tenant="default",
+            tenant=tenant,
             prompt_tokens=8,
             max_tokens=10,
             arrival_s=0.0,
@@ -62,7 +63,7 @@ def make_group(
         gid=gid,
         model=model,
         slo_kind=kind,
-        tenant="default",
+        tenant=tenant,
         rank=rank,
         kv_at=kv_at,
         waiting={member.request_id: None for member in members[:waiting]},
@@ -82,7 +83,7 @@ def place(state: State, name: str, *gids: str) -> None:
     for gid in gids:
         state.groups[gid].node = name
         state.nodes[name].queue.append(gid)
-        note_change(state, name, state.groups[gid].num_members, state.groups[gid].num_running)
+        note_members(state, state.groups[gid], state.groups[gid].num_members, state.groups[gid].num_running)
 
 
 def orders(state: State) -> dict[str, list[str]]:

@@ -10,6 +10,7 @@ from services.queue_manager.crowds import (
     counted_running,
     is_full,
     note_change,
+    note_members,
     promises_per_s,
     recount,
 )
@@ -50,7 +51,7 @@ def test_a_batch_is_full_when_all_its_places_are_taken() -> None:
         make_group(state, gid, waiting=1, running=fills)
         place(state, "n0", gid)
         assert is_full(node) == fills
-    note_change(state, "n0", -1)
+    note_members(state, state.groups["g1"], -1, 0)
     assert not is_full(node)
 
 

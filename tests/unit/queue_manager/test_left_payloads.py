@@ -35,5 +35,10 @@ def test_the_date_of_an_inventory_is_no_beat_of_its_own() -> None:
     assert dropped_after(1, says_inventory=True)
 
 
+def test_a_gateway_that_goes_back_in_its_stream_may_hear_the_end_only_now() -> None:
+    assert dropped_after(2, says_inventory=True)
+    assert dropped_after(3, says_inventory=True)
+
+
 def test_by_the_next_beat_a_gateway_that_lives_has_deleted_it_itself() -> None:
     assert not dropped_after(2)

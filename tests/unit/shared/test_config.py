@@ -84,9 +84,9 @@ def test_who_swaps_needs_memory_to_swap_to() -> None:
 
 def test_unknown_keys_are_errors_wherever_they_stand() -> None:
     assert problems("modles: []\ngateway: {prot: 1}\nnodes: [{name: n, gpu: 1}]") == [
-        "nodes.0.gpu: Extra inputs are not permitted",
-        "gateway.prot: Extra inputs are not permitted",
-        "modles: Extra inputs are not permitted",
+        "nodes.0.gpu: unknown key; there are: device, num_threads, executor, tensor_parallel, name, cpus",
+        "gateway.prot: unknown key; did you mean 'port'?",
+        "modles: unknown key; did you mean 'models'?",
     ]
 
 
@@ -99,14 +99,14 @@ def test_what_does_not_fit_together_is_reported_at_once() -> None:
           - {{key: {SECRET}, tenant: t, slo_classes: [interactive, slow]}}
           - {{key: {SECRET}, tenant: u}}
     """
-    known = "(there are: interactive, batch-1, batch-2)"
+    known = "(slo_classes: interactive, batch-1, batch-2)"
     assert problems(text) == [
         "models.1: 'm' is there twice",
-        "nodes.2: 'n' is there twice",
         "nodes.1.name: 'scheduler' is the name of a service; take another",
-        "keys.1: this key is there twice",
+        "nodes.2: 'n' is there twice",
         f"gateway.default_slo: 'fast' is no SLO class {known}",
         f"keys.0.slo_classes: 'slow' is no SLO class {known}",
+        "keys.1: this key is there twice",
     ]
 
 
@@ -165,8 +165,8 @@ def test_an_nvidia_device_belongs_to_one_node_and_keeps_no_int8() -> None:
         pools: [{name: p, executor: cuda, device: "cuda:2", max_nodes: 2}, {name: q}]
         scaling: """
     common = [
-        "nodes.1.device: cuda:1 belongs to 'a' already",
         "models.1.weights: int8 cannot be loaded with executor: cuda (a); set bfloat16",
+        "nodes.1.device: cuda:1 belongs to 'a' already",
     ]
     assert problems(text + "{provider: kubernetes}") == common
     assert problems(text + "{provider: process}") == [
@@ -254,13 +254,14 @@ def test_pools_and_nodes_cannot_be_taken_for_each_other() -> None:
           - {name: cpu-1}
         engine: {max_models: 2}
     """
-    assert problems(text) == ["pools.0: min_nodes: 2 is more than max_nodes: 1"]
-    assert problems(text.replace("min_nodes: 2", "min_nodes: 1")) == [
-        "pools.3: 'cpu-1' is there twice",
-        "pools.1.name: 'scheduler' is the name of a service; take another",
+    found = problems(text)
+    assert found[0] == "pools.0: min_nodes: 2 is more than max_nodes: 1"
+    assert found[1:] == [
         "pools.0.name: 'cpu-7' is a name for a node of 'cpu'; take another",
         "pools.0.name: 'cpu-1' is a name for a node of 'cpu'; take another",
         "pools.0.name: 'cpu-1' is a name for a node of 'cpu'; take another",
+        "pools.1.name: 'scheduler' is the name of a service; take another",
+        "pools.3: 'cpu-1' is there twice",
         "engine.max_models: nodes with executor: predicted hold one model at a time; set it to 1",
     ]
 
@@ -275,7 +276,7 @@ def test_a_pool_is_as_many_nodes_as_it_may_have() -> None:
     )
     assert config.node("x-2") == NodeSpec(name="x-2", num_threads=2)
     assert [config.pool_of(name) for name in ("x-2", "y-0", "a")] == [*config.pools, None]
-    assert [config.admin_port_of(name) for name in ("a", "x-0", "x-2", "y-0")] == [103, 104, 106, 107]
+    assert [config.admin_port_of(name) for name in ("a", "x-0", "x-2", "y-0")] == [104, 105, 107, 108]
     for name in ("x-3", "x-02", "x--1", "x-", "x", "y-1", "xy-0"):
         for find in (config.node, config.admin_port_of):
             with pytest.raises(KeyError):
@@ -431,8 +432,8 @@ def test_values_do_not_change_after_start_up() -> None:
 
 def test_admin_ports_are_consecutive_services_first() -> None:
     config = parse_config("admin_port: 100\nnodes: [{name: a}, {name: b}]", "ports")
-    names = ["queue-manager", "scheduler", "kv-manager", "a", "b"]
-    assert [config.admin_port_of(name) for name in names] == [100, 101, 102, 103, 104]
+    names = ["queue-manager", "scheduler", "kv-manager", "gateway", "a", "b"]
+    assert [config.admin_port_of(name) for name in names] == [100, 101, 102, 103, 104, 105]
 
 
 def test_models_and_nodes_are_found_by_name() -> None:
@@ -456,4 +457,4 @@ def test_a_model_file_lies_where_its_source_says(tmp_path: Path, monkeypatch: py
 def test_the_largest_body_fits_into_what_a_gateway_may_hold() -> None:
     parse_config("gateway: {max_body_bytes: 2000, max_inflight_bytes: 77536}", "f.yaml")
     [problem] = problems("gateway: {max_body_bytes: 2000, max_inflight_bytes: 77535}")
-    assert problem.endswith("a body of max_body_bytes and its payload may need 77536; take at least that")
+    assert problem.endswith("a body of max_body_bytes and its payload may need 77536; take at least 77536")

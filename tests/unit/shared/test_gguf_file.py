@@ -159,3 +159,13 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
         open_gguf(tmp_path)
     with pytest.raises(ModelFileError, match=r"none\.gguf cannot be read: .*No such file"):
         open_gguf(tmp_path / "none.gguf")
+
+
+def test_of_a_large_file_the_size_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "large.gguf"
+    with path.open("wb") as file:
+        file.truncate((1 << 30) + 1)  # holes only
+    with pytest.raises(
+        ModelFileError, match=r"\(it does not begin with 'GGUF'\); it has 1073741825 bytes; fetch it again$"
+    ):
+        open_gguf(path)

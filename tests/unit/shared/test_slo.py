@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from random import Random
+
 import pytest
 
-from shared.slo import UNBOUNDED_S, Slo
+from shared.slo import CUSTOM, MAX_START_S, MIN_START_S, UNBOUNDED_S, Slo
 
 ARRIVAL_S = 1000.0
 
@@ -28,3 +31,13 @@ def test_the_tighter_promise_counts(slo: Slo, start_by_s: float) -> None:
 
 def test_without_a_promise_a_request_is_due_within_a_day() -> None:
     assert UNBOUNDED_S == 24 * 3600
+
+
+def test_a_hundred_thousand_promises_in_numbers_are_of_thirty_kinds() -> None:
+    """What groups, plans and metrics tell apart; each request is still judged by its own numbers."""
+    draw = Random(0)
+    starts_s = [math.exp(draw.uniform(math.log(MIN_START_S), math.log(MAX_START_S))) for _ in range(100_000)]
+    kinds = {Slo(name=CUSTOM, ttft_s=start_s).kind for start_s in [MIN_START_S, MAX_START_S, *starts_s]}
+    assert len(kinds) == 30
+    assert {"custom-0.001953125s", "custom-1s", "custom-1048576s"} <= kinds
+    assert Slo(name=CUSTOM, tpot_s=0.1).kind == Slo(name=CUSTOM, tpot_s=0.2).kind

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shared.telemetry import trace_id
+from shared.trace_context import trace_id
 from tests.contract.examples import TRACE
 
 PREAMBLE = """
@@ -73,6 +73,33 @@ def test_libraries_speak_the_same_way_from_warnings_on() -> None:
     assert (line["event"], line["level"]) == ("loud enough", "warning")
     assert (line["service"], line["instance"]) == ("scheduler", "scheduler@host-1")
     assert "timestamp" in line
+
+
+def test_equal_lines_are_folded_ours_and_those_of_libraries() -> None:
+    program = """
+for number in range(40):
+    log.warning("redis is away", error="refused", retry_s=number / 10)
+    log.info("done", number=number)
+    other.error("cannot read %s", number)
+    try:
+        {}[number]
+    except KeyError:
+        log.exception("broken", number=number)
+"""
+    said = lines(program)
+    assert [line["number"] for line in said if line["event"] == "done"] == list(range(40))
+    rest = [line for line in said if line["event"] != "done"]
+    assert [line["event"] for line in rest[:3]] == ["redis is away", "cannot read 0", "broken"]
+    assert rest[2]["exception"].endswith("KeyError: 0")
+    summaries = {line["event"]: line for line in rest[3:]}
+    assert {event: line["num_repeated"] for event, line in summaries.items()} == {
+        "redis is away": 39,
+        "cannot read %s": 39,
+        "broken": 39,
+    }
+    ours = summaries["redis is away"]
+    assert (ours["level"], ours["error"], ours["service"]) == ("warning", "refused", "scheduler")
+    assert (summaries["broken"]["error_type"], summaries["cannot read %s"]["logger"]) == ("KeyError", "some.library")
 
 
 def test_below_the_level_nothing_is_said() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from gpu_node.engine.arena import LINE_BYTES, Paging
 from gpu_node.engine.model import LoadedModel
 from gpu_node.kernels.triton.cache import Places
+from shared.kv_paging import LINE_BYTES, Paging
 
 WORD_BYTES = 8
 """Content moves as int64 words."""

@@ -13,7 +13,6 @@ from typing import Generic, Protocol, TypeVar
 
 import torch
 
-from gpu_node.engine.arena import LINE_BYTES, paging
 from gpu_node.engine.model import LoadedModel
 from gpu_node.executors.cuda.arena import CudaArena
 from gpu_node.executors.cuda.blocks import CudaBlocks
@@ -27,7 +26,8 @@ from gpu_node.kernels.triton.cache import MAX_LINES
 from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.config import ModelConfig
 from gpu_node.models.weights import load_weights
-from shared.config_engine import EngineOptions, ModelSpec
+from shared.config_engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
+from shared.kv_paging import LINE_BYTES, paging
 from shared.model_file import ModelFileError
 
 
@@ -44,6 +44,13 @@ class Prepared:
     """In host memory or, of a loaded model, on the device; none of a model that was not read yet."""
     kv_cache_bytes: int | None = None
     """What was left for KV when the model was loaded first."""
+    max_model_len: int | None = None
+    """Tokens, where the configuration leaves it to what the device has beside the weights."""
+
+    @property
+    def known_spec(self) -> ModelSpec:
+        """With the length that was found."""
+        return self.spec if self.max_model_len is None else replace(self.spec, max_model_len=self.max_model_len)
 
 
 class Loaded(Protocol):
@@ -113,7 +120,7 @@ class CudaModels(Generic[Model]):
     def load(self, spec: ModelSpec, instead_of: str | None) -> Model:
         """As `Executor.load_model`."""
         assert spec.name not in self.loaded
-        prepared = self._left.take(spec) or self._builder.open(spec)
+        prepared = self._with_length(self._left.take(spec) or self._builder.open(spec))
         leaver = None
         failure: ModelFileError | ModelTooLargeError | None = self._lack_of_room(prepared)
         if failure is None:
@@ -165,7 +172,7 @@ class CudaModels(Generic[Model]):
             )
         prepared = replace(prepared, weights=weights)
         if self._is_measured and prepared.kv_cache_bytes is None:
-            prepared = replace(prepared, kv_cache_bytes=self._measured_bytes(prepared))
+            prepared = self._measured(prepared)
         kv_bytes = self._options.kv_cache_bytes or prepared.kv_cache_bytes
         assert kv_bytes is not None
         if self._arena is None:
@@ -174,7 +181,9 @@ class CudaModels(Generic[Model]):
 
     def _build(self, prepared: Prepared, kv_bytes: int, arena: CudaArena) -> Model:
         layout = f"cuda: {self._dtype} [layer][head][keys, values][token]"
-        model = loaded_model(prepared.spec, prepared.config, self._options, self._dtype.itemsize, layout, kv_bytes)
+        model = loaded_model(
+            prepared.known_spec, prepared.config, self._options, self._dtype.itemsize, layout, kv_bytes
+        )
         return self._builder.build(prepared, model, arena)
 
     def _take_off(self, name: str, *, is_kept: bool = True) -> Prepared:
@@ -201,8 +210,19 @@ class CudaModels(Generic[Model]):
         """KV has what is left beside the one model that there is."""
         return self._options.kv_cache_bytes is None
 
-    def _measured_bytes(self, prepared: Prepared) -> int:
-        """What is left for KV, seen by the largest step over no more KV than a single sequence needs."""
+    def _with_length(self, prepared: Prepared) -> Prepared:
+        """Where nobody says how long a sequence may be, and KV is what will be left: its context, as far as half of
+        what the weights leave goes. So steps find room beside it, and two sequences run together."""
+        if not self._is_measured or prepared.spec.max_model_len or prepared.max_model_len or self._memory is None:
+            return prepared
+        block_size = self._options.block_size
+        one_block = replace(prepared, max_model_len=block_size)
+        left_bytes = (self._room_bytes - self._weight_bytes(prepared)) // 2
+        tokens = left_bytes // self._least_kv_bytes(one_block) * block_size
+        return replace(prepared, max_model_len=min(prepared.config.context_length, max(MIN_MODEL_LEN, tokens)))
+
+    def _measured(self, prepared: Prepared) -> Prepared:
+        """With what is left for KV, seen by the largest step over no more KV than a single sequence needs."""
         assert self._memory is not None
         least_bytes = self._least_kv_bytes(prepared)
         self._memory.trim()
@@ -221,7 +241,7 @@ class CudaModels(Generic[Model]):
                 f"{_gb(max(0, kv_bytes))} of {self._share()}; one sequence of full length needs {_gb(least_bytes)} of "
                 "KV: raise device_memory_share, or lower max_model_len, step_tokens or max_num_seqs"
             )
-        return min(kv_bytes, MAX_LINES * LINE_BYTES)
+        return replace(prepared, kv_cache_bytes=min(kv_bytes, MAX_LINES * LINE_BYTES))
 
     def _lack_of_room(self, prepared: Prepared) -> ModelTooLargeError | None:
         """What can be known before anything is loaded, or gone."""
@@ -250,7 +270,7 @@ class CudaModels(Generic[Model]):
         return sum(weight.num_numbers for weight in prepared.program.weights) * self._dtype.itemsize
 
     def _least_kv_bytes(self, prepared: Prepared) -> int:
-        return least_kv_bytes(prepared.spec, prepared.config, self._options, self._dtype.itemsize)
+        return least_kv_bytes(prepared.known_spec, prepared.config, self._options, self._dtype.itemsize)
 
 
 def _gb(num_bytes: int) -> str:

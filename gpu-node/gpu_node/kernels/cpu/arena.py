@@ -7,9 +7,9 @@ from ctypes import POINTER, c_uint8
 
 import numpy as np
 
-from gpu_node.engine.arena import LINE_BYTES
 from gpu_node.kernels.cpu.layout import Bytes, Int32s
 from gpu_node.kernels.cpu.library import failed, library
+from shared.kv_paging import LINE_BYTES
 
 
 class CpuArena:

@@ -10,8 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_node.engine.arena import LINE_BYTES
 from gpu_node.kernels.triton.launch import check_whole, launch, require
+from shared.kv_paging import LINE_BYTES
 
 _WORDS = LINE_BYTES // 8
 TILE_WORDS = 1024

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from gpu_node.engine.arena import LINE_BYTES
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.triton.launch import require
+from shared.kv_paging import LINE_BYTES
 
 MAX_LINES = (1 << 31) - 1
 

@@ -1,0 +1,64 @@
+"""Whether a node could load a model, as far as its files and the configuration tell: asked before anything starts.
+
+The reasons are those that the executors give: the same functions find them. What only a load can tell (the memory of
+an NVIDIA device, of the host) is left to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpu_node.executors.executor import ModelTooLargeError
+from gpu_node.executors.sizing import loaded_model
+from gpu_node.executors.virtual import VirtualExecutor
+from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
+from gpu_node.graph.program import Program
+from gpu_node.models.checkpoint import open_checkpoint
+from gpu_node.models.families import build_program
+from gpu_node.models.weight_check import check_weights
+from shared.config_engine import EngineOptions, ModelSpec
+from shared.config_nodes import NodeTemplate
+from shared.model_file import ModelFileError, model_path
+from shared.model_length import KV_NUMBER_BYTES
+
+_WEIGHT_BYTES = {("cpu", "bfloat16"): 2, ("cpu", "int8"): 1, ("reference", "bfloat16"): 4, ("reference", "int8"): 4}
+"""Of a number of the weights in host memory, by executor and type."""
+
+
+def load_problem(spec: ModelSpec, node: NodeTemplate, options: EngineOptions, memory_bytes: int) -> str:
+    """Why the node, on a machine with so much memory, cannot load the model, whose file is there; ``""`` if it can."""
+    try:
+        _check(replace(spec, sha256=None), node, options, memory_bytes)
+    except (ModelFileError, ModelTooLargeError) as error:
+        return str(error)
+    return ""
+
+
+def _check(spec: ModelSpec, node: NodeTemplate, options: EngineOptions, memory_bytes: int) -> None:
+    if node.executor == "predicted":
+        VirtualExecutor(node.device, options).load_model(spec)
+        return
+    checkpoint = open_checkpoint(model_path(spec))
+    config = checkpoint.config
+    world = node.tensor_parallel
+    try:
+        program = tensor_parallel(build_program(config), 0, world)
+    except IndivisibleError as error:
+        raise ModelFileError(f"{checkpoint.path}: {error}") from error
+    if spec.load_format == "auto":
+        check_weights(checkpoint, build_program(config))
+    if node.executor != "cuda":
+        _check_memory(spec, program, _WEIGHT_BYTES[node.executor, spec.weights], memory_bytes)
+    if node.executor != "cuda" or options.kv_cache_bytes is not None:
+        own = replace(config, num_kv_heads=config.num_kv_heads // world)
+        loaded_model(spec, own, options, KV_NUMBER_BYTES[node.executor], kv_layout="")
+
+
+def _check_memory(spec: ModelSpec, program: Program, number_bytes: int, memory_bytes: int) -> None:
+    """A part of the model has to fit into the whole machine; whether there is room beside others, a load tells."""
+    weight_bytes = sum(weight.num_numbers for weight in program.weights) * number_bytes
+    if weight_bytes > memory_bytes:
+        raise ModelTooLargeError(
+            f"model {spec.name!r}: its weights take {weight_bytes / 1e9:.3g} GB, and this machine has "
+            f"{memory_bytes / 1e9:.3g} GB of memory; take a smaller model, or weights: int8 with executor: cpu"
+        )

@@ -1,0 +1,228 @@
+"""Two gateway processes on one port: one may die or be replaced, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+import pytest
+
+from tests.e2e.cluster import POLL_S, Cluster, runs, wait_for
+
+LONG, SHORT = 500, 4  # tokens; a long answer takes seconds
+NUM_STREAMS = 12
+MAX_STREAMS = 60  # until each worker has some
+NUM_CLIENTS = 6
+
+
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("workers")
+    cluster = Cluster.predicted(folder, gateway={"workers": 2}, nodes=predicted_nodes())
+    with cluster.running():
+        yield cluster
+
+
+def predicted_nodes() -> list[dict[str, Any]]:
+    return [{"name": "node-0", "executor": "predicted", "device": "a100"}]
+
+
+@pytest.fixture
+def cluster(two_workers: Cluster) -> Iterator[Cluster]:
+    wait_for("both workers", lambda: two_workers.status("gateway").get("num_ready") == 2)
+    yield two_workers
+    wait_for("both workers", lambda: two_workers.status("gateway").get("num_ready") == 2)
+    two_workers.wait_idle()
+
+
+def workers(cluster: Cluster) -> dict[int, psutil.Process]:
+    """Processes of the workers, by pid."""
+    return {process.pid: process for process in psutil.Process(cluster.pids()["gateway"]).children()}
+
+
+@dataclass
+class Stream:
+    """An answer that comes token by token over a connection of its own."""
+
+    local_port: int = 0
+    num_tokens: int = 0
+    is_whole: bool = False
+    failure: str = ""
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+
+async def follow(session: aiohttp.ClientSession, cluster: Cluster, stream: Stream, max_tokens: int = LONG) -> None:
+    body = {"model": "chat", "prompt": "he hello", "max_tokens": max_tokens, "stream": True, "ignore_eos": True}
+    try:
+        async with session.post(f"{cluster.url}/v1/completions", json=body) as answer:
+            assert answer.status == 200, await answer.text()
+            if answer.connection is not None and answer.connection.transport is not None:
+                stream.local_port = answer.connection.transport.get_extra_info("sockname")[1]
+            async for line in answer.content:
+                stream.num_tokens += line.startswith(b"data: {")
+                stream.is_whole = stream.is_whole or line == b"data: [DONE]\n"
+    except (aiohttp.ClientError, OSError) as error:
+        stream.failure = type(error).__name__
+
+
+def owner(cluster: Cluster, stream: Stream) -> int:
+    """The worker that has the other end of a stream's connection."""
+    port = cluster.config["gateway"]["port"]
+    for pid, process in workers(cluster).items():
+        for one in process.net_connections(kind="tcp"):
+            if one.laddr.port == port and one.raddr and one.raddr.port == stream.local_port:
+                return pid
+    raise AssertionError(f"nobody has {stream}")
+
+
+@asynccontextmanager
+async def streams_on_both(session: aiohttp.ClientSession, cluster: Cluster) -> AsyncIterator[dict[int, list[Stream]]]:
+    """Streams that are underway, by worker; each of the two has some."""
+    found: dict[int, list[Stream]] = {pid: [] for pid in workers(cluster)}
+    everything: list[Stream] = []
+    try:
+        while not all(found.values()):
+            assert len(everything) < MAX_STREAMS, "one worker takes all connections"
+            streams = [Stream() for _ in range(NUM_STREAMS)]
+            everything += streams
+            for stream in streams:
+                stream.task = asyncio.create_task(follow(session, cluster, stream))
+            async with asyncio.timeout(60):
+                while not all(stream.num_tokens for stream in streams):  # noqa: ASYNC110 - they are counters
+                    await asyncio.sleep(POLL_S)
+            for stream in streams:
+                found[owner(cluster, stream)].append(stream)
+        yield found
+    finally:
+        await asyncio.gather(*(stream.task for stream in everything if stream.task))
+
+
+@dataclass
+class Knocks:
+    """New connections, one after the other."""
+
+    num_answered: int = 0
+    num_refused: int = 0
+
+
+@asynccontextmanager
+async def knocking(cluster: Cluster) -> AsyncIterator[Knocks]:
+    """Somebody opens a connection again and again."""
+    knocks, is_over = Knocks(), asyncio.Event()
+
+    async def knock() -> None:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
+            while not is_over.is_set():
+                try:
+                    async with session.get(f"{cluster.url}/v1/models") as answer:
+                        knocks.num_answered += answer.status == 200
+                except aiohttp.ClientConnectorError:
+                    knocks.num_refused += 1
+                except aiohttp.ClientConnectionError:
+                    pass  # whoever had taken the connection was killed
+                await asyncio.sleep(POLL_S)
+
+    task = asyncio.create_task(knock())
+    try:
+        yield knocks
+    finally:
+        is_over.set()
+        await task
+
+
+@asynccontextmanager
+async def connections() -> AsyncIterator[aiohttp.ClientSession]:
+    """A connection of its own for each request."""
+    timeout = aiohttp.ClientTimeout(total=120)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True), timeout=timeout) as session:
+        yield session
+
+
+async def until_both_are_ready(cluster: Cluster) -> None:
+    await asyncio.to_thread(wait_for, "both workers", lambda: cluster.status("gateway").get("num_ready") == 2)
+
+
+async def test_both_serve_and_the_admin_port_puts_them_together(cluster: Cluster) -> None:
+    counted = cluster.metric("gateway", "treadle_requests_total")
+    async with connections() as session, streams_on_both(session, cluster) as found:
+        status = cluster.status("gateway")
+        assert [worker["worker"] for worker in status["workers"]] == [0, 1]
+        assert status["inflight"] == sum(worker["inflight"] for worker in status["workers"])
+        assert all(worker["inflight"] for worker in status["workers"])
+        num_streams = sum(map(len, found.values()))
+    assert cluster.metric("gateway", "treadle_requests_total") == counted + num_streams
+    of_each = [cluster.metric("gateway", "treadle_requests_total", worker=str(worker)) for worker in range(2)]
+    assert sum(of_each) == counted + num_streams
+    assert all(of_each)
+    assert cluster.metric("gateway", "treadle_gateway_workers_ready") == 2
+    for path in ("/healthz", "/readyz"):
+        assert cluster.get("gateway", path)[0] == 200
+    assert cluster.treadle("status").returncode == 0
+
+
+async def test_a_killed_worker_breaks_its_own_streams_and_another_stands_in_its_place(cluster: Cluster) -> None:
+    before = set(workers(cluster))
+    async with connections() as session, knocking(cluster) as knocks:
+        async with streams_on_both(session, cluster) as found:
+            (victim, broken), (survivor, whole) = found.items()
+            assert not any(stream.is_whole for stream in [*broken, *whole]), "over before anything is done to it"
+            os.kill(victim, signal.SIGKILL)
+            killed_s = time.monotonic()
+        assert {stream.failure for stream in broken} == {"ClientPayloadError"}, "told: the answer has no end"
+        assert not any(stream.is_whole for stream in broken)
+        assert [stream for stream in whole if stream.failure or not stream.is_whole] == []
+        await until_both_are_ready(cluster)
+        answered = knocks.num_answered
+        await asyncio.to_thread(wait_for, "answers to newcomers", lambda: knocks.num_answered > answered)
+    assert time.monotonic() - killed_s < 60
+    assert knocks.num_refused == 0
+    assert survivor in workers(cluster)
+    assert len(workers(cluster)) == 2
+    assert victim not in workers(cluster)
+    assert before & set(workers(cluster)) == {survivor}
+    assert cluster.metric("gateway", "treadle_gateway_worker_restarts_total") >= 1
+
+
+async def test_workers_are_replaced_one_by_one_and_no_request_fails(cluster: Cluster) -> None:
+    before, stop = set(workers(cluster)), asyncio.Event()
+    asked: list[Stream] = []
+
+    async def client() -> None:
+        """The next request over the same connection as soon as one is answered."""
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120)) as session:
+            while not stop.is_set():
+                stream = Stream()
+                asked.append(stream)
+                await follow(session, cluster, stream, SHORT)
+
+    async with connections() as session, knocking(cluster) as knocks:
+        clients = [asyncio.create_task(client()) for _ in range(NUM_CLIENTS)]
+        async with streams_on_both(session, cluster) as found:
+            os.kill(cluster.pids()["gateway"], signal.SIGHUP)
+        await asyncio.to_thread(wait_for, "new processes", lambda: not before & set(workers(cluster)))
+        await until_both_are_ready(cluster)
+        stop.set()
+        await asyncio.gather(*clients)
+    long = [stream for streams in found.values() for stream in streams]
+    assert [stream for stream in [*long, *asked] if stream.failure or not stream.is_whole] == []
+    assert len(asked) > NUM_CLIENTS
+    assert knocks.num_refused == 0
+
+
+async def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    cluster = Cluster.predicted(tmp_path, gateway={"workers": 2}, nodes=predicted_nodes())
+    with cluster.running():
+        pids = [cluster.pids()["gateway"], *workers(cluster)]
+        cluster.kill("gateway")
+        await asyncio.to_thread(wait_for, "the workers' ends", lambda: not any(runs(pid) for pid in pids))
+        await asyncio.to_thread(cluster.up)
+        assert cluster.get("gateway", "/readyz")[0] == 200

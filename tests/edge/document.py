@@ -1,0 +1,64 @@
+"""The gateway's own document, narrowed where most of what it allows could only be refused: models, lengths, sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import requests
+
+from tests.edge.server import MAX_MODEL_LEN
+
+_TIMEOUT_S = 10
+_SMALL = MAX_MODEL_LEN // 4
+_NULL = {"type": "null"}
+_TOKEN_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 262}, "minItems": 1, "maxItems": 8}
+_SHORT_TEXT = {"type": "string", "minLength": 1, "maxLength": 8}
+_LIMIT = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": _SMALL}, _NULL]}
+_FEW = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 3}, _NULL]}
+_PROMPT = {
+    "anyOf": [
+        _SHORT_TEXT,
+        _TOKEN_IDS,
+        {"type": "array", "items": _SHORT_TEXT, "minItems": 1, "maxItems": 3},
+        {"type": "array", "items": _TOKEN_IDS, "minItems": 1, "maxItems": 3},
+    ]
+}
+_TALK = {"type": "array", "items": {"$ref": "#/components/schemas/ChatMessage"}, "minItems": 1, "maxItems": 2}
+
+_NARROWER: dict[str, dict[str, Any]] = {
+    "ChatCompletionRequest": {
+        "model": {"enum": ["tiny"]},
+        "messages": _TALK,
+        "max_tokens": _LIMIT,
+        "max_completion_tokens": _LIMIT,
+        "n": _FEW,
+        "best_of": _FEW,
+    },
+    "CompletionRequest": {
+        "model": {"enum": ["tiny", "base"]},
+        "prompt": _PROMPT,
+        "max_tokens": _LIMIT,
+        "n": _FEW,
+        "best_of": _FEW,
+    },
+    "TokenizeRequest": {"model": {"enum": ["tiny", "base", "nobody"]}},
+    "DetokenizeRequest": {"model": {"enum": ["tiny", "base", "nobody"]}, "tokens": _TOKEN_IDS},
+    "ChatMessage": {"content": _SHORT_TEXT, "role": {"enum": ["user", "assistant"]}},
+}
+"""Of half of the cases: by schema and field. All others keep to the document as it is."""
+
+
+def fetched(url: str) -> dict[str, Any]:
+    """As clients get it."""
+    document: dict[str, Any] = requests.get(f"{url}/openapi.json", timeout=_TIMEOUT_S).json()
+    return document
+
+
+def narrowed(document: dict[str, Any]) -> dict[str, Any]:
+    """Most requests that follow it are answered. Examples name a model that is not here."""
+    for name, schema in document["components"]["schemas"].items():
+        schema.pop("examples", None)
+        schema.get("properties", {}).update(_NARROWER.get(name, {}))
+        if "model" in _NARROWER.get(name, {}):
+            schema["required"] = sorted({*schema.get("required", []), "model"})
+    return document

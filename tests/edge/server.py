@@ -1,0 +1,94 @@
+"""A gateway on a real socket, in a thread of its own, for clients that block; nodes in memory answer at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from gateway.app import build_app
+from gateway.context import GatewayContext
+from gateway.dispatcher import Dispatcher
+from gateway.models import load_models
+from shared.admin import listen
+from shared.config import ClusterConfig
+from shared.payload import Payload
+from shared.requests import Chunk
+from shared.token_logprob import TokenLogprob
+from tests.gateway.memory_queue import MemoryQueue
+from tests.gateway.tiny import write_model
+
+MAX_MODEL_LEN = 64
+MAX_BODY_BYTES = 1 << 18
+START_TIMEOUT_S = 30.0
+
+
+def answering(payload: Payload) -> list[Chunk]:
+    """A chunk a choice, of as many tokens as were asked for; every choice ends by its length."""
+    sampling = payload.sampling
+    token_ids = [97 + place % 26 for place in range(sampling.max_tokens)]
+    scores = _scores(token_ids, sampling.num_logprobs)
+    return [
+        Chunk(
+            payload.request_id,
+            payload.attempt,
+            0,
+            token_ids,
+            "length",
+            choice=choice,
+            logprobs=scores,
+            is_last=choice == sampling.num_choices - 1,
+        )
+        for choice in range(sampling.num_choices)
+    ]
+
+
+def _scores(token_ids: Sequence[int], num_logprobs: int | None) -> list[TokenLogprob]:
+    if num_logprobs is None:
+        return []
+    top = [(97 + place, -0.5 - place) for place in range(num_logprobs)]
+    return [TokenLogprob(-1.0, top) for _ in token_ids]
+
+
+@contextmanager
+def serving(folder: Path, **sections: Any) -> Iterator[str]:
+    """Its URL, with the models `tiny` and `base` (which has no chat); ``sections`` of the configuration beside."""
+    tiny, base = write_model(folder / "tiny.gguf"), write_model(folder / "base.gguf", template=None)
+    models = [
+        {"name": "tiny", "source": str(tiny), "max_model_len": MAX_MODEL_LEN},
+        {"name": "base", "source": str(base), "max_model_len": MAX_MODEL_LEN},
+    ]
+    options = {"models": models, "gateway": {"max_body_bytes": MAX_BODY_BYTES}, **sections}
+    config = ClusterConfig.model_validate(options)
+    loop = asyncio.new_event_loop()
+    started, ending = threading.Event(), asyncio.Event()
+    urls: list[str] = []
+
+    async def run() -> None:
+        queue = MemoryQueue(answering)
+        dispatcher = Dispatcher(queue, "gateway-0")
+        context = GatewayContext(config, load_models(config), dispatcher, lambda: "")
+        runner = await listen(build_app(context), "127.0.0.1", 0)
+        reader = asyncio.create_task(queue.serve(dispatcher))
+        urls.append("http://{}:{}".format(*runner.addresses[0][:2]))
+        started.set()
+        await ending.wait()
+        await runner.cleanup()
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+
+    with structlog.testing.capture_logs():  # one line a request
+        thread = threading.Thread(target=loop.run_until_complete, args=(run(),), daemon=True)
+        thread.start()
+        try:
+            assert started.wait(START_TIMEOUT_S), "it has not started"
+            yield urls[0]
+        finally:
+            loop.call_soon_threadsafe(ending.set)
+            thread.join()
+            loop.close()

@@ -1,0 +1,114 @@
+"""What a body would make of itself is counted before it is decoded."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.body import MAX_INLINE_BYTES, parse_body, read_timeout_s
+from gateway.body_shape import MAX_ARRAYS, MAX_ITEMS, MAX_OBJECTS, MAX_STRINGS, Shape, shape_of
+from gateway.errors import ApiError
+from gateway.openai_schema import MAX_MESSAGES, ChatCompletionRequest, CompletionRequest
+
+
+@pytest.mark.parametrize(
+    ("value", "shape"),
+    [
+        ({}, Shape(0, 1, 0, 0)),
+        ({"a": 1, "b": [2, 3, 4]}, Shape(2, 1, 1, 3)),
+        ('{"no": ["object", {}]}', Shape(1, 0, 0, 0)),
+        ([r"ends with a backslash \\", "[", r"\"", '"', r"\\", ""], Shape(6, 0, 1, 5)),
+        ([["\n", "\t\\", "\\u0022"], {"é": "\ud83d\ude00"}], Shape(5, 1, 2, 3)),
+    ],
+)
+def test_shape(value: Any, shape: Shape) -> None:
+    assert shape_of(json.dumps(value).encode()) == shape
+
+
+TURN = {"role": "user", "content": "x"}
+
+
+def lists(num: int, item: str) -> bytes:
+    return f'{{"model": "m", "prompt": [{",".join([item] * num)}]}}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "found", "limit"),
+    [
+        (lists(MAX_ARRAYS, "[]"), f"{MAX_ARRAYS + 1} lists", MAX_ARRAYS),
+        (lists(MAX_OBJECTS, "{}"), f"{MAX_OBJECTS + 1} objects", MAX_OBJECTS),
+        (lists(MAX_ITEMS + 1, "1"), f"{MAX_ITEMS + 1} items in lists and objects", MAX_ITEMS),
+        (lists(MAX_STRINGS, '""'), f"{MAX_STRINGS + 3} strings", MAX_STRINGS),
+        (lists(3 * MAX_STRINGS, '""'), f"more than {2 * MAX_STRINGS} strings", MAX_STRINGS),
+        (lists(2 * MAX_STRINGS, '"' + 2 * "\\" + '"'), f"{2 * MAX_STRINGS + 3} strings", MAX_STRINGS),
+    ],
+)
+def test_more_than_any_request_has_is_refused(body: bytes, found: str, limit: int) -> None:
+    with pytest.raises(ApiError) as error:
+        parse_body(body, CompletionRequest)
+    assert (error.value.status, error.value.code) == (400, "body_too_complex")
+    assert error.value.message == f"the body has {found}; at most {limit} are taken"
+
+
+def test_the_largest_requests_are_taken() -> None:
+    parts = [{"type": "text", "text": '{"a": [1, "b"]}\\'}] * 3
+    turns = [{"role": "user", "name": "x", "content": parts}] * MAX_MESSAGES
+    body = json.dumps({"model": "m", "messages": turns}).encode()
+    assert len(parse_body(body, ChatCompletionRequest).messages) == MAX_MESSAGES
+    ids = [[1] * 4096] * 64
+    assert parse_body(json.dumps({"model": "m", "prompt": ids}).encode(), CompletionRequest).prompt == ids
+
+
+@pytest.mark.parametrize("size", [2, MAX_INLINE_BYTES])
+def test_of_many_unknown_fields_the_first_is_told(size: int) -> None:
+    unknown = {f"field-{number}": 1 for number in range(size)}
+    turns = [TURN | unknown, {"role": "nobody"}]
+    for body, param in (
+        ({"model": "m", "messages": [TURN], **unknown}, "field-0"),
+        ({"model": "m", "messages": turns}, "messages[0].field-0"),
+    ):
+        with pytest.raises(ApiError) as error:
+            parse_body(json.dumps(body).encode(), ChatCompletionRequest)
+        assert (error.value.code, error.value.param) == ("unknown_parameter", param)
+
+
+def test_a_client_is_not_sent_its_own_megabytes() -> None:
+    with pytest.raises(ApiError) as error:
+        parse_body(json.dumps({"model": "m", "prompt": "x", "y" * 100_000: 1}).encode(), CompletionRequest)
+    assert error.value.param == "y" * 64 + "…"
+    assert len(error.value.message) < 100
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"metadata": {str(key): "" for key in range(17)}}, "metadata", "it has at most 16 keys, not 17"),
+        ({"metadata": {"k" * 65: ""}}, f"metadata.{'k' * 64}….[key]", "at most 64 characters"),
+        ({"metadata": {"key": "v" * 513}}, "metadata.key", "at most 512 characters"),
+        ({"metadata": {"key": {"nested": "object"}}}, "metadata.key", "a valid string"),
+        ({"user": "u" * 513}, "user", "at most 512 characters"),
+        ({"safety_identifier": "u" * 513}, "safety_identifier", "at most 512 characters"),
+        ({"prompt_cache_key": "u" * 513}, "prompt_cache_key", "at most 512 characters"),
+        ({"model": "m" * 257}, "model", "at most 256 characters"),
+        ({"slo": "c" * 257}, "slo.class_name", "at most 256 characters"),
+        ({"prompt": ["x"] * 65}, "prompt", "a request has at most 64 prompts, not 65"),
+        ({"logit_bias": {str(key): 1 for key in range(1025)}}, "logit_bias", "it has at most 1024 token ids, not 1025"),
+    ],
+)
+def test_what_is_taken_and_not_used_is_bounded(fields: dict[str, Any], param: str, message: str) -> None:
+    with pytest.raises(ApiError) as error:
+        parse_body(json.dumps({"model": "m", "prompt": "x", **fields}).encode(), CompletionRequest)
+    assert (error.value.status, error.value.code, error.value.param) == (400, "invalid_value", param)
+    assert message in error.value.message
+
+
+def test_metadata_as_openai_has_it_is_taken() -> None:
+    metadata = {f"{key:64}": "v" * 512 for key in range(16)}
+    body = json.dumps({"model": "m", "prompt": "x", "metadata": metadata}).encode()
+    assert parse_body(body, CompletionRequest).metadata == metadata
+
+
+def test_a_body_has_as_much_time_as_its_size_needs() -> None:
+    assert [read_timeout_s(size) for size in (0, 64 << 10, 4 << 20)] == [10.0, 11.0, 74.0]
