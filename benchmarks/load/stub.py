@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import time
 from typing import cast
 
 import uvloop
 
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 WORDS = (" the", " of", " and", " to", " in", " is", " was", " for", " on", " that")
 DONE = b"data: [DONE]\n\n"
@@ -37,6 +39,15 @@ def _framed(data: bytes) -> bytes:
 EVENTS = [_framed(_event({"delta": {"content": word}})) for word in WORDS]
 OPENING = _framed(_event({"delta": {"role": "assistant", "content": ""}}))
 ENDING = _framed(_event({"delta": {}, "finish_reason": "length"}) + DONE) + b"0\r\n\r\n"
+
+
+def _joined(chunks: bytes) -> bytes:
+    """A chunked body as one piece."""
+    body = b""
+    while chunks:
+        size, _, rest = chunks.partition(b"\r\n")
+        body, chunks = body + rest[: int(size, 16)], rest[int(size, 16) + 2 :]
+    return body
 
 
 def _whole(num_tokens: int, num_prompt: int) -> bytes:
@@ -81,11 +92,13 @@ class Connection(asyncio.Protocol):
         head, found, body = self._data.partition(b"\r\n\r\n")
         if not found:
             return
-        length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-        if len(body) < length:
+        length = _LENGTH.search(head)
+        if length is None and not body.endswith(b"\r\n0\r\n\r\n"):
+            return
+        if length is not None and len(body) < int(length[1]):
             return
         self._data = b""
-        asked = json.loads(body)
+        asked = json.loads(body if length is not None else _joined(body))
         self._left = self._num_tokens = asked.get("max_tokens") or asked.get("max_completion_tokens") or 16
         self._is_stream = bool(asked.get("stream"))
         if self._is_stream:
