@@ -194,6 +194,7 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
         "refused_s": spread(account.refusals_s),
         "num_without_retry_after": account.num_without_retry_after,
         "examples": account.examples,
+        "processor_s": time.process_time(),
     }
 
 

@@ -48,9 +48,10 @@ SIMULATED_WARM_UP_S = 30.0  # both at their share, while lengths and costs are l
 
 # live: answers of 64 tokens, so that a minute has many of them
 LIVE_SHARE_CLIENTS = NUM_SEQS // 2
-LIVE_MODEST_PER_S, LIVE_SECONDS, LIVE_WARM_UP_S = 3.0, 40.0, 15.0
+LIVE_MODEST_PER_S, LIVE_SECONDS, LIVE_WARM_UP_S = 3.0, 40.0, 5.0
 LIVE_TOKENS, LIVE_PROMPT_TOKENS = 64, 100
 BIG_BODY_BYTES, BIG_BODY_EVERY = 1 << 20, 20
+MAX_LOOKS = 180  # a second apart, until all clients of a crowd have asked
 WEIGHT_CLIENTS, WEIGHT_SECONDS = 64, 30.0
 
 
@@ -185,7 +186,7 @@ class LiveClient:
 
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session
-        self._url = f"{url}/v1/completions"
+        self._url = url
         self._draw = Random(0)
         self.tokens: dict[str, int] = {}
         """Of answers that are complete, by tenant."""
@@ -202,7 +203,7 @@ class LiveClient:
         is_big = tenant == GREEDY and number % BIG_BODY_EVERY == 0
         while True:
             body = self._body(stream=False, num_extra=BIG_BODY_BYTES if is_big else 0)
-            async with self._session.post(self._url, json=body, headers=headers) as response:
+            async with self._session.post(f"{self._url}/v1/completions", json=body, headers=headers) as response:
                 if response.status == 200:
                     usage = (await response.json())["usage"]
                     self.tokens[tenant] = self.tokens.get(tenant, 0) + usage["completion_tokens"]
@@ -210,6 +211,17 @@ class LiveClient:
                 self.num_refused += 1
                 retry_s = float(response.headers.get("Retry-After", "1"))
             await asyncio.sleep(retry_s)
+
+    async def until_all_are_in(self, tenant: str, num: int) -> None:
+        """Until so many of its requests wait or run: what is measured is a crowd that is there, not its coming."""
+        headers = {"Authorization": f"Bearer key-{tenant}"}
+        for _ in range(MAX_LOOKS):
+            async with self._session.get(f"{self._url}/v1/queue", headers=headers) as response:
+                lines = (await response.json())["data"]
+            if sum(line["num_waiting"] + line["num_running"] for line in lines) >= min(num - NUM_SEQS, 0.9 * num):
+                return
+            await asyncio.sleep(1.0)
+        raise RuntimeError(f"the requests of {tenant} have not come in within {MAX_LOOKS} s")
 
     async def measure(self, seconds: float) -> Times:
         """The modest tenant asks at random times."""
@@ -224,7 +236,9 @@ class LiveClient:
     async def _ask(self, times: Times) -> None:
         headers = {"Authorization": f"Bearer key-{MODEST}"}
         began_s, first_s = time.perf_counter(), None
-        async with self._session.post(self._url, json=self._body(stream=True), headers=headers) as response:
+        async with self._session.post(
+            f"{self._url}/v1/completions", json=self._body(stream=True), headers=headers
+        ) as response:
             is_whole = False
             async for line in response.content:
                 if first_s is None and line.startswith(b"data: {"):
@@ -241,6 +255,8 @@ async def _with_crowd(client: LiveClient, crowd: dict[str, int], seconds: float)
     """Beside so many clients of each tenant: what the modest one sees, or with nobody modest, nothing."""
     tasks = [asyncio.create_task(client.insist(tenant, n)) for tenant, num in crowd.items() for n in range(num)]
     try:
+        for tenant, num in crowd.items():
+            await client.until_all_are_in(tenant, num)
         await asyncio.sleep(LIVE_WARM_UP_S)
         client.tokens.clear()
         if ONE in crowd:

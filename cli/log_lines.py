@@ -17,6 +17,7 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _OF_REDIS = re.compile(r"^\d+:[A-Z] (\d\d \w{3} \d{4} \d\d:\d\d:\d\d\.\d{3}) ")
 _REDIS_TIME = "%d %b %Y %H:%M:%S.%f"
 _KNOWN = ("timestamp", "level", "event", "exception", "service", "instance")
+_WORKER = re.compile(r"-w(\d+)-[0-9a-f]+$")  # of a gateway's workers, which share its log (`gateway.serving`)
 _COLOURS = {"warning": "yellow", "error": "red", "critical": "red"}
 
 
@@ -54,7 +55,10 @@ def shown(line: LogLine, width: int) -> str:
     if line.fields is None:
         return begin + _printable(line.text)
     level = str(line.fields.get("level", ""))
-    known = " ".join(f"{name}={_value(value)}" for name, value in line.fields.items() if name not in _KNOWN)
+    worker = _WORKER.search(str(line.fields.get("instance", "")))
+    of_worker = {"worker": worker[1]} if worker else {}
+    told = {name: value for name, value in line.fields.items() if name not in _KNOWN}
+    known = " ".join(f"{name}={_value(value)}" for name, value in (of_worker | told).items())
     event = _printable(str(line.fields.get("event", "")))
     said = f"{begin}{click.style(f'{level:<8}', fg=_COLOURS.get(level))} {event}"
     trace = str(line.fields.get("exception", "")).splitlines()

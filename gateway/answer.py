@@ -12,6 +12,7 @@ from aiohttp import web
 
 from gateway import errors, visit
 from gateway.call import InflightCall
+from gateway.context import ANSWERED
 from gateway.delta import Crashed, Delta, End, Failure, Refusal, Rejection, merged
 from gateway.flush import give_up
 from gateway.openai_responses import Usage
@@ -93,6 +94,7 @@ async def answer_stream(
         if include_usage:
             await stream.send(renderer.counts(_usage(call, record.timeline)))
         record.outcome = visit.OK  # all of it is out: clients commonly leave at the sight of [DONE]
+        http[ANSWERED] = True
         await stream.close()
     except ClientGoneError:
         record.abandon()

@@ -23,6 +23,7 @@ from gateway.context import (
     CONNECTIONS,
     CONTEXT,
     KEYS,
+    LARGE_BODIES,
     LEAVING,
     METRICS,
     REQUEST_ID,
@@ -41,7 +42,7 @@ from gateway.queue_report import show_queue
 from gateway.redis_metrics import RedisCollector
 from gateway.refusals import log_unvisited
 from gateway.slots import Slots
-from gateway.turnstile import TURNSTILE, Turnstile
+from gateway.turnstile import ENTRANCE, ENTRIES_A_ROUND, REQUESTS_A_ROUND, TURNSTILE, Turnstile
 from shared import __version__
 from shared.admin import Admin
 from shared.loop_lag import LoopLag
@@ -75,12 +76,13 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
     app[SLOTS] = slots = Slots(
         context.config, lambda: view.shortest_wait_s(clock()), clock, has_others=lambda: keys.ring.has_tenants
     )
-    app[TURNSTILE] = Turnstile()
+    app[ENTRANCE], app[TURNSTILE] = Turnstile(ENTRIES_A_ROUND), Turnstile(REQUESTS_A_ROUND)
     app[METRICS].inflight.set_function(lambda: slots.num_taken)
     app[METRICS].inflight_bytes.set_function(lambda: slots.bytes_taken)
     app[CONNECTIONS] = Connections(options.most_connections, timeouts)
     context.registry.register(ConnectionCollector(app[CONNECTIONS]))
     app.cleanup_ctx.append(_watch_loop(LoopLag(context.registry)))
+    app[LARGE_BODIES] = asyncio.Lock()
     app[STARTED_S] = int(time.time())
     document = openapi_document(__version__, has_keys=bool(context.config.keys))
     pulse = Pulse()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,7 +12,8 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from gateway import encodings, errors
-from gateway.body_shape import check_shape
+from gateway.body_shape import check_steps
+from gateway.context import LARGE_BODIES
 from gateway.openai_part import FieldConflictError, UnsupportedFieldError
 from gateway.turnstile import TURNSTILE
 
@@ -19,8 +21,9 @@ from gateway.turnstile import TURNSTILE
 BODY_READ_TIMEOUT_S = 10.0
 MIN_BODY_BYTES_PER_S = 64 << 10
 
-# Whatever is in a body of this size, it holds other requests up for a few milliseconds at most. What is larger goes to
-# a thread, and one at a time: threads share the interpreter, so several would only take turns with the event loop.
+# Whatever is in a body of this size, it holds other requests up for a few milliseconds at most. What is larger is
+# looked at in steps, then decoded in a thread, and one at a time: threads share the interpreter, so several would only
+# take turns with the event loop.
 MAX_INLINE_BYTES = 16 << 10
 _large_bodies = ThreadPoolExecutor(1, "large-bodies")
 
@@ -52,12 +55,20 @@ async def read_body(request: web.Request, model: type[RequestModel]) -> RequestM
                 received = await request.read()
     except TimeoutError as error:
         raise errors.ApiError(408, "the body did not arrive in time", code="request_timeout") from error
+    except web.RequestPayloadError as error:
+        raise errors.bad_http() from error
     await request.app[TURNSTILE].turn()  # from here on until it is submitted, a request takes the loop's time
-    data = await encodings.decoded(received, encoding, request.client_max_size)
+    data = received
+    if encoding:
+        inflate = partial(encodings.inflated, received, encoding, request.client_max_size)
+        data = await asyncio.get_running_loop().run_in_executor(_large_bodies, inflate)
     request[BODY_BYTES] = max(len(received), len(data))
     if len(data) <= MAX_INLINE_BYTES:
         return parse_body(data, model)
-    return await asyncio.get_running_loop().run_in_executor(_large_bodies, parse_body, data, model)
+    async with request.app[LARGE_BODIES]:
+        for _ in check_steps(data):
+            await asyncio.sleep(0)
+        return await asyncio.get_running_loop().run_in_executor(_large_bodies, parse_body, data, model)
 
 
 def read_timeout_s(num_bytes: int) -> float:
@@ -67,8 +78,6 @@ def read_timeout_s(num_bytes: int) -> float:
 
 def parse_body(data: bytes, model: type[RequestModel]) -> RequestModel:
     """Decode and validate; `ApiError` 400 with the field in ``param``."""
-    if len(data) > MAX_INLINE_BYTES:
-        check_shape(data)
     try:
         raw = msgspec.json.decode(data)
     except RecursionError as error:

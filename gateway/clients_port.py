@@ -18,8 +18,9 @@ from aiohttp.streams import StreamReader
 
 from gateway import errors
 from gateway.connections import Connections, Reason, State
-from gateway.context import CONNECTIONS
-from gateway.flush import ANSWERED, UNREAD, flush, give_up
+from gateway.context import ANSWERED, CONNECTIONS
+from gateway.expectations import refusing_others
+from gateway.flush import UNREAD, flush, give_up
 
 # The whole header of a request: 64 fields, as long as those of a browser with its cookies and a token.
 MAX_LINE_BYTES = 8190
@@ -45,7 +46,7 @@ class ClientsServer(web.Server):
     def __init__(self, connections: Connections[asyncio.BaseProtocol], made: web.Server) -> None:
         sizes = {"max_line_size": MAX_LINE_BYTES, "max_field_size": MAX_FIELD_BYTES, "max_headers": MAX_FIELDS}
         super().__init__(
-            made.request_handler,
+            refusing_others(made.request_handler),
             request_factory=self._begin,
             handler_cancellation=made.handler_cancellation,
             **made._kwargs | sizes,  # the library tells them nowhere else
@@ -153,6 +154,15 @@ class Connection(web.RequestHandler):
                 self.tear_down(Reason.PIPELINED)
                 return
         super().data_received(data)
+        self._end_broken_body()
+
+    def _end_broken_body(self) -> None:
+        """Tell who reads a body that its framing is wrong: the library only answers behind that request."""
+        request = self._request
+        if request is None or request.content.is_eof() or not self._messages:
+            return  # behind a body that has not ended there is no other message than that of a fault
+        self._is_bad = True
+        request.content.set_exception(web.RequestPayloadError("the framing of the body is wrong"))
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -160,6 +170,8 @@ class Connection(web.RequestHandler):
         """Send what is left of an answer, and wait until it is out."""
         write_s = self._server.all.timeouts.write_s
         request[ANSWERED] = True
+        if self._is_bad:
+            resp.force_close()
         try:
             async with asyncio.timeout(write_s):  # what is large has been sent before, by who holds slots for it
                 finished = await super().finish_response(request, resp, start_time)

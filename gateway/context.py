@@ -53,6 +53,7 @@ CONTEXT = web.AppKey("CONTEXT", GatewayContext)
 METRICS = web.AppKey("METRICS", GatewayMetrics)
 KEYS = web.AppKey("KEYS", Keys)
 CONNECTIONS = web.AppKey("CONNECTIONS", Connections[asyncio.BaseProtocol])
+LARGE_BODIES = web.AppKey("LARGE_BODIES", asyncio.Lock)  # whose holder works on a body that takes long
 SLOTS = web.AppKey("SLOTS", Slots)
 LEAVING = web.AppKey("LEAVING", Leaving)
 ADMIN = web.AppKey("ADMIN", Admin)  # what the admin port answers
@@ -60,4 +61,6 @@ STARTED_S = web.AppKey("STARTED_S", int)  # Unix time; what `created` of a model
 
 REQUEST_ID = web.RequestKey("REQUEST_ID", str)
 CLIENT = web.RequestKey("CLIENT", Client)
+ANSWERED = web.RequestKey("ANSWERED", bool)
+"""The last of its answer is being written: what its client sends from now on is the next request."""
 VISITED = web.RequestKey("VISITED", bool)  # an endpoint has it: its `Visit` says how it ends

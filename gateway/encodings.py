@@ -6,7 +6,6 @@ more, and what it lacks is answered as plain text.
 
 from __future__ import annotations
 
-import asyncio
 import zlib
 
 from aiohttp import web
@@ -45,15 +44,13 @@ def encoding_of(request: web.Request) -> str:
     return encoding
 
 
-async def decoded(data: bytes, encoding: str, max_bytes: int) -> bytes:
-    """The body as it was before it was encoded; `ApiError` 400 where it was not, 413 above ``max_bytes``."""
+def inflated(data: bytes, encoding: str, max_bytes: int) -> bytes:
+    """The body as it was before it was encoded; `ApiError` 400 where it was not, 413 above ``max_bytes``.
+
+    One member of gzip: thousands of empty ones would cost more than their bytes.
+    """
     if not encoding:
         return data
-    return await asyncio.to_thread(inflated, data, encoding, max_bytes)  # zlib lets go of the GIL
-
-
-def inflated(data: bytes, encoding: str, max_bytes: int) -> bytes:
-    """As `decoded`. One member of gzip: thousands of empty ones would cost more than their bytes."""
     parts: list[bytes] = []
     num_bytes = 0
     inflater = zlib.decompressobj(wbits=_window(data, encoding))

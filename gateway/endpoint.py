@@ -23,6 +23,7 @@ from gateway.promises import SLO_HEADER, choose_promise
 from gateway.queue_port import QueueFullError, QueueUnavailableError
 from gateway.slots import Held
 from gateway.timeline import Timeline
+from gateway.turnstile import ENTRANCE
 from gateway.visit import Visit
 from shared.slo import Slo
 
@@ -73,6 +74,7 @@ class Handler(Generic[Body]):
             record = Visit(http[REQUEST_ID], http[CLIENT].tenant, span, timeline, path=http.path)
             http[VISITED] = True
             try:
+                await http.app[ENTRANCE].turn()
                 if not context.redis_health().has_room:
                     raise errors.no_memory()
                 held = room.enter_context(http.app[SLOTS].take(http[CLIENT], 1, announced_bytes(http)))

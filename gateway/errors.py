@@ -72,6 +72,11 @@ def unsupported_body(what: str, given: str, supported: str) -> ApiError:
     return ApiError(415, f"the {what} {given!r} is not supported; send {supported}", code="unsupported_media_type")
 
 
+def expectation_failed() -> ApiError:
+    """The client expects more than 100-continue. What it wrote there is not repeated."""
+    return ApiError(417, "'Expect' may be 100-continue and nothing else", code="expectation_failed")
+
+
 def broken_encoding(encoding: str, why: str) -> ApiError:
     """The body is not what its Content-Encoding says."""
     return ApiError(400, f"the body is no valid {encoding}: {why}", code="invalid_encoding")

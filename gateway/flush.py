@@ -10,17 +10,15 @@ import asyncio
 
 from aiohttp import web
 
-from gateway.context import CONNECTIONS
+from gateway.context import ANSWERED, CONNECTIONS
 from shared.tasks import cancel_all
 
 MIN_WRITE_BYTES_PER_S = 64 << 10  # a client that reads slower than this holds a large answer for nothing
 
-ANSWERED = web.RequestKey("ANSWERED", bool)
-"""The last of its answer is written: what its client sends from now on is the next request."""
 UNREAD = web.RequestKey("UNREAD", bool)
 """Its client did not read the answer."""
 
-_ANY = 1 << 40  # bytes in a connection's buffer before aiohttp waits, for ever: never
+_ANY = (1 << 31) - 1  # bytes in a buffer before aiohttp waits for its client, for ever: never (uvloop takes no more)
 
 
 async def deliver(http: web.Request, response: web.StreamResponse) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import gc
 
-# A run over the young looks at 10,000 objects (2 ms), one over those that survived it at 50,000 (10 ms), and a full one
-# comes when a million more have been made than were freed: after ten thousand requests or so.
-THRESHOLDS = (10_000, 5, 20)
+# A run over the young looks at 2,000 objects, one over those that survived it at 10,000 (some 30 ms on a busy core),
+# and a full one comes when five million more have been made than were freed: after tens of thousands of requests. What
+# it would find until then are cycles that lived through both of the others, which are few.
+THRESHOLDS = (2_000, 5, 500)
 
 
 def settle() -> None:

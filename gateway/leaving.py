@@ -55,18 +55,19 @@ class Leaving:
             await site.stop()
         self.has_begun = True
         clock = asyncio.get_running_loop().time
-        answered_s = began_s = clock()
-        is_over = False
+        last_s = began_s = clock()
+        quiet_s, is_over = 0.0, False
         while runner.server is not None and runner.server.connections:
             now = clock()
-            if self.num_answering:
-                answered_s = now
+            # a process that did not run for a while has yet to read what its clients sent meanwhile
+            quiet_s = 0.0 if self.num_answering else quiet_s + min(now - last_s, 2 * POLL_S)
+            last_s = now
             if now - began_s >= drain_s and not is_over:
                 is_over = True
                 stop()
             if is_over and (not self.num_answering or now - began_s >= drain_s + self._goodbye_s):
                 break
-            if now - answered_s >= LEAVE_S:
+            if quiet_s >= LEAVE_S:
                 break
             await asyncio.sleep(POLL_S)
         await runner.cleanup()

@@ -10,9 +10,9 @@ from pydantic import Field, model_validator
 from gateway.openai_part import FieldConflictError, Part
 from gateway.openai_schema import MAX_MESSAGES, ChatMessage
 
-# Longer than the context of any model that is served today, and its tokens are found within a second.
-MAX_CHARACTERS = 1 << 20
-MAX_TOKEN_IDS = 1 << 20
+# As long as the contexts that most models have at most, and done within a second on a thread.
+MAX_CHARACTERS = 1 << 19
+MAX_TOKEN_IDS = 1 << 17
 
 
 class TokenizeRequest(Part):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
+import sys
 import time
 
 import structlog
@@ -31,6 +32,9 @@ from shared.durability import Waiting, check_durability
 from shared.service import admin_port, instance_name, redis_url, stop_on_signals
 from shared.telemetry import configure_logging, configure_tracing
 
+# A thread that computes gives way to the event loop after this many seconds, and the loop has to ask at every turn.
+SWITCH_S = 0.0005
+
 log = structlog.get_logger()
 
 
@@ -40,6 +44,7 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
     gateway_id = f"{_instance(worker)}-{secrets.token_hex(4)}"  # of this life: an earlier one's clients are gone
     configure_logging("gateway", gateway_id)
     configure_tracing("gateway", gateway_id, config.otlp_endpoint)
+    sys.setswitchinterval(SWITCH_S)
     allow_connections(config.gateway.most_connections)
     stop, listening = stop_on_signals(), asyncio.Event()
     if worker:

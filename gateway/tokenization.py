@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
 from aiohttp import web
 
 from gateway import admission, errors
 from gateway.body import BODY_BYTES, announced_bytes, read_body
-from gateway.chat import encode_messages
+from gateway.chat import CHARACTERS_PER_MESSAGE, encode_messages
 from gateway.context import CLIENT, CONTEXT, SLOTS, GatewayContext
 from gateway.models import ServedModel
 from gateway.openai_tokenize import (
@@ -21,8 +20,7 @@ from gateway.openai_tokenize import (
     TokenizeAnswer,
     TokenizeRequest,
 )
-
-Answer = TypeVar("Answer")
+from gateway.tokenizer import PromptTokenizer
 
 
 async def tokenize(http: web.Request) -> web.Response:
@@ -31,10 +29,7 @@ async def tokenize(http: web.Request) -> web.Response:
         body = await read_body(http, TokenizeRequest)
         held.shrink(http[BODY_BYTES])
         model = _model(http.app[CONTEXT], body.model)
-        tokens = await _aside(lambda: _tokens(body, model), _num_characters(body))
-        token_strs = [model.tokenizer.token_text(token) for token in tokens] if body.return_token_strs else None
-        count, most = len(tokens), model.max_model_len
-        return _json(TokenizeAnswer(count=count, max_model_len=most, tokens=tokens, token_strs=token_strs))
+        return await _answer(lambda: _tokenized(body, model), _num_characters(body))
 
 
 async def detokenize(http: web.Request) -> web.Response:
@@ -43,9 +38,7 @@ async def detokenize(http: web.Request) -> web.Response:
         body = await read_body(http, DetokenizeRequest)
         held.shrink(http[BODY_BYTES])
         tokenizer = _model(http.app[CONTEXT], body.model).tokenizer
-        admission.check_token_ids(tokenizer, body.tokens, "tokens")
-        text = await _aside(lambda: tokenizer.written(body.tokens), len(body.tokens))
-        return _json(DetokenizeAnswer(prompt=text))
+        return await _answer(lambda: _detokenized(body, tokenizer), len(body.tokens))
 
 
 def _model(context: GatewayContext, name: str | None) -> ServedModel:
@@ -64,7 +57,13 @@ def _num_characters(body: TokenizeRequest) -> int:
     num_characters = sum(len(message.content) for message in body.messages)
     if num_characters > MAX_CHARACTERS:
         raise errors.invalid(f"the messages have more than {MAX_CHARACTERS} characters", "messages")
-    return num_characters
+    return num_characters + CHARACTERS_PER_MESSAGE * len(body.messages)
+
+
+def _tokenized(body: TokenizeRequest, model: ServedModel) -> TokenizeAnswer:
+    tokens = _tokens(body, model)
+    token_strs = [model.tokenizer.token_text(token) for token in tokens] if body.return_token_strs else None
+    return TokenizeAnswer(count=len(tokens), max_model_len=model.max_model_len, tokens=tokens, token_strs=token_strs)
 
 
 def _tokens(body: TokenizeRequest, model: ServedModel) -> list[int]:
@@ -75,9 +74,16 @@ def _tokens(body: TokenizeRequest, model: ServedModel) -> list[int]:
     return tokenizer.prefixed(tokens) if body.add_special_tokens else tokens
 
 
-async def _aside(work: Callable[[], Answer], size: int) -> Answer:
-    return work() if size <= admission.MAX_INLINE_CHARACTERS else await asyncio.to_thread(work)
+def _detokenized(body: DetokenizeRequest, tokenizer: PromptTokenizer) -> DetokenizeAnswer:
+    admission.check_token_ids(tokenizer, body.tokens, "tokens")
+    return DetokenizeAnswer(prompt=tokenizer.written(body.tokens))
 
 
-def _json(answer: msgspec.Struct) -> web.Response:
-    return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+async def _answer(work: Callable[[], msgspec.Struct], size: int) -> web.Response:
+    """What is long is worked out and written on a thread."""
+
+    def body() -> bytes:
+        return msgspec.json.encode(work())
+
+    data = body() if size <= admission.MAX_INLINE_CHARACTERS else await asyncio.to_thread(body)
+    return web.Response(body=data, content_type="application/json")

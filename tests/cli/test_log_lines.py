@@ -31,6 +31,12 @@ def test_lines_are_merged_by_time_and_those_without_one_stay_behind_theirs() -> 
     ]
 
 
+def test_a_gateway_s_workers_are_told_apart() -> None:
+    text = '{"event":"ready","level":"info","service":"gateway","instance":"gateway@vm-w1-172e3976","num":2}'
+    [line] = read_lines("gateway", [text])
+    assert click.unstyle(shown(line, 7)).endswith("ready  worker=1 num=2")
+
+
 def test_redis_says_its_time_in_its_own_way() -> None:
     [line] = read_lines("redis", ["27:M 23 Nov 2026 09:12:33.250 * Ready to accept connections"])
     assert line.when == datetime(2026, 11, 23, 9, 12, 33, 250_000).astimezone(), "the machine's own"

@@ -77,11 +77,15 @@ async def follow(session: aiohttp.ClientSession, cluster: Cluster, stream: Strea
 def owner(cluster: Cluster, stream: Stream) -> int:
     """The worker that has the other end of a stream's connection."""
     port = cluster.config["gateway"]["port"]
-    for pid, process in workers(cluster).items():
-        for one in process.net_connections(kind="tcp"):
-            if one.laddr.port == port and one.raddr and one.raddr.port == stream.local_port:
-                return pid
-    raise AssertionError(f"nobody has {stream}")
+
+    def find() -> int:
+        for pid, process in workers(cluster).items():
+            for one in process.net_connections(kind="tcp"):
+                if one.laddr.port == port and one.raddr and one.raddr.port == stream.local_port:
+                    return pid
+        return 0  # the kernel's table changes while it is read
+
+    return wait_for(f"the owner of {stream}", find)
 
 
 @asynccontextmanager
@@ -159,7 +163,11 @@ async def test_both_serve_and_the_admin_port_puts_them_together(cluster: Cluster
         assert status["inflight"] == sum(worker["inflight"] for worker in status["workers"])
         assert all(worker["inflight"] for worker in status["workers"])
         num_streams = sum(map(len, found.values()))
-    assert cluster.metric("gateway", "treadle_requests_total") == counted + num_streams
+
+    def is_counted() -> bool:
+        return cluster.metric("gateway", "treadle_requests_total") == counted + num_streams
+
+    wait_for("the counts, behind the last bytes", is_counted)
     of_each = [cluster.metric("gateway", "treadle_requests_total", worker=str(worker)) for worker in range(2)]
     assert sum(of_each) == counted + num_streams
     assert all(of_each)

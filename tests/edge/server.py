@@ -12,8 +12,10 @@ from typing import Any
 import structlog
 
 from gateway.app import build_app
+from gateway.clients_port import ClientsRunner
 from gateway.context import GatewayContext
 from gateway.dispatcher import Dispatcher
+from gateway.leaving import CUT_S
 from gateway.models import load_models
 from shared.admin import listen
 from shared.config import ClusterConfig
@@ -73,7 +75,7 @@ def serving(folder: Path, **sections: Any) -> Iterator[str]:
         queue = MemoryQueue(answering)
         dispatcher = Dispatcher(queue, "gateway-0")
         context = GatewayContext(config, load_models(config), dispatcher, lambda: "")
-        runner = await listen(build_app(context), "127.0.0.1", 0)
+        runner = await listen(build_app(context), "127.0.0.1", 0, CUT_S, ClientsRunner)
         reader = asyncio.create_task(queue.serve(dispatcher))
         urls.append("http://{}:{}".format(*runner.addresses[0][:2]))
         started.set()

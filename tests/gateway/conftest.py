@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ from gateway.dispatcher import Dispatcher
 from gateway.keys import Keys
 from gateway.leaving import CUT_S
 from gateway.models import ServedModel, load_models
-from shared.admin import listen
+from gateway.sockets import open_sockets
+from shared.admin import listen_on_sockets
 from shared.config import ClusterConfig
 from shared.model_file import model_path
 from shared.redis_health import RedisHealth
@@ -121,6 +123,7 @@ async def start_gateway(
             *,
             key: str = "none",
             timeouts: TimeOuts = TimeOuts(),  # noqa: B008 (frozen)
+            send_buffer: int | None = None,
             **sections: Any,
         ) -> Gateway:
             queue = MemoryQueue(answer)
@@ -139,7 +142,11 @@ async def start_gateway(
                 tracer=provider.get_tracer("test"),
             )
             app, drain_s = build_app(context, timeouts), context.config.gateway.drain_s
-            runner = await listen(app, "127.0.0.1", 0, CUT_S, ClientsRunner)
+            sockets = open_sockets("127.0.0.1", 0)
+            if send_buffer is not None:
+                for one in sockets:
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+            runner = await listen_on_sockets(app, sockets, CUT_S, ClientsRunner)
 
             async def stop() -> None:
                 await app[LEAVING].leave(runner, drain_s, dispatcher.stop)

@@ -8,23 +8,34 @@ from typing import Any
 import pytest
 
 from gateway.body import MAX_INLINE_BYTES, parse_body, read_timeout_s
-from gateway.body_shape import MAX_ARRAYS, MAX_ITEMS, MAX_OBJECTS, MAX_STRINGS, Shape, shape_of
+from gateway.body_shape import MAX_ARRAYS, MAX_ITEMS, MAX_OBJECTS, MAX_STRINGS, STEP_BYTES, Shape, check_steps
 from gateway.errors import ApiError
 from gateway.openai_schema import MAX_MESSAGES, ChatCompletionRequest, CompletionRequest
+
+
+def shape_of(data: bytes) -> Shape:
+    return list(check_steps(data))[-1]
 
 
 @pytest.mark.parametrize(
     ("value", "shape"),
     [
         ({}, Shape(0, 1, 0, 0)),
-        ({"a": 1, "b": [2, 3, 4]}, Shape(2, 1, 1, 3)),
-        ('{"no": ["object", {}]}', Shape(1, 0, 0, 0)),
-        ([r"ends with a backslash \\", "[", r"\"", '"', r"\\", ""], Shape(6, 0, 1, 5)),
-        ([["\n", "\t\\", "\\u0022"], {"é": "\ud83d\ude00"}], Shape(5, 1, 2, 3)),
+        ({"a": 1, "b": [2, 3, 4]}, Shape(4, 1, 1, 3)),
+        ('{"no": ["object", {}]}', Shape(2, 0, 0, 0)),
+        ([r"ends with a backslash \\", "[", r"\"", '"', r"\\", ""], Shape(12, 0, 1, 5)),
+        ([["\n", "\t\\", "\\u0022"], {"é": "\ud83d\ude00"}], Shape(10, 1, 2, 3)),
     ],
 )
 def test_shape(value: Any, shape: Shape) -> None:
     assert shape_of(json.dumps(value).encode()) == shape
+
+
+@pytest.mark.parametrize("offset", range(6))
+@pytest.mark.parametrize("unit", ["\\", '\\"', '"', "[]{},", "é\\\\\n"])
+def test_a_string_may_go_on_from_step_to_step(unit: str, offset: int) -> None:
+    text = "x" * offset + unit * STEP_BYTES
+    assert shape_of(json.dumps([text, {"a": 1}]).encode()) == Shape(4, 1, 1, 1)
 
 
 TURN = {"role": "user", "content": "x"}
@@ -35,30 +46,39 @@ def lists(num: int, item: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("body", "found", "limit"),
+    ("most", "item", "what", "limit"),
     [
-        (lists(MAX_ARRAYS, "[]"), f"{MAX_ARRAYS + 1} lists", MAX_ARRAYS),
-        (lists(MAX_OBJECTS, "{}"), f"{MAX_OBJECTS + 1} objects", MAX_OBJECTS),
-        (lists(MAX_ITEMS + 1, "1"), f"{MAX_ITEMS + 1} items in lists and objects", MAX_ITEMS),
-        (lists(MAX_STRINGS, '""'), f"{MAX_STRINGS + 3} strings", MAX_STRINGS),
-        (lists(3 * MAX_STRINGS, '""'), f"more than {2 * MAX_STRINGS} strings", MAX_STRINGS),
-        (lists(2 * MAX_STRINGS, '"' + 2 * "\\" + '"'), f"{2 * MAX_STRINGS + 3} strings", MAX_STRINGS),
+        (MAX_ARRAYS - 1, "[]", "lists", MAX_ARRAYS),
+        (MAX_OBJECTS - 1, "{}", "objects", MAX_OBJECTS),
+        (MAX_ITEMS, "1", "items in lists and objects", MAX_ITEMS),
+        (MAX_STRINGS - 3, '""', "strings", MAX_STRINGS),
+        (MAX_STRINGS - 3, r'"\\"', "strings", MAX_STRINGS),
     ],
 )
-def test_more_than_any_request_has_is_refused(body: bytes, found: str, limit: int) -> None:
+def test_more_than_any_request_has_is_refused(most: int, item: str, what: str, limit: int) -> None:
+    shape_of(lists(most, item))
     with pytest.raises(ApiError) as error:
-        parse_body(body, CompletionRequest)
+        shape_of(lists(most + 1, item))
     assert (error.value.status, error.value.code) == (400, "body_too_complex")
-    assert error.value.message == f"the body has {found}; at most {limit} are taken"
+    assert error.value.message == f"the body has more than {limit} {what}, which are as many as are taken"
+
+
+def test_what_is_too_much_is_told_without_looking_at_the_rest() -> None:
+    steps = check_steps(lists(40 * MAX_ARRAYS, "[]"))
+    with pytest.raises(ApiError):
+        next(steps)
 
 
 def test_the_largest_requests_are_taken() -> None:
     parts = [{"type": "text", "text": '{"a": [1, "b"]}\\'}] * 3
     turns = [{"role": "user", "name": "x", "content": parts}] * MAX_MESSAGES
     body = json.dumps({"model": "m", "messages": turns}).encode()
+    shape_of(body)
     assert len(parse_body(body, ChatCompletionRequest).messages) == MAX_MESSAGES
     ids = [[1] * 4096] * 64
-    assert parse_body(json.dumps({"model": "m", "prompt": ids}).encode(), CompletionRequest).prompt == ids
+    body = json.dumps({"model": "m", "prompt": ids}).encode()
+    shape_of(body)
+    assert parse_body(body, CompletionRequest).prompt == ids
 
 
 @pytest.mark.parametrize("size", [2, MAX_INLINE_BYTES])

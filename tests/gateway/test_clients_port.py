@@ -15,7 +15,6 @@ import structlog
 
 from gateway.clients_port import MAX_PIPELINED_BYTES
 from gateway.connections import TimeOuts
-from shared.token_logprob import TokenLogprob
 from tests.gateway.conftest import Gateway, GatewayFactory
 from tests.gateway.memory_queue import saying, saying_each
 from tests.gateway.tiny import ids
@@ -239,14 +238,22 @@ async def test_who_sends_ahead_without_end_is_closed(start_gateway: GatewayFacto
     assert await gateway.queue.next_cancel() == submit.request_id
 
 
-async def test_a_next_request_may_come_as_soon_as_the_answer_is_written(start_gateway: GatewayFactory) -> None:
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_next_request_may_come_as_soon_as_the_answer_is_written(
+    start_gateway: GatewayFactory, stream: bool
+) -> None:
     gateway = await start_gateway(saying("a"))
-    large = post({"model": "tiny", "prompt": "x"}) + b" " * 4 * MAX_PIPELINED_BYTES
-    large = large.replace(b"Length: 32", b"Length: %d" % (32 + 4 * MAX_PIPELINED_BYTES))
+    request = post({"model": "tiny", "prompt": "x", "stream": stream})
+    large = post({"model": "tiny", "prompt": "x" * 2 * MAX_PIPELINED_BYTES})
     async with connected(gateway) as client:
         for _ in range(20):
+            client.writer.write(request)
+            status, fields, _ = await client.answer()
+            assert status == 200
+            if "content-length" not in fields:
+                await client.rest_of_stream()
             client.writer.write(large)
-            assert (await client.answer())[0] == 200
+            assert (await client.answer())[0] == 400
     assert closed(gateway, "pipelined") == 0
 
 
@@ -257,13 +264,13 @@ async def test_a_few_requests_sent_ahead_are_answered_in_order(start_gateway: Ga
         assert [(await client.answer())[2][:3] for _ in range(3)] == [b'{"i', b"ok\n", b"ok\n"]
 
 
-NUM_PROMPTS = 32
+NUM_PROMPTS = 2
 LARGE = {"model": "tiny", "prompt": ["x"] * NUM_PROMPTS, "n": 16, "max_tokens": 60, "logprobs": 20}
-"""Five megabytes of answer: more than the kernel takes off the gateway's hands."""
+"""Three hundred kilobytes of answer, of which the kernel takes little off the gateway's hands: see `SMALL_BUFFER`."""
 
 
 async def test_a_whole_answer_keeps_its_slots_until_it_is_read(start_gateway: GatewayFactory) -> None:
-    gateway = await start_gateway(saying_each(*["a" * 59] * 16))
+    gateway = await start_gateway(saying_each(*["a" * 59] * 16), send_buffer=SMALL_BUFFER)
     async with connected(gateway, SMALL_BUFFER) as client:
         await client.send(post(LARGE))
         for _ in range(NUM_PROMPTS):
@@ -278,26 +285,40 @@ async def test_a_whole_answer_keeps_its_slots_until_it_is_read(start_gateway: Ga
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_that_is_not_read_is_given_up(start_gateway: GatewayFactory, stream: bool) -> None:
-    gateway = await start_gateway(saying_each(*["a" * 59] * 16), timeouts=TimeOuts(write_s=0.05))
+    gateway = await start_gateway(
+        saying_each(*["a" * 59] * 16), send_buffer=SMALL_BUFFER, timeouts=TimeOuts(write_s=0.05)
+    )
     async with connected(gateway, SMALL_BUFFER) as client:
         await client.send(post({**LARGE, "stream": stream}))
         await becomes(lambda: closed(gateway, "unread"), 1)
         assert gateway.metric("treadle_inflight_requests") == 0
 
 
-async def test_the_end_of_a_stream_keeps_its_slots_until_it_is_read(start_gateway: GatewayFactory) -> None:
-    gateway = await start_gateway()
+async def test_the_end_of_a_stream_keeps_its_slot_until_it_is_read(start_gateway: GatewayFactory) -> None:
+    """Forty kilobytes: less than a connection's buffer, so nobody waits for it while it is sent."""
+    gateway = await start_gateway(saying_each(*["a" * 59] * 4), send_buffer=SMALL_BUFFER)
     async with connected(gateway, SMALL_BUFFER) as client:
-        await client.send(post({**LARGE, "stream": True}))
-        submits = [await gateway.queue.next_submit() for _ in range(NUM_PROMPTS)]
-        for submit in submits:
-            for choice in range(16):
-                scored = [TokenLogprob(-1.0, [(97 + place, -1.0) for place in range(20)])] * 60
-                is_last = choice == 15
-                await gateway.queue.send(
-                    submit, 0, ids("a" * 60), "length", choice=choice, is_last=is_last, logprobs=scored
-                )
-        await asyncio.sleep(0)
-        assert gateway.metric("treadle_inflight_requests") == NUM_PROMPTS
+        await client.send(post({**LARGE, "prompt": "x", "n": 4, "stream": True}))
+        await gateway.queue.next_finish()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert gateway.metric("treadle_requests_total", outcome="ok", **LABELS) == 1
+        assert gateway.metric("treadle_inflight_requests") == 1
         assert (await client.rest_of_stream()).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
         await becomes(lambda: gateway.metric("treadle_inflight_requests"), 0)
+
+
+async def test_a_body_whose_framing_breaks_on_the_way_is_a_400(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    with structlog.testing.capture_logs() as logs:
+        async with connected(gateway) as client:
+            await client.send(
+                b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
+            )
+            await becomes(lambda: gateway.metric("treadle_inflight_requests"), 1)
+            await client.send(KEY + b"\r\n")
+            status, _, body = await client.answer()
+            assert await client.rest() == b""
+    assert (status, json.loads(body)["error"]["code"]) == (400, "bad_http")
+    assert KEY.decode()[:8] not in f"{body!r}{logs}"
+    assert gateway.metric("treadle_inflight_requests") == 0

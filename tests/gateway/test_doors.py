@@ -74,7 +74,7 @@ async def test_a_conversation_is_tokenised_as_a_node_would_get_it(start_gateway:
         ("/tokenize", {"model": "tiny"}, 400, "invalid_value", "prompt"),
         ("/tokenize", {"model": "tiny", "prompt": "x", "messages": CHAT}, 400, "invalid_value", "prompt"),
         ("/tokenize", {"model": "base", "messages": CHAT}, 400, "no_chat_template", "model"),
-        ("/tokenize", {"model": "tiny", "prompt": "x" * ((1 << 20) + 1)}, 400, "invalid_value", "prompt"),
+        ("/tokenize", {"model": "tiny", "prompt": "x" * ((1 << 19) + 1)}, 400, "invalid_value", "prompt"),
         ("/tokenize", {"model": "tiny", "prompt": "x", "tools": []}, 400, "unknown_parameter", "tools"),
         ("/detokenize", {"model": "tiny", "tokens": [1 << 40]}, 400, "invalid_value", "tokens"),
         ("/detokenize", {"model": "tiny", "tokens": [-1]}, 400, "invalid_value", "tokens[0]"),

@@ -19,6 +19,7 @@ from shared.config import KEYS_ENV, ApiKey, ClusterConfig, reload_keys
 from tests.gateway.conftest import Gateway, GatewayFactory
 from tests.gateway.memory_queue import WAIT_S
 from tests.gateway.tiny import ids
+from tests.redis.waiting import until
 
 TEXT = "/v1/completions"
 BODY = {"model": "tiny", "prompt": "x"}
@@ -97,6 +98,18 @@ async def test_a_secret_that_kubernetes_renews(watched: Watched, tmp_path: Path)
     (tmp_path / "..tmp").rename(tmp_path / "..data")
     await watched.watch.look()
     assert (watched.holds("first"), watched.holds("other")) == (False, True)
+
+
+async def test_the_watch_looks_by_itself(watched: Watched) -> None:
+    async def has_taken_over() -> bool:
+        return watched.holds("second") and not watched.holds("first")
+
+    watching = asyncio.create_task(watched.watch.run())
+    try:
+        watched.write("second")
+        await until(has_taken_over)
+    finally:
+        watching.cancel()
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ async def test_the_document_tells_of_the_queue_and_its_errors(start_gateway: Gat
     gateway = await start_gateway()
     async with gateway.http.get("/openapi.json") as response:
         paths = (await response.json())["paths"]
-    assert set(paths["/v1/queue"]["get"]["responses"]) == {"200", "default"}
+    assert set(paths["/v1/queue"]["get"]["responses"]) == {"200", "401", "500"}
     dropped = paths[TEXT]["post"]["responses"]["429"]
     assert set(dropped["headers"]) == {"Retry-After", "x-treadle-dropped-reason"}
 

@@ -88,7 +88,8 @@ async def test_an_unknown_model_is_answered_with_the_known_ones(start_gateway: G
 async def test_what_is_refused_before_the_middlewares_has_a_request_id_too(start_gateway: GatewayFactory) -> None:
     gateway = await start_gateway()
     async with gateway.http.post(TEXT, data=b"{}", headers={"Expect": "a miracle"}) as response:
-        assert response.status == 417
+        assert (response.status, (await response.json())["error"]["code"]) == (417, "expectation_failed")
+        assert "miracle" not in await response.text()
         assert len(response.headers["x-treadle-request-id"]) == 32
 
 

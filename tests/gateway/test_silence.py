@@ -16,6 +16,8 @@ from prometheus_client import CollectorRegistry
 from gateway import visit
 from gateway.answer import answer_stream
 from gateway.completions import CompletionRenderer
+from gateway.connections import Connections
+from gateway.context import CONNECTIONS
 from gateway.dispatcher import Dispatcher
 from gateway.job import Job
 from gateway.metrics import GatewayMetrics
@@ -63,6 +65,7 @@ async def impatient(*jobs: Job) -> AsyncIterator[tuple[MemoryQueue, str]]:
             )
 
     app = web.Application()
+    app[CONNECTIONS] = Connections(1)
     app.add_routes([web.post("/", handle)])
     runner = await listen(app, "127.0.0.1", 0)
     reader = asyncio.create_task(queue.serve(dispatcher))

@@ -12,7 +12,6 @@ owns), startupSeconds, preStopSeconds, threads} and what treadle.pod takes.
 {{- $keys := ternary (include "treadle.keysSecret" $root) "" (.keys | default false) -}}
 {{- with $keys -}}
 {{- $volumes = append $volumes (dict "name" "keys" "secret" (dict "secretName" . "defaultMode" 0440)) -}}
-{{- $checksums = set $checksums "checksum/keys" (toYaml $root.Values.apiKeys | sha256sum) -}}
 {{- end -}}
 {{- if and (not $root.Values.redis.enabled) (not $root.Values.redis.existingSecret) -}}
 {{- $checksums = set $checksums "checksum/redis-url" (sha256sum $root.Values.redis.url) -}}

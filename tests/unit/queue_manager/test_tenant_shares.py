@@ -10,7 +10,7 @@ from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.groups import RequestGroups
 from services.queue_manager.state import Node, State
 from services.queue_manager.tenant_shares import ACTIVE_S, TenantShares, in_turn, is_below
-from services.queue_manager.window import window
+from services.queue_manager.window import window, yielding
 from shared.config import ClusterConfig, QueueOptions, SloClass, TenantSpec
 from shared.nodes import NodeUp
 from shared.placement import NodeState
@@ -92,6 +92,16 @@ def test_whatever_was_promised_and_wherever_it_stands() -> None:
     place(state, "n0", "m0", "m1")
     assert look(state).favoured == ["m1", "m0"], "due first first"
     assert [ref.group for ref in told(state)][:3] == ["m1", "m0", "f0"]
+
+
+def test_nobody_gives_way_to_a_flood_however_urgent() -> None:
+    state = make_state(n0="a")
+    make_group(state, "flood", waiting=5, running=10, tenant="flood", due_s=1.0)
+    make_group(state, "modest", waiting=0, running=2, tenant="modest", kind="batch", due_s=3600.0)
+    place(state, "n0", "flood", "modest")
+    state.nodes["n0"].yielding = ["modest"]
+    node = look(state)
+    assert yielding(state, node, told(state)) == []
 
 
 def test_another_model_is_not_loaded_for_it() -> None:
