@@ -11,6 +11,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 from aiohttp import web
 
+from gateway.connections import Connections
+from gateway.context import CONNECTIONS
 from gateway.sse import ClientGoneError, SseStream
 from shared.admin import listen
 
@@ -35,6 +37,7 @@ def served(answer: Callable[[SseStream], Awaitable[None]]) -> AbstractAsyncConte
 async def listening(handle: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[tuple[str, int]]:
     """Where a server of one handler answers."""
     app = web.Application()
+    app[CONNECTIONS] = Connections(1)
     app.router.add_get("/", handle)
     runner = await listen(app, "127.0.0.1", 0)
     try:
