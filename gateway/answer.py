@@ -16,9 +16,9 @@ from gateway.context import ANSWERED
 from gateway.delta import Crashed, Delta, End, Failure, Refusal, Rejection, merged
 from gateway.flush import give_up
 from gateway.openai_responses import Usage
-from gateway.patience import Patience, first_news, later_news
+from gateway.patience import Patience, first_news, pass_on
 from gateway.running_usage import with_usage
-from gateway.sse import ClientGoneError, SseStream
+from gateway.sse import ClientGoneError, Event, SseStream
 from gateway.timeline import Timeline
 from gateway.visit import Visit
 
@@ -28,10 +28,10 @@ _log = structlog.get_logger(__name__)
 class Renderer(Protocol):
     """How one endpoint writes an answer."""
 
-    def opening(self) -> list[msgspec.Struct]:
+    def opening(self) -> Sequence[Event]:
         """Events before the first text."""
 
-    def events(self, delta: Delta) -> list[msgspec.Struct]:
+    def events(self, delta: Delta) -> Sequence[Event]:
         """What is new of a choice of a stream; none where nothing can be shown yet."""
 
     def counts(self, usage: Usage) -> msgspec.Struct:
@@ -44,8 +44,13 @@ class Renderer(Protocol):
 async def answer_whole(record: Visit, call: InflightCall, renderer: Renderer, patience: Patience) -> web.Response:
     """Collect the answer, then send it."""
     deltas = _noted(record.timeline, call, await first_news(call, patience))
+
+    def collect(news: list[Delta] | End) -> bool:
+        deltas.extend(_noted(record.timeline, call, news))
+        return True
+
     while not call.is_complete:
-        deltas += _noted(record.timeline, call, await later_news(call, patience))
+        await pass_on(call, patience, collect)
     record.outcome = visit.OK
     body = renderer.whole(merged(deltas), _usage(call, record.timeline))
     return web.Response(body=msgspec.json.encode(body), content_type="application/json")
@@ -68,9 +73,13 @@ async def answer_stream(
     """
     stream = SseStream(http)
 
-    def events(deltas: list[Delta]) -> list[msgspec.Struct]:
+    def events(deltas: list[Delta]) -> Sequence[Event]:
         found = [event for delta in deltas for event in renderer.events(delta)]
         return with_usage(found, _usage(call, record.timeline)) if include_running_usage else found
+
+    def send(news: list[Delta] | End) -> bool:
+        stream.put(*events(_noted(record.timeline, call, news)))
+        return not stream.is_full
 
     try:
         deltas = _noted(record.timeline, call, await first_news(call, patience, stream if include_queue else None))
@@ -80,8 +89,8 @@ async def answer_stream(
             opening = with_usage(opening, Usage(call.num_prompt_tokens, 0, call.num_prompt_tokens))
         await stream.send(*opening, *events(deltas))
         while not call.is_complete:
-            deltas = _noted(record.timeline, call, await later_news(call, patience, stream))
-            await stream.send(*events(deltas))
+            await pass_on(call, patience, send, stream)
+            await stream.drain()
         if include_usage:
             await stream.send(renderer.counts(_usage(call, record.timeline)))
         record.outcome = visit.OK  # all of it is out: clients commonly leave at the sight of [DONE]
@@ -115,6 +124,11 @@ async def _tell(http: web.Request, stream: SseStream, error: errors.ApiError) ->
 
 def _noted(timeline: Timeline, call: InflightCall, news: list[Delta] | End) -> list[Delta]:
     """The deltas, with their time taken down; `ApiError` for an end without an answer."""
+    if isinstance(news, list):
+        now = asyncio.get_running_loop().time()
+        for delta in news:
+            timeline.add(delta.num_tokens, now, delta.choice)
+        return news
     if isinstance(news, Rejection):
         raise errors.would_be_late(news, call.slo)
     if isinstance(news, Refusal):
@@ -127,12 +141,7 @@ def _noted(timeline: Timeline, call: InflightCall, news: list[Delta] | End) -> l
         raise errors.gateway_stopping()
     if news is Failure.REVOKED:
         raise errors.key_revoked()
-    if news is Failure.LOST:
-        raise errors.no_endpoints("the request was lost several times while it ran")
-    now = asyncio.get_running_loop().time()
-    for delta in news:
-        timeline.add(delta.num_tokens, now, delta.choice)
-    return news
+    raise errors.no_endpoints("the request was lost several times while it ran")
 
 
 def _usage(call: InflightCall, timeline: Timeline) -> Usage:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
+from gateway.bell import Bell
 from gateway.delta import Delta, End, merged
 from gateway.job import Job
 from gateway.queue_view import QueueView
@@ -29,7 +30,11 @@ class InflightCall:
         self._max_news = sum(_max_news(job.sampling) for job in jobs)
         self._news: list[Delta | End] = []
         self._places: dict[str, QueuePlace] = {}
-        self._arrived = asyncio.Event()
+        self._bell = Bell()
+        self._take: Callable[[list[Delta] | End], bool] | None = None
+        self._timeout_s = 0.0
+        self._is_due = False
+        self._error: Exception | None = None
         first_choices = accumulate((job.sampling.num_choices for job in jobs), initial=0)
         self.requests = [
             InflightRequest(job, gateway, first_choice, self._tell)
@@ -49,7 +54,12 @@ class InflightCall:
     @property
     def is_complete(self) -> bool:
         """The handler has been given all there is."""
-        return all(request.generation.is_over for request in self.requests) and not self._news
+        if self._news:
+            return False
+        for request in self.requests:  # noqa: SIM110 - for every token: `all` over a generator takes three times as long
+            if not request.generation.is_over:
+                return False
+        return True
 
     @property
     def has_begun(self) -> bool:
@@ -80,39 +90,79 @@ class InflightCall:
             if not request.generation.is_over:
                 request.revoke()
 
-    async def next_deltas(self, timeout_s: float) -> list[Delta] | End | None:
-        """All that is new of an answer that has begun, one delta a choice; None if nothing comes within ``timeout_s``.
+    async def next_news(self, timeout_s: float) -> list[Delta] | End | QueuePlace | None:
+        """All that is new, one delta a choice; before there are any, the place of the request that is predicted to
+        start first; None if nothing comes within ``timeout_s``.
 
         A request that fails fails the call.
         """
-        news = await self.next_news(timeout_s)
-        assert not isinstance(news, QueuePlace), "places end with the first token"
-        return news
-
-    async def next_news(self, timeout_s: float) -> list[Delta] | End | QueuePlace | None:
-        """As `next_deltas`; before there are any, the place of the request that is predicted to start first."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._arrived.wait()
-        except TimeoutError:
+        if not await self._bell.wait(timeout_s):
             return None
-        self._arrived.clear()
-        news, self._news = self._news, []
         places, self._places = self._places, {}
-        if not news:  # places, then
+        if not self._news:  # places, then
             return min(places.values(), key=lambda place: place.wait_s)
-        end = next((one for one in news if not isinstance(one, Delta)), None)
-        return end or merged(one for one in news if isinstance(one, Delta))
+        return self._all_news()
+
+    async def pass_on(self, take: Callable[[list[Delta] | End], bool], timeout_s: float) -> bool:
+        """Give all that is new of an answer that has begun to ``take``, as it comes.
+
+        Until ``take`` answers that it wants no more now, or all there is has been given; whatever it raises is raised
+        here. False if nothing comes within ``timeout_s``. The task that waits here is not woken for every token: that
+        would cost as much as a token's way through all the rest of the gateway.
+        """
+        self._take = take
+        self._timeout_s = timeout_s
+        try:
+            if self._news:
+                self._pass()
+            is_in_time = await self._bell.wait(timeout_s)
+        finally:
+            self._take = None
+        if self._error is not None:
+            raise self._error
+        return is_in_time
+
+    def _pass(self) -> None:
+        """In the round of the loop that follows the arrival: what came together is given together."""
+        self._is_due = False
+        if self._take is None or not self._news:  # whoever waited has enough, is gone, or has them already
+            return
+        self._bell.put_off(self._timeout_s)
+        try:
+            wants_more = self._take(self._all_news())
+        except Exception as error:
+            self._error, wants_more = error, False
+        if not wants_more or self.is_complete:
+            self._take = None
+            self._bell.ring()
+
+    def _all_news(self) -> list[Delta] | End:
+        news, self._news = self._news, []
+        deltas: list[Delta] = []
+        for one in news:
+            if not isinstance(one, Delta):
+                return one
+            deltas.append(one)
+        return merged(deltas)
+
+    def close(self) -> None:
+        """Nobody asks for news any more."""
+        self._bell.close()
 
     def _tell(self, news: Delta | End | QueuePlace) -> None:
         if isinstance(news, QueuePlace):
             if any(request.generation.has_begun for request in self.requests):
                 return  # the client has a token: its waiting is over, though another prompt's may not be
             self._places[news.request_id] = news
-        else:
-            assert len(self._news) < self._max_news
-            self._news.append(news)
-        self._arrived.set()
+            self._bell.ring()
+            return
+        assert len(self._news) < self._max_news
+        self._news.append(news)
+        if self._take is None:
+            self._bell.ring()
+        elif not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._pass)
 
 
 def _max_news(sampling: Sampling) -> int:

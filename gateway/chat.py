@@ -23,6 +23,8 @@ from gateway.openai_responses import (
     Usage,
 )
 from gateway.openai_schema import ChatCompletionRequest, ChatMessage
+from gateway.spliced import MARK, SplicedText
+from gateway.sse import Event
 
 CHARACTERS_PER_MESSAGE = 64  # a turn of a template takes as long as a text of this length, even if it is empty
 
@@ -51,7 +53,13 @@ class ChatEndpoint:
         """Chat chunks, or one chat completion."""
         logprobs = LogprobWriter(model.tokenizer, has_top=body.top_logprobs > 0) if body.logprobs else None
         return ChatRenderer(
-            f"chatcmpl-{request_id}", created, body.model, body.n, logprobs, include_usage=body.include_usage
+            f"chatcmpl-{request_id}",
+            created,
+            body.model,
+            body.n,
+            logprobs,
+            include_usage=body.include_usage,
+            is_counted=body.include_running_usage,
         )
 
 
@@ -88,22 +96,30 @@ class ChatRenderer:
         logprobs: LogprobWriter | None,
         *,
         include_usage: bool,
+        is_counted: bool = False,
     ) -> None:
+        """``is_counted``: each chunk gets counts when it is sent (`running_usage`), so none is written ahead."""
         self._id = completion_id
         self._created = created
         self._model = model
         self._num_choices = num_choices
         self._logprobs = logprobs
         self._no_usage: UnsetType | None = None if include_usage else UNSET
+        self._is_counted = is_counted
+        self._texts: list[SplicedText] = []  # by choice, of an answer that is streamed
 
-    def opening(self) -> list[Struct]:
+    def opening(self) -> list[Event]:
         """Whose turn it is."""
-        return [self._chunk(choice, ChatDelta(role="assistant", content="")) for choice in range(self._num_choices)]
+        choices = range(self._num_choices)
+        self._texts = [SplicedText(self._chunk(choice, ChatDelta(content=MARK))) for choice in choices]
+        return [self._chunk(choice, ChatDelta(role="assistant", content="")) for choice in choices]
 
-    def events(self, delta: Delta) -> list[Struct]:
+    def events(self, delta: Delta) -> list[Event]:
         """New text, then an empty delta with the reason why it ended."""
-        events: list[Struct] = []
-        if delta.text or delta.scored:
+        events: list[Event] = []
+        if delta.text and self._logprobs is None and not self._is_counted:
+            events.append(self._texts[delta.choice].around(delta.text))
+        elif delta.text or delta.scored:
             events.append(self._chunk(delta.choice, ChatDelta(content=delta.text), logprobs=self._scores(delta)))
         if delta.finish_reason is not None:
             events.append(self._chunk(delta.choice, ChatDelta(), delta.finish_reason))

@@ -12,6 +12,8 @@ from gateway.logprobs import LogprobWriter
 from gateway.models import ServedModel
 from gateway.openai_responses import Completion, CompletionChoice, Usage
 from gateway.openai_schema import DEFAULT_COMPLETION_TOKENS, CompletionRequest
+from gateway.spliced import MARK, SplicedText
+from gateway.sse import Event
 
 
 class CompletionEndpoint:
@@ -50,7 +52,13 @@ class CompletionEndpoint:
         logprobs = None if body.logprobs is None else LogprobWriter(model.tokenizer, has_top=body.logprobs > 0)
         echoes = [_echo(prompt, model) if body.echo else "" for prompt in body.prompt for _ in range(body.n)]
         return CompletionRenderer(
-            f"cmpl-{request_id}", created, body.model, echoes, logprobs, include_usage=body.include_usage
+            f"cmpl-{request_id}",
+            created,
+            body.model,
+            echoes,
+            logprobs,
+            include_usage=body.include_usage,
+            is_counted=body.include_running_usage,
         )
 
 
@@ -70,21 +78,29 @@ class CompletionRenderer:
         logprobs: LogprobWriter | None,
         *,
         include_usage: bool,
+        is_counted: bool = False,
     ) -> None:
+        """``is_counted``: each chunk gets counts when it is sent (`running_usage`), so none is written ahead."""
         self._id = completion_id
         self._created = created
         self._model = model
         self._echoes = echoes
         self._logprobs = logprobs
         self._no_usage: UnsetType | None = None if include_usage else UNSET
+        self._is_counted = is_counted
+        self._texts: list[SplicedText] = []  # by choice, of an answer that is streamed
 
-    def opening(self) -> list[Struct]:
+    def opening(self) -> list[Event]:
         """The prompt, where it is to be repeated; there are no roles."""
+        marked = (CompletionChoice(index=choice, text=MARK) for choice in range(len(self._echoes)))
+        self._texts = [SplicedText(self._completion([choice], self._no_usage)) for choice in marked]
         choices = [CompletionChoice(index=choice, text=echo) for choice, echo in enumerate(self._echoes) if echo]
         return [self._completion([choice], self._no_usage) for choice in choices]
 
-    def events(self, delta: Delta) -> list[Struct]:
+    def events(self, delta: Delta) -> list[Event]:
         """New text, the last one with the reason why it ended."""
+        if delta.text and not delta.finish_reason and self._logprobs is None and not self._is_counted:
+            return [self._texts[delta.choice].around(delta.text)]
         if not (delta.text or delta.scored or delta.finish_reason):
             return []
         return [self._completion([self._choice(delta, delta.text)], self._no_usage)]

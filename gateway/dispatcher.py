@@ -69,6 +69,7 @@ class Dispatcher:
                 await asyncio.shield(submit)
             yield call
         finally:
+            call.close()
             over = {request_id: self._inflight.pop(request_id) for request_id in begun}
             # A handler is cancelled when its client leaves; telling the queue must go through all the same.
             ending = asyncio.create_task(self._end(over, begun))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar, cast
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from gateway.queue_metrics import PredictionErrors
@@ -14,11 +16,15 @@ _LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 2
 _TPOT_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5)
 
 
+M = TypeVar("M", Counter, Histogram)
+
+
 class GatewayMetrics:
     """The gateway's metrics in one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._cap = LabelCap()
+        self._children: dict[tuple[Counter | Histogram, tuple[str, ...]], Counter | Histogram] = {}
         self._ttft = Histogram(
             "treadle_ttft_seconds", "Arrival to first token", _LABELS, buckets=_LATENCY_BUCKETS_S, registry=registry
         )
@@ -65,7 +71,7 @@ class GatewayMetrics:
 
     def count(self, labels: tuple[str, str, str], outcome: str) -> None:
         """One request is over."""
-        self._requests.labels(*self._cap.capped(labels), outcome).inc()
+        self._child(self._requests, (*self._cap.capped(labels), outcome)).inc()
 
     def count_refusal(self, labels: tuple[str, str, str], code: str) -> None:
         """One request was answered with an error; ``code`` is one of `gateway.errors`."""
@@ -77,9 +83,9 @@ class GatewayMetrics:
         """What was done for a request, whatever came of it."""
         capped = self._cap.capped(labels)
         if output_tokens:
-            self._prompt_tokens.labels(*capped).inc(prompt_tokens)
-            self._output_tokens.labels(*capped).inc(output_tokens)
-        self._resubmitted.labels(*capped).inc(num_resubmissions)
+            self._child(self._prompt_tokens, capped).inc(prompt_tokens)
+            self._child(self._output_tokens, capped).inc(output_tokens)
+        self._child(self._resubmitted, capped).inc(num_resubmissions)
 
     def observe(self, labels: tuple[str, str, str], timeline: Timeline) -> None:
         """The times of one complete answer."""
@@ -90,11 +96,18 @@ class GatewayMetrics:
             (self._e2e, timeline.e2e_s),
         ):
             if value is not None:
-                histogram.labels(*capped).observe(value)
+                self._child(histogram, capped).observe(value)
 
     def judge(self, labels: tuple[str, str, str], slo: Slo, timeline: Timeline, *, is_complete: bool) -> None:
         """Whether an accepted request's promise was kept; a request that its client gave up is not judged."""
         capped = self._cap.capped(labels)
         kept = is_complete and timeline.keeps(slo)
-        self._attained.labels(*capped).inc(kept)
-        self._missed.labels(*capped).inc(not kept)  # both are there from the first on: their ratio has a value
+        self._child(self._attained, capped).inc(kept)
+        self._child(self._missed, capped).inc(not kept)  # both are there from the first on: their ratio has a value
+
+    def _child(self, metric: M, labels: tuple[str, ...]) -> M:
+        """As ``metric.labels``, which takes a lock and makes strings of strings; a request asks for a dozen."""
+        child = self._children.get((metric, labels))
+        if child is None:
+            child = self._children[metric, labels] = metric.labels(*labels)
+        return cast("M", child)

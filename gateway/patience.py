@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway import errors
@@ -88,14 +89,27 @@ def _left_s(call: InflightCall, patience: Patience, began_s: float, now: float) 
     return min(queue_left_s, cold_left_s)
 
 
-async def later_news(call: InflightCall, patience: Patience, stream: SseStream | None = None) -> list[Delta] | End:
-    """The next tokens, with comments on the stream while there are none; `ApiError` 503 when they do not come."""
+async def pass_on(
+    call: InflightCall,
+    patience: Patience,
+    take: Callable[[list[Delta] | End], bool],
+    stream: SseStream | None = None,
+) -> None:
+    """Give the further tokens to ``take`` until it wants no more now, or there will be none.
+
+    There are comments on the stream while no token comes; `ApiError` 503 when none does for too long.
+    """
     silence_s = 0.0
-    while (news := await call.next_deltas(patience.keep_alive_s)) is None:
+
+    def heard(news: list[Delta] | End) -> bool:
+        nonlocal silence_s
+        silence_s = 0.0
+        return take(news)
+
+    while not await call.pass_on(heard, patience.keep_alive_s):
         silence_s += patience.keep_alive_s
         # of several prompts, some may still wait in the queue when others are through
         if silence_s >= (patience.max_silence_s if call.has_begun else patience.queue_ttl_s):
             raise errors.no_endpoints(f"no token has come for {silence_s:g} s")
         if stream is not None:
             await stream.keep_alive()
-    return news

@@ -7,8 +7,16 @@ from collections.abc import Iterable
 import msgspec
 
 from gateway.openai_responses import Usage
+from gateway.sse import Event
 
 
-def with_usage(events: Iterable[msgspec.Struct], usage: Usage) -> list[msgspec.Struct]:
-    """The chunks with the counts so far, of all choices; those sent together tell the same."""
-    return [msgspec.structs.replace(event, usage=usage) for event in events]
+def with_usage(events: Iterable[Event], usage: Usage) -> list[msgspec.Struct]:
+    """The chunks with the counts so far, of all choices; those sent together tell the same.
+
+    They must not be written yet: a renderer that knows of the counts writes none ahead.
+    """
+    found = []
+    for event in events:
+        assert isinstance(event, msgspec.Struct), "a chunk that is written already has no place for counts"
+        found.append(msgspec.structs.replace(event, usage=usage))
+    return found

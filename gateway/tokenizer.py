@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
+from gateway.known_texts import TextEncoder
+
 # Two characters of a private plane stand for a hidden control token: the mark, and one that says which. The mark
 # itself is hidden in the same way, so that text which contains it comes back unharmed.
 _MARK = "\U000f0000"
@@ -77,8 +79,8 @@ class PromptTokenizer:
         self._longest_hidden = max(map(len, self._hidden))
         self.max_token_characters = max(self._longest_hidden, *map(len, parts.token_bytes))
         """No token stands for more text than this."""
-        self._opening = parts.opening
-        self._inner = parts.inner
+        self._opening = TextEncoder(parts.opening)
+        self._inner = self._opening if parts.inner is parts.opening else TextEncoder(parts.inner)
 
     def bytes_of(self, token_id: int) -> bytes:
         """The text of a token, as bytes; nothing for an id without text.
@@ -158,12 +160,10 @@ class PromptTokenizer:
                 texts[number] = texts[number].rstrip()
             if control.rstrip:
                 texts[number + 1] = texts[number + 1].lstrip()
-        # The batch call lets go of the GIL, encode() does not: a long prompt in a thread would stop the event loop.
-        ids: list[int] = list(self._opening.encode_batch_fast(texts[:1], add_special_tokens=False)[0].ids)
-        encodings = self._inner.encode_batch_fast(texts[1:], add_special_tokens=False) if controls else []
-        for control, encoding in zip(controls, encodings, strict=True):
+        ids = list(self._opening.encode(texts[0]))
+        for control, text in zip(controls, texts[1:], strict=True):
             ids.append(control.id)
-            ids.extend(encoding.ids)
+            ids.extend(self._inner.encode(text))
         return ids
 
     def _reveal(self, text: str) -> str:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace import INVALID_SPAN, NoOpTracer, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gateway.job import Job
 from gateway.timeline import Timeline
 
 _propagator = TraceContextTextMapPropagator()
+_PARENT = "traceparent"
 
 
 @contextmanager
 def request_span(tracer: Tracer, operation: str, headers: Mapping[str, str]) -> Iterator[Span]:
     """A span from here to the last byte; its parent is the client's, if it sent a ``traceparent``."""
+    if isinstance(tracer, NoOpTracer) and _PARENT not in headers:
+        yield INVALID_SPAN
+        return
     parent = _propagator.extract({name.lower(): value for name, value in headers.items()})
     with tracer.start_as_current_span(
         operation,
@@ -31,6 +35,8 @@ def request_span(tracer: Tracer, operation: str, headers: Mapping[str, str]) -> 
 
 def describe_jobs(span: Span, operation: str, request_id: str, jobs: Sequence[Job]) -> None:
     """What was asked for; never the prompt."""
+    if not span.is_recording():
+        return
     job = jobs[0]  # its jobs differ in nothing that is said here
     span.update_name(f"{operation} {job.model}")
     span.set_attributes(
@@ -58,6 +64,8 @@ def note_resubmission(job: Job, attempt: int, *, gave_way: bool) -> None:
 
 def describe_outcome(span: Span, outcome: str, timeline: Timeline, *, error_type: str) -> None:
     """How it went; ``error_type`` is empty where nothing went wrong on this side."""
+    if not span.is_recording():
+        return
     span.set_attribute("treadle.outcome", outcome)
     span.set_attribute("gen_ai.usage.output_tokens", timeline.num_tokens)
     if timeline.ttft_s is not None:

@@ -16,6 +16,7 @@ FIELD = b"m"  # the only field of a stream entry
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
+_known: dict[type, tuple[tuple[str, object], ...]] = {}
 _payload_decoder = msgspec.msgpack.Decoder(Payload)
 
 
@@ -28,18 +29,28 @@ def encode(message: Message | Payload) -> bytes:
     return _encoder.encode(_compact(message) if isinstance(message, Payload) else message)
 
 
-def _compact(record: Any) -> Mapping[str, object]:
+def _compact(record: object) -> Mapping[str, object]:
     """A dataclass as messages are written: what has its default is left out, as far down as dataclasses go."""
     values: dict[str, object] = {}
-    for field in fields(record):
-        value = getattr(record, field.name)
-        default = field.default if field.default_factory is MISSING else field.default_factory()
+    for name, default in _defaults(type(record)):
+        value = getattr(record, name)
         if is_dataclass(value):
-            values[field.name] = _compact(value)
+            values[name] = _compact(value)
         elif value != default:
             is_records = isinstance(value, list) and bool(value) and is_dataclass(value[0])
-            values[field.name] = [_compact(one) for one in value] if is_records else value
+            values[name] = [_compact(one) for one in value] if is_records else value
     return values
+
+
+def _defaults(kind: type) -> tuple[tuple[str, object], ...]:
+    """Fields of a dataclass with what they are if nobody says otherwise; `MISSING` where that has to be said."""
+    known = _known.get(kind)
+    if known is None:
+        known = _known[kind] = tuple(
+            (field.name, field.default if field.default_factory is MISSING else field.default_factory())
+            for field in fields(kind)
+        )
+    return known
 
 
 def decode(data: bytes) -> AnyMessage:

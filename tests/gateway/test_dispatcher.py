@@ -84,7 +84,7 @@ async def test_what_is_complete_is_finished_and_forgotten(queue: MemoryQueue, di
     async with dispatcher.run(job) as call:
         assert dispatcher.num_inflight == 1
         await dispatcher.deliver(tokens(0, "ab", "stop"))
-        assert await call.next_deltas(WAIT_S) == [Delta("ab", 2, "stop")]
+        assert await call.next_news(WAIT_S) == [Delta("ab", 2, "stop")]
     assert dispatcher.num_inflight == 0
     assert await queue.next_finish() == "r"
     assert (queue.payloads, queue.cancels.qsize()) == ({}, 0)
@@ -102,7 +102,7 @@ async def test_a_handler_that_is_cancelled_cancels_its_request(
 ) -> None:
     async def handle() -> None:
         async with dispatcher.run(job) as call:
-            await call.next_deltas(WAIT_S)
+            await call.next_news(WAIT_S)
 
     handler = asyncio.create_task(handle())
     await queue.next_submit()
@@ -127,7 +127,7 @@ async def test_a_lost_attempt_is_submitted_again_with_what_the_client_has(
         assert payload.sampling == job.sampling
         await dispatcher.deliver(tokens(3, "OLD", attempt=0))
         await dispatcher.deliver(tokens(3, "de", "stop", attempt=1))
-        assert await call.next_deltas(WAIT_S) == [Delta("abcde", 5, "stop")]
+        assert await call.next_news(WAIT_S) == [Delta("abcde", 5, "stop")]
 
 
 @pytest.mark.parametrize(
@@ -176,14 +176,14 @@ async def test_a_gap_is_a_lost_attempt(queue: MemoryQueue, dispatcher: Dispatche
         await dispatcher.deliver(tokens(2, "c"))
         assert queue.payloads["r"].outputs == [Output(ids("a"))]
         await dispatcher.deliver(tokens(1, "bc", "stop", attempt=1))
-        assert await call.next_deltas(WAIT_S) == [Delta("abc", 3, "stop")]
+        assert await call.next_news(WAIT_S) == [Delta("abc", 3, "stop")]
 
 
 async def test_a_request_that_kills_its_nodes_is_given_up(queue: MemoryQueue, dispatcher: Dispatcher, job: Job) -> None:
     async with dispatcher.run(job) as call:
         for attempt in range(MAX_FRUITLESS_ATTEMPTS + 1):
             await dispatcher.deliver(lost(attempt))
-        assert await call.next_deltas(WAIT_S) is Failure.LOST
+        assert await call.next_news(WAIT_S) is Failure.LOST
     assert queue.submits.qsize() == MAX_FRUITLESS_ATTEMPTS + 1
     assert await queue.next_cancel() == "r"
 
@@ -232,8 +232,8 @@ async def test_a_slow_client_finds_everything_in_one_piece(dispatcher: Dispatche
     async with dispatcher.run(job) as call:
         for index, character in enumerate("abcdefghij"):
             await dispatcher.deliver(tokens(index, character))
-        assert await call.next_deltas(WAIT_S) == [Delta("abcdefghij", 10, "length")]
-        assert await call.next_deltas(timeout_s=0) is None
+        assert await call.next_news(WAIT_S) == [Delta("abcdefghij", 10, "length")]
+        assert await call.next_news(timeout_s=0) is None
 
 
 async def test_a_client_that_leaves_during_a_resubmission_leaves_nothing(job: Job) -> None:
@@ -287,7 +287,7 @@ async def test_a_rejection_comes_once_and_ends_the_request(
         for _ in range(2):  # the message may come twice
             await dispatcher.deliver(rejected)
         await dispatcher.deliver(tokens(0, "late"))
-        assert await call.next_deltas(WAIT_S) == Rejection(30.0, 4.0)
+        assert await call.next_news(WAIT_S) == Rejection(30.0, 4.0)
         assert call.is_complete
     assert await queue.next_finish() == "r"
     assert queue.cancels.empty()

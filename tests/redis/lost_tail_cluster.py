@@ -243,7 +243,7 @@ class Cluster:
         answer = ""
         async with self.dispatcher.run(job) as call:
             while not call.is_complete and (len(answer) < num_wanted or num_wanted == job.sampling.max_tokens):
-                news = await call.next_deltas(PATIENCE_S)
+                news = await call.next_news(PATIENCE_S)
                 assert isinstance(news, list), f"{job.request_id} got {news} after {answer!r}"
                 answer += "".join(delta.text for delta in news if isinstance(delta, Delta))
         return answer

@@ -160,7 +160,7 @@ async def test_tokens_reach_the_request_and_its_end_deletes_the_payload(redis: R
         assert await payload(redis) == PAYLOAD
         fresh = Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0, 1], finish_reason="stop", is_last=True)])
         await redis.xadd(TOKENS, {FIELD: encode(fresh)})
-        assert await call.next_deltas(PATIENCE_S) == [Delta("ab", 2, "stop")]
+        assert await call.next_news(PATIENCE_S) == [Delta("ab", 2, "stop")]
     assert await redis.exists(streams.payload("r-1")) == 0
     assert await requests(redis) == [SUBMIT, GatewayGone(gateway="gw-0")]
 
@@ -173,7 +173,7 @@ async def test_a_request_whose_node_was_lost_is_submitted_again(redis: Redis, qu
 
     async with queue.serving(dispatcher), dispatcher.run(JOB) as call:
         await redis.xadd(TOKENS, {FIELD: encode(Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0])]))})
-        assert await call.next_deltas(PATIENCE_S) == [Delta("a", 1)]
+        assert await call.next_news(PATIENCE_S) == [Delta("a", 1)]
         await redis.xadd(TOKENS, {FIELD: encode(Resubmit(requests=[Attempt("r-1", 0)]))})
         await until(is_submitted_again)
         again = await payload(redis)
@@ -191,7 +191,7 @@ async def test_the_queue_manager_s_words_reach_the_view_and_the_request(redis: R
         assert dispatcher.view.lines(asyncio.get_running_loop().time()) == [line]
         rejected = Rejected(request_id="r-1", attempt=0, wait_s=25.0, retry_after_s=6.0)
         await redis.xadd(TOKENS, {FIELD: encode(rejected)})
-        assert await call.next_deltas(PATIENCE_S) == Rejection(25.0, 6.0)
+        assert await call.next_news(PATIENCE_S) == Rejection(25.0, 6.0)
     assert await redis.exists(streams.payload("r-1")) == 0
     assert await requests(redis) == [SUBMIT, GatewayGone(gateway="gw-0")], "nobody has to cancel it"
 
@@ -210,7 +210,7 @@ async def test_declared_dead_it_opens_again_and_says_what_it_has(redis: Redis, q
         assert said[said.index(inventory) - 1] == GatewayBeat(gateway="gw-0", inventory=1), "which is its date"
         fresh = Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0, 1], finish_reason="stop", is_last=True)])
         await redis.xadd(TOKENS, {FIELD: encode(fresh)}, nomkstream=True)
-        assert await call.next_deltas(PATIENCE_S) == [Delta("ab", 2, "stop")]
+        assert await call.next_news(PATIENCE_S) == [Delta("ab", 2, "stop")]
 
 
 class BrokenDispatcher(Dispatcher):
@@ -228,7 +228,7 @@ async def test_a_receiver_that_fails_ends_the_gateway_in_good_order(redis: Redis
         async with queue.serving(dispatcher, stop.set):
             async with dispatcher.run(JOB) as call:
                 await redis.xadd(TOKENS, {FIELD: encode(Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0])]))})
-                assert await call.next_deltas(PATIENCE_S) is Failure.STOPPING
+                assert await call.next_news(PATIENCE_S) is Failure.STOPPING
             await asyncio.wait_for(stop.wait(), PATIENCE_S)
             assert queue.not_ready == "receiving tokens has failed: ZeroDivisionError"
 
