@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from gateway import encodings, errors
 from gateway.body_shape import check_steps
-from gateway.context import LARGE_BODIES
+from gateway.context import CLIENT, LARGE_BODIES
 from gateway.openai_part import FieldConflictError, UnsupportedFieldError
 from gateway.turnstile import TURNSTILE
 
@@ -57,7 +57,8 @@ async def read_body(request: web.Request, model: type[RequestModel]) -> RequestM
         raise errors.ApiError(408, "the body did not arrive in time", code="request_timeout") from error
     except web.RequestPayloadError as error:
         raise errors.bad_http() from error
-    await request.app[TURNSTILE].turn()  # from here on until it is submitted, a request takes the loop's time
+    # from here on until it is submitted, a request takes the loop's time
+    await request.app[TURNSTILE].turn(request[CLIENT].tenant)
     data = received
     if encoding:
         inflate = partial(encodings.inflated, received, encoding, request.client_max_size)

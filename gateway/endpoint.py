@@ -74,7 +74,7 @@ class Handler(Generic[Body]):
             record = Visit(http[REQUEST_ID], http[CLIENT].tenant, span, timeline, path=http.path)
             http[VISITED] = True
             try:
-                await http.app[ENTRANCE].turn()
+                await http.app[ENTRANCE].turn(http[CLIENT].tenant)
                 if not context.redis_health().has_room:
                     raise errors.no_memory()
                 held = room.enter_context(http.app[SLOTS].take(http[CLIENT], 1, announced_bytes(http)))

@@ -1,9 +1,10 @@
-"""Whose request goes on when: a few in one round of the event loop, the others in the order in which they came.
+"""Whose request goes on when: a few in one round of the event loop, the tenants by turns, each in the order of coming.
 
 A request is parsed, checked and tokenised in one go, some half a millisecond of it. A crowd that comes in one instant
 would be prepared in one round of the loop, which would take seconds, and in which nobody else is answered: no stream
 gets its tokens, no probe its answer. So there are two: at the entrance it is decided who finds a place (the others are
-refused there), and behind the body those who have one are prepared.
+refused there), and behind the body those who have one are prepared. Whose crowd it is waits behind itself: another
+tenant's request is the next but one.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ class Turnstile:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._num_left = limit
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by tenant; whose turn it is comes first
         self._is_round_due = False
 
     @property
     def num_waiting(self) -> int:
         """Requests that wait for their turn."""
-        return sum(not one.done() for one in self._waiting)
+        return sum(not one.done() for queue in self._waiting.values() for one in queue)
 
-    async def turn(self) -> None:
-        """Return when it is the caller's turn: at once, while this round has turns and nobody came before."""
+    async def turn(self, tenant: str) -> None:
+        """Return when it is the caller's turn: at once, while this round has turns and nobody waits."""
         if self._num_left and not self._waiting:
             self._num_left -= 1
             self._begin_round_soon()
             return
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(mine)
+        self._waiting.setdefault(tenant, deque()).append(mine)
         await mine
 
     def _begin_round_soon(self) -> None:
@@ -51,7 +52,11 @@ class Turnstile:
         self._is_round_due = False
         self._num_left = self._limit
         while self._waiting and self._num_left:
-            one = self._waiting.popleft()
+            tenant = next(iter(self._waiting))
+            queue = self._waiting.pop(tenant)
+            one = queue.popleft()
+            if queue:
+                self._waiting[tenant] = queue  # behind the others
             if not one.done():
                 one.set_result(None)
                 self._num_left -= 1

@@ -18,8 +18,8 @@ class Rounds:
         self.turnstile = Turnstile(limit)
         self.passed: list[list[int]] = [[]]
 
-    async def request(self, number: int) -> None:
-        await self.turnstile.turn()
+    async def request(self, number: int, tenant: str = "acme") -> None:
+        await self.turnstile.turn(tenant)
         self.passed[-1].append(number)
 
     async def run(self, num_rounds: int) -> list[list[int]]:
@@ -54,6 +54,16 @@ async def test_nobody_who_comes_later_goes_ahead_of_those_who_wait() -> None:
     late = asyncio.create_task(rounds.request(3))
     assert [number for one in await rounds.run(8) for number in one] == [0, 1, 2, 3]
     await asyncio.gather(*early, late)
+
+
+async def test_a_tenant_s_crowd_waits_behind_itself() -> None:
+    rounds = Rounds(limit=1)
+    tasks = [asyncio.create_task(rounds.request(number, "crowd")) for number in range(5)]
+    await asyncio.sleep(0)
+    tasks += [asyncio.create_task(rounds.request(number, tenant)) for number, tenant in ((5, "b"), (6, "c"), (7, "b"))]
+    await asyncio.sleep(0)
+    assert [number for one in await rounds.run(12) for number in one] == [0, 1, 2, 5, 6, 3, 7, 4]
+    await asyncio.gather(*tasks)
 
 
 async def test_who_leaves_takes_nobody_s_turn() -> None:
