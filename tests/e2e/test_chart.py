@@ -120,7 +120,7 @@ async def check_answers(
 ) -> None:
     """Run the pods, each with a Redis of this address, and ask them something."""
     pods = [
-        Pod(f"{owner}-0", pod["spec"]["containers"][0], port if "gateway" in owner else free_port(HOST), files)
+        Pod(f"{owner}-0", pod["spec"]["containers"][0], free_port(HOST), files)
         for owner, pod in pod_templates(objects)
         if owner not in ("treadle-redis", "treadle-test")
     ]
