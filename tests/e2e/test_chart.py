@@ -23,8 +23,9 @@ from openai import AsyncOpenAI
 from redis import Redis
 
 from cli.ports import free_port
+from cli.process_plan import SERVICES
 from shared import streams
-from shared.config import ADMIN_SERVICES, REDIS_ENV
+from shared.config import REDIS_ENV
 from shared.model_file import models_dir
 from tests.e2e.cluster import HOST, PROBE_TIMEOUT_S, wait_for
 from tests.helm.chart import Chart, Object, Values, cluster_text, of_kind, pod_templates
@@ -175,7 +176,7 @@ async def test_the_users_of_the_chart_are_enough_for_all_that_the_cluster_does(t
             before = num_denied(redis)
             await check_answers(objects, files, port, address)
             assert num_denied(redis) == before
-            assert redis.exists(*(streams.state(service) for service in ADMIN_SERVICES)) == len(ADMIN_SERVICES)
+            assert redis.exists(*(streams.state(service) for service in SERVICES)) == len(SERVICES)
             assert not redis.exists(streams.DEAD_LETTER)
     finally:
         server.kill()
