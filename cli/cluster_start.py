@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from cli.broken_models import BrokenModels
 from cli.cluster_state import ClusterState
 from cli.config_yaml import process_yaml
 from cli.errors import CliError, ClusterError
-from cli.health import load_failure, readiness
+from cli.health import load_failures, readiness
 from cli.ports import taken_ports
 from cli.process_plan import NODE_STAGE, REDIS, ProcessSpec, process_environment, process_plan
 from cli.redis_server import check_configured, own_url, start_own
@@ -33,6 +34,8 @@ class ClusterStart:
         self._state = ClusterState.load(run_dir.state_file)
         self._before = set(self._state.running())
         self._log_starts: dict[str, int] = {}
+        nodes = {spec.name: config.node(spec.name) for spec in self._plan if spec.stage == NODE_STAGE}
+        self._broken = BrokenModels({name: (node.executor, node.device) for name, node in nodes.items()})
 
     def run(self, wait_s: float) -> list[str]:
         """Names of the processes that were started; `ClusterError` when the cluster does not get ready."""
@@ -121,10 +124,17 @@ class ClusterStart:
         found = readiness(spec)
         self._display.show(spec.name, READY if found.ready else found.waits_for)
         is_new = spec.name not in self._before or not found.ready
-        if spec.stage == NODE_STAGE and is_new and (failure := load_failure(spec)):
-            log = self._run_dir.log_file(spec.name)
-            raise ClusterError(f"{spec.name} cannot serve: {failure}\nIts log is {log}; mend that and start again")
+        if spec.stage == NODE_STAGE and is_new:
+            self._check_loads(spec)
         return found.ready
+
+    def _check_loads(self, spec: ProcessSpec) -> None:
+        failures = load_failures(spec)
+        self._broken.note(spec.name, failures.broken_models)
+        failed = {spec.name: failures.engine} if failures.engine else self._broken.hopeless()
+        for node, failure in failed.items():
+            log = self._run_dir.log_file(node)
+            raise ClusterError(f"{node} cannot serve: {failure}\nIts log is {log}; mend that and start again")
 
     def _check_alive(self, specs: Sequence[ProcessSpec]) -> None:
         for spec in specs:

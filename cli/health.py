@@ -44,12 +44,22 @@ def known_state(spec: ProcessSpec) -> dict[str, Any]:
     return state if isinstance(state, dict) else {}
 
 
-def load_failure(spec: ProcessSpec) -> str:
-    """Why a node cannot load a model, in its own words; ``""`` where nothing has failed, or it does not answer."""
+@dataclass(frozen=True, slots=True)
+class LoadFailures:
+    """Why a node cannot load models, in its own words."""
+
+    broken_models: dict[str, str]
+    """By model, those that it will not try again."""
+    engine: str
+    """How its engine ended while it loaded one, and is started again; empty where it has not."""
+
+
+def load_failures(spec: ProcessSpec) -> LoadFailures:
+    """What has failed at a node; nothing where it does not answer."""
     state = known_state(spec)
     broken, failed = state.get("broken_models"), state.get("failed")
-    texts = [str(text) for text in broken.values()] if isinstance(broken, dict) else []
-    return "; ".join([*texts, *([failed] if isinstance(failed, str) and failed else [])])
+    texts = {model: str(text) for model, text in broken.items()} if isinstance(broken, dict) else {}
+    return LoadFailures(texts, failed if isinstance(failed, str) else "")
 
 
 def _get(spec: ProcessSpec, path: str) -> tuple[int, bytes] | None:
