@@ -55,9 +55,18 @@ def test_matchers() -> None:
     assert value('sum(r{outcome!="error"})', samples) == {"": 6.0}
 
 
+def test_quantiles_lie_evenly_within_their_bucket() -> None:
+    buckets = {'h_bucket{le="1.0"}': 2.0, 'h_bucket{le="2.0"}': 6.0, 'h_bucket{le="+Inf"}': 8.0}
+    samples = [Sample(at_s=10.0, member=A, metrics=buckets)]
+    assert value("histogram_quantile(0.5, sum by (le) (h_bucket))", samples) == {"": 1.5}
+    assert value("histogram_quantile(0.125, sum by (le) (h_bucket))", samples) == {"": 0.5}
+    assert value("histogram_quantile(0.9, sum by (le) (h_bucket))", samples) == {"": 2.0}, "above, nothing is known"
+    assert value("histogram_quantile(0.9, sum by (le) (other))", samples) == {}
+
+
 def test_what_is_not_known_is_an_error() -> None:
-    with pytest.raises(PromqlError, match="'histogram_quantile' is not known"):
-        parse("histogram_quantile(0.9, r)")
+    with pytest.raises(PromqlError, match="'quantile_over_time' is not known"):
+        parse("quantile_over_time(0.9, r)")
 
 
 def test_all_alerts_of_the_chart_can_be_evaluated_and_are_silent_without_samples_of_trouble() -> None:

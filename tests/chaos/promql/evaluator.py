@@ -124,6 +124,9 @@ class Evaluator:
         if call.function == "clamp_min":
             [least] = self.vector(call.arguments[1], at_s).values()
             return {labels: max(value, least) for labels, value in self.vector(of, at_s).items()}
+        if call.function == "histogram_quantile":
+            [share] = self.vector(of, at_s).values()
+            return _quantiles(share, self.vector(call.arguments[1], at_s))
         if not isinstance(of, Selector) or of.range_s is None:
             raise PromqlError(f"{call.function} wants a range")
         range_s = of.range_s * self._time_scale
@@ -145,6 +148,31 @@ class Evaluator:
             elif compare is not None and compare(one, other):
                 found[one_labels or other_labels] = one
         return found
+
+
+def _quantiles(share: float, buckets: Vector) -> Vector:
+    """Of each histogram, the value below which ``share`` of what it has seen lies; evenly spread within a bucket."""
+    histograms: dict[Labels, Points] = defaultdict(list)
+    for labels, count in buckets.items():
+        values = dict(labels)
+        if "le" in values:
+            bound = values.pop("le")
+            histograms[frozenset(values.items())].append((float(bound), count))
+    found = {}
+    for labels, points in histograms.items():
+        *bounds, (_, total) = sorted(points)
+        if total > 0 and bounds:
+            found[labels] = _quantile(share * total, bounds)
+    return found
+
+
+def _quantile(rank: float, bounds: Points) -> float:
+    lower, below = 0.0, 0.0
+    for bound, count in bounds:
+        if count >= rank:
+            return bound if count == below else lower + (bound - lower) * (rank - below) / (count - below)
+        lower, below = bound, count
+    return lower  # in the last bucket, which has no upper bound
 
 
 def _pairs(node: Binary, left: Vector, right: Vector) -> Iterator[tuple[Labels, Labels, float, float]]:

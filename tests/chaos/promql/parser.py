@@ -14,7 +14,7 @@ _TOKEN = re.compile(
 _DURATION = re.compile(r"(\d+)([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 AGGREGATIONS = ("sum", "max", "min", "count")
-FUNCTIONS = ("rate", "increase", "absent", "delta", "max_over_time", "clamp_min", "changes")
+FUNCTIONS = ("rate", "increase", "absent", "delta", "max_over_time", "clamp_min", "changes", "histogram_quantile")
 COMPARISONS = ("==", "!=", "<=", ">=", "<", ">")
 
 
