@@ -2,8 +2,9 @@
 
 A cluster of its own: six predicted A100 nodes in real time, three models, a real tokenizer. The clients send two
 requests each; one of twenty leaves at its first token. Somebody asks the clients' port how it is ten times a second,
-each time over a new connection, and once a second how the queue stands. The last level has twice as many clients as
-the gateway may hold: those who are too many are refused at once, the others are answered.
+each time over a new connection, and the admin port, whose answer decides whether a process is killed; and once a second
+how the queue stands. The last level has twice as many clients as the gateway may hold: those who are too many are
+refused at once, the others are answered.
 
     python benchmarks/crowd.py --json
     python benchmarks/crowd.py --levels 3000 --max-tokens 200
@@ -195,8 +196,9 @@ async def measure(crowd: Crowd, options: argparse.Namespace, clients: int, reque
     gateway = crowd.gateway()
     failed_before = crowd.log_lines("release_failed")
     before = [used_s(gateway), crowd.processor_s(), time.process_time(), machine_s()]
-    healthz, queue = Probes(), Probes()
+    healthz, queue, admin = Probes(), Probes(), Probes()
     asking = [
+        asyncio.create_task(probe(crowd.config.admin_port_of("gateway"), "/healthz", PROBE_EVERY_S, admin)),
         asyncio.create_task(probe(port, "/healthz", PROBE_EVERY_S, healthz)),
         asyncio.create_task(probe(port, "/v1/queue", QUEUE_EVERY_S, queue)),
     ]
@@ -218,6 +220,7 @@ async def measure(crowd: Crowd, options: argparse.Namespace, clients: int, reque
         "max_inflight": crowd.config.gateway.max_inflight,
         **clients_found,
         "healthz_s": {**spread(healthz.times_s), "num": len(healthz.times_s), "failed": healthz.num_failed},
+        "admin_healthz_s": {**spread(admin.times_s), "num": len(admin.times_s), "failed": admin.num_failed},
         "queue_s": {**spread(queue.times_s), "num": len(queue.times_s), "failed": queue.num_failed},
         "cancels": {
             "all_told": is_idle,
@@ -251,6 +254,8 @@ def problems(level: dict[str, Any]) -> list[str]:
         found.append(f"errors: {outcomes}")
     if level["healthz_s"]["max"] >= MAX_HEALTHZ_S or level["healthz_s"]["failed"]:
         found.append(f"/healthz took up to {level['healthz_s']['max']} s, {level['healthz_s']['failed']} failed")
+    if level["admin_healthz_s"]["max"] >= MAX_HEALTHZ_S or level["admin_healthz_s"]["failed"]:
+        found.append(f"the admin port's /healthz took up to {level['admin_healthz_s']['max']} s")
     if not level["cancels"]["all_told"] or level["cancels"]["given_up"]:
         found.append("not all cancels were told")
     return [f"{level['clients']} clients: {problem}" for problem in found]
