@@ -30,6 +30,7 @@ class LogFolder:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_idle = False
+        self._is_over = False
         atexit.register(self._say_rest)
 
     def __call__(self, _: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
@@ -56,15 +57,22 @@ class LogFolder:
             return is_said
 
     def _summarise(self) -> None:
-        while True:
+        while not self._is_over:
             with self._changed:
                 due_s = self._folding.due_s
                 self._is_idle = due_s is None
-                self._changed.wait(None if due_s is None else max(0.0, due_s - time.monotonic()))
+                if not self._is_over:
+                    self._changed.wait(None if due_s is None else max(0.0, due_s - time.monotonic()))
                 summaries = self._folding.due(time.monotonic())
             self._say_all(summaries)
 
     def _say_rest(self) -> None:
+        """The process ends. A thread that wrote while Python goes down could end it with words of its own."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
         with self._changed:
             summaries = self._folding.rest(time.monotonic())
         self._say_all(summaries)

@@ -1,16 +1,16 @@
-"""Slow decisions outside a service's loop: one worker process, newest problem first, the answer goes to the inbox."""
+"""Slow decisions outside a service's loop: one worker process, newest problem first, the answer goes to the inbox.
+
+The worker is a plain child with two pipes (`solver_process`), not one of `multiprocessing`: those leave semaphores and
+processes behind where the service is killed, and tell of it on stderr in the midst of a log of JSON.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 
 import structlog
 from prometheus_client import Counter, Histogram
@@ -18,7 +18,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from shared.codec import decode, encode
-from shared.placement import PlacementProblem, Plan, Solved
+from shared.placement import PlacementProblem, Solved
+from shared.solver_process import FAILURE, HEADER, MAX_FRAME_BYTES, PROBLEM, Solve, framed, name_of
 from shared.system_writes import SystemWriter, add
 from shared.tasks import cancel_all
 
@@ -30,36 +31,58 @@ SOLVE_S = Histogram(
 FAILURES = Counter("treadle_solver_failures_total", "Placement problems without an answer, by the reason", ["reason"])
 _REASONS = (PROCESS_DIED, ANSWER_LOST, RAISED) = ("process_died", "answer_lost", "raised")
 
-QUIET_TRACKER = "ignore::UserWarning:multiprocessing.resource_tracker"
-"""Where a service is killed, the tracker of its semaphores puts that right, and would say so on stderr, amid JSON."""
-
 log = structlog.get_logger()
 
 
-def _solve_bytes(solve: Callable[[PlacementProblem], Plan], problem: bytes) -> bytes:
-    """Runs in the worker; only bytes and a function's name cross the border."""
-    message = decode(problem)
-    assert isinstance(message, PlacementProblem)
-    return encode(Solved(plan=solve(message)))
+class WorkerDiedError(Exception):
+    """The worker has ended; another one is started for the next problem."""
 
 
-def _pool() -> ProcessPoolExecutor:
-    """One worker, spawned: a fork would share the sockets of the running loop."""
-    if QUIET_TRACKER not in sys.warnoptions:
-        sys.warnoptions.append(QUIET_TRACKER)  # which processes that are started from here inherit
-    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_service)
+class SolveError(Exception):
+    """A problem could not be solved; the text is the worker's traceback."""
 
 
-def _end_with_service() -> None:
-    """Runs in the worker, which would wait for problems for ever once nobody is left to ask."""
-    service = multiprocessing.parent_process()
-    assert service is not None
+class _Worker:
+    """One life of the worker process."""
 
-    def watch() -> None:
-        service.join()
-        os._exit(0)  # the work goes on in another thread
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._problems, self._answers = process, process.stdin, process.stdout
 
-    threading.Thread(target=watch, daemon=True).start()
+    @classmethod
+    async def start(cls, solve: Solve) -> _Worker:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        command = [sys.executable, "-m", "shared.solver_process", name_of(solve)]
+        pipe = asyncio.subprocess.PIPE
+        try:
+            return cls(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=environment))
+        except OSError as error:
+            raise WorkerDiedError(f"it has not started: {error}") from error
+
+    async def solve(self, problem: PlacementProblem) -> Solved:
+        """Its answer; `WorkerDiedError` where it ends before, `SolveError` where it could not."""
+        try:
+            self._problems.write(framed(PROBLEM, encode(problem)))
+            await self._problems.drain()
+            kind, num_bytes = HEADER.unpack(await self._answers.readexactly(HEADER.size))
+            if num_bytes > MAX_FRAME_BYTES:
+                raise WorkerDiedError(f"an answer of {num_bytes} bytes")
+            data = await self._answers.readexactly(num_bytes)
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise WorkerDiedError(str(error)) from error
+        if kind == FAILURE:
+            raise SolveError(data.decode(errors="replace"))
+        answer = decode(data)
+        assert isinstance(answer, Solved)
+        return answer
+
+    async def kill(self) -> None:
+        """End it, whatever it is at."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        self._problems.close()
+        await self._process.wait()
 
 
 class Solver:
@@ -68,13 +91,13 @@ class Solver:
     A lost answer (worker killed, Redis gone) is logged and not retried here: the core asks again in its own time.
     """
 
-    def __init__(self, solve: Callable[[PlacementProblem], Plan], redis: Redis, inbox: str) -> None:
+    def __init__(self, solve: Solve, redis: Redis, inbox: str) -> None:
         self._solve = solve
         self._writer = SystemWriter(redis)
         self._inbox = inbox
         self._waiting: PlacementProblem | None = None
         self._task: asyncio.Task[None] | None = None
-        self._pool: ProcessPoolExecutor | None = None
+        self._worker: _Worker | None = None
         for reason in _REASONS:
             FAILURES.labels(reason)  # is there from the start, so that the first failure is an increase
 
@@ -88,30 +111,30 @@ class Solver:
         """Stop the worker; what it was solving is dropped."""
         if self._task is not None:
             await cancel_all([self._task])
-        if self._pool is not None:
-            # what Python 3.14 has as kill_workers(): a shutdown alone keeps this process until the problem is solved
-            for worker in self._pool._processes.values():
-                worker.kill()
-            await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)  # with it go its semaphores
+        await self._end_worker()
 
     async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
         while self._waiting is not None:
             problem, self._waiting = self._waiting, None
             started = time.monotonic()
             try:
-                if self._pool is None:
-                    self._pool = _pool()
-                answer = await loop.run_in_executor(self._pool, _solve_bytes, self._solve, encode(problem))
+                if self._worker is None:
+                    self._worker = await _Worker.start(self._solve)
+                answer = await self._worker.solve(problem)
                 SOLVE_S.observe(time.monotonic() - started)
                 await self._writer.write(add(self._inbox, answer))
-            except BrokenProcessPool:
-                log.error("solver process died", version=problem.version)
+            except WorkerDiedError as error:
+                log.error("solver process died", version=problem.version, error=str(error))
                 FAILURES.labels(PROCESS_DIED).inc()
-                self._pool = None
+                await self._end_worker()
             except (RedisError, OSError) as error:
                 FAILURES.labels(ANSWER_LOST).inc()
                 log.warning("solver answer lost", version=problem.version, error=str(error))
-            except Exception:  # a failed solve must not end the service: the core goes on with the plan it has
+            except SolveError as error:  # it must not end the service: the core goes on with the plan it has
                 FAILURES.labels(RAISED).inc()
-                log.exception("solver failed", version=problem.version)
+                log.error("solver failed", version=problem.version, exception=str(error))
+
+    async def _end_worker(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await worker.kill()

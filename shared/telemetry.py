@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, TextIO, cast
@@ -41,7 +42,9 @@ def configure_logging(service: str, instance: str, level: int = logging.INFO) ->
     structlog.configure(
         processors=[*begin, folder, *shared, structlog.processors.JSONRenderer(serializer=_to_json)],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", stream)),
+        logger_factory=structlog.WriteLoggerFactory(
+            cast("TextIO", stream)
+        ),  # a line is one write: no other comes between
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(cast("TextIO", stream))
@@ -55,8 +58,8 @@ def configure_logging(service: str, instance: str, level: int = logging.INFO) ->
         )
     )
     handler.addFilter(folder)
-    sys.excepthook = _log_crash
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)
+    _log_what_python_says()
 
 
 def _say(line: Mapping[str, Any]) -> None:
@@ -73,9 +76,30 @@ def _name_trace(_: object, __: str, event: structlog.types.EventDict) -> structl
     return event
 
 
+def _log_what_python_says() -> None:
+    """Each of them would print lines of text amid those of JSON."""
+    sys.excepthook = _log_crash
+    sys.unraisablehook = _log_unraisable
+    threading.excepthook = _log_end_of_thread
+    logging.captureWarnings(True)
+
+
 def _log_crash(kind: type[BaseException], error: BaseException, trace_back: TracebackType | None) -> None:
     """The last words of a process are a log line like any other."""
     structlog.get_logger().critical("crashed", exc_info=(kind, error, trace_back))
+
+
+def _log_unraisable(told: sys.UnraisableHookArgs) -> None:
+    """An error in a destructor, a callback or a collection of garbage: nobody could have caught it."""
+    error = told.exc_value
+    if error is not None:
+        structlog.get_logger().error(told.err_msg or "error ignored", where=repr(told.object), exc_info=error)
+
+
+def _log_end_of_thread(told: threading.ExceptHookArgs) -> None:
+    if told.exc_value is not None and not isinstance(told.exc_value, SystemExit):
+        name = told.thread.name if told.thread else ""
+        structlog.get_logger().error("thread ended", thread=name, exc_info=told.exc_value)
 
 
 def _to_json(event: object, **_: object) -> str:

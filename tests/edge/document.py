@@ -41,11 +41,30 @@ _NARROWER: dict[str, dict[str, Any]] = {
         "n": _FEW,
         "best_of": _FEW,
     },
-    "TokenizeRequest": {"model": {"enum": ["tiny", "base", "nobody"]}},
     "DetokenizeRequest": {"model": {"enum": ["tiny", "base", "nobody"]}, "tokens": _TOKEN_IDS},
     "ChatMessage": {"content": _SHORT_TEXT, "role": {"enum": ["user", "assistant"]}},
 }
 """Of half of the cases: by schema and field. All others keep to the document as it is."""
+
+_NAMES = {"enum": ["tiny", "base"]}
+_FLAG = {"type": "boolean"}
+
+
+def _only(required: list[str], **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+_EITHER = [
+    _only(["model", "prompt"], model=_NAMES, prompt=_SHORT_TEXT, add_special_tokens=_FLAG, return_token_strs=_FLAG),
+    _only(
+        ["model", "messages"],
+        model={"enum": ["tiny"]},
+        messages=_TALK,
+        add_generation_prompt=_FLAG,
+        return_token_strs=_FLAG,
+    ),
+]
+"""What `TokenizeRequest` takes: a prompt or messages, which its own schema cannot say, so few by chance are right."""
 
 
 def fetched(url: str) -> dict[str, Any]:
@@ -61,4 +80,5 @@ def narrowed(document: dict[str, Any]) -> dict[str, Any]:
         schema.get("properties", {}).update(_NARROWER.get(name, {}))
         if "model" in _NARROWER.get(name, {}):
             schema["required"] = sorted({*schema.get("required", []), "model"})
+    document["components"]["schemas"]["TokenizeRequest"] = {"anyOf": _EITHER}
     return document

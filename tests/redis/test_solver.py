@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from prometheus_client import REGISTRY
 from redis.asyncio import Redis
@@ -190,19 +191,25 @@ async def test_closing_ends_the_worker_in_the_midst_of_a_problem(redis: Redis, t
     await until(lambda: is_gone(worker), timeout_s=5)
 
 
-async def live_and_be_killed(url: str) -> None:
-    """A process with a worker that has solved something."""
+async def live_and_be_killed(url: str, *, at_once: bool) -> None:
+    """A process with a worker that has solved something, or that has only just been started."""
     redis = connect(url)
     solver = Solver(solve, redis, INBOX)
     solver.submit(problem(1))
-    await plan_of(redis, 1)
+    await (until(has_child) if at_once else plan_of(redis, 1))
     os.kill(os.getpid(), signal.SIGKILL)
     await solver.close()  # who is not reached; it keeps the solver until then
 
 
-async def test_a_killed_service_leaves_no_worker_and_no_words(redis: Redis, redis_url: str) -> None:
-    """Python would tell of its semaphores, amid JSON. stderr ends with the last who holds it, the worker too."""
-    life = f"import asyncio; from tests.redis.test_solver import *; asyncio.run(live_and_be_killed({redis_url!r}))"
+async def has_child() -> bool:
+    return bool(psutil.Process().children())
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_killed_service_leaves_no_worker_and_no_words(redis: Redis, redis_url: str, at_once: bool) -> None:
+    """What is not JSON does not belong into a log. stderr ends with the last who holds it, the worker too."""
+    call = f"live_and_be_killed({redis_url!r}, at_once={at_once})"
+    life = f"import asyncio; from tests.redis.test_solver import *; asyncio.run({call})"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", life, stderr=asyncio.subprocess.PIPE)
     _, stderr = await asyncio.wait_for(process.communicate(), PATIENCE_S)
     assert (process.returncode, stderr) == (-signal.SIGKILL, b"")

@@ -75,6 +75,47 @@ def test_libraries_speak_the_same_way_from_warnings_on() -> None:
     assert "timestamp" in line
 
 
+def test_what_python_itself_says_is_a_line_too() -> None:
+    program = """
+import threading, warnings
+warnings.simplefilter("default")
+warnings.warn("odd", RuntimeWarning)
+
+class Broken:
+    def __del__(self):
+        raise ValueError("late")
+
+Broken()
+thread = threading.Thread(target=lambda: 1 / 0, name="worker")
+thread.start()
+thread.join()
+raise KeyError("last")
+"""
+    command = [sys.executable, "-c", PREAMBLE + program]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    warned, ignored, ended, crashed = [json.loads(line) for line in said.stderr.splitlines()]
+    assert "RuntimeWarning: odd" in warned["event"]
+    assert ignored["exception"].endswith("ValueError: late")
+    assert (ended["event"], ended["thread"]) == ("thread ended", "worker")
+    assert ended["exception"].endswith("ZeroDivisionError: division by zero")
+    assert crashed["event"] == "crashed"
+
+
+def test_lines_of_threads_do_not_mix() -> None:
+    program = """
+import sys, threading
+sys.setswitchinterval(1e-6)
+def work(say):
+    for number in range(1000):
+        say(number)
+says = [lambda number: log.info("ours", number=number), lambda number: other.log(60, "theirs %d", number)]
+threads = [threading.Thread(target=work, args=(say,)) for say in says * 2]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"""
+    assert len(lines(program)) == 4000
+
+
 def test_equal_lines_are_folded_ours_and_those_of_libraries() -> None:
     program = """
 for number in range(40):
