@@ -21,6 +21,7 @@ from gateway.connections import Connections, Reason, State
 from gateway.context import ANSWERED, CONNECTIONS
 from gateway.expectations import refusing_others
 from gateway.flush import UNREAD, flush, give_up
+from gateway.turnstile import ENTRANCE, Turnstile
 
 # The whole header of a request: 64 fields, as long as those of a browser with its cookies and a token.
 MAX_LINE_BYTES = 8190
@@ -37,13 +38,13 @@ class ClientsRunner(web.AppRunner):
 
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
-        return ClientsServer(self.app[CONNECTIONS], made)
+        return ClientsServer(self.app[CONNECTIONS], self.app[ENTRANCE], made)
 
 
 class ClientsServer(web.Server):
     """What aiohttp made for the application, with connections of our own."""
 
-    def __init__(self, connections: Connections[asyncio.BaseProtocol], made: web.Server) -> None:
+    def __init__(self, connections: Connections[asyncio.BaseProtocol], entrance: Turnstile, made: web.Server) -> None:
         sizes = {"max_line_size": MAX_LINE_BYTES, "max_field_size": MAX_FIELD_BYTES, "max_headers": MAX_FIELDS}
         super().__init__(
             refusing_others(made.request_handler),
@@ -52,6 +53,7 @@ class ClientsServer(web.Server):
             **made._kwargs | sizes,  # the library tells them nowhere else
         )
         self.all = connections
+        self._entrance = entrance
         self._make = made.request_factory
         self._loop = asyncio.get_running_loop()
         self._sweep: asyncio.TimerHandle | None = None
@@ -59,6 +61,7 @@ class ClientsServer(web.Server):
     def __call__(self) -> Any:
         """The protocol of a newcomer."""
         now = self._loop.time()
+        self._entrance.make_way()
         protocol = self._welcome(now) or Refused(self.all)
         if self._sweep is None:
             self._sweep = self._loop.call_at(now + SWEEP_S, self._close_overdue, now + SWEEP_S)

@@ -17,6 +17,7 @@ from aiohttp import web
 # In one round of the loop, which so takes some 20 ms for those who come in, and 5 ms for those who are prepared.
 ENTRIES_A_ROUND = 128
 REQUESTS_A_ROUND = 8
+AMONG_NEWCOMERS = 8  # a round in which connections are taken lets one part in so many through: they may hold a probe
 
 
 class Turnstile:
@@ -27,6 +28,7 @@ class Turnstile:
         self._num_left = limit
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by tenant; whose turn it is comes first
         self._is_round_due = False
+        self._makes_way = False
 
     @property
     def num_waiting(self) -> int:
@@ -43,6 +45,11 @@ class Turnstile:
         self._waiting.setdefault(tenant, deque()).append(mine)
         await mine
 
+    def make_way(self) -> None:
+        """Connections are being taken: let fewer through in the next round, so that it comes soon to all who knock."""
+        self._makes_way = True
+        self._begin_round_soon()
+
     def _begin_round_soon(self) -> None:
         if not self._is_round_due:
             self._is_round_due = True
@@ -50,7 +57,8 @@ class Turnstile:
 
     def _begin_round(self) -> None:
         self._is_round_due = False
-        self._num_left = self._limit
+        self._num_left = max(1, self._limit // AMONG_NEWCOMERS) if self._makes_way else self._limit
+        self._makes_way = False
         while self._waiting and self._num_left:
             tenant = next(iter(self._waiting))
             queue = self._waiting.pop(tenant)

@@ -28,6 +28,8 @@ class NodeInventory(Message, frozen=True, kw_only=True):
     """The span: request ids behind this one."""
     upto: str = ""
     """The last of them; ``""`` where there is no end."""
+    number: int = 0
+    """As in `Pulled`: once more has been told, it is out of date. All parts have the same."""
 
 
 class GatewayInventory(Message, frozen=True, kw_only=True):
@@ -77,6 +79,7 @@ def of_node(
     epoch: str,
     running: list[Attempt],
     parked: list[Attempt],
+    number: int = 0,
     max_requests: int = MAX_INVENTORY_REQUESTS,
 ) -> list[NodeInventory]:
     """An inventory in parts."""
@@ -88,6 +91,7 @@ def of_node(
             parked=_within(span, parked),
             above=span.above,
             upto=span.upto,
+            number=number,
         )
         for span in spans((attempt.request_id for attempt in [*running, *parked]), max_requests)
     ]

@@ -199,6 +199,8 @@ class Evicted(Message, frozen=True, kw_only=True):
     node: str
     epoch: str
     requests: list[EvictedRequest]
+    number: int = 0
+    """As in `Pulled`; the same where it is told again because nobody knows whether it was heard."""
 
 
 class Pulled(Message, frozen=True, kw_only=True):
@@ -208,6 +210,8 @@ class Pulled(Message, frozen=True, kw_only=True):
     epoch: str
     group: str
     requests: list[Attempt]
+    number: int = 0
+    """Of what this epoch tells of its requests, from 1 on: what comes late, or twice, is known by it. 0: none."""
 
 
 class Abort(Message, frozen=True, kw_only=True):

@@ -122,7 +122,7 @@ return 1
 # What names no attempt that could be announced goes to the dead letters instead, and others come for it: fewer than
 # were asked for still mean that the group is empty.
 # KEYS group, queue, dead letters
-# ARGV consumer group, consumer, count, node, epoch, gid, payload prefix, max dead letters, max bytes of one
+# ARGV consumer group, consumer, count, node, epoch, gid, payload prefix, max dead letters, max bytes of one, number
 #   -> list of (entry id, entry data, payload or false, request id, attempt)
 PULL: Final = r"""#!lua flags=allow-oom
 if redis.call('EXISTS', KEYS[1]) == 0 then return {} end
@@ -183,8 +183,10 @@ while #taken < tonumber(ARGV[3]) do
   end
 end
 if #taken > 0 then
-  redis.call('XADD', KEYS[2], '*', 'm', cmsgpack.pack(
-    {type = 'pulled', node = ARGV[4], epoch = ARGV[5], group = ARGV[6], requests = requests}))
+  redis.call('XADD', KEYS[2], '*', 'm', cmsgpack.pack({
+    type = 'pulled', node = ARGV[4], epoch = ARGV[5], group = ARGV[6], requests = requests,
+    number = tonumber(ARGV[10])
+  }))
 end
 return taken
 """

@@ -54,6 +54,10 @@ class Evictions:
         node = self._state.nodes.get(message.node)
         if node is not None and node.epoch != message.epoch:
             node = None
+        if node is not None and message.number:
+            if message.number <= node.num_heard:
+                return []  # told twice
+            node.num_heard = message.number
         effects: list[Effect] = []
         lost: dict[str, Request] = {}
         unpulled: dict[str, Request] = {}
@@ -82,10 +86,9 @@ class Evictions:
     def _waits_unpulled(self, request: Request) -> bool:
         """Whether somebody gives back what nobody has taken: Redis has lost the pull.
 
-        The entry that a node could pull it by went with the acknowledgement. An eviction that is only told twice has
-        left the KV in Redis.
+        The entry that a node could pull it by went with the acknowledgement.
         """
-        return bool(request.group) and not request.node and self._state.groups[request.group].kv_at != HANDED_OVER
+        return bool(request.group) and not request.node
 
     def _drop_image(self, evicted: EvictedRequest) -> list[Effect]:
         """Nobody will fetch it, unless a newer attempt of the request has left one there."""

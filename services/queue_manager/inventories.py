@@ -74,6 +74,10 @@ class Inventories:
         node = self._state.nodes.get(message.node)
         if node is not None and node.epoch != message.epoch:
             node = None
+        if node is not None and message.number:
+            if message.number < node.num_heard:
+                return []  # it comes late: the node has told of more since, and this one again
+            node.num_heard = message.number
         span = Span(message.above, message.upto)
         believed = {name: request for name, request in self._at(node) if span.holds(name)} if node is not None else {}
         here = dict.fromkeys(message.parked, False) | dict.fromkeys(message.running, True)

@@ -171,10 +171,10 @@ class Requests:
             # what told of it: it would work for nobody.
             strays = [Attempt(request.request_id, request.attempt) for request in taken]
             inbox = streams.node_inbox(message.node)
-            stop = Send(
-                inbox, Abort(requests=[*strays, *stopped]), to_existing=True, max_entries=streams.MAX_NODE_INBOX
-            )
+            # not to an existing stream alone: Redis may have lost that as well, and the node reads it once it is there
+            stop = Send(inbox, Abort(requests=[*strays, *stopped]), max_entries=streams.MAX_NODE_INBOX)
             return [stop, *self.resubmit(taken)]
+        node.num_heard = max(node.num_heard, message.number)
         self._bells.note_pull(node)
         is_crossed = message.group in self._state.hand_overs
         return [*abort(node, stopped), *self.lose([*moved, *(taken if is_crossed else ())])]

@@ -200,6 +200,8 @@ class Node(msgspec.Struct):
     """Requests beside which the patient may begin (`headroom`); None: as many as fit."""
     patient: list[str] = []
     """Groups that have time, and wait until the batch has room by that."""
+    num_heard: int = 0
+    """Number of what it has told last of its requests (`Pulled.number`)."""
     told: list[Told] = []
     """Head of the queue as the node was last told."""
     told_yielding: list[str] = []

@@ -168,8 +168,14 @@ MESSAGES: list[Message] = [
         traceparent=TRACE,
     ),
     Evict(node="node-0", epoch="e-1", requests=[Attempt("r-1", 1)], traceparent=TRACE),
-    Evicted(node="node-0", epoch="e-1", requests=[EvictedRequest("r-1", 1, 17, 317, HANDED_OVER)], traceparent=TRACE),
-    Pulled(node="node-0", epoch="e-1", group="g-1", requests=[Attempt("r-1", 1)], traceparent=TRACE),
+    Evicted(
+        node="node-0",
+        epoch="e-1",
+        requests=[EvictedRequest("r-1", 1, 17, 317, HANDED_OVER)],
+        number=7,
+        traceparent=TRACE,
+    ),
+    Pulled(node="node-0", epoch="e-1", group="g-1", requests=[Attempt("r-1", 1)], number=6, traceparent=TRACE),
     Abort(requests=[Attempt("r-1", 1)], traceparent=TRACE),
     Finished(node="node-0", epoch="e-1", requests=[FinishedRequest("r-1", 1, "stop", 17)], traceparent=TRACE),
     Tokens(
@@ -215,6 +221,7 @@ MESSAGES: list[Message] = [
         parked=[Attempt("r-2", 3)],
         above="r-0",
         upto="r-2",
+        number=8,
         traceparent=TRACE,
     ),
     PlanRequest(

@@ -34,6 +34,6 @@ async def pulled(redis: Redis, requests: list[Attempt]) -> bytes:
 @pytest.mark.parametrize("requests", [REQUESTS, [Attempt(f"r-{n}", n) for n in range(40)]], ids=["borders", "many"])
 async def test_pulled_from_lua_is_the_same_message(redis: Redis, requests: list[Attempt]) -> None:
     data = await pulled(redis, requests)
-    expected = Pulled(node="node-0", epoch="e-1", group="g-1", requests=requests)
+    expected = Pulled(node="node-0", epoch="e-1", group="g-1", requests=requests, number=1)
     assert decode(data) == expected
     assert unpack(data) == unpack(encode(expected))

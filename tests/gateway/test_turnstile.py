@@ -39,6 +39,17 @@ async def test_a_crowd_passes_in_its_order_a_few_a_round() -> None:
     assert rounds.turnstile.num_waiting == 0
 
 
+async def test_a_round_that_makes_way_for_newcomers_lets_few_through() -> None:
+    rounds = Rounds(limit=16)
+    tasks = [asyncio.create_task(rounds.request(number)) for number in range(40)]
+    rounds.turnstile.make_way()
+    await rounds.run(1)
+    rounds.turnstile.make_way()
+    await rounds.run(5)
+    assert [len(one) for one in rounds.passed if one] == [16, 2, 2, 16, 4]
+    await asyncio.gather(*tasks)
+
+
 async def test_one_that_comes_alone_does_not_wait() -> None:
     rounds = Rounds(limit=1)
     for number in range(3):

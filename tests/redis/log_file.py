@@ -32,15 +32,28 @@ class LogFile:
 
 
 def command_starts(data: bytes, start: int) -> list[int]:
-    """Where commands begin, and last of all where the file ends. ``start`` is one of them."""
+    """Where commands begin, and last of all where the last whole one ends; ``start`` is one of them.
+
+    The server may have been killed in the midst of a write: what follows is no command.
+    """
     starts = [start]
-    position = start
-    while position < len(data):
-        end = data.index(b"\r\n", position)
-        num_words = int(data[position + 1 : end])
-        position = end + 2
-        for _ in range(num_words):
-            end = data.index(b"\r\n", position)
-            position = end + 2 + int(data[position + 1 : end]) + 2
-        starts.append(position)
+    while (end := command_end(data, starts[-1])) is not None:
+        starts.append(end)
     return starts
+
+
+def command_end(data: bytes, start: int) -> int | None:
+    """Where a command ends; None where the file ends before."""
+    position, num_lines = start, 1
+    while num_lines:
+        end = data.find(b"\r\n", position)
+        if end < 0:
+            return None
+        length = int(data[position + 1 : end])
+        if data[position : position + 1] == b"*":
+            num_lines = length
+            position = end + 2
+        else:
+            num_lines -= 1
+            position = end + 2 + length + 2
+    return position if position <= len(data) else None

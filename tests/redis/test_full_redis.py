@@ -215,10 +215,10 @@ async def test_a_node_pulls_publishes_beats_and_says_goodbye(redis: Redis) -> No
     assert entry.payload == payload("a")
     tokens = Tokens(node="node-0", chunks=[Chunk("a", 0, 0, [1], "stop", is_last=True)])
     done = FinishedRequest("a", 0, "stop", 1)
-    await bus.publish(Publish(tokens={"gw-0": tokens}, acks=[Ack("g", entry.entry_id)], finished=[done]))
+    await bus.publish(Publish(tokens={"gw-0": tokens}, acks=[Ack("g", entry.entry_id)], finished=[done]), 1)
     assert (await messages(redis, streams.tokens("gw-0")))[1:] == [tokens]
     assert await messages(redis, streams.QUEUE) == [
-        Pulled(node="node-0", epoch="e-1", group="g", requests=[Attempt("a", 0)]),
+        Pulled(node="node-0", epoch="e-1", group="g", requests=[Attempt("a", 0)], number=1),
         Finished(node="node-0", epoch="e-1", requests=[done]),
     ]
     assert (await redis.xlen(streams.group("g")), await redis.xlen(streams.DEAD_LETTER)) == (0, 1)

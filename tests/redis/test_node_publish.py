@@ -63,7 +63,7 @@ def tokens(*token_ids: int) -> Tokens:
 async def test_tokens_go_to_each_gateway_that_exists_and_revive_none(redis: Redis, bus: NodeBus) -> None:
     await open_gateway(redis, "gw-0")
     await open_gateway(redis, "gw-1")
-    await bus.publish(Publish(tokens={"gw-0": tokens(1), "gone": tokens(2), "gw-1": tokens(3)}))
+    await bus.publish(Publish(tokens={"gw-0": tokens(1), "gone": tokens(2), "gw-1": tokens(3)}), 1)
     assert (await messages(redis, streams.tokens("gw-0")))[1:] == [tokens(1)]
     assert (await messages(redis, streams.tokens("gw-1")))[1:] == [tokens(3)]
     assert await redis.exists(streams.tokens("gone"), streams.QUEUE) == 0
@@ -71,7 +71,7 @@ async def test_tokens_go_to_each_gateway_that_exists_and_revive_none(redis: Redi
 
 async def test_an_acknowledged_entry_leaves_the_group_and_its_pending_list(redis: Redis, bus: NodeBus) -> None:
     first, second = await taken(redis, bus, "a", "b")
-    await bus.publish(Publish(acks=[first]))
+    await bus.publish(Publish(acks=[first]), 1)
     left: Any = await redis.xrange(GROUP)
     assert [entry_id for entry_id, _ in left] == [second.entry_id]
     pending: Any = await redis.xpending_range(GROUP, streams.CONSUMER_GROUP, "-", "+", 10)
@@ -79,7 +79,7 @@ async def test_an_acknowledged_entry_leaves_the_group_and_its_pending_list(redis
 
 
 async def test_what_finished_reaches_the_queue_manager(redis: Redis, bus: NodeBus) -> None:
-    await bus.publish(Publish(finished=[DONE]))
+    await bus.publish(Publish(finished=[DONE]), 1)
     assert await messages(redis, streams.QUEUE) == [Finished(node="node-0", epoch="epoch-1", requests=[DONE])]
 
 
@@ -87,14 +87,16 @@ async def test_all_of_a_step_is_one_transaction(redis: Redis, bus: NodeBus) -> N
     await open_gateway(redis, "gw-0")
     acks = await taken(redis, bus, "a")
     step = Publish(tokens={"gw-0": tokens(1)}, acks=acks, finished=[DONE])
-    assert await transactions(redis, bus.publish(step)) == [["XADD", "XACK", "XDEL", "XADD"]]
+    assert await transactions(redis, bus.publish(step, 1)) == [["XADD", "XACK", "XDEL", "XADD"]]
 
 
 async def test_what_was_evicted_reaches_the_queue_manager_with_its_acknowledgement(redis: Redis, bus: NodeBus) -> None:
     acks = await taken(redis, bus, "a")
     publish = Publish(acks=acks, evicted=[TAKEN_OUT])
-    assert await transactions(redis, bus.publish(publish)) == [["XACK", "XDEL", "XADD"]]
-    assert await messages(redis, streams.QUEUE) == [Evicted(node="node-0", epoch="epoch-1", requests=[TAKEN_OUT])]
+    assert await transactions(redis, bus.publish(publish, 7)) == [["XACK", "XDEL", "XADD"]]
+    assert await messages(redis, streams.QUEUE) == [
+        Evicted(node="node-0", epoch="epoch-1", requests=[TAKEN_OUT], number=7)
+    ]
 
 
 async def test_an_image_is_taken_once_by_any_node_and_does_not_stay_for_ever(redis: Redis, bus: NodeBus) -> None:
@@ -110,8 +112,8 @@ async def test_publishing_again_changes_nothing_that_counts(redis: Redis, bus: N
     await open_gateway(redis, "gw-0")
     first, second = await taken(redis, bus, "a", "b")
     step = Publish(tokens={"gw-0": tokens(1)}, acks=[first], finished=[DONE])
-    await bus.publish(step)
-    await bus.publish(step)
+    await bus.publish(step, 1)
+    await bus.publish(step, 1)
     left: Any = await redis.xrange(GROUP)
     assert [entry_id for entry_id, _ in left] == [second.entry_id]
     assert (await messages(redis, streams.tokens("gw-0")))[1:] == [tokens(1)] * 2, "the same index: dropped by it"
@@ -121,7 +123,7 @@ async def test_publishing_again_changes_nothing_that_counts(redis: Redis, bus: N
 async def test_acknowledging_in_a_group_that_is_gone_does_not_bring_it_back(redis: Redis, bus: NodeBus) -> None:
     acks = await taken(redis, bus, "a")
     await redis.delete(GROUP)
-    await bus.publish(Publish(acks=acks, finished=[DONE]))
+    await bus.publish(Publish(acks=acks, finished=[DONE]), 1)
     assert await redis.exists(GROUP) == 0
     assert len(await messages(redis, streams.QUEUE)) == 1
 

@@ -58,8 +58,9 @@ async def num_pending(redis: Redis) -> int:
     return sum(group["pending"] for group in groups)
 
 
-def pulled(*request_ids: str) -> Pulled:
-    return Pulled(node="node-0", epoch="epoch-1", group="g-1", requests=[Attempt(name, 1) for name in request_ids])
+def pulled(*request_ids: str, number: int = 1) -> Pulled:
+    attempts = [Attempt(name, 1) for name in request_ids]
+    return Pulled(node="node-0", epoch="epoch-1", group="g-1", requests=attempts, number=number)
 
 
 async def test_entries_come_in_order_with_their_payloads_and_not_more_than_asked(redis: Redis, bus: NodeBus) -> None:
@@ -72,7 +73,7 @@ async def test_entries_come_in_order_with_their_payloads_and_not_more_than_asked
         (enqueued("b"), payload("b")),
     ]
     assert [entry.payload for entry in second.entries] == [payload("c")]
-    assert await announced(redis) == [pulled("a", "b"), pulled("c")]
+    assert await announced(redis) == [pulled("a", "b"), pulled("c", number=2)]
     assert await num_pending(redis) == 3
 
 
@@ -125,7 +126,7 @@ async def test_what_cannot_be_announced_is_not_taken(redis: Redis, bus: NodeBus)
     await redis.delete(streams.QUEUE)
     taken = await bus.pull(Pull("g-1", 1))
     assert [entry.enqueued.request_id for entry in taken.entries] == ["a"]
-    assert await announced(redis) == [pulled("a")]
+    assert await announced(redis) == [pulled("a", number=2)]
 
 
 # --- entries that nobody meant -------------------------------------------------------------------------------------
@@ -212,8 +213,8 @@ async def test_an_entry_that_names_an_attempt_but_is_none_is_given_back(
     assert [entry.enqueued.request_id for entry in taken.entries] == ["a"]
     assert taken.num_asked == 1, "fewer would mean that the group is empty"
     back = EvictedRequest("x", 4, output_tokens=0, kv_tokens=0, kv_at="node-0")
-    both = Pulled(node="node-0", epoch="epoch-1", group="g-1", requests=[Attempt("x", 4), Attempt("a", 1)])
-    assert await announced(redis) == [both, Evicted(node="node-0", epoch="epoch-1", requests=[back])]
+    both = Pulled(node="node-0", epoch="epoch-1", group="g-1", requests=[Attempt("x", 4), Attempt("a", 1)], number=1)
+    assert await announced(redis) == [both, Evicted(node="node-0", epoch="epoch-1", requests=[back], number=2)]
     (letter,) = await letters(redis)
     assert (letter[b"stream"], letter[b"id"], letter[b"m"]) == (GROUP.encode(), bad, data)
     assert await num_pending(redis) == 1

@@ -41,12 +41,14 @@ class GatewayProcess(Process):
         self._settled_run = self._num_inventories = 0
         self._released = Released()
         self._submitting: set[str] = set()
+        self._unsure: set[str] = set()
         self.spawn(self._serve())
 
     def die(self) -> None:
         """Its clients are gone with it."""
         if self.is_alive:
             self._ledger.note_gone(self.inflight)
+            self._ledger.expiring |= self._unsure
             self.inflight = {}
         super().die()
 
@@ -124,10 +126,13 @@ class GatewayProcess(Process):
         began_s = self.agenda.now
         request_id = request.job.request_id
         cancel = Cancel(request_id=request_id)
+        if request.is_unsure:
+            self._unsure.add(request_id)
         await self._tell(request_id, None if request.generation.ended_by_node else cancel)
         if request.is_unsure:
             await sleep(max(0.0, began_s + SURELY_S - self.agenda.now))
             await self._tell(request_id, cancel)
+            self._unsure.remove(request_id)
 
     async def _tell(self, request_id: str, message: Cancel | None) -> None:
         while True:

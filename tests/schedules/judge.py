@@ -87,6 +87,7 @@ def _in_redis(cluster: Cluster, state: State, wanted: set[Attempt]) -> list[str]
     groups = cluster.redis.of_kind(streams.group(""))
     tokens = set(cluster.redis.of_kind(streams.tokens("")))
     payloads = {value.request_id for key, value in keys.values.items() if key.startswith(streams.payload(""))}
+    payloads -= cluster.ledger.expiring
     found = [
         *_differ("streams of groups / groups", set(groups), {streams.group(gid) for gid in state.groups}),
         *_differ("token streams / gateways", tokens, {streams.tokens(one.gateway) for one in cluster.gateways}),

@@ -21,6 +21,8 @@ class Ledger:
         self.orders: dict[str, Order] = {}
         self.ends: dict[str, str] = {}
         """By request: answered, refused, left, gone, or how it failed."""
+        self.expiring: set[str] = set()
+        """Requests whose payload only its expiry deletes: their gateway died with a submit that may come late."""
         self.num_tokens = 0
         """Of complete answers, each compared with the one right token for its place."""
 

@@ -61,6 +61,7 @@ class NodeProcess(Process):
         self._news = Signal()
         self._reader = Reader(self, streams.node_inbox(self.name), BACKOFF_S)
         self._settled_run = 0
+        self._num_told = 0
         self.spawn(self._serve_epoch())
 
     def _make_core(self, epoch: str) -> AgentCore:
@@ -69,6 +70,11 @@ class NodeProcess(Process):
     def _hear(self, event: Event) -> None:
         self._events.append(event)
         self._news.notify()
+
+    def _number(self) -> int:
+        """As `gpu_node.agent.node_bus.NodeBus.number`."""
+        self._num_told += 1
+        return self._num_told
 
     def drain(self) -> None:
         """SIGTERM: hand over, go, and come back."""
@@ -154,7 +160,7 @@ class NodeProcess(Process):
 
     async def _pull(self, pull: Pull) -> None:
         try:
-            take = partial(self.redis.pull, pull.group, pull.num_requests, self.name, self.core.epoch)
+            take = partial(self.redis.pull, pull.group, pull.num_requests, self.name, self.core.epoch, self._number())
             found = await self.ask("pull", take)
         except RedisAwayError:
             await self._be_over("unclear whether it has pulled")
@@ -180,7 +186,9 @@ class NodeProcess(Process):
         if publish.finished:
             told.append(Finished(node=self.name, epoch=self.core.epoch, requests=publish.finished))
         if publish.evicted:
-            told.append(requests.Evicted(node=self.name, epoch=self.core.epoch, requests=publish.evicted))
+            told.append(
+                requests.Evicted(node=self.name, epoch=self.core.epoch, requests=publish.evicted, number=self._number())
+            )
         return told
 
     async def _store(self, request_id: str, data: bytes) -> None:
@@ -220,7 +228,7 @@ class NodeProcess(Process):
 
     async def _say_inventory(self, action: SayInventory) -> None:
         self.note("says inventory", action)
-        parts = inventories.of_node(self.name, self.core.epoch, action.running, action.parked)
+        parts = inventories.of_node(self.name, self.core.epoch, action.running, action.parked, self._number())
         while True:
             try:
                 await self.ask("inventory", lambda: self.redis.add(*((streams.QUEUE, part) for part in parts)))

@@ -160,7 +160,9 @@ class RedisModel:
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 
-    def pull(self, gid: str, num_entries: int, node: str, epoch: str) -> list[tuple[EntryId, Enqueued, Payload | None]]:
+    def pull(
+        self, gid: str, num_entries: int, node: str, epoch: str, number: int
+    ) -> list[tuple[EntryId, Enqueued, Payload | None]]:
         """As `shared.scripts.PULL`."""
         key = streams.group(gid)
         stream = self.keys.streams.get(key)
@@ -169,7 +171,7 @@ class RedisModel:
             return []
         entries = [(entry_id, entry) for entry_id, entry in found if isinstance(entry, Enqueued)]
         attempts = [Attempt(entry.request_id, entry.attempt) for _, entry in entries]
-        pulled = Pulled(node=node, epoch=epoch, group=gid, requests=attempts)
+        pulled = Pulled(node=node, epoch=epoch, group=gid, requests=attempts, number=number)
         self._do([("deliver", key, epoch, [entry_id for entry_id, _ in entries]), self._adder()(streams.QUEUE, pulled)])
         return [
             (entry_id, entry, self.keys.values.get(streams.payload(entry.request_id))) for entry_id, entry in entries

@@ -49,14 +49,14 @@ def test_ids_go_on_where_the_clock_stands_still_or_steps_back(redis: RedisModel)
 def test_a_pull_takes_each_entry_once_and_says_so(redis: RedisModel) -> None:
     redis.submit(*submission(0))
     redis.add((GROUP, entry("r0")), (GROUP, entry("r1")))
-    taken = redis.pull("g0", 5, "n0", "n0-1")
+    taken = redis.pull("g0", 5, "n0", "n0-1", 1)
     assert [(enqueued.request_id, payload is not None) for _, enqueued, payload in taken] == [
         ("r0", True),
         ("r1", False),
     ]
     told = redis.read(streams.QUEUE, NO_ID, 9)[-1][1]
-    assert told == Pulled(node="n0", epoch="n0-1", group="g0", requests=[Attempt("r0", 0), Attempt("r1", 0)])
-    assert redis.pull("g0", 5, "n0", "n0-1") == []
+    assert told == Pulled(node="n0", epoch="n0-1", group="g0", requests=[Attempt("r0", 0), Attempt("r1", 0)], number=1)
+    assert redis.pull("g0", 5, "n0", "n0-1", 1) == []
     assert redis.keys.streams[GROUP].pending == {entry_id: "n0-1" for entry_id, _, _ in taken}
 
 
@@ -78,14 +78,14 @@ def test_the_tail_that_is_lost_is_lost_of_every_key(redis: RedisModel) -> None:
     redis.submit(*submission(0))
     redis.add((GROUP, entry("r0")))
     kept = redis.num_logged
-    redis.pull("g0", 1, "n0", "n0-1")
+    redis.pull("g0", 1, "n0", "n0-1", 1)
     redis.release("r0", None)
     redis.stop()
     redis.start(kept)
     assert redis.run_id == 2
     assert [message for _, message in redis.read(streams.QUEUE, NO_ID, 9)] == [submission(0)[1]]
     assert redis.keys.values[streams.payload("r0")] == submission(0)[0]
-    assert len(redis.pull("g0", 1, "n1", "n1-1")) == 1
+    assert len(redis.pull("g0", 1, "n1", "n1-1", 1)) == 1
 
 
 def test_a_standby_leads_when_it_has_seen_one_sign_for_long_enough(redis: RedisModel) -> None:

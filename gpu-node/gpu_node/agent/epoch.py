@@ -196,7 +196,8 @@ class Epoch:
                 observe_published(action)
                 log_failures(action, self.core.model)
             case SayInventory():
-                await self._until_done(lambda: self._bus.say_inventory(action), "inventory not said")
+                number = self._bus.number()
+                await self._until_done(lambda: self._bus.say_inventory(action, number), "inventory not said")
             case Store():
                 await self._store(action)
             case Beat():
@@ -235,7 +236,8 @@ class Epoch:
                 raise EpochOverError(f"unclear whether {pull.group} was pulled: {error}") from error
 
     async def _publish(self, publish: Publish) -> None:
-        await self._until_done(lambda: self._bus.publish(publish), "step not published")
+        number = self._bus.number()
+        await self._until_done(lambda: self._bus.publish(publish, number), "step not published")
 
     async def _until_done(self, write: Callable[[], Awaitable[None]], failed: str) -> None:
         """Until it is out: repeating is safe, and while Redis is away the engine waits behind the bounded queue."""

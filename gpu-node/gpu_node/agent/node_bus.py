@@ -34,6 +34,13 @@ class NodeBus:
         self._epoch = epoch
         self._pull = redis.register_script(scripts.PULL)
         self._writer = SystemWriter(redis)
+        self._num_told = 0
+
+    def number(self) -> int:
+        """For what is told next of requests (`Pulled.number`); whoever tells it again, because nobody knows whether it
+        was heard, tells it with the same."""
+        self._num_told += 1
+        return self._num_told
 
     async def pull(self, pull: Pull) -> Taken:
         """Take entries of a group; the queue manager is told in the same atomic step.
@@ -58,7 +65,7 @@ class NodeBus:
         keys = [streams.group(pull.group), streams.QUEUE, streams.DEAD_LETTER]
         group, epoch = streams.CONSUMER_GROUP, self._epoch
         who: list[str | int] = [group, epoch, pull.num_requests, self._node, epoch, pull.group]
-        what: list[str | int] = [streams.payload(""), streams.MAX_DEAD_LETTERS, streams.MAX_LETTER_BYTES]
+        what: list[str | int] = [streams.payload(""), streams.MAX_DEAD_LETTERS, streams.MAX_LETTER_BYTES, self.number()]
         try:
             return await self._pull(keys=keys, args=[*who, *what])
         except RedisError as error:
@@ -69,7 +76,7 @@ class NodeBus:
     async def _give_back(self, group: str, entry_id: bytes, request_id: str, attempt: int) -> None:
         """The queue manager believes that it runs here, as the pull has said: another attempt, with another entry."""
         lost = EvictedRequest(request_id, attempt, output_tokens=0, kv_tokens=0, kv_at=self._node)
-        evicted = Evicted(node=self._node, epoch=self._epoch, requests=[lost])
+        evicted = Evicted(node=self._node, epoch=self._epoch, requests=[lost], number=self.number())
         await self._writer.write(acknowledge(streams.group(group), entry_id), add(streams.QUEUE, evicted))
 
     async def _entry(self, entry_id: bytes, enqueued: Enqueued, data: bytes | None) -> Entry:
@@ -82,11 +89,11 @@ class NodeBus:
             await bury(self._redis, streams.payload(enqueued.request_id), b"", {FIELD: data}, str(error))
             return Entry(entry_id, enqueued, None, unreadable=str(error))
 
-    async def publish(self, publish: Publish) -> None:
+    async def publish(self, publish: Publish, number: int) -> None:
         """In one step: tokens to each gateway that still exists, acknowledgements, what finished or was evicted.
 
-        Safe to repeat: gateways drop tokens by index, acknowledging twice does nothing, the queue manager forgets and
-        takes back once.
+        Safe to repeat: gateways drop tokens by index, acknowledging twice does nothing, the queue manager forgets
+        once, and takes back once by the number.
         """
         # only to a stream that exists: that of a gateway that has gone must not come back
         writes = [
@@ -98,16 +105,16 @@ class NodeBus:
             finished = Finished(node=self._node, epoch=self._epoch, requests=publish.finished)
             writes.append(add(streams.QUEUE, finished))
         if publish.evicted:
-            evicted = Evicted(node=self._node, epoch=self._epoch, requests=publish.evicted)
+            evicted = Evicted(node=self._node, epoch=self._epoch, requests=publish.evicted, number=number)
             writes.append(add(streams.QUEUE, evicted))
         try:
             await self._writer.write(*writes)
         except WriteFaultError as error:  # repeating would not help, and double what went to the others
             log.error("part of a step not published", error=str(error))
 
-    async def say_inventory(self, inventory: SayInventory) -> None:
+    async def say_inventory(self, inventory: SayInventory, number: int) -> None:
         """Tell the queue manager what is here. Safe to repeat."""
-        parts = inventories.of_node(self._node, self._epoch, inventory.running, inventory.parked)
+        parts = inventories.of_node(self._node, self._epoch, inventory.running, inventory.parked, number)
         await self._writer.write(*(add(streams.QUEUE, part) for part in parts))
 
     async def store(self, store: Store) -> None:
