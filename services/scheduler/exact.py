@@ -34,6 +34,20 @@ RELATIVE_GAP = 1e-7
 Expression = Any  # highspy's expressions and variables are one type to it
 
 
+class _Silent(highspy.Highs):
+    """Prints nothing: standard output belongs to reports and logs, and 1.16 prints its name while it is constructed.
+
+    What is constructed first of all is the callbacks; options are known by then.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def enableCallbacks(self) -> None:  # noqa: N802 (HiGHS's name)
+        self.setOptionValue("output_flag", False)
+        super().enableCallbacks()  # type: ignore[no-untyped-call]
+
+
 @dataclass(frozen=True, slots=True)
 class Solution:
     """What the program came to."""
@@ -96,9 +110,8 @@ def solve_exactly(instance: Instance, known: Queues) -> Solution:
 
 
 def _write(instance: Instance) -> _Program:
-    solver = highspy.Highs()
+    solver = _Silent()
     for option, value in {
-        "output_flag": False,
         "threads": 1,
         "random_seed": 0,
         "mip_rel_gap": RELATIVE_GAP,

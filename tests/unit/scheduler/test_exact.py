@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from random import Random
 
 import pytest
@@ -72,3 +74,14 @@ def test_more_are_too_many() -> None:
 def test_an_order_that_cannot_be_bettered_is_kept() -> None:
     problem = instance([Place(), Place()], [Load(work_s=2), Load(work_s=2)])
     assert solve_exactly(problem, [[1], [0]]).queues == [[1], [0]]
+
+
+def test_it_prints_nothing() -> None:
+    """Standard output belongs to reports and logs; HiGHS says its name there once in the life of a process."""
+    script = """
+from services.scheduler.exact import solve_exactly
+from tests.unit.scheduler.instances import Load, Place, instance
+solve_exactly(instance([Place()], [Load()]), [[0]])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
