@@ -41,7 +41,7 @@ class _Silent(highspy.Highs):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def enableCallbacks(self) -> None:  # noqa: N802 (HiGHS's name)
         self.setOptionValue("output_flag", False)
