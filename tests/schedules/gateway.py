@@ -132,7 +132,7 @@ class GatewayProcess(Process):
         if request.is_unsure:
             await sleep(max(0.0, began_s + SURELY_S - self.agenda.now))
             await self._tell(request_id, cancel)
-            self._unsure.remove(request_id)
+            self._unsure.discard(request_id)
 
     async def _tell(self, request_id: str, message: Cancel | None) -> None:
         while True:
