@@ -17,6 +17,8 @@ from shared.requests import Attempt, Enqueued, Pulled, Submit
 from tests.schedules.agenda import Agenda, Signal
 from tests.schedules.keyspace import NO_ID, EntryId, Keyspace, Op, Stream
 
+BEGIN_S = 10_000.0  # of its wall clock: steps back never lead before 1970, where all ids would be the same
+
 
 class RedisAwayError(Exception):
     """No answer, or none that says whether it was done."""
@@ -83,7 +85,7 @@ class RedisModel:
 
     def time_s(self) -> float:
         """Its wall clock."""
-        return 1_000.0 + self._agenda.now + self.clock_step_s
+        return BEGIN_S + self._agenda.now + self.clock_step_s
 
     def signal(self, key: str) -> Signal:
         """Notified with each entry of a stream."""
