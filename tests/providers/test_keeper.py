@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from cli.ports import free_port
 from services.scheduler.providers.keeper import PoolKeeper, keep_pools
 from services.scheduler.providers.provider import ProviderError, make_provider
 from shared import streams
 from shared.bus import StreamReader
 from shared.codec import FIELD, encode
-from shared.config import ClusterConfig, ConfigError
+from shared.config import ADMIN_SERVICES, ClusterConfig, ConfigError
 from shared.config_nodes import NodePool, ScalingOptions
 from shared.message import Message
 from shared.nodes import Scale, Scaled
 from shared.tasks import cancel_all
+from tests.e2e.cluster import free_port_range
 from tests.redis.waiting import until
 
 POOL = NodePool(name="p", max_nodes=9)
@@ -149,7 +149,7 @@ def test_docker_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_scheduler_whose_provider_cannot_begin_ends_with_one_line(redis_url: str, tmp_path: Path) -> None:
     config = tmp_path / "cluster.yaml"
     scaling = "{provider: docker, docker: {}}"
-    port = free_port("127.0.0.1")
+    port = free_port_range(len(ADMIN_SERVICES) + 1)
     config.write_text(f"{{nodes: [], pools: [{{name: p}}], scaling: {scaling}, admin_port: {port}}}")
     done = subprocess.run(
         [sys.executable, "-m", "services.scheduler"],

@@ -13,16 +13,17 @@ import pytest
 import yaml
 
 from cli.config_yaml import process_yaml
-from cli.ports import free_port
 from services.scheduler.providers import process
 from services.scheduler.providers.process import ProcessProvider
 from services.scheduler.providers.provider import ProviderError
-from shared.config import CONFIG_ENV, REDIS_ENV, ClusterConfig, ConfigError
+from shared.config import ADMIN_SERVICES, CONFIG_ENV, REDIS_ENV, ClusterConfig, ConfigError
 from shared.config_engine import ModelSpec
 from shared.config_nodes import NodePool, ScalingOptions
+from shared.log_files import log_file
 from shared.node_processes import find_nodes
 from shared.process_record import is_running
 from shared.processes import stop
+from tests.e2e.cluster import free_port_range
 from tests.gateway.tiny import write_model
 
 POOL = NodePool(name="p", max_nodes=3, executor="predicted", device="a10")
@@ -54,7 +55,7 @@ class Cluster:
             nodes=[],
             pools=[POOL, OTHER],
             scaling=ScalingOptions(provider="process"),
-            admin_port=free_port(HOST),
+            admin_port=free_port_range(len(ADMIN_SERVICES) + POOL.max_nodes + OTHER.max_nodes),
             data_dir=folder / "data",
         )
         self.path = folder / "cluster.yaml"
@@ -63,6 +64,10 @@ class Cluster:
     def provider(self) -> ProcessProvider:
         """As a scheduler that has just begun makes it."""
         return process.make(self.config, "")
+
+    def log(self, node: str) -> str:
+        """What a node has written."""
+        return log_file(self.config.data_dir, node).read_text()
 
     def pids(self) -> dict[str, int]:
         """Of the leaders that run."""
@@ -95,7 +100,8 @@ def test_nodes_come_are_found_by_the_next_provider_and_go_from_the_last_on(
 
     # an agent that is killed leaves its engine; before the node is started again it has to go
     agent = psutil.Process(pids["p-1"])
-    wait_for(lambda: bool(agent.children()))
+    wait_for(lambda: bool(agent.children()) or agent.status() == psutil.STATUS_ZOMBIE)
+    assert agent.status() != psutil.STATUS_ZOMBIE, cluster.log("p-1")
     engines = agent.children()
     os.kill(agent.pid, signal.SIGKILL)
     os.waitid(os.P_PID, agent.pid, os.WEXITED | os.WNOWAIT)  # its last thread has ended; the status stays to be read
