@@ -48,7 +48,7 @@ SIMULATED_WARM_UP_S = 30.0  # both at their share, while lengths and costs are l
 
 # live: answers of 64 tokens, so that a minute has many of them
 LIVE_SHARE_CLIENTS = NUM_SEQS // 2
-LIVE_MODEST_PER_S, LIVE_SECONDS, LIVE_WARM_UP_S = 3.0, 40.0, 5.0
+LIVE_MODEST_PER_S, LIVE_SECONDS, LIVE_WARM_UP_S = 3.0, 120.0, 5.0
 LIVE_TOKENS, LIVE_PROMPT_TOKENS = 64, 100
 BIG_BODY_BYTES, BIG_BODY_EVERY = 1 << 20, 20
 MAX_LOOKS = 180  # a second apart, until all clients of a crowd have asked
