@@ -46,7 +46,7 @@ SHARE_PER_S, MODEST_PER_S, MODEST_REQUESTS = 3.0, 1.0, 300
 HELD = 4096 * 15 // 16  # requests of one tenant that a gateway holds by default
 SIMULATED_WARM_UP_S = 30.0  # both at their share, while lengths and costs are learnt
 
-# live: answers of 64 tokens, so that a minute has many of them
+# live: answers of 64 tokens, so that two minutes have hundreds of them
 LIVE_SHARE_CLIENTS = NUM_SEQS // 2
 LIVE_MODEST_PER_S, LIVE_SECONDS, LIVE_WARM_UP_S = 3.0, 120.0, 5.0
 LIVE_TOKENS, LIVE_PROMPT_TOKENS = 64, 100
