@@ -34,8 +34,8 @@ import psutil
 import yaml
 from crowd_clients import HOST, spread
 
-from cli.ports import free_port, is_free
-from shared.config import SMOLLM2_SHA256, SMOLLM2_SOURCE, ClusterConfig, load_config
+from cli.cluster.ports import free_port, is_free
+from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE, ClusterConfig, load_config
 
 MODELS = {"chat": "mistral-7b", "code": "llama-3-8b", "long": "vicuna-13b"}
 NUM_NODES = 6

@@ -32,8 +32,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gpu_node.bench.point import PointError, parse_points
-from shared.config import load_config
-from shared.model_file import checked_path
+from shared.config.config import load_config
+from shared.files.model_file import checked_path
 
 POINTS = "1x32x128,8x128x128,64x256x128,128x512x64"
 RUN_TIMEOUT_S = 1800.0

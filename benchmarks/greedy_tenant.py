@@ -29,12 +29,12 @@ sys.path.append(str(Path(__file__).with_name("qlm")))
 
 from live_cluster import running
 
-from services.simulator.catalogue import cluster_config, devices_of
+from services.simulator.devices.catalogue import cluster_config, devices_of
 from services.simulator.simulation import Scenario, Simulation
 from services.simulator.workloads.arrivals import Mix
 from services.simulator.workloads.paper import ONE_MODEL, PaperWorkload
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config import SMOLLM2_SHA256, SMOLLM2_SOURCE, QueueOptions, TenantSpec
+from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE, QueueOptions, TenantSpec
 
 GREEDY, MODEST, ONE, THREE = "greedy", "modest", "one", "three"
 TIMES = 100  # of its share, that the greedy tenant asks for

@@ -23,17 +23,17 @@ from ctypes import c_uint64
 
 import numpy as np
 
-from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
-from gpu_node.executors.cpu import CpuExecutor
+from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
+from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, CpuStep, Limits, Rows, Type
+from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.families import build_program
-from shared.config import ClusterConfig
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.model_file import checked_path
-from shared.payload import Sampling
+from shared.config.config import ClusterConfig
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.files.model_file import checked_path
+from shared.messages.payload import Sampling
 
 WARM_UP_STEPS = 10
 NUM_TINY = 2_000

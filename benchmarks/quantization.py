@@ -16,14 +16,14 @@ from pathlib import Path
 
 import torch
 
-from gateway.gguf_model import read_gguf
-from gpu_node.engine.plan import Draw, ScheduledSequence
-from gpu_node.executors.cpu import CpuExecutor
-from gpu_node.executors.reference import ReferenceExecutor
-from shared.config import ClusterConfig
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.model_file import checked_path
-from shared.payload import Sampling
+from gateway.models.gguf_model import read_gguf
+from gpu_node.engine.border.plan import Draw, ScheduledSequence
+from gpu_node.executors.cpu.executor import CpuExecutor
+from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.config import ClusterConfig
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.files.model_file import checked_path
+from shared.messages.payload import Sampling
 
 TEXT = Path(__file__).parent / "data" / "prose.txt"
 CHUNK_TOKENS = 64

@@ -30,17 +30,17 @@ from redis.exceptions import RedisError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cli.ports import free_port
-from cli.redis_server import find_server
-from shared import streams
-from shared.codec import FIELD, encode
-from shared.config import ADMIN_PORT_ENV, CONFIG_ENV, REDIS_ENV, load_config
-from shared.message import Message
-from shared.nodes import NodeUp
-from shared.requests import Cancel, GatewayBeat, Submit
-from shared.service import INSTANCE_ENV
-from shared.slo import Slo
-from shared.step_cost import ModelRate, StepCost
+from cli.cluster.ports import free_port
+from cli.cluster.redis_server import find_server
+from shared.bus import streams
+from shared.config.config import ADMIN_PORT_ENV, CONFIG_ENV, REDIS_ENV, load_config
+from shared.messages.codec import FIELD, encode
+from shared.messages.message import Message
+from shared.messages.nodes import NodeUp
+from shared.messages.requests import Cancel, GatewayBeat, Submit
+from shared.messages.slo import Slo
+from shared.messages.step_cost import ModelRate, StepCost
+from shared.service.service import INSTANCE_ENV
 
 HOST = "127.0.0.1"
 SERVICE = "queue-manager"

@@ -18,10 +18,10 @@ import time
 
 import aiohttp
 
-from gpu_node.agent.engine_process import EngineProcess
-from gpu_node.engine.protocol import LoadModel, ModelFailed, ModelLoaded, Run, Step
-from shared.config import load_config
-from shared.payload import Payload, Sampling
+from gpu_node.agent.process.engine_process import EngineProcess
+from gpu_node.engine.process.protocol import LoadModel, ModelFailed, ModelLoaded, Run, Step
+from shared.config.config import load_config
+from shared.messages.payload import Payload, Sampling
 
 WARM_UP = 5
 FIRST_TOKEN, LAST_TOKEN = 1_000, 40_000  # ordinary text tokens of the vocabulary

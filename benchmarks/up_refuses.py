@@ -24,9 +24,9 @@ import click
 import psutil
 import yaml
 
-from cli.health import known_state
-from cli.process_plan import NODE_STAGE, process_plan
-from shared.config import ClusterConfig, load_config
+from cli.cluster.health import known_state
+from cli.cluster.process_plan import NODE_STAGE, process_plan
+from shared.config.config import ClusterConfig, load_config
 from tests.cli.whole_model import write_whole
 from tests.e2e.cluster import HOST, free_port_range
 

@@ -10,18 +10,18 @@ from shared import __version__
 
 # Command -> (module, one line of help). Modules are imported when their command runs, so `treadle --help` stays quick.
 COMMANDS = {
-    "up": ("cli.up", "Start the cluster, or what is missing of it, and wait until it serves."),
-    "down": ("cli.down", "Stop everything that `treadle up` started, and nothing else."),
-    "status": ("cli.status", "Show the processes of the cluster."),
-    "queue": ("cli.queue", "Show how many requests wait, and how long a new one would."),
-    "logs": ("cli.logs", "Print the logs of the cluster's processes, merged, and follow them."),
-    "models": ("cli.models", "Fetch and list model files."),
-    "program": ("cli.program", "Show what one step of a model computes, and what it costs."),
-    "bench": ("cli.bench", "Measure a running cluster, one engine, or the bookkeeping on a trace."),
-    "profile": ("cli.profile", "Measure what steps of a model cost on a node, for predicted waiting times."),
-    "sim": ("cli.sim", "Simulate a cluster of devices that are not there."),
-    "plan": ("cli.plan", "Find how many devices a workload needs."),
-    "config": ("cli.config_commands", "Check and show configurations."),
+    "up": ("cli.cluster.up", "Start the cluster, or what is missing of it, and wait until it serves."),
+    "down": ("cli.cluster.down", "Stop everything that `treadle up` started, and nothing else."),
+    "status": ("cli.cluster.status", "Show the processes of the cluster."),
+    "queue": ("cli.cluster.queue", "Show how many requests wait, and how long a new one would."),
+    "logs": ("cli.cluster.logs", "Print the logs of the cluster's processes, merged, and follow them."),
+    "models": ("cli.models.command", "Fetch and list model files."),
+    "program": ("cli.program.command", "Show what one step of a model computes, and what it costs."),
+    "bench": ("cli.bench.command", "Measure a running cluster, one engine, or the bookkeeping on a trace."),
+    "profile": ("cli.bench.profile", "Measure what steps of a model cost on a node, for predicted waiting times."),
+    "sim": ("cli.simulate.sim", "Simulate a cluster of devices that are not there."),
+    "plan": ("cli.simulate.plan", "Find how many devices a workload needs."),
+    "config": ("cli.config.command", "Check and show configurations."),
 }
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from gateway.worker import Worker, parse_worker
-from shared.config import ClusterConfig
-from shared.service import run_process
+from gateway.workers.worker import Worker, parse_worker
+from shared.config.config import ClusterConfig
+from shared.service.service import run_process
 
 
 async def _run(config: ClusterConfig, worker: Worker | None) -> None:
     # imported where it is needed: a parent has no use for models and tokenizers, nor a worker for a parent
     if worker is None and config.gateway.workers > 1:
-        from gateway.parent import supervise
+        from gateway.workers.parent import supervise
 
         await supervise(config)
     else:

@@ -11,13 +11,15 @@ from aiohttp import web
 from aiohttp.typedefs import Handler as NextHandler
 from aiohttp.typedefs import Middleware
 
-from gateway import catalogue, errors, probes, tokenization
-from gateway.auth import KeyRing
-from gateway.chat import ChatEndpoint
-from gateway.completions import CompletionEndpoint
-from gateway.connection_metrics import ConnectionCollector
-from gateway.connections import Connections, TimeOuts
-from gateway.context import (
+from gateway.endpoints import catalogue, tokenization
+from gateway.endpoints.chat import ChatEndpoint
+from gateway.endpoints.completions import CompletionEndpoint
+from gateway.endpoints.endpoint import Handler
+from gateway.endpoints.queue_report import show_queue
+from gateway.http import probes
+from gateway.http.connection_metrics import ConnectionCollector
+from gateway.http.connections import Connections, TimeOuts
+from gateway.http.context import (
     ADMIN,
     CLIENT,
     CONNECTIONS,
@@ -31,22 +33,22 @@ from gateway.context import (
     STARTED_S,
     GatewayContext,
 )
-from gateway.endpoint import Handler
-from gateway.keys import Keys
-from gateway.leaving import Leaving
-from gateway.metrics import GatewayMetrics
-from gateway.openapi import openapi_document
-from gateway.pulse import Pulse
-from gateway.queue_metrics import QueueCollector
-from gateway.queue_report import show_queue
-from gateway.redis_metrics import RedisCollector
-from gateway.refusals import log_unvisited
-from gateway.slots import Slots
-from gateway.turnstile import ENTRANCE, ENTRIES_A_ROUND, REQUESTS_A_ROUND, TURNSTILE, Turnstile
+from gateway.http.leaving import Leaving
+from gateway.http.refusals import log_unvisited
+from gateway.metrics.metrics import GatewayMetrics
+from gateway.metrics.pulse import Pulse
+from gateway.metrics.queue_metrics import QueueCollector
+from gateway.metrics.redis_metrics import RedisCollector
+from gateway.openai import errors
+from gateway.openai.openapi import openapi_document
+from gateway.tenants.auth import KeyRing
+from gateway.tenants.keys import Keys
+from gateway.tenants.slots import Slots
+from gateway.tenants.turnstile import ENTRANCE, ENTRIES_A_ROUND, REQUESTS_A_ROUND, TURNSTILE, Turnstile
 from shared import __version__
-from shared.admin import Admin
-from shared.loop_lag import LoopLag
-from shared.tasks import cancel_all
+from shared.service.admin import Admin
+from shared.service.tasks import cancel_all
+from shared.telemetry.loop_lag import LoopLag
 
 REQUEST_ID_HEADER = "x-treadle-request-id"
 
@@ -56,7 +58,7 @@ _log = structlog.get_logger(__name__)
 
 
 def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.Application:  # noqa: B008 (frozen)
-    """The gateway as an application, to be served by `shared.admin.listen` with a `ClientsRunner`.
+    """The gateway as an application, to be served by `shared.service.admin.listen` with a `ClientsRunner`.
 
     A runner of one's own needs ``handler_cancellation=True``: a handler must end as soon as its client leaves, also
     while it waits for a first token.

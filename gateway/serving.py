@@ -12,25 +12,25 @@ import structlog
 from aiohttp import web
 from prometheus_client import REGISTRY
 
-from gateway import garbage
-from gateway.admin_thread import served_aside
 from gateway.app import build_app
-from gateway.clients_port import ClientsRunner
-from gateway.context import ADMIN, LEAVING, GatewayContext
-from gateway.dispatcher import Dispatcher
-from gateway.key_watch import watching_keys
-from gateway.leaving import CUT_S
-from gateway.models import load_models
-from gateway.open_files import allow_connections
-from gateway.redis_queue import RedisQueue
-from gateway.sockets import open_sockets
-from gateway.worker import Worker, share
-from shared.admin import Admin, listen_on_sockets, serve_admin, serve_admin_on_path
-from shared.bus import check_reachable, connect
-from shared.config import ClusterConfig
-from shared.durability import Waiting, check_durability
-from shared.service import admin_port, instance_name, redis_url, stop_on_signals
-from shared.telemetry import configure_logging, configure_tracing
+from gateway.http.clients_port import ClientsRunner
+from gateway.http.context import ADMIN, LEAVING, GatewayContext
+from gateway.http.leaving import CUT_S
+from gateway.inflight.dispatcher import Dispatcher
+from gateway.inflight.redis_queue import RedisQueue
+from gateway.models.models import load_models
+from gateway.workers import garbage
+from gateway.workers.admin_thread import served_aside
+from gateway.workers.key_watch import watching_keys
+from gateway.workers.open_files import allow_connections
+from gateway.workers.sockets import open_sockets
+from gateway.workers.worker import Worker, share
+from shared.bus.bus import check_reachable, connect
+from shared.config.config import ClusterConfig
+from shared.service.admin import Admin, listen_on_sockets, serve_admin, serve_admin_on_path
+from shared.service.durability import Waiting, check_durability
+from shared.service.service import admin_port, instance_name, redis_url, stop_on_signals
+from shared.telemetry.telemetry import configure_logging, configure_tracing
 
 # A thread that computes gives way to the event loop after this many seconds, and the loop has to ask at every turn.
 SWITCH_S = 0.0005

@@ -9,7 +9,7 @@ import yaml
 
 from helm.cluster_schema import Schema, with_cluster_sections
 from helm.readme import readme
-from shared.redis_roles import acl_file
+from shared.bus.redis_roles import acl_file
 
 HERE = Path(__file__).parent
 CHART = HERE / "treadle"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.config import ClusterConfig
+from shared.config.config import ClusterConfig
 
 Schema = dict[str, Any]
 

@@ -12,30 +12,31 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
 
-import gpu_node.agent.metrics as node_metrics
-from gateway.connection_metrics import ConnectionCollector
-from gateway.connections import Connections
-from gateway.key_watch import KeyMetrics
-from gateway.metrics import GatewayMetrics
-from gateway.parent_metrics import WorkersCollector
-from gateway.queue_metrics import QueueCollector
-from gateway.queue_view import QueueView
-from gateway.redis_metrics import RedisCollector
-from gateway.worker_pool import WorkerPool
-from gpu_node.agent import run_times
-from gpu_node.agent.engine_gauges import EngineGauges
+import gpu_node.agent.telemetry.metrics as node_metrics
+from gateway.http.connection_metrics import ConnectionCollector
+from gateway.http.connections import Connections
+from gateway.inflight.queue_view import QueueView
+from gateway.metrics.metrics import GatewayMetrics
+from gateway.metrics.queue_metrics import QueueCollector
+from gateway.metrics.redis_metrics import RedisCollector
+from gateway.workers.key_watch import KeyMetrics
+from gateway.workers.parent_metrics import WorkersCollector
+from gateway.workers.worker_pool import WorkerPool
+from gpu_node.agent.telemetry import run_times
+from gpu_node.agent.telemetry.engine_gauges import EngineGauges
 from services.kv_manager.core import KvManagerCore
 from services.kv_manager.metrics import measure as measure_kv_manager
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.metrics import QueueMetrics
 from services.scheduler.core import SchedulerCore
 from services.scheduler.metrics import measure as measure_scheduler
-from shared import bus, driver, durability, solver
-from shared.config import ClusterConfig
-from shared.config_engine import EngineOptions
-from shared.inbox_lag import InboxLag, InboxLagCollector
-from shared.loop_lag import LoopLag
-from shared.redis_health import RedisHealth
+from shared.bus import bus
+from shared.bus.redis_health import RedisHealth
+from shared.config.config import ClusterConfig
+from shared.config.engine import EngineOptions
+from shared.service import driver, durability, solver
+from shared.service.inbox_lag import InboxLag, InboxLagCollector
+from shared.telemetry.loop_lag import LoopLag
 
 _SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
 

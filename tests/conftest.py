@@ -13,9 +13,9 @@ from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from cli.ports import free_port
-from cli.redis_server import find_server
-from shared.bus import connect
+from cli.cluster.ports import free_port
+from cli.cluster.redis_server import find_server
+from shared.bus.bus import connect
 
 START_TRIES = 200
 

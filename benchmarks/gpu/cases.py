@@ -9,26 +9,26 @@ from dataclasses import dataclass
 import torch
 from line import Line
 
-from gpu_node.engine.plan import Draw
-from gpu_node.executors.sampler import sample
+from gpu_node.engine.border.plan import Draw
+from gpu_node.executors.draws.sampler import sample
 from gpu_node.kernels import reference
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
 from gpu_node.kernels.triton import activations, norms
-from gpu_node.kernels.triton.adjust import adjusted_logits
-from gpu_node.kernels.triton.attention import paged_attention, window_attention
-from gpu_node.kernels.triton.attention_tile import UNBOUNDED
+from gpu_node.kernels.triton.attention.attention import paged_attention, window_attention
+from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
+from gpu_node.kernels.triton.attention.decode_attention import decode_attention
+from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, poll
+from gpu_node.kernels.triton.attention.prefill_attention import rows_together
 from gpu_node.kernels.triton.blocks import copy_blocks
 from gpu_node.kernels.triton.cache import CacheShape, DeviceBatch, LayerCache, Places, device_batch
-from gpu_node.kernels.triton.decode_attention import decode_attention
-from gpu_node.kernels.triton.draw import draw_tokens
-from gpu_node.kernels.triton.draw_arrays import draw_arrays
+from gpu_node.kernels.triton.draws.adjust import adjusted_logits
+from gpu_node.kernels.triton.draws.draw import draw_tokens
+from gpu_node.kernels.triton.draws.draw_arrays import draw_arrays
 from gpu_node.kernels.triton.experts import experts
-from gpu_node.kernels.triton.poll import PollCounters, TaskRing, poll
-from gpu_node.kernels.triton.prefill_attention import rows_together
 from gpu_node.kernels.triton.rope import rope, write_kv
 from gpu_node.kernels.triton.route import route
-from shared.payload import Sampling
+from shared.messages.payload import Sampling
 
 EPSILON = 1e-5
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 2e-2}

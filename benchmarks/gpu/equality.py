@@ -17,13 +17,13 @@ import torch
 from line import Line
 from models import FAMILIES, VOCAB, dummy
 
-from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.engine import Engine
+from gpu_node.engine.requests.chunk import Chunk
 from gpu_node.executors.cuda.executor import CudaExecutor
-from gpu_node.executors.reference import ReferenceExecutor
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Payload, Sampling
-from shared.token_logprob import TokenLogprob
+from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Payload, Sampling
+from shared.messages.token_logprob import TokenLogprob
 
 NEAR_TIE = 1e-3
 LOGPROB_ERROR = 1e-3

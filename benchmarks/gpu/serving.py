@@ -24,11 +24,11 @@ from step_times import StepTime, TimedExecutor
 
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cuda.executor import CudaExecutor
+from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.families import build_program
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.hardware import DEVICES
-from shared.payload import Payload, Sampling
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.hardware import DEVICES
+from shared.messages.payload import Payload, Sampling
 
 OPTIMUM_GOAL, IDLE_GOAL = 0.5, 0.03
 NUM_WAITING = 64

@@ -11,9 +11,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_node.kernels.paged_batch import PagedSequence
-from gpu_node.kernels.triton.attention import paged_attention
+from gpu_node.kernels.triton.attention.attention import paged_attention
+from gpu_node.kernels.triton.attention.prefill_attention import rows_together
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places, device_batch
-from gpu_node.kernels.triton.prefill_attention import rows_together
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE = 32, 8, 128, 16
 """Llama 3 8B."""

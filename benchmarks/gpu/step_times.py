@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from time import perf_counter
 
-from gpu_node.engine.plan import StepPlan, StepResult
-from gpu_node.executors.executor import Executor, PendingStep
-from gpu_node.executors.passing import PassingExecutor
+from gpu_node.engine.border.executor import Executor, PendingStep
+from gpu_node.engine.border.plan import StepPlan, StepResult
+from gpu_node.executors.predicted.passing import PassingExecutor
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from typing import Any
 import psutil
 import yaml
 
-from cli.ports import free_port
-from cli.process_plan import GATEWAY, process_environment, process_plan
-from cli.redis_server import find_server
-from shared.config import SMOLLM2_SHA256, SMOLLM2_SOURCE, ClusterConfig
+from cli.cluster.ports import free_port
+from cli.cluster.process_plan import GATEWAY, process_environment, process_plan
+from cli.cluster.redis_server import find_server
+from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE, ClusterConfig
 
 HOST = "127.0.0.1"
 HERE = Path(__file__).parent

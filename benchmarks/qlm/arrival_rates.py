@@ -19,10 +19,10 @@ from itertools import takewhile
 from random import Random
 from typing import Protocol
 
-from services.queue_manager.arrivals import Arrivals, Flow
-from services.queue_manager.lifetimes import Lifetimes
+from services.queue_manager.learnt.arrivals import Arrivals, Flow
+from services.queue_manager.learnt.lifetimes import Lifetimes
 from services.simulator.workloads.arrivals import poisson
-from shared.slo import Slo
+from shared.messages.slo import Slo
 
 FADING_S = (60.0, 240.0)
 """Memories of the fading means."""

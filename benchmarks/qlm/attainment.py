@@ -37,7 +37,7 @@ from runs import (
     seed_numbers,
 )
 
-from services.simulator.catalogue import devices_of
+from services.simulator.devices.catalogue import devices_of
 from services.simulator.workloads.paper import WORKLOADS
 
 SHARES = (0.7, 1.0, 1.3)

@@ -17,12 +17,12 @@ from rich.table import Table
 from runs import POLICIES, Case, add_common_options, drawn, models_of, names, provenance
 
 from cli.progress_bar import progress_bar
-from services.simulator.capacity import MAX_DEVICES, Attainment, CapacityError, least_devices
-from services.simulator.catalogue import devices_of
-from services.simulator.report import attainment
+from services.simulator.devices.capacity import MAX_DEVICES, Attainment, CapacityError, least_devices
+from services.simulator.devices.catalogue import devices_of
+from services.simulator.reports.report import attainment
 from services.simulator.simulation import simulate
 from services.simulator.workloads.paper import WORKLOADS
-from shared.hardware import DEVICES
+from shared.config.hardware import DEVICES
 
 CONFIDENCE = 0.95
 

@@ -33,12 +33,12 @@ from typing import Any, Literal, get_args
 from rich.console import Console
 from rich.progress import track
 
-from services.simulator.catalogue import cluster_config, device
+from services.simulator.devices.catalogue import cluster_config, device
 from services.simulator.simulation import Scenario, simulate
 from services.simulator.workloads.arrivals import poisson
 from services.simulator.workloads.lengths import draw_mega, draw_sharegpt
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config import QueueOptions
+from shared.config.config import QueueOptions
 
 Policy = Literal["shepherd", "qlm"]
 

@@ -26,13 +26,13 @@ from live_devices import live_devices
 from live_record import Recording
 from live_trace import BATCH
 
-from gpu_node.executors.predicted import AnswerTokens
-from services.simulator.cluster import SMALL_PROBLEM_S, SimulatedCluster
-from shared.config import ClusterConfig
-from shared.message import Message
-from shared.payload import Sampling
-from shared.placement import PlacementProblem
-from shared.requests import Pulled
+from gpu_node.executors.predicted.executor import AnswerTokens
+from services.simulator.cluster.cluster import SMALL_PROBLEM_S, SimulatedCluster
+from shared.config.config import ClusterConfig
+from shared.messages.message import Message
+from shared.messages.payload import Sampling
+from shared.messages.placement import PlacementProblem
+from shared.messages.requests import Pulled
 
 BEGIN_S = 10.0  # of virtual time: nodes are there
 STEP_S = 1.0

@@ -30,7 +30,7 @@ from live_trace import BATCH, INTERACTIVE, LiveRequest, live_trace
 from rich.console import Console
 from rich.progress import Progress
 
-from gpu_node.engine.step_file import STEP_LOG_ENV
+from gpu_node.engine.process.step_file import STEP_LOG_ENV
 
 POLICIES = ("qlm", "edf", "fcfs")
 WARM_UP_BATCH = 144  # each question twice: a length is learnt for each model and class

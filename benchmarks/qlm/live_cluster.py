@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from cli.ports import free_port
-from shared.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
+from cli.cluster.ports import free_port
+from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 
 HOST = "127.0.0.1"
 FIRST_ADMIN_PORT, NUM_ADMIN_PORTS = 21_000, 11_000  # below those that systems give to clients

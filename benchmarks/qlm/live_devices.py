@@ -8,12 +8,12 @@ from dataclasses import astuple, dataclass, field
 
 from live_record import Recording
 
-from gpu_node.engine.cost_learner import CostLearner
-from gpu_node.engine.step_file import StepLine
-from services.simulator.device import Device, ModelOnDevice
-from shared.config import ClusterConfig
-from shared.nodes import Heartbeat
-from shared.step_cost import StepCost
+from gpu_node.engine.measures.cost_learner import CostLearner
+from gpu_node.engine.process.step_file import StepLine
+from services.simulator.devices.device import Device, ModelOnDevice
+from shared.config.config import ClusterConfig
+from shared.messages.nodes import Heartbeat
+from shared.messages.step_cost import StepCost
 
 DEFAULT_KV_BYTES_PER_S = 5e9  # where no node has moved anything
 

@@ -16,13 +16,13 @@ import msgspec
 from live_client import Played
 from redis import Redis
 
-from gpu_node.engine.step_file import StepLine, read_steps
-from shared import streams
-from shared.codec import FIELD, decode, decode_payload
-from shared.messages import AnyMessage
-from shared.nodes import Heartbeat
-from shared.placement import PlanRequest, Solved
-from shared.requests import Evicted, Pulled, Submit
+from gpu_node.engine.process.step_file import StepLine, read_steps
+from shared.bus import streams
+from shared.messages.codec import FIELD, decode, decode_payload
+from shared.messages.messages import AnyMessage
+from shared.messages.nodes import Heartbeat
+from shared.messages.placement import PlanRequest, Solved
+from shared.messages.requests import Evicted, Pulled, Submit
 
 POLL_MS = 100
 RUN_FILE = "run.msgpack"
@@ -113,7 +113,7 @@ class Recording:
                 self.prompts[message.request_id] = decode_payload(data).prompt_token_ids
 
     def read_steps(self, folder: Path) -> None:
-        """Take in the files that the nodes wrote (`gpu_node.engine.step_file`)."""
+        """Take in the files that the nodes wrote (`gpu_node.engine.process.step_file`)."""
         for file in sorted(folder.glob("*.jsonl")):
             self.steps[file.stem] = read_steps(file.read_bytes().splitlines())
 

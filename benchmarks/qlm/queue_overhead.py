@@ -27,17 +27,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from services.queue_manager.core import QueueManagerCore
-from services.queue_manager.groups import RequestGroups
+from services.queue_manager.groups.groups import RequestGroups
 from services.scheduler.nodes import node_up
 from services.scheduler.placement import solve
-from shared.codec import decode, encode
-from shared.config import ClusterConfig, QueueOptions
-from shared.config_nodes import NodeSpec
-from shared.core import Drop, Effect, Send
-from shared.messages import AnyMessage
-from shared.placement import NodeState, PlacementProblem, Plan, PlanRequest
-from shared.requests import Attempt, Enqueued, Finished, FinishedRequest, Pulled, Submit, VirtualQueue
-from shared.step_cost import ModelRate, StepCost
+from shared.config.config import ClusterConfig, QueueOptions
+from shared.config.nodes import NodeSpec
+from shared.messages.codec import decode, encode
+from shared.messages.messages import AnyMessage
+from shared.messages.placement import NodeState, PlacementProblem, Plan, PlanRequest
+from shared.messages.requests import Attempt, Enqueued, Finished, FinishedRequest, Pulled, Submit, VirtualQueue
+from shared.messages.step_cost import ModelRate, StepCost
+from shared.service.core import Drop, Effect, Send
 
 MODELS = ("model-a", "model-b", "model-c", "model-d")
 TENANTS = tuple(f"tenant-{number}" for number in range(8))

@@ -18,14 +18,14 @@ from kept_rows import KeptRows, Row, code_commit
 
 from cli.errors import CliError
 from cli.progress_bar import progress_bar
-from cli.workload_option import workload_choice
-from services.simulator import catalogue
-from services.simulator.device import Device
-from services.simulator.report import report
+from cli.simulate.workload_option import workload_choice
+from services.simulator.devices import catalogue
+from services.simulator.devices.device import Device
+from services.simulator.reports.report import report
 from services.simulator.simulation import PLAN_VISITS, SOLVE_S, Run, Scenario, simulate
 from services.simulator.workloads.request import WorkloadRequest
-from shared import hardware
-from shared.config import OperationOptions, QueueOptions
+from shared.config import hardware
+from shared.config.config import OperationOptions, QueueOptions
 
 POLICIES = ("qlm", "edf", "fcfs", "shepherd")
 SATURATED_PER_DEVICE = 600

@@ -28,14 +28,14 @@ from rich.table import Table
 from runs import add_common_options, figures, names, numbers, provenance
 
 from cli.progress_bar import progress_bar
-from services.simulator import catalogue
+from services.simulator.devices import catalogue
 from services.simulator.simulation import Run, Scenario, simulate
 from services.simulator.workloads.paper import INTERACTIVE_AND_BATCH
 from services.simulator.workloads.request import WorkloadRequest
 from services.simulator.workloads.trace import Trace
-from shared.config import ClusterConfig, QueueOptions
-from shared.config_nodes import NodePool, ScalingOptions
-from shared.length_trace import read_lengths
+from shared.config.config import ClusterConfig, QueueOptions
+from shared.config.nodes import NodePool, ScalingOptions
+from shared.files.length_trace import read_lengths
 
 TRACE = Path(__file__).parents[1] / "data" / "azure2023_code.csv.gz"
 MODEL, DEVICE = "llama-70b", "a100"

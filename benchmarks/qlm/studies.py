@@ -14,12 +14,12 @@ from typing import Any
 
 from runs import POLICIES, Case, Figures, models_of, nothing_more
 
-from services.simulator.catalogue import device, devices_of
+from services.simulator.devices.catalogue import device, devices_of
 from services.simulator.simulation import Run
 from services.simulator.workloads.arrivals import Mix
 from services.simulator.workloads.paper import INTERACTIVE_AND_BATCH, MANY_MODELS, ONE_MODEL, PaperWorkload
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config import OperationOptions
+from shared.config.config import OperationOptions
 
 TWO = {"a100": 1, "a10": 1}
 FOUR = {"a100": 3, "a10": 1}

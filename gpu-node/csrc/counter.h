@@ -1,4 +1,4 @@
-// Random numbers without a state: the function of (seed, choice, position) that gpu_node/executors/counter.py explains.
+// Random numbers without a state: the function of (seed, choice, position) that gpu_node/executors/draws/counter.py explains.
 #pragma once
 
 #include <cstdint>

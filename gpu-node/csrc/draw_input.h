@@ -5,7 +5,7 @@
 
 namespace treadle {
 
-// Places of drawn tokens that later steps may read (as many as gpu_node/executors/cells.py hands out). A token id below 0
+// Places of drawn tokens that later steps may read (as many as gpu_node/executors/draws/cells.py hands out). A token id below 0
 // stands for the token in cell -1 - id.
 constexpr std::int32_t kNumCells = 1 << 16;
 

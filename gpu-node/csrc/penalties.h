@@ -1,5 +1,5 @@
 // What a request changes about the model's logits before it draws: bias and penalties, as defined by
-// gpu_node/executors/penalties.py.
+// gpu_node/executors/draws/penalties.py.
 #pragma once
 
 #include <span>

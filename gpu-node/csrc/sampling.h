@@ -1,4 +1,4 @@
-// From a row of logits to a token, as gpu_node/executors/sampler.py defines it.
+// From a row of logits to a token, as gpu_node/executors/draws/sampler.py defines it.
 #pragma once
 
 #include <span>

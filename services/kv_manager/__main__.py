@@ -2,8 +2,8 @@
 
 from services.kv_manager.core import KvManagerCore
 from services.kv_manager.metrics import measure
-from shared import streams
-from shared.service import run_service
+from shared.bus import streams
+from shared.service.service import run_service
 
 if __name__ == "__main__":
     run_service("kv-manager", streams.KV, lambda _: KvManagerCore(), measure)

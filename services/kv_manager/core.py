@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from shared.core import Effect
-from shared.liveness import Liveness
-from shared.message import Tick
-from shared.messages import AnyMessage
-from shared.nodes import Heartbeat, NodeGone
+from shared.messages.message import Tick
+from shared.messages.messages import AnyMessage
+from shared.messages.nodes import Heartbeat, NodeGone
+from shared.service.core import Effect
+from shared.service.liveness import Liveness
 
 NODE_TIMEOUT_S = 5.0  # room on a node that is silent for this long is no room
 

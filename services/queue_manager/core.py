@@ -7,36 +7,36 @@ from __future__ import annotations
 
 import msgspec
 
-from services.queue_manager import repair
-from services.queue_manager.admission import Admission
-from services.queue_manager.bells import Bells
-from services.queue_manager.crowds import recount
-from services.queue_manager.demand import Demand
-from services.queue_manager.eviction import Evictions
-from services.queue_manager.gateways import Gateways
-from services.queue_manager.groups import RequestGroups
-from services.queue_manager.headroom import Headroom
-from services.queue_manager.inventories import Inventories
-from services.queue_manager.nodes import Nodes
-from services.queue_manager.overview import Overview
-from services.queue_manager.planning import Planning
-from services.queue_manager.predictions import Predictions
-from services.queue_manager.prompts import PromptLines
-from services.queue_manager.requests import Requests
-from services.queue_manager.rescue import rescue
-from services.queue_manager.sharing import Sharing
-from services.queue_manager.state import State
-from services.queue_manager.status import Status
-from services.queue_manager.tenant_shares import TenantShares
-from services.queue_manager.virtual_queues import VirtualQueues
-from shared.config import ClusterConfig
-from shared.core import Effect
-from shared.inventories import GatewayInventory, NodeInventory
-from shared.message import Tick
-from shared.messages import AnyMessage
-from shared.nodes import NodeDown, NodeUp
-from shared.placement import Plan
-from shared.requests import Cancel, Evicted, Finished, GatewayBeat, GatewayGone, Pulled, Submit
+from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.handlers.evictions import Evictions
+from services.queue_manager.handlers.gateways import Gateways
+from services.queue_manager.handlers.inventories import Inventories
+from services.queue_manager.handlers.nodes import Nodes
+from services.queue_manager.handlers.requests import Requests
+from services.queue_manager.learnt.demand import Demand
+from services.queue_manager.plans import repair
+from services.queue_manager.plans.planning import Planning
+from services.queue_manager.plans.rescue import rescue
+from services.queue_manager.queues.batch_limit import Headroom
+from services.queue_manager.queues.tenant_shares import TenantShares
+from services.queue_manager.queues.virtual_queues import VirtualQueues
+from services.queue_manager.state.interning import Sharing
+from services.queue_manager.state.node_counts import recount
+from services.queue_manager.state.state import State
+from services.queue_manager.telling.node_notices import Bells
+from services.queue_manager.telling.overview import Overview
+from services.queue_manager.telling.status import Status
+from services.queue_manager.waits.admission import Admission
+from services.queue_manager.waits.predictions import Predictions
+from services.queue_manager.waits.prompts import PromptLines
+from shared.config.config import ClusterConfig
+from shared.messages.inventories import GatewayInventory, NodeInventory
+from shared.messages.message import Tick
+from shared.messages.messages import AnyMessage
+from shared.messages.nodes import NodeDown, NodeUp
+from shared.messages.placement import Plan
+from shared.messages.requests import Cancel, Evicted, Finished, GatewayBeat, GatewayGone, Pulled, Submit
+from shared.service.core import Effect
 
 
 class QueueManagerCore:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from services.queue_manager.crowds import counted_members, counted_running, summed_promises_per_s
-from services.queue_manager.state import State
-from services.queue_manager.totals import Totals
-from services.queue_manager.window import hopeless, window, yielding
+from services.queue_manager.state.node_counts import counted_members, counted_running, summed_promises_per_s
+from services.queue_manager.state.state import State
+from services.queue_manager.state.totals import Totals
+from services.queue_manager.telling.window import hopeless, window, yielding
 
 ROUNDING = 1e-9
 

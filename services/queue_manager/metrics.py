@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.core import Metric
 
 from services.queue_manager.core import QueueManagerCore
-from services.queue_manager.state import State
-from shared.core_metrics import gauge, gauges
-from shared.label_cap import LabelCap
+from services.queue_manager.state.state import State
+from shared.service.core_metrics import gauge, gauges
+from shared.telemetry.label_cap import LabelCap
 
 _LABELS = ("model", "slo_class", "tenant")
 
 
 class QueueMetrics:
-    """A `shared.core_metrics.Measure`. One walk over the groups; no request is looked at.
+    """A `shared.service.core_metrics.Measure`. One walk over the groups; no request is looked at.
 
     Who has been seen in the queue is shown from then on, with 0 while it is empty: a series that ends looks broken.
     """

@@ -10,16 +10,16 @@ from services.scheduler.assignment import demand_of, next_model
 from services.scheduler.losses import Losses
 from services.scheduler.nodes import has_changed, node_state, node_up
 from services.scheduler.scaling import Scaling, ScalingState
-from shared import streams
-from shared.config import ClusterConfig
-from shared.core import Effect, Send, Solve
-from shared.liveness import Liveness
-from shared.message import Tick
-from shared.messages import AnyMessage
-from shared.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, Scaled
-from shared.placement import NodeState, Operations, PlacementProblem, PlanRequest, Solved
-from shared.rates import share_rates
-from shared.requests import Attempt
+from shared.bus import streams
+from shared.config.config import ClusterConfig
+from shared.estimator.rates import share_rates
+from shared.messages.message import Tick
+from shared.messages.messages import AnyMessage
+from shared.messages.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, Scaled
+from shared.messages.placement import NodeState, Operations, PlacementProblem, PlanRequest, Solved
+from shared.messages.requests import Attempt
+from shared.service.core import Effect, Send, Solve
+from shared.service.liveness import Liveness
 
 NODE_TIMEOUT_S = 5.0  # a node that is silent for this long is dead; five missed heartbeats
 REMEMBER_DEAD = 1_000  # epochs of dead nodes that are remembered, to fence them when they speak again

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, Metric
 
 from services.scheduler.core import SchedulerCore
-from shared.core_metrics import gauge, gauges
-from shared.placement import NodeState
+from shared.messages.placement import NodeState
+from shared.service.core_metrics import gauge, gauges
 
 
 def measure(core: SchedulerCore) -> Iterator[Metric]:
-    """A `shared.core_metrics.Measure`."""
+    """A `shared.service.core_metrics.Measure`."""
     state = core.state
     known = [record.state for record in state.nodes.values()]
     yield gauge("treadle_nodes", "Nodes that are alive", len(known))

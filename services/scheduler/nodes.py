@@ -6,10 +6,10 @@ from dataclasses import astuple
 
 import msgspec
 
-from shared.estimator import swap_s
-from shared.nodes import Heartbeat, NodeUp
-from shared.placement import NodeState
-from shared.step_cost import ModelRate
+from shared.estimator.estimator import swap_s
+from shared.messages.nodes import Heartbeat, NodeUp
+from shared.messages.placement import NodeState
+from shared.messages.step_cost import ModelRate
 
 NEWS_SHARE = 0.1  # learnt numbers that change by less are not told again
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.scheduler.cost import late_request_s, num_swaps
 from services.scheduler.policies import POLICIES, Policy
-from services.scheduler.sizing import needed_nodes
-from services.scheduler.tables import make_instance
-from shared.placement import PlacementProblem, Plan
+from services.scheduler.solving.cost import late_request_s, num_swaps
+from services.scheduler.solving.sizing import needed_nodes
+from services.scheduler.solving.tables import make_instance
+from shared.messages.placement import PlacementProblem, Plan
 
 
 def solve(problem: PlacementProblem, policies: Mapping[str, Policy] = POLICIES) -> Plan:

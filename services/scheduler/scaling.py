@@ -15,12 +15,12 @@ from math import inf
 
 import msgspec
 
-from shared import streams
-from shared.config_engine import EngineOptions
-from shared.config_nodes import NodePool, ScalingOptions
-from shared.core import Effect, Send
-from shared.nodes import Heartbeat, Scale, Scaled
-from shared.placement import NodeState, PoolState
+from shared.bus import streams
+from shared.config.engine import EngineOptions
+from shared.config.nodes import NodePool, ScalingOptions
+from shared.messages.nodes import Heartbeat, Scale, Scaled
+from shared.messages.placement import NodeState, PoolState
+from shared.service.core import Effect, Send
 
 SIZING_INTERVAL_S = 2.0  # sizes are worked out with a plan at most this often
 QUIET_S = 15.0  # nothing is needed where nobody has been here for so long; a question every 5 s tells who is

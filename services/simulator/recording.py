@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from services.queue_manager.predictions import Predictions
-from services.simulator.clients import Outcome
-from shared.message import Message
-from shared.requests import HANDED_OVER, Evicted, Finished, Pulled, Submit
+from services.queue_manager.waits.predictions import Predictions
+from services.simulator.cluster.clients import Outcome
+from shared.messages.message import Message
+from shared.messages.requests import HANDED_OVER, Evicted, Finished, Pulled, Submit
 
 MAX_PREDICTIONS = 1_000
 """Newcomers of a run whose wait is predicted: each prediction walks a queue."""

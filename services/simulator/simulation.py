@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from services.simulator.clients import Outcome
-from services.simulator.cluster import MakeEngine, SimulatedCluster, fast, searching
-from services.simulator.device import Device
-from services.simulator.node import Loading, SimulatedNode
-from services.simulator.pools import Lease
+from services.simulator.cluster.clients import Outcome
+from services.simulator.cluster.cluster import MakeEngine, SimulatedCluster, fast, searching
+from services.simulator.cluster.node import Loading, SimulatedNode
+from services.simulator.cluster.pools import Lease
+from services.simulator.devices.device import Device
 from services.simulator.recording import Recording
 from services.simulator.traffic import Traffic
 from services.simulator.utilization import UtilizationScaler
 from services.simulator.workloads.request import WorkloadError, WorkloadRequest
-from shared.config import ClusterConfig
-from shared.payload import Sampling
+from shared.config.config import ClusterConfig
+from shared.messages.payload import Sampling
 
 WARM_UP_S = 60.0  # before the first request, so that every node has a model
 STALL_S = 6 * 3600.0  # without any answer, in virtual time: then the run is given up
@@ -43,7 +43,7 @@ class Scenario:
     """In the order of arrival."""
     make_engine: MakeEngine = fast
     plan_visits: int = PLAN_VISITS
-    """Effort of a plan; see `services.scheduler.anytime`."""
+    """Effort of a plan; see `services.scheduler.solving.anytime`."""
     solve_s: float = SOLVE_S
     """From a question for a plan to its answer."""
     utilization: float | None = None

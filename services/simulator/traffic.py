@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from services.simulator.clients import UNSERVED, Clients, Outcome
-from services.simulator.cluster import SimulatedCluster
+from services.simulator.cluster.clients import UNSERVED, Clients, Outcome
+from services.simulator.cluster.cluster import SimulatedCluster
 from services.simulator.recording import MAX_PREDICTIONS, Recorder, Recording
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config import ClusterConfig
+from shared.config.config import ClusterConfig
 
 
 class Traffic:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from math import ceil
 from statistics import mean
 
-from services.simulator.memory_bus import MemoryBus
-from shared import streams
-from shared.config_nodes import NodePool
-from shared.message import Message
-from shared.nodes import Heartbeat, Scale
+from services.simulator.cluster.memory_bus import MemoryBus
+from shared.bus import streams
+from shared.config.nodes import NodePool
+from shared.messages.message import Message
+from shared.messages.nodes import Heartbeat, Scale
 
 PERIOD_S = 15.0
 TOLERANCE = 0.1

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from shared.codec import FIELD, UndecodableError, decode
+from shared.messages.codec import FIELD, UndecodableError, decode
 from tests.chaos.history import Entry
 from tests.chaos.resp import commands
 

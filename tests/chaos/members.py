@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from cli.process_plan import SERVICES, ProcessSpec, process_environment, process_plan
-from shared.config import (
+from cli.cluster.process_plan import SERVICES, ProcessSpec, process_environment, process_plan
+from shared.config.config import (
     ADMIN_PORT_ENV,
     ADMIN_SERVICES,
     REDIS_ENV,
@@ -16,7 +16,7 @@ from shared.config import (
     SMOLLM2_SOURCE,
     load_config,
 )
-from shared.service import INSTANCE_ENV
+from shared.service.service import INSTANCE_ENV
 from tests.chaos.member import Member
 from tests.chaos.tiny_model import write_tiny_model
 from tests.e2e.cluster import free_port_range

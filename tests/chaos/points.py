@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-from shared import scripts, streams
+from shared.bus import scripts, streams
 
 SCRIPTS = {
     hashlib.sha1(text.encode()).hexdigest(): name.lower()

@@ -15,10 +15,10 @@ from redis.exceptions import RedisError
 from services.kv_manager.core import KvManagerCore
 from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
-from shared import streams
-from shared.config import load_config
-from shared.core import Core
-from shared.tasks import cancel_all
+from shared.bus import streams
+from shared.config.config import load_config
+from shared.service.core import Core
+from shared.service.tasks import cancel_all
 from tests.chaos.asks import longest_asks
 from tests.chaos.checker.fold import refold
 from tests.chaos.checker.secrecy import search

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from shared import streams
+from shared.bus import streams
 from tests.chaos.asks import MARKER
 from tests.chaos.checker.agreement import KEYS
 from tests.chaos.checker.secrecy import search

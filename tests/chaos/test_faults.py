@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from shared.codec import UndecodableError, decode_entry
+from shared.messages.codec import UndecodableError, decode_entry
 from tests.chaos.faults.catalogue import KINDS, schedule
 from tests.chaos.faults.entries import bad_values
 from tests.chaos.resp import encode

@@ -6,14 +6,14 @@ import pytest
 
 from services.kv_manager.core import KvManagerCore
 from services.queue_manager.core import QueueManagerCore
-from shared import streams
-from shared.codec import FIELD, encode
-from shared.config import ClusterConfig
-from shared.core import Core, Drop, Effect, Send
-from shared.message import Message, Tick
-from shared.messages import AnyMessage
-from shared.requests import Cancel, GatewayBeat, Submit
-from shared.slo import Slo
+from shared.bus import streams
+from shared.config.config import ClusterConfig
+from shared.messages.codec import FIELD, encode
+from shared.messages.message import Message, Tick
+from shared.messages.messages import AnyMessage
+from shared.messages.requests import Cancel, GatewayBeat, Submit
+from shared.messages.slo import Slo
+from shared.service.core import Core, Drop, Effect, Send
 from tests.chaos.checker.fold import refold
 from tests.chaos.resp import encode as command
 

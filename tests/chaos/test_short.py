@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.config import SMOLLM2_SOURCE
-from shared.config_engine import ModelSpec
-from shared.model_file import model_path
+from shared.config.config import SMOLLM2_SOURCE
+from shared.config.engine import ModelSpec
+from shared.files.model_file import model_path
 from tests.chaos.checker.check import judge, report
 from tests.chaos.faults.catalogue import KINDS
 from tests.chaos.run import Options, perform

@@ -6,9 +6,9 @@ import hashlib
 
 import pytest
 
-from shared import scripts
-from shared.codec import encode as encode_message
-from shared.requests import Enqueued, GatewayBeat
+from shared.bus import scripts
+from shared.messages.codec import encode as encode_message
+from shared.messages.requests import Enqueued, GatewayBeat
 from tests.chaos.log_reader import read_log
 from tests.chaos.points import Conversation
 from tests.chaos.resp import FrameCutter, RespError, arguments, commands, encode

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.cluster_state import ClusterState
-from cli.health import known_state
-from cli.ports import free_port
-from cli.process_plan import process_plan
-from shared.config import load_config
+from cli.cluster.health import known_state
+from cli.cluster.ports import free_port
+from cli.cluster.process_plan import process_plan
+from cli.cluster.state import ClusterState
+from shared.config.config import load_config
 from tests.cli import stand_in
 from tests.cli.whole_model import write_whole
 

@@ -12,7 +12,7 @@ import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-from shared.config import load_config
+from shared.config.config import load_config
 
 STATUS: dict[str, object] = {
     "device": "cpu",

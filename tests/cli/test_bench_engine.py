@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.bench_engine import POINTS
+from cli.bench.engine import POINTS
 from cli.main import main
 from gpu_node.bench.point import parse_points
 from tests.engine import tiny

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cli.broken_models import BrokenModels
+from cli.cluster.broken_models import BrokenModels
 
 
 def test_a_model_that_no_kind_of_node_can_load_is_hopeless() -> None:

@@ -10,12 +10,19 @@ import yaml
 from click.testing import CliRunner
 from pydantic import BaseModel
 
-from cli.config_yaml import process_yaml
+from cli.config.yaml import process_yaml
 from cli.main import COMMANDS, main
-from shared.config import ClusterConfig, GatewayOptions, OperationOptions, QueueOptions, load_config, parse_config
-from shared.config_durability import DurabilityOptions
-from shared.config_engine import EngineOptions
-from shared.config_nodes import ScalingOptions
+from shared.config.config import (
+    ClusterConfig,
+    GatewayOptions,
+    OperationOptions,
+    QueueOptions,
+    load_config,
+    parse_config,
+)
+from shared.config.durability import DurabilityOptions
+from shared.config.engine import EngineOptions
+from shared.config.nodes import ScalingOptions
 
 EXAMPLE = Path(__file__).parents[2] / "cluster.yaml"
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from gpu_node.engine.step_file import StepLine
-from shared import streams
-from shared.codec import encode
-from shared.message import Message
-from shared.nodes import Heartbeat
-from shared.placement import Plan, PlanRequest, Solved
-from shared.requests import Attempt, Evicted, EvictedRequest, Pulled, Submit
-from shared.slo import Slo
-from shared.step_cost import ModelRate, StepCost
+from gpu_node.engine.process.step_file import StepLine
+from shared.bus import streams
+from shared.messages.codec import encode
+from shared.messages.message import Message
+from shared.messages.nodes import Heartbeat
+from shared.messages.placement import Plan, PlanRequest, Solved
+from shared.messages.requests import Attempt, Evicted, EvictedRequest, Pulled, Submit
+from shared.messages.slo import Slo
+from shared.messages.step_cost import ModelRate, StepCost
 
 QLM = Path(__file__).parents[2] / "benchmarks" / "qlm"
 BEGAN_S = 1_000.0

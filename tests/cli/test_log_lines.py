@@ -7,7 +7,7 @@ from datetime import datetime
 
 import click
 
-from cli.log_lines import as_json, merged, read_lines, shown
+from cli.cluster.log_lines import as_json, merged, read_lines, shown
 
 GATEWAY = [
     '{"code":"saturated","path":"/v1/completions","param":null,"event":"request_refused","level":"warning",'

@@ -11,14 +11,14 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from cli.log_tail import LogTail
+from cli.cluster.log_tail import LogTail
 from cli.main import main
-from shared.log_files import LOG_MAX_BYTES, log_file, old_log, rotate, tail
-from shared.processes import launch
+from shared.processes.processes import launch
+from shared.telemetry.log_files import LOG_MAX_BYTES, log_file, old_log, rotate, tail
 
 SAYS = """
 import os, structlog, subprocess, sys
-from shared.telemetry import configure_logging
+from shared.telemetry.telemetry import configure_logging
 configure_logging("node", "node-0")
 log = structlog.get_logger()
 """

@@ -14,11 +14,11 @@ from rich.console import Console
 
 from cli.errors import CliError
 from cli.main import main
-from cli.model_pull import pull_models
-from cli.model_source import PackagedModel, packaged_model
-from shared.config import ClusterConfig
-from shared.config_engine import ModelSpec
-from shared.model_file import model_path
+from cli.models.pull import pull_models
+from cli.models.source import PackagedModel, packaged_model
+from shared.config.config import ClusterConfig
+from shared.config.engine import ModelSpec
+from shared.files.model_file import model_path
 
 WEIGHTS = b"GGUF" + bytes(range(256)) * 100
 DIGEST = hashlib.sha256(WEIGHTS).hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.percentiles import percentile, summary
+from cli.bench.percentiles import percentile, summary
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.process_status import missing_workers
+from cli.cluster.process_status import missing_workers
 
 WORKERS = [{"worker": 0, "life": 1}, {"worker": 1, "life": 2}]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shared.process_record import ProcessRecord, is_running
-from shared.processes import exit_status, launch, stop
+from shared.processes.process_record import ProcessRecord, is_running
+from shared.processes.processes import exit_status, launch, stop
 
 READ_TIMEOUT_S = 10
 SLEEPER = "import signal; print('ready', flush=True); signal.pause()"

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import main
-from shared.config import load_config
-from shared.profiles import profiled_costs, profiles_file, read_profiles
+from shared.config.config import load_config
+from shared.config.profiles import profiled_costs, profiles_file, read_profiles
 from tests.engine import tiny
 
 CONFIG = """

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import main
-from cli.program_report import short_number
-from cli.program_words import WHAT_IT_DOES
+from cli.program.report import short_number
+from cli.program.words import WHAT_IT_DOES
 from gpu_node.graph.program import Kind
 
 LLAMA = {

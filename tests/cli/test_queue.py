@@ -12,8 +12,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from cli.cluster.ports import free_port
 from cli.main import main
-from cli.ports import free_port
 
 REPORT = (
     b'{"object":"queue","age_s":0.42,"is_stale":false,"data":['

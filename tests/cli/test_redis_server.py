@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.redis_server import find_server
+from cli.cluster.redis_server import find_server
 
 
 def program(folder: Path, name: str) -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import redis
 
-from shared.process_record import is_running
+from shared.processes.process_record import is_running
 from tests.cli.conftest import Cluster
 
 NAMES = ["redis", "queue-manager", "scheduler", "kv-manager", "rack/node-0", "gateway"]

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from shared.inventories import GatewayInventory, NodeInventory
-from shared.message import Message, Tick
-from shared.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, NodeUp, Scale, Scaled
-from shared.payload import Output, Payload, Sampling
-from shared.placement import (
+from shared.messages.inventories import GatewayInventory, NodeInventory
+from shared.messages.message import Message, Tick
+from shared.messages.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, NodeUp, Scale, Scaled
+from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.placement import (
     Arrivals,
     GroupLoad,
     NodeState,
@@ -24,7 +24,7 @@ from shared.placement import (
     Solved,
     Visits,
 )
-from shared.requests import (
+from shared.messages.requests import (
     HANDED_OVER,
     Abort,
     Attempt,
@@ -50,9 +50,9 @@ from shared.requests import (
     Tokens,
     VirtualQueue,
 )
-from shared.slo import Slo
-from shared.step_cost import ModelRate, StepCost
-from shared.token_logprob import TokenLogprob
+from shared.messages.slo import Slo
+from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.token_logprob import TokenLogprob
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 

@@ -13,10 +13,10 @@ from typing import Any, get_args
 
 import pytest
 
-from shared.codec import decode, decode_payload, encode
-from shared.message import Message
-from shared.messages import AnyMessage
-from shared.payload import Payload
+from shared.messages.codec import decode, decode_payload, encode
+from shared.messages.message import Message
+from shared.messages.messages import AnyMessage
+from shared.messages.payload import Payload
 from tests.contract.examples import EXAMPLES, MESSAGES, fields, is_record, least, name
 from tests.contract.other_side import pack, unpack
 

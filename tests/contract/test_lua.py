@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from gpu_node.agent.actions import Pull
-from gpu_node.agent.node_bus import NodeBus
-from shared import streams
-from shared.codec import FIELD, decode, encode
-from shared.requests import Attempt, Enqueued, Pulled
+from gpu_node.agent.decisions.actions import Pull
+from gpu_node.agent.process.node_bus import NodeBus
+from shared.bus import streams
+from shared.messages.codec import FIELD, decode, encode
+from shared.messages.requests import Attempt, Enqueued, Pulled
 from tests.contract.other_side import unpack
 
 pytestmark = pytest.mark.redis

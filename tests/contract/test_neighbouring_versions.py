@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shared.codec import decode, decode_payload, encode
-from shared.message import Message
-from shared.payload import Payload
+from shared.messages.codec import decode, decode_payload, encode
+from shared.messages.message import Message
+from shared.messages.payload import Payload
 from tests.contract.examples import EXAMPLES, least, name
 from tests.contract.other_side import pack, unpack
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shared.codec import FIELD, TICK, UndecodableError, decode, decode_entry, decode_payload, encode
-from shared.message import Tick
-from shared.requests import Cancel
+from shared.messages.codec import FIELD, TICK, UndecodableError, decode, decode_entry, decode_payload, encode
+from shared.messages.message import Tick
+from shared.messages.requests import Cancel
 from tests.contract.examples import EXAMPLES, PAYLOAD
 from tests.contract.other_side import pack, unpack
 

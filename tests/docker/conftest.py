@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli.ports import free_port
+from cli.cluster.ports import free_port
 from tests.docker.containers import Containers
 from tests.docker.daemon import NoDockerError, base_images, find_compose
 

@@ -71,7 +71,7 @@ class Containers:
 
     def answers(self, name: str, path: str = "/readyz") -> str:
         """What a process answers; empty if it does not, or is not ready."""
-        done = self.run_in(name, "python", "-m", "shared.probe", path)
+        done = self.run_in(name, "python", "-m", "shared.processes.probe", path)
         return done.stdout if done.returncode == 0 else ""
 
     def status(self, name: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from openai import AsyncOpenAI
 
-from shared.config import ClusterConfig
+from shared.config.config import ClusterConfig
 from tests.docker.containers import Containers
 from tests.docker.daemon import run
 from tests.e2e.cluster import wait_for

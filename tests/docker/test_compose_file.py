@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from helm.__main__ import current_users
-from shared.config import ADMIN_SERVICES, SERVICES, parse_config
-from shared.redis_address import parse_address
-from shared.redis_roles import acl_file
+from shared.bus.redis_address import parse_address
+from shared.bus.redis_roles import acl_file
+from shared.config.config import ADMIN_SERVICES, SERVICES, parse_config
 
 ROOT = Path(__file__).parents[2]
 COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text()

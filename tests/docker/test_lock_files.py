@@ -11,8 +11,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from cli.model_source import PREFIX, packaged_model
-from shared.config import ClusterConfig
+from cli.models.source import PREFIX, packaged_model
+from shared.config.config import ClusterConfig
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gateway.openai_schema import INERT
-from gateway.openapi import openapi_document
-from gateway.openapi_requests import NOT_SUPPORTED
+from gateway.openai.openapi import openapi_document
+from gateway.openai.openapi_requests import NOT_SUPPORTED
+from gateway.openai.schema import INERT
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "api.md").read_text("utf-8")
@@ -75,7 +75,7 @@ def test_fields_that_are_refused() -> None:
 
 
 def test_codes_are_those_that_the_gateway_answers_with() -> None:
-    sources = "".join(path.read_text("utf-8") for path in sorted((ROOT / "gateway").glob("*.py")))
+    sources = "".join(path.read_text("utf-8") for path in sorted((ROOT / "gateway").rglob("*.py")))
     named = set(re.findall(r'code(?:: str)? ?= ?"(\w+)"', sources))
     reasons = {reason.replace("-", "_") for reason in re.findall(r'"(saturated|ttl-expired|no-endpoints)"', sources)}
     rows = table("codes")

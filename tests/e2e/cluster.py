@@ -20,8 +20,8 @@ import psutil
 import yaml
 from redis import Redis
 
-from cli.ports import free_port, is_free
-from shared.config import ADMIN_SERVICES
+from cli.cluster.ports import free_port, is_free
+from shared.config.config import ADMIN_SERVICES
 from tests.gateway.tiny import write_model
 
 HOST = "127.0.0.1"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from openai import AsyncOpenAI
 
-from shared.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
-from shared.config_engine import ModelSpec
-from shared.model_file import model_path
+from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
+from shared.config.engine import ModelSpec
+from shared.files.model_file import model_path
 from tests.e2e.cluster import Cluster
 from tests.e2e.collector import Collector, collecting
 from tests.e2e.traffic import MAX_TOKENS, PROMPTS, Ask, complete, openai_client

@@ -22,11 +22,11 @@ import yaml
 from openai import AsyncOpenAI
 from redis import Redis
 
-from cli.ports import free_port
-from cli.process_plan import SERVICES
-from shared import streams
-from shared.config import REDIS_ENV
-from shared.model_file import models_dir
+from cli.cluster.ports import free_port
+from cli.cluster.process_plan import SERVICES
+from shared.bus import streams
+from shared.config.config import REDIS_ENV
+from shared.files.model_file import models_dir
 from tests.e2e.cluster import HOST, PROBE_TIMEOUT_S, wait_for
 from tests.helm.chart import Chart, Object, Values, cluster_text, of_kind, pod_templates
 from tests.redis.replicated import Server

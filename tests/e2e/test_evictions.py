@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from openai import AsyncOpenAI
 
-from shared.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
+from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 from tests.e2e.cluster import Cluster
 from tests.e2e.collector import Collector
 from tests.e2e.traffic import PROMPTS, Answer, Ask, complete, openai_client, stream, underway

@@ -15,7 +15,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from shared.config import SMOLLM2_SHA256
+from shared.config.config import SMOLLM2_SHA256
 from tests.e2e.cluster import HOST, Cluster, free_port_range, runs
 from tests.e2e.traffic import PROMPTS
 

@@ -12,16 +12,16 @@ from typing import Any
 import structlog
 
 from gateway.app import build_app
-from gateway.clients_port import ClientsRunner
-from gateway.context import GatewayContext
-from gateway.dispatcher import Dispatcher
-from gateway.leaving import CUT_S
-from gateway.models import load_models
-from shared.admin import listen
-from shared.config import ClusterConfig
-from shared.payload import Payload
-from shared.requests import Chunk
-from shared.token_logprob import TokenLogprob
+from gateway.http.clients_port import ClientsRunner
+from gateway.http.context import GatewayContext
+from gateway.http.leaving import CUT_S
+from gateway.inflight.dispatcher import Dispatcher
+from gateway.models.models import load_models
+from shared.config.config import ClusterConfig
+from shared.messages.payload import Payload
+from shared.messages.requests import Chunk
+from shared.messages.token_logprob import TokenLogprob
+from shared.service.admin import listen
 from tests.gateway.memory_queue import MemoryQueue
 from tests.gateway.tiny import write_model
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.payload import Payload, Sampling
+from shared.messages.payload import Payload, Sampling
 from tests.engine.bookkeeping import EOS
 from tests.engine.integer_device import logprobs_after, token_after
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from gpu_node.engine.chunk import Chunk
-from gpu_node.engine.forecast import WINDOW_REQUESTS
-from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.plan import StepPlan, StepResult
-from gpu_node.engine.preemption import AlwaysRecompute, PreemptionPolicy
-from gpu_node.engine.scheduler import Scheduler
-from gpu_node.engine.sequence import Request
-from shared.config_engine import EngineOptions
-from shared.payload import Output, Payload, Sampling
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.border.plan import StepPlan, StepResult
+from gpu_node.engine.memory.forecast import WINDOW_REQUESTS
+from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.sequence import Request
+from gpu_node.engine.steps.preemption import AlwaysRecompute, PreemptionPolicy
+from gpu_node.engine.steps.scheduler import Scheduler
+from shared.config.engine import EngineOptions
+from shared.messages.payload import Output, Payload, Sampling
 
 EOS = 99
 STEP_S = 0.01

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from gpu_node.engine.chunk import Chunk
-from shared.payload import Output, Payload
-from shared.token_logprob import TokenLogprob
+from gpu_node.engine.requests.chunk import Chunk
+from shared.messages.payload import Output, Payload
+from shared.messages.token_logprob import TokenLogprob
 
 
 @dataclass

@@ -11,9 +11,9 @@ import torch
 from transformers import LlamaForCausalLM
 
 from gpu_node.kernels import cpu
-from shared.config import ClusterConfig
-from shared.config_engine import ModelSpec
-from shared.model_file import model_path
+from shared.config.config import ClusterConfig
+from shared.config.engine import ModelSpec
+from shared.files.model_file import model_path
 from tests.engine import tiny
 
 REQUIRE_MODEL_ENV = "TREADLE_REQUIRE_MODEL"

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from gpu_node.executors.collectives import ALONE, Group
-from gpu_node.executors.interpreter import Device, StepInputs, run_program
+from gpu_node.executors.reference.interpreter import Device, StepInputs, run_program
 from gpu_node.graph.program import Program
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.models.config import Family, ModelConfig, Rope

@@ -10,10 +10,10 @@ import math
 from collections.abc import Sequence
 from zlib import crc32
 
-from gpu_node.engine.plan import DRAWN, Draw, Restore, ScheduledSequence, StepPlan, StepResult
-from gpu_node.executors.counter import mix
-from shared.payload import Sampling
-from shared.token_logprob import TokenLogprob
+from gpu_node.engine.border.plan import DRAWN, Draw, Restore, ScheduledSequence, StepPlan, StepResult
+from gpu_node.executors.draws.counter import mix
+from shared.messages.payload import Sampling
+from shared.messages.token_logprob import TokenLogprob
 from tests.engine.bookkeeping import EOS, STEP_S
 
 WORDS = (0, 1, 2, 3, 4, 5, 6, EOS)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuProgram, Limits
-from shared.config_engine import WeightType
+from shared.config.engine import WeightType
 
 
 @contextmanager

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_node.engine.arena import ArenaFullError, PageArena
-from gpu_node.engine.block_manager import BlockManager
-from gpu_node.engine.model import LoadedModel
-from shared.kv_paging import MAX_PAGES, MAX_WASTE, MIN_PAGE_BYTES, Paging, paging
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.memory.arena import ArenaFullError, PageArena
+from gpu_node.engine.memory.block_manager import BlockManager
+from shared.files.kv_paging import MAX_PAGES, MAX_WASTE, MIN_PAGE_BYTES, Paging, paging
 
 MIB = 1 << 20
 

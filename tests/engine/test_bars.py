@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
+from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.engine import Engine
-from gpu_node.executors.cpu import CpuExecutor
-from gpu_node.executors.executor import Executor
-from gpu_node.executors.reference import ReferenceExecutor
+from gpu_node.executors.cpu.executor import CpuExecutor
+from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Program
-from shared.config_engine import EngineOptions, ModelSpec, WeightType
-from shared.payload import Payload, Sampling
-from shared.token_logprob import TokenLogprob
+from shared.config.engine import EngineOptions, ModelSpec, WeightType
+from shared.messages.payload import Payload, Sampling
+from shared.messages.token_logprob import TokenLogprob
 from tests.engine import tiny
 from tests.engine.client import Client
 from tests.engine.test_families_models import save

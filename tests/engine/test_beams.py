@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.engine.beams import Continuation, Hypothesis, best, best_score, choose, continuations, is_over, score
+from gpu_node.engine.requests.beams import (
+    Continuation,
+    Hypothesis,
+    best,
+    best_score,
+    choose,
+    continuations,
+    is_over,
+    score,
+)
 
 EOS = 9
 

@@ -12,15 +12,15 @@ from gpu_node.bench.report import Machine, PointResult, Progress, decode, encode
 from gpu_node.bench.roofline import Roofline, least_steps
 from gpu_node.bench.step_log import LoggedStep, LoggingExecutor, decode_steps, device_idle_s
 from gpu_node.bench.summary import summarise
+from gpu_node.engine.border.plan import Draw, ScheduledSequence
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.plan import Draw, ScheduledSequence
-from gpu_node.executors.reference import ReferenceExecutor
+from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.cost import DeviceRates, NumberBytes
 from gpu_node.graph.step_shape import SequencePart, StepShape
+from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import Family, ModelConfig, Rope
-from gpu_node.models.families import build_program
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Sampling
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Sampling
 from tests.engine import tiny
 
 LLAMA = ModelConfig(

@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gpu_node.engine.arena import ArenaFullError, PageArena
-from gpu_node.engine.block_manager import BlockManager
-from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.prefix import chained_digest
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.memory.arena import ArenaFullError, PageArena
+from gpu_node.engine.memory.block_manager import BlockManager
+from gpu_node.engine.memory.prefix import chained_digest
 
 PAGE_BYTES = 12
 NUM_PAGES, NUM_HOST_PAGES = 5, 2

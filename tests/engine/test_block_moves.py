@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_node.engine.plan import BlockCopy, BlockSwap
-from gpu_node.executors.block_moves import NUM_SLOTS, BlockMoves, Kind, Lane, Move
+from gpu_node.engine.border.plan import BlockCopy, BlockSwap
+from gpu_node.executors.memory.block_moves import NUM_SLOTS, BlockMoves, Kind, Lane, Move
 
 NUM_BLOCKS = 8
 Content = list[object]

@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 import torch
 
+from gpu_node.engine.border.executor import Executor
+from gpu_node.engine.border.plan import BlockCopy, Draw, ScheduledSequence, StepPlan
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.plan import BlockCopy, Draw, ScheduledSequence, StepPlan
-from gpu_node.executors.cpu import CpuExecutor
-from gpu_node.executors.executor import Executor
-from gpu_node.executors.reference import ReferenceExecutor
-from gpu_node.executors.sampler import NOT_FINITE
+from gpu_node.executors.cpu.executor import CpuExecutor
+from gpu_node.executors.draws.sampler import NOT_FINITE
+from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.fuse import fuse as fuse_operators
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Program
 from gpu_node.kernels import cpu
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.model_file import ModelFileError
-from shared.payload import Sampling
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.files.model_file import ModelFileError
+from shared.messages.payload import Sampling
 from tests.engine import tiny
 
 GREEDY = Sampling(max_tokens=8, temperature=0.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_node.executors.cpu_lowering import UnsupportedOperatorError, lower
+from gpu_node.executors.cpu.lowering import UnsupportedOperatorError, lower
 from gpu_node.graph.passes.early_draws import early_draws
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.optimize import optimize
@@ -19,8 +19,8 @@ from gpu_node.graph.program import Program
 from gpu_node.graph.share import Share
 from gpu_node.kernels import cpu
 from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuStep, Limits
+from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import Family, ModelConfig
-from gpu_node.models.families import build_program
 from tests.engine.family_programs import (
     BLOCK_SIZE,
     CONFIGS,

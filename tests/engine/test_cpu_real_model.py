@@ -9,12 +9,12 @@ from contextlib import closing
 import pytest
 import torch
 
+from gpu_node.engine.border.plan import Draw, ScheduledSequence
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.plan import Draw, ScheduledSequence
-from gpu_node.executors.cpu import CpuExecutor
-from gpu_node.executors.reference import ReferenceExecutor
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Sampling
+from gpu_node.executors.cpu.executor import CpuExecutor
+from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Sampling
 from tests.engine import tiny
 
 pytestmark = pytest.mark.model

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_node.engine.plan import Draw
-from gpu_node.executors.sampler import sample
+from gpu_node.engine.border.plan import Draw
+from gpu_node.executors.draws.sampler import sample
 from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuStep, Limits, Rows, Type
 from gpu_node.kernels.cpu.draws import CpuDraws
 from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
-from shared.payload import Sampling
-from shared.token_logprob import TokenLogprob
+from shared.messages.payload import Sampling
+from shared.messages.token_logprob import TokenLogprob
 from tests.engine.own_arena import program_with_arena
 
 MAX_ROWS = 64

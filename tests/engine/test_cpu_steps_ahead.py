@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
-from gpu_node.executors.cpu import CpuExecutor
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Sampling
+from gpu_node.executors.cpu.executor import CpuExecutor
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Sampling
 from tests.engine import tiny
 from tests.engine.workload import Answers, answers, mixed_requests
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from gpu_node.executors.device_memory import GroupMemory, left_for_kv
+from gpu_node.executors.memory.device_memory import GroupMemory, left_for_kv
 from tests.engine.thread_group import ThreadRank, run_ranks
 
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from gpu_node.engine.engine import Engine
-from gpu_node.executors.reference import ReferenceExecutor
+from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.tensor_parallel import tensor_parallel
+from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.dummy_weights import read_tensors
-from gpu_node.models.families import build_program
 from gpu_node.models.weights import load_weights
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.model_file import ModelFileError
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.files.model_file import ModelFileError
 from tests.engine import tiny
 from tests.engine.test_families_models import FAMILIES, save_config
 from tests.engine.workload import prompt, request

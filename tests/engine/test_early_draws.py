@@ -14,8 +14,8 @@ from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import ATTENTIONS, KV_WRITERS, TOKEN_IDS, Buffer, Kind, Operator, Program, Rows
 from gpu_node.graph.step_shape import SequencePart, StepShape
 from gpu_node.graph.weight import Weight
+from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import Family
-from gpu_node.models.families import build_program
 from tests.engine.test_program_cost import config
 
 LLAMA = build_program(config(num_layers=1))

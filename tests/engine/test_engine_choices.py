@@ -10,9 +10,9 @@ import torch
 from transformers import LlamaForCausalLM
 
 from gpu_node.engine.engine import Engine
-from gpu_node.executors.reference import ReferenceExecutor
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Output, Payload, Sampling
+from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Output, Payload, Sampling
 from tests.engine import tiny
 from tests.engine.workload import answers, mixed_requests, prompt, request
 

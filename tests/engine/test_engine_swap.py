@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.engine import Engine
-from gpu_node.executors.cpu import CpuExecutor
-from gpu_node.executors.executor import Executor
-from gpu_node.executors.reference import ReferenceExecutor
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Payload
+from gpu_node.executors.cpu.executor import CpuExecutor
+from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Payload
 from tests.engine import tiny
 from tests.engine.workload import Answers, answers, prompt, request
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from gpu_node.engine.chunk import Chunk
-from gpu_node.engine.counts import Counts, TierCounts
+from gpu_node.engine.border.plan import StepPlan
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.image import HandedOver, Kept
-from gpu_node.engine.plan import StepPlan
-from gpu_node.executors.cpu import CpuExecutor
-from gpu_node.executors.predicted import PredictedExecutor
-from gpu_node.executors.reference import ReferenceExecutor
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Output, Payload, Sampling
-from shared.step_cost import StepCost
-from shared.streams import MAX_IMAGE_BYTES
+from gpu_node.engine.measures.counts import Counts, TierCounts
+from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.image import HandedOver, Kept
+from gpu_node.executors.cpu.executor import CpuExecutor
+from gpu_node.executors.predicted.executor import PredictedExecutor
+from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.bus.streams import MAX_IMAGE_BYTES
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.step_cost import StepCost
 from tests.engine import tiny
 from tests.engine.workload import prompt, request
 

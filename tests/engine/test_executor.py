@@ -10,11 +10,11 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from gpu_node.engine.plan import BlockCopy, Draw, ScheduledSequence, StepPlan
-from gpu_node.executors.executor import ModelTooLargeError
-from gpu_node.executors.reference import ReferenceExecutor
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Sampling
+from gpu_node.engine.border.executor import ModelTooLargeError
+from gpu_node.engine.border.plan import BlockCopy, Draw, ScheduledSequence, StepPlan
+from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Sampling
 from tests.engine import tiny
 
 GREEDY = Sampling(max_tokens=8, temperature=0.0)

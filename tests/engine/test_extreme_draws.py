@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from gateway.openai_sampling import MAX_LOGIT_BIAS, MAX_PENALTY, MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
-from gpu_node.engine.limits import refusal
-from gpu_node.engine.plan import Draw
-from gpu_node.executors.sampler import sample
+from gateway.openai.sampling import MAX_LOGIT_BIAS, MAX_PENALTY, MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
+from gpu_node.engine.border.plan import Draw
+from gpu_node.engine.steps.limits import refusal
+from gpu_node.executors.draws.sampler import sample
 from gpu_node.kernels.cpu import CpuDevice
-from shared.config_engine import EngineOptions
-from shared.payload import Sampling
+from shared.config.engine import EngineOptions
+from shared.messages.payload import Sampling
 from tests.engine.bookkeeping import model, payload
 from tests.engine.test_cpu_sampler import MAX_ROWS, Case, on_device
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
+from gpu_node.engine.border.plan import Draw, ScheduledSequence
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.plan import Draw, ScheduledSequence
-from gpu_node.executors.reference import ReferenceExecutor
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Sampling
+from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Sampling
 from tests.engine import tiny
 from tests.engine.test_families_models import FAMILIES, save
 

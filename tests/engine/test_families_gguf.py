@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from gpu_node.engine.engine import Engine
-from gpu_node.executors.cpu import CpuExecutor
-from gpu_node.executors.reference import ReferenceExecutor
+from gpu_node.executors.cpu.executor import CpuExecutor
+from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.config import Family, Rope
-from shared.config_engine import EngineOptions
-from shared.model_file import ModelFileError
+from shared.config.engine import EngineOptions
+from shared.files.model_file import ModelFileError
 from tests.engine import tiny
 from tests.engine.gguf_files import experts_apart, tensors_of, write_gguf
 from tests.engine.test_cpu_executor import TOLERANCE, part, spec

@@ -9,18 +9,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_node.engine.plan import DRAWN, MAX_STEP_DRAWS, MAX_STEPS_AHEAD, Draw, ScheduledSequence, StepPlan, StepResult
-from gpu_node.executors.cells import NUM_CELLS, Cells
-from gpu_node.executors.cpu import CpuExecutor
-from gpu_node.executors.executor import Executor
-from gpu_node.executors.feedback import Feedback
-from gpu_node.executors.predicted import PredictedExecutor
-from gpu_node.executors.reference import ReferenceExecutor
-from gpu_node.executors.sampler import NOT_FINITE
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Sampling
-from shared.step_cost import StepCost
-from shared.token_logprob import TokenLogprob
+from gpu_node.engine.border.executor import Executor
+from gpu_node.engine.border.plan import (
+    DRAWN,
+    MAX_STEP_DRAWS,
+    MAX_STEPS_AHEAD,
+    Draw,
+    ScheduledSequence,
+    StepPlan,
+    StepResult,
+)
+from gpu_node.executors.cpu.executor import CpuExecutor
+from gpu_node.executors.draws.cells import NUM_CELLS, Cells
+from gpu_node.executors.draws.feedback import Feedback
+from gpu_node.executors.draws.sampler import NOT_FINITE
+from gpu_node.executors.predicted.executor import PredictedExecutor
+from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Sampling
+from shared.messages.step_cost import StepCost
+from shared.messages.token_logprob import TokenLogprob
 from tests.engine import tiny
 
 OPTIONS = EngineOptions(kv_cache_bytes=1 << 20)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_node.engine.forecast import Demand, RunningMean, expected_growth, peak_blocks
+from gpu_node.engine.memory.forecast import Demand, RunningMean, expected_growth, peak_blocks
 
 
 def test_one_sequence_peaks_at_its_end() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpu_node.models.checkpoint import open_checkpoint
-from shared.model_file import ModelFileError
+from shared.files.model_file import ModelFileError
 from tests.engine import tiny
 from tests.engine.gguf_files import Array, experts_apart, tensors_of, write_gguf
 from tests.engine.test_families_models import save

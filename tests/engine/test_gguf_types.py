@@ -10,10 +10,10 @@ import torch
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
+from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.families import build_program
 from gpu_node.models.weights import load_weights
-from shared.model_file import ModelFileError
+from shared.files.model_file import ModelFileError
 from tests.engine.gguf_files import Array, tensors_of, write_gguf
 from tests.engine.test_families_models import save
 

@@ -6,8 +6,8 @@ from threading import Event
 
 import pytest
 
-from gpu_node.engine.plan import StepResult
-from gpu_node.executors.group_step import GroupStep, StepWaiter
+from gpu_node.engine.border.plan import StepResult
+from gpu_node.executors.group.group_step import GroupStep, StepWaiter
 
 
 class Step:

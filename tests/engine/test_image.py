@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_node.engine.beams import Hypothesis
-from gpu_node.engine.image import BlockFormat, ImageError, RequestImage, RequestState, SequenceState
-from gpu_node.engine.image_codec import decode_image, encode_image
-from gpu_node.engine.parking_lot import ParkingLot
-from shared.token_logprob import TokenLogprob
+from gpu_node.engine.evictions.image_codec import decode_image, encode_image
+from gpu_node.engine.evictions.parking_lot import ParkingLot
+from gpu_node.engine.requests.beams import Hypothesis
+from gpu_node.engine.requests.image import BlockFormat, ImageError, RequestImage, RequestState, SequenceState
+from shared.messages.token_logprob import TokenLogprob
 from tests.engine import bookkeeping
 
 MODEL = replace(bookkeeping.model(), block_bytes=4, kv_layout="test")

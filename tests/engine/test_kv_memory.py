@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
+from gpu_node.engine.border.plan import BlockSwap, Draw, ScheduledSequence, StepPlan
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.plan import BlockSwap, Draw, ScheduledSequence, StepPlan
-from gpu_node.executors.cpu import CpuExecutor
-from gpu_node.executors.reference import ReferenceExecutor
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Sampling
+from gpu_node.executors.cpu.executor import CpuExecutor
+from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Sampling
 from tests.engine import tiny
 
 GREEDY = Sampling(max_tokens=8, temperature=0.0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.engine.model import LoadedModel
-from gpu_node.executors.largest_step import NUM_TOP, largest_step
-from shared.config_engine import EngineOptions
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.executors.memory.largest_step import NUM_TOP, largest_step
+from shared.config.engine import EngineOptions
 
 
 @pytest.mark.parametrize(

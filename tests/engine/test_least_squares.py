@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_node.engine.least_squares import NormalEquations, nonnegative
+from gpu_node.engine.measures.least_squares import NormalEquations, nonnegative
 
 TOLERANCE = 1e-6
 

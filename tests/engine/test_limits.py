@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpu_node.engine.limits import MAX_BIASES, refusal
-from shared.config_engine import EngineOptions
+from gpu_node.engine.steps.limits import MAX_BIASES, refusal
+from shared.config.engine import EngineOptions
 from tests.engine.bookkeeping import model, payload
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gpu_node.models.checkpoint import open_checkpoint
-from shared.model_file import ModelFileError
-from shared.model_length import KvSizes
-from shared.model_sizes import read_context_length, read_sizes
+from shared.files.model_file import ModelFileError
+from shared.files.model_length import KvSizes
+from shared.files.model_sizes import read_context_length, read_sizes
 from tests.engine.gguf_files import write_gguf
 from tests.engine.test_families_gguf import NAMES
 from tests.engine.test_families_models import FAMILIES, save, save_config

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from transformers import LlamaForCausalLM
 
-from gpu_node.executors.reference import ReferenceExecutor
+from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.program import Kind, Operator, OperatorClass
+from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import Family, ModelConfig, Rope
-from gpu_node.models.families import build_program
-from gpu_node.models.gguf_config import read_gguf_config
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.gguf_file import open_gguf
-from shared.model_file import ModelFileError
+from gpu_node.models.gguf.gguf_config import read_gguf_config
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.files.gguf_file import open_gguf
+from shared.files.model_file import ModelFileError
 from tests.engine import tiny
 
 

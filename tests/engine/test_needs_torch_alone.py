@@ -35,4 +35,4 @@ def test_an_engine_with_its_executors_needs_no_package_but_torch_and_triton() ->
 
 
 def test_what_is_blocked_here_would_be_noticed() -> None:
-    assert imports("shared.codec") == "ModuleNotFoundError: msgspec is not installed here"
+    assert imports("shared.messages.codec") == "ModuleNotFoundError: msgspec is not installed here"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
-from gpu_node.executors.executor import ModelTooLargeError
-from gpu_node.executors.paced import Clock, PacedExecutor
-from gpu_node.executors.predicted import PredictedExecutor
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Sampling
-from shared.step_cost import StepCost
+from gpu_node.engine.border.executor import ModelTooLargeError
+from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
+from gpu_node.executors.predicted.executor import PredictedExecutor
+from gpu_node.executors.predicted.paced import Clock, PacedExecutor
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Sampling
+from shared.messages.step_cost import StepCost
 
 SPEC = ModelSpec(name="m", source="none", max_model_len=64)
 OPTIONS = EngineOptions(kv_cache_bytes=1 << 20)

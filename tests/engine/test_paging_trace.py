@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_node.paging.generate import SHAREGPT_INPUT, SHAREGPT_OUTPUT, LogNormal, generate
+from gpu_node.executors.predicted.lengths import SHAREGPT_INPUT, SHAREGPT_OUTPUT, LogNormal
+from gpu_node.paging.generate import generate
 from gpu_node.paging.trace import Request, Trace, read_trace
-from shared.length_trace import TraceError
+from shared.files.length_trace import TraceError
 
 WITH_ARRIVALS = "arrival_s,input_tokens,output_tokens,model\n9.5,100,1,m\n5.0,10,2,m\n5.5,20,3,m\n7.0,30,4,m\n"
 WITHOUT = "input_tokens,output_tokens\n" + "".join(f"{number},1\n" for number in range(1, 51))

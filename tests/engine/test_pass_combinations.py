@@ -22,7 +22,7 @@ from gpu_node.graph.passes.split import is_splittable, split_operators
 from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import ATTENTIONS, Program
 from gpu_node.graph.step_shape import SequencePart, StepShape
-from gpu_node.models.families import build_program
+from gpu_node.models.architectures.families import build_program
 from tests.engine.family_programs import CONFIGS, config, logits_of, of_program, random_weights
 from tests.engine.thread_group import run_ranks
 

@@ -16,8 +16,8 @@ from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_paral
 from gpu_node.graph.program import TOKEN_IDS, Buffer, Kind, Operator, Program, Rows
 from gpu_node.graph.share import Share, sequences_of
 from gpu_node.graph.weight import Piece, Weight, joined
+from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import Family
-from gpu_node.models.families import build_program
 from tests.engine.test_program_cost import config
 
 LLAMA = build_program(config(num_layers=1))

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
-from gpu_node.executors.reference import ReferenceExecutor
+from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
+from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuStep, Int32s, Limits, Rows, Type, View
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Sampling
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Sampling
 from tests.engine import tiny
 from tests.engine.own_arena import program_with_arena
 

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from gpu_node.engine.chunk import Chunk
+from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.engine.engine import Engine, EngineBusyError
-from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
-from gpu_node.executors.predicted import PredictedExecutor
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Output, Payload, Sampling
-from shared.step_cost import StepCost
+from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.executors.predicted.executor import PredictedExecutor
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.step_cost import StepCost
 
 OPTIONS = EngineOptions(kv_cache_bytes=1 << 20, step_tokens=8, max_num_seqs=2, async_scheduling=False)
 COST = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0001, attended_token_s=0.00001)
@@ -91,5 +91,5 @@ def test_without_a_model_requests_are_refused() -> None:
 def test_bookkeeping_and_prediction_do_not_import_torch() -> None:
     modules = ["engine", "scheduler", "protocol", "server", "connection"]
     imports = "; ".join(f"import gpu_node.engine.{module}" for module in modules)
-    code = f"{imports}; import gpu_node.executors.predicted, sys; sys.exit('torch' in sys.modules)"
+    code = f"{imports}; import gpu_node.executors.predicted.executor, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import count
 
-from gpu_node.engine.block_manager import BlockManager
-from gpu_node.engine.preemption import AlwaysRecompute, Fate, SwapIfRoom, preemption_policy
-from gpu_node.engine.sequence import Request
-from shared.config_engine import EngineOptions
+from gpu_node.engine.memory.block_manager import BlockManager
+from gpu_node.engine.requests.sequence import Request
+from gpu_node.engine.steps.preemption import AlwaysRecompute, Fate, SwapIfRoom, preemption_policy
+from shared.config.engine import EngineOptions
 from tests.engine.bookkeeping import payload, prompt
 
 

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from transformers import LlamaForCausalLM
 
-from gpu_node.engine.image import Kept
-from gpu_node.engine.protocol import (
+from gpu_node.engine.process.protocol import (
     AbortRequests,
     Command,
     EngineReady,
@@ -35,7 +34,8 @@ from gpu_node.engine.protocol import (
     event_decoder,
     frame,
 )
-from shared.requests import Chunk
+from gpu_node.engine.requests.image import Kept
+from shared.messages.requests import Chunk
 from tests.engine import tiny
 
 TIMEOUT_S = 60.0  # of one wait for the engine; only a broken engine comes near it

@@ -15,8 +15,8 @@ from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import Kind, Program
 from gpu_node.graph.step_shape import SequencePart, StepShape, even_step
+from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import Family, ModelConfig, Rope
-from gpu_node.models.families import build_program
 
 SIZES = NumberBytes(weight=2.0, buffer=4.0, kv=1.0)
 

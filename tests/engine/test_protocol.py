@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from gpu_node.engine.chunk import Chunk as EngineChunk
-from gpu_node.engine.protocol import (
+from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.process.protocol import (
     MAX_FRAME_BYTES,
     AbortRequests,
     Command,
@@ -21,10 +21,10 @@ from gpu_node.engine.protocol import (
     event_decoder,
     frame,
 )
-from gpu_node.engine.stats import EngineStats
-from shared.payload import Output, Payload, Sampling
-from shared.requests import Chunk
-from shared.token_logprob import TokenLogprob
+from gpu_node.engine.requests.chunk import Chunk as EngineChunk
+from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.requests import Chunk
+from shared.messages.token_logprob import TokenLogprob
 
 PAYLOAD = Payload("r", 1, "g", "m", [1, 2], Sampling(max_tokens=3), [Output([4])])
 STATS = EngineStats(1, 2, 3, 4, 5.0, 6)

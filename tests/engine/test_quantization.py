@@ -12,13 +12,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_node.executors.cpu import CpuExecutor
-from gpu_node.executors.reference import ReferenceExecutor
+from gpu_node.executors.cpu.executor import CpuExecutor
+from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.kernels import cpu
 from gpu_node.kernels.cpu import CacheShape, CpuDevice, Epilogue, Index, Limits, Rows, Type, View
 from gpu_node.kernels.cpu.library import failed, library
 from gpu_node.models.quantization import int8_weights, quantized
-from shared.config_engine import EngineOptions
+from shared.config.engine import EngineOptions
 from tests.engine.own_arena import program_with_arena
 from tests.engine.test_cpu_executor import OPTIONS, TOLERANCE, mixed_logits, rounded_path, spec
 from tests.engine.test_cpu_kernels import FLOAT32_ERROR, Case, device, error, rows

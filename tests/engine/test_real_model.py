@@ -10,9 +10,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from gpu_node.engine.engine import Engine
-from gpu_node.executors.reference import ReferenceExecutor
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.model_file import model_path
+from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.files.model_file import model_path
 from tests.engine import tiny
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]  # some 30 s of both cores

@@ -12,14 +12,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from gpu_node.executors.reference import ReferenceExecutor
+from gpu_node.executors.reference.executor import ReferenceExecutor
+from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.config import Family, ModelConfig, Rope
-from gpu_node.models.families import build_program
-from gpu_node.models.rope_scaling import llama3_factors
+from gpu_node.models.hf.rope_scaling import llama3_factors
 from gpu_node.models.weights import load_weights
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.model_file import ModelFileError, sha256_of_directory
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.files.model_file import ModelFileError, sha256_of_directory
 from tests.engine import tiny
 from tests.engine.test_families_models import save
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_node.engine.plan import Draw
-from gpu_node.executors.counter import mix, uniform
-from gpu_node.executors.sampler import sample
-from shared.payload import Sampling
+from gpu_node.engine.border.plan import Draw
+from gpu_node.executors.draws.counter import mix, uniform
+from gpu_node.executors.draws.sampler import sample
+from shared.messages.payload import Sampling
 
 NUM_DRAWS = 4000
 

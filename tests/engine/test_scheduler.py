@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.engine.chunk import Chunk
-from gpu_node.engine.plan import StepResult
-from shared.payload import Payload
+from gpu_node.engine.border.plan import StepResult
+from gpu_node.engine.requests.chunk import Chunk
+from shared.messages.payload import Payload
 from tests.engine.bookkeeping import (
     EOS,
     STEP_S,

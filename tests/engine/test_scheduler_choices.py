@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.engine.chunk import Chunk
-from gpu_node.engine.plan import BlockCopy, StepPlan, StepResult
-from gpu_node.engine.scheduler import Scheduler
-from shared.payload import Output, Payload
-from shared.token_logprob import TokenLogprob
+from gpu_node.engine.border.plan import BlockCopy, StepPlan, StepResult
+from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.steps.scheduler import Scheduler
+from shared.messages.payload import Output, Payload
+from shared.messages.token_logprob import TokenLogprob
 from tests.engine.bookkeeping import EOS, STEP_S, payload, prompt, result, scheduler, shape, step, teach_short_outputs
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gpu_node.engine.counts import Counts, TierCounts
-from gpu_node.engine.image import BlockFormat, RequestState, SequenceState
-from gpu_node.engine.plan import Restore
-from gpu_node.engine.resumption import HeldState
-from gpu_node.engine.scheduler import Scheduler
-from shared.payload import Payload
+from gpu_node.engine.border.plan import Restore
+from gpu_node.engine.measures.counts import Counts, TierCounts
+from gpu_node.engine.requests.image import BlockFormat, RequestState, SequenceState
+from gpu_node.engine.steps.resumption import HeldState
+from gpu_node.engine.steps.scheduler import Scheduler
+from shared.messages.payload import Payload
 from tests.engine.bookkeeping import payload, prompt, scheduler, shape, step, teach_short_outputs
 from tests.engine.test_scheduler_swap import each_goes_on, under_pressure, while_a_beam_waits
 

@@ -13,14 +13,14 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from gpu_node.engine.block_manager import BlockManager
-from gpu_node.engine.chunk import Chunk
-from gpu_node.engine.image import RequestState
-from gpu_node.engine.plan import StepPlan, StepResult
-from gpu_node.engine.preemption import AlwaysRecompute, Fate, PreemptionPolicy, SwapIfRoom
-from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT
-from gpu_node.engine.scheduler import Scheduler
-from gpu_node.engine.sequence import Request
+from gpu_node.engine.border.plan import StepPlan, StepResult
+from gpu_node.engine.memory.block_manager import BlockManager
+from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.image import RequestState
+from gpu_node.engine.requests.sequence import Request
+from gpu_node.engine.steps.preemption import AlwaysRecompute, Fate, PreemptionPolicy, SwapIfRoom
+from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT
+from gpu_node.engine.steps.scheduler import Scheduler
 from tests.engine import alone
 from tests.engine.bookkeeping import OldestFirst, payload, scheduler, teach_short_outputs
 from tests.engine.client import Client

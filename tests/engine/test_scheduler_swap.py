@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gpu_node.engine.block_manager import BlockManager
-from gpu_node.engine.counts import Counts, TierCounts
-from gpu_node.engine.plan import BlockSwap, StepPlan, StepResult
-from gpu_node.engine.preemption import Fate, SwapIfRoom
-from gpu_node.engine.scheduler import Scheduler
-from gpu_node.engine.sequence import Request
-from shared.payload import Output, Payload, Sampling
-from shared.token_logprob import TokenLogprob
+from gpu_node.engine.border.plan import BlockSwap, StepPlan, StepResult
+from gpu_node.engine.measures.counts import Counts, TierCounts
+from gpu_node.engine.memory.block_manager import BlockManager
+from gpu_node.engine.requests.sequence import Request
+from gpu_node.engine.steps.preemption import Fate, SwapIfRoom
+from gpu_node.engine.steps.scheduler import Scheduler
+from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.token_logprob import TokenLogprob
 from tests.engine.bookkeeping import STEP_S, payload, prompt, result, scheduler, shape, step, teach_short_outputs
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.engine.counts import looked_up
 from gpu_node.engine.engine import Engine, EngineBusyError
-from gpu_node.executors.predicted import PredictedExecutor
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Payload, Sampling
-from shared.step_cost import StepCost
+from gpu_node.engine.measures.counts import looked_up
+from gpu_node.executors.predicted.executor import PredictedExecutor
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Payload, Sampling
+from shared.messages.step_cost import StepCost
 
 BLOCKS_PER_PAGE = 16
 COST = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0001)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.engine.model import LoadedModel
-from gpu_node.executors.executor import ModelTooLargeError
-from gpu_node.executors.sizing import cut
-from shared.config_engine import EngineOptions
+from gpu_node.engine.border.executor import ModelTooLargeError
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.border.sizing import cut
+from shared.config.engine import EngineOptions
 
 MIB = 1 << 20
 

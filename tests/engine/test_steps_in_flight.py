@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpu_node.engine.chunk import Chunk
-from gpu_node.engine.plan import DRAWN, StepResult
+from gpu_node.engine.border.plan import DRAWN, StepResult
+from gpu_node.engine.requests.chunk import Chunk
 from tests.engine.bookkeeping import EOS, STEP_S, payload, prompt, result, scheduler, shape, teach_short_outputs
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpu_node.engine.block_manager import BlockManager
-from gpu_node.engine.plan import BlockSwap
+from gpu_node.engine.border.plan import BlockSwap
+from gpu_node.engine.memory.block_manager import BlockManager
 
 A, B = [1, 2, 3, 4], [5, 6, 7, 8]
 

@@ -10,16 +10,16 @@ from typing import Any
 import psutil
 import pytest
 
+from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.image import Kept
-from gpu_node.engine.protocol import ModelLoaded, Run
-from gpu_node.executors.executor import Executor
-from gpu_node.executors.part import Part
-from gpu_node.executors.reference import ReferenceExecutor
-from gpu_node.executors.tensor_parallel import RankError, TensorParallelExecutor
-from shared.config import ConfigError, parse_config
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.model_file import ModelFileError
+from gpu_node.engine.process.protocol import ModelLoaded, Run
+from gpu_node.engine.requests.image import Kept
+from gpu_node.executors.group.part import Part
+from gpu_node.executors.group.tensor_parallel import RankError, TensorParallelExecutor
+from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.config import ConfigError, parse_config
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.files.model_file import ModelFileError
 from tests.engine import tiny
 from tests.engine.test_families_models import save
 from tests.engine.test_process import started

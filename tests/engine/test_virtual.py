@@ -10,18 +10,18 @@ from statistics import mean
 
 import pytest
 
+from gpu_node.engine.border.executor import ModelTooLargeError
+from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.plan import Draw, ScheduledSequence, StepPlan
-from gpu_node.executors.executor import ModelTooLargeError
 from gpu_node.executors.node_executor import make_executor
-from gpu_node.executors.paced import PacedExecutor
-from gpu_node.executors.virtual import VirtualExecutor, end_token, model_shape
+from gpu_node.executors.predicted.paced import PacedExecutor
+from gpu_node.executors.predicted.virtual import VirtualExecutor, end_token, model_shape
 from gpu_node.models.words import read_words
-from shared import hardware
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.config_nodes import KINDS, NodeSpec
-from shared.model_file import ModelFileError
-from shared.payload import Payload, Sampling
+from shared.config import hardware
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.nodes import KINDS, NodeSpec
+from shared.files.model_file import ModelFileError
+from shared.messages.payload import Payload, Sampling
 from tests.gateway.tiny import END, TOKENS, write_model
 
 OPTIONS = EngineOptions(max_num_seqs=4, async_scheduling=False)
@@ -174,7 +174,7 @@ def test_a_node_that_predicts_is_made_without_torch() -> None:
     assert (made.device, A10.name) == ("a10", "a10")
     code = (
         "import sys, gpu_node.engine.__main__, gpu_node.executors.node_executor as made; "
-        "from shared.config_engine import EngineOptions; from shared.config_nodes import NodeSpec; "
+        "from shared.config.engine import EngineOptions; from shared.config.nodes import NodeSpec; "
         "made.make_executor(NodeSpec(name='n', executor='predicted', device='a10'), EngineOptions()); "
         "sys.exit('torch' in sys.modules)"
     )

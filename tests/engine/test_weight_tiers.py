@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from gpu_node.engine.engine import Engine
-from gpu_node.executors.cpu import CpuExecutor
-from gpu_node.executors.host_tier import HostTier
-from gpu_node.executors.predicted import PredictedExecutor
-from gpu_node.executors.reference import ReferenceExecutor
-from shared.config_engine import EngineOptions, ModelSpec, WeightType
-from shared.model_file import ModelFileError
-from shared.step_cost import StepCost
+from gpu_node.executors.cpu.executor import CpuExecutor
+from gpu_node.executors.memory.host_tier import HostTier
+from gpu_node.executors.predicted.executor import PredictedExecutor
+from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.engine import EngineOptions, ModelSpec, WeightType
+from shared.files.model_file import ModelFileError
+from shared.messages.step_cost import StepCost
 from tests.engine import tiny
 
 Make = Callable[..., Engine]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpu_node.models.words import Words, read_words
-from shared.model_file import ModelFileError
+from shared.files.model_file import ModelFileError
 from tests.gateway.tiny import ALPHABET, END, KINDS, MERGED, TOKENS, write_model
 
 

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from gpu_node.engine.chunk import Chunk
 from gpu_node.engine.engine import Engine
-from gpu_node.executors.reference import ReferenceExecutor
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Output, Payload, Sampling
+from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Output, Payload, Sampling
 
 VOCAB = 96
 HEADS, KV_HEADS, HEAD_DIM, LAYERS = 4, 2, 8, 2

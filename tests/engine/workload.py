@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from gpu_node.engine.engine import Engine
-from shared.payload import Payload, Sampling
+from shared.messages.payload import Payload, Sampling
 from tests.engine import tiny
 
 Answers = dict[tuple[str, int], tuple[list[int], str]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from gateway.detokenizer import Detokenizer
-from gateway.stop_strings import StopMatcher
+from gateway.generation.detokenizer import Detokenizer
+from gateway.generation.stop_strings import StopMatcher
 from tests.fuzz.mutators import mutated_bytes
 from tests.fuzz.target import Target, rule
 

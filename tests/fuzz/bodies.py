@@ -10,20 +10,21 @@ from typing import Any
 
 from opentelemetry.trace import NoOpTracer
 
-from gateway import admission, tracing
-from gateway.auth import ANYONE
-from gateway.body import parse_body
-from gateway.chat import ChatEndpoint
-from gateway.completions import CompletionEndpoint
-from gateway.context import GatewayContext
-from gateway.dispatcher import Dispatcher
-from gateway.endpoint import Endpoint
-from gateway.errors import ApiError
-from gateway.models import load_models
-from gateway.promises import choose_promise
-from shared.codec import decode_payload, encode
-from shared.config import ClusterConfig
-from shared.payload import Payload
+from gateway.endpoints import admission
+from gateway.endpoints.chat import ChatEndpoint
+from gateway.endpoints.completions import CompletionEndpoint
+from gateway.endpoints.endpoint import Endpoint
+from gateway.http.body import parse_body
+from gateway.http.context import GatewayContext
+from gateway.inflight import tracing
+from gateway.inflight.dispatcher import Dispatcher
+from gateway.models.models import load_models
+from gateway.openai.errors import ApiError
+from gateway.tenants.auth import ANYONE
+from gateway.tenants.promises import choose_promise
+from shared.config.config import ClusterConfig
+from shared.messages.codec import decode_payload, encode
+from shared.messages.payload import Payload
 from tests.fuzz.scratch import scratch
 from tests.fuzz.target import Target, refused, rule
 from tests.fuzz.trees import json_mutator
@@ -80,7 +81,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def _payloads(endpoint: Endpoint[Any], data: bytes) -> list[Payload]:
-    """As `gateway.endpoint` makes them, up to the queue."""
+    """As `gateway.endpoints.endpoint` makes them, up to the queue."""
     context = _context()
     body = parse_body(data, endpoint.body_model)
     model = admission.find_model(context, body.model)

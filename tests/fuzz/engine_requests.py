@@ -12,11 +12,11 @@ from functools import cache
 from random import Random
 
 from gpu_node.engine.engine import Engine
-from gpu_node.executors.cpu import CpuExecutor
+from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.models.config import Family
-from shared.codec import UndecodableError, decode_payload, encode
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Output, Payload, Sampling
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.codec import UndecodableError, decode_payload, encode
+from shared.messages.payload import Output, Payload, Sampling
 from tests.fuzz.model_weights import gguf_model
 from tests.fuzz.scratch import scratch
 from tests.fuzz.target import Target, refused, rule
@@ -46,7 +46,9 @@ KINDS = [
 
 @cache
 def _engine() -> Engine:
-    logging.getLogger("gpu_node.engine.eviction").setLevel(logging.ERROR)  # each image that is not used is a warning
+    logging.getLogger("gpu_node.engine.evictions.eviction").setLevel(
+        logging.ERROR
+    )  # each image that is not used is a warning
     path = scratch() / "engine.gguf"
     path.write_bytes(gguf_model(Family.LLAMA))
     options = EngineOptions(kv_cache_bytes=1 << 20, block_size=2, step_tokens=16, max_num_seqs=4)

@@ -7,12 +7,12 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from gpu_node.engine import protocol
-from gpu_node.engine.image import Kept
-from gpu_node.engine.protocol import FrameDecoder, ProtocolError, command_decoder, event_decoder, frame
-from gpu_node.engine.stats import EngineStats
-from shared.requests import Chunk
-from shared.step_cost import StepCost
+from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.process import protocol
+from gpu_node.engine.process.protocol import FrameDecoder, ProtocolError, command_decoder, event_decoder, frame
+from gpu_node.engine.requests.image import Kept
+from shared.messages.requests import Chunk
+from shared.messages.step_cost import StepCost
 from tests.contract.examples import PAYLOAD
 from tests.contract.other_side import pack, unpack
 from tests.fuzz.mutators import mutated_bytes

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
-from gpu_node.engine.image import ImageError, RequestImage
-from gpu_node.engine.image_codec import decode_image, encode_image
-from gpu_node.engine.resumption import resumed
-from shared.payload import Payload, Sampling
+from gpu_node.engine.evictions.image_codec import decode_image, encode_image
+from gpu_node.engine.requests.image import ImageError, RequestImage
+from gpu_node.engine.steps.resumption import resumed
+from shared.messages.payload import Payload, Sampling
 from tests.engine.test_image import MODEL, STATE
 from tests.fuzz.target import Target, refused, rule
 from tests.fuzz.trees import msgpack_mutator

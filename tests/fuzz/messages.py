@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from shared.codec import FIELD, UndecodableError, decode_entry, decode_payload, encode
-from shared.message import Message
-from shared.payload import Payload
-from shared.trace_context import trace_id
+from shared.messages.codec import FIELD, UndecodableError, decode_entry, decode_payload, encode
+from shared.messages.message import Message
+from shared.messages.payload import Payload
+from shared.telemetry.trace_context import trace_id
 from tests.contract.examples import MESSAGES, PAYLOAD, least
 from tests.contract.test_bytes import pinned
 from tests.fuzz.target import Target, refused, rule

@@ -15,12 +15,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from gateway.hf_model import read_directory
-from gateway.model_parts import ModelParts
+from gateway.models.hf_model import read_directory
+from gateway.models.model_parts import ModelParts
+from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import Checkpoint, open_checkpoint
 from gpu_node.models.config import Family
-from gpu_node.models.families import build_program
-from shared.model_file import ModelFileError
+from shared.files.model_file import ModelFileError
 from tests.fuzz.model_weights import hf_config
 from tests.fuzz.scratch import scratch
 from tests.fuzz.target import BrokenRuleError, Target, refused, rule

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpu_node.graph.program import Program
-from gpu_node.models import gguf_names, hf_names
+from gpu_node.models.architectures.families import build_program
+from gpu_node.models.architectures.rotary import ROPE_FACTORS
 from gpu_node.models.config import Family, ModelConfig, Rope
-from gpu_node.models.families import build_program
-from gpu_node.models.rotary import ROPE_FACTORS
+from gpu_node.models.gguf import gguf_names
+from gpu_node.models.hf import hf_names
 from tests.fuzz.gguf_bytes import ARRAY, STRING, written
 
 _ROPE_FAMILIES = (Family.LLAMA, Family.QWEN2, Family.MIXTRAL)

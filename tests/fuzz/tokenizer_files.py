@@ -8,11 +8,11 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-from gateway.chat_template import ChatTemplate, ChatTemplateError
-from gateway.hf_model import read_directory
-from gateway.model_parts import ModelParts
-from gateway.tokenizer import PromptTokenizer
-from shared.model_file import ModelFileError
+from gateway.models.chat_template import ChatTemplate, ChatTemplateError
+from gateway.models.hf_model import read_directory
+from gateway.models.model_parts import ModelParts
+from gateway.models.tokenizer import PromptTokenizer
+from shared.files.model_file import ModelFileError
 from tests.fuzz.mutators import mutated_bytes
 from tests.fuzz.scratch import rewritten, scratch
 from tests.fuzz.target import Mutate, Target, refused, rule

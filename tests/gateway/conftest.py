@@ -18,18 +18,18 @@ from prometheus_client import CollectorRegistry
 from transformers import AutoTokenizer
 
 from gateway.app import build_app
-from gateway.clients_port import ClientsRunner
-from gateway.connections import TimeOuts
-from gateway.context import KEYS, LEAVING, GatewayContext
-from gateway.dispatcher import Dispatcher
-from gateway.keys import Keys
-from gateway.leaving import CUT_S
-from gateway.models import ServedModel, load_models
-from gateway.sockets import open_sockets
-from shared.admin import listen_on_sockets
-from shared.config import ClusterConfig
-from shared.model_file import model_path
-from shared.redis_health import RedisHealth
+from gateway.http.clients_port import ClientsRunner
+from gateway.http.connections import TimeOuts
+from gateway.http.context import KEYS, LEAVING, GatewayContext
+from gateway.http.leaving import CUT_S
+from gateway.inflight.dispatcher import Dispatcher
+from gateway.models.models import ServedModel, load_models
+from gateway.tenants.keys import Keys
+from gateway.workers.sockets import open_sockets
+from shared.bus.redis_health import RedisHealth
+from shared.config.config import ClusterConfig
+from shared.files.model_file import model_path
+from shared.service.admin import listen_on_sockets
 from tests.gateway.memory_queue import Answer, MemoryQueue
 from tests.gateway.tiny import write_model
 

@@ -7,11 +7,21 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gateway.dispatcher import Dispatcher, Inbound
-from gateway.queue_port import QueueFullError, QueueUnavailableError
-from shared.payload import Payload
-from shared.requests import Attempt, Chunk, QueueLine, QueuePlace, QueueStatus, Rejected, Resubmit, Submit, Tokens
-from shared.token_logprob import TokenLogprob
+from gateway.inflight.dispatcher import Dispatcher, Inbound
+from gateway.inflight.queue_port import QueueFullError, QueueUnavailableError
+from shared.messages.payload import Payload
+from shared.messages.requests import (
+    Attempt,
+    Chunk,
+    QueueLine,
+    QueuePlace,
+    QueueStatus,
+    Rejected,
+    Resubmit,
+    Submit,
+    Tokens,
+)
+from shared.messages.token_logprob import TokenLogprob
 
 Answer = Callable[[Payload], Sequence[Chunk]]
 WAIT_S = 5.0

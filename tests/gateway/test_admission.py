@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.admission import MAX_CANDIDATE_TOKENS, Room, max_tokens, payload_bytes
-from gateway.errors import ApiError
-from gateway.models import ServedModel
-from shared.codec import encode
-from shared.payload import Payload, Sampling
+from gateway.endpoints.admission import MAX_CANDIDATE_TOKENS, Room, max_tokens, payload_bytes
+from gateway.models.models import ServedModel
+from gateway.openai.errors import ApiError
+from shared.messages.codec import encode
+from shared.messages.payload import Payload, Sampling
 
 CONTEXT = 1 << 20
 RICH = Sampling(  # every field as long as it gets, but for biases

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 
-from gateway.bell import Bell
+from gateway.inflight.bell import Bell
 
 SOON_S = 0.01
 LATE_S = 5.0

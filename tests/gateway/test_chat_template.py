@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gateway.chat_template import ChatTemplate, ChatTemplateError
-from gateway.models import ServedModel
+from gateway.models.chat_template import ChatTemplate, ChatTemplateError
+from gateway.models.models import ServedModel
 from tests.gateway.tiny import TEMPLATE
 
 USER = {"role": "user", "content": "hi"}

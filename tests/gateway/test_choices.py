@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.delta import Delta, Failure, merged
-from gateway.generation import Generation, Verdict
-from shared.payload import Output, Sampling
-from shared.requests import Chunk
+from gateway.generation.generation import Generation, Verdict
+from gateway.openai.delta import Delta, Failure, merged
+from shared.messages.payload import Output, Sampling
+from shared.messages.requests import Chunk
 from tests.gateway.tiny import ids
 
 BYTES = [bytes([byte]) for byte in range(256)]

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import structlog
 
-from gateway.clients_port import MAX_PIPELINED_BYTES
-from gateway.connections import TimeOuts
+from gateway.http.clients_port import MAX_PIPELINED_BYTES
+from gateway.http.connections import TimeOuts
 from tests.gateway.conftest import Gateway, GatewayFactory
 from tests.gateway.memory_queue import saying, saying_each
 from tests.gateway.tiny import ids

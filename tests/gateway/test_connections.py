@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.connections import MAX_REFUSED, Connections, Reason, State, TimeOuts
-from gateway.open_files import TooFewFilesError, needed_files
+from gateway.http.connections import MAX_REFUSED, Connections, Reason, State, TimeOuts
+from gateway.workers.open_files import TooFewFilesError, needed_files
 
 TIMES = TimeOuts(header_s=10.0, idle_s=75.0, linger_s=1.0, grace_s=2.0)
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.detokenizer import Detokenizer
-from gateway.models import ServedModel
+from gateway.generation.detokenizer import Detokenizer
+from gateway.models.models import ServedModel
 from tests.gateway.tiny import END, HELLO, TOOL, ids
 
 BYTES = [bytes([byte]) for byte in range(256)]

@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
-from gateway.delta import Delta, Failure, Rejection
-from gateway.dispatcher import Dispatcher
-from gateway.generation import MAX_FRUITLESS_ATTEMPTS
-from gateway.job import Job
-from gateway.models import ServedModel
-from gateway.queue_port import QueueUnavailableError
-from shared.payload import Output, Payload, Sampling
-from shared.requests import Attempt, Chunk, QueuePlace, QueueStatus, Rejected, Resubmit, Submit, Tokens
-from shared.slo import Slo
+from gateway.generation.generation import MAX_FRUITLESS_ATTEMPTS
+from gateway.inflight.dispatcher import Dispatcher
+from gateway.inflight.job import Job
+from gateway.inflight.queue_port import QueueUnavailableError
+from gateway.models.models import ServedModel
+from gateway.openai.delta import Delta, Failure, Rejection
+from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.requests import Attempt, Chunk, QueuePlace, QueueStatus, Rejected, Resubmit, Submit, Tokens
+from shared.messages.slo import Slo
 from tests.gateway.memory_queue import MemoryQueue
 from tests.gateway.tiny import ids
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.models import ServedModel
+from gateway.models.models import ServedModel
 from shared import __version__
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.memory_queue import saying

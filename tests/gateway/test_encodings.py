@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.encodings import inflated
-from gateway.errors import ApiError
+from gateway.http.encodings import inflated
+from gateway.openai.errors import ApiError
 from tests.gateway.conftest import Gateway, GatewayFactory
 from tests.gateway.memory_queue import saying
 

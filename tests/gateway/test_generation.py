@@ -3,10 +3,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.delta import Crashed, Delta, Failure
-from gateway.generation import MAX_CRASHES_IN_ALL, MAX_FRUITLESS_ATTEMPTS, MAX_GIVEN_WAY, Generation, Verdict
-from shared.payload import Output, Sampling
-from shared.requests import Chunk
+from gateway.generation.generation import MAX_CRASHES_IN_ALL, MAX_FRUITLESS_ATTEMPTS, MAX_GIVEN_WAY, Generation, Verdict
+from gateway.openai.delta import Crashed, Delta, Failure
+from shared.messages.payload import Output, Sampling
+from shared.messages.requests import Chunk
 from tests.gateway.tiny import ids
 
 BYTES = [bytes([byte]) for byte in range(256)]

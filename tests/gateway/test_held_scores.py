@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.choice import Choice
-from gateway.delta import Delta, Failure, ScoredToken
-from gateway.generation import Generation, Verdict
-from shared.payload import Sampling
-from shared.requests import Chunk
-from shared.token_logprob import TokenLogprob
+from gateway.generation.choice import Choice
+from gateway.generation.generation import Generation, Verdict
+from gateway.openai.delta import Delta, Failure, ScoredToken
+from shared.messages.payload import Sampling
+from shared.messages.requests import Chunk
+from shared.messages.token_logprob import TokenLogprob
 from tests.gateway.tiny import ids
 
 BYTES = [*[bytes([byte]) for byte in range(256)], b"", b"ab"]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from gateway.hf_model import read_directory
-from gateway.models import load_models
-from shared.config import ClusterConfig
-from shared.model_file import ModelFileError
+from gateway.models.hf_model import read_directory
+from gateway.models.models import load_models
+from shared.config.config import ClusterConfig
+from shared.files.model_file import ModelFileError
 from tests.gateway.hf_tiny import BYTE_TOKENS, CHATML, byte_level, metaspace, unigram, write_directory
 from tests.gateway.tiny import HELLO
 

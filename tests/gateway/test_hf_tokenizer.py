@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from gateway.detokenizer import Detokenizer
-from gateway.hf_model import read_directory
-from gateway.models import ServedModel
-from gateway.tokenizer import PromptTokenizer
+from gateway.generation.detokenizer import Detokenizer
+from gateway.models.hf_model import read_directory
+from gateway.models.models import ServedModel
+from gateway.models.tokenizer import PromptTokenizer
 from tests.gateway.hf_tiny import BYTE_TOKENS, STYLES, byte_level, write_directory
 from tests.gateway.test_tokenizer import AWKWARD
 

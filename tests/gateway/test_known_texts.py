@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
-from gateway.known_texts import MAX_TEXT_CHARACTERS, MAX_TEXTS, TextEncoder
+from gateway.models.known_texts import MAX_TEXT_CHARACTERS, MAX_TEXTS, TextEncoder
 
 VOCABULARY = {chr(97 + number): number for number in range(26)}
 LONG = "ab" * MAX_TEXT_CHARACTERS

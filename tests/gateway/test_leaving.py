@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gateway.leaving import Leaving
-from shared.admin import listen
+from gateway.http.leaving import Leaving
+from shared.service.admin import listen
 
 HOST = "127.0.0.1"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tokenizers import models
 
-from gateway.library import refusing
-from shared.model_file import ModelFileError
+from gateway.models.library import refusing
+from shared.files.model_file import ModelFileError
 
 
 def test_an_error_and_a_panic_of_the_library_are_the_same_refusal() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionTokenLogprob
 
-from gateway.delta import ScoredToken
-from gateway.logprobs import LogprobWriter
-from gateway.models import ServedModel
-from shared.token_logprob import TokenLogprob
+from gateway.generation.logprobs import LogprobWriter
+from gateway.models.models import ServedModel
+from gateway.openai.delta import ScoredToken
+from shared.messages.token_logprob import TokenLogprob
 from tests.gateway.conftest import GatewayFactory, sending
 from tests.gateway.memory_queue import saying_each
 from tests.gateway.tiny import END, HELLO, ids

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from gateway.models import ServedModel, load_models
-from gateway.vocabulary import Kind
-from shared.config import ClusterConfig
-from shared.model_file import ModelFileError
+from gateway.models.models import ServedModel, load_models
+from gateway.models.vocabulary import Kind
+from shared.config.config import ClusterConfig
+from shared.files.model_file import ModelFileError
 from tests.gateway.tiny import HELLO, KINDS, MERGES, TOKENS, write_model
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.ports import free_port
+from cli.cluster.ports import free_port
 
 HOST = "127.0.0.1"
 SECRET = "s3cret"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.dispatcher import Inbound
-from gateway.portions import CHUNKS_A_ROUND, WOKEN_A_ROUND, portions
-from shared.requests import Attempt, Chunk, Rejected, Resubmit, Tokens
+from gateway.inflight.dispatcher import Inbound
+from gateway.inflight.portions import CHUNKS_A_ROUND, WOKEN_A_ROUND, portions
+from shared.messages.requests import Attempt, Chunk, Rejected, Resubmit, Tokens
 
 
 def tokens(*ids: str, index: int = 0) -> Tokens:

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.auth import ANYONE, Client, KeyRing
-from gateway.errors import ApiError
-from gateway.openai_schema import SloChoice
-from gateway.promises import choose_promise
-from shared.config import ApiKey, ClusterConfig
-from shared.slo import Slo
+from gateway.openai.errors import ApiError
+from gateway.openai.schema import SloChoice
+from gateway.tenants.auth import ANYONE, Client, KeyRing
+from gateway.tenants.promises import choose_promise
+from shared.config.config import ApiKey, ClusterConfig
+from shared.messages.slo import Slo
 
 CONFIG = ClusterConfig.model_validate(
     {

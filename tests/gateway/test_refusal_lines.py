@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import structlog
 
-from gateway.refusals import MAX_MADE_UP_CHARS
+from gateway.http.refusals import MAX_MADE_UP_CHARS
 from tests.gateway.conftest import GatewayFactory
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"

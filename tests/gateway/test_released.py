@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gateway.released import RELEASED_MEMORY_S, Released
+from gateway.inflight.released import RELEASED_MEMORY_S, Released
 
 
 def test_what_was_over_of_late_is_remembered_and_no_longer() -> None:

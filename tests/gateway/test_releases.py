@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from gateway.dispatcher import Dispatcher
-from gateway.job import Job
-from gateway.queue_port import QueueUnavailableError
-from gateway.releases import Releases
-from shared.payload import Payload, Sampling
-from shared.requests import Attempt, Resubmit, Submit
-from shared.slo import Slo
+from gateway.inflight.dispatcher import Dispatcher
+from gateway.inflight.job import Job
+from gateway.inflight.queue_port import QueueUnavailableError
+from gateway.inflight.releases import Releases
+from shared.messages.payload import Payload, Sampling
+from shared.messages.requests import Attempt, Resubmit, Submit
+from shared.messages.slo import Slo
 from tests.gateway.memory_queue import WAIT_S, MemoryQueue
 
 JOB = Job(

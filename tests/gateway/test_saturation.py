@@ -12,9 +12,9 @@ from typing import Any
 import openai
 import pytest
 
-from gateway.patience import Patience
-from shared.redis_health import RedisHealth
-from shared.requests import QueueLine
+from gateway.answers.news_wait import Patience
+from shared.bus.redis_health import RedisHealth
+from shared.messages.requests import QueueLine
 from tests.gateway.conftest import GatewayFactory, sending
 from tests.gateway.memory_queue import saying
 from tests.gateway.test_refusals import refused

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.body import parse_body
-from gateway.errors import ApiError
-from gateway.openai_schema import INERT, ChatCompletionRequest, CompletionRequest, GenerationRequest
+from gateway.http.body import parse_body
+from gateway.openai.errors import ApiError
+from gateway.openai.schema import INERT, ChatCompletionRequest, CompletionRequest, GenerationRequest
 
 USER = {"role": "user", "content": "hi"}
 CHAT = {"model": "tiny", "messages": [USER]}

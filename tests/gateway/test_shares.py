@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.shares import ACTIVE_S, Refusal, Shares, divided
+from gateway.tenants.shares import ACTIVE_S, Refusal, Shares, divided
 
 WEIGHTS = {"gold": 3.0}  # everybody else has 1
 

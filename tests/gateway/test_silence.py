@@ -13,21 +13,21 @@ from aiohttp import web
 from opentelemetry.trace import INVALID_SPAN
 from prometheus_client import CollectorRegistry
 
-from gateway import visit
-from gateway.answer import answer_stream
-from gateway.completions import CompletionRenderer
-from gateway.connections import Connections
-from gateway.context import CONNECTIONS
-from gateway.dispatcher import Dispatcher
-from gateway.job import Job
-from gateway.metrics import GatewayMetrics
-from gateway.models import ServedModel
-from gateway.patience import Patience
-from gateway.timeline import Timeline
-from gateway.visit import Visit
-from shared.admin import listen
-from shared.payload import Sampling
-from shared.slo import Slo
+from gateway.answers import call_record
+from gateway.answers.answer import answer_stream
+from gateway.answers.call_record import Visit
+from gateway.answers.news_wait import Patience
+from gateway.endpoints.completions import CompletionRenderer
+from gateway.http.connections import Connections
+from gateway.http.context import CONNECTIONS
+from gateway.inflight.dispatcher import Dispatcher
+from gateway.inflight.job import Job
+from gateway.inflight.timeline import Timeline
+from gateway.metrics.metrics import GatewayMetrics
+from gateway.models.models import ServedModel
+from shared.messages.payload import Sampling
+from shared.messages.slo import Slo
+from shared.service.admin import listen
 from tests.gateway.memory_queue import WAIT_S, MemoryQueue
 from tests.gateway.tiny import ids
 
@@ -115,11 +115,11 @@ async def test_a_prompt_that_waits_in_the_queue_may_take_longer_than_one_that_ha
 @pytest.mark.parametrize(
     ("outcome", "tokens", "now", "attained", "missed"),
     [
-        (visit.OK, 3, 1.0, 1, 0),
-        (visit.OK, 3, 21.0, 0, 1),
-        (visit.ERROR, 3, 1.0, 0, 1),
+        (call_record.OK, 3, 1.0, 1, 0),
+        (call_record.OK, 3, 21.0, 0, 1),
+        (call_record.ERROR, 3, 1.0, 0, 1),
         ("ttl-expired", 0, 1.0, 0, 1),
-        (visit.CANCELLED, 3, 21.0, 0, 0),
+        (call_record.CANCELLED, 3, 21.0, 0, 0),
     ],
 )
 def test_promises_are_judged_by_how_an_accepted_request_ended(

@@ -8,17 +8,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from gateway.chat import ChatRenderer
-from gateway.completions import CompletionRenderer
-from gateway.delta import Delta
-from gateway.openai_responses import (
+from gateway.answers.spliced import MARK, SplicedText
+from gateway.endpoints.chat import ChatRenderer
+from gateway.endpoints.completions import CompletionRenderer
+from gateway.openai.delta import Delta
+from gateway.openai.responses import (
     ChatChunkChoice,
     ChatCompletionChunk,
     ChatDelta,
     Completion,
     CompletionChoice,
 )
-from gateway.spliced import MARK, SplicedText
 
 TEXTS = st.text(min_size=1, max_size=20)
 MODEL = f'a "model" named {MARK} by a joker'

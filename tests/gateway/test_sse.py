@@ -11,10 +11,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 from aiohttp import web
 
-from gateway.connections import Connections
-from gateway.context import CONNECTIONS
-from gateway.sse import ClientGoneError, SseStream
-from shared.admin import listen
+from gateway.answers.sse import ClientGoneError, SseStream
+from gateway.http.connections import Connections
+from gateway.http.context import CONNECTIONS
+from shared.service.admin import listen
 
 WAIT_S = 5.0
 LARGE = "x" * (1 << 20)

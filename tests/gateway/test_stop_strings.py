@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.stop_strings import StopMatcher
+from gateway.generation.stop_strings import StopMatcher
 
 TEXTS = st.text(alphabet="abc", max_size=40)
 STOPS = st.lists(st.text(alphabet="abc", min_size=1, max_size=5), max_size=4)

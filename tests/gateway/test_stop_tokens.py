@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.delta import Delta
-from gateway.generation import Generation, Verdict
-from shared.payload import Sampling
-from shared.requests import Chunk
+from gateway.generation.generation import Generation, Verdict
+from gateway.openai.delta import Delta
+from shared.messages.payload import Sampling
+from shared.messages.requests import Chunk
 from tests.gateway.test_stop_strings import naive
 
 # Whole characters, parts of them, several of them, bytes that are no character at all, and one without text.

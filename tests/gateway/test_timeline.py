@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.metrics import GatewayMetrics
-from gateway.timeline import Timeline
-from shared.label_cap import MAX_LABEL_SETS
-from shared.slo import Slo
+from gateway.inflight.timeline import Timeline
+from gateway.metrics.metrics import GatewayMetrics
+from shared.messages.slo import Slo
+from shared.telemetry.label_cap import MAX_LABEL_SETS
 
 
 def timeline(*tokens: tuple[int, float]) -> Timeline:

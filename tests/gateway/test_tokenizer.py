@@ -9,10 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from gateway.models import ServedModel, load_models
-from gateway.pretokenizers import RECIPES
-from gateway.tokenizer import PromptTokenizer
-from shared.config import ClusterConfig
+from gateway.models.models import ServedModel, load_models
+from gateway.models.pretokenizers import RECIPES
+from gateway.models.tokenizer import PromptTokenizer
+from shared.config.config import ClusterConfig
 from tests.gateway.tiny import END, HELLO, START, TOKENS, TOOL, ids, write_model
 
 AWKWARD = [

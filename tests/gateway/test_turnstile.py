@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.turnstile import Turnstile
+from gateway.tenants.turnstile import Turnstile
 from tests.gateway.conftest import GatewayFactory, sending
 from tests.gateway.memory_queue import saying
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from gateway.worker_pool import (
+from gateway.workers.worker_pool import (
     KILL_AFTER_S,
     MAX_RESTART_S,
     RESTART_S,

@@ -9,15 +9,15 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.expositions import merge
-from gateway.parent_admin import summary
-from gateway.parent_metrics import WorkersCollector
-from gateway.sockets import open_sockets
-from gateway.worker import Worker, parse_worker, share
-from gateway.worker_client import WorkerClient
-from gateway.worker_pool import WorkerPool
-from shared.admin import Admin, PortTakenError, serve_admin_on_path
-from shared.config import ClusterConfig, ConfigError, parse_config
+from gateway.workers.expositions import merge
+from gateway.workers.parent_admin import summary
+from gateway.workers.parent_metrics import WorkersCollector
+from gateway.workers.sockets import open_sockets
+from gateway.workers.worker import Worker, parse_worker, share
+from gateway.workers.worker_client import WorkerClient
+from gateway.workers.worker_pool import WorkerPool
+from shared.config.config import ClusterConfig, ConfigError, parse_config
+from shared.service.admin import Admin, PortTakenError, serve_admin_on_path
 
 HOST = "127.0.0.1"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gguf import GGUFValueType, GGUFWriter
 
-from gateway.vocabulary import BYTE_OF_CHARACTER, Kind
+from gateway.models.vocabulary import BYTE_OF_CHARACTER, Kind
 
 ALPHABET = sorted(BYTE_OF_CHARACTER, key=BYTE_OF_CHARACTER.__getitem__)  # token id == byte
 MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from shared.config import ClusterConfig, parse_config
+from shared.config.config import ClusterConfig, parse_config
 from tests.helm import engine
 
 Object = dict[str, Any]

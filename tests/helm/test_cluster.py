@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.process_plan import SERVICES as MODULES
+from cli.cluster.process_plan import SERVICES as MODULES
 from shared import __version__
-from shared.config import (
+from shared.config.config import (
     ADMIN_PORT_ENV,
     ADMIN_SERVICES,
     CONFIG_ENV,
@@ -20,8 +20,8 @@ from shared.config import (
     ClusterConfig,
     parse_config,
 )
-from shared.model_file import MODELS_ENV
-from shared.service import INSTANCE_ENV
+from shared.files.model_file import MODELS_ENV
+from shared.service.service import INSTANCE_ENV
 from tests.helm import engine
 from tests.helm.chart import (
     DEFAULTS,

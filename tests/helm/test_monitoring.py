@@ -6,7 +6,7 @@ import json
 
 import yaml
 
-from shared.config import ADMIN_SERVICES
+from shared.config.config import ADMIN_SERVICES
 from tests.helm import engine
 from tests.helm.chart import VALUES, Chart, of_kind, pod_templates, with_value
 

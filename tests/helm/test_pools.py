@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.config import NODE_ENV
+from shared.config.config import NODE_ENV
 from tests.helm.chart import POD_NAME, VALUES, Chart, cluster, environment, of_kind, pod_templates, pools
 
 ROOT = Path(__file__).parents[2]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 
 from helm.__main__ import USERS, current_users
-from shared.config import REDIS_ENV
-from shared.redis_address import Tls, parse_address
-from shared.redis_roles import ROLES
+from shared.bus.redis_address import Tls, parse_address
+from shared.bus.redis_roles import ROLES
+from shared.config.config import REDIS_ENV
 from tests.helm.chart import VALUES, Chart, environment, of_kind, pools, processes
 from tests.helm.reach import ports_outside
 

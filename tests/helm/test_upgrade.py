@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.agent.engine_process import STOP_TIMEOUT_S
-from gpu_node.agent.epoch import DRAIN_S
+from gpu_node.agent.process.engine_process import STOP_TIMEOUT_S
+from gpu_node.agent.process.epoch import DRAIN_S
 from tests.helm.chart import VALUES, WORKLOADS, Chart, cluster, of_kind, pod_templates, pools
 
 every_case = pytest.mark.parametrize("name", VALUES)

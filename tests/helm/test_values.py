@@ -12,7 +12,7 @@ from jsonschema import Draft7Validator
 from helm.__main__ import README, SCHEMA, current_readme, current_schema, schema_text
 from helm.cluster_schema import NOT_IN_VALUES, SECTIONS
 from helm.readme import OF_KUBERNETES, resolved, target
-from shared.config import ClusterConfig
+from shared.config.config import ClusterConfig
 from tests.helm import engine
 from tests.helm.chart import DEFAULTS, VALUES
 

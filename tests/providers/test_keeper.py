@@ -15,14 +15,14 @@ from redis.asyncio import Redis
 
 from services.scheduler.providers.keeper import PoolKeeper, keep_pools
 from services.scheduler.providers.provider import ProviderError, make_provider
-from shared import streams
-from shared.bus import StreamReader
-from shared.codec import FIELD, encode
-from shared.config import ADMIN_SERVICES, ClusterConfig, ConfigError
-from shared.config_nodes import NodePool, ScalingOptions
-from shared.message import Message
-from shared.nodes import Scale, Scaled
-from shared.tasks import cancel_all
+from shared.bus import streams
+from shared.bus.bus import StreamReader
+from shared.config.config import ADMIN_SERVICES, ClusterConfig, ConfigError
+from shared.config.nodes import NodePool, ScalingOptions
+from shared.messages.codec import FIELD, encode
+from shared.messages.message import Message
+from shared.messages.nodes import Scale, Scaled
+from shared.service.tasks import cancel_all
 from tests.e2e.cluster import free_port_range
 from tests.redis.waiting import until
 

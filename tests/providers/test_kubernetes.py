@@ -16,8 +16,8 @@ from kubernetes.config import list_kube_config_contexts
 from services.scheduler.providers import kubernetes
 from services.scheduler.providers.kubernetes import MAX_TRIES, KubernetesProvider
 from services.scheduler.providers.provider import ProviderError
-from shared.config import ClusterConfig, ConfigError
-from shared.config_nodes import NodePool
+from shared.config.config import ClusterConfig, ConfigError
+from shared.config.nodes import NodePool
 from tests.providers.fake_kubernetes import FakeKubernetes, StatefulSet, write_kubeconfig
 
 POOL = NodePool(name="gpu", max_nodes=5)

@@ -12,17 +12,17 @@ import psutil
 import pytest
 import yaml
 
-from cli.config_yaml import process_yaml
+from cli.config.yaml import process_yaml
 from services.scheduler.providers import process
 from services.scheduler.providers.process import ProcessProvider
 from services.scheduler.providers.provider import ProviderError
-from shared.config import ADMIN_SERVICES, CONFIG_ENV, REDIS_ENV, ClusterConfig, ConfigError
-from shared.config_engine import ModelSpec
-from shared.config_nodes import NodePool, ScalingOptions
-from shared.log_files import log_file
-from shared.node_processes import find_nodes
-from shared.process_record import is_running
-from shared.processes import stop
+from shared.config.config import ADMIN_SERVICES, CONFIG_ENV, REDIS_ENV, ClusterConfig, ConfigError
+from shared.config.engine import ModelSpec
+from shared.config.nodes import NodePool, ScalingOptions
+from shared.processes.node_processes import find_nodes
+from shared.processes.process_record import is_running
+from shared.processes.processes import stop
+from shared.telemetry.log_files import log_file
 from tests.e2e.cluster import free_port_range
 from tests.gateway.tiny import write_model
 

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from shared import streams
-from shared.codec import FIELD, decode, decode_entry, encode
-from shared.core import Core, Drop, Effect, Send
-from shared.message import Tick
-from shared.messages import AnyMessage
-from shared.requests import Cancel
+from shared.bus import streams
+from shared.messages.codec import FIELD, decode, decode_entry, encode
+from shared.messages.message import Tick
+from shared.messages.messages import AnyMessage
+from shared.messages.requests import Cancel
+from shared.service.core import Core, Drop, Effect, Send
 
 SERVICE = "counting"
 INBOX = "treadle:counting"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from shared.bus import connect
-from shared.core import Effect
-from shared.driver import Driver
-from shared.lease_keeper import HANG_S
-from shared.messages import AnyMessage
-from shared.requests import Cancel
+from shared.bus.bus import connect
+from shared.messages.messages import AnyMessage
+from shared.messages.requests import Cancel
+from shared.service.core import Effect
+from shared.service.driver import Driver
+from shared.service.lease_keeper import HANG_S
 from tests.redis.counting import INBOX, SERVICE, CountingCore
 
 HANG = "hang"

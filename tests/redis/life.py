@@ -10,12 +10,12 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from shared.bus import connect
-from shared.core import Core
-from shared.driver import Driver
-from shared.durability import Waiting
-from shared.solver import Solver
-from shared.tasks import cancel_all
+from shared.bus.bus import connect
+from shared.service.core import Core
+from shared.service.driver import Driver
+from shared.service.durability import Waiting
+from shared.service.solver import Solver
+from shared.service.tasks import cancel_all
 from tests.redis.counting import INBOX, SERVICE, CountingCore, committed_id
 from tests.redis.waiting import PATIENCE_S, until
 

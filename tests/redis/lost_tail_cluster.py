@@ -9,34 +9,34 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
-from gateway.delta import Delta
-from gateway.dispatcher import Dispatcher
-from gateway.job import Job
-from gateway.queue_port import QueueUnavailableError
-from gateway.redis_queue import RedisQueue
-from gpu_node.agent.core import AgentCore
-from gpu_node.agent.epoch import Epoch, EpochOverError
+from gateway.inflight.dispatcher import Dispatcher
+from gateway.inflight.job import Job
+from gateway.inflight.queue_port import QueueUnavailableError
+from gateway.inflight.redis_queue import RedisQueue
+from gateway.openai.delta import Delta
+from gpu_node.agent.decisions.core import AgentCore
+from gpu_node.agent.process.epoch import Epoch, EpochOverError
 from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
-from shared import streams
-from shared.bus import connect
-from shared.codec import FIELD, encode
-from shared.config import ClusterConfig
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.driver import Driver
-from shared.payload import Sampling
-from shared.placement import PlacementProblem
-from shared.requests import Attempt, Evict
-from shared.slo import Slo
-from shared.tasks import cancel_all
+from shared.bus import streams
+from shared.bus.bus import connect
+from shared.config.config import ClusterConfig
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.codec import FIELD, encode
+from shared.messages.payload import Sampling
+from shared.messages.placement import PlacementProblem
+from shared.messages.requests import Attempt, Evict
+from shared.messages.slo import Slo
+from shared.service.driver import Driver
+from shared.service.tasks import cancel_all
 from tests.redis.log_file import LogFile
 from tests.redis.own_server import OwnServer
 from tests.redis.scripted_engine import ScriptedEngine, text
 from tests.redis.waiting import until
 
 if TYPE_CHECKING:
-    from gpu_node.agent.engine_process import EngineProcess
-    from shared.solver import Solver
+    from gpu_node.agent.process.engine_process import EngineProcess
+    from shared.service.solver import Solver
 
 CONFIG = ClusterConfig(models=[ModelSpec(name="a", source="a.gguf")])
 OPTIONS = EngineOptions(max_num_seqs=6, step_tokens=64)

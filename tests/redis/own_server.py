@@ -10,9 +10,9 @@ from pathlib import Path
 
 from redis.exceptions import RedisError
 
-from cli.ports import free_port
-from cli.redis_server import find_server
-from shared.bus import connect
+from cli.cluster.ports import free_port
+from cli.cluster.redis_server import find_server
+from shared.bus.bus import connect
 from tests.redis.waiting import until
 
 HOST = "127.0.0.1"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import zlib
 
-from gpu_node.engine.image import Kept
-from gpu_node.engine.protocol import (
+from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.process.protocol import (
     AbortRequests,
     Command,
     Event,
@@ -19,9 +19,9 @@ from gpu_node.engine.protocol import (
     Run,
     Step,
 )
-from gpu_node.engine.stats import EngineStats
-from shared.payload import Payload
-from shared.requests import Chunk
+from gpu_node.engine.requests.image import Kept
+from shared.messages.payload import Payload
+from shared.messages.requests import Chunk
 
 STEP_S = 0.01
 MAX_RUNNING = 6

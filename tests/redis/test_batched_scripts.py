@@ -11,9 +11,9 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
-from gateway import batched_scripts
-from gateway.batched_scripts import BatchedScripts, NotSentError
-from shared.bus import connect
+from gateway.inflight import batched_scripts
+from gateway.inflight.batched_scripts import BatchedScripts, NotSentError
+from shared.bus.bus import connect
 from tests.redis.own_server import OwnServer
 from tests.redis.waiting import until
 

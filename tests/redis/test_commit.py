@@ -8,12 +8,12 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from shared import streams
-from shared.cluster_clock import ClusterClock
-from shared.commit_log import CommitLog, LostCommitsError
-from shared.core import Drop, Send
-from shared.lease import LEASE_S, FencedError
-from shared.requests import Cancel
+from shared.bus import streams
+from shared.messages.requests import Cancel
+from shared.service.cluster_clock import ClusterClock
+from shared.service.commit_log import CommitLog, LostCommitsError
+from shared.service.core import Drop, Send
+from shared.service.lease import LEASE_S, FencedError
 from tests.redis.counting import INBOX, SERVICE, committed_id, said
 from tests.redis.own_server import OwnServer
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from shared import streams
-from shared.codec import FIELD, encode
-from shared.core import Effect, Send
-from shared.message import Tick
-from shared.messages import AnyMessage
-from shared.requests import Cancel
+from shared.bus import streams
+from shared.messages.codec import FIELD, encode
+from shared.messages.message import Tick
+from shared.messages.messages import AnyMessage
+from shared.messages.requests import Cancel
+from shared.service.core import Effect, Send
 from tests.redis.counting import INBOX, OUT, SERVICE, said
 from tests.redis.life import life
 from tests.redis.waiting import until

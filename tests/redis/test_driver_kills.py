@@ -7,7 +7,7 @@ import random
 import pytest
 from redis.asyncio import Redis
 
-from shared import driver
+from shared.service import driver
 from tests.redis.counting import INBOX, SCRATCH, check_numbers, check_scratch, committed_id, said, say
 from tests.redis.life import life
 from tests.redis.waiting import lasting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.bus import connect
+from shared.bus.bus import connect
 from tests.redis.counting import SCRATCH, check_numbers, check_scratch, committed_id, said, say
 from tests.redis.life import life
 from tests.redis.own_server import OwnServer

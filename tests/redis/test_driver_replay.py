@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from shared import driver, streams
-from shared.cluster_clock import id_order
-from shared.core import Send
-from shared.requests import Cancel
+from shared.bus import streams
+from shared.messages.requests import Cancel
+from shared.service import driver
+from shared.service.cluster_clock import id_order
+from shared.service.core import Send
 from tests.redis.counting import INBOX, OUT, SERVICE, CountingCore, check_numbers, fold, said, say
 from tests.redis.life import life
 

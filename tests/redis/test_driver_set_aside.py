@@ -9,11 +9,12 @@ import pytest
 from prometheus_client import REGISTRY
 from redis.asyncio import Redis
 
-from shared import driver, streams
-from shared.bus import connect
-from shared.codec import FIELD, encode
-from shared.driver import Driver
-from shared.requests import Cancel
+from shared.bus import streams
+from shared.bus.bus import connect
+from shared.messages.codec import FIELD, encode
+from shared.messages.requests import Cancel
+from shared.service import driver
+from shared.service.driver import Driver
 from tests.redis.counting import INBOX, POISON, SERVICE, CountingCore, check_numbers, said, say
 from tests.redis.life import life
 from tests.redis.waiting import PATIENCE_S, until

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from shared.cluster_clock import id_time
-from shared.commit_log import MAX_BATCH_ENTRIES
-from shared.core import Effect, Send
-from shared.lease import RENEW_S
-from shared.message import Tick
-from shared.messages import AnyMessage
-from shared.requests import Cancel
-from shared.tasks import cancel_all
+from shared.messages.message import Tick
+from shared.messages.messages import AnyMessage
+from shared.messages.requests import Cancel
+from shared.service.cluster_clock import id_time
+from shared.service.commit_log import MAX_BATCH_ENTRIES
+from shared.service.core import Effect, Send
+from shared.service.lease import RENEW_S
+from shared.service.tasks import cancel_all
 from tests.redis.counting import INBOX, OUT, num_ticks, said, say
 from tests.redis.life import Life, life
 from tests.redis.waiting import lasting, until

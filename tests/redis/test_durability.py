@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from redis.exceptions import ResponseError
 
-from gateway.queue_port import QueueUnavailableError
-from gateway.redis_queue import RedisQueue
-from shared import streams
-from shared.bus import connect
-from shared.config_durability import DurabilityOptions
-from shared.durability import Confirmations, DurabilityError, DurableScript, Waiting, check_durability
+from gateway.inflight.queue_port import QueueUnavailableError
+from gateway.inflight.redis_queue import RedisQueue
+from shared.bus import streams
+from shared.bus.bus import connect
+from shared.config.durability import DurabilityOptions
+from shared.service.durability import Confirmations, DurabilityError, DurableScript, Waiting, check_durability
 from tests.redis.own_server import OwnServer
 from tests.redis.replicated import Replicated
 from tests.redis.server_version import needs_waitaof

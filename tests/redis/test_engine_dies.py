@@ -9,17 +9,17 @@ from typing import Any, cast
 import pytest
 from redis.asyncio import Redis
 
-from gpu_node.agent.actions import Entry, Taken
-from gpu_node.agent.core import AgentCore
-from gpu_node.agent.engine_process import EngineDiedError, EngineProcess
-from gpu_node.agent.epoch import Epoch, EpochOverError
-from gpu_node.engine.protocol import Event
-from shared import streams
-from shared.codec import FIELD, decode_entry, encode
-from shared.config_engine import EngineOptions
-from shared.nodes import Fence, NodeGone
-from shared.payload import Payload, Sampling
-from shared.requests import Attempt, Enqueued
+from gpu_node.agent.decisions.actions import Entry, Taken
+from gpu_node.agent.decisions.core import AgentCore
+from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
+from gpu_node.agent.process.epoch import Epoch, EpochOverError
+from gpu_node.engine.process.protocol import Event
+from shared.bus import streams
+from shared.config.engine import EngineOptions
+from shared.messages.codec import FIELD, decode_entry, encode
+from shared.messages.nodes import Fence, NodeGone
+from shared.messages.payload import Payload, Sampling
+from shared.messages.requests import Attempt, Enqueued
 from tests.redis.scripted_engine import ScriptedEngine
 from tests.redis.waiting import until
 

@@ -13,14 +13,14 @@ from prometheus_client import REGISTRY
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from shared.bus import StreamReader, connect
-from shared.codec import FIELD, encode
-from shared.config_durability import DurabilityOptions
-from shared.durability import Waiting
-from shared.master import NoMasterError
-from shared.messages import AnyMessage
-from shared.requests import Cancel
-from shared.tasks import cancel_all
+from shared.bus.bus import StreamReader, connect
+from shared.bus.master import NoMasterError
+from shared.config.durability import DurabilityOptions
+from shared.messages.codec import FIELD, encode
+from shared.messages.messages import AnyMessage
+from shared.messages.requests import Cancel
+from shared.service.durability import Waiting
+from shared.service.tasks import cancel_all
 from tests.redis.counting import INBOX, OUT, check_numbers, said, say
 from tests.redis.life import Life, life
 from tests.redis.replicated import NUM_SENTINELS, Replicated

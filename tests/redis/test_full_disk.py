@@ -15,18 +15,18 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from gateway.dispatcher import Dispatcher
-from gateway.queue_port import QueueFullError, QueueUnavailableError
-from gateway.redis_queue import RedisQueue
-from gpu_node.agent.actions import Pull
-from gpu_node.agent.node_bus import NodeBus, PullRefusedError
-from shared import streams
-from shared.bus import connect
-from shared.codec import FIELD, encode
-from shared.payload import Payload, Sampling
-from shared.redis_health import LOG, look
-from shared.requests import Enqueued, Submit
-from shared.slo import Slo
+from gateway.inflight.dispatcher import Dispatcher
+from gateway.inflight.queue_port import QueueFullError, QueueUnavailableError
+from gateway.inflight.redis_queue import RedisQueue
+from gpu_node.agent.decisions.actions import Pull
+from gpu_node.agent.process.node_bus import NodeBus, PullRefusedError
+from shared.bus import streams
+from shared.bus.bus import connect
+from shared.bus.redis_health import LOG, look
+from shared.messages.codec import FIELD, encode
+from shared.messages.payload import Payload, Sampling
+from shared.messages.requests import Enqueued, Submit
+from shared.messages.slo import Slo
 from tests.redis.counting import check_numbers, said, say
 from tests.redis.life import life
 from tests.redis.own_server import OwnServer

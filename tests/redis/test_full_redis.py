@@ -10,19 +10,19 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError
 
-from gateway.dispatcher import Dispatcher
-from gateway.queue_port import QueueFullError
-from gateway.redis_queue import RedisQueue
-from gpu_node.agent.actions import Ack, Publish, Pull
-from gpu_node.agent.node_bus import NodeBus
-from shared import streams
-from shared.bus import StreamReader, connect
-from shared.codec import FIELD, decode_entry, decode_payload, encode
-from shared.message import Message
-from shared.nodes import NodeGone
-from shared.payload import Payload, Sampling
-from shared.redis_health import ADMITTED_SHARE, look
-from shared.requests import (
+from gateway.inflight.dispatcher import Dispatcher
+from gateway.inflight.queue_port import QueueFullError
+from gateway.inflight.redis_queue import RedisQueue
+from gpu_node.agent.decisions.actions import Ack, Publish, Pull
+from gpu_node.agent.process.node_bus import NodeBus
+from shared.bus import streams
+from shared.bus.bus import StreamReader, connect
+from shared.bus.redis_health import ADMITTED_SHARE, look
+from shared.messages.codec import FIELD, decode_entry, decode_payload, encode
+from shared.messages.message import Message
+from shared.messages.nodes import NodeGone
+from shared.messages.payload import Payload, Sampling
+from shared.messages.requests import (
     Attempt,
     Cancel,
     Chunk,
@@ -35,7 +35,7 @@ from shared.requests import (
     Submit,
     Tokens,
 )
-from shared.slo import Slo
+from shared.messages.slo import Slo
 from tests.contract.examples import HEARTBEAT
 from tests.redis.counting import INBOX, POISON, check_numbers, said, say
 from tests.redis.life import life

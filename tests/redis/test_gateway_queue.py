@@ -11,18 +11,18 @@ import pytest
 import structlog
 from redis.asyncio import Redis
 
-from gateway.delta import Delta, Failure, Rejection
-from gateway.dispatcher import Dispatcher, Inbound
-from gateway.job import Job
-from gateway.queue_port import QueueUnavailableError
-from gateway.redis_queue import RedisQueue
-from shared import streams
-from shared.bus import MAX_CONNECTIONS, connect
-from shared.codec import FIELD, decode_entry, decode_payload, encode
-from shared.inventories import GatewayInventory
-from shared.message import Message
-from shared.payload import Output, Payload, Sampling
-from shared.requests import (
+from gateway.inflight.dispatcher import Dispatcher, Inbound
+from gateway.inflight.job import Job
+from gateway.inflight.queue_port import QueueUnavailableError
+from gateway.inflight.redis_queue import RedisQueue
+from gateway.openai.delta import Delta, Failure, Rejection
+from shared.bus import streams
+from shared.bus.bus import MAX_CONNECTIONS, connect
+from shared.messages.codec import FIELD, decode_entry, decode_payload, encode
+from shared.messages.inventories import GatewayInventory
+from shared.messages.message import Message
+from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.requests import (
     Attempt,
     Cancel,
     Chunk,
@@ -36,8 +36,8 @@ from shared.requests import (
     Submit,
     Tokens,
 )
-from shared.slo import Slo
-from shared.tasks import TaskFailedError
+from shared.messages.slo import Slo
+from shared.service.tasks import TaskFailedError
 from tests.redis.own_server import OwnServer
 from tests.redis.waiting import PATIENCE_S, until
 from tests.redis.wire import transactions

@@ -12,12 +12,12 @@ import pytest
 import yaml
 from redis.asyncio import Redis
 
-from gpu_node.agent.agent import Agent
-from shared import streams
-from shared.codec import FIELD, encode
-from shared.config import CONFIG_ENV
-from shared.config_engine import EngineOptions
-from shared.nodes import Load
+from gpu_node.agent.process.agent import Agent
+from shared.bus import streams
+from shared.config.config import CONFIG_ENV
+from shared.config.engine import EngineOptions
+from shared.messages.codec import FIELD, encode
+from shared.messages.nodes import Load
 from tests.redis.waiting import until
 
 pytestmark = pytest.mark.redis

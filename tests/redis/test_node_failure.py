@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from gpu_node.agent.actions import Action
-from gpu_node.agent.core import AgentCore, Event
-from gpu_node.agent.engine_process import EngineProcess
-from gpu_node.agent.epoch import Epoch
-from shared import streams
-from shared.codec import FIELD, decode_entry, encode
-from shared.config_engine import EngineOptions
-from shared.nodes import NodeGone
-from shared.requests import VirtualQueue
+from gpu_node.agent.decisions.actions import Action
+from gpu_node.agent.decisions.core import AgentCore, Event
+from gpu_node.agent.process.engine_process import EngineProcess
+from gpu_node.agent.process.epoch import Epoch
+from shared.bus import streams
+from shared.config.engine import EngineOptions
+from shared.messages.codec import FIELD, decode_entry, encode
+from shared.messages.nodes import NodeGone
+from shared.messages.requests import VirtualQueue
 from tests.redis.waiting import until
 
 pytestmark = pytest.mark.redis

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from gpu_node.agent.actions import Ack, Publish, Pull, Store
-from gpu_node.agent.node_bus import NodeBus
-from shared import streams
-from shared.codec import FIELD, decode_entry, encode
-from shared.message import Message
-from shared.nodes import NodeGone
-from shared.requests import (
+from gpu_node.agent.decisions.actions import Ack, Publish, Pull, Store
+from gpu_node.agent.process.node_bus import NodeBus
+from shared.bus import streams
+from shared.messages.codec import FIELD, decode_entry, encode
+from shared.messages.message import Message
+from shared.messages.nodes import NodeGone
+from shared.messages.requests import (
     HANDED_OVER,
     Chunk,
     Enqueued,

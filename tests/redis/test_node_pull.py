@@ -8,13 +8,13 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from gpu_node.agent.actions import Pull
-from gpu_node.agent.node_bus import NodeBus
-from shared import streams
-from shared.codec import FIELD, decode, decode_entry, encode
-from shared.message import Message
-from shared.payload import Payload, Sampling
-from shared.requests import Attempt, Enqueued, Evicted, EvictedRequest, Pulled, Rejected
+from gpu_node.agent.decisions.actions import Pull
+from gpu_node.agent.process.node_bus import NodeBus
+from shared.bus import streams
+from shared.messages.codec import FIELD, decode, decode_entry, encode
+from shared.messages.message import Message
+from shared.messages.payload import Payload, Sampling
+from shared.messages.requests import Attempt, Enqueued, Evicted, EvictedRequest, Pulled, Rejected
 from tests.contract.other_side import pack
 
 pytestmark = pytest.mark.redis

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from gpu_node.agent.agent import Agent
-from gpu_node.agent.engine_process import EngineRefusedError
-from shared.config import CONFIG_ENV
-from shared.config_engine import EngineOptions
+from gpu_node.agent.process.agent import Agent
+from gpu_node.agent.process.engine_process import EngineRefusedError
+from shared.config.config import CONFIG_ENV
+from shared.config.engine import EngineOptions
 
 pytestmark = pytest.mark.redis
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cli.ports import free_port
-from shared.bus import RedisUnreachableError, check_reachable, connect
+from cli.cluster.ports import free_port
+from shared.bus.bus import RedisUnreachableError, check_reachable, connect
 from tests.redis.own_server import HOST, OwnServer
 
 pytestmark = pytest.mark.redis

@@ -9,7 +9,7 @@ import pytest
 import uvloop
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from shared.bus import connect
+from shared.bus.bus import connect
 
 pytestmark = pytest.mark.redis
 

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import pytest
 from redis.exceptions import RedisError
 
-from shared import streams
-from shared.bus import connect
-from shared.codec import FIELD
-from shared.redis_roles import ROLES, acl_file
+from shared.bus import streams
+from shared.bus.bus import connect
+from shared.bus.redis_roles import ROLES, acl_file
+from shared.messages.codec import FIELD
 from tests.redis.replicated import HOST, Server
 from tests.redis.server_version import needs_waitaof
 from tests.redis.waiting import until

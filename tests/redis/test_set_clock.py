@@ -11,13 +11,13 @@ import pytest
 from redis.asyncio import Redis
 
 from services.scheduler.core import NODE_TIMEOUT_S, SchedulerCore
-from shared import streams
-from shared.bus import connect
-from shared.codec import FIELD, decode_entry, encode
-from shared.config import ClusterConfig
-from shared.driver import Driver
-from shared.nodes import Heartbeat, NodeDown
-from shared.tasks import cancel_all
+from shared.bus import streams
+from shared.bus.bus import connect
+from shared.config.config import ClusterConfig
+from shared.messages.codec import FIELD, decode_entry, encode
+from shared.messages.nodes import Heartbeat, NodeDown
+from shared.service.driver import Driver
+from shared.service.tasks import cancel_all
 from tests.chaos.clock import SetClock
 from tests.redis.own_server import OwnServer
 from tests.redis.waiting import until

@@ -16,13 +16,13 @@ import pytest
 from prometheus_client import REGISTRY
 from redis.asyncio import Redis
 
-from shared.bus import connect
-from shared.codec import decode_entry
-from shared.core import Effect, Send, Solve
-from shared.messages import AnyMessage
-from shared.placement import NodeState, PlacementProblem, Plan, Solved
-from shared.requests import Cancel
-from shared.solver import Solver
+from shared.bus.bus import connect
+from shared.messages.codec import decode_entry
+from shared.messages.messages import AnyMessage
+from shared.messages.placement import NodeState, PlacementProblem, Plan, Solved
+from shared.messages.requests import Cancel
+from shared.service.core import Effect, Send, Solve
+from shared.service.solver import Solver
 from tests.redis.counting import INBOX, OUT, said, say
 from tests.redis.life import life
 from tests.redis.waiting import PATIENCE_S, until

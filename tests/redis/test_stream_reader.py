@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from shared import streams
-from shared.bus import MAX_READ_ENTRIES, READ_BLOCK_MS, StreamReader
-from shared.codec import FIELD, encode
-from shared.requests import Cancel
+from shared.bus import streams
+from shared.bus.bus import MAX_READ_ENTRIES, READ_BLOCK_MS, StreamReader
+from shared.messages.codec import FIELD, encode
+from shared.messages.requests import Cancel
 from tests.redis.counting import INBOX, say
 
 pytestmark = pytest.mark.redis

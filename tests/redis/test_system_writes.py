@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from shared import streams
-from shared.codec import FIELD, decode_entry, encode
-from shared.message import Message
-from shared.requests import Cancel
-from shared.system_writes import SystemWriter, WriteFaultError, acknowledge, add, delete, keep
+from shared.bus import streams
+from shared.bus.system_writes import SystemWriter, WriteFaultError, acknowledge, add, delete, keep
+from shared.messages.codec import FIELD, decode_entry, encode
+from shared.messages.message import Message
+from shared.messages.requests import Cancel
 from tests.redis.wire import transactions
 
 pytestmark = pytest.mark.redis

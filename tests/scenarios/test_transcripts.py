@@ -15,12 +15,12 @@ import pytest
 
 from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
-from services.queue_manager.grouping import LEAST_BATCH
+from services.queue_manager.state.grouping import LEAST_BATCH
 from services.scheduler.core import SchedulerCore
-from shared.config import ClusterConfig, QueueOptions, SloClass
-from shared.config_engine import ModelSpec
-from shared.config_nodes import NodePool, ScalingOptions
-from shared.core import Core
+from shared.config.config import ClusterConfig, QueueOptions, SloClass
+from shared.config.engine import ModelSpec
+from shared.config.nodes import NodePool, ScalingOptions
+from shared.service.core import Core
 from tests.scenarios.transcript import replay
 
 HERE = Path(__file__).parent

@@ -19,9 +19,9 @@ from typing import get_args
 
 import msgspec
 
-from shared.config import ClusterConfig
-from shared.core import Core, Drop, Effect, Send
-from shared.messages import AnyMessage
+from shared.config.config import ClusterConfig
+from shared.messages.messages import AnyMessage
+from shared.service.core import Core, Drop, Effect, Send
 
 CLASSES = {kind.__name__: kind for kind in get_args(AnyMessage)}
 STAND_INS: dict[str, dict[str, object]] = {

@@ -8,8 +8,8 @@ from random import Random
 
 from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
-from shared import streams
-from shared.placement import PlacementProblem, Plan
+from shared.bus import streams
+from shared.messages.placement import PlacementProblem, Plan
 from tests.schedules.agenda import Agenda
 from tests.schedules.gateway import GatewayProcess
 from tests.schedules.ledger import Ledger

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from gpu_node.engine.image import Kept
-from gpu_node.engine.protocol import (
+from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.process.protocol import (
     AbortRequests,
     Command,
     Event,
@@ -21,10 +21,10 @@ from gpu_node.engine.protocol import (
     Run,
     Step,
 )
-from gpu_node.engine.stats import EngineStats
-from shared.payload import Payload
-from shared.requests import Chunk
-from shared.step_cost import StepCost
+from gpu_node.engine.requests.image import Kept
+from shared.messages.payload import Payload
+from shared.messages.requests import Chunk
+from shared.messages.step_cost import StepCost
 from tests.schedules.agenda import Signal, sleep, wait
 from tests.schedules.ledger import BrokenPromiseError
 from tests.schedules.orders import Order, drawn

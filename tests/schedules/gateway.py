@@ -1,18 +1,19 @@
-"""A gateway: the live decisions about answers, and around them what `gateway.dispatcher` and `redis_queue` do."""
+"""A gateway: the live decisions about answers, and around them what its dispatcher and `redis_queue` do."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from gateway.generation import Verdict
-from gateway.job import Job
-from gateway.redis_queue import BACKOFF_S, BEAT_S
-from gateway.released import Released
-from gateway.releases import RETRY_S, SURELY_S
-from gateway.request import InflightRequest
-from shared import inventories, streams
-from shared.message import Message
-from shared.requests import Attempt, Cancel, GatewayBeat, Rejected, Resubmit, Tokens
+from gateway.generation.generation import Verdict
+from gateway.inflight.job import Job
+from gateway.inflight.redis_queue import BACKOFF_S, BEAT_S
+from gateway.inflight.released import Released
+from gateway.inflight.releases import RETRY_S, SURELY_S
+from gateway.inflight.request import InflightRequest
+from shared.bus import streams
+from shared.messages import inventories
+from shared.messages.message import Message
+from shared.messages.requests import Attempt, Cancel, GatewayBeat, Rejected, Resubmit, Tokens
 from tests.schedules.agenda import sleep
 from tests.schedules.ledger import Ledger
 from tests.schedules.orders import TOKEN_BYTES, Order
@@ -122,7 +123,7 @@ class GatewayProcess(Process):
             self.spawn(self._release(request))
 
     async def _release(self, request: InflightRequest) -> None:
-        """As `gateway.releases`: until it is told, and once more where its submit may come behind that."""
+        """As `gateway.inflight.releases`: until it is told, and once more where its submit may come behind that."""
         began_s = self.agenda.now
         request_id = request.job.request_id
         cancel = Cancel(request_id=request_id)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
-from services.queue_manager.state import State
-from shared import streams
-from shared.requests import Attempt
+from services.queue_manager.state.state import State
+from shared.bus import streams
+from shared.messages.requests import Attempt
 from tests.schedules.cluster import Cluster
 from tests.schedules.ledger import BrokenPromiseError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.message import Message
+from shared.messages.message import Message
 
 EntryId = tuple[int, int]
 NO_ID: EntryId = (0, 0)

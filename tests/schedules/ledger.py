@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gateway.delta import Delta, End, Failure
-from gateway.request import InflightRequest
-from shared.requests import QueuePlace
+from gateway.inflight.request import InflightRequest
+from gateway.openai.delta import Delta, End, Failure
+from shared.messages.requests import QueuePlace
 from tests.schedules.orders import Order
 
 

@@ -1,4 +1,4 @@
-"""A node: the live agent core, and around it what `gpu_node.agent.epoch` does, epoch after epoch."""
+"""A node: the live agent core, and around it what `gpu_node.agent.process.epoch` does, epoch after epoch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NoReturn, cast
 
-from gpu_node.agent.actions import (
+from gpu_node.agent.decisions.actions import (
     Action,
     Beat,
     Drain,
@@ -22,13 +22,14 @@ from gpu_node.agent.actions import (
     TakeStock,
     Tell,
 )
-from gpu_node.agent.core import AgentCore, Event
-from gpu_node.agent.epoch import BACKOFF_S, HEARTBEAT_S, MAX_BACKOFF_S
-from gpu_node.engine.protocol import Run
-from shared import inventories, requests, streams
-from shared.config_engine import EngineOptions
-from shared.nodes import Fence, Heartbeat, Load, NodeGone
-from shared.requests import Abort, Evict, Finished, VirtualQueue
+from gpu_node.agent.decisions.core import AgentCore, Event
+from gpu_node.agent.process.epoch import BACKOFF_S, HEARTBEAT_S, MAX_BACKOFF_S
+from gpu_node.engine.process.protocol import Run
+from shared.bus import streams
+from shared.config.engine import EngineOptions
+from shared.messages import inventories, requests
+from shared.messages.nodes import Fence, Heartbeat, Load, NodeGone
+from shared.messages.requests import Abort, Evict, Finished, VirtualQueue
 from tests.schedules.agenda import Signal, sleep, wait
 from tests.schedules.engine import Engine, Speed
 from tests.schedules.keyspace import EntryId
@@ -72,7 +73,7 @@ class NodeProcess(Process):
         self._news.notify()
 
     def _number(self) -> int:
-        """As `gpu_node.agent.node_bus.NodeBus.number`."""
+        """As `gpu_node.agent.process.node_bus.NodeBus.number`."""
         self._num_told += 1
         return self._num_told
 

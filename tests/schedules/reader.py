@@ -1,10 +1,10 @@
-"""A process's place in a stream that may lose its end, as `shared.read_marks` keeps it."""
+"""A process's place in a stream that may lose its end, as `shared.bus.read_marks` keeps it."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from shared.message import Message
+from shared.messages.message import Message
 from tests.schedules.agenda import sleep, wait
 from tests.schedules.keyspace import NO_ID, EntryId
 from tests.schedules.process import Process

@@ -1,7 +1,7 @@
 """A Redis in memory: an order of atomic operations with a log, of which the tail can be lost.
 
-Each method is one command, transaction or script as the live processes send it (`shared.scripts`): all of it happens,
-or nothing. Whether an answer arrives is the network's affair (`process.Process.ask`).
+Each method is one command, transaction or script as the live processes send it (`shared.bus.scripts`): all of it
+happens, or nothing. Whether an answer arrives is the network's affair (`process.Process.ask`).
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shared import streams
-from shared.core import Drop, Effect, Send
-from shared.message import Message
-from shared.payload import Payload
-from shared.requests import Attempt, Enqueued, Pulled, Submit
+from shared.bus import streams
+from shared.messages.message import Message
+from shared.messages.payload import Payload
+from shared.messages.requests import Attempt, Enqueued, Pulled, Submit
+from shared.service.core import Drop, Effect, Send
 from tests.schedules.agenda import Agenda, Signal
 from tests.schedules.keyspace import NO_ID, EntryId, Keyspace, Op, Stream
 
@@ -165,7 +165,7 @@ class RedisModel:
     def pull(
         self, gid: str, num_entries: int, node: str, epoch: str, number: int
     ) -> list[tuple[EntryId, Enqueued, Payload | None]]:
-        """As `shared.scripts.PULL`."""
+        """As `shared.bus.scripts.PULL`."""
         key = streams.group(gid)
         stream = self.keys.streams.get(key)
         found = stream.after(stream.delivered, num_entries) if stream is not None else []
@@ -185,7 +185,7 @@ class RedisModel:
         acknowledged: Sequence[tuple[str, EntryId]],
         told: Sequence[Message],
     ) -> None:
-        """As `gpu_node.agent.node_bus.NodeBus.publish`: streams of gateways that are gone are not made again."""
+        """As the agent's `NodeBus.publish`: streams of gateways that are gone are not made again."""
         add = self._adder()
         ops = [add(key, message) for key, message in tokens if key in self.keys.streams]
         ops += [("acknowledge", streams.group(gid), entry_id) for gid, entry_id in acknowledged]
@@ -205,7 +205,7 @@ class RedisModel:
     # --- services ---------------------------------------------------------------------------------------------------
 
     def acquire(self, service: str, instance: str, watched: str) -> tuple[bool, str]:
-        """As `shared.scripts.ACQUIRE`: whether it leads now, and as whom; or else the leader's newest sign of life."""
+        """As `shared.bus.scripts.ACQUIRE`: whether it leads now, and as whom; or the leader's newest sign of life."""
         held: str = self.keys.values.get(streams.lease(service), "")
         if held and held.partition("#")[0] != instance and (sign := self._sign(service, held)) != watched:
             return False, sign
@@ -230,7 +230,7 @@ class RedisModel:
             raise LostCommitsError
 
     def renew(self, service: str, holder: str) -> None:
-        """As `shared.scripts.RENEW`."""
+        """As `shared.bus.scripts.RENEW`."""
         self._fenced(service, holder)
         self._do([self._beat(service)])
 
@@ -248,7 +248,7 @@ class RedisModel:
         effects: list[Effect],
         marks: dict[bytes, float],
     ) -> float:
-        """As `shared.scripts.COMMIT`."""
+        """As `shared.bus.scripts.COMMIT`."""
         self._fenced(service, holder)
         self._not_behind(service, before)
         if committed is not None and committed not in self.keys.streams.get(inbox, Stream()).entries:
@@ -282,7 +282,7 @@ class RedisModel:
         snapshot: tuple[EntryId, bytes, float, float],
         marked: list[bytes],
     ) -> None:
-        """As `shared.scripts.SNAPSHOT`."""
+        """As `shared.bus.scripts.SNAPSHOT`."""
         self._fenced(service, holder)
         self._not_behind(service, before)
         state = streams.state(service)

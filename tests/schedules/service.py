@@ -1,4 +1,4 @@
-"""A service: the live core, driven as `shared.driver` and `shared.commit_log` do it."""
+"""A service: the live core, driven as `shared.service.driver` and `shared.service.commit_log` do it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from shared.cluster_clock import ClusterClock
-from shared.commit_log import MAX_BATCH_ENTRIES
-from shared.core import Core, Effect, Send, Solve
-from shared.driver import BACKOFF_S
-from shared.lease import LEASE_S, RENEW_S
-from shared.message import Message, Tick
-from shared.placement import PlacementProblem, Plan, Solved
+from shared.messages.message import Message, Tick
+from shared.messages.placement import PlacementProblem, Plan, Solved
+from shared.service.cluster_clock import ClusterClock
+from shared.service.commit_log import MAX_BATCH_ENTRIES
+from shared.service.core import Core, Effect, Send, Solve
+from shared.service.driver import BACKOFF_S
+from shared.service.lease import LEASE_S, RENEW_S
 from tests.schedules.agenda import sleep, wait
 from tests.schedules.keyspace import NO_ID, EntryId
 from tests.schedules.process import Process, World
@@ -191,7 +191,7 @@ class ServiceProcess(Process, Generic[C]):
         return effects
 
     async def _answer(self, problem: PlacementProblem) -> None:
-        """As `shared.solver`: an answer that cannot be sent is lost."""
+        """As `shared.service.solver`: an answer that cannot be sent is lost."""
         assert self._solve is not None
         await sleep(MAX_SOLVE_S * self.chance.random() ** 3)
         plan = self._solve(problem)

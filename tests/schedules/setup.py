@@ -7,11 +7,11 @@ from functools import lru_cache
 from random import Random
 from typing import Literal
 
-from services.queue_manager.grouping import LEAST_BATCH
-from shared.config import ClusterConfig, QueueOptions, SloClass
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.config_nodes import NodeSpec
-from shared.payload import Sampling
+from services.queue_manager.state.grouping import LEAST_BATCH
+from shared.config.config import ClusterConfig, QueueOptions, SloClass
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.nodes import NodeSpec
+from shared.messages.payload import Sampling
 from tests.schedules.engine import Speed
 from tests.schedules.orders import Order
 from tests.schedules.process import Armed, Fault, Role

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpu_node.agent.actions import Publish
+from gpu_node.agent.decisions.actions import Publish
 from services.queue_manager.core import QueueManagerCore
-from shared.core import Drop, Effect, Send
-from shared.inventories import GatewayInventory, NodeInventory
-from shared.message import Message
-from shared.messages import AnyMessage
-from shared.requests import Abort, Cancel, Evicted, Finished, Resubmit, Tokens
+from shared.messages.inventories import GatewayInventory, NodeInventory
+from shared.messages.message import Message
+from shared.messages.messages import AnyMessage
+from shared.messages.requests import Abort, Cancel, Evicted, Finished, Resubmit, Tokens
+from shared.service.core import Drop, Effect, Send
 from tests.schedules.cluster import Cluster
 from tests.schedules.gateway import GatewayProcess
 from tests.schedules.judge import Looks

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shared import streams
-from shared.core import Drop, Effect, Send
-from shared.payload import Payload, Sampling
-from shared.requests import Attempt, Cancel, Enqueued, GatewayBeat, Pulled, Submit
-from shared.slo import Slo
+from shared.bus import streams
+from shared.messages.payload import Payload, Sampling
+from shared.messages.requests import Attempt, Cancel, Enqueued, GatewayBeat, Pulled, Submit
+from shared.messages.slo import Slo
+from shared.service.core import Drop, Effect, Send
 from tests.schedules.agenda import Agenda
 from tests.schedules.keyspace import NO_ID
 from tests.schedules.redis_model import FencedError, LostCommitsError, RedisFullError, RedisModel

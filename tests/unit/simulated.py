@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from services.queue_manager import invariants
-from services.simulator.cluster import SimulatedCluster
-from shared.config import ClusterConfig
-from shared.payload import Sampling
+from services.simulator.cluster.cluster import SimulatedCluster
+from shared.config.config import ClusterConfig
+from shared.messages.payload import Sampling
 
 MODELS = ["a", "b"]
 READY_S = 5.0

@@ -1,6 +1,6 @@
 """Nobody starves: under a stream of urgent requests that is more than the node can do, a patient one starts in time.
 
-Why it has to is written down in `services.queue_manager.rescue`.
+Why it has to is written down in `services.queue_manager.plans.rescue`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from functools import partial
 
 import pytest
 
-from services.queue_manager.planning import WAITING_INTERVAL_S
-from services.queue_manager.rescue import OVERDUE_S
-from services.simulator.cluster import SimulatedCluster, searching
+from services.queue_manager.plans.planning import WAITING_INTERVAL_S
+from services.queue_manager.plans.rescue import OVERDUE_S
+from services.simulator.cluster.cluster import SimulatedCluster, searching
 from services.simulator.simulation import PLAN_VISITS
-from shared.config import ClusterConfig, GatewayOptions, SloClass
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.config_nodes import NodeSpec
-from shared.payload import Sampling
+from shared.config.config import ClusterConfig, GatewayOptions, SloClass
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.nodes import NodeSpec
+from shared.messages.payload import Sampling
 
 PATIENT_S = 40.0
 URGENT_S = 5.0

@@ -8,12 +8,12 @@ import msgspec
 
 from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
-from shared.config import ClusterConfig
-from shared.core import Effect, Send, Solve
-from shared.estimator import swap_s
-from shared.nodes import Heartbeat, NodeUp
-from shared.placement import NodeState, PlanRequest
-from shared.step_cost import ModelRate, StepCost
+from shared.config.config import ClusterConfig
+from shared.estimator.estimator import swap_s
+from shared.messages.nodes import Heartbeat, NodeUp
+from shared.messages.placement import NodeState, PlanRequest
+from shared.messages.step_cost import ModelRate, StepCost
+from shared.service.core import Effect, Send, Solve
 from tests.contract.examples import HEARTBEAT
 
 UNKNOWN = "a model of which the node knows nothing"

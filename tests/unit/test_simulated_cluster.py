@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.simulator.cluster import SimulatedCluster
-from shared import streams
-from shared.config import ClusterConfig, QueueOptions
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.config_nodes import NodeSpec
-from shared.nodes import NodeGone
+from services.simulator.cluster.cluster import SimulatedCluster
+from shared.bus import streams
+from shared.config.config import ClusterConfig, QueueOptions
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.nodes import NodeSpec
+from shared.messages.nodes import NodeGone
 from tests.unit.simulated import FAULTS, LONG_S, MODELS, READY_S, assert_nothing_left, play, run, submit
 
 

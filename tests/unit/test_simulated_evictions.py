@@ -11,15 +11,15 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.simulator.cluster import SimulatedCluster
-from services.simulator.service import Solver
-from shared.config import ClusterConfig
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.config_nodes import NodeSpec
-from shared.message import Message
-from shared.payload import Output
-from shared.placement import PlacementProblem, Plan
-from shared.requests import HANDED_OVER, Evicted, EvictedRequest
+from services.simulator.cluster.cluster import SimulatedCluster
+from services.simulator.cluster.service import Solver
+from shared.config.config import ClusterConfig
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.nodes import NodeSpec
+from shared.messages.message import Message
+from shared.messages.payload import Output
+from shared.messages.placement import PlacementProblem, Plan
+from shared.messages.requests import HANDED_OVER, Evicted, EvictedRequest
 from tests.unit.simulated import FAULTS, LONG_S, MODELS, READY_S, assert_nothing_left, play, run, submit
 
 

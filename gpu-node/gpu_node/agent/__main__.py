@@ -7,13 +7,13 @@ import os
 
 from prometheus_client import REGISTRY
 
-from gpu_node.agent.agent import Agent
-from gpu_node.agent.engine_gauges import EngineGauges
-from shared.admin import Admin, serve_admin
-from shared.bus import check_reachable, connect
-from shared.config import NODE_ENV, ClusterConfig, ConfigError
-from shared.service import admin_port, redis_url, run_process, stop_on_signals
-from shared.telemetry import configure_logging, configure_tracing
+from gpu_node.agent.process.agent import Agent
+from gpu_node.agent.telemetry.engine_gauges import EngineGauges
+from shared.bus.bus import check_reachable, connect
+from shared.config.config import NODE_ENV, ClusterConfig, ConfigError
+from shared.service.admin import Admin, serve_admin
+from shared.service.service import admin_port, redis_url, run_process, stop_on_signals
+from shared.telemetry.telemetry import configure_logging, configure_tracing
 
 
 async def serve(config: ClusterConfig, node: str) -> None:

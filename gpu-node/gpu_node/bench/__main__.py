@@ -18,17 +18,17 @@ from gpu_node.bench.rates import kernels_flops_per_s, onednn_flops_per_s, read_b
 from gpu_node.bench.report import Line, Machine, Progress, encode
 from gpu_node.bench.roofline import Roofline
 from gpu_node.bench.summary import summarise
-from gpu_node.executors.executor import ModelTooLargeError
+from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.executors.node_executor import make_executor
 from gpu_node.graph.cost import DeviceRates, NumberBytes
 from gpu_node.graph.program import Program
+from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.families import build_program
-from shared.config import ClusterConfig, load_config
-from shared.config_engine import WeightType
-from shared.config_nodes import NodeSpec
+from shared.config.config import ClusterConfig, load_config
+from shared.config.engine import WeightType
+from shared.config.nodes import NodeSpec
 from shared.errors import OperatorError
-from shared.model_file import checked_path
+from shared.files.model_file import checked_path
 
 WARM_UP = Point(2, 8, 4)
 PROGRESS_S = 0.2

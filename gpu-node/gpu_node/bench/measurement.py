@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from gpu_node.bench.point import Point
 from gpu_node.bench.step_log import LoggedStep, LoggingExecutor
-from gpu_node.engine.chunk import Chunk
+from gpu_node.engine.border.executor import Executor
+from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.model import LoadedModel
-from gpu_node.executors.executor import Executor
-from shared.config_engine import EngineOptions, ModelSpec
+from gpu_node.engine.requests.chunk import Chunk
+from shared.config.engine import EngineOptions, ModelSpec
 from shared.errors import OperatorError
-from shared.payload import Payload, Sampling
+from shared.messages.payload import Payload, Sampling
 
 Advance = Callable[[int], None]
 """Hears how many rows have been submitted since it was called last."""

@@ -21,12 +21,12 @@ from gpu_node.bench.point import Point
 from gpu_node.bench.report import Line, ProfilePoint, ProfileResult, ProfileStart, Progress, encode
 from gpu_node.bench.step_fit import StepSample, fit, median_error
 from gpu_node.bench.step_log import LoggedStep
-from gpu_node.engine.model import LoadedModel
-from gpu_node.executors.executor import BlocksStayError, Executor, ModelTooLargeError
-from gpu_node.executors.host_tier import HOST
+from gpu_node.engine.border.executor import BlocksStayError, Executor, ModelTooLargeError
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.executors.memory.host_tier import HOST
 from gpu_node.executors.node_executor import make_executor
-from shared.config import ClusterConfig, load_config
-from shared.config_engine import EngineOptions, ModelSpec
+from shared.config.config import ClusterConfig, load_config
+from shared.config.engine import EngineOptions, ModelSpec
 from shared.errors import OperatorError
 
 BATCHES, CONTEXTS = (1, 4, 16, 64), (16, 256, 1024)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shared.step_cost import StepCost
+from shared.messages.step_cost import StepCost
 
 
 class Line(msgspec.Struct, frozen=True, tag_field="kind", tag=str.lower):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from gpu_node.engine.least_squares import NormalEquations
-from shared.step_cost import StepCost
+from gpu_node.engine.measures.least_squares import NormalEquations
+from shared.messages.step_cost import StepCost
 
 MAX_ROUNDS = 10
 USUAL_ERROR = 0.1

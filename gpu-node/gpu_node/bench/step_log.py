@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gpu_node.engine.plan import ScheduledSequence, StepPlan, StepResult
-from gpu_node.executors.executor import Executor, PendingStep
-from gpu_node.executors.passing import PassingExecutor
+from gpu_node.engine.border.executor import Executor, PendingStep
+from gpu_node.engine.border.plan import ScheduledSequence, StepPlan, StepResult
+from gpu_node.executors.predicted.passing import PassingExecutor
 from gpu_node.graph.step_shape import SequencePart, StepShape
 
 

@@ -10,16 +10,16 @@ import time
 
 import structlog
 
-from gpu_node.engine.connection import AgentGoneError, Connection
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.protocol import EngineRefused, Shutdown
-from gpu_node.engine.server import Server
-from gpu_node.engine.step_file import open_step_file
+from gpu_node.engine.process.connection import AgentGoneError, Connection
+from gpu_node.engine.process.protocol import EngineRefused, Shutdown
+from gpu_node.engine.process.server import Server
+from gpu_node.engine.process.step_file import open_step_file
 from gpu_node.executors.node_executor import make_executor
-from shared.config import load_config
+from shared.config.config import load_config
+from shared.config.profiles import profiled_costs, profiles_file, read_profiles
 from shared.errors import OperatorError
-from shared.profiles import profiled_costs, profiles_file, read_profiles
-from shared.telemetry import configure_logging
+from shared.telemetry.telemetry import configure_logging
 
 
 def main() -> int:

@@ -7,25 +7,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from gpu_node.engine.arena import ArenaFullError, PageArena
-from gpu_node.engine.block_manager import BlockManager
-from gpu_node.engine.choices import error_chunk
-from gpu_node.engine.chunk import Chunk
-from gpu_node.engine.cost_learner import CostLearner
-from gpu_node.engine.counts import Counts
-from gpu_node.engine.device_time import DeviceTime
-from gpu_node.engine.eviction import Eviction
-from gpu_node.engine.image import HandedOver, Kept
-from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.plan import StepPlan, StepResult
-from gpu_node.engine.roster import MAX_STEPS_IN_FLIGHT
-from gpu_node.engine.scheduler import Scheduler
-from gpu_node.engine.stats import EngineStats
-from gpu_node.executors.executor import BlocksLostError, Executor, PendingStep
-from gpu_node.executors.sizing import device_paging, host_paging
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Payload
-from shared.step_cost import StepCost
+from gpu_node.engine.border.executor import BlocksLostError, Executor, PendingStep
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.border.plan import StepPlan, StepResult
+from gpu_node.engine.border.sizing import device_paging, host_paging
+from gpu_node.engine.evictions.eviction import Eviction
+from gpu_node.engine.measures.cost_learner import CostLearner
+from gpu_node.engine.measures.counts import Counts
+from gpu_node.engine.measures.device_time import DeviceTime
+from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.memory.arena import ArenaFullError, PageArena
+from gpu_node.engine.memory.block_manager import BlockManager
+from gpu_node.engine.requests.choices import error_chunk
+from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.image import HandedOver, Kept
+from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT
+from gpu_node.engine.steps.scheduler import Scheduler
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Payload
+from shared.messages.step_cost import StepCost
 
 
 class EngineBusyError(RuntimeError):
@@ -53,7 +53,7 @@ class _InFlight:
 
 
 class StepLog(Protocol):
-    """Writes down what steps took; see `gpu_node.engine.step_file`."""
+    """Writes down what steps took; see `gpu_node.engine.process.step_file`."""
 
     def write(self, model: str, plan: StepPlan, result: StepResult, *, follows: bool) -> None:
         """A step of a model has been taken in. ``follows``: there had been work ever since the step before."""

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_node.executors.executor import ModelTooLargeError
-from gpu_node.executors.sizing import loaded_model
-from gpu_node.executors.virtual import VirtualExecutor
+from gpu_node.engine.border.executor import ModelTooLargeError
+from gpu_node.engine.border.sizing import loaded_model
+from gpu_node.executors.predicted.virtual import VirtualExecutor
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.graph.program import Program
+from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.families import build_program
 from gpu_node.models.weight_check import check_weights
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.config_nodes import NodeTemplate
-from shared.model_file import ModelFileError, model_path
-from shared.model_length import KV_NUMBER_BYTES
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.nodes import NodeTemplate
+from shared.files.model_file import ModelFileError, model_path
+from shared.files.model_length import KV_NUMBER_BYTES
 
 _WEIGHT_BYTES = {("cpu", "bfloat16"): 2, ("cpu", "int8"): 1, ("reference", "bfloat16"): 4, ("reference", "int8"): 4}
 """Of a number of the weights in host memory, by executor and type."""

@@ -11,16 +11,16 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpu_node.executors.executor import Executor
+from gpu_node.engine.border.executor import Executor
 from gpu_node.executors.own_cpus import cpu_problem
-from gpu_node.executors.paced import Clock, PacedExecutor
-from gpu_node.executors.virtual import VirtualExecutor
-from shared.config_engine import EngineOptions
-from shared.config_nodes import NodeSpec
+from gpu_node.executors.predicted.paced import Clock, PacedExecutor
+from gpu_node.executors.predicted.virtual import VirtualExecutor
+from shared.config.engine import EngineOptions
+from shared.config.nodes import NodeSpec
 from shared.errors import OperatorError
 
 if TYPE_CHECKING:
-    from gpu_node.executors.part import Part
+    from gpu_node.executors.group.part import Part
 
 
 class CpuNotOursError(OperatorError, ValueError):
@@ -48,7 +48,7 @@ def make_executor(node: NodeSpec, options: EngineOptions) -> Executor:
 def _cpu(node: NodeSpec, options: EngineOptions) -> Executor:
     import torch
 
-    from gpu_node.executors.cpu import CpuExecutor
+    from gpu_node.executors.cpu.executor import CpuExecutor
 
     torch.set_num_threads(node.num_threads)
     return CpuExecutor(options, node.num_threads, node.cpus)
@@ -56,14 +56,14 @@ def _cpu(node: NodeSpec, options: EngineOptions) -> Executor:
 
 def _cuda(node: NodeSpec, options: EngineOptions) -> Executor:
     from gpu_node.executors.cuda.device import find, kind_of
-    from gpu_node.executors.part import Part
+    from gpu_node.executors.group.part import Part
 
     kind_of(node.cuda_devices, find())
     return _parts([Part("cuda", device) for device in node.cuda_devices], options)
 
 
 def _reference(node: NodeSpec, options: EngineOptions) -> Executor:
-    from gpu_node.executors.part import Part
+    from gpu_node.executors.group.part import Part
 
     if node.cpus:
         os.sched_setaffinity(0, node.cpus)  # torch's threads come later, and stay where this one is
@@ -73,6 +73,6 @@ def _reference(node: NodeSpec, options: EngineOptions) -> Executor:
 def _parts(parts: Sequence[Part], options: EngineOptions) -> Executor:
     if len(parts) == 1:
         return parts[0].make(options)
-    from gpu_node.executors.tensor_parallel import TensorParallelExecutor
+    from gpu_node.executors.group.tensor_parallel import TensorParallelExecutor
 
     return TensorParallelExecutor(options, parts)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_node.models.config import ModelConfig
-from gpu_node.models.hf_config import read_hf_config
+from gpu_node.models.hf.hf_config import read_hf_config
 
 if TYPE_CHECKING:
-    from shared.gguf_file import GgufFile
+    from shared.files.gguf_file import GgufFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ def open_checkpoint(path: Path) -> Checkpoint:
     if path.is_dir():
         return Checkpoint(path, read_hf_config(path), None)
     # a kind of file needs its packages only where there is one
-    from gpu_node.models.gguf_config import read_gguf_config
-    from shared.gguf_file import open_gguf
+    from gpu_node.models.gguf.gguf_config import read_gguf_config
+    from shared.files.gguf_file import open_gguf
 
     file = open_gguf(path)
     return Checkpoint(path, read_gguf_config(file, path), file)

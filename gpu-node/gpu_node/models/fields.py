@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shared.model_file import ModelFileError
+from shared.files.model_file import ModelFileError
 
 Number = TypeVar("Number", int, float)
 

@@ -1,10 +1,10 @@
-"""A model file as `shared.hardware` describes the models of its catalogue."""
+"""A model file as `shared.config.hardware` describes the models of its catalogue."""
 
 from __future__ import annotations
 
+from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import ModelConfig
-from gpu_node.models.families import build_program
-from shared.hardware import ModelShape
+from shared.config.hardware import ModelShape
 
 
 def shape_of(name: str, config: ModelConfig, weight_bytes: float) -> ModelShape:

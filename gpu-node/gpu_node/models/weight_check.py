@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from gpu_node.graph.program import Program
+from gpu_node.models.architectures.rotary import ROPE_FACTORS
 from gpu_node.models.checkpoint import Checkpoint
-from gpu_node.models.rotary import ROPE_FACTORS
 
 
 def stored_shapes(program: Program) -> dict[str, tuple[int, ...]]:
@@ -19,11 +19,11 @@ def check_weights(checkpoint: Checkpoint, program: Program) -> None:
     """`ModelFileError` names file and tensor when one is missing, not wanted, of another shape, or not readable."""
     shapes = stored_shapes(program)
     if checkpoint.gguf is not None:
-        from gpu_node.models import gguf_tensors  # needs its package only where there is such a file
+        from gpu_node.models.gguf import gguf_tensors  # needs its package only where there is such a file
 
         gguf_tensors.wanted_tensors(checkpoint.gguf, checkpoint.path, checkpoint.config, shapes)
         return
-    from gpu_node.models import safetensors_tensors  # likewise
+    from gpu_node.models.hf import safetensors_tensors  # likewise
 
     with ExitStack() as open_files:
         safetensors_tensors.wanted_tensors(checkpoint.path, checkpoint.config, shapes, open_files, framework="np")

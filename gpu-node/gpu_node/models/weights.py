@@ -9,10 +9,10 @@ import torch
 from gpu_node.graph.program import Program
 from gpu_node.graph.weight import Piece
 from gpu_node.models import dummy_weights
+from gpu_node.models.architectures.rotary import ROPE_FACTORS
 from gpu_node.models.checkpoint import Checkpoint
-from gpu_node.models.rotary import ROPE_FACTORS
 from gpu_node.models.weight_check import stored_shapes
-from shared.config_engine import LoadFormat
+from shared.config.engine import LoadFormat
 
 CPU = torch.device("cpu")
 
@@ -54,10 +54,10 @@ def _tensors(
     if load_format == "dummy":
         return dummy_weights.read_tensors(stored, device)
     if checkpoint.gguf is None:
-        from gpu_node.models import safetensors_weights  # needs its package only where there is such a file
+        from gpu_node.models.hf import safetensors_weights  # needs its package only where there is such a file
 
         return safetensors_weights.read_tensors(path, config, stored)
-    from gpu_node.models import gguf_weights  # likewise
+    from gpu_node.models.gguf import gguf_weights  # likewise
 
     return gguf_weights.read_tensors(checkpoint.gguf, path, config, stored)
 

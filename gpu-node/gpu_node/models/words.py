@@ -10,8 +10,8 @@ from pathlib import Path
 from gguf import TokenType
 
 from gpu_node.models.fields import Fields
-from gpu_node.models.hf_config import CONFIG_FILE, read_json_values
-from shared.gguf_file import open_gguf
+from gpu_node.models.hf.hf_config import CONFIG_FILE, read_json_values
+from shared.files.gguf_file import open_gguf
 
 TOKENIZER_FILE = "tokenizer.json"
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from heapq import heappush, heapreplace
 
-from gpu_node.executors.counter import mix, uniform
+from gpu_node.executors.draws.counter import mix, uniform
 
 STICK_SHAPE = 3.0
 """a in Beta(a, 1), which is the a-th root of a uniform number."""

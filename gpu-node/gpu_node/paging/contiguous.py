@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
-from gpu_node.engine.plan import ScheduledSequence, StepPlan
+from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
 from gpu_node.paging.buddy import BuddyAllocator, order_for
 from gpu_node.paging.server import MAX_NUM_SEQS, OPT_13B_A100, Memory, Step
 from gpu_node.paging.trace import Request

@@ -1,45 +1,14 @@
-"""Requests without a file: lengths drawn from lognormal distributions fitted to ShareGPT.
-
-Fitted by moments to the 55,857 ShareGPT conversations of efeslab/Nanoflow (`datasets/traces`) with at
-most 2,048 tokens: input 154.6 ± 301.3, output 317.9 ± 238.5 tokens. A lognormal with mean m and deviation s has
-σ² = ln(1 + s²/m²) and μ = ln m - σ²/2. (PagedAttention, §6.1, names means of 161 and 338.)
-"""
+"""Requests without a file: lengths drawn as those of ShareGPT are distributed."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from statistics import NormalDist
-
-from gpu_node.executors.counter import uniform
+from gpu_node.executors.draws.counter import uniform
+from gpu_node.executors.predicted.lengths import SHAREGPT_INPUT, SHAREGPT_OUTPUT
 from gpu_node.paging.trace import Request, Trace
-from shared.length_trace import TraceError
+from shared.files.length_trace import TraceError
 
 _MAX_DRAWS = 1_000
 """A request; a limit that hardly any draw meets is a mistake, not a workload."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogNormal:
-    """Lengths whose logarithm is normal."""
-
-    mu: float
-    sigma: float
-
-    @classmethod
-    def of_moments(cls, mean: float, deviation: float) -> LogNormal:
-        """The one with this mean and standard deviation."""
-        variance = math.log1p((deviation / mean) ** 2)
-        return cls(math.log(mean) - variance / 2, math.sqrt(variance))
-
-    def tokens(self, probability: float) -> int:
-        """The length below which ``probability`` of all lie; whole, and at least 1."""
-        normal = NormalDist(self.mu, self.sigma)
-        return max(1, round(math.exp(normal.inv_cdf(probability))))
-
-
-SHAREGPT_INPUT = LogNormal.of_moments(154.6, 301.3)
-SHAREGPT_OUTPUT = LogNormal.of_moments(317.9, 238.5)
 
 
 def generate(num_requests: int, max_tokens: int, seed: int) -> Trace:

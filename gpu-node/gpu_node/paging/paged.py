@@ -9,14 +9,14 @@ from __future__ import annotations
 from functools import reduce
 from operator import add
 
-from gpu_node.engine.plan import StepPlan, StepResult
-from gpu_node.engine.scheduler import Scheduler
-from gpu_node.executors.predicted import PredictedExecutor
+from gpu_node.engine.border.plan import StepPlan, StepResult
+from gpu_node.engine.steps.scheduler import Scheduler
+from gpu_node.executors.predicted.executor import PredictedExecutor
 from gpu_node.paging.server import MAX_NUM_SEQS, OPT_13B_A100, Memory, Step
 from gpu_node.paging.trace import Request
 from gpu_node.paging.usage import Usage, held_usage
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Payload, Sampling
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Payload, Sampling
 
 STEP_TOKENS = 2560
 """Budget of a step. Above `MAX_NUM_SEQS`, so every running request is in every step."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
 
-from gpu_node.engine.block_manager import BlockManager
+from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.paging.trace import Request
 
 _MODEL = "lengths"

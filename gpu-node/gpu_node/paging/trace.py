@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpu_node.executors.counter import uniform
-from shared.length_trace import read_lengths
+from gpu_node.executors.draws.counter import uniform
+from shared.files.length_trace import read_lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def read_trace(path: Path, max_tokens: int, num_requests: int, seed: int) -> Tra
     """``num_requests`` of a file, of those with at most ``max_tokens`` of input and output together.
 
     With arrivals the first ones, beginning at 0; without them a random sample, since the order means nothing then.
-    Raises `shared.length_trace.TraceError` if the file is no trace.
+    Raises `shared.files.length_trace.TraceError` if the file is no trace.
     """
     found = read_lengths(path, max_tokens)
     began_s = found.lines[0].arrival_s or 0.0

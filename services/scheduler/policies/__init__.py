@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.scheduler.instance import Instance, Queues
 from services.scheduler.policies import edf, fcfs, qlm, shepherd
-from shared.placement import PlacementProblem
+from services.scheduler.solving.instance import Instance, Queues
+from shared.messages.placement import PlacementProblem
 
 Policy = Callable[[PlacementProblem, Instance], Queues]
 
@@ -16,4 +16,4 @@ POLICIES: dict[str, Policy] = {
     "fcfs": fcfs.place,
     "shepherd": shepherd.place,
 }
-"""As `shared.config.QueueOptions.policy` names them. Each keeps the rules of `Instance`."""
+"""As `shared.config.config.QueueOptions.policy` names them. Each keeps the rules of `Instance`."""

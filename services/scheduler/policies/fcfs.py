@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from services.scheduler.instance import Instance, Queues
-from services.scheduler.tables import arrival
-from services.scheduler.turns import running_groups, turns
-from shared.placement import PlacementProblem
+from services.scheduler.solving.instance import Instance, Queues
+from services.scheduler.solving.tables import arrival
+from services.scheduler.solving.turns import running_groups, turns
+from shared.messages.placement import PlacementProblem
 
 
 def place(problem: PlacementProblem, instance: Instance) -> Queues:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from services.scheduler.anytime import NUM_VISITS, search
-from services.scheduler.cost import group_costs, least_cost, total_cost
-from services.scheduler.current import current_order
-from services.scheduler.exact import is_small, solve_exactly
-from services.scheduler.instance import Instance, Queues
-from services.scheduler.layout import ROUNDING
-from shared.placement import PlacementProblem
+from services.scheduler.solving.anytime import NUM_VISITS, search
+from services.scheduler.solving.cost import group_costs, least_cost, total_cost
+from services.scheduler.solving.current import current_order
+from services.scheduler.solving.exact import is_small, solve_exactly
+from services.scheduler.solving.instance import Instance, Queues
+from services.scheduler.solving.layout import ROUNDING
+from shared.messages.placement import PlacementProblem
 
 LEAST_NET_SHARE = 0.2  # of what a plan shifts from group to group, that it has to gain: predictions err by as much
 PROVEN_SHARE = 1e-6  # an order that costs no more than this above the least is the best there is

@@ -12,10 +12,10 @@ from math import ceil
 
 import msgspec
 
-from services.scheduler.instance import Instance, Queues
-from services.scheduler.turns import running_groups, turns
-from shared.batching import batching
-from shared.placement import GroupLoad, NodeState, PlacementProblem
+from services.scheduler.solving.instance import Instance, Queues
+from services.scheduler.solving.turns import running_groups, turns
+from shared.estimator.batching import batching
+from shared.messages.placement import GroupLoad, NodeState, PlacementProblem
 
 
 def place(problem: PlacementProblem, instance: Instance) -> Queues:

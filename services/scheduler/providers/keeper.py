@@ -14,14 +14,14 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from services.scheduler.providers.provider import Provider, ProviderError, make_provider
-from shared import streams
-from shared.bus import StreamReader
-from shared.config import ClusterConfig
-from shared.config_nodes import NodePool
-from shared.nodes import Scale, Scaled
-from shared.service import redis_url
-from shared.system_writes import SystemWriter, add
-from shared.tasks import cancel_all
+from shared.bus import streams
+from shared.bus.bus import StreamReader
+from shared.bus.system_writes import SystemWriter, add
+from shared.config.config import ClusterConfig
+from shared.config.nodes import NodePool
+from shared.messages.nodes import Scale, Scaled
+from shared.service.service import redis_url
+from shared.service.tasks import cancel_all
 
 BACKOFF_S = 1.0
 

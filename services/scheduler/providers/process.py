@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 from services.scheduler.providers.provider import ProviderError
-from shared.config import CONFIG_ENV, ClusterConfig, ConfigError
-from shared.config_nodes import NodePool
-from shared.log_files import log_file, tail
-from shared.node_processes import find_nodes, launch_node
-from shared.process_record import ProcessRecord
-from shared.processes import StuckProcessesError, exit_status, stop
+from shared.config.config import CONFIG_ENV, ClusterConfig, ConfigError
+from shared.config.nodes import NodePool
+from shared.processes.node_processes import find_nodes, launch_node
+from shared.processes.process_record import ProcessRecord
+from shared.processes.processes import StuckProcessesError, exit_status, stop
+from shared.telemetry.log_files import log_file, tail
 
 STOP_GRACE_S = 20.0  # a node hands its work over within five seconds, then its engine ends
 

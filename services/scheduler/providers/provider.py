@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Protocol
 
-from shared.config import ClusterConfig, ConfigError
-from shared.config_nodes import NodePool
+from shared.config.config import ClusterConfig, ConfigError
+from shared.config.nodes import NodePool
 
 _MODULES = {
     "process": ("services.scheduler.providers.process", "psutil"),

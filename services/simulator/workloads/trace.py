@@ -9,7 +9,7 @@ from random import Random
 
 from services.simulator.workloads.arrivals import Mix, poisson
 from services.simulator.workloads.request import WorkloadError, WorkloadRequest
-from shared.length_trace import TraceLine
+from shared.files.length_trace import TraceLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Trace:
 
     source: str
     lines: tuple[TraceLine, ...]
-    """As of `shared.length_trace`."""
+    """As of `shared.files.length_trace`."""
 
     @property
     def has_arrivals(self) -> bool:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from shared import streams
-from shared.cluster_clock import id_order
+from shared.bus import streams
+from shared.service.cluster_clock import id_order
 from tests.chaos.checker.violation import Violation
 from tests.chaos.history import Entry, History
 

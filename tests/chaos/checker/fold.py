@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from shared import streams
-from shared.cluster_clock import ClusterClock, id_order
-from shared.codec import FIELD, UndecodableError, decode_entry, encode
-from shared.commit_log import ASIDE, CLOCK
-from shared.core import Core, Drop, Effect, Send
-from shared.message import Tick
+from shared.bus import streams
+from shared.messages.codec import FIELD, UndecodableError, decode_entry, encode
+from shared.messages.message import Tick
+from shared.service.cluster_clock import ClusterClock, id_order
+from shared.service.commit_log import ASIDE, CLOCK
+from shared.service.core import Core, Drop, Effect, Send
 from tests.chaos.history import Difference
 from tests.chaos.log_reader import fields_of, transactions
 

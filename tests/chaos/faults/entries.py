@@ -8,8 +8,8 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from shared import streams
-from shared.codec import FIELD
+from shared.bus import streams
+from shared.messages.codec import FIELD
 from tests.chaos.faults.fault import Kind, Scene
 
 _STREAMS = (streams.QUEUE, streams.SCHEDULER, streams.KV)

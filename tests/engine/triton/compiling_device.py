@@ -18,22 +18,22 @@ from triton.backends.driver import DriverBase
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.token_draw import TokenDraw
 from gpu_node.kernels.triton.activations import gelu, relu, silu_mul
-from gpu_node.kernels.triton.adjust import adjusted_logits
-from gpu_node.kernels.triton.attention import paged_attention
-from gpu_node.kernels.triton.attention_tile import UNBOUNDED
+from gpu_node.kernels.triton.attention.attention import paged_attention
+from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
+from gpu_node.kernels.triton.attention.decode_attention import decode_attention
+from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, poll
+from gpu_node.kernels.triton.attention.prefill_attention import rows_together
 from gpu_node.kernels.triton.blocks import copy_blocks
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places, device_batch
-from gpu_node.kernels.triton.decode_attention import decode_attention
-from gpu_node.kernels.triton.draw import draw_tokens
-from gpu_node.kernels.triton.draw_arrays import draw_arrays
+from gpu_node.kernels.triton.draws.adjust import adjusted_logits
+from gpu_node.kernels.triton.draws.draw import draw_tokens
+from gpu_node.kernels.triton.draws.draw_arrays import draw_arrays
 from gpu_node.kernels.triton.experts import experts
 from gpu_node.kernels.triton.lookup import lookup
 from gpu_node.kernels.triton.norms import add_layer_norm, add_rms_norm
-from gpu_node.kernels.triton.poll import PollCounters, TaskRing, poll
-from gpu_node.kernels.triton.prefill_attention import rows_together
 from gpu_node.kernels.triton.rope import rope, rope_write_kv, write_kv
 from gpu_node.kernels.triton.route import route
-from shared.payload import Sampling
+from shared.messages.payload import Sampling
 
 SHARED_MEMORY_BYTES = {80: 163 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10}
 """Of one program, by compute capability: A100, L40S, H100, B200."""

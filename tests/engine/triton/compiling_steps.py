@@ -12,10 +12,10 @@ from pathlib import Path
 import torch
 import triton
 
-from gpu_node.engine.plan import BlockCopy, Draw, ScheduledSequence, StepPlan
+from gpu_node.engine.border.plan import BlockCopy, Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cuda.executor import CudaExecutor
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Sampling
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Sampling
 from tests.engine.triton.compiling_device import CPU, CompilingDriver
 
 SAMPLINGS = [

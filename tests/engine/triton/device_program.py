@@ -9,16 +9,16 @@ import random
 
 import torch
 
-from gpu_node.executors.cuda.inputs import InputLimits, StepInputs
-from gpu_node.executors.cuda.lowering import Lowered, lower
-from gpu_node.executors.cuda.program import CudaProgram
+from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
+from gpu_node.executors.cuda.program.lowering import Lowered, lower
+from gpu_node.executors.cuda.program.program import CudaProgram
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.kernels.paged_batch import PagedSequence
+from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, Tasks
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places
 from gpu_node.kernels.triton.launch import num_processors
-from gpu_node.kernels.triton.poll import PollCounters, TaskRing, Tasks
+from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import ModelConfig
-from gpu_node.models.families import build_program
 from tests.engine.family_programs import HEAD_DIM, LAYERS, of_program, random_weights
 from tests.engine.triton.buffers import DEVICE
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from gpu_node.kernels import reference
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
-from gpu_node.kernels.triton.attention import paged_attention, window_attention
-from gpu_node.kernels.triton.attention_tile import UNBOUNDED
+from gpu_node.kernels.triton.attention.attention import paged_attention, window_attention
+from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
+from gpu_node.kernels.triton.attention.decode_attention import MAX_SPLITS, TILE_TOKENS, decode_attention, num_splits
 from gpu_node.kernels.triton.cache import NOWHERE, CacheShape, DeviceBatch, LayerCache, Places, device_batch, lay_out
-from gpu_node.kernels.triton.decode_attention import MAX_SPLITS, TILE_TOKENS, decode_attention, num_splits
 from gpu_node.kernels.triton.rope import rope, rope_write_kv, write_kv
 from tests.engine.triton.buffers import DEVICE, ERRORS, TYPES, Buffer, error, numbers, wide
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.plan import BlockCopy, BlockSwap, StepPlan
-from gpu_node.executors.cuda.arena import CudaArena, bytes_of
-from gpu_node.executors.cuda.blocks import CudaBlocks
-from gpu_node.executors.cuda.lanes import copy_stream, lanes
-from shared.kv_paging import Paging
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.border.plan import BlockCopy, BlockSwap, StepPlan
+from gpu_node.executors.cuda.memory.arena import CudaArena, bytes_of
+from gpu_node.executors.cuda.memory.blocks import CudaBlocks
+from gpu_node.executors.cuda.memory.lanes import copy_stream, lanes
+from shared.files.kv_paging import Paging
 from tests.engine.triton.buffers import DEVICE
 
 BLOCK_BYTES = 192  # three lines

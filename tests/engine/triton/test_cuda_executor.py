@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 import torch
 
+from gpu_node.engine.border.executor import Executor
+from gpu_node.engine.border.plan import BlockCopy, BlockSwap, Draw, ScheduledSequence, StepPlan
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.plan import BlockCopy, BlockSwap, Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cuda.draws import RunningStep
 from gpu_node.executors.cuda.executor import CudaExecutor
-from gpu_node.executors.executor import Executor
-from gpu_node.executors.reference import ReferenceExecutor
-from gpu_node.executors.sampler import NOT_FINITE
+from gpu_node.executors.draws.sampler import NOT_FINITE
+from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Program
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.model_file import ModelFileError
-from shared.payload import Payload, Sampling
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.files.model_file import ModelFileError
+from shared.messages.payload import Payload, Sampling
 from tests.engine import tiny
 from tests.engine.test_families_models import FAMILIES, save, save_config
 from tests.engine.triton.buffers import DEVICE, FLOAT32_ERROR

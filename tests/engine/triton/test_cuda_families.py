@@ -8,16 +8,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpu_node.executors.cuda.inputs import InputLimits, StepInputs
-from gpu_node.executors.cuda.lowering import LOWERINGS, lower
-from gpu_node.executors.cuda.program import CudaProgram
+from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
+from gpu_node.executors.cuda.program.lowering import LOWERINGS, lower
+from gpu_node.executors.cuda.program.program import CudaProgram
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Kind, Program
+from gpu_node.kernels.triton.attention.prefill_attention import rows_together
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places
-from gpu_node.kernels.triton.prefill_attention import rows_together
+from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import ModelConfig
-from gpu_node.models.families import build_program
 from tests.engine.family_programs import (
     BLOCK_SIZE,
     CONFIGS,

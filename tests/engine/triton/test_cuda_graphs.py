@@ -1,7 +1,8 @@
 """A step that is replayed is the step that is launched, bit by bit, whatever is in the batch this time.
 
 Where kernels are interpreted, a replay is a list of launches whose arguments were bound at the capture
-(`gpu_node.executors.cuda.recording`): had one of them been taken from the batch of that time, these tests would fail.
+(`gpu_node.executors.cuda.program.recording`): had one of them been taken from the batch of that time, these tests would
+fail.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from gpu_node.executors.cuda.graphs import CudaGraphs, Graphs
-from gpu_node.executors.cuda.recording import CaptureError, RecordedGraphs, Recording
+from gpu_node.executors.cuda.program.graphs import CudaGraphs, Graphs
+from gpu_node.executors.cuda.program.recording import CaptureError, RecordedGraphs, Recording
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.passes.polls import insert_polls
@@ -21,7 +22,7 @@ from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Program
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.token_draw import cell_mark
-from gpu_node.kernels.triton.attention_tile import UNBOUNDED
+from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.launch import INTERPRETED
 from tests.engine.family_programs import CONFIGS, VOCAB, config
 from tests.engine.triton.buffers import DEVICE, FLOAT32_ERROR

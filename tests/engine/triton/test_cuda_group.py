@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cuda.executor import CudaExecutor
-from gpu_node.executors.executor import Executor
-from gpu_node.executors.part import Part
-from gpu_node.executors.tensor_parallel import RankError, TensorParallelExecutor
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.model_file import ModelFileError
+from gpu_node.executors.group.part import Part
+from gpu_node.executors.group.tensor_parallel import RankError, TensorParallelExecutor
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.files.model_file import ModelFileError
 from tests.engine.test_families_models import save_config
 from tests.engine.triton.buffers import DEVICE
 from tests.engine.workload import Answers, answers, prompt, request

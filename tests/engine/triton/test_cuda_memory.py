@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 import torch
 
+from gpu_node.engine.border.executor import BlocksLostError, ModelTooLargeError, StepTooLargeError
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.border.plan import StepPlan
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.plan import StepPlan
-from gpu_node.executors.cuda.arena import CudaArena
 from gpu_node.executors.cuda.draws import RunningStep
 from gpu_node.executors.cuda.executor import CudaExecutor
-from gpu_node.executors.cuda.lanes import copy_stream
+from gpu_node.executors.cuda.memory.arena import CudaArena
+from gpu_node.executors.cuda.memory.lanes import copy_stream
+from gpu_node.executors.cuda.memory.weights import to_device, to_host
 from gpu_node.executors.cuda.model import CudaBuilder, CudaModel
 from gpu_node.executors.cuda.models import CudaModels, Prepared
-from gpu_node.executors.cuda.weights import to_device, to_host
-from gpu_node.executors.executor import BlocksLostError, ModelTooLargeError, StepTooLargeError
-from gpu_node.executors.reference import ReferenceExecutor
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.kv_paging import Paging
-from shared.model_file import ModelFileError
+from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.files.kv_paging import Paging
+from shared.files.model_file import ModelFileError
 from tests.engine import tiny
 from tests.engine.triton.buffers import DEVICE
 from tests.engine.workload import answers, prompt, request

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gpu_node.engine.plan import DRAWN, Draw, ScheduledSequence, StepPlan
+from gpu_node.engine.border.plan import DRAWN, Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cuda.executor import CudaExecutor
-from gpu_node.executors.reference import ReferenceExecutor
+from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.kernels.triton.launch import INTERPRETED, recording
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Sampling
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Sampling
 from tests.engine import tiny
 from tests.engine.triton.buffers import DEVICE
 

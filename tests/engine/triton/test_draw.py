@@ -10,15 +10,15 @@ import pytest
 import torch
 import triton
 
-from gpu_node.engine.plan import Draw
-from gpu_node.executors.counter import uniform as expected_uniform
-from gpu_node.executors.sampler import sample
+from gpu_node.engine.border.plan import Draw
+from gpu_node.executors.draws.counter import uniform as expected_uniform
+from gpu_node.executors.draws.sampler import sample
 from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw, cell_mark
-from gpu_node.kernels.triton import chance
-from gpu_node.kernels.triton.adjust import adjusted_logits
-from gpu_node.kernels.triton.draw import DRAWS_AT_ONCE, draw_tokens
-from gpu_node.kernels.triton.draw_arrays import draw_arrays
-from shared.payload import Sampling
+from gpu_node.kernels.triton.draws import chance
+from gpu_node.kernels.triton.draws.adjust import adjusted_logits
+from gpu_node.kernels.triton.draws.draw import DRAWS_AT_ONCE, draw_tokens
+from gpu_node.kernels.triton.draws.draw_arrays import draw_arrays
+from shared.messages.payload import Sampling
 from tests.engine.test_cpu_sampler import Case, random_case
 from tests.engine.triton.buffers import DEVICE
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from gpu_node.executors.cuda.marks import Mark
-from gpu_node.executors.cuda.pinned_ring import PinnedRing
+from gpu_node.executors.cuda.memory.marks import Mark
+from gpu_node.executors.cuda.memory.pinned_ring import PinnedRing
 from tests.engine.triton.buffers import DEVICE
 
 

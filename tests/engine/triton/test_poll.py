@@ -9,9 +9,9 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from gpu_node.kernels.triton.attention_tile import UNBOUNDED
+from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
+from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, poll
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places
-from gpu_node.kernels.triton.poll import PollCounters, TaskRing, poll
 from tests.engine.triton.buffers import DEVICE, FLOAT32_ERROR, error, numbers, wide
 
 INSTANCES, SLOTS, SEQUENCES, BLOCKS, HEADS = 3, 2, 3, 3, 4

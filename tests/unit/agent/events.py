@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpu_node.agent.actions import Entry, Taken
-from gpu_node.agent.core import AgentCore
-from gpu_node.engine.image import Kept
-from gpu_node.engine.protocol import Evicted, ModelLoaded, Step
-from gpu_node.engine.stats import EngineStats
-from shared.config_engine import EngineOptions
-from shared.payload import Output, Payload, Sampling
-from shared.requests import Attempt, Chunk, Enqueued, GroupRef, VirtualQueue
-from shared.step_cost import StepCost
+from gpu_node.agent.decisions.actions import Entry, Taken
+from gpu_node.agent.decisions.core import AgentCore
+from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.process.protocol import Evicted, ModelLoaded, Step
+from gpu_node.engine.requests.image import Kept
+from shared.config.engine import EngineOptions
+from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.requests import Attempt, Chunk, Enqueued, GroupRef, VirtualQueue
+from shared.messages.step_cost import StepCost
 
 EPOCH = "n0.1"
 OPTIONS = EngineOptions(max_num_seqs=8, step_tokens=64)

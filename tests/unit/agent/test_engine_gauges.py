@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_node.agent.engine_gauges import EngineGauges
-from gpu_node.engine.protocol import Step
-from shared.config_engine import EngineOptions
+from gpu_node.agent.telemetry.engine_gauges import EngineGauges
+from gpu_node.engine.process.protocol import Step
+from shared.config.engine import EngineOptions
 from tests.samples import samples_of
 from tests.unit.agent.events import make_agent, stats
 

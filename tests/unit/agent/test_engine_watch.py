@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gpu_node.agent.core import AgentCore
-from gpu_node.agent.engine_process import EngineDiedError, EngineProcess
-from gpu_node.agent.engine_watch import EngineWatch
+from gpu_node.agent.decisions.core import AgentCore
+from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
+from gpu_node.agent.process.engine_watch import EngineWatch
 from tests.unit.agent.events import entry, make_agent, queue, taken
 
 TIMEOUT_S = 3.0

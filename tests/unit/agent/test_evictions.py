@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.agent.actions import Ack, Action, Beat, Drain, Publish, Pull, Resume, Store, Tell
-from gpu_node.agent.core import AgentCore
-from gpu_node.engine import protocol
-from gpu_node.engine.protocol import AbortRequests, HandOver, Image, LoadModel, Run
-from shared.requests import HANDED_OVER, Abort, Evict, EvictedRequest, FinishedRequest
+from gpu_node.agent.decisions.actions import Ack, Action, Beat, Drain, Publish, Pull, Resume, Store, Tell
+from gpu_node.agent.decisions.core import AgentCore
+from gpu_node.engine.process import protocol
+from gpu_node.engine.process.protocol import AbortRequests, HandOver, Image, LoadModel, Run
+from shared.messages.requests import HANDED_OVER, Abort, Evict, EvictedRequest, FinishedRequest
 from tests.unit.agent.events import (
     attempt_of,
     entry,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import structlog
 
-from gpu_node.agent.actions import Publish
-from gpu_node.agent.failures import log_failures
-from shared.requests import Chunk, FinishedRequest, Tokens
+from gpu_node.agent.decisions.actions import Publish
+from gpu_node.agent.process.failures import log_failures
+from shared.messages.requests import Chunk, FinishedRequest, Tokens
 
 
 def test_each_failure_is_logged_with_its_reason_and_nothing_else_is() -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from prometheus_client import REGISTRY
 
-from gpu_node.agent.actions import Publish
-from gpu_node.agent.metrics import EpochMetrics, observe_published
-from gpu_node.engine.counts import Counts, TierCounts, looked_up
-from gpu_node.engine.protocol import Evicted, Step
-from shared.requests import HANDED_OVER, EvictedRequest
+from gpu_node.agent.decisions.actions import Publish
+from gpu_node.agent.telemetry.metrics import EpochMetrics, observe_published
+from gpu_node.engine.measures.counts import Counts, TierCounts, looked_up
+from gpu_node.engine.process.protocol import Evicted, Step
+from shared.messages.requests import HANDED_OVER, EvictedRequest
 from tests.unit.agent.events import loaded, make_agent, stats
 
 

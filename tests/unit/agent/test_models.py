@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpu_node.agent.actions import Beat, Tell
-from gpu_node.agent.core import AgentCore
-from gpu_node.engine.protocol import EngineReady, LoadModel, ModelFailed, Step
-from shared.step_cost import ModelRate, StepCost
+from gpu_node.agent.decisions.actions import Beat, Tell
+from gpu_node.agent.decisions.core import AgentCore
+from gpu_node.engine.process.protocol import EngineReady, LoadModel, ModelFailed, Step
+from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.agent.events import OPTIONS, loaded, make_agent, queue, stats
 
 COST_A = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_node.agent.actions import Ack, Action, Drain, Entry, Publish, Pull, SayInventory, TakeStock, Tell
-from gpu_node.agent.core import AgentCore
-from gpu_node.engine import protocol
-from gpu_node.engine.protocol import AbortRequests, Run
-from shared.requests import Abort, Attempt, Evict, EvictedRequest
+from gpu_node.agent.decisions.actions import Ack, Action, Drain, Entry, Publish, Pull, SayInventory, TakeStock, Tell
+from gpu_node.agent.decisions.core import AgentCore
+from gpu_node.engine.process import protocol
+from gpu_node.engine.process.protocol import AbortRequests, Run
+from shared.messages.requests import Abort, Attempt, Evict, EvictedRequest
 from tests.unit.agent.events import attempt_of, entry, evicted, make_agent, queue, step, taken, tokens
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gpu_node.agent.actions import Ack, Beat, NewEpoch, Publish, Tell
-from gpu_node.agent.core import AgentCore
-from gpu_node.engine.protocol import AbortRequests, LoadModel
-from shared.nodes import Fence, Heartbeat, Load
-from shared.requests import Abort, Chunk, FinishedRequest, Tokens
+from gpu_node.agent.decisions.actions import Ack, Beat, NewEpoch, Publish, Tell
+from gpu_node.agent.decisions.core import AgentCore
+from gpu_node.engine.process.protocol import AbortRequests, LoadModel
+from shared.messages.nodes import Fence, Heartbeat, Load
+from shared.messages.requests import Abort, Chunk, FinishedRequest, Tokens
 from tests.unit.agent.events import (
     attempt_of,
     entry,

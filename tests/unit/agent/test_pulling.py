@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_node.agent.actions import Ack, Action, Beat, Publish, Pull, Tell
-from gpu_node.agent.core import MAX_PULL
-from gpu_node.engine.protocol import AbortRequests, LoadModel, ModelFailed, Run
-from shared.requests import Chunk, EvictedRequest, FinishedRequest, Tokens
+from gpu_node.agent.decisions.actions import Ack, Action, Beat, Publish, Pull, Tell
+from gpu_node.agent.decisions.core import MAX_PULL
+from gpu_node.engine.process.protocol import AbortRequests, LoadModel, ModelFailed, Run
+from shared.messages.requests import Chunk, EvictedRequest, FinishedRequest, Tokens
 from tests.unit.agent.events import entry, evicted, loaded, make_agent, payload_of, queue, step, taken, tokens
 
 

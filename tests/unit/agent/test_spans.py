@@ -9,10 +9,10 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from gpu_node.agent.actions import Publish
-from gpu_node.agent.spans import RunSpans
-from gpu_node.engine.protocol import Run
-from shared.requests import Chunk, EvictedRequest, FinishedRequest, Tokens
+from gpu_node.agent.decisions.actions import Publish
+from gpu_node.agent.telemetry.spans import RunSpans
+from gpu_node.engine.process.protocol import Run
+from shared.messages.requests import Chunk, EvictedRequest, FinishedRequest, Tokens
 from tests.unit.agent.events import entry, payload_of, tokens
 
 TRACEPARENT = f"00-{0xABC:032x}-{0xDEF:016x}-01"

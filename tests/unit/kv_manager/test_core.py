@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from services.kv_manager.core import NODE_TIMEOUT_S, KvManagerCore
 from services.kv_manager.metrics import measure
-from shared.message import Tick
-from shared.nodes import Heartbeat, NodeGone
+from shared.messages.message import Tick
+from shared.messages.nodes import Heartbeat, NodeGone
 from tests.samples import samples_of
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from services.queue_manager.crowds import note_members
-from services.queue_manager.groups import RequestGroups
-from services.queue_manager.state import Group, Node, Request, State
-from services.queue_manager.totals import Totals
-from services.queue_manager.virtual_queues import VirtualQueues
-from shared.config import QueueOptions
-from shared.placement import NodeState
-from shared.slo import Slo
+from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.queues.virtual_queues import VirtualQueues
+from services.queue_manager.state.node_counts import note_members
+from services.queue_manager.state.state import Group, Node, Request, State
+from services.queue_manager.state.totals import Totals
+from shared.config.config import QueueOptions
+from shared.messages.placement import NodeState
+from shared.messages.slo import Slo
 
 OPTIONS = QueueOptions()
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from services.queue_manager.grouping import LEAST_BATCH
-from services.queue_manager.groups import RequestGroups
-from services.queue_manager.state import Group, Request, State
-from shared.config import QueueOptions
-from shared.slo import Slo
+from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.state.grouping import LEAST_BATCH
+from services.queue_manager.state.state import Group, Request, State
+from shared.config.config import QueueOptions
+from shared.messages.slo import Slo
 
 SOON = Slo("interactive", deadline_s=20.0)
 LATER = Slo("batch", deadline_s=3600.0)

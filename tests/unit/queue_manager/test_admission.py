@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from services.queue_manager.admission import MIN_RETRY_AFTER_S, lateness_s
 from services.queue_manager.core import QueueManagerCore
-from shared.config import ClusterConfig, SloClass
-from shared.core import Effect, Send
-from shared.nodes import NodeUp
-from shared.requests import Attempt, Pulled, Rejected, Submit
-from shared.slo import Slo
-from shared.step_cost import ModelRate, StepCost
+from services.queue_manager.waits.admission import MIN_RETRY_AFTER_S, lateness_s
+from shared.config.config import ClusterConfig, SloClass
+from shared.messages.nodes import NodeUp
+from shared.messages.requests import Attempt, Pulled, Rejected, Submit
+from shared.messages.slo import Slo
+from shared.messages.step_cost import ModelRate, StepCost
+from shared.service.core import Effect, Send
 
 STRICT = Slo("strict", ttft_s=2.0)
 CONFIG = ClusterConfig(slo_classes=ClusterConfig().slo_classes | {"strict": SloClass(ttft_s=2, late="refuse")})

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from services.queue_manager.arrivals import MAX_FLOWS, MEMORY_S, Arrivals, Coming, Flow
-from services.queue_manager.lifetimes import LEAST_SEEN_S, Gaps, Lifetimes, alive
-from shared.slo import Slo
+from services.queue_manager.learnt.arrivals import MAX_FLOWS, MEMORY_S, Arrivals, Coming, Flow
+from services.queue_manager.learnt.lifetimes import LEAST_SEEN_S, Gaps, Lifetimes, alive
+from shared.messages.slo import Slo
 
 SOON = Slo("interactive", deadline_s=20.0)
 

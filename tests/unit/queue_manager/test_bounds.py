@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from services.queue_manager.bounds import (
+from services.queue_manager.learnt.wait_intervals import (
     LEAST_Z,
     MAX_TOLD,
     MAX_WIDTHS,
@@ -17,7 +17,7 @@ from services.queue_manager.bounds import (
     Bounds,
     WatchedBound,
 )
-from shared.wait import NEVER, Wait
+from shared.estimator.wait import NEVER, Wait
 
 TEN = Wait(10.0, 2.0)
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from services.queue_manager.calibration import MAX_FITS, MEMORY_S, MOST_RATIO, PRIOR_S, Calibration, Fit
-from shared.batching import batching
-from shared.estimator import drain_s
-from shared.placement import GroupLoad, NodeState
-from shared.step_cost import ModelRate, StepCost
+from services.queue_manager.learnt.calibration import MAX_FITS, MEMORY_S, MOST_RATIO, PRIOR_S, Calibration, Fit
+from shared.estimator.batching import batching
+from shared.estimator.estimator import drain_s
+from shared.messages.placement import GroupLoad, NodeState
+from shared.messages.step_cost import ModelRate, StepCost
 
 LOAD = GroupLoad(group="", model="a", deadline_s=0.0, num_waiting=8, mean_output_tokens=100.0)
 

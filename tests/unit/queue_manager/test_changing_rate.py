@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.queue_manager.changing_rate import CHANGE_S, MAX_BELIEFS, STRETCH_S, Belief, ChangingRate
+from services.queue_manager.learnt.changing_rate import CHANGE_S, MAX_BELIEFS, STRETCH_S, Belief, ChangingRate
 
 ALONE = 1.0  # index of dispersion of those who come by themselves
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.queue_manager.clusters import (
+from services.queue_manager.learnt.clusters import (
     MAX_CLUSTERS,
     MAX_LINES,
     RECLUSTER_REQUESTS,

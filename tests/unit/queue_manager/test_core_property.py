@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 
 from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
-from services.queue_manager.grouping import LEAST_BATCH
-from shared.config import ClusterConfig, QueueOptions, SloClass
-from shared.config_nodes import NodePool
-from shared.core import Drop, Send
-from shared.inventories import GatewayInventory, NodeInventory
-from shared.message import Tick
-from shared.messages import AnyMessage
-from shared.nodes import NodeDown, NodeUp
-from shared.placement import Plan
-from shared.requests import (
+from services.queue_manager.state.grouping import LEAST_BATCH
+from shared.config.config import ClusterConfig, QueueOptions, SloClass
+from shared.config.nodes import NodePool
+from shared.messages.inventories import GatewayInventory, NodeInventory
+from shared.messages.message import Tick
+from shared.messages.messages import AnyMessage
+from shared.messages.nodes import NodeDown, NodeUp
+from shared.messages.placement import Plan
+from shared.messages.requests import (
     HANDED_OVER,
     Attempt,
     Cancel,
@@ -32,8 +31,9 @@ from shared.requests import (
     Pulled,
     Submit,
 )
-from shared.slo import Slo
-from shared.step_cost import ModelRate, StepCost
+from shared.messages.slo import Slo
+from shared.messages.step_cost import ModelRate, StepCost
+from shared.service.core import Drop, Send
 
 CONFIG = ClusterConfig(
     queue=QueueOptions(delta=2 / LEAST_BATCH),  # groups of two

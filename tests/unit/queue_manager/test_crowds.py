@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from services.queue_manager.crowds import (
+from services.queue_manager.state.node_counts import (
     PATIENCE_S,
     counted_members,
     counted_running,
@@ -14,8 +14,8 @@ from services.queue_manager.crowds import (
     promises_per_s,
     recount,
 )
-from services.queue_manager.state import Node, State
-from shared.placement import NodeState
+from services.queue_manager.state.state import Node, State
+from shared.messages.placement import NodeState
 from tests.unit.queue_manager.books import make_group, make_state, place
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 

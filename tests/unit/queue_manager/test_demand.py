@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from services.queue_manager.core import QueueManagerCore
-from services.queue_manager.demand import MEMORY_S, Asked, Demand
-from services.queue_manager.planning import SIZING_INTERVAL_S
-from shared.config import ClusterConfig
-from shared.config_nodes import NodePool
-from shared.core import Effect, Send
-from shared.message import Tick
-from shared.placement import GroupLoad, Plan, PlanRequest
-from shared.requests import Submit
-from shared.slo import Slo
+from services.queue_manager.learnt.demand import MEMORY_S, Asked, Demand
+from services.queue_manager.plans.planning import SIZING_INTERVAL_S
+from shared.config.config import ClusterConfig
+from shared.config.nodes import NodePool
+from shared.messages.message import Tick
+from shared.messages.placement import GroupLoad, Plan, PlanRequest
+from shared.messages.requests import Submit
+from shared.messages.slo import Slo
+from shared.service.core import Effect, Send
 
 CHAT = Slo("chat", ttft_s=2.0)
 BATCH = Slo("batch", deadline_s=60.0)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from services.queue_manager.arrivals import Flow
-from services.queue_manager.changing_rate import Belief, ChangingRate
-from services.queue_manager.expected_order import expected_order
-from services.queue_manager.groups import RequestGroups
-from services.queue_manager.predictions import Predictions
-from services.queue_manager.state import Node, State
-from shared.config import QueueOptions
-from shared.placement import NodeState
-from shared.step_cost import ModelRate, StepCost
+from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.learnt.arrivals import Flow
+from services.queue_manager.learnt.changing_rate import Belief, ChangingRate
+from services.queue_manager.state.state import Node, State
+from services.queue_manager.waits.expected_order import expected_order
+from services.queue_manager.waits.predictions import Predictions
+from shared.config.config import QueueOptions
+from shared.messages.placement import NodeState
+from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import OPTIONS, make_group, make_queues, place
 
 NOW = 1_000.0

@@ -7,8 +7,8 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.queue_manager.fairness import Fairness, Line
-from shared.config import TenantSpec
+from services.queue_manager.state.fairness import Fairness, Line
+from shared.config.config import TenantSpec
 
 TENANTS = {"gold": TenantSpec(weight=4), "silver": TenantSpec(weight=2)}
 

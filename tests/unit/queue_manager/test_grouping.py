@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from services.queue_manager.grouping import LEAST_BATCH, PRIOR_BATCH, Batches, grouping_rule
-from shared.config import QueueOptions
-from shared.placement import NodeState
+from services.queue_manager.state.grouping import LEAST_BATCH, PRIOR_BATCH, Batches, grouping_rule
+from shared.config.config import QueueOptions
+from shared.messages.placement import NodeState
 
 
 def node(name: str, model: str, max_num_seqs: int = 64) -> NodeState:

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from services.queue_manager import invariants
-from services.queue_manager.clusters import RECLUSTER_REQUESTS
-from services.queue_manager.grouping import OPEN_S
-from services.queue_manager.open_groups import NOBODY
-from services.queue_manager.paces import Pace
-from services.queue_manager.state import Request, State
-from services.queue_manager.totals import Totals
-from shared.config import QueueOptions
-from shared.placement import NodeState
-from shared.requests import HANDED_OVER
-from shared.slo import UNBOUNDED_S, Slo
+from services.queue_manager.groups.open_groups import NOBODY
+from services.queue_manager.learnt.clusters import RECLUSTER_REQUESTS
+from services.queue_manager.learnt.token_rates import Pace
+from services.queue_manager.state.grouping import OPEN_S
+from services.queue_manager.state.state import Request, State
+from services.queue_manager.state.totals import Totals
+from shared.config.config import QueueOptions
+from shared.messages.placement import NodeState
+from shared.messages.requests import HANDED_OVER
+from shared.messages.slo import UNBOUNDED_S, Slo
 from tests.unit.queue_manager.made import LARGE, LATER, SOON, MadeGroups
 
 # --- who joins which ------------------------------------------------------------------------------------------------

@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.queue_manager.arrivals import MEMORY_S, Arrivals
-from services.queue_manager.groups import RequestGroups
-from services.queue_manager.headroom import MAX_GROUPS, Headroom, _pace_s
-from services.queue_manager.state import Node, Request, State
-from services.queue_manager.window import window
-from shared.placement import NodeState
-from shared.slo import Slo
-from shared.step_cost import ModelRate, StepCost
+from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.learnt.arrivals import MEMORY_S, Arrivals
+from services.queue_manager.queues.batch_limit import MAX_GROUPS, Headroom, _pace_s
+from services.queue_manager.state.state import Node, Request, State
+from services.queue_manager.telling.window import window
+from shared.messages.placement import NodeState
+from shared.messages.slo import Slo
+from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import OPTIONS, make_group, place
 
 PLACES = 60

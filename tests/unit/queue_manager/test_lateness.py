@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from services.queue_manager.groups import RequestGroups
-from services.queue_manager.lateness import Found, Lateness
-from services.queue_manager.predictions import Predictions
-from services.queue_manager.state import Node, State
-from shared.placement import NodeState
-from shared.step_cost import ModelRate, StepCost
+from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.plans.lateness import Found, Lateness
+from services.queue_manager.state.state import Node, State
+from services.queue_manager.waits.predictions import Predictions
+from shared.messages.placement import NodeState
+from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import OPTIONS, make_group, make_queues, place
 
 NOBODY = Found(is_late=False, is_news=False)

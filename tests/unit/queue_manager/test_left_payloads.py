@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shared import streams
-from shared.config import ClusterConfig
-from shared.core import Drop
-from shared.requests import GatewayBeat, GatewayGone
-from shared.slo import Slo
+from shared.bus import streams
+from shared.config.config import ClusterConfig
+from shared.messages.requests import GatewayBeat, GatewayGone
+from shared.messages.slo import Slo
+from shared.service.core import Drop
 from tests.unit.queue_manager.world import World
 
 

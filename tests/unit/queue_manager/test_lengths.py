@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.queue_manager.lengths import (
+from services.queue_manager.learnt.lengths import (
     MAX_KEYS,
     MAX_WEIGHT,
     MEMORY_REQUESTS,

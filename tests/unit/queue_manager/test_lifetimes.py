@@ -6,7 +6,15 @@ import math
 
 import pytest
 
-from services.queue_manager.lifetimes import LEAST_GAP_S, LEAST_SEEN_S, MAX_ENDED, NEVER_S, Gaps, Lifetimes, alive
+from services.queue_manager.learnt.lifetimes import (
+    LEAST_GAP_S,
+    LEAST_SEEN_S,
+    MAX_ENDED,
+    NEVER_S,
+    Gaps,
+    Lifetimes,
+    alive,
+)
 
 
 def test_streams_last_as_long_as_those_that_ended_and_those_that_have_not_count_as_far_as_they_have_come() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from services.queue_manager.arrivals import MAX_FLOWS
-from services.queue_manager.lengths import MIN_OBSERVED, Lengths
-from services.queue_manager.loads import Loads
-from services.queue_manager.paces import PRIOR_TOKENS_PER_S, Paces
-from shared.placement import GroupLoad
+from services.queue_manager.groups.group_loads import Loads
+from services.queue_manager.learnt.arrivals import MAX_FLOWS
+from services.queue_manager.learnt.lengths import MIN_OBSERVED, Lengths
+from services.queue_manager.learnt.token_rates import PRIOR_TOKENS_PER_S, Paces
+from shared.messages.placement import GroupLoad
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 
 PRIOR = (16, 64, 256, 1024)

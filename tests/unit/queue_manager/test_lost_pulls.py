@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from shared.config import ClusterConfig
-from shared.core import Send
-from shared.inventories import NodeInventory
-from shared.messages import AnyMessage
-from shared.requests import HANDED_OVER, Abort, Attempt, Evicted, EvictedRequest, Pulled, Resubmit
-from shared.slo import Slo
+from shared.config.config import ClusterConfig
+from shared.messages.inventories import NodeInventory
+from shared.messages.messages import AnyMessage
+from shared.messages.requests import HANDED_OVER, Abort, Attempt, Evicted, EvictedRequest, Pulled, Resubmit
+from shared.messages.slo import Slo
+from shared.service.core import Send
 from tests.unit.queue_manager.world import KV_TOKENS, World
 
 SOON = Slo("interactive", deadline_s=20.0)

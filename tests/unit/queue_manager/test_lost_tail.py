@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.queue_manager.core import QueueManagerCore
-from shared.inventories import of_gateway, of_node
-from shared.messages import AnyMessage
-from shared.nodes import NodeUp
-from shared.requests import Attempt, Enqueued, GatewayBeat
+from shared.messages.inventories import of_gateway, of_node
+from shared.messages.messages import AnyMessage
+from shared.messages.nodes import NodeUp
+from shared.messages.requests import Attempt, Enqueued, GatewayBeat
 from tests.unit.queue_manager.test_moves import CONFIG, KINDS, LONG_DAY, MODELS, act, begin, end
 from tests.unit.queue_manager.world import World
 

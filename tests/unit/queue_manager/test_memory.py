@@ -9,11 +9,11 @@ import tracemalloc
 import pytest
 
 from services.queue_manager.core import QueueManagerCore
-from shared.codec import decode, encode
-from shared.config import ClusterConfig
-from shared.nodes import NodeUp
-from shared.requests import Submit
-from shared.step_cost import ModelRate, StepCost
+from shared.config.config import ClusterConfig
+from shared.messages.codec import decode, encode
+from shared.messages.nodes import NodeUp
+from shared.messages.requests import Submit
+from shared.messages.step_cost import ModelRate, StepCost
 
 NUM_REQUESTS = 1000  # the fewer there are, the fewer share a group
 NUM_NODES = 16

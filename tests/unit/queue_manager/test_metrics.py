@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from services.queue_manager.metrics import QueueMetrics
-from shared.config import ClusterConfig
-from shared.placement import Plan
-from shared.slo import Slo
+from shared.config.config import ClusterConfig
+from shared.messages.placement import Plan
+from shared.messages.slo import Slo
 from tests.samples import Samples, samples_of
 from tests.unit.queue_manager.world import World
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.queue_manager.eviction import HAND_OVER_TIMEOUT_S
-from services.queue_manager.grouping import LEAST_BATCH
-from shared.config import ClusterConfig, QueueOptions
-from shared.slo import Slo
+from services.queue_manager.handlers.evictions import HAND_OVER_TIMEOUT_S
+from services.queue_manager.state.grouping import LEAST_BATCH
+from shared.config.config import ClusterConfig, QueueOptions
+from shared.messages.slo import Slo
 from tests.unit.queue_manager.world import KV_TOKENS, World, WorldNode
 
 CONFIG = ClusterConfig(queue=QueueOptions(delta=2 / LEAST_BATCH))  # groups of two

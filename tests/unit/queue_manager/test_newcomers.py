@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from services.queue_manager.grouping import OPEN_S
-from services.queue_manager.newcomers import Kind, Newcomers
-from services.queue_manager.state import Group, Node
-from shared.batching import Batching, batching
-from shared.config import QueueOptions
-from shared.placement import NodeState
-from shared.step_cost import ModelRate, StepCost
+from services.queue_manager.state.grouping import OPEN_S
+from services.queue_manager.state.state import Group, Node
+from services.queue_manager.waits.newcomers import Kind, Newcomers
+from shared.config.config import QueueOptions
+from shared.estimator.batching import Batching, batching
+from shared.messages.placement import NodeState
+from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.made import LARGE, LATER, SOON, MadeGroups
 
 RATES = [ModelRate(model, StepCost(1.0, 0.0, 0.0), kv_tokens=0, kv_token_bytes=1, load_s=1.0) for model in "ab"]

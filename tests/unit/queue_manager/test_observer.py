@@ -7,15 +7,15 @@ import math
 import msgspec
 import pytest
 
-from services.queue_manager.calibration import MEMORY_S, PRIOR_S, Calibration
-from services.queue_manager.lengths import Lengths
-from services.queue_manager.observer import BUSY_S, Observer
-from services.queue_manager.paces import Pace, Paces
-from services.queue_manager.running import LOOK_INTERVAL_S, MAX_SINCE_S, Running
-from services.queue_manager.state import Group, Node, Request, State
-from shared.placement import NodeState
-from shared.slo import Slo
-from shared.step_cost import ModelRate, StepCost
+from services.queue_manager.groups.observer import BUSY_S, Observer
+from services.queue_manager.learnt.calibration import MEMORY_S, PRIOR_S, Calibration
+from services.queue_manager.learnt.lengths import Lengths
+from services.queue_manager.learnt.running import LOOK_INTERVAL_S, MAX_SINCE_S, Running
+from services.queue_manager.learnt.token_rates import Pace, Paces
+from services.queue_manager.state.state import Group, Node, Request, State
+from shared.messages.placement import NodeState
+from shared.messages.slo import Slo
+from shared.messages.step_cost import ModelRate, StepCost
 
 RATE = ModelRate("a", StepCost(0.05, 0.0, 0.0), kv_tokens=1000, kv_token_bytes=1, load_s=0.0)
 KNOWN = NodeState(node="n0", model="a", device="gpu", max_num_seqs=8, rates=[RATE])

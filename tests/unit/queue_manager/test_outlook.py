@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from services.queue_manager.outlook import SUM_ERROR, Outlook, Served, Slack
-from shared.estimator import GroupForecast, forecast
-from shared.overtaking import Stream
-from shared.placement import GroupLoad, NodeState
-from shared.step_cost import ModelRate, StepCost
-from shared.wait import Wait
+from services.queue_manager.waits.group_wait import SUM_ERROR, Outlook, Served, Slack
+from shared.estimator.estimator import GroupForecast, forecast
+from shared.estimator.overtaking import Stream
+from shared.estimator.wait import Wait
+from shared.messages.placement import GroupLoad, NodeState
+from shared.messages.step_cost import ModelRate, StepCost
 
 HALF = Stream(share=0.5, square_s=0.0, horizon_s=1e6)
 NO_TIME = Slack(first_s=0.0, member_s=0.0, pace=1.0)
@@ -35,7 +35,7 @@ def test_behind_the_head_of_a_queue_it_is_known_only_how_long_all_before_takes()
 
 
 def test_newcomers_go_ahead_of_what_stands_behind_the_head_too() -> None:
-    """Half of the device is theirs: what takes W alone takes 2 W (shared.overtaking), all of it."""
+    """Half of the device is theirs: what takes W alone takes 2 W (shared.estimator.overtaking), all of it."""
     alone = of_one().place_and_prompt(0)[0].mean_s
     assert alone > 0.0
     place, _ = outlook(Served(of_one(), [HALF], behind_s=4.0)).place_and_prompt(0)

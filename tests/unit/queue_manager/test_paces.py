@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from services.queue_manager.paces import MAX_PACES, MEMORY_REQUESTS, PRIOR_TOKENS_PER_S, Pace, Paces
-from services.queue_manager.state import Request
-from shared.slo import Slo
+from services.queue_manager.learnt.token_rates import MAX_PACES, MEMORY_REQUESTS, PRIOR_TOKENS_PER_S, Pace, Paces
+from services.queue_manager.state.state import Request
+from shared.messages.slo import Slo
 
 
 def test_the_first_request_sets_the_pace_and_later_ones_move_it() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.queue_manager.planned_order import MAX_MOVED, index_by_plan, planned_order
-from services.queue_manager.state import State
+from services.queue_manager.queues.planned_order import MAX_MOVED, index_by_plan, planned_order
+from services.queue_manager.state.state import State
 from tests.unit.queue_manager.books import make_group, make_state, orders, place
 
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from services.queue_manager.groups import RequestGroups
-from services.queue_manager.predictions import FORECAST_GROUPS, Predictions, Prospect
-from services.queue_manager.state import Node, State, Unread
-from shared.config import QueueOptions
-from shared.placement import NodeState
-from shared.requests import Submit
-from shared.slo import Slo
-from shared.step_cost import ModelRate, StepCost
-from shared.wait import NEVER, Wait
+from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.state.state import Node, State, Unread
+from services.queue_manager.waits.predictions import FORECAST_GROUPS, Predictions, Prospect
+from shared.config.config import QueueOptions
+from shared.estimator.wait import NEVER, Wait
+from shared.messages.placement import NodeState
+from shared.messages.requests import Submit
+from shared.messages.slo import Slo
+from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import OPTIONS, make_group, make_queues, place
 
 RATE = ModelRate("a", StepCost(0.1, 0.0, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=0.0)

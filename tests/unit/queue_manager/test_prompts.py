@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.queue_manager.core import QueueManagerCore
-from services.queue_manager.prompts import PromptLines, Reading, left
-from services.queue_manager.state import Node, Request, Unread
-from shared.config import ClusterConfig
-from shared.estimator import NO_PROMPTS, Prompts
-from shared.nodes import NodeUp
-from shared.placement import NodeState
-from shared.requests import Attempt, Finished, FinishedRequest, Pulled, Submit
-from shared.slo import Slo
-from shared.step_cost import ModelRate, StepCost
+from services.queue_manager.state.state import Node, Request, Unread
+from services.queue_manager.waits.prompts import PromptLines, Reading, left
+from shared.config.config import ClusterConfig
+from shared.estimator.estimator import NO_PROMPTS, Prompts
+from shared.messages.nodes import NodeUp
+from shared.messages.placement import NodeState
+from shared.messages.requests import Attempt, Finished, FinishedRequest, Pulled, Submit
+from shared.messages.slo import Slo
+from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import place
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 

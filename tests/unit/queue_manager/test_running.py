@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.queue_manager.running import LOOK_INTERVAL_S, Running
+from services.queue_manager.learnt.running import LOOK_INTERVAL_S, Running
 
 
 def running(*names: str) -> Running:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.queue_manager.crowds import PATIENCE_S
-from services.queue_manager.seats import Seats
-from services.queue_manager.state import Node, State
-from shared.placement import GroupLoad, NodeState
-from shared.step_cost import ModelRate, StepCost
+from services.queue_manager.queues.immediate_start import Seats
+from services.queue_manager.state.node_counts import PATIENCE_S
+from services.queue_manager.state.state import Node, State
+from shared.messages.placement import GroupLoad, NodeState
+from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import make_group, place
 
 # 10 output tokens, no prompt: 10 steps of step_s + (r + 1) * token_s

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from services.queue_manager.sharing import MAX_SLOS, Sharing
-from services.queue_manager.state import State
-from shared.codec import decode, encode
-from shared.requests import Submit
-from shared.slo import Slo
+from services.queue_manager.state.interning import MAX_SLOS, Sharing
+from services.queue_manager.state.state import State
+from shared.messages.codec import decode, encode
+from shared.messages.requests import Submit
+from shared.messages.slo import Slo
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 
 

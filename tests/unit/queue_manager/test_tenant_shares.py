@@ -5,18 +5,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.queue_manager.admission import Admission
 from services.queue_manager.core import QueueManagerCore
-from services.queue_manager.groups import RequestGroups
-from services.queue_manager.state import Node, State
-from services.queue_manager.tenant_shares import ACTIVE_S, TenantShares, in_turn, is_below
-from services.queue_manager.window import window, yielding
-from shared.config import ClusterConfig, QueueOptions, SloClass, TenantSpec
-from shared.nodes import NodeUp
-from shared.placement import NodeState
-from shared.requests import Attempt, GroupRef, Pulled, Submit
-from shared.slo import Slo
-from shared.step_cost import ModelRate, StepCost
+from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.queues.tenant_shares import ACTIVE_S, TenantShares, in_turn, is_below
+from services.queue_manager.state.state import Node, State
+from services.queue_manager.telling.window import window, yielding
+from services.queue_manager.waits.admission import Admission
+from shared.config.config import ClusterConfig, QueueOptions, SloClass, TenantSpec
+from shared.messages.nodes import NodeUp
+from shared.messages.placement import NodeState
+from shared.messages.requests import Attempt, GroupRef, Pulled, Submit
+from shared.messages.slo import Slo
+from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import make_group, make_state, place
 
 TENANTS = {"gold": TenantSpec(weight=3)}

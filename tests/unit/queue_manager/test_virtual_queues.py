@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.config import QueueOptions
-from shared.placement import NodeState
+from shared.config.config import QueueOptions
+from shared.messages.placement import NodeState
 from tests.unit.queue_manager.books import make_group, make_queues, make_state, orders, place
 
 NOW = 1.0

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from services.queue_manager.newcomers import Newcomers
-from services.queue_manager.state import Group, Node
-from services.queue_manager.visits import INTERRUPTS_S, visits
-from shared.config import ClusterConfig, QueueOptions
-from shared.overtaking import held_share
-from shared.placement import NodeState
-from shared.slo import Slo
-from shared.step_cost import ModelRate, StepCost
+from services.queue_manager.state.state import Group, Node
+from services.queue_manager.waits.interruptions import INTERRUPTS_S, visits
+from services.queue_manager.waits.newcomers import Newcomers
+from shared.config.config import ClusterConfig, QueueOptions
+from shared.estimator.overtaking import held_share
+from shared.messages.placement import NodeState
+from shared.messages.slo import Slo
+from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 from tests.unit.queue_manager.world import World
 

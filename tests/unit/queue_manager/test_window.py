@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from services.queue_manager.state import HandOver, State
-from services.queue_manager.window import WINDOW_GROUPS, WINDOW_REQUESTS, window, yielding
-from shared.requests import GroupRef
+from services.queue_manager.state.state import HandOver, State
+from services.queue_manager.telling.window import WINDOW_GROUPS, WINDOW_REQUESTS, window, yielding
+from shared.messages.requests import GroupRef
 from tests.unit.queue_manager.books import make_group, make_state, place
 
 

@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 
 from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
-from shared import streams
-from shared.config import ClusterConfig
-from shared.core import Drop, Effect, Send
-from shared.message import Message
-from shared.messages import AnyMessage
-from shared.nodes import NodeDown, NodeUp
-from shared.placement import Plan
-from shared.requests import (
+from shared.bus import streams
+from shared.config.config import ClusterConfig
+from shared.messages.message import Message
+from shared.messages.messages import AnyMessage
+from shared.messages.nodes import NodeDown, NodeUp
+from shared.messages.placement import Plan
+from shared.messages.requests import (
     HANDED_OVER,
     Abort,
     Attempt,
@@ -34,7 +33,8 @@ from shared.requests import (
     Submit,
     VirtualQueue,
 )
-from shared.slo import Slo
+from shared.messages.slo import Slo
+from shared.service.core import Drop, Effect, Send
 
 KV_TOKENS = 12
 

@@ -8,8 +8,8 @@ from itertools import combinations, permutations, product
 
 from hypothesis import strategies as st
 
-from services.scheduler.cost import queue_cost
-from services.scheduler.instance import Group, Instance, Node, Queues
+from services.scheduler.solving.cost import queue_cost
+from services.scheduler.solving.instance import Group, Instance, Node, Queues
 
 FAR_S = 1e6
 

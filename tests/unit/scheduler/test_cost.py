@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.cost import (
+from services.scheduler.solving.cost import (
     LATE_STEP_S,
     LATE_WEIGHT,
     late_penalty_s,
@@ -17,7 +17,7 @@ from services.scheduler.cost import (
     queue_cost,
     total_cost,
 )
-from services.scheduler.instance import Instance
+from services.scheduler.solving.instance import Instance
 from tests.unit.scheduler.instances import Load, Place, every_order, instance, instances
 
 

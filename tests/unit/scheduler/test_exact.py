@@ -9,10 +9,10 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from services.scheduler.cost import total_cost
-from services.scheduler.exact import MAX_GROUPS, is_small, solve_exactly
-from services.scheduler.instance import Instance, Queues
-from services.scheduler.turns import running_groups, turns
+from services.scheduler.solving.cost import total_cost
+from services.scheduler.solving.exact import MAX_GROUPS, is_small, solve_exactly
+from services.scheduler.solving.instance import Instance, Queues
+from services.scheduler.solving.turns import running_groups, turns
 from tests.unit.scheduler.instances import Load, Place, instance, instances, keeps_rules, least_of_all
 
 
@@ -79,7 +79,7 @@ def test_an_order_that_cannot_be_bettered_is_kept() -> None:
 def test_it_prints_nothing() -> None:
     """Standard output belongs to reports and logs; HiGHS says its name there once in the life of a process."""
     script = """
-from services.scheduler.exact import solve_exactly
+from services.scheduler.solving.exact import solve_exactly
 from tests.unit.scheduler.instances import Load, Place, instance
 solve_exactly(instance([Place()], [Load()]), [[0]])
 """

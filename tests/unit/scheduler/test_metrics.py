@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from services.scheduler.core import SchedulerCore
 from services.scheduler.metrics import measure
-from shared.config import ClusterConfig
-from shared.config_nodes import NodePool, ScalingOptions
-from shared.nodes import Heartbeat, NodeGone, Scaled
-from shared.placement import GroupLoad, Plan, PlanRequest, Solved
+from shared.config.config import ClusterConfig
+from shared.config.nodes import NodePool, ScalingOptions
+from shared.messages.nodes import Heartbeat, NodeGone, Scaled
+from shared.messages.placement import GroupLoad, Plan, PlanRequest, Solved
 from tests.samples import samples_of
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import msgspec
 
 from services.scheduler.nodes import has_changed, node_state, node_up
-from shared.batching import PRIOR_SWAP_S
-from shared.nodes import Heartbeat
-from shared.placement import NodeState
-from shared.step_cost import ModelRate, StepCost
+from shared.estimator.batching import PRIOR_SWAP_S
+from shared.messages.nodes import Heartbeat
+from shared.messages.placement import NodeState
+from shared.messages.step_cost import ModelRate, StepCost
 
 RATES = [ModelRate(model, StepCost(1.0, 0.0, 0.0), 100, 1, load_s) for model, load_s in (("a", 0.0), ("b", 7.0))]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.scheduler.policies.shepherd import worst_case_s
-from shared.placement import Operations
+from shared.messages.placement import Operations
 from tests.unit.scheduler.problems import load, node, plan, running
 
 

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.scheduler.scaling import QUIET_S, REPEAT_S, Scaling, ScalingState
-from shared import streams
-from shared.config_engine import EngineOptions
-from shared.config_nodes import NodePool, ScalingOptions
-from shared.core import Effect, Send
-from shared.nodes import Heartbeat, Scale, Scaled
-from shared.placement import NodeState
+from shared.bus import streams
+from shared.config.engine import EngineOptions
+from shared.config.nodes import NodePool, ScalingOptions
+from shared.messages.nodes import Heartbeat, Scale, Scaled
+from shared.messages.placement import NodeState
+from shared.service.core import Effect, Send
 
 POOL = NodePool(name="p", min_nodes=0, max_nodes=5, start_s=30)
 OPTIONS = ScalingOptions(provider="process", up_cooldown_s=10, down_cooldown_s=100)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.anytime import search
-from services.scheduler.cost import queue_cost, total_cost
-from services.scheduler.current import current_order
-from services.scheduler.greedy import insert_all
-from services.scheduler.instance import Instance, Queues
-from services.scheduler.layout import Budget, Layout
-from services.scheduler.search import improve
+from services.scheduler.solving.anytime import search
+from services.scheduler.solving.cost import queue_cost, total_cost
+from services.scheduler.solving.current import current_order
+from services.scheduler.solving.greedy import insert_all
+from services.scheduler.solving.instance import Instance, Queues
+from services.scheduler.solving.layout import Budget, Layout
+from services.scheduler.solving.search import improve
 from tests.unit.scheduler.instances import Load, Place, instance, instances, keeps_rules, least_of_all
 
 VISITS = 20_000

@@ -7,12 +7,12 @@ from math import exp, log, sqrt
 import msgspec
 import pytest
 
-from services.scheduler.instance import Instance
-from services.scheduler.tables import HAND_OVER_BYTES_PER_S, MARGIN, make_instance
-from shared.placement import GroupLoad, NodeState, PlacementProblem, Visits
-from shared.requests import HANDED_OVER
-from shared.step_cost import ModelRate, StepCost
-from shared.streams import MAX_IMAGE_BYTES
+from services.scheduler.solving.instance import Instance
+from services.scheduler.solving.tables import HAND_OVER_BYTES_PER_S, MARGIN, make_instance
+from shared.bus.streams import MAX_IMAGE_BYTES
+from shared.messages.placement import GroupLoad, NodeState, PlacementProblem, Visits
+from shared.messages.requests import HANDED_OVER
+from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.scheduler.problems import SWAP_S, load, node, running
 
 

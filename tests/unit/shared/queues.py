@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shared.placement import GroupLoad, NodeState
-from shared.step_cost import ModelRate, StepCost
+from shared.messages.placement import GroupLoad, NodeState
+from shared.messages.step_cost import ModelRate, StepCost
 
 
 def node(

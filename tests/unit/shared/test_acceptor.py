@@ -13,9 +13,9 @@ import structlog
 import uvloop
 from aiohttp import web
 
-from gateway.sockets import open_sockets
-from shared.acceptor import ACCEPTS_A_ROUND, Acceptor, ManyAtATime
-from shared.admin import PortTakenError
+from gateway.workers.sockets import open_sockets
+from shared.service.acceptor import ACCEPTS_A_ROUND, Acceptor, ManyAtATime
+from shared.service.admin import PortTakenError
 from tests.redis.waiting import until
 
 HOST = "127.0.0.1"
@@ -103,7 +103,7 @@ async def test_aiohttp_serves_by_it_and_stops_in_good_order(site: tuple[web.AppR
 
 
 async def test_a_process_without_files_for_more_takes_them_when_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.acceptor.RETRY_S", 0.01)
+    monkeypatch.setattr("shared.service.acceptor.RETRY_S", 0.01)
     made = asyncio.Event()
 
     async def is_told() -> bool:

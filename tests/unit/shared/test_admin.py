@@ -9,9 +9,9 @@ import pytest
 from prometheus_client import Counter
 from prometheus_client.parser import text_string_to_metric_families
 
-from cli.ports import free_port
-from shared.admin import Admin, PortTakenError, serve_admin
+from cli.cluster.ports import free_port
 from shared.errors import OperatorError
+from shared.service.admin import Admin, PortTakenError, serve_admin
 
 HOST = "127.0.0.1"
 COUNTER = Counter("treadle_test_admin_total", "Counted by this test", ["kind"])

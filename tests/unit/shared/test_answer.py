@@ -6,10 +6,10 @@ from math import log, sqrt
 
 import pytest
 
-from shared.answer import long_answer_s, long_answer_tokens
-from shared.batching import Batching, batching
-from shared.placement import GroupLoad, NodeState
-from shared.step_cost import ModelRate, StepCost
+from shared.estimator.answer import long_answer_s, long_answer_tokens
+from shared.estimator.batching import Batching, batching
+from shared.messages.placement import GroupLoad, NodeState
+from shared.messages.step_cost import ModelRate, StepCost
 
 
 def work(std_output_tokens: float) -> Batching:

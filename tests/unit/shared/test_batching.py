@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from shared.batching import (
+from shared.estimator.batching import (
     PRIOR_NUM_SEQS,
     PRIOR_SWAP_S,
     PRIOR_TOKENS_PER_S,
@@ -16,8 +16,8 @@ from shared.batching import (
     rate_of,
     residual_tokens,
 )
-from shared.placement import NodeState
-from shared.step_cost import ModelRate, StepCost
+from shared.messages.placement import NodeState
+from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.shared.queues import group, node
 
 COST = StepCost(step_s=0.8, token_s=0.01, context_token_s=0.001)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from shared.config import (
+from shared.config.config import (
     CONFIG_ENV,
     KEYS_ENV,
     OTLP_ENV,
@@ -17,10 +17,10 @@ from shared.config import (
     load_config,
     parse_config,
 )
-from shared.config_engine import ModelSpec
-from shared.config_nodes import NodeSpec
-from shared.model_file import MODELS_ENV, model_path
-from shared.slo import Slo
+from shared.config.engine import ModelSpec
+from shared.config.nodes import NodeSpec
+from shared.files.model_file import MODELS_ENV, model_path
+from shared.messages.slo import Slo
 
 SECRET = "sk-very-secret"
 

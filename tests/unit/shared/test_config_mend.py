@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shared.config import ClusterConfig, ConfigError, parse_config
-from shared.config_mend import inspect
+from shared.config.config import ClusterConfig, ConfigError, parse_config
+from shared.config.mend import inspect
 
 SECRET = "sk-very-secret"
 SOUND: dict[str, Any] = {

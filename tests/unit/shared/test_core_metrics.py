@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.kv_manager.core import KvManagerCore
-from shared.core_metrics import CoreCollector, gauge, gauges
+from shared.service.core_metrics import CoreCollector, gauge, gauges
 from tests.samples import samples_of
 
 

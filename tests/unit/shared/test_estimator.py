@@ -5,12 +5,23 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from shared.backlog import Backlog
-from shared.batching import batching
-from shared.estimator import MODEL_ERROR, NEVER, Prompts, Wait, drain, drain_s, evict_s, forecast, swap_s, throughput
-from shared.placement import GroupLoad, NodeState
-from shared.step_cost import StepCost
-from shared.wait import NOW
+from shared.estimator.backlog import Backlog
+from shared.estimator.batching import batching
+from shared.estimator.estimator import (
+    MODEL_ERROR,
+    NEVER,
+    Prompts,
+    Wait,
+    drain,
+    drain_s,
+    evict_s,
+    forecast,
+    swap_s,
+    throughput,
+)
+from shared.estimator.wait import NOW
+from shared.messages.placement import GroupLoad, NodeState
+from shared.messages.step_cost import StepCost
 from tests.unit.shared.queues import group, node
 
 STEP = StepCost(step_s=1.0, token_s=0.0, context_token_s=0.0)

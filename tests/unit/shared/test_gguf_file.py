@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.gguf_file import open_gguf
-from shared.model_file import ModelFileError
+from shared.files.gguf_file import open_gguf
+from shared.files.model_file import ModelFileError
 
 VALUES: dict[str, Any] = {
     "text": "naïve 🧵",

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from shared.estimator import throughput
-from shared.hardware import (
+from shared.config.hardware import (
     DEVICES,
     MODELS,
     Device,
@@ -20,7 +19,8 @@ from shared.hardware import (
     model_rate,
     step_cost,
 )
-from shared.placement import GroupLoad, NodeState
+from shared.estimator.estimator import throughput
+from shared.messages.placement import GroupLoad, NodeState
 
 A100, LLAMA_3_8B = DEVICES["a100"], MODELS["llama-3-8b"]
 A100_40GB = replace(A100, memory_bytes_per_s=1_555e9, memory_bytes=40e9)  # NVIDIA A100 data sheet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from shared.inbox_lag import LATE_S, MAX_MARKS, InboxLag, InboxLagCollector
+from shared.service.inbox_lag import LATE_S, MAX_MARKS, InboxLag, InboxLagCollector
 
 
 def test_nothing_is_known_before_the_first_look() -> None:

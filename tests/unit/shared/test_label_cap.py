@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from shared.label_cap import MAX_LABEL_SETS, LabelCap
+from shared.telemetry.label_cap import MAX_LABEL_SETS, LabelCap
 
 
 def test_the_first_sets_are_told_apart_and_the_others_are_one() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.length_trace import LengthTrace, TraceError, TraceLine, read_lengths
+from shared.files.length_trace import LengthTrace, TraceError, TraceLine, read_lengths
 
 FULL = "arrival_s,input_tokens,output_tokens,model,client,other\n7,20,4,y,2,\n5.5,10,3,x,1,\n6,5000,1,x,1,\n"
 LENGTHS = "input_tokens,output_tokens\n6,7\n4,5\n"

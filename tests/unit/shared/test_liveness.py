@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shared.liveness import Liveness
+from shared.service.liveness import Liveness
 
 
 def heard(**when: float) -> Liveness:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.log_folding import (
+from shared.telemetry.log_folding import (
     FOLD_S,
     MAX_KINDS,
     MAX_KINDS_OF_EVENT,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shared import hardware
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.config_nodes import NodePool, NodeSpec
-from shared.model_length import KvSizes, ModelSizes, model_length
+from shared.config import hardware
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.nodes import NodePool, NodeSpec
+from shared.files.model_length import KvSizes, ModelSizes, model_length
 
 MIB = 1 << 20
 SIZES = ModelSizes(context_length=8192, kv=KvSizes(num_layers=2, num_kv_heads=4, head_dim=32))

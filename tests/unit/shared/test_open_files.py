@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import resource
 
-from shared import open_files
+from shared.processes import open_files
 
 
 def test_a_process_takes_as_many_files_as_it_may() -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.overtaking import MOST_SHARE, Stream, held_share, overtaken
-from shared.wait import NEVER, NOW, Wait
+from shared.estimator.overtaking import MOST_SHARE, Stream, held_share, overtaken
+from shared.estimator.wait import NEVER, NOW, Wait
 
 FOR_EVER_S = 1e9
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.overtaking import SHARE_ERROR, Stream, overtaken
-from shared.patience import Patience, patient
-from shared.wait import NEVER, Wait
+from shared.estimator.overtaking import SHARE_ERROR, Stream, overtaken
+from shared.estimator.slack import Patience, patient
+from shared.estimator.wait import NEVER, Wait
 
 SMALL, FULL = Wait(20.0, 2.0), Wait(10.0, 1.0)
 

@@ -6,10 +6,10 @@ import asyncio
 import os
 import sys
 
-from cli.ports import free_port
-from shared.admin import Admin, serve_admin
-from shared.config import ADMIN_PORT_ENV
-from shared.probe import ADMIN_PORT_ENV as PROBED_ENV
+from cli.cluster.ports import free_port
+from shared.config.config import ADMIN_PORT_ENV
+from shared.processes.probe import ADMIN_PORT_ENV as PROBED_ENV
+from shared.service.admin import Admin, serve_admin
 
 HOST = "127.0.0.1"
 
@@ -20,7 +20,7 @@ async def probe(*arguments: str, own_port: int | None = None) -> tuple[int | Non
     if own_port is not None:
         environment[ADMIN_PORT_ENV] = str(own_port)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "shared.probe", *arguments),
+        *(sys.executable, "-m", "shared.processes.probe", *arguments),
         env=environment,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

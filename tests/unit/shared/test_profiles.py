@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.config import ClusterConfig, parse_config
-from shared.profiles import (
+from shared.config.config import ClusterConfig, parse_config
+from shared.config.profiles import (
     MAX_PROFILES,
     Profile,
     ProfileError,
@@ -17,7 +17,7 @@ from shared.profiles import (
     profiles_file,
     read_profiles,
 )
-from shared.step_cost import StepCost
+from shared.messages.step_cost import StepCost
 
 CONFIG = parse_config("models: [{name: a, source: a.gguf}, {name: b, source: b.gguf}]", "test")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shared.batching import PRIOR_SWAP_S
-from shared.placement import NodeState
-from shared.rates import share_rates
-from shared.step_cost import ModelRate, StepCost
+from shared.estimator.batching import PRIOR_SWAP_S
+from shared.estimator.rates import share_rates
+from shared.messages.placement import NodeState
+from shared.messages.step_cost import ModelRate, StepCost
 
 
 def rate(model: str, step_s: float, load_s: float = 0.0) -> ModelRate:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.read_marks import BEGINNING, MAX_MARKS, ReadMarks
+from shared.bus.read_marks import BEGINNING, MAX_MARKS, ReadMarks
 
 
 def marks(*entries: tuple[bytes, bytes]) -> ReadMarks:

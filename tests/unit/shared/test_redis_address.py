@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.redis_address import MAX_HOSTS, AddressError, RedisAddress, Tls, parse_address
+from shared.bus.redis_address import MAX_HOSTS, AddressError, RedisAddress, Tls, parse_address
 
 SECRET = "s3cr3t-word"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.driver import SNAPSHOT_EVERY_ENTRIES, snapshot_interval
+from shared.service.driver import SNAPSHOT_EVERY_ENTRIES, snapshot_interval
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from itertools import combinations
 
-from shared import streams
-from shared.config import SERVICES
+from shared.bus import streams
+from shared.config.config import SERVICES
 
 FIXED = {name: value for name, value in vars(streams).items() if name.isupper() and isinstance(value, str)}
 MADE = {name: make for name, make in vars(streams).items() if inspect.isfunction(make)}

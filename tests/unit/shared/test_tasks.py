@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from shared.tasks import cancel_all
+from shared.service.tasks import cancel_all
 
 
 async def deaf(num_unheard: int, began: asyncio.Event) -> None:

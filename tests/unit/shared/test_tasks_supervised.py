@@ -10,12 +10,12 @@ import threading
 import pytest
 import structlog
 
-from shared.tasks import Supervised, TaskFailedError
+from shared.service.tasks import Supervised, TaskFailedError
 
 PROCESS = """
 import asyncio
-from shared.service import run_process
-from shared.tasks import Supervised
+from shared.service.service import run_process
+from shared.service.tasks import Supervised
 
 async def fail():
     raise ValueError("a defect")

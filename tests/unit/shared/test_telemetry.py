@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from shared.trace_context import trace_id
+from shared.telemetry.trace_context import trace_id
 from tests.contract.examples import TRACE
 
 PREAMBLE = """
 import logging, structlog
 from pathlib import Path
-from shared.telemetry import configure_logging, configure_tracing
+from shared.telemetry.telemetry import configure_logging, configure_tracing
 configure_logging("scheduler", "scheduler@host-1")
 log = structlog.get_logger()
 other = logging.getLogger("some.library")

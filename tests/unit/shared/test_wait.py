@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.wait import NEVER, NOW, Wait, waiting_time
+from shared.estimator.wait import NEVER, NOW, Wait, waiting_time
 
 
 def test_the_mean_is_work_over_throughput_and_the_spread_grows_with_the_root() -> None:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from gpu_node.engine.chunk import Chunk
-from gpu_node.executors.predicted import AnswerTokens, PredictedExecutor
-from services.simulator.device import VOCAB_SIZE, Device, ModelOnDevice
-from services.simulator.fast_engine import FastEngine
-from services.simulator.node_engine import NodeEngine, SteppedEngine
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.payload import Output, Payload, Sampling
-from shared.step_cost import StepCost
+from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.executors.predicted.executor import AnswerTokens, PredictedExecutor
+from services.simulator.cluster.node_engine import NodeEngine, SteppedEngine
+from services.simulator.devices.device import VOCAB_SIZE, Device, ModelOnDevice
+from services.simulator.fast.engine import FastEngine
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.step_cost import StepCost
 
 # powers of two, so that sums of durations are exact whatever their order
 COST = StepCost(step_s=2.0**-6, token_s=2.0**-10, context_token_s=2.0**-16, attended_token_s=2.0**-18)

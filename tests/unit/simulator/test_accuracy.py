@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from services.simulator.accuracy import LONG_QUEUE, MIN_JUDGED, estimator_accuracy
-from services.simulator.clients import Outcome
+from services.simulator.cluster.clients import Outcome
 from services.simulator.recording import Prediction
+from services.simulator.reports.accuracy import LONG_QUEUE, MIN_JUDGED, estimator_accuracy
 from services.simulator.workloads.request import WorkloadRequest
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.simulator import capacity
-from services.simulator.capacity import CapacityError, attainment_of, least_devices
+from services.simulator.devices import capacity
+from services.simulator.devices.capacity import CapacityError, attainment_of, least_devices
 
 
 def test_the_least_number_is_found_by_doubling_and_bisection() -> None:

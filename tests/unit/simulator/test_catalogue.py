@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from services.simulator.catalogue import device
-from shared import hardware
-from shared.profiles import Profile
-from shared.step_cost import StepCost
+from services.simulator.devices.catalogue import device
+from shared.config import hardware
+from shared.config.profiles import Profile
+from shared.messages.step_cost import StepCost
 
 MEASURED = Profile(
     model="smollm2-135m",

@@ -1,20 +1,20 @@
-"""Clients count as `gateway.generation` does: each token once, whatever happens to messages."""
+"""Clients count as `gateway.generation.generation` does: each token once, whatever happens to messages."""
 
 from __future__ import annotations
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.delta import Delta
-from gateway.generation import Generation, Verdict
-from services.simulator.clients import Clients, Outcome, prompt
-from services.simulator.memory_bus import MemoryBus
+from gateway.generation.generation import Generation, Verdict
+from gateway.openai.delta import Delta
+from services.simulator.cluster.clients import Clients, Outcome, prompt
+from services.simulator.cluster.memory_bus import MemoryBus
 from services.simulator.workloads.request import WorkloadRequest
-from shared import streams
-from shared.config import ClusterConfig
-from shared.message import Message
-from shared.payload import Output, Sampling
-from shared.requests import Attempt, Cancel, Chunk, Rejected, Resubmit, Submit, Tokens
+from shared.bus import streams
+from shared.config.config import ClusterConfig
+from shared.messages.message import Message
+from shared.messages.payload import Output, Sampling
+from shared.messages.requests import Attempt, Cancel, Chunk, Rejected, Resubmit, Submit, Tokens
 
 REQUEST = WorkloadRequest(0.0, "m", "interactive", prompt_tokens=5, output_tokens=6)
 

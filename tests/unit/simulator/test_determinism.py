@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from services.simulator.cluster import SimulatedCluster
-from shared.config import ClusterConfig, QueueOptions
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.config_nodes import NodeSpec
-from shared.message import Message
-from shared.payload import Sampling
+from services.simulator.cluster.cluster import SimulatedCluster
+from shared.config.config import ClusterConfig, QueueOptions
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.nodes import NodeSpec
+from shared.messages.message import Message
+from shared.messages.payload import Sampling
 
 NUM_REQUESTS = 12
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_node.engine import forecast
-from services.simulator.fast_admission import peak_slots
-from services.simulator.span import Span
+from gpu_node.engine.memory import forecast
+from services.simulator.devices.span import Span
+from services.simulator.fast.admission import peak_slots
 from tests.unit.simulator.engine_life import COST, Ask, Driver, Life, fast, options, payload, stepped
 
 

@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from services.simulator.catalogue import cluster_config, devices_of
-from services.simulator.clients import Outcome
+from services.simulator.cluster.clients import Outcome
+from services.simulator.devices.catalogue import cluster_config, devices_of
 from services.simulator.simulation import Scenario, Simulation
 from services.simulator.workloads.arrivals import Mix
 from services.simulator.workloads.paper import ONE_MODEL, PaperWorkload
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config import QueueOptions, TenantSpec
+from shared.config.config import QueueOptions, TenantSpec
 
 NUM_SEQS = 32
 SHARE_PER_S = 3.0  # half of what an A100 answers

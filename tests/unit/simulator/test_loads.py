@@ -6,14 +6,14 @@ from functools import partial
 
 import pytest
 
-from services.simulator.cluster import SimulatedCluster
-from services.simulator.device import Device, ModelOnDevice
-from services.simulator.node import Loading
-from shared.config import ClusterConfig, QueueOptions
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.config_nodes import NodeSpec
-from shared.payload import Sampling
-from shared.step_cost import StepCost
+from services.simulator.cluster.cluster import SimulatedCluster
+from services.simulator.cluster.node import Loading
+from services.simulator.devices.device import Device, ModelOnDevice
+from shared.config.config import ClusterConfig, QueueOptions
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.nodes import NodeSpec
+from shared.messages.payload import Sampling
+from shared.messages.step_cost import StepCost
 
 MODELS = "abc"
 LOAD_S = 4.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from services.simulator.memory_bus import MemoryBus
-from shared import streams
-from shared.message import Message
-from shared.payload import Payload, Sampling
-from shared.requests import Attempt, Cancel, Enqueued, Pulled
+from services.simulator.cluster.memory_bus import MemoryBus
+from shared.bus import streams
+from shared.messages.message import Message
+from shared.messages.payload import Payload, Sampling
+from shared.messages.requests import Attempt, Cancel, Enqueued, Pulled
 
 LATENCY_S = 0.5
 

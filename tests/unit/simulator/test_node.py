@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from gpu_node.executors.predicted import PredictedExecutor
-from services.simulator.device import Device, ModelOnDevice
-from services.simulator.memory_bus import MemoryBus
-from services.simulator.node import SimulatedNode
-from services.simulator.node_engine import SteppedEngine
-from shared import streams
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.message import Message
-from shared.payload import Payload, Sampling
-from shared.requests import (
+from gpu_node.executors.predicted.executor import PredictedExecutor
+from services.simulator.cluster.memory_bus import MemoryBus
+from services.simulator.cluster.node import SimulatedNode
+from services.simulator.cluster.node_engine import SteppedEngine
+from services.simulator.devices.device import Device, ModelOnDevice
+from shared.bus import streams
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.message import Message
+from shared.messages.payload import Payload, Sampling
+from shared.messages.requests import (
     HANDED_OVER,
     Abort,
     Attempt,
@@ -26,7 +26,7 @@ from shared.requests import (
     Tokens,
     VirtualQueue,
 )
-from shared.step_cost import StepCost
+from shared.messages.step_cost import StepCost
 
 M = TypeVar("M", bound=Message)
 

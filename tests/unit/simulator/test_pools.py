@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from services.simulator.catalogue import cluster_config, device
-from services.simulator.memory_bus import MemoryBus
-from services.simulator.pools import Lease
-from services.simulator.report import report
+from services.simulator.cluster.memory_bus import MemoryBus
+from services.simulator.cluster.pools import Lease
+from services.simulator.devices.catalogue import cluster_config, device
+from services.simulator.reports.report import report
 from services.simulator.simulation import Run, Scenario, simulate
 from services.simulator.utilization import PERIOD_S, STABILIZATION_S, UtilizationScaler
 from services.simulator.workloads.request import WorkloadRequest
-from shared import streams
-from shared.config import ClusterConfig, QueueOptions
-from shared.config_nodes import NodePool, ScalingOptions
-from shared.message import Message
-from shared.nodes import Heartbeat, Scale
+from shared.bus import streams
+from shared.config.config import ClusterConfig, QueueOptions
+from shared.config.nodes import NodePool, ScalingOptions
+from shared.messages.message import Message
+from shared.messages.nodes import Heartbeat, Scale
 
 MODEL, DEVICE = "mistral-7b", "a10"
 START_S = 20.0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from services.simulator.memory_bus import MemoryBus
-from services.simulator.service import SimulatedService
-from shared.core import Effect
-from shared.message import Tick
-from shared.messages import AnyMessage
+from services.simulator.cluster.memory_bus import MemoryBus
+from services.simulator.cluster.service import SimulatedService
+from shared.messages.message import Tick
+from shared.messages.messages import AnyMessage
+from shared.service.core import Effect
 
 
 class Alarm:

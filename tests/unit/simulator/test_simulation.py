@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from services.simulator.catalogue import cluster_config, device, devices_of
-from services.simulator.chrome_trace import chrome_trace
-from services.simulator.cluster import fast, stepped
-from services.simulator.report import report
+from services.simulator.cluster.cluster import fast, stepped
+from services.simulator.devices.catalogue import cluster_config, device, devices_of
+from services.simulator.reports.chrome_trace import chrome_trace
+from services.simulator.reports.report import report
 from services.simulator.simulation import WARM_UP_S, Run, Scenario, Simulation, simulate
 from services.simulator.workloads.paper import WORKLOADS
 from services.simulator.workloads.request import WorkloadError, WorkloadRequest
-from shared.config import OperationOptions, QueueOptions
+from shared.config.config import OperationOptions, QueueOptions
 
 PLAN_VISITS = 2_000
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from services.simulator.cluster import SimulatedCluster
-from shared.config import ClusterConfig
-from shared.config_engine import ModelSpec
-from shared.message import Message
-from shared.placement import PlanRequest, Solved
+from services.simulator.cluster.cluster import SimulatedCluster
+from shared.config.config import ClusterConfig
+from shared.config.engine import ModelSpec
+from shared.messages.message import Message
+from shared.messages.placement import PlanRequest, Solved
 from tests.unit.simulated import MODELS, READY_S, submit
 
 BUS_S = 0.001  # until the scheduler has the question

@@ -13,7 +13,7 @@ from services.simulator.workloads.lengths import MAX_TOTAL_TOKENS, draw_answer, 
 from services.simulator.workloads.paper import MEGA_SHARE, WORKLOADS
 from services.simulator.workloads.request import DEFAULT_LIMIT_TOKENS, WorkloadError, WorkloadRequest
 from services.simulator.workloads.trace import Trace
-from shared.length_trace import TraceLine
+from shared.files.length_trace import TraceLine
 
 ALL = Mix({"interactive": 1})
 

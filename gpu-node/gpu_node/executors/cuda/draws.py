@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 import torch
 
-from gpu_node.engine.plan import StepResult
-from gpu_node.executors.cells import NUM_CELLS
-from gpu_node.executors.cuda.marks import Mark
-from gpu_node.executors.sampler import NOT_FINITE
+from gpu_node.engine.border.plan import StepResult
+from gpu_node.executors.cuda.memory.marks import Mark
+from gpu_node.executors.draws.cells import NUM_CELLS
+from gpu_node.executors.draws.sampler import NOT_FINITE
 from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
-from gpu_node.kernels.triton.adjust import adjusted_logits
-from gpu_node.kernels.triton.draw import draw_tokens
-from gpu_node.kernels.triton.draw_arrays import draw_arrays
+from gpu_node.kernels.triton.draws.adjust import adjusted_logits
+from gpu_node.kernels.triton.draws.draw import draw_tokens
+from gpu_node.kernels.triton.draws.draw_arrays import draw_arrays
 from gpu_node.kernels.triton.launch import upload
-from shared.payload import Sampling
-from shared.token_logprob import TokenLogprob
+from shared.messages.payload import Sampling
+from shared.messages.token_logprob import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)

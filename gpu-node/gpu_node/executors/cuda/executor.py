@@ -10,23 +10,23 @@ from time import perf_counter
 
 import torch
 
-from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.plan import ScheduledSequence, StepPlan
+from gpu_node.engine.border.executor import StepTooLargeError, model_of
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
+from gpu_node.engine.border.sizing import host_paging
 from gpu_node.executors.collectives import ALONE, Group
-from gpu_node.executors.cuda.arena import CudaArena
 from gpu_node.executors.cuda.draws import RunningStep
-from gpu_node.executors.cuda.lanes import copy_stream
-from gpu_node.executors.cuda.marks import Mark, mark
+from gpu_node.executors.cuda.memory.arena import CudaArena
+from gpu_node.executors.cuda.memory.lanes import copy_stream
+from gpu_node.executors.cuda.memory.marks import Mark, mark
 from gpu_node.executors.cuda.model import CudaBuilder, CudaModel
 from gpu_node.executors.cuda.models import CudaModels
-from gpu_node.executors.device_memory import DeviceMemory, device_memory
-from gpu_node.executors.executor import StepTooLargeError, model_of
-from gpu_node.executors.sizing import host_paging
-from gpu_node.executors.token_draws import draws_of
+from gpu_node.executors.draws.token_draws import draws_of
+from gpu_node.executors.memory.device_memory import DeviceMemory, device_memory
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.kernels.token_draw import cell_mark
-from shared.config_engine import EngineOptions, ModelSpec
+from shared.config.engine import EngineOptions, ModelSpec
 
 
 class CudaExecutor:

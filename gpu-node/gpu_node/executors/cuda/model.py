@@ -8,36 +8,36 @@ from itertools import accumulate
 
 import torch
 
-from gpu_node.engine.model import LoadedModel
-from gpu_node.engine.plan import ScheduledSequence, StepPlan
-from gpu_node.executors.cells import Cells
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
 from gpu_node.executors.collectives import ALONE, Group
-from gpu_node.executors.cuda.arena import CudaArena
-from gpu_node.executors.cuda.blocks import CudaBlocks
 from gpu_node.executors.cuda.draws import Logprobs, TokenCells
-from gpu_node.executors.cuda.graphs import CudaGraphs, Graphs
-from gpu_node.executors.cuda.inputs import InputLimits, StepInputs
-from gpu_node.executors.cuda.lanes import lanes
-from gpu_node.executors.cuda.lowering import lower
+from gpu_node.executors.cuda.memory.arena import CudaArena
+from gpu_node.executors.cuda.memory.blocks import CudaBlocks
+from gpu_node.executors.cuda.memory.lanes import lanes
 from gpu_node.executors.cuda.models import Prepared
-from gpu_node.executors.cuda.program import CudaProgram
-from gpu_node.executors.cuda.recording import RecordedGraphs
-from gpu_node.executors.feedback import Feedback
-from gpu_node.executors.largest_step import largest_step
-from gpu_node.executors.token_draws import draws_of
+from gpu_node.executors.cuda.program.graphs import CudaGraphs, Graphs
+from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
+from gpu_node.executors.cuda.program.lowering import lower
+from gpu_node.executors.cuda.program.program import CudaProgram
+from gpu_node.executors.cuda.program.recording import RecordedGraphs
+from gpu_node.executors.draws.cells import Cells
+from gpu_node.executors.draws.feedback import Feedback
+from gpu_node.executors.draws.token_draws import draws_of
+from gpu_node.executors.memory.largest_step import largest_step
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.graph.program import Kind
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.token_draw import TokenDraw
+from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, Tasks
+from gpu_node.kernels.triton.attention.prefill_attention import rows_together
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache
 from gpu_node.kernels.triton.launch import num_processors
-from gpu_node.kernels.triton.poll import PollCounters, TaskRing, Tasks
-from gpu_node.kernels.triton.prefill_attention import rows_together
+from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.families import build_program
-from shared.config_engine import EngineOptions, ModelSpec
-from shared.model_file import ModelFileError, checked_path
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.files.model_file import ModelFileError, checked_path
 
 NUM_TASK_SLOTS = 4
 """Tasks of others that may wait for a model's polls."""

@@ -13,22 +13,22 @@ from typing import Generic, Protocol, TypeVar
 
 import torch
 
-from gpu_node.engine.model import LoadedModel
-from gpu_node.executors.cuda.arena import CudaArena
-from gpu_node.executors.cuda.blocks import CudaBlocks
-from gpu_node.executors.cuda.weights import to_device, to_host
-from gpu_node.executors.device_memory import DeviceMemory, left_for_kv
-from gpu_node.executors.executor import BlocksLostError, ModelTooLargeError
-from gpu_node.executors.host_tier import HostTier
-from gpu_node.executors.sizing import least_kv_bytes, loaded_model
+from gpu_node.engine.border.executor import BlocksLostError, ModelTooLargeError
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.border.sizing import least_kv_bytes, loaded_model
+from gpu_node.executors.cuda.memory.arena import CudaArena
+from gpu_node.executors.cuda.memory.blocks import CudaBlocks
+from gpu_node.executors.cuda.memory.weights import to_device, to_host
+from gpu_node.executors.memory.device_memory import DeviceMemory, left_for_kv
+from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.graph.program import Program
 from gpu_node.kernels.triton.cache import MAX_LINES
 from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.config import ModelConfig
 from gpu_node.models.weights import load_weights
-from shared.config_engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
-from shared.kv_paging import LINE_BYTES, paging
-from shared.model_file import ModelFileError
+from shared.config.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
+from shared.files.kv_paging import LINE_BYTES, paging
+from shared.files.model_file import ModelFileError
 
 
 @dataclass(frozen=True, slots=True)

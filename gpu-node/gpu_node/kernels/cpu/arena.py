@@ -9,7 +9,7 @@ import numpy as np
 
 from gpu_node.kernels.cpu.layout import Bytes, Int32s
 from gpu_node.kernels.cpu.library import failed, library
-from shared.kv_paging import LINE_BYTES
+from shared.files.kv_paging import LINE_BYTES
 
 
 class CpuArena:

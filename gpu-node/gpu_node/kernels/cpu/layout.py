@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shared.kv_paging import LINE_BYTES
+from shared.files.kv_paging import LINE_BYTES
 
 LEVELS = ("plain", "avx2", "avx512", "amx")
 MAX_QUERIES = 48

@@ -12,7 +12,7 @@ from gpu_node.kernels.cpu.arena import CpuArena
 from gpu_node.kernels.cpu.layout import MAX_QUERIES, CacheShape, Limits, Rows, Share, Type, View
 from gpu_node.kernels.cpu.library import failed, library
 from gpu_node.models.quantization import quantized
-from shared.config_engine import WeightType
+from shared.config.engine import WeightType
 
 
 class CpuProgram:

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from gpu_node.kernels.triton.launch import check_whole, launch, require
-from shared.kv_paging import LINE_BYTES
+from shared.files.kv_paging import LINE_BYTES
 
 _WORDS = LINE_BYTES // 8
 TILE_WORDS = 1024

@@ -18,7 +18,7 @@ import torch
 
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.triton.launch import require
-from shared.kv_paging import LINE_BYTES
+from shared.files.kv_paging import LINE_BYTES
 
 MAX_LINES = (1 << 31) - 1
 

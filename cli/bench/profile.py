@@ -1,0 +1,148 @@
+"""`treadle profile`: what steps of a model cost on a node, measured there, for predicted waiting times."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from cli.bench.process import lines_of
+from cli.cluster.run_dir import RunDir, write_atomically
+from cli.config.option import config_option
+from cli.errors import CliError
+from cli.models.argument import find_model
+from cli.tables import print_table
+from gpu_node.bench.report import ProfilePoint, ProfileResult, ProfileStart, encode
+from gpu_node.bench.report import Progress as Doing
+from shared.config.config import ClusterConfig, load_config
+from shared.config.engine import ModelSpec
+from shared.config.nodes import NodeSpec
+from shared.config.profiles import Profile, ProfileError, add_profile, encode_profiles, profiles_file, read_profiles
+
+
+@click.command("profile")
+@config_option
+@click.option("--model", help="A configured model.  [default: the first]")
+@click.option("--node", help="The node whose executor, threads and memory are used.  [default: the first]")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: kinds of steps, then the result.")
+def command(config_file: Path | None, model: str | None, node: str | None, as_json: bool) -> None:
+    """Measure what a step costs: so much each, so much for each row and for the context that rows read and attend to.
+
+    Runs real steps over a grid of batches and contexts in a process of its own, and judges what was fitted to one part
+    of the grid by the other part. Also measures loads from file and from host memory, and moves of keys and values.
+    The result is kept in the data folder: engines of such nodes start from it instead of learning all anew. Best run
+    while nothing else uses the node's CPUs.
+    """
+    config = load_config(config_file)
+    spec = _named_model(config, model)
+    node_spec = _named_node(config, node)
+    path = profiles_file(config)
+    try:
+        profiles = read_profiles(path)  # says what is wrong with the file before anything is measured
+        points, result = _measure(config.model_copy(update={"models": [spec], "nodes": [node_spec]}))
+    except ProfileError as error:
+        raise CliError(str(error)) from error
+    RunDir(config).create()
+    write_atomically(path, encode_profiles(add_profile(profiles, _profile(spec, node_spec, result))))
+    if as_json:
+        for line in (*points, result):
+            click.echo(encode(line))
+    else:
+        print_table(_table(points))
+        click.echo(_words(result))
+        click.echo(f"kept in {path}")
+
+
+def _named_model(config: ClusterConfig, name: str | None) -> ModelSpec:
+    names = [spec.name for spec in config.models]
+    if name is not None and name not in names:
+        raise CliError(f"{name!r} is no configured model ({', '.join(names)})")
+    return find_model(name or names[0], config)
+
+
+def _named_node(config: ClusterConfig, name: str | None) -> NodeSpec:
+    names = [node.name for node in config.nodes]
+    if name is not None and name not in names:
+        raise CliError(f"{name!r} is no configured node ({', '.join(names)})")
+    return config.node(name or names[0])
+
+
+def _measure(config: ClusterConfig) -> tuple[list[ProfilePoint], ProfileResult]:
+    """With a progress bar on stderr where that is a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
+    progress = Progress(*columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal)
+    points: list[ProfilePoint] = []
+    result: ProfileResult | None = None
+    task = progress.add_task("starting", total=None)
+    with progress, closing(lines_of(config, (), module="gpu_node.bench.profiling")) as lines:
+        for line in lines:
+            match line:
+                case Doing():
+                    progress.update(task, description=line.doing, advance=line.num_rows)
+                case ProfileStart():
+                    progress.update(task, total=line.num_rows)
+                case ProfilePoint():
+                    points.append(line)
+                case ProfileResult():
+                    result = line
+                case _:
+                    raise AssertionError(f"no part of a profile: {line}")
+    assert result is not None, "the process ended well, so it has said its result"
+    return points, result
+
+
+def _profile(spec: ModelSpec, node: NodeSpec, result: ProfileResult) -> Profile:
+    return Profile(
+        model=spec.name,
+        source=spec.source,
+        weights=spec.weights,
+        device=result.device,
+        executor=node.executor,
+        num_threads=node.num_threads,
+        tensor_parallel=node.tensor_parallel,
+        cost=result.cost,
+        held_out_error=result.held_out_error,
+        disk_load_s=result.disk_load_s,
+        host_load_s=result.host_load_s,
+        kv_bytes_per_s=result.kv_bytes_per_s,
+    )
+
+
+def _table(points: list[ProfilePoint]) -> Table:
+    """A row a kind of step."""
+    table = Table("step", box=None, pad_edge=False)
+    for heading in ("batch", "context", "steps", "measured ms", "predicted ms", "error", "held out"):
+        table.add_column(heading, justify="right")
+    for point in points:
+        table.add_row(
+            point.kind_of_step,
+            str(point.num_sequences),
+            str(point.context_tokens),
+            str(point.num_steps),
+            f"{point.measured_s * 1e3:.2f}",
+            f"{point.predicted_s * 1e3:.2f}",
+            f"{point.predicted_s / point.measured_s - 1:+.0%}",
+            "yes" if point.is_held_out else "",
+        )
+    return table
+
+
+def _words(result: ProfileResult) -> str:
+    """The result for people."""
+    cost = result.cost
+    host = (
+        f"{result.host_load_s:.2f} s from host memory" if result.host_load_s else "weights do not stay in host memory"
+    )
+    moves = f"{result.kv_bytes_per_s / 1e9:.1f} GB/s" if result.kv_bytes_per_s else "not here"
+    return (
+        f"a step: {cost.step_s * 1e3:.3g} ms, a row: {cost.token_s * 1e6:.3g} µs, a token read: "
+        f"{cost.context_token_s * 1e6:.3g} µs, a token attended to: {cost.attended_token_s * 1e6:.3g} µs\n"
+        f"median error {result.fit_error:.1%}, of steps that it was not fitted to {result.held_out_error:.1%}; "
+        f"load of the machine {result.load:.2f}\n"
+        f"load: {result.disk_load_s:.2f} s from file, {host}; keys and values move at {moves}"
+    )

@@ -1,0 +1,1 @@
+"""`treadle config`: check and show configurations."""

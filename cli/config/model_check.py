@@ -1,0 +1,80 @@
+"""Whether the configured models can be served from the files that are there: asked before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.config.machine_check import machine_memory_bytes
+from gateway.models.model_parts import ModelParts
+from gateway.models.models import length_of, read_parts
+from gpu_node.executors.model_check import load_problem
+from shared.config.config import ClusterConfig
+from shared.config.engine import ModelSpec
+from shared.config.model_source import PREFIX, source_problem
+from shared.config.nodes import NodeTemplate
+from shared.files.model_file import ModelFileError, model_path
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """What was found of the models of a configuration."""
+
+    problems: list[str]
+    lengths: dict[str, int]
+    """By model, the tokens of its longest request."""
+    missing: list[str]
+    """Models that are fetched first."""
+
+
+def check_models(config: ClusterConfig) -> ModelReport:
+    """Ask gateway and nodes what they would say of each model; takes a second for a vocabulary of 50,000."""
+    report = ModelReport([], {}, [])
+    read: dict[Path, ModelParts | ModelFileError] = {}
+    for number, spec in enumerate(config.models):
+        if source_problem(spec.source):
+            continue  # the configuration's own problem, which is told where it is read
+        path = model_path(spec)
+        if not path.exists():
+            if spec.source.startswith(PREFIX):
+                report.missing.append(spec.name)
+            else:
+                report.problems.append(f"models.{number}.source: {path} does not exist")
+            continue
+        if path not in read:
+            read[path] = _parts(path)
+        texts = [*_node_problems(spec, _kinds(config), config), *_gateway_problems(spec, read[path], config, report)]
+        report.problems.extend(f"models.{number}: {text}" for text in dict.fromkeys(texts))
+    return report
+
+
+def _kinds(config: ClusterConfig) -> Sequence[NodeTemplate]:
+    """One node for all of a kind."""
+    kinds = {(node.executor, node.device, node.tensor_parallel): node for node in [*config.nodes, *config.pools]}
+    return list(kinds.values())
+
+
+def _node_problems(spec: ModelSpec, nodes: Sequence[NodeTemplate], config: ClusterConfig) -> list[str]:
+    """Why no node can load the model; none where some can, for then it is served."""
+    problems = [load_problem(spec, node, config.engine, machine_memory_bytes()) for node in nodes]
+    return problems if all(problems) else []
+
+
+def _parts(path: Path) -> ModelParts | ModelFileError:
+    try:
+        return read_parts(path)
+    except ModelFileError as error:
+        return error
+
+
+def _gateway_problems(
+    spec: ModelSpec, parts: ModelParts | ModelFileError, config: ClusterConfig, report: ModelReport
+) -> list[str]:
+    if isinstance(parts, ModelFileError):
+        return [str(parts)]
+    try:
+        report.lengths[spec.name] = length_of(spec, parts, model_path(spec), config)
+    except ModelFileError as error:
+        return [str(error)]
+    return []

@@ -1,0 +1,1 @@
+"""`treadle models`: fetch and list model files."""

@@ -1,0 +1,45 @@
+"""`treadle models pull` and `treadle models list`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from cli.config.option import config_option
+from cli.models.pull import pull_models
+from cli.tables import print_table
+from shared.config.config import load_config
+from shared.files.model_file import model_path
+
+
+@click.group("models")
+def command() -> None:
+    """Fetch and list model files."""
+
+
+@command.command("pull")
+@config_option
+def pull(config_file: Path | None) -> None:
+    """Fetch every configured model that is not there yet, and check its digest."""
+    if not pull_models(load_config(config_file), Console(stderr=True)):
+        click.echo("all models are there")
+
+
+@command.command("list")
+@config_option
+def list_models(config_file: Path | None) -> None:
+    """Show the configured models and their files."""
+    table = Table("model", "there", "size", box=None, pad_edge=False)
+    table.add_column("file", overflow="fold")
+    table.add_column("source", overflow="fold")
+    for spec in load_config(config_file).models:
+        path = model_path(spec)
+        there = path.exists()
+        files = [file for file in path.iterdir() if file.is_file()] if path.is_dir() else [path]
+        size = f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB" if there else "–"
+        table.add_row(spec.name, "yes" if there else "no", size, escape(str(path)), escape(spec.source))
+    print_table(table)

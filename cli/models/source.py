@@ -1,0 +1,17 @@
+"""The ``source`` of a model that is fetched, taken apart."""
+
+from __future__ import annotations
+
+from cli.errors import CliError
+from shared.config import model_source
+from shared.config.model_source import PREFIX as PREFIX
+from shared.config.model_source import ModelSourceError
+from shared.config.model_source import PackagedModel as PackagedModel
+
+
+def packaged_model(source: str) -> PackagedModel:
+    """As `shared.config.model_source.packaged_model`; `CliError` for what could leave the wheel or steer pip."""
+    try:
+        return model_source.packaged_model(source)
+    except ModelSourceError as error:
+        raise CliError(f"model source {error}") from error

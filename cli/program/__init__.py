@@ -1,0 +1,1 @@
+"""`treadle program`: what one step of a model computes, and what it costs."""

@@ -1,0 +1,1 @@
+"""`treadle sim` and `treadle plan`: clusters of devices that are not there."""

@@ -1,0 +1,157 @@
+"""`treadle sim`: a cluster of devices that are not there, in virtual time."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from cli.errors import CliError
+from cli.progress_bar import progress_bar
+from cli.simulate.workload_option import ALLOW_LEFT_OUT, DEVICE_COUNTS, SLO_MIX, workload_choice
+from cli.tables import print_table
+from services.simulator.cluster import cluster
+from services.simulator.devices.catalogue import MAX_NUM_SEQS, cluster_config, devices_of
+from services.simulator.reports.chrome_trace import chrome_trace
+from services.simulator.reports.report import DECIMALS, report
+from services.simulator.simulation import PLAN_VISITS, Run, Scenario, StalledError, simulate
+from services.simulator.workloads.request import WorkloadError
+from shared.config.config import OperationOptions, QueueOptions
+from shared.config.profiles import Profile, ProfileError, read_profiles
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_NOT_THERE = dict.fromkeys(("estimator_r2", "estimator_mean_error_s"), "too few waits to judge")
+_ENGINES = {"fast": cluster.fast, "stepped": cluster.stepped}
+
+
+@click.group("sim")
+def command() -> None:
+    """Simulate a cluster: the live services over devices by their published numbers."""
+
+
+@command.command("run")
+@click.option("--workload", required=True, help="wa, wb or wc (QLM's evaluation), or a CSV file of requests.")
+@click.option(
+    "--policy", type=click.Choice(["qlm", "edf", "fcfs", "shepherd"]), default="qlm", show_default=True, help="Order."
+)
+@click.option("--devices", type=DEVICE_COUNTS, default="a100=1", show_default=True, help="Such as a100=50,a10=30.")
+@click.option("--profiles", type=_FILE, help="Of `treadle profile`: measured costs in the place of published numbers.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Arrivals a second.  [default: the file's]")
+@click.option("--requests", "num_requests", type=click.IntRange(min=1), default=3500, show_default=True)
+@click.option("--slo", type=SLO_MIX, help="Mix of classes, such as interactive=1,batch-1=2.  [default: workload's]")
+@click.option("--models", help="Served for those of a file, the most popular first: A,B.  [default: QLM's three]")
+@ALLOW_LEFT_OUT
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For all that is drawn.")
+@click.option(
+    "--delta", type=click.FloatRange(min=0, max=64, min_open=True), default=QueueOptions().delta, show_default=True
+)
+@click.option("--max-num-seqs", type=click.IntRange(1, 4096), default=MAX_NUM_SEQS, show_default=True, help="Batch.")
+@click.option("--evict/--no-evict", default=True, help="Running requests give way.")
+@click.option("--balance/--no-balance", default=True, help="Waiting groups change nodes.")
+@click.option("--migrate/--no-migrate", default=True, help="Running groups change nodes.")
+@click.option("--swap/--no-swap", default=True, help="Nodes change models.")
+@click.option("--pace/--no-pace", default=True, help="Who has time leaves a batch the pace that it has to have.")
+@click.option("--plan-visits", type=click.IntRange(min=1), default=PLAN_VISITS, show_default=True, help="Of a search.")
+@click.option("--engine", type=click.Choice(list(_ENGINES)), default="fast", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of the table.")
+@click.option("--trace", "trace_file", type=_FILE, help="Also write a trace for Chrome's or Perfetto's viewer.")
+@click.option("--plot", type=_FILE, help="Also draw a picture (PNG, SVG or PDF by its name).")
+def run(
+    workload: str,
+    policy: str,
+    devices: dict[str, float],
+    profiles: Path | None,
+    num_requests: int,
+    seed: int,
+    max_num_seqs: int,
+    plan_visits: int,
+    engine: str,
+    as_json: bool,
+    trace_file: Path | None,
+    plot: Path | None,
+    **options: Any,
+) -> None:
+    """Run a workload to its end and report what became of it.
+
+    The same options give the same report, but for `sim_wall_s`, the time that the simulation took.
+    """
+    wanted = {name: options[name] for name in ("rate", "slo", "models", "allow_left_out")}
+    choice = workload_choice("--workload", workload, **wanted)
+    operations = OperationOptions(**{name: options[name] for name in OperationOptions.model_fields})
+    queue = QueueOptions.model_validate({"policy": policy, "delta": options["delta"], "operations": operations})
+    counts = {kind: int(count) for kind, count in devices.items()}
+    measured = _profiles(profiles) if profiles else ()
+    nodes = devices_of(counts, choice.models, measured, choice.max_model_lens)
+    scenario = Scenario(
+        config=cluster_config(list(nodes), choice.models, queue, max_num_seqs, choice.max_model_lens),
+        devices=nodes,
+        requests=choice.draw(num_requests, seed),
+        make_engine=_ENGINES[engine],
+        plan_visits=plan_visits,
+    )
+    began_s = time.perf_counter()
+    done = _simulate(scenario)
+    found = {
+        "workload": choice.name,
+        "policy": policy,
+        "devices": counts,
+        "rate_rps": options["rate"],
+        "seed": seed,
+        "num_left_out": choice.num_left_out,
+        "left_out_share": round(choice.left_out_share, DECIMALS),
+        **report(done),
+        "sim_wall_s": round(time.perf_counter() - began_s, 3),
+    }
+    _write_files(done, trace_file, plot)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        _print(found)
+
+
+def _profiles(path: Path) -> list[Profile]:
+    if not path.exists():
+        raise CliError(f"{path}: there is no such file; `treadle profile` writes one into the data folder")
+    try:
+        return read_profiles(path)
+    except ProfileError as error:
+        raise CliError(str(error)) from error
+
+
+def _simulate(scenario: Scenario) -> Run:
+    try:
+        with progress_bar("requests over", len(scenario.requests)) as show:
+            return simulate(scenario, show)
+    except (WorkloadError, StalledError) as error:
+        raise CliError(str(error)) from error
+
+
+def _write_files(done: Run, trace_file: Path | None, plot: Path | None) -> None:
+    try:
+        if trace_file is not None:
+            trace_file.write_text(json.dumps(chrome_trace(done)), encoding="utf-8")
+            click.echo(f"written: {trace_file}", err=True)
+        if plot is not None:
+            from services.simulator.reports.plot import draw  # matplotlib takes a second to import
+
+            draw(done, plot)
+            click.echo(f"drawn: {plot}", err=True)
+    except (OSError, ValueError) as error:
+        raise CliError(f"{trace_file or plot} cannot be written: {error}") from error
+
+
+def _print(found: dict[str, Any]) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in found.items():
+        if isinstance(value, dict):
+            for key, one in value.items():
+                table.add_row(f"{name} {key}", str(one))
+        else:
+            table.add_row(name, _NOT_THERE.get(name, "–") if value is None else str(value))
+    print_table(table)

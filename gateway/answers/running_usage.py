@@ -1,0 +1,22 @@
+"""Token counts in every chunk of a stream: what load generators ask for that count tokens and not chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gateway.answers.sse import Event
+from gateway.openai.responses import Usage
+
+
+def with_usage(events: Iterable[Event], usage: Usage) -> list[msgspec.Struct]:
+    """The chunks with the counts so far, of all choices; those sent together tell the same.
+
+    They must not be written yet: a renderer that knows of the counts writes none ahead.
+    """
+    found = []
+    for event in events:
+        assert isinstance(event, msgspec.Struct), "a chunk that is written already has no place for counts"
+        found.append(msgspec.structs.replace(event, usage=usage))
+    return found

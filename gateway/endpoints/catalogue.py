@@ -1,0 +1,31 @@
+"""``GET /v1/models``: what there is to ask for."""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from gateway.endpoints.admission import find_model
+from gateway.http.context import CONTEXT, STARTED_S
+from gateway.models.models import ServedModel
+from gateway.openai.responses import ModelCard, ModelList
+
+
+async def list_models(request: web.Request) -> web.Response:
+    """All models."""
+    cards = [_card(request, model) for model in request.app[CONTEXT].models.values()]
+    return _json(ModelList(data=cards))
+
+
+async def show_model(request: web.Request) -> web.Response:
+    """One model; `ApiError` 404 if there is none of that name."""
+    return _json(_card(request, find_model(request.app[CONTEXT], request.match_info["name"])))
+
+
+def _card(request: web.Request, model: ServedModel) -> ModelCard:
+    name, created = model.name, request.app[STARTED_S]
+    return ModelCard(id=name, created=created, root=name, max_model_len=model.max_model_len)
+
+
+def _json(answer: msgspec.Struct) -> web.Response:
+    return web.Response(body=msgspec.json.encode(answer), content_type="application/json")

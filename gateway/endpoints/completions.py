@@ -1,0 +1,126 @@
+"""``POST /v1/completions``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import UNSET, Struct, UnsetType
+
+from gateway.answers.spliced import MARK, SplicedText
+from gateway.answers.sse import Event
+from gateway.endpoints import admission
+from gateway.generation.logprobs import LogprobWriter
+from gateway.models.models import ServedModel
+from gateway.openai import errors
+from gateway.openai.delta import Delta
+from gateway.openai.responses import Completion, CompletionChoice, Usage
+from gateway.openai.schema import DEFAULT_COMPLETION_TOKENS, CompletionRequest
+
+
+class CompletionEndpoint:
+    """Texts or token ids in, what follows them out."""
+
+    operation = "text_completion"
+    prompt_param = "prompt"
+    body_model = CompletionRequest
+
+    async def prompts(self, body: CompletionRequest, model: ServedModel) -> list[list[int]]:
+        """The prompts' tokens; ids are taken as they are, if the model has them."""
+        tokenizer = model.tokenizer
+        for prompt in body.prompt:
+            if not prompt:
+                raise errors.invalid("the prompt is empty", "prompt")
+            if isinstance(prompt, str):
+                admission.check_characters(model, len(prompt), "prompt")
+                continue
+            if len(prompt) >= model.max_model_len:
+                raise errors.context_length_exceeded(model.max_model_len, len(prompt), body.max_tokens or 1, "prompt")
+            admission.check_token_ids(tokenizer, prompt, "prompt")
+
+        def encode() -> list[list[int]]:
+            return [prompt if isinstance(prompt, list) else tokenizer.encode(prompt) for prompt in body.prompt]
+
+        return await admission.tokenise(encode, sum(len(prompt) for prompt in body.prompt if isinstance(prompt, str)))
+
+    def room(self, body: CompletionRequest) -> admission.Room:
+        """As OpenAI: without a limit, 16 tokens."""
+        return admission.Room(body.max_tokens, DEFAULT_COMPLETION_TOKENS, "max_tokens")
+
+    def renderer(
+        self, body: CompletionRequest, model: ServedModel, request_id: str, created: int
+    ) -> CompletionRenderer:
+        """Completion chunks, or one completion."""
+        logprobs = None if body.logprobs is None else LogprobWriter(model.tokenizer, has_top=body.logprobs > 0)
+        echoes = [_echo(prompt, model) if body.echo else "" for prompt in body.prompt for _ in range(body.n)]
+        return CompletionRenderer(
+            f"cmpl-{request_id}",
+            created,
+            body.model,
+            echoes,
+            logprobs,
+            include_usage=body.include_usage,
+            is_counted=body.include_running_usage,
+        )
+
+
+def _echo(prompt: str | list[int], model: ServedModel) -> str:
+    return prompt if isinstance(prompt, str) else model.tokenizer.decode(prompt)
+
+
+class CompletionRenderer:
+    """Writes one answer; all its chunks share id, time and model. ``echoes`` is what each choice's text begins with."""
+
+    def __init__(
+        self,
+        completion_id: str,
+        created: int,
+        model: str,
+        echoes: Sequence[str],
+        logprobs: LogprobWriter | None,
+        *,
+        include_usage: bool,
+        is_counted: bool = False,
+    ) -> None:
+        """``is_counted``: each chunk gets counts when it is sent (`running_usage`), so none is written ahead."""
+        self._id = completion_id
+        self._created = created
+        self._model = model
+        self._echoes = echoes
+        self._logprobs = logprobs
+        self._no_usage: UnsetType | None = None if include_usage else UNSET
+        self._is_counted = is_counted
+        self._texts: list[SplicedText] = []  # by choice, of an answer that is streamed
+
+    def opening(self) -> list[Event]:
+        """The prompt, where it is to be repeated; there are no roles."""
+        marked = (CompletionChoice(index=choice, text=MARK) for choice in range(len(self._echoes)))
+        self._texts = [SplicedText(self._completion([choice], self._no_usage)) for choice in marked]
+        choices = [CompletionChoice(index=choice, text=echo) for choice, echo in enumerate(self._echoes) if echo]
+        return [self._completion([choice], self._no_usage) for choice in choices]
+
+    def events(self, delta: Delta) -> list[Event]:
+        """New text, the last one with the reason why it ended."""
+        if delta.text and not delta.finish_reason and self._logprobs is None and not self._is_counted:
+            return [self._texts[delta.choice].around(delta.text)]
+        if not (delta.text or delta.scored or delta.finish_reason):
+            return []
+        return [self._completion([self._choice(delta, delta.text)], self._no_usage)]
+
+    def counts(self, usage: Usage) -> Struct:
+        """A chunk without choices."""
+        return self._completion([], usage)
+
+    def whole(self, choices: Sequence[Delta], usage: Usage) -> Struct:
+        """The whole texts."""
+        return self._completion([self._choice(one, self._echoes[one.choice] + one.text) for one in choices], usage)
+
+    def _choice(self, delta: Delta, text: str) -> CompletionChoice:
+        return CompletionChoice(
+            index=delta.choice,
+            text=text,
+            logprobs=None if self._logprobs is None else self._logprobs.completion(delta.scored),
+            finish_reason=delta.finish_reason,
+        )
+
+    def _completion(self, choices: list[CompletionChoice], usage: Usage | UnsetType | None) -> Completion:
+        return Completion(id=self._id, created=self._created, model=self._model, choices=choices, usage=usage)

@@ -1,0 +1,168 @@
+"""The course of a call, the same for chat and completions: admit, submit, answer, account."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import ExitStack
+from typing import Generic, Protocol, TypeVar
+
+from aiohttp import web
+
+from gateway.answers.answer import Renderer, answer_stream, answer_whole
+from gateway.answers.call_record import Visit
+from gateway.answers.news_wait import Patience
+from gateway.endpoints import admission
+from gateway.http.body import BODY_BYTES, announced_bytes, read_body
+from gateway.http.context import CLIENT, CONTEXT, KEYS, METRICS, REQUEST_ID, SLOTS, VISITED, GatewayContext
+from gateway.http.flush import deliver
+from gateway.inflight import tracing
+from gateway.inflight.call import InflightCall
+from gateway.inflight.job import Job
+from gateway.inflight.queue_port import QueueFullError, QueueUnavailableError
+from gateway.inflight.timeline import Timeline
+from gateway.models.models import ServedModel
+from gateway.openai import errors
+from gateway.openai.schema import GenerationRequest
+from gateway.tenants.promises import SLO_HEADER, choose_promise
+from gateway.tenants.slots import Held
+from gateway.tenants.turnstile import ENTRANCE
+from shared.messages.slo import Slo
+
+Body = TypeVar("Body", bound=GenerationRequest)
+
+
+class Endpoint(Protocol[Body]):
+    """What distinguishes an endpoint."""
+
+    operation: str
+    """Its name in OpenTelemetry's conventions (``gen_ai.operation.name``)."""
+    prompt_param: str
+    """The field that holds the prompt."""
+    body_model: type[Body]
+
+    async def prompts(self, body: Body, model: ServedModel) -> list[list[int]]:
+        """The prompts as the model reads them; at least one."""
+
+    def room(self, body: Body) -> admission.Room:
+        """How long the answer may be."""
+
+    def renderer(self, body: Body, model: ServedModel, request_id: str, created: int) -> Renderer:
+        """How the answer is written."""
+
+
+class Handler(Generic[Body]):
+    """Serves one endpoint; `handle` is what aiohttp calls."""
+
+    def __init__(self, endpoint: Endpoint[Body]) -> None:
+        self._endpoint = endpoint
+
+    async def handle(self, http: web.Request) -> web.StreamResponse:
+        """Answer one call; `ApiError` for everything that the client is refused.
+
+        What it holds is given back when the answer is out: until then, its client decides how long it lies here.
+        """
+        with ExitStack() as held:
+            response = await self._answer(http, held)
+            await deliver(http, response)
+        return response
+
+    async def _answer(self, http: web.Request, room: ExitStack) -> web.StreamResponse:
+        """The answer, as far as it is not sent yet; ``room`` gets the slots."""
+        loop = asyncio.get_running_loop()
+        context = http.app[CONTEXT]
+        timeline = Timeline(arrival_s=loop.time())
+        with tracing.request_span(context.tracer, self._endpoint.operation, http.headers) as span:
+            record = Visit(http[REQUEST_ID], http[CLIENT].tenant, span, timeline, path=http.path)
+            http[VISITED] = True
+            try:
+                await http.app[ENTRANCE].turn(http[CLIENT].tenant)
+                if not context.redis_health().has_room:
+                    raise errors.no_memory()
+                held = room.enter_context(http.app[SLOTS].take(http[CLIENT], 1, announced_bytes(http)))
+                return await self._serve(http, record, held, room)
+            except errors.ApiError as error:
+                record.refuse(error)
+                raise
+            except web.HTTPException as error:  # of aiohttp: the body is too large
+                record.refuse(errors.of_http_exception(error))
+                raise
+            except QueueFullError as error:
+                refusal = errors.no_memory()
+                record.refuse(refusal)
+                raise refusal from error
+            except QueueUnavailableError as error:
+                refusal = errors.no_endpoints("the queue cannot be reached")
+                record.refuse(refusal)
+                raise refusal from error
+            except asyncio.CancelledError:  # the client left
+                record.abandon()
+                raise
+            finally:
+                record.close(http.app[METRICS], loop.time())
+
+    async def _serve(self, http: web.Request, record: Visit, held: Held, room: ExitStack) -> web.StreamResponse:
+        context = http.app[CONTEXT]
+        endpoint = self._endpoint
+        body = await read_body(http, endpoint.body_model)
+        held.shrink(http[BODY_BYTES])  # aiohttp keeps it
+        model = admission.find_model(context, body.model)
+        promise = choose_promise(context.config, http[CLIENT], body.slo, http.headers.get(SLO_HEADER))
+        prompts = await endpoint.prompts(body, model)
+        payload_bytes = admission.payload_bytes(model.tokenizer.vocab_size, prompts)
+        # a call has one slot already
+        room.enter_context(http.app[SLOTS].take(http[CLIENT], len(prompts) - 1, payload_bytes))
+        jobs = self._jobs(context, record, body, model, prompts, promise.slo)
+        record.admit(endpoint.operation, jobs)
+        renderer = endpoint.renderer(body, model, record.request_id, int(time.time()))
+        cold_start_ttl_s = context.config.gateway.cold_start_ttl_s
+        patience = Patience.of(promise.queue_ttl_s, cold_start_ttl_s, is_ranked=body.is_ranked)
+        async with context.dispatcher.run(*jobs) as call:
+            with http.app[KEYS].holding(http[CLIENT], call):
+                record.submit(call)
+                return await _respond(http, record, call, renderer, patience, body)
+
+    def _jobs(
+        self, context: GatewayContext, record: Visit, body: Body, model: ServedModel, prompts: list[list[int]], slo: Slo
+    ) -> list[Job]:
+        """One a prompt; `ApiError` 400 when one of them does not fit."""
+        endpoint = self._endpoint
+        room = endpoint.room(body)
+        limits = [admission.max_tokens(model, one, room, endpoint.prompt_param, body.num_candidates) for one in prompts]
+        return [
+            Job(
+                request_id=record.request_id if len(prompts) == 1 else f"{record.request_id}-{number}",
+                model=model.name,
+                prompt_token_ids=prompt,
+                sampling=admission.sampling(context, model, body, limit),
+                stops=body.stop,
+                token_bytes=model.tokenizer.token_bytes,
+                slo=slo,
+                tenant=record.tenant,
+                span=record.span,
+                wants_place=body.include_queue,
+            )
+            for number, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
+        ]
+
+
+async def _respond(
+    http: web.Request,
+    record: Visit,
+    call: InflightCall,
+    renderer: Renderer,
+    patience: Patience,
+    body: GenerationRequest,
+) -> web.StreamResponse:
+    if not body.stream:
+        return await answer_whole(record, call, renderer, patience)
+    return await answer_stream(
+        http,
+        record,
+        call,
+        renderer,
+        patience,
+        include_usage=body.include_usage,
+        include_running_usage=body.include_running_usage,
+        include_queue=body.include_queue,
+    )

@@ -1,0 +1,90 @@
+"""``POST /tokenize`` and ``POST /detokenize``, as vLLM has them, for clients that make prompts of an exact length."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+from aiohttp import web
+
+from gateway.endpoints import admission
+from gateway.endpoints.chat import CHARACTERS_PER_MESSAGE, encode_messages
+from gateway.http.body import BODY_BYTES, announced_bytes, read_body
+from gateway.http.context import CLIENT, CONTEXT, SLOTS, GatewayContext
+from gateway.models.models import ServedModel
+from gateway.models.tokenizer import PromptTokenizer
+from gateway.openai import errors
+from gateway.openai.tokenize import (
+    MAX_CHARACTERS,
+    DetokenizeAnswer,
+    DetokenizeRequest,
+    TokenizeAnswer,
+    TokenizeRequest,
+)
+
+
+async def tokenize(http: web.Request) -> web.Response:
+    """The tokens of a text or a conversation; it holds a slot meanwhile, since it costs as much as a request does."""
+    with http.app[SLOTS].take(http[CLIENT], 1, announced_bytes(http)) as held:
+        body = await read_body(http, TokenizeRequest)
+        held.shrink(http[BODY_BYTES])
+        model = _model(http.app[CONTEXT], body.model)
+        return await _answer(lambda: _tokenized(body, model), _num_characters(body))
+
+
+async def detokenize(http: web.Request) -> web.Response:
+    """The text of tokens; what is no valid UTF-8 becomes U+FFFD, and control tokens stand there by name."""
+    with http.app[SLOTS].take(http[CLIENT], 1, announced_bytes(http)) as held:
+        body = await read_body(http, DetokenizeRequest)
+        held.shrink(http[BODY_BYTES])
+        tokenizer = _model(http.app[CONTEXT], body.model).tokenizer
+        return await _answer(lambda: _detokenized(body, tokenizer), len(body.tokens))
+
+
+def _model(context: GatewayContext, name: str | None) -> ServedModel:
+    if name is not None:
+        return admission.find_model(context, name)
+    if len(context.models) > 1:
+        raise errors.invalid(
+            f"'model' is missing; there are: {', '.join(context.models)}", "model", code="missing_required_parameter"
+        )
+    return next(iter(context.models.values()))
+
+
+def _num_characters(body: TokenizeRequest) -> int:
+    if body.messages is None:
+        return len(body.prompt or "")
+    num_characters = sum(len(message.content) for message in body.messages)
+    if num_characters > MAX_CHARACTERS:
+        raise errors.invalid(f"the messages have more than {MAX_CHARACTERS} characters", "messages")
+    return num_characters + CHARACTERS_PER_MESSAGE * len(body.messages)
+
+
+def _tokenized(body: TokenizeRequest, model: ServedModel) -> TokenizeAnswer:
+    tokens = _tokens(body, model)
+    token_strs = [model.tokenizer.token_text(token) for token in tokens] if body.return_token_strs else None
+    return TokenizeAnswer(count=len(tokens), max_model_len=model.max_model_len, tokens=tokens, token_strs=token_strs)
+
+
+def _tokens(body: TokenizeRequest, model: ServedModel) -> list[int]:
+    tokenizer = model.tokenizer
+    if body.messages is None:
+        return tokenizer.encode(body.prompt or "", has_prefix=body.add_special_tokens is not False)
+    tokens = encode_messages(body.messages, model, is_open=body.add_generation_prompt)
+    return tokenizer.prefixed(tokens) if body.add_special_tokens else tokens
+
+
+def _detokenized(body: DetokenizeRequest, tokenizer: PromptTokenizer) -> DetokenizeAnswer:
+    admission.check_token_ids(tokenizer, body.tokens, "tokens")
+    return DetokenizeAnswer(prompt=tokenizer.written(body.tokens))
+
+
+async def _answer(work: Callable[[], msgspec.Struct], size: int) -> web.Response:
+    """What is long is worked out and written on a thread."""
+
+    def body() -> bytes:
+        return msgspec.json.encode(work())
+
+    data = body() if size <= admission.MAX_INLINE_CHARACTERS else await asyncio.to_thread(body)
+    return web.Response(body=data, content_type="application/json")

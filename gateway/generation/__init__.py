@@ -1,0 +1,1 @@
+"""From tokens to answers: choices, stop strings, log probabilities, and text whose bytes are complete."""

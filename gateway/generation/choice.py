@@ -1,0 +1,87 @@
+"""One continuation of a request, over all attempts: its tokens, the text they give, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.generation.detokenizer import Detokenizer
+from gateway.generation.held_scores import HeldScores
+from gateway.generation.stop_strings import StopMatcher
+from gateway.openai.delta import Delta
+from gateway.openai.responses import FinishReason
+from shared.messages.payload import Output, Sampling
+from shared.messages.token_logprob import TokenLogprob
+
+
+class Choice:
+    """Takes tokens in their order, each once; `Generation` sees to that. ``number`` is its place for the client."""
+
+    def __init__(self, number: int, token_bytes: Sequence[bytes], stops: Sequence[str], sampling: Sampling) -> None:
+        self.token_ids: list[int] = []
+        self.finish_reason: FinishReason | None = None
+        """How it ended; None while it runs."""
+        self._number = number
+        self._max_tokens = sampling.max_tokens
+        self._detokenizer = Detokenizer(token_bytes)
+        self._stops = StopMatcher(stops)
+        self._scores = HeldScores() if sampling.num_logprobs is not None else None
+        self._num_decoded = 0  # characters; some may be held back, as they may begin a stop string
+        self._num_out = 0
+
+    @property
+    def output(self) -> Output:
+        """What the next attempt goes on from."""
+        return Output(list(self.token_ids), self.finish_reason or "")
+
+    def take(
+        self, token_ids: Sequence[int], scores: Sequence[TokenLogprob], finish_reason: FinishReason | None
+    ) -> Delta:
+        """Take new tokens, and the end that comes with the last of them, if it does; a stop string ends it earlier.
+
+        ``scores`` is one a token, or empty where no logprobs were asked for.
+        """
+        pieces: list[str] = []
+        num_tokens = 0
+        for token_id in token_ids:
+            self.token_ids.append(token_id)
+            piece, is_stopped = self._feed(token_id, scores[num_tokens] if scores else None)
+            pieces.append(piece)
+            num_tokens += 1
+            if is_stopped:
+                return self._stopped("".join(pieces), num_tokens)
+            if len(self.token_ids) == self._max_tokens:
+                # Also bounds what a node that does not count could make this process hold.
+                finish_reason = finish_reason if num_tokens == len(token_ids) and finish_reason else "length"
+                break
+        if finish_reason is not None:
+            rest, is_stopped = self._flush()
+            pieces.append(rest)
+            if is_stopped:
+                return self._stopped("".join(pieces), num_tokens)
+        return self._delta("".join(pieces), num_tokens, finish_reason)
+
+    def _feed(self, token_id: int, score: TokenLogprob | None) -> tuple[str, bool]:
+        """The text that may go out with a token, and whether a stop string was completed."""
+        begin = self._num_decoded
+        text = self._detokenizer.feed(token_id)
+        self._num_decoded += len(text)
+        if self._scores is not None and score is not None:
+            self._scores.add(token_id, score, begin, self._num_decoded + self._detokenizer.is_amid_character)
+        return self._stops.feed(text)
+
+    def _flush(self) -> tuple[str, bool]:
+        """What was held back: the rest of a character, then the beginning of a stop string that did not come."""
+        rest, is_stopped = self._stops.feed(self._detokenizer.flush())
+        return (rest, True) if is_stopped else (rest + self._stops.flush(), False)
+
+    def _stopped(self, text: str, num_tokens: int) -> Delta:
+        self.finish_reason = "stop"
+        self._num_out += len(text)
+        scored = self._scores.cut(self._num_out) if self._scores is not None else ()
+        return Delta(text, num_tokens, "stop", self._number, scored)
+
+    def _delta(self, text: str, num_tokens: int, finish_reason: FinishReason | None) -> Delta:
+        self.finish_reason = finish_reason
+        self._num_out += len(text)
+        scored = self._scores.release(self._num_out) if self._scores is not None else ()
+        return Delta(text, num_tokens, finish_reason, self._number, scored)

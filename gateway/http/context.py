@@ -1,0 +1,66 @@
+"""What the application is given from outside, and where its handlers find it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from aiohttp import web
+from opentelemetry import trace
+from prometheus_client import CollectorRegistry
+
+from gateway.http.connections import Connections
+from gateway.http.leaving import Leaving
+from gateway.inflight.dispatcher import Dispatcher
+from gateway.metrics.metrics import GatewayMetrics
+from gateway.models.models import ServedModel
+from gateway.tenants.auth import Client
+from gateway.tenants.keys import Keys
+from gateway.tenants.slots import Slots
+from shared.bus.redis_health import RedisHealth
+from shared.config.config import ClusterConfig
+from shared.service.admin import Admin
+
+
+def _tracer() -> trace.Tracer:
+    """What is known to export nothing need not be asked for every request."""
+    provider = trace.get_tracer_provider()
+    is_set = not isinstance(provider, trace.ProxyTracerProvider)
+    return provider.get_tracer("treadle.gateway") if is_set else trace.NoOpTracer()
+
+
+@dataclass(frozen=True)
+class GatewayContext:
+    """All that the gateway needs from its process."""
+
+    config: ClusterConfig
+    models: Mapping[str, ServedModel]
+    dispatcher: Dispatcher
+    not_ready: Callable[[], str]
+    """What keeps a request from being submitted now; empty when nothing does. Says what ``/readyz`` answers."""
+    redis_health: Callable[[], RedisHealth] = RedisHealth
+    """How Redis was when it was asked last."""
+    random_bytes: Callable[[int], bytes] = os.urandom
+    """Source of request ids and of seeds that the client did not give."""
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    """What ``/metrics`` of the admin port shows; the process may add its own."""
+    tracer: trace.Tracer = field(default_factory=_tracer)
+
+
+CONTEXT = web.AppKey("CONTEXT", GatewayContext)
+METRICS = web.AppKey("METRICS", GatewayMetrics)
+KEYS = web.AppKey("KEYS", Keys)
+CONNECTIONS = web.AppKey("CONNECTIONS", Connections[asyncio.BaseProtocol])
+LARGE_BODIES = web.AppKey("LARGE_BODIES", asyncio.Lock)  # whose holder works on a body that takes long
+SLOTS = web.AppKey("SLOTS", Slots)
+LEAVING = web.AppKey("LEAVING", Leaving)
+ADMIN = web.AppKey("ADMIN", Admin)  # what the admin port answers
+STARTED_S = web.AppKey("STARTED_S", int)  # Unix time; what `created` of a model says
+
+REQUEST_ID = web.RequestKey("REQUEST_ID", str)
+CLIENT = web.RequestKey("CLIENT", Client)
+ANSWERED = web.RequestKey("ANSWERED", bool)
+"""The last of its answer is being written: what its client sends from now on is the next request."""
+VISITED = web.RequestKey("VISITED", bool)  # an endpoint has it: its `Visit` says how it ends

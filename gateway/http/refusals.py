@@ -1,0 +1,40 @@
+"""The log line of a refused request: why, for whom and where; never a word of what it said.
+
+It is a warning, so equal ones are folded (`shared.telemetry.log_folding`): who is refused ten thousand times is a line
+and a number. What a client made up itself (a path, the name of a field) is cut.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from aiohttp import web
+
+from gateway.http.context import CLIENT, REQUEST_ID, VISITED
+from gateway.openai.errors import ApiError
+
+MAX_MADE_UP_CHARS = 100  # of a path or a field: enough to find it
+
+_log = structlog.get_logger("gateway.request")
+
+
+def log_refusal(error: ApiError, *, request_id: str, path: str, tenant: str, **known: Any) -> None:
+    """``known``: what else is known of the request, such as its model."""
+    _log.warning(
+        "request_refused",
+        request_id=request_id,
+        status=error.status,
+        code=error.code,
+        param=None if error.param is None else error.param[:MAX_MADE_UP_CHARS],
+        path=path[:MAX_MADE_UP_CHARS],
+        tenant=tenant,
+        **known,
+    )
+
+
+def log_unvisited(error: ApiError, request: web.Request) -> None:
+    """Of a request that reached no endpoint: its `Visit` would have logged it."""
+    if VISITED not in request:
+        tenant = request[CLIENT].tenant if CLIENT in request else ""
+        log_refusal(error, request_id=request[REQUEST_ID], path=request.path, tenant=tenant)

@@ -1,0 +1,169 @@
+"""A call in flight: its requests, one a prompt, and the one way of their news to the HTTP handler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+from gateway.inflight.bell import Bell
+from gateway.inflight.job import Job
+from gateway.inflight.queue_view import QueueView
+from gateway.inflight.request import InflightRequest
+from gateway.openai.delta import Delta, End, merged
+from shared.messages.payload import Sampling
+from shared.messages.requests import QueueLine, QueuePlace
+from shared.messages.slo import Slo
+
+
+class InflightCall:
+    """Jobs and their answers so far. Choices are numbered through, those of the first prompt first.
+
+    The dispatcher puts news in and never waits; the handler takes them out at its client's pace. What a slow client
+    leaves lying is bounded: a delta holds at least one token or is the last of its choice, a choice takes no more than
+    max_tokens tokens, a request fails once, and of its places in the queue only the last one is kept. So one slow
+    client delays no other, and costs no more than its own answer.
+    """
+
+    def __init__(self, jobs: Sequence[Job], gateway: str, view: QueueView) -> None:
+        self._view = view
+        self._max_news = sum(_max_news(job.sampling) for job in jobs)
+        self._news: list[Delta | End] = []
+        self._places: dict[str, QueuePlace] = {}
+        self._bell = Bell()
+        self._take: Callable[[list[Delta] | End], bool] | None = None
+        self._timeout_s = 0.0
+        self._is_due = False
+        self._error: Exception | None = None
+        first_choices = accumulate((job.sampling.num_choices for job in jobs), initial=0)
+        self.requests = [
+            InflightRequest(job, gateway, first_choice, self._tell)
+            for job, first_choice in zip(jobs, first_choices, strict=False)
+        ]
+
+    @property
+    def model(self) -> str:
+        """What all its requests ask for."""
+        return self.requests[0].job.model
+
+    @property
+    def slo(self) -> Slo:
+        """What all its requests are promised."""
+        return self.requests[0].job.slo
+
+    @property
+    def is_complete(self) -> bool:
+        """The handler has been given all there is."""
+        if self._news:
+            return False
+        for request in self.requests:  # noqa: SIM110 - for every token: `all` over a generator takes three times as long
+            if not request.generation.is_over:
+                return False
+        return True
+
+    @property
+    def has_begun(self) -> bool:
+        """There is something of every prompt's answer: none of them waits in the queue for its first run."""
+        return all(request.generation.has_begun for request in self.requests)
+
+    @property
+    def num_resubmissions(self) -> int:
+        """How often one of its requests was put into the queue again."""
+        return sum(request.generation.attempt for request in self.requests)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Of all prompts."""
+        return sum(len(request.job.prompt_token_ids) for request in self.requests)
+
+    def queue_line(self, now: float) -> QueueLine | None:
+        """How it stands in the queue for requests like these; None while nothing is known."""
+        return self._view.line(self.model, self.slo.kind, now)
+
+    def unserved_since(self, now: float) -> float | None:
+        """Since when no node could serve its model; None if one can, or nothing is known."""
+        return self._view.unserved_since(self.model, now)
+
+    def revoke(self) -> None:
+        """End every answer that is not complete: the client's key is not valid any more."""
+        for request in self.requests:
+            if not request.generation.is_over:
+                request.revoke()
+
+    async def next_news(self, timeout_s: float) -> list[Delta] | End | QueuePlace | None:
+        """All that is new, one delta a choice; before there are any, the place of the request that is predicted to
+        start first; None if nothing comes within ``timeout_s``.
+
+        A request that fails fails the call.
+        """
+        if not await self._bell.wait(timeout_s):
+            return None
+        places, self._places = self._places, {}
+        if not self._news:  # places, then
+            return min(places.values(), key=lambda place: place.wait_s)
+        return self._all_news()
+
+    async def pass_on(self, take: Callable[[list[Delta] | End], bool], timeout_s: float) -> bool:
+        """Give all that is new of an answer that has begun to ``take``, as it comes.
+
+        Until ``take`` answers that it wants no more now, or all there is has been given; whatever it raises is raised
+        here. False if nothing comes within ``timeout_s``. The task that waits here is not woken for every token: that
+        would cost as much as a token's way through all the rest of the gateway.
+        """
+        self._take = take
+        self._timeout_s = timeout_s
+        try:
+            if self._news:
+                self._pass()
+            is_in_time = await self._bell.wait(timeout_s)
+        finally:
+            self._take = None
+        if self._error is not None:
+            raise self._error
+        return is_in_time
+
+    def _pass(self) -> None:
+        """In the round of the loop that follows the arrival: what came together is given together."""
+        self._is_due = False
+        if self._take is None or not self._news:  # whoever waited has enough, is gone, or has them already
+            return
+        self._bell.put_off(self._timeout_s)
+        try:
+            wants_more = self._take(self._all_news())
+        except Exception as error:
+            self._error, wants_more = error, False
+        if not wants_more or self.is_complete:
+            self._take = None
+            self._bell.ring()
+
+    def _all_news(self) -> list[Delta] | End:
+        news, self._news = self._news, []
+        deltas: list[Delta] = []
+        for one in news:
+            if not isinstance(one, Delta):
+                return one
+            deltas.append(one)
+        return merged(deltas)
+
+    def close(self) -> None:
+        """Nobody asks for news any more."""
+        self._bell.close()
+
+    def _tell(self, news: Delta | End | QueuePlace) -> None:
+        if isinstance(news, QueuePlace):
+            if any(request.generation.has_begun for request in self.requests):
+                return  # the client has a token: its waiting is over, though another prompt's may not be
+            self._places[news.request_id] = news
+            self._bell.ring()
+            return
+        assert len(self._news) < self._max_news
+        self._news.append(news)
+        if self._take is None:
+            self._bell.ring()
+        elif not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._pass)
+
+
+def _max_news(sampling: Sampling) -> int:
+    return sampling.num_choices * (sampling.max_tokens + 1) + 1

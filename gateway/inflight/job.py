@@ -1,0 +1,80 @@
+"""What a client asked for, complete and checked, and the messages that put an attempt of it into the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from opentelemetry.trace import INVALID_SPAN, Span
+
+from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.requests import Submit
+from shared.messages.slo import Slo
+from shared.telemetry.trace_context import traceparent
+
+
+@dataclass(frozen=True)
+class Job:
+    """One admitted request, complete and checked."""
+
+    request_id: str
+    model: str
+    prompt_token_ids: list[int]
+    sampling: Sampling
+    stops: Sequence[str]
+    token_bytes: Sequence[bytes] = field(repr=False)
+    slo: Slo
+    tenant: str
+    span: Span = field(default=INVALID_SPAN, repr=False)
+    """Of the call that it belongs to; what the cluster does for it hangs below."""
+    wants_place: bool = False
+    """The client would like to hear of its place in the queue."""
+
+    def messages(
+        self, gateway: str, attempt: int, outputs: list[Output], *, waited_s: float = 0.0, num_crashes: int = 0
+    ) -> tuple[Payload, Submit]:
+        """What the queue needs for an attempt: what the client has of each choice, and how much is left to do.
+
+        ``waited_s``: since the client asked. ``num_crashes``: of its last attempts, those that ended with an engine.
+        """
+        prompt_tokens, max_tokens = self._work(outputs)
+        done_tokens = self._work([])[1] - max_tokens
+        parent = traceparent(self.span)
+        payload = Payload(
+            request_id=self.request_id,
+            attempt=attempt,
+            gateway=gateway,
+            model=self.model,
+            prompt_token_ids=self.prompt_token_ids,
+            sampling=self.sampling,
+            outputs=outputs,
+            traceparent=parent,
+            num_crashes=num_crashes,
+        )
+        submit = Submit(
+            request_id=self.request_id,
+            gateway=gateway,
+            model=self.model,
+            slo=self.slo,
+            prompt_tokens=prompt_tokens,
+            max_tokens=max_tokens,
+            tenant=self.tenant,
+            attempt=attempt,
+            wants_place=self.wants_place and not outputs,
+            done_tokens=done_tokens,
+            waited_s=waited_s if attempt else 0.0,
+            traceparent=parent,
+        )
+        return payload, submit
+
+    def _work(self, outputs: list[Output]) -> tuple[int, int]:
+        """Tokens to compute before the first new one, and tokens that may be drawn, over all candidates.
+
+        A resumed request has a longer prefill and fewer tokens to go; a choice that has ended is no work any more.
+        """
+        sampling = self.sampling
+        choices = outputs or [Output()] * sampling.num_choices
+        num_done = [len(output.token_ids) for output in choices if not output.finish_reason]
+        num_others = sampling.num_candidates - sampling.num_choices  # candidates that the client will not see
+        num_left = sampling.max_tokens * (len(num_done) + num_others) - sum(num_done)
+        return len(self.prompt_token_ids) + sum(num_done), num_left

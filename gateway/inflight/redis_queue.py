@@ -1,0 +1,203 @@
+"""The gateway's side of Redis: payloads and submissions out, tokens in, a sign of life every few seconds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+
+import structlog
+from redis.asyncio import Redis
+from redis.exceptions import OutOfMemoryError, RedisError
+
+from gateway.inflight.batched_scripts import BatchedScripts
+from gateway.inflight.dispatcher import Dispatcher, Inbound
+from gateway.inflight.portions import portions
+from gateway.inflight.presence import Presence
+from gateway.inflight.queue_port import QueueFullError, QueueUnavailableError
+from gateway.inflight.released import Released
+from shared.bus import scripts, streams
+from shared.bus.bus import StreamReader
+from shared.bus.redis_health import RedisHealth, look
+from shared.bus.system_writes import SystemWriter, Write, add, delete, keep
+from shared.messages.codec import encode
+from shared.messages.messages import AnyMessage
+from shared.messages.payload import Payload
+from shared.messages.requests import Cancel, GatewayBeat, GatewayGone, Submit
+from shared.service.durability import Confirmations, Waiting
+from shared.service.tasks import Supervised
+
+BEAT_S = 2.0
+BACKOFF_S = 0.2
+MAX_BACKOFF_S = 2.0
+MAX_READ_ENTRIES = 64  # at a time: to decode those of large batches takes some milliseconds
+TRIM_EVERY_READS = 256
+
+log = structlog.get_logger()
+
+
+class RedisQueue:
+    """`QueuePort` over Redis, for one life of one gateway replica."""
+
+    def __init__(self, redis: Redis, gateway_id: str, waiting: Waiting | None = None, beat_s: float = BEAT_S) -> None:
+        self._redis = redis
+        self._gateway = gateway_id
+        self._beat_s = beat_s
+        self._reader = StreamReader(redis, streams.tokens(gateway_id))
+        self._waiting = waiting
+        self._confirmations = Confirmations(redis, waiting) if waiting else None
+        self._scripts = BatchedScripts(redis)
+        self._submit_new = self._scripts.register_script(scripts.SUBMIT)
+        self._writer = SystemWriter(self._scripts)
+        self._tasks = Supervised()
+        self._released = Released()
+        self._presence = Presence(redis, self._writer, gateway_id, self._reader, self._released)
+        self._not_ready = "the token stream is not open"
+        self.health = RedisHealth()
+        """How Redis was when it was asked last; its room for requests is the gateway's."""
+
+    @property
+    def not_ready(self) -> str:
+        """What keeps this gateway from serving, or ``""``."""
+        return self._tasks.failed or self._not_ready
+
+    # --- QueuePort ------------------------------------------------------------------------------------------------
+
+    async def submit(self, payload: Payload, submit: Submit) -> None:
+        """Payload and `Submit` in one step; the payload expires on its own should this gateway die.
+
+        A first attempt is the one thing that a full Redis refuses: all that frees memory goes through.
+        """
+        key, data = streams.payload(payload.request_id), encode(payload)
+        if submit.attempt:
+            await self._write(keep(key, data, streams.PAYLOAD_TTL_S), add(streams.QUEUE, submit))
+            return
+        try:
+            await self._submit_new(keys=[key, streams.QUEUE], args=[data, streams.PAYLOAD_TTL_S, encode(submit)])
+        except OutOfMemoryError as error:
+            raise QueueFullError(str(error)) from error
+        except (RedisError, OSError) as error:
+            raise QueueUnavailableError(str(error)) from error
+        # not further attempts: they are told again after a fail-over, and tokens must not wait behind them
+        await self._confirm(key)
+
+    async def _confirm(self, key: str) -> None:
+        """Wait until a request is where it survives a fail-over; see `DurabilityOptions` for what else may come."""
+        if self._confirmations is None or self._waiting is None:
+            return
+        try:
+            is_there = await self._confirmations.confirm(key, streams.PAYLOAD_TTL_S)
+        except (RedisError, OSError) as error:
+            raise QueueUnavailableError(str(error)) from error
+        if not is_there and self._waiting.options.strict:
+            raise QueueUnavailableError("too few replicas of Redis had the request in time")
+
+    async def cancel(self, request_id: str) -> None:
+        """Delete the payload and say so."""
+        await self._write(delete(streams.payload(request_id)), add(streams.QUEUE, Cancel(request_id=request_id)))
+        self._note_released(request_id)
+
+    async def finish(self, request_id: str) -> None:
+        """Delete the payload; the node has told the queue manager itself."""
+        await self._write(delete(streams.payload(request_id)))
+        self._note_released(request_id)
+
+    def _note_released(self, request_id: str) -> None:
+        self._released.note(request_id, asyncio.get_running_loop().time())
+
+    async def _write(self, *writes: Write) -> None:
+        try:
+            await self._writer.write(*writes)
+        except (RedisError, OSError) as error:
+            raise QueueUnavailableError(str(error)) from error
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def serving(self, dispatcher: Dispatcher, stop: Callable[[], None] | None = None) -> AsyncIterator[None]:
+        """Receive for ``dispatcher`` and show signs of life; on leaving say goodbye.
+
+        Should one of the two fail, all answers are ended and ``stop`` is called: no token would come any more.
+        `TaskFailedError` on leaving then.
+        """
+
+        def end() -> None:
+            dispatcher.stop()
+            if stop is not None:
+                stop()
+
+        await self._presence.open()
+        self._not_ready = ""
+        async with self._tasks.until_left(end):
+            self._tasks.start("receiving tokens", self._receive(dispatcher))
+            self._tasks.start("showing signs of life", self._beat(dispatcher))
+            try:
+                yield
+            finally:
+                await dispatcher.drain()
+                await self._tasks.cancel()
+                if self._confirmations:
+                    await self._confirmations.aclose()
+                await self._say_goodbye()
+                await self._scripts.aclose()
+
+    async def _say_goodbye(self) -> None:
+        try:
+            await self._writer.write(add(streams.QUEUE, GatewayGone(gateway=self._gateway)))
+        except (RedisError, OSError) as error:
+            log.warning("no goodbye: the signs of life will run out instead", error=str(error))
+
+    async def _receive(self, dispatcher: Dispatcher) -> None:
+        num_reads = 0
+        while True:
+            try:
+                messages = await self._reader.read(max_entries=MAX_READ_ENTRIES)
+                num_reads += bool(messages)
+                if num_reads >= TRIM_EVERY_READS:
+                    num_reads = 0
+                    await self._reader.trim()
+            except (RedisError, OSError) as error:
+                log.warning("token stream unreadable", error=str(error))
+                await asyncio.sleep(BACKOFF_S)
+                continue
+            for portion in portions(_inbound(messages)):
+                for message in portion:
+                    await self._deliver(dispatcher, message)
+                await asyncio.sleep(0)  # those who have been told run, and so does everybody else
+
+    async def _deliver(self, dispatcher: Dispatcher, message: Inbound) -> None:
+        """Until it is delivered: a request that must be submitted again is not dropped because Redis is away."""
+        backoff_s = BACKOFF_S
+        while True:
+            try:
+                return await dispatcher.deliver(message)
+            except QueueUnavailableError as error:
+                log.warning("cannot submit again, retrying", error=str(error), retry_s=backoff_s)
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+
+    async def _beat(self, dispatcher: Dispatcher) -> None:
+        while True:
+            await self._look()
+            try:
+                await self._presence.beat(dispatcher)
+            except (RedisError, OSError) as error:
+                self._not_ready = f"redis: {error}"
+                log.warning("no sign of life sent", error=str(error))
+            else:
+                self._not_ready = ""
+            await asyncio.sleep(self._beat_s)
+
+    async def _look(self) -> None:
+        try:
+            self.health = await look(self._redis)
+        except (RedisError, OSError) as error:
+            log.warning("memory of redis unknown, going by the last look", error=str(error))
+
+
+def _inbound(messages: Iterable[AnyMessage]) -> Iterator[Inbound]:
+    for message in messages:
+        if isinstance(message, Inbound):
+            yield message
+        elif not isinstance(message, GatewayBeat):  # which is the mark that opens the stream
+            log.error("not a message for a gateway", type=type(message).__name__)

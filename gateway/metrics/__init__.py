@@ -1,0 +1,1 @@
+"""What the gateway measures of itself, of the queue and of Redis."""

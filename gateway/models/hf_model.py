@@ -1,0 +1,143 @@
+"""A model in a directory of Hugging Face layout: its tokenizer, chat template and context length.
+
+Only data is read: JSON, and a Jinja template that runs in a sandbox. Python files, pickles and SentencePiece protobufs
+that may lie beside them are never opened.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gateway.models.chat_template import ChatTemplate, ChatTemplateError
+from gateway.models.hf_decoding import text_of_tokens
+from gateway.models.hf_encoding import build_encoders
+from gateway.models.hf_files import read_json
+from gateway.models.hf_vocabulary import HfFiles, HfVocabulary, read_vocabulary, special_text
+from gateway.models.model_fields import ModelFields
+from gateway.models.model_parts import ModelParts
+from gateway.models.tokenizer import PromptTokenizer, TokenizerParts
+from shared.files.model_file import ModelFileError
+
+_TEMPLATE_FILE = "chat_template.jinja"
+_GENERATION_FILE = "generation_config.json"
+_COPY = "copy it from the model's repository"
+
+
+def read_directory(directory: Path) -> ModelParts:
+    """Read the parts; `ModelFileError` names the file that is missing or cannot be used, and what to do."""
+    generation = directory / _GENERATION_FILE
+    files = HfFiles(
+        tokenizer=read_json(directory / "tokenizer.json", _tokenizer_remedy(directory)),
+        tokenizer_config=read_json(directory / "tokenizer_config.json", _COPY),
+        config=read_json(directory / "config.json", _COPY),
+        generation=read_json(generation, _COPY) if generation.is_file() else None,
+    )
+    vocabulary = read_vocabulary(files)
+    return ModelParts(
+        tokenizer=PromptTokenizer(_tokenizer_parts(files, vocabulary)),
+        template=_template(directory, files.tokenizer_config, vocabulary),
+        context_length=_context_length(files.config),
+    )
+
+
+def _tokenizer_remedy(directory: Path) -> str:
+    others = [name for name in ("tokenizer.model", "tekken.json", "vocab.json") if (directory / name).is_file()]
+    if not others:
+        return _COPY
+    return (
+        f"{others[0]} is not read; make tokenizer.json once, where `transformers` is installed: "
+        f"AutoTokenizer.from_pretrained({str(directory)!r}).save_pretrained({str(directory)!r})"
+    )
+
+
+def _tokenizer_parts(files: HfFiles, vocabulary: HfVocabulary) -> TokenizerParts:
+    text_of = text_of_tokens(files.tokenizer)
+    token_bytes = [b""] * vocabulary.size
+    for token_id, name in vocabulary.names.items():
+        token_bytes[token_id] = b"" if name in vocabulary.control else text_of(name)
+    opening, inner = build_encoders(files.tokenizer, vocabulary)
+    return TokenizerParts(
+        control=vocabulary.control,
+        token_bytes=token_bytes,
+        opening=opening,
+        inner=inner,
+        prefix_ids=_prefix_ids(files, vocabulary),
+        eos_ids=vocabulary.eos_ids,
+        bos_token="" if vocabulary.bos_id is None else vocabulary.names[vocabulary.bos_id],
+        eos_token=vocabulary.names[vocabulary.eos_ids[0]],
+    )
+
+
+def _prefix_ids(files: HfFiles, vocabulary: HfVocabulary) -> tuple[int, ...]:
+    """What the post-processor puts before a text, but for BOS ``add_bos_token`` has the last word if it is there.
+
+    So do llama.cpp and `transformers` 4; `transformers` 5 only looks at the post-processor. What a post-processor puts
+    after a text (EOS, for models that embed) is left out: a prompt is to be continued.
+    """
+    ids: list[int] = []
+    for step in files.tokenizer.steps("post_processor", "processors"):
+        type_ = step.get("type", str)
+        if type_ == "TemplateProcessing":
+            ids += _template_prefix(step)
+        elif type_ != "ByteLevel":  # which only has to do with offsets
+            raise files.tokenizer.error(f"a post_processor of type {type_!r} is not supported")
+    if any(token_id not in vocabulary.names for token_id in ids):
+        raise files.tokenizer.error(f"its post_processor adds {ids}, which are not all tokens")
+    wants_bos = files.tokenizer_config.get("add_bos_token", bool)
+    bos_id = vocabulary.bos_id
+    if wants_bos and bos_id is None:
+        raise files.tokenizer_config.error("prompts begin with BOS (add_bos_token), but bos_token is missing")
+    if wants_bos and bos_id is not None and bos_id not in ids:
+        return (bos_id, *ids)
+    return tuple(token_id for token_id in ids if wants_bos is not False or token_id != bos_id)
+
+
+def _template_prefix(step: ModelFields) -> list[int]:
+    ids: list[int] = []
+    tokens = step.section("special_tokens") or ModelFields({}, step.path)
+    for piece in step.sections("single"):
+        special = piece.section("SpecialToken")
+        if special is None:  # the text
+            return ids
+        token = tokens.section(special.need("id", str))
+        if token is None:
+            raise step.error(f"its post_processor names {special.values['id']!r} and gives no ids for it")
+        ids += token.token_ids("ids")
+    return ids
+
+
+def _template(directory: Path, config: ModelFields, vocabulary: HfVocabulary) -> ChatTemplate | None:
+    """The template of its own file, else of ``tokenizer_config.json``, where several may stand under names."""
+    path = directory / _TEMPLATE_FILE
+    source: str | None
+    if path.is_file():
+        try:
+            source = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelFileError(f"{path} cannot be read: {error}") from error
+    elif isinstance(config.values.get("chat_template"), list):
+        path = config.path
+        named = {entry.need("name", str): entry.need("template", str) for entry in config.sections("chat_template")}
+        source = named.get("default")
+    else:
+        path, source = config.path, config.get("chat_template", str)
+    if source is None:
+        return None
+    special = {key: special_text(config, key) for key in config.values if key.endswith("_token") and key[:4] != "add_"}
+    tokens = {key: text for key, text in special.items() if text is not None}
+    tokens.setdefault("bos_token", "" if vocabulary.bos_id is None else vocabulary.names[vocabulary.bos_id])
+    tokens.setdefault("eos_token", vocabulary.names[vocabulary.eos_ids[0]])
+    try:
+        return ChatTemplate(source, **tokens)
+    except ChatTemplateError as error:
+        raise ModelFileError(f"{path}: the chat template is no valid template: {error}") from error
+
+
+def _context_length(config: ModelFields) -> int:
+    """``max_position_embeddings`` as it stands (``n_positions`` in GPT-2), with or without scaled embeddings.
+
+    Llama 3, YaRN and LongRoPE write the scaled length there. For linear scaling some files write the length before it,
+    but a node takes the number as it stands too, and here must not be room that no node has.
+    """
+    length = config.get("max_position_embeddings", int)
+    return config.need("n_positions", int) if length is None else length

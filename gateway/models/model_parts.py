@@ -1,0 +1,19 @@
+"""What the gateway takes from a model's file or directory, whichever of the two it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.models.chat_template import ChatTemplate
+from gateway.models.tokenizer import PromptTokenizer
+
+
+@dataclass(frozen=True)
+class ModelParts:
+    """Read once, and shared by all models that are served from the same source."""
+
+    tokenizer: PromptTokenizer
+    template: ChatTemplate | None
+    """None for a base model, which has no chat."""
+    context_length: int | None
+    """How many tokens the model was trained for; None if the source does not say."""

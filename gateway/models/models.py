@@ -1,0 +1,63 @@
+"""The served models, as far as the gateway needs them: tokenizer, chat template and context length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.models.chat_template import ChatTemplate
+from gateway.models.gguf_model import read_gguf
+from gateway.models.hf_model import read_directory
+from gateway.models.model_parts import ModelParts
+from gateway.models.tokenizer import PromptTokenizer
+from shared.config.config import ClusterConfig
+from shared.config.engine import ModelSpec
+from shared.files.model_file import ModelFileError, checked_path
+from shared.files.model_length import model_length
+from shared.files.model_sizes import read_sizes
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """One model under one name."""
+
+    name: str
+    tokenizer: PromptTokenizer
+    template: ChatTemplate | None
+    """None for a base model, which has no chat."""
+    max_model_len: int
+
+
+def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
+    """All models of the configuration, by name. A file or directory that several of them share is read once.
+
+    Takes seconds for each. Raises `ModelFileError` for what is missing, damaged or unusable.
+    """
+    sources: dict[Path, ModelParts] = {}
+    models = {}
+    for spec in config.models:
+        path = checked_path(spec)
+        if path not in sources:
+            sources[path] = read_parts(path)
+        parts = sources[path]
+        models[spec.name] = ServedModel(
+            spec.name, parts.tokenizer, parts.template, length_of(spec, parts, path, config)
+        )
+    return models
+
+
+def read_parts(path: Path) -> ModelParts:
+    """Tokenizer and template of the file or directory at ``path``; `ModelFileError` for what cannot be used."""
+    return read_directory(path) if path.is_dir() else read_gguf(path)
+
+
+def length_of(spec: ModelSpec, parts: ModelParts, path: Path, config: ClusterConfig) -> int:
+    """The most tokens of prompt and answer together; `ModelFileError` where more is configured than the files say."""
+    if spec.max_model_len is None:
+        return model_length(spec, read_sizes(path), [*config.nodes, *config.pools], config.engine)
+    if parts.context_length is not None and spec.max_model_len > parts.context_length:
+        raise ModelFileError(
+            f"model {spec.name!r}: max_model_len is {spec.max_model_len}, but {path} was trained for "
+            f"{parts.context_length} tokens; set at most that, or leave max_model_len out"
+        )
+    return spec.max_model_len

@@ -1,0 +1,120 @@
+"""The vocabulary of a GGUF file: tokens, their kinds, merges and the ids with a meaning, read once and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import TypeVar
+
+from gateway.models.model_fields import ModelFields
+from gateway.models.pretokenizers import RECIPES, Recipe
+from shared.files.gguf_file import GgufFile
+from shared.files.model_file import ModelFileError
+
+# The byte-level alphabet of GPT-2: printable Latin-1 stands for itself, the other 68 bytes for code points from U+0100.
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [byte for byte in range(256) if byte not in set(_PRINTABLE)]
+BYTE_OF_CHARACTER = {chr(byte): byte for byte in _PRINTABLE} | {
+    chr(0x100 + number): byte for number, byte in enumerate(_OTHERS)
+}
+
+
+Entry = TypeVar("Entry", str, int)
+_PREFIX = "tokenizer.ggml."
+
+
+class Kind(IntEnum):
+    """``tokenizer.ggml.token_type``: what a token is."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    """Has a meaning and no text; only a template, or a prompt as a whole, may contain it."""
+    USER_DEFINED = 4
+    """Ordinary text that is always one token, whoever wrote it."""
+    UNUSED = 5
+    BYTE = 6
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """All that a tokenizer needs to know of a model file."""
+
+    tokens: list[str]
+    kinds: list[int]
+    merges: list[tuple[str, str]]
+    recipe: Recipe
+    bos_id: int | None
+    eos_ids: tuple[int, ...]
+    """Tokens that end an answer, the file's EOS first."""
+    add_bos: bool
+
+    def of_kind(self, kind: Kind) -> dict[str, int]:
+        """The tokens of one kind, with their ids."""
+        return {token: index for index, token in enumerate(self.tokens) if self.kinds[index] == kind}
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """The text that a token stands for; tokens without text (control, unknown, unused) give nothing."""
+        token = self.tokens[token_id]
+        kind = self.kinds[token_id]
+        if kind == Kind.USER_DEFINED:
+            return token.encode()
+        if kind != Kind.NORMAL:
+            return b""
+        return bytes(BYTE_OF_CHARACTER[character] for character in token)
+
+
+def read_vocabulary(file: GgufFile, path: Path) -> Vocabulary:
+    """Read a file's tokenizer; `ModelFileError` names the file, the field and the value that cannot be used."""
+    fields = ModelFields(file.metadata, path)  # metadata are of the types that JSON has
+    model = fields.get(f"{_PREFIX}model", str)
+    if model is None:
+        raise fields.error(f"{_PREFIX}model is missing: without a tokenizer its prompts cannot be read")
+    if model != "gpt2":
+        raise fields.error(f"{_PREFIX}model is {model!r}; only 'gpt2' (byte-level BPE) is supported")
+    pre = fields.get(f"{_PREFIX}pre", str) or "default"
+    if pre not in RECIPES:
+        raise fields.error(f"{_PREFIX}pre is {pre!r}; supported are {', '.join(sorted(RECIPES))}")
+    tokens = _entries(fields, "tokens", str)
+    ends = [fields.get(f"{_PREFIX}{name}", int) for name in ("eos_token_id", "eot_token_id", "eom_token_id")]
+    add_bos = fields.get(f"{_PREFIX}add_bos_token", bool)
+    kinds = _entries(fields, "token_type", int) if f"{_PREFIX}token_type" in fields.values else None
+    vocabulary = Vocabulary(
+        tokens=tokens,
+        kinds=[int(Kind.NORMAL)] * len(tokens) if kinds is None else kinds,
+        # a merge is two tokens with a space between; a token holds none, since the alphabet has its own for it
+        merges=[
+            (left, right) for left, _, right in (merge.partition(" ") for merge in _entries(fields, "merges", str))
+        ],
+        recipe=RECIPES[pre],
+        bos_id=fields.get(f"{_PREFIX}bos_token_id", int),
+        eos_ids=tuple(dict.fromkeys(end for end in ends if end is not None)),
+        add_bos=RECIPES[pre].add_bos if add_bos is None else add_bos,
+    )
+    _check(vocabulary, path)
+    return vocabulary
+
+
+def _entries(fields: ModelFields, name: str, kind: type[Entry]) -> list[Entry]:
+    """A list with a value for each token, or merge; it cannot be left out."""
+    entries = fields.need(f"{_PREFIX}{name}", list)
+    if not all(type(entry) is kind for entry in entries):
+        raise fields.error(f"{_PREFIX}{name} is no list of {kind.__name__}")
+    return entries
+
+
+def _check(vocabulary: Vocabulary, path: Path) -> None:
+    size = len(vocabulary.tokens)
+    if len(vocabulary.kinds) != size:
+        raise ModelFileError(f"{path}: tokenizer.ggml.token_type has {len(vocabulary.kinds)} entries for {size} tokens")
+    if not vocabulary.eos_ids:
+        raise ModelFileError(f"{path}: tokenizer.ggml.eos_token_id is missing, so no answer would ever end")
+    if vocabulary.add_bos and vocabulary.bos_id is None:
+        raise ModelFileError(f"{path}: prompts begin with BOS, but tokenizer.ggml.bos_token_id is missing")
+    for name, index in [("bos", vocabulary.bos_id), *(("eos", index) for index in vocabulary.eos_ids)]:
+        if index is not None and not 0 <= index < size:
+            raise ModelFileError(f"{path}: the id {index} of the {name} token is outside of its {size} tokens")
+    for index, token in enumerate(vocabulary.tokens):
+        if vocabulary.kinds[index] == Kind.NORMAL and not BYTE_OF_CHARACTER.keys() >= set(token):
+            raise ModelFileError(f"{path}: token {index} ({token!r}) is not written in the byte-level alphabet")

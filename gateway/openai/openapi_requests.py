@@ -1,0 +1,67 @@
+"""Schemas of request bodies: what pydantic says of the fields, and what it does not know of our rules for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from gateway.openai.schema import INERT, ChatCompletionRequest, CompletionRequest, GenerationRequest
+from gateway.openai.tokenize import DetokenizeRequest, TokenizeRequest
+
+NOT_SUPPORTED = "Not supported; these values ask for nothing."
+
+_BODIES: dict[type[BaseModel], list[dict[str, Any]]] = {
+    ChatCompletionRequest: [
+        {"model": "smollm2-135m", "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 16},
+        {
+            "model": "smollm2-135m",
+            "messages": [{"role": "user", "content": [{"type": "text", "text": "Say hello."}]}],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "slo": {"ttft_s": 2.5},
+        },
+    ],
+    CompletionRequest: [
+        {"model": "smollm2-135m", "prompt": "Once upon a time", "max_tokens": 16, "temperature": 0},
+        {"model": "smollm2-135m", "prompt": [[1, 2], [3]], "n": 2, "logprobs": 3, "stop": ["\n"], "slo": "batch"},
+    ],
+    TokenizeRequest: [
+        {"model": "smollm2-135m", "prompt": "Once upon a time"},
+        {"model": "smollm2-135m", "messages": [{"role": "user", "content": "Say hello."}], "return_token_strs": True},
+    ],
+    DetokenizeRequest: [{"model": "smollm2-135m", "tokens": [1, 2, 3]}],
+}
+"""Each with examples."""
+
+
+def request_schemas(ref_template: str) -> dict[str, Any]:
+    """The schemas of all bodies and of what they are made of, by name."""
+    definitions: dict[str, Any] = models_json_schema(
+        [(body, "validation") for body in _BODIES], ref_template=ref_template
+    )[1]["$defs"]
+    for schema in definitions.values():
+        _take_null(schema)
+    for body, examples in _BODIES.items():
+        schema = definitions[body.__name__]
+        schema["examples"] = examples
+        if issubclass(body, GenerationRequest):
+            schema["properties"] |= _inert(body)
+    definitions[TokenizeRequest.__name__]["oneOf"] = [{"required": ["prompt"]}, {"required": ["messages"]}]
+    return definitions
+
+
+def _take_null(schema: dict[str, Any]) -> None:
+    """A field that may be left out may be null: that means the same."""
+    required = schema.get("required", [])
+    for name, field in schema.get("properties", {}).items():
+        if name not in required and {"type": "null"} not in field.get("anyOf", []):
+            kept = {key: field.pop(key) for key in ("default", "title", "description") if key in field}
+            schema["properties"][name] = {"anyOf": [field, {"type": "null"}], **kept}
+
+
+def _inert(body: type[GenerationRequest]) -> dict[str, Any]:
+    """Fields of OpenAI's API that are taken where they ask for nothing."""
+    names = sorted(INERT.keys() - body.model_fields.keys())
+    return {name: {"enum": [*INERT[name], None], "description": NOT_SUPPORTED} for name in names}

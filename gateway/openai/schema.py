@@ -1,0 +1,283 @@
+"""Requests of OpenAI's API as far as Treadle has them, with their ranges and defaults.
+
+Rules, so that no answer differs from what was asked for without a word:
+- a field of OpenAI's API that is not supported yet, or not at this endpoint, is refused by name, unless its value is
+  the one that changes nothing (`INERT`);
+- fields that do not go together are refused by the name of one of them;
+- a field that nobody knows is refused by name: it is a typing error, or belongs to another server;
+- ``null`` means "not given", as OpenAI's clients use it;
+- types are strict: ``"0.5"`` is no number, ``1.0`` no token limit;
+- `user`, `metadata`, `store`, `parallel_tool_calls`, `prompt_cache_key` and `safety_identifier` are taken and not
+  used: none of them changes the answer.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, SkipValidation, model_validator
+
+from gateway.openai.part import FieldConflictError, Part, UnsupportedFieldError
+from gateway.openai.sampling import SamplingFields
+from shared.messages.slo import MAX_START_S, MAX_TPOT_S, MIN_START_S, MIN_TPOT_S
+
+MAX_STOP_STRINGS = 16
+MAX_STOP_CHARACTERS = 256
+MAX_MESSAGES = 4096
+MAX_PROMPTS = 64
+MAX_TOP_LOGPROBS = 20
+MAX_NAME_CHARACTERS = 256  # of a model or a class, which are told again where there is none of that name
+MAX_METADATA = 16  # these three as OpenAI has them
+MAX_METADATA_KEY_CHARACTERS = 64
+MAX_METADATA_CHARACTERS = 512
+MAX_ID_CHARACTERS = 512  # of what names a client's user
+DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
+
+# Fields of OpenAI's API that are not supported, or not at this endpoint, with the values that ask for nothing.
+INERT: dict[str, list[Any]] = {
+    "audio": [],
+    "echo": [False],
+    "function_call": ["none"],
+    "functions": [[]],
+    "guided_json": [],
+    "modalities": [["text"]],
+    "prediction": [],
+    "reasoning_effort": [],
+    "response_format": [{"type": "text"}],
+    "service_tier": ["auto", "default"],
+    "suffix": [""],
+    "tool_choice": ["none"],
+    "tools": [[]],
+    "top_logprobs": [0],
+    "verbosity": ["medium"],
+    "web_search_options": [],
+}
+
+
+class TextPart(Part):
+    """A piece of a message's content."""
+
+    type: Literal["text"]
+    text: str
+
+
+def _joined(content: Any) -> Any:
+    """Text parts as one string; every other shape is left for the field's own type to refuse."""
+    if not isinstance(content, list):
+        return content
+    texts = []
+    for number, part in enumerate(content):
+        if not (isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)):
+            raise ValueError(f"part {number} is no text part; only {{'type': 'text', 'text': …}} is supported")
+        texts.append(part["text"])
+    return "".join(texts)
+
+
+Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | list[TextPart])]
+
+
+class ChatMessage(Part):
+    """One turn of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Content
+    name: Annotated[str, Field(max_length=256)] | None = None
+
+
+class StreamOptions(Part):
+    """How a stream is sent."""
+
+    include_usage: bool = False
+    """A last chunk carries the token counts."""
+    continuous_usage_stats: bool = False
+    """With include_usage: every chunk carries the counts so far, as vLLM has it."""
+    include_queue: bool = False
+    """While the request waits, SSE comments tell its place in the queue (`gateway.openai.queue_answers.Place`).
+
+    Treadle's own; beside include_usage and no header, so that it is checked, documented, and refused without stream.
+    """
+    include_obfuscation: bool = False
+    """Taken and not used: it pads chunks so that their sizes say nothing."""
+
+    @model_validator(mode="after")
+    def _counts_are_wanted(self) -> StreamOptions:
+        if self.continuous_usage_stats and not self.include_usage:
+            raise ValueError("continuous_usage_stats is only allowed with include_usage")
+        return self
+
+
+class SloNumbers(Part):
+    """A promise in seconds from arrival; any subset."""
+
+    ttft_s: Annotated[float, Field(ge=MIN_START_S, le=MAX_START_S, allow_inf_nan=False)] | None = None
+    tpot_s: Annotated[float, Field(ge=MIN_TPOT_S, le=MAX_TPOT_S, allow_inf_nan=False)] | None = None
+    deadline_s: Annotated[float, Field(ge=MIN_START_S, le=MAX_START_S, allow_inf_nan=False)] | None = None
+
+
+class SloChoice(SloNumbers):
+    """`SloNumbers`, or the name of a class."""
+
+    class_name: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> SloChoice:
+        given = self.model_fields_set
+        if not given or ("class_name" in given and len(given) > 1):
+            raise ValueError("give the name of a class, or at least one of ttft_s, tpot_s, deadline_s")
+        return self
+
+
+def _slo_choice(value: Any) -> Any:
+    if isinstance(value, dict) and "class_name" in value:
+        raise ValueError("a class is named by a string, not by an object")
+    return {"class_name": value} if isinstance(value, str) else value
+
+
+def _one_or_more(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _prompts(value: Any) -> Any:
+    """``"text"`` and ``[1, 2]`` are one prompt; ``["a", "b"]`` and ``[[1], [2]]`` are several."""
+    prompts = value if isinstance(value, list) and value and isinstance(value[0], str | list) else [value]
+    # checked here and not by the union, whose errors would name its branches and not the field
+    if len(prompts) > MAX_PROMPTS:
+        raise ValueError(f"a request has at most {MAX_PROMPTS} prompts, not {len(prompts)}")
+    if not (all(isinstance(prompt, str) for prompt in prompts) or all(map(_is_token_ids, prompts))):
+        raise ValueError("a prompt is a string or a list of token ids; several are all of the same kind")
+    return prompts
+
+
+def _is_token_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(type(item) is int for item in value)
+
+
+def _few(metadata: Any) -> Any:
+    if isinstance(metadata, dict) and len(metadata) > MAX_METADATA:  # told before each of them is looked at
+        raise ValueError(f"it has at most {MAX_METADATA} keys, not {len(metadata)}")
+    return metadata
+
+
+MetadataKey = Annotated[str, Field(max_length=MAX_METADATA_KEY_CHARACTERS)]
+MetadataText = Annotated[str, Field(max_length=MAX_METADATA_CHARACTERS)]
+Id = Annotated[str, Field(max_length=MAX_ID_CHARACTERS)]
+StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
+
+
+class GenerationRequest(SamplingFields):
+    """What both endpoints have in common."""
+
+    model: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)]
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    stop: Annotated[
+        list[StopString],
+        Field(max_length=MAX_STOP_STRINGS),
+        BeforeValidator(_one_or_more, json_schema_input_type=StopString | list[StopString]),
+    ] = Field(default_factory=list)
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    slo: Annotated[SloChoice, BeforeValidator(_slo_choice, json_schema_input_type=str | SloNumbers)] | None = None
+    """The promise asked for: a class's name, or numbers."""
+    user: Id | None = None
+    metadata: (
+        Annotated[dict[MetadataKey, MetadataText], Field(max_length=MAX_METADATA), BeforeValidator(_few)] | None
+    ) = None
+    store: bool | None = None
+    parallel_tool_calls: bool | None = None
+    prompt_cache_key: Id | None = None
+    safety_identifier: Id | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unsupported(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        unsupported = INERT.keys() - cls.model_fields.keys()
+        for name in data.keys() & unsupported:
+            if data[name] is not None and not _is_inert(name, data[name]):
+                raise UnsupportedFieldError(name)
+        return {name: value for name, value in data.items() if name not in unsupported}
+
+    @model_validator(mode="after")
+    def _streams_and_stops(self) -> GenerationRequest:
+        if self.stream_options is not None and not self.stream:
+            raise FieldConflictError("stream_options", "stream_options is only allowed when stream is true")
+        ranking = "use_beam_search" if self.use_beam_search else "best_of above n"
+        if self.is_ranked and self.stream:
+            raise FieldConflictError("stream", f"an answer with {ranking} is known at its end only: ask without stream")
+        if self.is_ranked and self.stop:
+            raise FieldConflictError("stop", f"stop strings cannot be combined with {ranking}")
+        return self
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with a chunk of token counts."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def include_running_usage(self) -> bool:
+        """Whether each chunk of a stream carries the token counts so far."""
+        return self.stream_options is not None and self.stream_options.continuous_usage_stats
+
+    @property
+    def include_queue(self) -> bool:
+        """Whether a stream tells the place in the queue until its first token."""
+        return self.stream_options is not None and self.stream_options.include_queue
+
+    @property
+    @abstractmethod
+    def num_logprobs(self) -> int | None:
+        """As `Sampling.num_logprobs`."""
+
+
+class ChatCompletionRequest(GenerationRequest):
+    """``POST /v1/chat/completions``."""
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    """OpenAI's newer name of max_tokens; if both are given, this one counts."""
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] = 0
+    """The most likely tokens at each place, beside the one that was drawn."""
+
+    @model_validator(mode="after")
+    def _top_needs_logprobs(self) -> ChatCompletionRequest:
+        if self.top_logprobs and not self.logprobs:
+            raise FieldConflictError("top_logprobs", "top_logprobs is only allowed when logprobs is true")
+        return self
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """As `Sampling.num_logprobs`."""
+        return self.top_logprobs if self.logprobs else None
+
+
+class CompletionRequest(GenerationRequest):
+    """``POST /v1/completions``."""
+
+    prompt: Annotated[
+        SkipValidation[list[str | list[int]]],  # the validator has looked at each token id, in steps: a list is long
+        BeforeValidator(_prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
+    ]
+    """Each gets ``n`` choices of its own."""
+    logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    """The most likely tokens at each place, beside the one that was drawn."""
+    echo: bool = False
+    """The text begins with the prompt."""
+
+    @model_validator(mode="after")
+    def _no_logprobs_of_prompts(self) -> CompletionRequest:
+        if self.echo and self.logprobs is not None:
+            raise FieldConflictError("logprobs", "logprobs of a prompt are not supported: ask without logprobs or echo")
+        return self
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """As `Sampling.num_logprobs`."""
+        return self.logprobs
+
+
+def _is_inert(name: str, value: Any) -> bool:
+    # bool and number apart: ``echo: 0`` is a mistake, ``echo: false`` asks for nothing
+    return any(value == inert and isinstance(value, bool) == isinstance(inert, bool) for inert in INERT[name])

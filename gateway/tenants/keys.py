@@ -1,0 +1,51 @@
+"""The keys that hold now, and the calls that go on under each: who loses a key loses its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from gateway.inflight.call import InflightCall
+from gateway.openai import errors
+from gateway.tenants.auth import Client, KeyRing
+
+
+class Keys:
+    """One ring at a time. Without keys there is nothing to revoke: an open gateway is closed by its first ring."""
+
+    def __init__(self, ring: KeyRing) -> None:
+        self.ring = ring
+        self.problem = ""
+        """Why the file of the keys, as it is now, is not what holds; empty where it is."""
+        self._calls: dict[bytes, list[tuple[Client, InflightCall]]] = {}
+
+    def authenticate(self, headers: Mapping[str, str]) -> Client:
+        """As `KeyRing.authenticate`, by the ring that holds now."""
+        return self.ring.authenticate(headers)
+
+    @contextmanager
+    def holding(self, client: Client, call: InflightCall) -> Iterator[None]:
+        """While the call goes on: it ends with its key. `ApiError` 401 where that was revoked since the call came."""
+        if not self.ring.knows(client):
+            raise errors.key_revoked()
+        entry = (client, call)
+        calls = self._calls.setdefault(client.key_id, [])
+        calls.append(entry)
+        try:
+            yield
+        finally:
+            calls.remove(entry)
+            if not calls and self._calls.get(client.key_id) is calls:
+                del self._calls[client.key_id]
+
+    def replace(self, ring: KeyRing) -> int:
+        """Other keys hold from now on; answers how many calls have ended with theirs."""
+        self.ring = ring
+        revoked = [call for calls in self._calls.values() for client, call in calls if not ring.knows(client)]
+        for call in revoked:
+            call.revoke()
+        return len(revoked)
+
+    def describe(self) -> dict[str, object]:
+        """What operators see."""
+        return {"num_keys": self.ring.num_keys, "problem": self.problem}

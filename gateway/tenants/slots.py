@@ -1,0 +1,120 @@
+"""How many requests a gateway holds at once: from before the body is read until the last byte is out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from gateway.openai import errors
+from gateway.tenants.auth import Client
+from gateway.tenants.shares import RESERVE, Refusal, Shares
+from shared.config.config import HELD_BYTES_PER_BODY_BYTE, HELD_BYTES_PER_CALL, ClusterConfig
+
+
+class Held:
+    """What one holder has of the room."""
+
+    def __init__(self, slots: Slots, tenant: str, num_slots: int, num_bytes: int) -> None:
+        self._slots = slots
+        self._tenant = tenant
+        self.num_slots = num_slots
+        self.num_bytes = num_bytes
+
+    def shrink(self, num_bytes: int) -> None:
+        """It turns out to need fewer bytes."""
+        freed = self.num_bytes - num_bytes
+        assert freed >= 0
+        self.num_bytes = num_bytes
+        self._slots.free_bytes(self._tenant, freed)
+
+
+class Slots:
+    """A bound on everything that grows with a request: waiting handlers by number, bodies and payloads by bytes.
+
+    Both are shared by tenants (`Shares`); a key may have a bound of its own on the number.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        wait_s: Callable[[], float | None],
+        clock: Callable[[], float],
+        has_others: Callable[[], bool],
+    ) -> None:
+        """``wait_s`` predicts how long it takes until there is room, None where it cannot.
+
+        ``has_others`` says whether the keys name more than one tenant.
+        """
+        options = config.gateway
+        weights = {name: tenant.weight for name, tenant in config.tenants.items()}
+        self._requests = Shares(options.max_inflight, int(RESERVE * options.max_inflight), weights)
+        # a body of any size that is allowed finds room beside the reserve, or its tenant could never send it
+        spare = options.max_inflight_bytes - HELD_BYTES_PER_BODY_BYTE * options.max_body_bytes - HELD_BYTES_PER_CALL
+        reserve_bytes = min(int(RESERVE * options.max_inflight_bytes), spare)
+        self._bytes = Shares(options.max_inflight_bytes, reserve_bytes, weights)
+        self._of_keys = Counter[bytes]()
+        self._wait_s = wait_s
+        self._clock = clock
+        self._has_others = has_others
+
+    @property
+    def num_taken(self) -> int:
+        """Requests held now."""
+        return self._requests.num_held
+
+    @property
+    def bytes_taken(self) -> int:
+        """Of bodies and payloads held now."""
+        return self._bytes.num_held
+
+    def free_bytes(self, tenant: str, num_bytes: int) -> None:
+        """A holder needs so many fewer."""
+        self._bytes.give_back(tenant, num_bytes)
+
+    @contextmanager
+    def take(self, client: Client, num_slots: int = 1, num_bytes: int = 0) -> Iterator[Held]:
+        """Hold slots and bytes; `ApiError` 429 when there are too few, for all, for the tenant or for the key.
+
+        Nobody waits here: the queue is behind, not before.
+        """
+        self._check(client, num_slots, num_bytes)
+        held, now = Held(self, client.tenant, num_slots, num_bytes), self._clock()
+        self._requests.take(client.tenant, num_slots, now)
+        self._bytes.take(client.tenant, num_bytes, now)
+        self._of_keys[client.key_id] += num_slots
+        try:
+            yield held
+        finally:
+            self._requests.give_back(client.tenant, num_slots)
+            self._bytes.give_back(client.tenant, held.num_bytes)
+            self._of_keys[client.key_id] -= num_slots
+            if not self._of_keys[client.key_id]:
+                del self._of_keys[client.key_id]
+
+    def _check(self, client: Client, num_slots: int, num_bytes: int) -> None:
+        limit = client.max_inflight
+        if limit is not None and self._of_keys[client.key_id] + num_slots > limit:
+            raise errors.too_many_of_key(limit, self._wait_s())
+        for shares, num, full, unfair in (
+            (self._requests, num_slots, errors.saturated, errors.saturated_share),
+            (self._bytes, num_bytes, errors.saturated_bytes, errors.saturated_share_bytes),
+        ):
+            if num:
+                self._check_one(shares, client.tenant, num, full, unfair)
+
+    def _check_one(
+        self,
+        shares: Shares,
+        tenant: str,
+        num: int,
+        full: Callable[[int, float | None], errors.ApiError],
+        unfair: Callable[[int, int, float | None], errors.ApiError],
+    ) -> None:
+        now, has_others = self._clock(), self._has_others()
+        refusal = shares.refusal(tenant, num, now, has_others=has_others)
+        if refusal is Refusal.FULL:
+            raise full(shares.limit, self._wait_s())
+        if refusal is Refusal.SHARE:
+            share = int(shares.share_of(tenant, now, has_others=has_others))
+            raise unfair(share, shares.limit, self._wait_s())

@@ -1,0 +1,1 @@
+"""Processes that share one port, and the parent that starts them again."""

@@ -1,0 +1,127 @@
+"""What the agent's core sees, and what it wants done: by `epoch.py` live, by the simulator without Redis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpu_node.engine.process.protocol import Command
+from shared.messages.nodes import Heartbeat
+from shared.messages.payload import Payload
+from shared.messages.requests import Attempt, Enqueued, EvictedRequest, FinishedRequest, Tokens
+
+# --- events beside messages from the inbox and from the engine ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A group entry that this node has taken, with its payload; None when that is gone, or ``unreadable``."""
+
+    entry_id: bytes
+    enqueued: Enqueued
+    payload: Payload | None
+    unreadable: str = ""
+    """Why the payload is none of this version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Answer to `Pull`: fewer entries than were asked for mean that the group is empty for now."""
+
+    group: str
+    num_asked: int
+    entries: list[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """The node is to stop: nothing is pulled any more, and what is here is handed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeStock:
+    """Redis has come back without the end of its log, as far as anybody knows: say what is here."""
+
+
+# --- actions --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Take up to ``num_requests`` entries of a group; answered by `Taken`."""
+
+    group: str
+    num_requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """A command for the engine."""
+
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """A group entry that is done with."""
+
+    group: str
+    entry_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """What has come of a step or an eviction, in one transaction with the entries that it acknowledges."""
+
+    tokens: dict[str, Tokens] = field(default_factory=dict)
+    """By gateway."""
+    acks: list[Ack] = field(default_factory=list)
+    finished: list[FinishedRequest] = field(default_factory=list)
+    evicted: list[EvictedRequest] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class SayInventory:
+    """Tell the queue manager all that is here, behind what was pulled and published before."""
+
+    running: list[Attempt]
+    parked: list[Attempt]
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Lay down the image of a request, for the node that will pull it.
+
+    A lost one costs the time to compute the request again, so it is not tried twice.
+    """
+
+    request_id: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Run a request with the image that another node has laid down, or from its payload if there is none any more.
+
+    One at a time, apart from the pull: images are large.
+    """
+
+    payload: Payload
+
+
+Start = Tell | Resume
+"""What lets a request begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Tell the scheduler and the KV manager how this node is."""
+
+    heartbeat: Heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class NewEpoch:
+    """This epoch is over: drop everything and begin another one."""
+
+
+Action = Pull | Tell | Resume | Publish | SayInventory | Store | Beat | NewEpoch

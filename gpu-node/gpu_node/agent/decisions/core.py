@@ -1,0 +1,335 @@
+"""The node agent's decisions: what to pull, who gives way, when to swap the model, what to publish. No I/O, no clock.
+
+Its state is soft: it lives as long as the epoch. Whatever ends the epoch (the process, the engine, a fence), the queue
+manager knows from the `Pulled` messages what was running here and has it run elsewhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import msgspec
+
+from gpu_node.agent.decisions.actions import (
+    Ack,
+    Action,
+    Beat,
+    Drain,
+    NewEpoch,
+    Publish,
+    Pull,
+    SayInventory,
+    Taken,
+    TakeStock,
+    Tell,
+)
+from gpu_node.agent.decisions.evictions import Evictions
+from gpu_node.agent.decisions.intake import Intake
+from gpu_node.agent.decisions.ledger import Ledger, Running
+from gpu_node.agent.decisions.models import NodeModels
+from gpu_node.agent.decisions.outbox import Outbox
+from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.process import protocol
+from gpu_node.engine.process.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, Step
+from shared.config.engine import EngineOptions
+from shared.messages.nodes import Fence, Heartbeat, Load
+from shared.messages.requests import Abort, Attempt, Evict, GroupRef, VirtualQueue
+
+MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
+
+Event = (
+    VirtualQueue
+    | Abort
+    | Evict
+    | Load
+    | Fence
+    | Taken
+    | TakeStock
+    | Drain
+    | EngineReady
+    | ModelLoaded
+    | ModelFailed
+    | Step
+    | protocol.Evicted
+    | protocol.Image
+)
+
+NO_STATS = EngineStats(num_running=0, num_waiting=0, num_free_blocks=0, num_admittable=0, step_s=0.0, num_received=0)
+
+
+class AgentCore:
+    """One epoch of a node."""
+
+    def __init__(self, node: str, epoch: str, device: str, options: EngineOptions) -> None:
+        self.node = node
+        self.epoch = epoch
+        self.device = device
+        """Its kind: as configured, until the engine says what it calls itself."""
+        self.stats = NO_STATS
+        self.models = NodeModels()
+        self._options = options
+        self._ledger = Ledger()
+        self._evictions = Evictions(node, self._ledger)
+        self._intake = Intake(node, self._ledger, self.models)
+        self._queue: list[GroupRef] = []
+        self._yielding: list[str] = []
+        self._hopeless: list[str] = []
+        self._empty: set[str] = set()
+        """Groups that had nothing left at the last pull; a new `VirtualQueue` rings again."""
+        self._is_pulling = False
+        self._is_draining = False
+
+    @property
+    def model(self) -> str:
+        """The loaded model, or ``""``."""
+        return self.models.current
+
+    @property
+    def running(self) -> dict[str, Running]:
+        """What the engine has, by request."""
+        return self._ledger.running
+
+    def inventory(self) -> SayInventory:
+        """All that is here."""
+        return self._ledger.inventory()
+
+    @property
+    def blamed(self) -> list[Attempt]:
+        """The only ones that can be the reason, should the engine die now; empty where it may be any that runs."""
+        return self._intake.blamed
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the node may stop: all that it had has been handed over."""
+        return self._is_draining and not self._ledger.attempts() and not self._evictions.is_under_way
+
+    @property
+    def awaits_step(self) -> bool:
+        """Whether the engine has requests and no model to load first: it must say something before long."""
+        return bool(self._ledger.running) and not self.models.loading
+
+    def handle(self, event: Event) -> list[Action]:
+        """React to one event; the last word is always what to do next: pull, make way, swap, or wait."""
+        match event:
+            case VirtualQueue():
+                actions = self._new_queue(event)
+            case Load():
+                actions = self._load(event.model) if self._is_mine(event) and not self.model else []
+            case Fence():
+                actions = [NewEpoch()] if self._is_mine(event) else []
+            case Abort():
+                actions = self._abort(event)
+            case Evict():
+                actions = self._hand_over(event.requests) if self._is_mine(event) else []
+            case Taken():
+                actions = self._taken(event)
+            case TakeStock() | Drain():
+                actions = self._asked(event)
+            case ModelLoaded():
+                actions = self._model_loaded(event)
+            case EngineReady() | ModelFailed():
+                actions = self._told(event)
+            case Step():
+                actions = self._step(event)
+            case protocol.Evicted() | protocol.Image():
+                actions = self._left(event)
+        return [*actions, *self._intake.begin(), *self._next()]
+
+    def heartbeat(self) -> Heartbeat:
+        """What this node is and holds."""
+        loaded = self.models.loaded
+        return Heartbeat(
+            node=self.node,
+            epoch=self.epoch,
+            device=self.device,
+            model=self.model,
+            num_blocks=loaded.num_blocks if loaded else 0,
+            num_free_blocks=self.stats.num_free_blocks if loaded else 0,
+            block_bytes=loaded.block_bytes if loaded else 0,
+            num_running=self.stats.num_running,
+            num_waiting=self.stats.num_waiting,
+            swap_s=self.models.swap_s,
+            loading=self.models.fetching,
+            broken_models=sorted(self.models.broken),
+            max_num_seqs=self._options.max_num_seqs,
+            step_tokens=self._options.step_tokens,
+            kv_bytes_per_s=self.stats.kv_bytes_per_s,
+            rates=self.models.rates(),
+        )
+
+    def _is_mine(self, message: VirtualQueue | Evict | Load | Fence) -> bool:
+        return message.epoch == self.epoch
+
+    # --- what to do next ------------------------------------------------------------------------------------------
+
+    def _next(self) -> list[Action]:
+        """Serve the head of the virtual queue: pull for it, or make the room or change the model that it needs."""
+        if self.models.loading or self._is_pulling or self._is_draining or self._intake.holds_any:
+            return []
+        head = self._head()
+        if head is None:
+            return []
+        if head.model in self.models.broken:
+            return self._pull(head, MAX_PULL)  # nobody can run these here: they are answered with the reason
+        if head.model != self.model:
+            return self._change_model(head)
+        num_unseen = self._num_unseen
+        num_admittable = self.stats.num_admittable - num_unseen
+        if num_admittable > 0:
+            return self._pull(head, min(num_admittable, MAX_PULL, self._headroom(head)))
+        # what the engine has not counted yet may leave more room than it seems
+        return self._make_way(head) if not num_unseen and not self._evictions.is_under_way else []
+
+    def _head(self) -> GroupRef | None:
+        """The first group whose turn it is. Those that wait for headroom are passed by others of their model only."""
+        refs = [ref for ref in self._queue if self._concerns(ref)]
+        alike = itertools.takewhile(lambda ref: ref.model == refs[0].model, refs)
+        return next((ref for ref in alike if self._headroom(ref) > 0), None)
+
+    def _headroom(self, ref: GroupRef) -> int:
+        """Requests that may begin beside those that run, as far as their pace and their prompts allow."""
+        if ref.model != self.model:
+            return MAX_PULL
+        num_more = MAX_PULL if ref.max_running is None else ref.max_running - len(self.running)
+        return num_more if ref.max_unread is None else min(num_more, ref.max_unread - self._num_unread)
+
+    @property
+    def _num_unread(self) -> int:
+        """Requests whose prompts the engine has yet to compute, those that it has not counted included."""
+        return self.stats.num_waiting + self._num_unseen
+
+    @property
+    def _num_unseen(self) -> int:
+        return self._intake.num_sent - self.stats.num_received
+
+    def _concerns(self, ref: GroupRef) -> bool:
+        """Somebody waits in the group, and this node can serve it, or has to say why nobody can."""
+        return ref.group not in self._empty and (ref.model not in self.models.broken or ref.model in self._hopeless)
+
+    def _make_way(self, head: GroupRef) -> list[Action]:
+        """Evict as many as wait, and pull as many at once, so that the engine exchanges them between two steps.
+
+        Where some wait inside the engine already, the room may be theirs: then its answer is awaited.
+        """
+        leaving = self._evictions.leaving(self._yielding_to(head), min(head.num_waiting, MAX_PULL))
+        if not leaving:
+            return []
+        pull = self._pull(head, len(leaving)) if self.stats.num_waiting == 0 else []
+        return [*self._evictions.evict(leaving), *pull]
+
+    def _pull(self, head: GroupRef, num_requests: int) -> list[Action]:
+        self._is_pulling = True
+        return [Pull(head.group, num_requests)]
+
+    def _change_model(self, head: GroupRef) -> list[Action]:
+        """At once where the weights are on the device, else once the engine is empty.
+
+        What runs is evicted only if all of it may be: as long as something else has to end first, the rest goes on.
+        """
+        if not self.running or self.models.is_on_device(head.model):
+            return self._load(head.model)
+        yielding = self._yielding_to(head)
+        if self._evictions.is_under_way or any(run.ack.group not in yielding for run in self.running.values()):
+            return []
+        return self._evictions.evict(self._evictions.leaving(yielding, len(self.running)))
+
+    def _yielding_to(self, head: GroupRef) -> list[str]:
+        """Groups that give way to this one: only to the one that the queue manager meant, whom they stand behind."""
+        first = next((ref for ref in self._queue if ref.max_running is None), None)
+        return self._yielding if first is not None and head.group == first.group else []
+
+    def _load(self, model: str) -> list[Action]:
+        if self.models.loading or model in self.models.broken:
+            return []
+        self.models.loading = model
+        load = Tell(LoadModel(model))
+        # a plan that does not know would change it again
+        return [load, Beat(self.heartbeat())] if self.models.fetching else [load]
+
+    # --- from the queue manager -----------------------------------------------------------------------------------
+
+    def _new_queue(self, message: VirtualQueue) -> list[Action]:
+        if self._is_mine(message):
+            self._queue, self._yielding, self._hopeless = message.groups, message.yielding, message.hopeless
+            self._empty = set()
+        return []
+
+    def _abort(self, message: Abort) -> list[Action]:
+        """The queue manager has forgotten these already: only the ledger entry is left to clear."""
+        ids: list[str] = []
+        acks: list[Ack] = []
+        for attempt in message.requests:
+            was_here, ack = self._ledger.forget(attempt)
+            ids += [attempt.request_id] if was_here else []
+            acks += [ack] if ack is not None else []
+        abort: list[Action] = [Tell(AbortRequests(ids))] if ids else []
+        return [*abort, *([Publish(acks=acks)] if acks else [])]
+
+    def _asked(self, event: TakeStock | Drain) -> list[Action]:
+        if isinstance(event, TakeStock):
+            return [self.inventory()]
+        self._is_draining = True
+        return self._hand_over(self._ledger.attempts())
+
+    def _hand_over(self, attempts: list[Attempt]) -> list[Action]:
+        return [*self._intake.give_back(attempts), *self._evictions.hand_over(attempts)]
+
+    # --- from the groups' streams ---------------------------------------------------------------------------------
+
+    def _taken(self, taken: Taken) -> list[Action]:
+        self._is_pulling = False
+        self._count_down(taken.group, len(taken.entries))
+        if len(taken.entries) < taken.num_asked:
+            self._empty.add(taken.group)
+        return self._intake.take(taken)
+
+    def _count_down(self, group: str, num_requests: int) -> None:
+        """Fewer wait, until the queue manager tells anew: so many that nobody gives way to those who are here."""
+        self._queue = [
+            msgspec.structs.replace(ref, num_waiting=max(ref.num_waiting - num_requests, 0))
+            if ref.group == group
+            else ref
+            for ref in self._queue
+        ]
+
+    # --- from the engine ------------------------------------------------------------------------------------------
+
+    def _told(self, event: EngineReady | ModelFailed) -> list[Action]:
+        if isinstance(event, EngineReady):
+            self.device = event.device
+        else:
+            self.models.on_failed(event)
+        return [Beat(self.heartbeat())]
+
+    def _model_loaded(self, event: ModelLoaded) -> list[Action]:
+        self.models.on_loaded(event)
+        # the rest is the old model's until the engine tells anew, right after this
+        self.stats = replace(self.stats, num_admittable=0, num_free_blocks=event.num_blocks)
+        return [Beat(self.heartbeat())]
+
+    def _see(self, stats: EngineStats) -> None:
+        self.stats = stats
+        self.models.learn(stats)
+
+    def _step(self, event: Step) -> list[Action]:
+        self._see(event.stats)
+        outbox = Outbox(self.node)
+        for chunk in event.chunks:
+            running = self._ledger.extend(chunk)
+            if running is None:
+                continue  # aborted while the step ran
+            outbox.add(running.gateway, chunk)
+            self._intake.prove(chunk)
+            if chunk.is_last:
+                outbox.finish(chunk, running.output_tokens, running.ack)
+        return outbox.publish()
+
+    def _left(self, event: protocol.Evicted | protocol.Image) -> list[Action]:
+        outbox = Outbox(self.node)
+        if isinstance(event, protocol.Evicted):
+            self._see(event.stats)
+            actions = self._evictions.on_evicted(event, outbox)
+        else:
+            actions = self._evictions.on_image(event, outbox)
+        return [*actions, *outbox.publish()]

@@ -1,0 +1,101 @@
+"""Requests that give way (QLM, SoCC'24 §5): who leaves the engine first, and what becomes of those that left.
+
+An eviction asks the engine; its answer names those that had not ended meanwhile. Their KV stays in host memory, or goes
+to another node: then the engine is asked for an image of each.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+from gpu_node.agent.decisions.actions import Action, Store, Tell
+from gpu_node.agent.decisions.ledger import Evicted, Ledger
+from gpu_node.agent.decisions.outbox import Outbox
+from gpu_node.engine.process import protocol
+from shared.messages.requests import HANDED_OVER, Attempt
+
+
+class Evictions:
+    """The conversation with the engine about leaving. Moves attempts of the ledger from place to place."""
+
+    def __init__(self, node: str, ledger: Ledger) -> None:
+        self._node = node
+        self._ledger = ledger
+        self._asked: deque[dict[str, int]] = deque()
+        """Of each `Evict` that is unanswered, in order: the attempt by request. Bounded by the node's inbox."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """The engine has not answered yet: who has left, and what room that makes, is not known."""
+        return bool(self._asked)
+
+    def leaving(self, yielding: list[str], num_requests: int) -> list[str]:
+        """Up to so many requests of these groups, in the order in which they give way.
+
+        The last group goes first, and of a group the request that was pulled last: it has the least to lose.
+        """
+        rank = {group: place for place, group in enumerate(yielding)}
+        newest_first = [
+            (request_id, rank[running.ack.group])
+            for request_id, running in reversed(self._ledger.running.items())
+            if running.ack.group in rank
+        ]
+        last_group_first = sorted(newest_first, key=lambda item: -item[1])
+        return [request_id for request_id, _ in last_group_first[:num_requests]]
+
+    def evict(self, request_ids: list[str]) -> list[Action]:
+        """Take these out of the engine."""
+        if not request_ids:
+            return []
+        self._asked.append({request_id: self._ledger.running[request_id].attempt for request_id in request_ids})
+        return [Tell(protocol.Evict(request_ids))]
+
+    def hand_over(self, attempts: list[Attempt]) -> list[Action]:
+        """Give these to another node, KV and all. What is unknown here has ended, or was never here."""
+        running, parked = [], []
+        for attempt in attempts:
+            request_id = attempt.request_id
+            run = self._ledger.find(request_id, attempt.attempt)
+            kept = self._ledger.parked.get(request_id)
+            if run is not None:
+                run.moves = True
+                if not any(request_id in asked for asked in self._asked):
+                    running.append(request_id)
+            elif kept is not None and kept.attempt == attempt.attempt:
+                self._ledger.moving[request_id] = self._ledger.parked.pop(request_id)
+                parked.append(request_id)
+        return [*self.evict(running), *_export(parked)]
+
+    def on_evicted(self, event: protocol.Evicted, outbox: Outbox) -> list[Action]:
+        """The engine has taken requests out: tell the queue manager, or ask for the images of those that move."""
+        asked = self._asked.popleft()
+        moving = []
+        for kept in event.requests:
+            running = self._ledger.find(kept.request_id, asked[kept.request_id])
+            if running is None:
+                continue  # given up meanwhile, or replaced by a newer attempt; the engine has been told
+            del self._ledger.running[kept.request_id]
+            evicted = Evicted(running.attempt, running.num_tokens, kept.kv_tokens)
+            if running.moves and kept.kv_tokens:
+                self._ledger.moving[kept.request_id] = replace(evicted, ack=running.ack)
+                moving.append(kept.request_id)
+                continue
+            kv_at = HANDED_OVER if running.moves else self._node
+            outbox.evict(evicted.told(kept.request_id, kept.kv_tokens, kv_at), running.ack)
+            if kept.kv_tokens:
+                self._ledger.parked[kept.request_id] = evicted
+        return _export(moving)
+
+    def on_image(self, event: protocol.Image, outbox: Outbox) -> list[Action]:
+        """A request is ready to go on elsewhere."""
+        moving = self._ledger.moving.pop(event.request_id, None)
+        if moving is None:
+            return []  # given up while the engine wrote it
+        kv_tokens = moving.kv_tokens if event.data else 0
+        outbox.evict(moving.told(event.request_id, kv_tokens, HANDED_OVER), moving.ack)
+        return [Store(event.request_id, event.data)] if event.data else []
+
+
+def _export(request_ids: list[str]) -> list[Action]:
+    return [Tell(protocol.HandOver(request_ids))] if request_ids else []

@@ -1,0 +1,122 @@
+"""A node's life: one epoch after another, each with a fresh engine, until the process is asked to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+
+import msgspec
+import structlog
+from redis.asyncio import Redis
+
+from gpu_node.agent.decisions.core import AgentCore
+from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
+from gpu_node.agent.process.epoch import Epoch, EpochOverError
+from shared.config.engine import EngineOptions
+from shared.errors import OperatorError
+
+MAX_EPOCHS = 5  # epochs that may end within EPOCH_WINDOW_S before the process gives up, so that its supervisor sees it
+EPOCH_WINDOW_S = 60.0
+LOAD_RETRY_S = 5.0  # until another engine is started where one died while it loaded a model; doubled each further time
+MAX_LOAD_RETRY_S = 60.0
+
+_ADVICE = "the log says more; status -9 means that the machine ran out of memory"
+
+log = structlog.get_logger()
+
+
+class NodeFailedError(OperatorError):
+    """The engine dies again and again; restarting it here does not help."""
+
+
+class Agent:
+    """One node: its engine and its current epoch."""
+
+    def __init__(self, redis: Redis, node: str, device: str, options: EngineOptions) -> None:
+        self._redis = redis
+        self._node = node
+        self._device = device
+        self._options = options
+        self._engine: EngineProcess | None = None
+        self._core: AgentCore | None = None
+        self._failed = ""
+
+    @property
+    def not_ready(self) -> str:
+        """What is missing before this node serves, or ``""``."""
+        if self.failure:
+            return self.failure
+        if self._core is None:
+            return "the engine is starting"
+        if self._core.models.loaded is None:
+            broken = "; ".join(self._core.models.broken.values())
+            return broken or f"loading model {self._core.models.loading or '(none assigned yet)'}"
+        return ""
+
+    @property
+    def failure(self) -> str:
+        """Why the last engine ended while it loaded a model, until one has been loaded."""
+        return "" if self._core is not None and self._core.models.loaded is not None else self._failed
+
+    @property
+    def core(self) -> AgentCore | None:
+        """The decisions of the current epoch; None between two of them."""
+        return self._core
+
+    def status(self) -> dict[str, object]:
+        """What an operator wants to see of this node."""
+        core = self._core
+        if core is None:
+            return {"node": self._node, "device": self._device, "failed": self.failure}
+        beat = core.heartbeat()
+        values = {name: msgspec.to_builtins(getattr(beat, name)) for name in beat.__struct_fields__}
+        del values["traceparent"]
+        return values | {
+            "loading": core.models.loading,
+            "broken_models": core.models.broken,
+            "failed": self.failure,
+            "max_model_len": core.models.loaded.max_model_len if core.models.loaded else None,
+            "engine_pid": self._engine.pid if self._engine else None,
+        }
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until ``stop`` is set; what is unfinished then goes back to the queue."""
+        stopping = asyncio.create_task(stop.wait())
+        began: list[float] = []
+        num_failures = 0
+        try:
+            while not stop.is_set():
+                now = time.monotonic()
+                began = [*(start for start in began if start > now - EPOCH_WINDOW_S), now]
+                if len(began) > MAX_EPOCHS:
+                    why = f"; {self._failed}" if self._failed else ""
+                    raise NodeFailedError(f"{self._node}: {MAX_EPOCHS} epochs ended within {EPOCH_WINDOW_S:.0f} s{why}")
+                num_failures = num_failures + 1 if await self._serve_epoch(stopping) else 0
+                if num_failures:
+                    pause_s = min(LOAD_RETRY_S * 2 ** (num_failures - 1), MAX_LOAD_RETRY_S)
+                    log.warning("engine is started again later", pause_s=pause_s, num_failures=num_failures)
+                    await asyncio.wait([stopping], timeout=pause_s)
+        finally:
+            stopping.cancel()
+
+    async def _serve_epoch(self, stopping: asyncio.Task[bool]) -> bool:
+        """One epoch. Whether its engine died while it loaded a model, and had none before."""
+        epoch = f"{self._node}-{secrets.token_hex(4)}"
+        log.info("epoch begins", epoch=epoch)
+        self._engine = await EngineProcess.start(self._node)
+        self._core = core = AgentCore(self._node, epoch, self._device, self._options)
+        has_failed = False
+        try:
+            await Epoch(self._redis, core, self._engine, self._options.step_timeout_s).run(stopping)
+        except (EpochOverError, EngineDiedError) as error:
+            log.error("epoch over", epoch=epoch, reason=str(error))
+            has_failed = isinstance(error, EngineDiedError) and bool(core.models.loading) and not core.models.loaded
+            if has_failed:
+                self._failed = f"model {core.models.loading!r} was not loaded: {error}; {_ADVICE}"
+        finally:
+            if core.models.loaded is not None:
+                self._failed = ""
+            self._core = None
+            await self._engine.stop()
+        return has_failed

@@ -1,0 +1,277 @@
+"""One epoch of a node: inbox, engine and clock feed one queue of events; the core answers; this does it, in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+from opentelemetry import trace
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from gpu_node.agent.decisions.actions import (
+    Action,
+    Beat,
+    Drain,
+    NewEpoch,
+    Publish,
+    Pull,
+    Resume,
+    SayInventory,
+    Store,
+    Taken,
+    TakeStock,
+    Tell,
+)
+from gpu_node.agent.decisions.core import AgentCore, Event
+from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
+from gpu_node.agent.process.engine_watch import EngineWatch
+from gpu_node.agent.process.failures import log_failures
+from gpu_node.agent.process.node_bus import NodeBus, PullRefusedError
+from gpu_node.agent.telemetry.metrics import EpochMetrics, observe_published
+from gpu_node.agent.telemetry.run_times import RunTimes
+from gpu_node.agent.telemetry.spans import RunSpans
+from gpu_node.engine.process.protocol import AbortRequests, Command, Run
+from shared.bus import streams
+from shared.bus.bus import StreamReader
+from shared.bus.redis_life import RedisLife
+from shared.messages.nodes import Fence, Load
+from shared.messages.payload import Payload
+from shared.messages.requests import Abort, Evict, VirtualQueue
+from shared.service.tasks import cancel_all
+
+HEARTBEAT_S = 1.0
+DRAIN_S = 5.0  # to hand over what runs when the process is asked to stop; what is left then is computed again elsewhere
+MAX_EVENTS = 256  # events that wait for the core; beyond it the readers wait, and the engine with them
+BACKOFF_S = 0.1
+MAX_BACKOFF_S = 2.0
+
+log = structlog.get_logger()
+
+
+class EpochOverError(Exception):
+    """What this node ran counts as lost; another epoch has to begin."""
+
+
+class Epoch:
+    """Runs until something ends it; `core` tells how it stands."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        core: AgentCore,
+        engine: EngineProcess,
+        step_timeout_s: float,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
+        self.core = core
+        self._redis = redis
+        self._engine = engine
+        self._heartbeat_s = heartbeat_s
+        self._watch = EngineWatch(core, engine, step_timeout_s)
+        self._bus = NodeBus(redis, core.node, core.epoch)
+        self._spans = RunSpans(core.node, trace.get_tracer("treadle.node"))
+        self._metrics = EpochMetrics(core)
+        self._times = RunTimes()
+        self._events: asyncio.Queue[Event] = asyncio.Queue(MAX_EVENTS)
+        self._drained = asyncio.Event()
+        self._life = RedisLife(redis)
+        self._has_crashed = False
+
+    async def run(self, stopping: asyncio.Task[bool]) -> None:
+        """Serve until ``stopping`` is done, then hand over what runs.
+
+        Raises `EpochOverError` or `EngineDiedError` when the epoch ended itself.
+        """
+        reader = await self._open_inbox()
+        loops = [self._read_engine(), self._watch.run(), self._read_inbox(reader), self._beat(reader), self._serve()]
+        tasks = [asyncio.create_task(loop) for loop in loops]
+        try:
+            done, _ = await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            if done == {stopping}:
+                tasks.append(asyncio.create_task(self._drain()))
+                done, _ = await asyncio.wait(tasks, timeout=DRAIN_S, return_when=asyncio.FIRST_COMPLETED)
+                log.info("stopping", num_left=len(self.core.running), is_drained=self.core.is_drained)
+            for task in done - {stopping}:
+                task.result()
+        except EngineDiedError:
+            self._has_crashed = True
+            raise
+        finally:
+            await cancel_all(tasks)
+            self._spans.close()
+            await self._say_goodbye()
+
+    async def _open_inbox(self) -> StreamReader:
+        """Read from now on: what was said to earlier epochs does not concern this one."""
+        reader = StreamReader(self._redis, streams.node_inbox(self.core.node))
+        while True:
+            try:
+                await self._life.begin()
+                await reader.start()
+            except (RedisError, OSError) as error:
+                log.warning("inbox unreachable", error=str(error))
+                await asyncio.sleep(MAX_BACKOFF_S)
+            else:
+                return reader
+
+    async def _drain(self) -> None:
+        await self._events.put(Drain())
+        await self._drained.wait()
+
+    async def _say_goodbye(self) -> None:
+        try:
+            await self._bus.say_goodbye(has_crashed=self._has_crashed, blamed=self.core.blamed)
+        except (RedisError, OSError) as error:
+            log.warning("no goodbye: the heartbeats will run out instead", error=str(error))
+
+    # --- what feeds the core --------------------------------------------------------------------------------------
+
+    async def _read_engine(self) -> None:
+        while True:
+            for event in await self._engine.events():
+                self._watch.heard()
+                await self._events.put(event)
+
+    async def _read_inbox(self, reader: StreamReader) -> None:
+        """Messages of the queue manager and the scheduler; a Redis that is away is waited for."""
+        while True:
+            try:
+                messages = await reader.read()
+            except (RedisError, OSError) as error:
+                log.warning("inbox unreadable", error=str(error))
+                await asyncio.sleep(BACKOFF_S)
+                continue
+            for message in messages:
+                if isinstance(message, VirtualQueue | Abort | Evict | Load | Fence):
+                    await self._events.put(message)
+                else:
+                    log.error("not a message for a node", type=type(message).__name__)
+
+    async def _beat(self, reader: StreamReader) -> None:
+        while True:
+            await self._send_beat(Beat(self.core.heartbeat()))
+            await self._look_at_redis(reader)
+            await asyncio.sleep(self._heartbeat_s)
+
+    async def _look_at_redis(self, reader: StreamReader) -> None:
+        """Should it be another one, it may lack what it was told last: the core says again what is here."""
+        try:
+            if not await self._life.is_another():
+                return
+            await reader.put_back()
+        except (RedisError, OSError) as error:
+            log.warning("redis not looked at", error=str(error))  # the next beat does
+            return
+        self._life.settle()
+        log.warning("saying the inventory", num_running=len(self.core.running))
+        await self._events.put(TakeStock())
+
+    # --- the core and what it wants done --------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        while True:
+            event = await self._events.get()
+            actions = self.core.handle(event)
+            self._metrics.observe(event)
+            for action in actions:
+                await self._do(action)
+            if self.core.is_drained:
+                self._drained.set()
+
+    async def _do(self, action: Action) -> None:
+        match action:
+            case Pull():
+                await self._pull(action)
+            case Tell(command):
+                await self._tell(command)
+            case Resume(payload):
+                await self._tell(Run(payload, await self._take_image(payload)))
+            case Publish():
+                self._spans.publish(action)
+                with self._watch.held_up():
+                    await self._publish(action)
+                self._times.publish(action, _now())
+                observe_published(action)
+                log_failures(action, self.core.model)
+            case SayInventory():
+                number = self._bus.number()
+                await self._until_done(lambda: self._bus.say_inventory(action, number), "inventory not said")
+            case Store():
+                await self._store(action)
+            case Beat():
+                await self._send_beat(action)
+            case NewEpoch():
+                raise EpochOverError("fenced: the scheduler had declared this node dead")
+
+    async def _tell(self, command: Command) -> None:
+        if isinstance(command, Run):
+            self._spans.begin(command)
+            self._times.begin(command.payload, _now())
+        elif isinstance(command, AbortRequests):
+            self._spans.drop(command.request_ids)
+            self._times.drop(command.request_ids)
+        await self._engine.send(command)
+
+    async def _pull(self, pull: Pull) -> None:
+        with self._watch.held_up():
+            taken = await self._taken(pull)
+        self._spans.pulled(taken.group, taken.entries)
+        for action in self.core.handle(taken):
+            await self._do(action)
+
+    async def _taken(self, pull: Pull) -> Taken:
+        """Until Redis takes it: one that is full, or cannot write its disk, is waited for."""
+        backoff_s = BACKOFF_S
+        while True:
+            try:
+                return await self._bus.pull(pull)
+            except PullRefusedError as error:
+                log.warning("nothing pulled, retrying", error=str(error), retry_s=backoff_s)
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+            except (RedisError, OSError) as error:
+                # the entries may be ours without our knowing which: only a new epoch makes the ledger right again
+                raise EpochOverError(f"unclear whether {pull.group} was pulled: {error}") from error
+
+    async def _publish(self, publish: Publish) -> None:
+        number = self._bus.number()
+        await self._until_done(lambda: self._bus.publish(publish, number), "step not published")
+
+    async def _until_done(self, write: Callable[[], Awaitable[None]], failed: str) -> None:
+        """Until it is out: repeating is safe, and while Redis is away the engine waits behind the bounded queue."""
+        backoff_s = BACKOFF_S
+        while True:
+            try:
+                return await write()
+            except (RedisError, OSError) as error:
+                log.warning(f"{failed}, retrying", error=str(error), retry_s=backoff_s)
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+
+    async def _store(self, store: Store) -> None:
+        try:
+            await self._bus.store(store)
+        except (RedisError, OSError) as error:
+            log.warning("image lost: its request is computed again", request_id=store.request_id, error=str(error))
+
+    async def _take_image(self, payload: Payload) -> bytes:
+        try:
+            image = await self._bus.take_image(payload.request_id)
+        except (RedisError, OSError) as error:
+            log.warning("image unreadable", request_id=payload.request_id, error=str(error))
+            return b""
+        if not image:
+            log.info("image gone: the request is computed again", request_id=payload.request_id)
+        return image
+
+    async def _send_beat(self, action: Beat) -> None:
+        try:
+            await self._bus.beat(action.heartbeat)
+        except (RedisError, OSError) as error:
+            log.warning("heartbeat not sent", error=str(error))  # the next one says the same
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,1 @@
+"""What a node tells of itself: metrics of agent and engine, and spans of requests."""

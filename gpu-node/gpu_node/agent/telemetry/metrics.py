@@ -1,0 +1,112 @@
+"""What a node counts, and what it says of its engine in its log."""
+
+from __future__ import annotations
+
+import structlog
+from prometheus_client import Counter, Histogram
+
+from gpu_node.agent.decisions.actions import Publish
+from gpu_node.agent.decisions.core import AgentCore, Event
+from gpu_node.agent.decisions.models import DEVICE
+from gpu_node.engine.measures.counts import Counts, TierCounts
+from gpu_node.engine.process.protocol import Evicted, ModelFailed, ModelLoaded, Step
+from shared.messages.requests import HANDED_OVER
+
+EPOCHS = Counter("treadle_node_epochs_total", "Epochs begun by this node")
+STEPS = Counter("treadle_node_steps_total", "Engine steps published")
+TOKENS = Counter("treadle_node_output_tokens_total", "Output tokens published", ["model"])
+SWAPS = Counter("treadle_model_swaps_total", "Models loaded", ["model"])
+SWAP_S = Histogram(
+    "treadle_model_swap_seconds",
+    "Time to load a model, by where its weights were",
+    ["model", "source"],
+    buckets=(0.001, 0.01, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300),
+)
+EVICTIONS = Counter("treadle_evictions_total", "Requests that gave way to more urgent ones")
+MIGRATIONS = Counter("treadle_migrations_total", "Requests that were handed over to another node")
+EVICTED_KV_TOKENS = Counter("treadle_evicted_kv_tokens_total", "Tokens whose KV was kept when their request left")
+RESTORED_TOKENS = Counter(
+    "treadle_restored_kv_tokens_total", "Tokens whose KV came back with their request, and was not computed again"
+)
+MOVED_KV_BYTES = Counter(
+    "treadle_kv_moved_bytes_total",
+    "KV that left the device for host memory (`out`), or came back (`in`); see treadle_node_kv_used_bytes for tiers",
+    ["tier", "direction"],
+)
+REFUSED_KV = Counter(
+    "treadle_kv_refused_requests_total", "Requests whose KV was dropped: the tier in host memory had no room", ["tier"]
+)
+RESUMED = Counter(
+    "treadle_resumed_requests_total",
+    "Requests that had begun and went on, by the tier that their KV came back from; `none`: it is computed again",
+    ["tier"],
+)
+PREEMPTIONS = Counter("vllm:num_preemptions_total", "Requests that gave way inside the engine: memory ran out")
+PREFIX_QUERIES = Counter("vllm:prefix_cache_queries_total", "Tokens that were looked up among cached prefixes")
+PREFIX_HITS = Counter("vllm:prefix_cache_hits_total", "Tokens that were found there, and not computed")
+
+log = structlog.get_logger()
+
+
+class EpochMetrics:
+    """What happens in one epoch; the engine's own counts begin with it."""
+
+    def __init__(self, core: AgentCore) -> None:
+        EPOCHS.inc()
+        self._core = core
+        self._counts = Counts()
+        _add(self._counts)  # series that are there from the start: else rates miss what is counted first
+
+    def observe(self, event: Event) -> None:
+        """The core has taken in an event."""
+        match event:
+            case Step(chunks=chunks, stats=stats):
+                STEPS.inc()
+                TOKENS.labels(self._core.model).inc(sum(len(chunk.token_ids) for chunk in chunks))
+                self._count(stats.counts)
+            case Evicted(stats=stats):
+                self._count(stats.counts)
+            case ModelLoaded():
+                if event.source != DEVICE:
+                    SWAPS.labels(event.model).inc()
+                    SWAP_S.labels(event.model, event.source).observe(event.load_s)
+                log.info(
+                    "model loaded",
+                    model=event.model,
+                    source=event.source,
+                    load_s=event.load_s,
+                    num_blocks=event.num_blocks,
+                )
+            case ModelFailed():
+                log.error("model cannot be loaded", model=event.model, error=event.error)
+
+    def _count(self, counts: Counts) -> None:
+        if counts == self._counts:
+            return
+        _add(counts - self._counts)
+        self._counts = counts
+
+
+def _add(new: Counts) -> None:
+    RESTORED_TOKENS.inc(new.restored_tokens)
+    PREEMPTIONS.inc(new.num_preemptions)
+    PREFIX_QUERIES.inc(new.prefix_queried_tokens)
+    PREFIX_HITS.inc(new.prefix_cached_tokens)
+    RESUMED.labels("none").inc(new.num_recomputed)
+    _add_tier("swapped", new.swapped)
+    _add_tier("evicted", new.evicted)
+
+
+def _add_tier(tier: str, new: TierCounts) -> None:
+    MOVED_KV_BYTES.labels(tier, "out").inc(new.out_bytes)
+    MOVED_KV_BYTES.labels(tier, "in").inc(new.in_bytes)
+    REFUSED_KV.labels(tier).inc(new.num_refused)
+    RESUMED.labels(tier).inc(new.num_restored)
+
+
+def observe_published(publish: Publish) -> None:
+    """What the queue manager and the gateways were told."""
+    num_moved = sum(evicted.kv_at == HANDED_OVER for evicted in publish.evicted)
+    MIGRATIONS.inc(num_moved)
+    EVICTIONS.inc(len(publish.evicted) - num_moved)
+    EVICTED_KV_TOKENS.inc(sum(evicted.kv_tokens for evicted in publish.evicted))

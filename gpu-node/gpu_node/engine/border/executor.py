@@ -1,0 +1,108 @@
+"""The border that every executor stands behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.border.plan import StepPlan, StepResult
+from shared.config.engine import ModelSpec
+
+
+class ModelTooLargeError(ValueError):
+    """The model's weights or KV cache do not fit into what the configuration gives; the text names both sizes."""
+
+
+class BlocksLostError(ModelTooLargeError):
+    """And what blocks of the device held is lost; none of them was in use."""
+
+
+class StepTooLargeError(RuntimeError):
+    """The device has no memory for a step: a defect, since what steps need was left for them."""
+
+
+class BlocksStayError(RuntimeError):
+    """Blocks cannot be moved to host memory here; the text says why."""
+
+
+class PendingStep(Protocol):
+    """A step in an executor's queue."""
+
+    def result(self) -> StepResult:
+        """Wait until it is computed. Called once; steps are asked in the order in which they were submitted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedStep:
+    """A step that was computed when it was submitted."""
+
+    computed: StepResult
+
+    def result(self) -> StepResult:
+        """What it gave."""
+        return self.computed
+
+
+class Executor(Protocol):
+    """Owns a device: the weights of its models, the KV memory that they share, and the computation of steps."""
+
+    @property
+    def device(self) -> str:
+        """What it runs on, in one word for people: ``cpu``, ``predicted``."""
+        ...
+
+    @property
+    def tiers(self) -> dict[str, str]:
+        """Where the weights of models are: ``device`` where they are loaded, ``host`` where they would be soon."""
+        ...
+
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
+        """Make one more model ready to run. Its blocks hold nothing yet, and who has which page is not looked at.
+
+        ``instead_of`` names a loaded model that is unloaded for it. Raises `ModelFileError` or `ModelTooLargeError`;
+        then nothing has changed, but for `BlocksLostError`.
+        """
+        ...
+
+    def unload_model(self, name: str) -> None:
+        """Take a loaded model off the device, behind the steps that were submitted; none of its steps may follow.
+
+        Its weights stay in host memory among those of `EngineOptions.host_models`.
+        """
+        ...
+
+    def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
+        """A copy of the content of blocks, one behind the other, and the seconds that the move took.
+
+        ``swapped_out``: they are the host's. Behind the steps that were submitted. Raises `BlocksStayError` where
+        content cannot be moved; empty where blocks have none.
+        """
+        ...
+
+    def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
+        """Put content that was read into these blocks of the device; the seconds that the move took.
+
+        Behind the steps that were submitted, and before those that follow.
+        """
+        ...
+
+    def submit(self, plan: StepPlan) -> PendingStep:
+        """Queue one step behind those before it. Returns at once where the device computes by itself.
+
+        Any exception, here or in `PendingStep.result`, is a defect: the process must end.
+        """
+        ...
+
+
+Loaded = TypeVar("Loaded")
+
+
+def model_of(name: str, models: Mapping[str, Loaded]) -> Loaded:
+    """The loaded model called ``name``; the only one there is where no name is said (`StepPlan.model`)."""
+    if name:
+        return models[name]
+    (only,) = models.values()
+    return only

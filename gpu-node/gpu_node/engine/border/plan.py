@@ -1,0 +1,142 @@
+"""The border between bookkeeping and execution: what a step shall compute, and what came out of it.
+
+Plain integers both ways: the scheduler never sees a tensor, an executor never sees a queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shared.messages.payload import Sampling
+from shared.messages.token_logprob import TokenLogprob
+
+DRAWN = -1
+"""As the last token of a part: what an earlier step drew last for this sequence, and bookkeeping has not seen yet."""
+MAX_STEPS_AHEAD = 15
+"""A step knows the tokens of this many steps before it. So more than these may not be without a result."""
+MAX_STEP_DRAWS = 4096
+"""Draws of one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How to draw the next token of a sequence."""
+
+    sequence_id: int
+    """Who gets the token; several draws of one row are the beginnings of several sequences."""
+    sampling: Sampling
+    position: int
+    """Place of the drawn token in the output: the number of tokens that the output has before it."""
+    choice: int = 0
+    """Number of the sequence in its request. With seed and position, all that chance may depend on."""
+    num_top: int | None = None
+    """None asks for no logprobs; 0 for that of the drawn token, k for those of the k most likely beside it."""
+    prompt_token_ids: Sequence[int] = ()
+    """For penalties, empty where none is asked for. A view: read when the step is submitted, not kept."""
+    output_token_ids: Sequence[int] = ()
+    """The output as far as bookkeeping knows it, likewise, with or without the row's own token.
+
+    What is missing of ``position`` tokens the executor adds at the end: the tokens that were drawn last for the row's
+    sequence, the last of them the row's own. `DRAWN` does not occur here.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """Copy-on-write: the content of ``source``, as it was before the step, goes to ``destination``."""
+
+    source: int
+    destination: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSwap:
+    """The content of a block that moves between device and host memory."""
+
+    device_block: int
+    host_block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """A request that was evicted comes back to the device."""
+
+    request_id: str
+    places: tuple[int, ...]
+    """Of its image's blocks, those whose content is not on the device still."""
+    blocks: tuple[int, ...]
+    """Of the device, where they go: one for each place."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledSequence:
+    """The part of one sequence that a step computes: prefill chunk, decode and recompute look the same."""
+
+    sequence_id: int
+    token_ids: tuple[int, ...]
+    """Tokens to compute, at positions ``start, start + 1, …`` of the sequence; one at least, the last maybe `DRAWN`."""
+    start: int
+    """Tokens before them whose keys and values lie in the blocks already."""
+    block_table: tuple[int, ...]
+    """Block of positions ``[i * block_size, (i + 1) * block_size)`` at index i; covers all tokens of this step."""
+    draws: tuple[Draw, ...]
+    """From the logits of the last token. Empty while more tokens are to be computed before the next can be drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One step. Before anything is computed, ``swaps_out`` take place, then all ``copies`` as if at the same time, then
+    ``swaps_in``; what is swapped in is neither copied nor computed on in this step.
+    """
+
+    sequences: tuple[ScheduledSequence, ...]
+    copies: tuple[BlockCopy, ...] = ()
+    swaps_out: tuple[BlockSwap, ...] = ()
+    swaps_in: tuple[BlockSwap, ...] = ()
+    model: str = ""
+    """Whose step it is; need not be said while an executor has one model only."""
+    restores: tuple[Restore, ...] = ()
+    """Written before all of this. An executor hears of them by `Executor.write_blocks`, and finds none here."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to do for a device."""
+        return not (self.sequences or self.copies or self.swaps_out or self.swaps_in or self.restores)
+
+    @property
+    def num_tokens(self) -> int:
+        """Rows of the batch."""
+        return sum(len(sequence.token_ids) for sequence in self.sequences)
+
+    @property
+    def num_context_tokens(self) -> int:
+        """Tokens whose keys and values are read, all sequences together."""
+        return sum(part.start + len(part.token_ids) for part in self.sequences)
+
+    @property
+    def num_attended_tokens(self) -> int:
+        """Pairs of a row and a token that it attends to: the row at position p attends to p + 1."""
+        num_pairs = 0
+        for part in self.sequences:
+            num_rows = len(part.token_ids)
+            num_pairs += num_rows * part.start + num_rows * (num_rows + 1) // 2
+        return num_pairs
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step gave: one token or one error for every draw."""
+
+    token_ids: Mapping[int, int]
+    """Drawn token by sequence id."""
+    duration_s: float
+    """How long the step took on the device, measured or predicted by the executor."""
+    errors: Mapping[int, str] = field(default_factory=dict)
+    """By sequence id, why no token could be drawn; it ends that request and no other."""
+    idle_s: float = 0.0
+    """How long the device had nothing to do before it, since the step before; 0.0 where that is not measured."""
+    moves_s: float = 0.0
+    """How long blocks moved to or from host memory ahead of it, where the device is only predicted."""
+    logprobs: Mapping[int, TokenLogprob] = field(default_factory=dict)
+    """By sequence id, of the draws that ask for them (`Draw.num_top`)."""

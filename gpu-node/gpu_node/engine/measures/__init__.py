@@ -1,0 +1,1 @@
+"""What the engine measures: counts, throughput, device time, and what a step costs (least squares)."""

@@ -1,0 +1,33 @@
+"""The state of an engine in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpu_node.engine.measures.counts import Counts
+from shared.messages.step_cost import StepCost
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """The engine's state behind the event that carries it."""
+
+    num_running: int
+    num_waiting: int
+    num_free_blocks: int
+    """Blocks that no sequence holds; some of them still hold prefixes that can be reused."""
+    num_admittable: int
+    """How many more requests the engine expects to be able to run now; pull no more than this."""
+    step_s: float
+    """Duration of the last step."""
+    num_received: int = 0
+    """`Run` commands read so far: what the agent has sent beyond these is not yet counted in ``num_admittable``."""
+    kv_bytes_per_s: float = 0.0
+    """Measured rate of moves between device and host memory; 0.0 before the first."""
+    cost: StepCost | None = None
+    """Of the current model on this device, as far as it has been learnt; None before any step and any profile."""
+    swapped_kv_bytes: int = 0
+    """Host memory that holds KV of preempted requests."""
+    evicted_kv_bytes: int = 0
+    """Host memory that holds KV of evicted ones."""
+    counts: Counts = field(default_factory=Counts)

@@ -1,0 +1,290 @@
+"""KV memory in blocks: who holds which block, what can be reused, what is given up first.
+
+A sequence has a table of blocks; position p lies in ``table[p // block_size]``. Blocks are shared by reference count
+(common prefixes, forks) and copied before a write to a shared one. A block that nobody holds stays in the free list
+with its content until it is taken, least recently used first; a sequence with the same beginning takes it back.
+Sequences that have to wait may move to blocks in host memory and come back to other ones on the device.
+
+Integers only: the same object plans for a GPU, a CPU and the simulator. (PagedAttention, SOSP'23, §4.2-4.5.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.border.plan import BlockCopy, BlockSwap
+from gpu_node.engine.memory.arena import PageArena
+from gpu_node.engine.memory.block_pool import BlockPool
+from gpu_node.engine.memory.prefix import Digest, Prefix, PrefixCache, chained_digest, token_blocks
+
+
+@dataclass(slots=True)
+class _Table:
+    """Blocks of one sequence. ``prefix`` covers the first ``num_known`` of them: those that are full and computed."""
+
+    blocks: list[int]
+    prefix: Prefix
+    num_known: int
+
+
+class BlockManager:
+    """All blocks of one model on one device. A model loaded anew has a new one: no old content is reachable."""
+
+    def __init__(self, model: LoadedModel, device: PageArena, host: PageArena, digest: Digest = chained_digest) -> None:
+        """Blocks are cut from pages of ``device`` and, for what is swapped out, of ``host``.
+
+        One sequence of full length always finds room on the device, whatever other models hold. Raises
+        `ArenaFullError` while they hold too much for that.
+        """
+        assert (device.num_pages, host.num_pages) == (model.num_pages, model.num_host_pages), "cut from these pages"
+        self.num_blocks = model.num_blocks
+        self.block_size = model.block_size
+        self._prefixes = PrefixCache(model.name, digest)
+        self._tables: dict[int, _Table] = {}
+        self._swapped_out: dict[int, _Table] = {}  # their blocks are the host's
+        self._device = BlockPool(device, model.blocks_per_page, model.num_reserved_pages, self._prefixes.forget)
+        self._host = BlockPool(host, model.host_blocks_per_page)
+
+    @classmethod
+    def alone(
+        cls, num_blocks: int, block_size: int, model: str, num_host_blocks: int = 0, digest: Digest = chained_digest
+    ) -> BlockManager:
+        """For a model that shares its memory with no other."""
+        assert num_blocks > 0
+        alone = LoadedModel(
+            model, num_blocks, block_size, 0, block_size, 0, frozenset(), num_host_blocks=num_host_blocks
+        )
+        return cls(alone, PageArena(1), PageArena(1), digest)
+
+    # --- what there is ------------------------------------------------------------------------------------------------
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Blocks that could be taken now, those of pages that other models lend included."""
+        return self._device.num_free
+
+    @property
+    def num_used_blocks(self) -> int:
+        """Blocks that sequences hold."""
+        return self._device.num_used
+
+    @property
+    def num_used_host_blocks(self) -> int:
+        """Blocks of host memory that swapped-out sequences hold."""
+        return self._host.num_used
+
+    @property
+    def num_usable_blocks(self) -> int:
+        """Used and free ones: what this model can have while other models hold what they do."""
+        return self.num_used_blocks + self.num_free_blocks
+
+    @property
+    def free_blocks(self) -> list[int]:
+        """Free blocks of the pages that this model has, in the order in which they will be taken."""
+        return self._device.free_blocks
+
+    def table(self, sequence_id: int) -> Sequence[int]:
+        """Blocks of a sequence, in the order of its positions; the host's while it is swapped out.
+
+        A view: not to be changed or kept.
+        """
+        tables = self._swapped_out if sequence_id in self._swapped_out else self._tables
+        return tables[sequence_id].blocks
+
+    def digest_of(self, block: int) -> bytes | None:
+        """Digest of the prefix that ends in ``block``, the name by which other nodes know it; None if it has none."""
+        prefix = self._prefixes.prefix_of(block)
+        return None if prefix is None else prefix.digest
+
+    def match(self, token_ids: Sequence[int]) -> list[int]:
+        """Blocks that hold the longest cached prefix of ``token_ids``, short of its last token.
+
+        The last token is always computed, because its logits are wanted. Changes nothing.
+        """
+        return self._prefixes.match(token_ids, self.block_size)
+
+    # --- the life of a sequence ---------------------------------------------------------------------------------------
+
+    def open(self, sequence_id: int, token_ids: Sequence[int]) -> int:
+        """Begin a table with the cached prefix of ``token_ids``; returns the number of tokens that it covers."""
+        assert not self._is_known(sequence_id)
+        blocks = self.match(token_ids)
+        for block in blocks:
+            self._device.hold(block)
+        prefix = self._prefixes.prefix_of(blocks[-1]) if blocks else self._prefixes.root
+        assert prefix is not None
+        self._tables[sequence_id] = _Table(blocks, prefix, len(blocks))
+        return len(blocks) * self.block_size
+
+    def num_new_blocks(self, sequence_id: int, start: int, end: int) -> int:
+        """Free blocks that `append` will take to write positions ``start`` to ``end`` (exclusive)."""
+        blocks = self._tables[sequence_id].blocks
+        num_copied = sum(self._device.num_references(block) > 1 for block in blocks[start // self.block_size :])
+        return num_copied + max(0, self._num_blocks_for(end) - len(blocks))
+
+    def append(self, sequence_id: int, start: int, end: int) -> tuple[BlockCopy, ...]:
+        """Give the sequence blocks of its own for positions ``start`` to ``end`` (exclusive).
+
+        Returns the copies to make before the write. The caller has seen to it that enough blocks are free.
+        """
+        blocks = self._tables[sequence_id].blocks
+        copies = []
+        for index in range(start // self.block_size, len(blocks)):
+            block = blocks[index]
+            if self._device.num_references(block) > 1:
+                blocks[index] = self._device.take()
+                self._release(block)
+                if index * self.block_size < start:  # else nothing in it is this sequence's yet
+                    copies.append(BlockCopy(block, blocks[index]))
+            assert blocks[index] not in self._prefixes, "a block offered for reuse is never written again"
+        while len(blocks) < self._num_blocks_for(end):
+            blocks.append(self._device.take())
+        return tuple(copies)
+
+    def publish(self, sequence_id: int, token_ids: Sequence[int], num_computed_tokens: int) -> None:
+        """Offer the sequence's full blocks for reuse, now that their keys and values are computed.
+
+        Of a sequence that was swapped out meanwhile, they are offered by the next call after it is back.
+        """
+        if sequence_id in self._swapped_out:
+            return
+        table = self._tables[sequence_id]
+        while (end := (table.num_known + 1) * self.block_size) <= num_computed_tokens:
+            self._offer(table, tuple(token_ids[end - self.block_size : end]))
+
+    def fork(self, parent_id: int, child_id: int) -> None:
+        """Begin a table that shares all blocks of another sequence; whoever writes first copies."""
+        assert not self._is_known(child_id)
+        parent = self._tables[parent_id]
+        for block in parent.blocks:
+            self._device.hold(block)
+        self._tables[child_id] = _Table(list(parent.blocks), parent.prefix, parent.num_known)
+
+    def free(self, sequence_id: int) -> None:
+        """End a table, here or in host memory. Last block first, so that a prefix is given up from its tail on."""
+        swapped = self._swapped_out.pop(sequence_id, None)
+        if swapped is not None:
+            for block in swapped.blocks:
+                self._host.release(block)
+            return
+        for block in reversed(self._tables.pop(sequence_id).blocks):
+            self._release(block)
+
+    # --- to host memory and back --------------------------------------------------------------------------------------
+
+    def is_swapped_out(self, sequence_id: int) -> bool:
+        """Whether the sequence's blocks are in host memory."""
+        return sequence_id in self._swapped_out
+
+    def can_swap_out(self, sequence_ids: Collection[int]) -> bool:
+        """Whether host memory has room for all blocks of these sequences together."""
+        return len(_distinct(self._tables, sequence_ids)) <= self._host.num_free
+
+    def swap_out(self, sequence_ids: Collection[int]) -> tuple[BlockSwap, ...]:
+        """Move the sequences of a request to host memory; the moves to make before the step, one for each block.
+
+        Blocks that they share stay shared. Content offered for reuse stays cached on the device until it is taken.
+        Not after `append` for the same step: its copies would not be made yet. Not after `swap_in` for the same step:
+        a plan's moves out are made first.
+        """
+        moves: dict[int, int] = {}
+        for sequence_id in sequence_ids:
+            table = self._tables.pop(sequence_id)
+            blocks = self._host.take_for(table.blocks, moves)
+            for block in reversed(table.blocks):
+                self._release(block)
+            self._swapped_out[sequence_id] = _Table(blocks, table.prefix, table.num_known)
+        return tuple(BlockSwap(device_block, host_block) for device_block, host_block in moves.items())
+
+    def num_swap_in_blocks(self, sequence_ids: Collection[int]) -> int:
+        """Free blocks that `swap_in` will take."""
+        return len(_distinct(self._swapped_out, sequence_ids))
+
+    def swap_in(self, sequence_ids: Collection[int]) -> tuple[BlockSwap, ...]:
+        """Move the sequences of a request back, sharing what they shared; the moves to make before the step.
+
+        What is full and computed is offered for reuse at once: it is there before anything reads it. The caller has
+        seen to it that enough blocks are free.
+        """
+        moves: dict[int, int] = {}
+        for sequence_id in sequence_ids:
+            swapped = self._swapped_out.pop(sequence_id)
+            table = _Table(self._device.take_for(swapped.blocks, moves), self._prefixes.root, 0)
+            for block in swapped.blocks:
+                self._host.release(block)
+            for token_ids in token_blocks(swapped.prefix):
+                self._offer(table, token_ids)
+            self._tables[sequence_id] = table
+        return tuple(BlockSwap(device_block, host_block) for host_block, device_block in moves.items())
+
+    # --- back from an image -------------------------------------------------------------------------------------------
+
+    def restore(
+        self,
+        sequence_id: int,
+        places: Sequence[int],
+        token_ids: Sequence[int],
+        num_computed_tokens: int,
+        moves: dict[int, int],
+    ) -> list[int]:
+        """Begin a table for a sequence with so many computed tokens, whose blocks an image has in ``places``.
+
+        ``moves`` maps the places of a request's image to blocks and grows from sequence to sequence, so that what they
+        shared stays shared. Returns the places to write before the step: the others are cached on the device still.
+        What is full is offered for reuse at once. The caller has seen to it that a block is free for each place.
+        """
+        assert not self._is_known(sequence_id)
+        for place, block in zip(places, self.match(token_ids[: num_computed_tokens + 1]), strict=False):
+            moves.setdefault(place, block)
+        unwritten = [place for place in places if place not in moves]
+        self._tables[sequence_id] = _Table(self._device.take_for(places, moves), self._prefixes.root, 0)
+        self.publish(sequence_id, token_ids, num_computed_tokens)
+        return unwritten
+
+    # --- the end, and the books ---------------------------------------------------------------------------------------
+
+    def forget_cached(self) -> None:
+        """What free blocks held is lost."""
+        self._device.forget_kept()
+
+    def close(self) -> None:
+        """Give all pages back. No sequence may be left."""
+        assert not self._tables, "sequences hold blocks"
+        assert not self._swapped_out, "sequences are swapped out"
+        self._device.close()
+        self._host.close()
+
+    def check(self) -> None:
+        """Assert that the books balance. O(blocks)."""
+        for pool, tables in ((self._device, self._tables), (self._host, self._swapped_out)):
+            pool.check()
+            held = Counter(block for table in tables.values() for block in table.blocks)
+            assert pool.num_used == len(held), "used blocks are in tables"
+            assert all(pool.num_references(block) == count for block, count in held.items()), "counts are references"
+            assert all(len(set(table.blocks)) == len(table.blocks) for table in tables.values()), "owned twice"
+        assert not self._tables.keys() & self._swapped_out.keys(), "here or there"
+        self._prefixes.check()
+        offered = [block for block in self._device.free_blocks if block in self._prefixes]
+        assert offered == self._device.kept_blocks, "a free block is kept for what it holds"
+
+    def _is_known(self, sequence_id: int) -> bool:
+        return sequence_id in self._tables or sequence_id in self._swapped_out
+
+    def _num_blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def _offer(self, table: _Table, token_ids: tuple[int, ...]) -> None:
+        """One more block of a table is full and computed."""
+        prefix = self._prefixes.extend(table.prefix, token_ids)
+        table.prefix = self._prefixes.offer(table.blocks[table.num_known], prefix)
+        table.num_known += 1
+
+    def _release(self, block: int) -> None:
+        self._device.release(block, keep=block in self._prefixes)
+
+
+def _distinct(tables: dict[int, _Table], sequence_ids: Collection[int]) -> set[int]:
+    return {block for sequence_id in sequence_ids for block in tables[sequence_id].blocks}

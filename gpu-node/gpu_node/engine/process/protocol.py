@@ -1,0 +1,225 @@
+"""What node agent and engine process say to each other: length-prefixed MessagePack frames over a Unix stream socket.
+
+A frame is a 4-byte big-endian length and that many bytes of MessagePack. Both ends run the same version (the agent
+starts the engine), so anything that does not decode is a defect or a torn stream: fatal, never skipped.
+
+`frame` and `FrameDecoder` do no I/O: the engine uses them over a plain socket, the agent over asyncio streams.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.requests.chunk import Chunk as EngineChunk
+from gpu_node.engine.requests.image import Kept
+from shared.bus.streams import MAX_IMAGE_BYTES
+from shared.messages.payload import Payload
+from shared.messages.requests import Chunk
+
+MAX_FRAME_BYTES = MAX_IMAGE_BYTES + (16 << 20)
+"""A prompt of a million tokens takes 5 MB; a longer frame is a torn stream, not a message."""
+
+_LENGTH = struct.Struct(">I")
+
+T = TypeVar("T")
+
+
+class ProtocolError(ValueError):
+    """Bytes on the engine's socket that are no frame of this version; the connection cannot go on."""
+
+
+class _Frame(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
+    """Base of everything that travels in a frame."""
+
+
+# --- agent -> engine ------------------------------------------------------------------------------------------------
+
+
+class LoadModel(_Frame, frozen=True):
+    """Load the model configured under this name. Answered by `ModelLoaded` or `ModelFailed`.
+
+    Refused while all models that could go for it have sequences: drain, abort or `Reset` first.
+    """
+
+    model: str
+
+
+class Run(_Frame, frozen=True):
+    """Run one attempt of a request. A newer attempt replaces an older one; the same attempt twice runs once.
+
+    An attempt that was evicted here goes on where it was, without computing anything again, while its KV is kept.
+    """
+
+    payload: Payload
+    image: bytes = b""
+    """Its state and KV as another engine handed them over (`Image`); empty where there is none."""
+
+
+class Evict(_Frame, frozen=True):
+    """Take these requests out, between two steps, and keep their state and KV in host memory as far as it has room.
+
+    Answered by `Evicted`, behind the `Step` that brings their last tokens. Unknown ids are left out of the answer: they
+    have ended meanwhile.
+    """
+
+    request_ids: list[str]
+
+
+class HandOver(_Frame, frozen=True):
+    """Answer an `Image` for each of these requests that were evicted here, and forget them. Unknown ids: nothing."""
+
+    request_ids: list[str]
+
+
+class AbortRequests(_Frame, frozen=True):
+    """Forget these requests and free what they hold, or what is kept of them.
+
+    Unknown ids are ignored; no chunk is sent for them.
+    """
+
+    request_ids: list[str]
+
+
+class Reset(_Frame, frozen=True):
+    """Drop every sequence, the evicted ones too. The model stays loaded."""
+
+
+class Shutdown(_Frame, frozen=True):
+    """Exit with status 0 at once; what runs is lost. The end of the stream means the same."""
+
+
+Command = LoadModel | Run | Evict | HandOver | AbortRequests | Reset | Shutdown
+
+
+# --- engine -> agent ------------------------------------------------------------------------------------------------
+
+
+class EngineReady(_Frame, frozen=True):
+    """First event: the process is up and reads commands."""
+
+    device: str
+    """Its kind, as it calls itself: what is learnt of one holds for all of a kind."""
+
+
+class EngineRefused(_Frame, frozen=True):
+    """In place of `EngineReady`: the process cannot run here as it is configured, and ends once it is told to."""
+
+    reason: str
+    """For the operator: what is in the way, and what to do."""
+
+
+class ModelLoaded(_Frame, frozen=True):
+    """The model is ready and the current one; the cached prefixes of a model that had to go for it are gone."""
+
+    model: str
+    num_blocks: int
+    block_size: int
+    block_bytes: int
+    max_model_len: int
+    load_s: float
+    """0.0 when it was loaded already."""
+    source: str = "disk"
+    """Where its weights were: ``device``, ``host`` or ``disk``."""
+    tiers: dict[str, str] = {}
+    """Where the weights of every model are now that are on the device or in host memory."""
+
+
+class ModelFailed(_Frame, frozen=True):
+    """The model could not be loaded; what was loaded before still is."""
+
+    model: str
+    error: str
+
+
+class Step(_Frame, frozen=True):
+    """New tokens and ends, one chunk a choice; no chunks when only the stats have changed."""
+
+    chunks: list[Chunk]
+    stats: EngineStats
+
+    @classmethod
+    def of(cls, chunks: Iterable[EngineChunk], stats: EngineStats) -> Step:
+        """With the messages that say what the engine says."""
+        return cls([Chunk(*chunk) for chunk in chunks], stats)
+
+
+class Evicted(_Frame, frozen=True):
+    """Answer to `Evict`."""
+
+    requests: list[Kept]
+    stats: EngineStats
+
+
+class Image(_Frame, frozen=True):
+    """Answer to `HandOver`: state and KV of a request, for the `Run` of another engine with the same model."""
+
+    request_id: str
+    data: bytes
+    """Empty where it is larger than a frame may be: another attempt has to compute it again."""
+
+
+Event = EngineReady | ModelLoaded | ModelFailed | Step | Evicted | Image
+
+
+# --- framing --------------------------------------------------------------------------------------------------------
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def frame(message: Command | Event | EngineRefused) -> bytes:
+    """Encode one message with its length in front; `ProtocolError` when it is larger than a frame may be."""
+    body = _encoder.encode(message)
+    if len(body) > MAX_FRAME_BYTES:
+        raise ProtocolError(f"{type(message).__name__} takes {len(body)} bytes; a frame holds {MAX_FRAME_BYTES}")
+    return _LENGTH.pack(len(body)) + body
+
+
+class FrameDecoder(Generic[T]):
+    """Cuts a byte stream into messages; made by `command_decoder` and `event_decoder`."""
+
+    def __init__(self, decoder: msgspec.msgpack.Decoder[T]) -> None:
+        self._decoder = decoder
+        self._buffer = bytearray()
+
+    @property
+    def num_buffered_bytes(self) -> int:
+        """Bytes of a frame that is not complete yet; not 0 at the end of the stream means it was torn."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[T]:
+        """Messages completed by ``data``; `ProtocolError` when the stream holds anything else."""
+        self._buffer += data
+        messages: list[T] = []
+        start = 0
+        while len(self._buffer) - start >= _LENGTH.size:
+            (num_bytes,) = _LENGTH.unpack_from(self._buffer, start)
+            if num_bytes > MAX_FRAME_BYTES:
+                raise ProtocolError(f"a frame claims {num_bytes} bytes; the limit is {MAX_FRAME_BYTES}")
+            body_start = start + _LENGTH.size
+            if len(self._buffer) < body_start + num_bytes:
+                break
+            messages.append(self._decode(self._buffer[body_start : body_start + num_bytes]))
+            start = body_start + num_bytes
+        del self._buffer[:start]
+        return messages
+
+    def _decode(self, body: bytearray) -> T:
+        try:
+            return self._decoder.decode(body)
+        except Exception as error:  # msgspec's own, and what bad UTF-8 and deep nesting raise
+            raise ProtocolError(f"a frame does not decode: {error}") from error
+
+
+def command_decoder() -> FrameDecoder[Command]:
+    """The engine's end."""
+    return FrameDecoder(msgspec.msgpack.Decoder(Command))
+
+
+def event_decoder() -> FrameDecoder[Event | EngineRefused]:
+    """The agent's end."""
+    return FrameDecoder(msgspec.msgpack.Decoder(Event | EngineRefused))

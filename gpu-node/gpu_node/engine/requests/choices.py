@@ -1,0 +1,70 @@
+"""What the client hears: a chunk for each token of a choice; of a ranked request, its best candidates at the end."""
+
+from __future__ import annotations
+
+from gpu_node.engine.requests.beams import best
+from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.sequence import Request, Sequence
+from shared.messages.payload import Payload
+from shared.messages.token_logprob import TokenLogprob
+
+
+def token_chunk(request: Request, sequence: Sequence, logprob: TokenLogprob | None, finish_reason: str) -> Chunk:
+    """The token that was drawn last. To be made before a sequence that ends is taken out of the request."""
+    logprobs = [] if request.sampling.num_logprobs is None or logprob is None else [logprob]
+    return Chunk(
+        request.request_id,
+        request.payload.attempt,
+        sequence.num_output_tokens - 1,
+        sequence.token_ids[-1:],
+        finish_reason,
+        choice=sequence.choice,
+        logprobs=logprobs,
+        is_last=bool(finish_reason) and len(request.sequences) == 1,
+    )
+
+
+def ranked_chunks(request: Request) -> list[Chunk]:
+    """All of a ranked request that is over: one chunk a choice, best first."""
+    sampling = request.sampling
+    chosen = best(request.hypotheses, sampling.num_choices)
+    return [
+        Chunk(
+            request.request_id,
+            request.payload.attempt,
+            0,
+            one.token_ids,
+            one.finish_reason,
+            choice=choice,
+            logprobs=one.logprobs if sampling.num_logprobs is not None else [],
+            is_last=choice == len(chosen) - 1,
+        )
+        for choice, one in enumerate(chosen)
+    ]
+
+
+def error_chunk(payload: Payload, error: str, choice: int = 0, start: int = 0) -> Chunk:
+    """An error ends the request with all its choices."""
+    return Chunk(payload.request_id, payload.attempt, start, [], "error", error, choice, is_last=True)
+
+
+def refusal_chunk(payload: Payload, why: str) -> Chunk:
+    """A request that can never run, for a reason that its client can do something about."""
+    return Chunk(payload.request_id, payload.attempt, 0, [], "refused", why, is_last=True)
+
+
+def end_chunks(payload: Payload, sequences: list[Sequence], reasons: list[str]) -> list[Chunk]:
+    """The ends of those ``sequences`` that were complete when the attempt began; the others have an empty reason.
+
+    With no sequences at all the client knows all ends but not yet that this attempt is over.
+    """
+    ended = [
+        (one.choice, one.num_output_tokens, reason) for one, reason in zip(sequences, reasons, strict=True) if reason
+    ]
+    if not sequences:
+        ended = [(0, len(payload.outputs[0].token_ids), payload.outputs[0].finish_reason)]
+    last = len(ended) - 1 if all(reasons) else -1
+    return [
+        Chunk(payload.request_id, payload.attempt, start, [], reason, choice=choice, is_last=place == last)
+        for place, (choice, start, reason) in enumerate(ended)
+    ]

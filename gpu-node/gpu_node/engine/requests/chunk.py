@@ -1,0 +1,28 @@
+"""What an engine has to say of a request."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shared.messages.token_logprob import TokenLogprob
+
+
+class Chunk(NamedTuple):
+    """New tokens of one choice of one attempt, or its end.
+
+    A tuple, since one is made for each token; `gpu_node.engine.process.protocol` makes the message of it, field by
+    field.
+    """
+
+    request_id: str
+    attempt: int
+    start: int
+    """Tokens of the choice's output before these."""
+    token_ids: list[int]
+    finish_reason: str = ""
+    """As in `shared.messages.requests.Chunk`."""
+    error: str = ""
+    choice: int = 0
+    logprobs: list[TokenLogprob] = []  # noqa: RUF012 - nobody changes what he is told
+    is_last: bool = False
+    """No chunk of this attempt follows: every choice has ended."""

@@ -1,0 +1,91 @@
+"""From a request to the state that an image keeps of it, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.memory.block_manager import BlockManager
+from gpu_node.engine.requests.image import BlockFormat, RequestState, SequenceState
+from gpu_node.engine.requests.sequence import Request, Sequence
+from shared.messages.payload import Payload
+
+
+@dataclass(frozen=True, slots=True)
+class HeldState:
+    """A request as it stands, and where its blocks are."""
+
+    state: RequestState
+    blocks: tuple[int, ...]
+    """In the order of the image's places."""
+    is_swapped_out: bool
+    """They are the host's."""
+
+
+def held_state(request: Request, blocks: BlockManager, model: LoadedModel) -> HeldState | None:
+    """The state of a request of which no step is in flight; None where nothing is computed that would be worth it."""
+    holders = [one for one in request.holders if one.num_computed_tokens]
+    if not holders:
+        return None
+    places: dict[int, int] = {}
+    tables: dict[int, list[int]] = {}
+    for sequence in holders:
+        num_blocks = -(-sequence.num_computed_tokens // model.block_size)
+        table = blocks.table(sequence.sequence_id)[:num_blocks]
+        tables[sequence.sequence_id] = [places.setdefault(block, len(places)) for block in table]
+    state = RequestState(
+        request_id=request.request_id,
+        attempt=request.payload.attempt,
+        format=BlockFormat.of(model),
+        num_blocks=len(places),
+        sequences=[_state(one, tables.get(one.sequence_id, [])) for one in request.sequences],
+        num_shared_tokens=request.num_shared_tokens,
+        is_forked=request.is_forked,
+        hypotheses=request.hypotheses,
+    )
+    return HeldState(state, tuple(places), blocks.is_swapped_out(holders[0].sequence_id))
+
+
+def resumed(state: RequestState, payload: Payload, order: int, ids: Iterator[int], max_model_len: int) -> Request:
+    """The request that goes on from a state. It waits, and holds nothing yet."""
+    prompt, sampling = payload.prompt_token_ids, payload.sampling
+    max_len = min(len(prompt) + sampling.max_tokens, max_model_len)
+    sequences = [
+        Sequence(
+            sequence_id=next(ids),
+            choice=one.choice,
+            token_ids=[*prompt, *one.output_token_ids],
+            num_prompt_tokens=len(prompt),
+            max_len=max_len,
+            is_beam=sampling.is_beam,
+            num_computed_tokens=one.num_computed_tokens,
+            num_drawn_tokens=1 if one.continuations else 0,
+            logprobs=list(one.logprobs),
+            sum_logprobs=one.sum_logprobs,
+            continuations=one.continuations,
+        )
+        for one in state.sequences
+    ]
+    return Request(
+        payload,
+        order,
+        sequences,
+        num_shared_tokens=state.num_shared_tokens,
+        is_forked=state.is_forked,
+        hypotheses=list(state.hypotheses),
+        parked=state,
+    )
+
+
+def _state(sequence: Sequence, places: list[int]) -> SequenceState:
+    assert sequence.num_drawn_tokens == (1 if sequence.continuations else 0), "no step is in flight"
+    return SequenceState(
+        choice=sequence.choice,
+        output_token_ids=sequence.token_ids[sequence.num_prompt_tokens :],
+        num_computed_tokens=sequence.num_computed_tokens,
+        places=places,
+        logprobs=sequence.logprobs,
+        sum_logprobs=sequence.sum_logprobs,
+        continuations=list(sequence.continuations),
+    )

@@ -1,0 +1,62 @@
+"""The rows of a step: which a request wants, and what the border hears of them and of the draw behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as AnySequence
+
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.border.plan import DRAWN, Draw, ScheduledSequence
+from gpu_node.engine.requests.sequence import Request, Sequence
+from shared.messages.payload import Sampling
+
+
+def wanted_rows(request: Request, num_left_tokens: int) -> list[tuple[Sequence, int]]:
+    """Which sequences go on in this step, and up to where. Decodes of a request go together or not at all."""
+    if not request.is_forked:
+        leader = request.sequences[0]
+        return [(leader, min(request.num_shared_tokens, leader.num_computed_tokens + num_left_tokens))]
+    missing = [one.num_missing_tokens for one in request.sequences]
+    if sum(missing) > num_left_tokens and max(missing) == 1:
+        return []
+    wanted = []
+    for sequence, num_missing_tokens in zip(request.sequences, missing, strict=True):
+        num_tokens = min(num_missing_tokens, num_left_tokens)
+        if num_tokens > 0:
+            wanted.append((sequence, sequence.num_computed_tokens + num_tokens))
+            num_left_tokens -= num_tokens
+    return wanted
+
+
+def scheduled_rows(
+    sequence: Sequence, end: int, block_table: AnySequence[int], draws: tuple[Draw, ...]
+) -> ScheduledSequence:
+    """The rows from what is computed up to ``end``; the last is `DRAWN` when its token is not known yet."""
+    start = sequence.num_computed_tokens
+    known = tuple(sequence.token_ids[start:end])
+    token_ids = known if end <= len(sequence.token_ids) else (*known, DRAWN)
+    return ScheduledSequence(sequence.sequence_id, token_ids, start, tuple(block_table), draws)
+
+
+def num_tops(sampling: Sampling, model: LoadedModel) -> int | None:
+    """`Draw.num_top` of a request: what its client asks for, and what its candidates are ranked by.
+
+    Of a beam, as many continuations as there are beams must be left when all that end the output are taken away.
+    """
+    if not sampling.is_ranked:
+        return sampling.num_logprobs
+    num_asked = sampling.num_logprobs or 0
+    if not sampling.is_beam:
+        return num_asked
+    return max(num_asked, sampling.num_candidates + len({*sampling.stop_token_ids, *model.eos_token_ids}))
+
+
+def draw_of(request: Request, sequence: Sequence) -> Draw:
+    """How the next token of a sequence is drawn; the tokens so far go along only where penalties look at them."""
+    sampling = request.sampling
+    position = sequence.num_output_tokens + sequence.num_drawn_tokens
+    prompt: AnySequence[int] = ()
+    output: AnySequence[int] = ()
+    if sampling.has_penalties:
+        prompt = request.payload.prompt_token_ids
+        output = sequence.token_ids[sequence.num_prompt_tokens :]
+    return Draw(sequence.sequence_id, sampling, position, sequence.choice, request.num_top, prompt, output)

@@ -1,0 +1,74 @@
+"""One step on its way: drafted within a budget of tokens, in flight, and committed part by part.
+
+A part is taken out again when its request is preempted, aborted or over: from the draft, then it is not computed; or
+from a step in flight, then what it brings is dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpu_node.engine.border.plan import BlockCopy, BlockSwap, Restore, ScheduledSequence, StepPlan
+from gpu_node.engine.requests.sequence import Request, Sequence
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """What a step does for one sequence."""
+
+    request: Request
+    sequence: Sequence
+    end: int
+    """Tokens of the sequence that are computed when the step has run."""
+    draws: bool
+    scheduled: ScheduledSequence | None
+    """None where the leader computes for a sequence that forks it in this step."""
+    copies: tuple[BlockCopy, ...] = ()
+
+
+class Step:
+    """The parts of one step, in the order in which they were scheduled."""
+
+    def __init__(self, budget_tokens: int) -> None:
+        self.num_left_tokens = budget_tokens
+        self.plan: StepPlan | None = None
+        self.swaps_out: list[BlockSwap] = []
+        self.swaps_in: list[BlockSwap] = []
+        self.restores: list[Restore] = []
+        self._parts: dict[int, Part] = {}
+
+    def part(self, sequence_id: int) -> Part | None:
+        """What the step does for a sequence, or None."""
+        return self._parts.get(sequence_id)
+
+    def add(self, part: Part) -> None:
+        """Take a part in, behind those that are in already."""
+        assert self.plan is None
+        assert part.sequence.sequence_id not in self._parts
+        if part.scheduled is not None:
+            assert 0 < len(part.scheduled.token_ids) <= self.num_left_tokens
+            self.num_left_tokens -= len(part.scheduled.token_ids)
+        self._parts[part.sequence.sequence_id] = part
+
+    def discard(self, sequence_id: int) -> None:
+        """Take a part out, if it is in. In a draft, its tokens go back to the budget and its copies are not made."""
+        part = self._parts.pop(sequence_id, None)
+        if part is not None and part.scheduled is not None:
+            self.num_left_tokens += len(part.scheduled.token_ids)
+
+    def seal(self) -> StepPlan:
+        """The plan of the step as it stands; from now on it is in flight."""
+        assert self.plan is None
+        parts = [part for part in self._parts.values() if part.scheduled is not None]
+        self.plan = StepPlan(
+            sequences=tuple(part.scheduled for part in parts if part.scheduled is not None),
+            copies=tuple(copy for part in parts for copy in part.copies),
+            swaps_out=tuple(self.swaps_out),
+            swaps_in=tuple(self.swaps_in),
+            restores=tuple(self.restores),
+        )
+        return self.plan
+
+    def parts(self) -> list[Part]:
+        """A copy: taking in one part may discard others."""
+        return list(self._parts.values())

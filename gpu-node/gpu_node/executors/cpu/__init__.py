@@ -1,0 +1,1 @@
+"""Programs on the CPU device: lowered once, replayed each step."""

@@ -1,0 +1,207 @@
+"""The fast executor for processors: bfloat16 or int8 weights, bfloat16 KV cache, a C++ device of its own threads."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from ctypes import c_uint64
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from gpu_node.engine.border.executor import model_of
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
+from gpu_node.engine.border.sizing import device_paging, host_paging, loaded_model
+from gpu_node.executors.cpu.lowering import UnsupportedOperatorError, lower
+from gpu_node.executors.cpu.step import RunningStep, step_of
+from gpu_node.executors.draws.cells import Cells
+from gpu_node.executors.draws.feedback import Feedback
+from gpu_node.executors.draws.token_draws import draws_of
+from gpu_node.executors.memory.host_tier import HostTier
+from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.optimize import optimize as optimized
+from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, Limits
+from gpu_node.kernels.cpu.draws import CpuDraws
+from gpu_node.kernels.token_draw import cell_mark
+from gpu_node.models.architectures.families import build_program
+from gpu_node.models.checkpoint import open_checkpoint
+from gpu_node.models.weights import load_weights
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.files.model_file import ModelFileError, checked_path
+
+_BFLOAT16_BYTES = 2
+_KV_LAYOUT = "cpu: bfloat16 [layer][head][keys, values]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A model ready to run: packed weights, operators and buffers. The same on the device and in host memory."""
+
+    spec: ModelSpec
+    model: LoadedModel
+    program: CpuProgram
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """A loaded model."""
+
+    prepared: _Prepared
+    feedback: Feedback = field(default_factory=Feedback)
+    cells: Cells = field(default_factory=Cells)
+
+    @property
+    def program(self) -> CpuProgram:
+        return self.prepared.program
+
+    @property
+    def vocab_size(self) -> int:
+        return self.prepared.model.vocab_size
+
+
+class CpuExecutor:
+    """Models on a CPU device, their KV blocks in the pages of one arena. Several steps may be in the queue."""
+
+    device = "cpu"
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        num_threads: int,
+        cpus: Sequence[int] = (),
+        *,
+        level: str = "",
+        optimize: bool = True,
+        passes: Sequence[Pass] = (),
+    ) -> None:
+        """``cpus`` pins threads; ``level`` and ``optimize`` choose plainer kernels and the plain path, for comparison.
+
+        ``passes`` change each model's program, behind the pass `optimize`.
+        """
+        self._options = options
+        self._level = level
+        self._optimize = optimize
+        self._passes = ((optimized,) if optimize else ()) + tuple(passes)
+        device, host = device_paging(options), host_paging(options)
+        self._arena = CpuArena(device.num_pages, device.page_bytes)
+        self._host = CpuArena(host.num_pages, host.page_bytes)
+        self._device = CpuDevice(num_threads, cpus)
+        self._models: dict[str, _Model] = {}
+        self._left: HostTier[_Prepared] = HostTier(options.host_models, lambda prepared: prepared.program.close())
+        self._close = weakref.finalize(self, _close, self._device, self._models, self._left, self._arena, self._host)
+
+    def close(self) -> None:
+        """Finish the queue, end the threads and free the memory."""
+        self._close()
+
+    def set_poll(self, serve: Callable[[], None], num_asked: c_uint64) -> None:
+        """What the polls of programs look for, once the queue is empty; see `CpuDevice.set_poll`."""
+        self._device.set_poll(serve, num_asked)
+
+    def clear_poll(self) -> None:
+        """Polls look for nothing any more."""
+        self._device.clear_poll()
+
+    @property
+    def tiers(self) -> dict[str, str]:
+        """Models on the device and in host memory."""
+        return self._left.tiers(self._models)
+
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
+        """Take a model back from host memory, or read it and pack its weights.
+
+        Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
+        """
+        assert spec.name not in self._models
+        ready = self._left.take(spec) or self._prepare(spec)
+        if instead_of is not None:
+            self.unload_model(instead_of)
+        self._models[spec.name] = _Model(ready)
+        return ready.model
+
+    def _prepare(self, spec: ModelSpec) -> _Prepared:
+        checkpoint = open_checkpoint(checked_path(spec))
+        config = checkpoint.config
+        model = loaded_model(spec, config, self._options, _BFLOAT16_BYTES, _KV_LAYOUT)
+        program = build_program(config)
+        for change in self._passes:
+            program = change(program)
+        weights = load_weights(checkpoint, program, spec.load_format)
+        limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
+        cache = CacheShape(config.num_layers, model.num_blocks, model.block_size, config.num_kv_heads, config.head_dim)
+        num_shared_heads = config.num_heads // config.num_kv_heads
+        fresh = CpuProgram(
+            limits, cache, num_shared_heads, self._level, arena=self._arena, host=self._host, weights=spec.weights
+        )
+        try:
+            lower(program, weights, fresh, model.max_model_len, round_early=self._optimize)
+        except BaseException as error:
+            fresh.close()
+            if isinstance(error, UnsupportedOperatorError):
+                raise ModelFileError(f"{checkpoint.path}: {error}") from error
+            raise
+        return _Prepared(spec, model, fresh)
+
+    def unload_model(self, name: str) -> None:
+        """Leave a model to host memory when the queue is empty."""
+        self._device.drain()
+        prepared = self._models.pop(name).prepared
+        self._left.put(prepared.spec, prepared)
+
+    def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
+        """Copy blocks out of an arena when the queue is empty."""
+        self._device.drain()
+        started_s = perf_counter()
+        cut = self._models[model].prepared.model
+        arena, blocks_per_page = self._arena, cut.blocks_per_page
+        if swapped_out:
+            arena, blocks_per_page = self._host, cut.host_blocks_per_page
+        content = np.empty((len(blocks), cut.block_bytes), dtype=np.uint8)
+        for block, to in zip(blocks, content, strict=True):
+            to[:] = arena.block(block, blocks_per_page, cut.block_bytes)
+        return content.reshape(-1).data, perf_counter() - started_s
+
+    def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
+        """Copy blocks into the arena when the queue is empty."""
+        self._device.drain()
+        started_s = perf_counter()
+        cut = self._models[model].prepared.model
+        given = np.frombuffer(content, dtype=np.uint8).reshape(len(blocks), cut.block_bytes)
+        for block, source in zip(blocks, given, strict=True):
+            self._arena.block(block, cut.blocks_per_page, cut.block_bytes)[:] = source
+        return perf_counter() - started_s
+
+    def submit(self, plan: StepPlan) -> RunningStep:
+        """Queue a step behind those before it; returns at once."""
+        model = model_of(plan.model, self._models)
+        sequence_ids = tuple(draw.sequence_id for part in plan.sequences for draw in part.draws)
+        first_cell = model.cells.take(len(sequence_ids))
+        draws = CpuDraws.of(draws_of(model.feedback, plan.sequences), model.vocab_size, first_cell)
+        step = step_of(model.feedback, plan, draws=draws)
+        event = self._device.submit(model.program, step)
+        model.feedback.remember({draw: cell_mark(first_cell + i) for i, draw in enumerate(sequence_ids)})
+        return RunningStep(self._device, event, step, sequence_ids)
+
+    def logits(self, sequences: Sequence[ScheduledSequence], model: str = "") -> torch.Tensor:
+        """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""
+        loaded = model_of(model, self._models)
+        num_rows = sum(bool(part.draws) for part in sequences)
+        logits = np.empty((num_rows, loaded.vocab_size), dtype=np.float32)
+        step = step_of(loaded.feedback, StepPlan(tuple(sequences)), logits=logits)
+        self._device.wait(self._device.submit(loaded.program, step))
+        return torch.from_numpy(logits)
+
+
+def _close(
+    device: CpuDevice, models: dict[str, _Model], left: HostTier[_Prepared], arena: CpuArena, host: CpuArena
+) -> None:
+    device.close()
+    for model in models.values():
+        model.program.close()
+    models.clear()
+    left.clear()
+    arena.close()
+    host.close()

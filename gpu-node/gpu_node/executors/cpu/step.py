@@ -1,0 +1,76 @@
+"""A planned step as the C++ device takes it, and what comes out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from gpu_node.engine.border.plan import StepPlan, StepResult
+from gpu_node.executors.draws.feedback import Feedback
+from gpu_node.executors.draws.sampler import NOT_FINITE
+from gpu_node.kernels.cpu import CpuDevice, CpuStep, Float32s, Int32s
+from gpu_node.kernels.cpu.draws import NO_DRAWS, CpuDraws
+from gpu_node.kernels.token_draw import NOT_DRAWN
+
+
+@dataclass(frozen=True, slots=True)
+class RunningStep:
+    """A step in the device's queue."""
+
+    device: CpuDevice
+    event: int
+    step: CpuStep
+    """Keeps the memory alive that the device writes to."""
+    sequence_ids: tuple[int, ...]
+    """Of each draw: who gets the token."""
+
+    def is_done(self) -> bool:
+        """Whether `result` would return at once."""
+        return self.device.is_done(self.event)
+
+    def result(self) -> StepResult:
+        """Wait for the step; its tokens were drawn on the device."""
+        self.device.wait(self.event)
+        duration_s, idle_s = self.device.times(self.event)
+        draws = self.step.draws
+        tokens = list(zip(self.sequence_ids, draws.tokens.tolist(), strict=True))
+        logprobs = zip(self.sequence_ids, draws.token_logprobs(), strict=True)
+        return StepResult(
+            token_ids={sequence_id: token for sequence_id, token in tokens if token != NOT_DRAWN},
+            duration_s=duration_s,
+            idle_s=idle_s,
+            errors={sequence_id: NOT_FINITE for sequence_id, token in tokens if token == NOT_DRAWN},
+            logprobs={sequence_id: logprob for sequence_id, logprob in logprobs if logprob is not None},
+        )
+
+
+def step_of(
+    feedback: Feedback, plan: StepPlan, *, draws: CpuDraws = NO_DRAWS, logits: Float32s | None = None
+) -> CpuStep:
+    """A plan as arrays, with what earlier steps draw where it counts on that. ``logits`` is written, where it is."""
+    sequences = plan.sequences
+    num_rows = _int32([len(part.token_ids) for part in sequences])
+    ends = np.cumsum(num_rows, dtype=np.int32)
+    return CpuStep(
+        starts=_int32([part.start for part in sequences]),
+        num_rows=num_rows,
+        num_blocks=_int32([len(part.block_table) for part in sequences]),
+        block_tables=_int32(list(chain.from_iterable(part.block_table for part in sequences))),
+        token_ids=_int32(list(chain.from_iterable(map(feedback.token_ids, sequences)))),
+        draw_rows=(ends - 1)[[bool(part.draws) for part in sequences]],
+        copies=_pairs([(copy.source, copy.destination) for copy in plan.copies]),
+        swaps_out=_pairs([(swap.device_block, swap.host_block) for swap in plan.swaps_out]),
+        swaps_in=_pairs([(swap.device_block, swap.host_block) for swap in plan.swaps_in]),
+        logits=logits,
+        draws=draws,
+    )
+
+
+def _int32(values: list[int]) -> Int32s:
+    return np.array(values, dtype=np.int32)
+
+
+def _pairs(values: list[tuple[int, int]]) -> Int32s:
+    return np.array(values, dtype=np.int32).reshape(-1, 2)

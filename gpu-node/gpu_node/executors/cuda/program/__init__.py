@@ -1,0 +1,1 @@
+"""Programs on a CUDA device: lowered, recorded as graphs for sizes of steps, and replayed."""

@@ -1,0 +1,318 @@
+"""From a program to launches on a CUDA device: fixed buffers, one launch for each operator.
+
+Products, sums and the choice of rows that draw are torch's, all else are kernels of ours. Views of buffers are strides,
+shares are rows. Whatever torch makes is written where it belongs, so a step allocates nothing but scratch memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from gpu_node import kernels
+from gpu_node.executors.collectives import ALONE, Group
+from gpu_node.executors.cuda.program import products
+from gpu_node.executors.cuda.program.step import CudaStep
+from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Kind, Operator, Program, Rows
+from gpu_node.graph.share import WHOLE, Share
+from gpu_node.kernels.triton import activations, norms
+from gpu_node.kernels.triton import experts as grouped
+from gpu_node.kernels.triton import rope as rotary
+from gpu_node.kernels.triton.attention import attention
+from gpu_node.kernels.triton.attention.poll import Tasks, poll
+from gpu_node.kernels.triton.cache import LayerCache
+from gpu_node.kernels.triton.lookup import lookup
+from gpu_node.kernels.triton.route import route
+
+Launch = Callable[[CudaStep], None]
+
+_ACTIVATIONS: Mapping[Kind, Callable[..., None]] = {
+    Kind.SILU_MUL: activations.silu_mul,
+    Kind.RELU: activations.relu,
+    Kind.GELU: activations.gelu,
+}
+_NORMS: Mapping[Kind, Callable[..., None]] = {
+    Kind.RMS_NORM: norms.rms_norm,
+    Kind.HEAD_NORM: norms.head_norm,
+    Kind.LAYER_NORM: norms.layer_norm,
+}
+_JOINED_NORMS: Mapping[Kind, Callable[..., None]] = {
+    Kind.RMS_NORM: norms.add_rms_norm,
+    Kind.LAYER_NORM: norms.add_layer_norm,
+}
+_ANGLES = {Kind.ROPE_ANGLES, Kind.SCALED_ROPE_ANGLES}
+_WIDE = {Kind.ROUTE, *_ANGLES}
+"""Operators that write float32 whatever the model's type is: shares that may be small, and angles."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """Some columns of a buffer, in the rows of a share. There is one of each."""
+
+    numbers: torch.Tensor
+    rows: Rows
+    share: Share
+
+    def of(self, step: CudaStep) -> torch.Tensor:
+        """Those rows that the step has."""
+        found = step.views.get(self)
+        if found is None:
+            found = step.views[self] = self.numbers[step.rows(self.rows, self.share)]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A program on a device."""
+
+    launches: tuple[Launch, ...]
+    buffers: Mapping[str, torch.Tensor]
+    """[most rows, columns] or [most draws, columns], by name."""
+    result: str
+
+    @property
+    def logits(self) -> torch.Tensor:
+        """float32 [most draws, vocabulary]."""
+        return self.buffers[self.result]
+
+
+def lower(
+    program: Program,
+    weights: Mapping[str, torch.Tensor],
+    caches: Sequence[LayerCache],
+    *,
+    max_rows: int,
+    max_draws: int,
+    max_positions: int,
+    tasks: Tasks | None = None,
+    joins_norms: bool = True,
+    group: Group = ALONE,
+) -> Lowered:
+    """Buffers and launches for ``program``; ``weights`` lie on the device, in the type of its buffers.
+
+    ``tasks``: what its polls look for, if it has any. ``joins_norms=False`` is the plain path: a sum that a norm reads
+    is a launch of its own. ``group``: the devices that run the other parts of a divided program.
+    """
+    num_rows = {Rows.TOKENS: max_rows, Rows.DRAWS: max_draws}
+    lowering = _Lowering(program, weights, caches, tasks, group, num_rows, max_positions)
+    launches: list[Launch] = []
+    operators = program.operators
+    index = 0
+    while index < len(operators):
+        operator, follower = operators[index], operators[index + 1] if index + 1 < len(operators) else None
+        if joins_norms and follower is not None and _feeds(operator, follower):
+            launches.append(lowering.joined_norm(operator, follower))
+            index += 2
+        else:
+            launches.append(LOWERINGS[operator.kind](lowering, operator))
+            index += 1
+    buffers = {buffer.name: lowering.whole(buffer.name) for buffer in program.buffers}
+    return Lowered(tuple(launches), buffers, program.result)
+
+
+def _feeds(operator: Operator, follower: Operator) -> bool:
+    """Whether ``operator`` adds to a buffer in place which ``follower`` then norms into another one."""
+    return (
+        operator.kind is Kind.ADD
+        and follower.kind in _JOINED_NORMS
+        and operator.share == follower.share
+        and operator.outputs == operator.inputs[:1] == follower.inputs[:1] != follower.outputs
+    )
+
+
+class _Lowering:
+    def __init__(
+        self,
+        program: Program,
+        weights: Mapping[str, torch.Tensor],
+        caches: Sequence[LayerCache],
+        tasks: Tasks | None,
+        group: Group,
+        num_rows: Mapping[Rows, int],
+        max_positions: int,
+    ) -> None:
+        self._group = group
+        self._weights = weights
+        self._caches = caches
+        self._tasks = tasks
+        self._max_positions = max_positions
+        self._places_of: dict[tuple[str, Share], Place] = {}
+        self._buffers = {buffer.name: buffer for buffer in program.buffers}
+        wide = {program.result, *(one.outputs[0] for one in program.operators if one.kind in _WIDE)}
+        numbers = caches[0].numbers
+        self._wholes = {
+            buffer.name: numbers.new_empty(
+                (num_rows[buffer.rows], buffer.num_columns),
+                dtype=torch.float32 if buffer.name in wide else numbers.dtype,
+            )
+            for buffer in program.buffers
+            if buffer.view_of is None
+        }
+
+    def whole(self, name: str) -> torch.Tensor:
+        """The numbers of a buffer in all rows that there may be."""
+        buffer = self._buffers[name]
+        return self._wholes[buffer.view_of or name].narrow(1, buffer.first_column, buffer.num_columns)
+
+    def _place(self, name: str, share: Share) -> Place:
+        if (name, share) not in self._places_of:
+            self._places_of[name, share] = Place(self.whole(name), self._buffers[name].rows, share)
+        return self._places_of[name, share]
+
+    def _places(self, operator: Operator, share: Share | None = None) -> list[Place]:
+        """Of inputs, then outputs; in the rows of another ``share`` than the operator's, where one is given."""
+        return [self._place(name, share or operator.share) for name in (*operator.inputs, *operator.outputs)]
+
+    def _cache(self, operator: Operator) -> LayerCache:
+        assert operator.layer is not None
+        return self._caches[operator.layer]
+
+    # --- operators ----------------------------------------------------------------------------------------------------
+
+    def embedding(self, operator: Operator) -> Launch:
+        """Rows of a table, by token or by position."""
+        return self._lookup(operator, self._weights[operator.weights[0]])
+
+    def make_angles(self, operator: Operator) -> Launch:
+        """Angles of every position once; a step looks them up."""
+        positions, theta = torch.arange(self._max_positions), operator.attributes["theta"]
+        if operator.kind is Kind.SCALED_ROPE_ANGLES:
+            factors = self._weights[operator.weights[0]].to("cpu", torch.float32)
+            angles = kernels.scaled_rope_angles(positions, factors, theta)
+        else:
+            angles = kernels.rope_angles(positions, int(operator.attributes["head_dim"]), theta)
+        return self._lookup(operator, angles.to(self._caches[0].numbers.device))
+
+    def _lookup(self, operator: Operator, table: torch.Tensor) -> Launch:
+        out, share = self._place(operator.outputs[0], operator.share), operator.share
+        if operator.inputs[0] == TOKEN_IDS:
+            return lambda step: lookup(table, step.token_ids(share), step.cells, out.of(step))
+        assert operator.inputs[0] == POSITIONS
+        return lambda step: lookup(table, step.positions(share), step.cells, out.of(step))
+
+    def norm(self, operator: Operator) -> Launch:
+        """A norm of rows or of heads."""
+        x, out = self._places(operator)
+        kernel, epsilon = _NORMS[operator.kind], operator.attributes["epsilon"]
+        parameters = [self._weights[name] for name in operator.weights]
+        return lambda step: kernel(x.of(step), *parameters, epsilon, out.of(step))
+
+    def joined_norm(self, add: Operator, norm: Operator) -> Launch:
+        """A sum in place, and the norm of it."""
+        residual, x, _ = self._places(add)
+        out = self._place(norm.outputs[0], norm.share)
+        kernel, epsilon = _JOINED_NORMS[norm.kind], norm.attributes["epsilon"]
+        parameters = [self._weights[name] for name in norm.weights]
+        return lambda step: kernel(residual.of(step), x.of(step), *parameters, epsilon, out.of(step))
+
+    def product(self, operator: Operator) -> Launch:
+        """A product with what is done to its sums, and its bias."""
+        places, (matrix, *biases) = self._places(operator), [self._weights[name] for name in operator.weights]
+        x, out, weight = places[0], places[-1], matrix.T
+        if operator.kind is Kind.LINEAR_ADD:
+            assert operator.outputs == operator.inputs[1:], "added in place"
+            return lambda step: products.add_product(x.of(step), weight, out.of(step))
+        if operator.kind is Kind.GATED_LINEAR:
+            return lambda step: products.multiply_and_gate(x.of(step), weight, out.of(step))
+        if operator.kind is Kind.LINEAR_BIAS:
+            return lambda step: products.multiply_and_add(biases[0], x.of(step), weight, out.of(step))
+        return lambda step: products.multiply(x.of(step), weight, out.of(step))
+
+    def rope(self, operator: Operator) -> Launch:
+        """Turns of heads."""
+        x, angles, out = self._places(operator)
+        return lambda step: rotary.rope(x.of(step), angles.of(step), out.of(step))
+
+    def write_kv(self, operator: Operator) -> Launch:
+        """Keys and values into their blocks, turned before or not."""
+        share, cache = operator.share, self._cache(operator)
+        inputs = [self._place(name, share) for name in operator.inputs]
+        if operator.kind is Kind.WRITE_KV:
+            k, v = inputs
+            return lambda step: rotary.write_kv(k.of(step), v.of(step), cache, step.written(share))
+        assert operator.outputs == operator.inputs[:2], "turned in place"
+        q, k, v, angles = inputs
+        return lambda step: rotary.rope_write_kv(
+            q.of(step), k.of(step), v.of(step), angles.of(step), cache, step.written(share)
+        )
+
+    def attention(self, operator: Operator) -> Launch:
+        """Attention over the blocks of a layer, with a window or without."""
+        (q, out), share, cache = self._places(operator, WHOLE), operator.share, self._cache(operator)
+        if operator.kind is Kind.PAGED_ATTENTION:
+            return lambda step: attention.paged_attention(q.of(step), cache, step.attended(share), out.of(step))
+        window = int(operator.attributes["window"])
+        return lambda step: attention.window_attention(q.of(step), cache, step.attended(share), window, out.of(step))
+
+    def activation(self, operator: Operator) -> Launch:
+        """Number by number."""
+        places, kernel = self._places(operator), _ACTIVATIONS[operator.kind]
+        return lambda step: kernel(*(place.of(step) for place in places))
+
+    def route(self, operator: Operator) -> Launch:
+        """The choice of experts."""
+        (x, out), num_chosen = self._places(operator), int(operator.attributes["num_chosen"])
+        return lambda step: route(x.of(step), num_chosen, out.of(step))
+
+    def experts(self, operator: Operator) -> Launch:
+        """Gated networks over the rows that chose them."""
+        (x, routing, out), num_chosen = self._places(operator), int(operator.attributes["num_chosen"])
+        gate, up, down = (self._weights[name] for name in operator.weights)
+        return lambda step: grouped.experts(x.of(step), routing.of(step), gate, up, down, num_chosen, out.of(step))
+
+    def add(self, operator: Operator) -> Launch:
+        """A sum of two buffers."""
+        a, b, out = self._places(operator)
+        return lambda step: products.add(a.of(step), b.of(step), out.of(step))
+
+    def add_bias(self, operator: Operator) -> Launch:
+        """A row added to all rows."""
+        (x, out), bias = self._places(operator), self._weights[operator.weights[0]]
+        return lambda step: products.add(x.of(step), bias, out.of(step))
+
+    def all_reduce(self, operator: Operator) -> Launch:
+        """A sum over the devices of the group, in place."""
+        x, out = self._places(operator)
+        assert operator.inputs == operator.outputs, "added in place"
+        assert out.numbers.is_contiguous(), "no view of columns"
+        return lambda step: self._group.all_reduce(x.of(step))
+
+    def all_gather(self, operator: Operator) -> Launch:
+        """Columns of all devices side by side."""
+        x, out = self._places(operator)
+        return lambda step: products.copy(self._group.all_gather(x.of(step)), out.of(step))
+
+    def select_draws(self, operator: Operator) -> Launch:
+        """The rows that draw."""
+        share, x = operator.share, self._place(operator.inputs[0], WHOLE)
+        out = self._place(operator.outputs[0], share)
+        return lambda step: products.select(x.of(step), step.draw_rows(share), out.of(step))
+
+    def poll(self, operator: Operator) -> Launch:
+        """A look at what others wait for, in a launch of its own."""
+        del operator
+        assert self._tasks is not None, "who has polls inserted says what they look for"
+        tasks, cache = self._tasks, self._caches[0]
+        return lambda _step: poll(tasks.counters, tasks.ring, cache)
+
+
+LOWERINGS: Mapping[Kind, Callable[[_Lowering, Operator], Launch]] = {
+    **dict.fromkeys(PRODUCTS, _Lowering.product),
+    **dict.fromkeys(ATTENTIONS, _Lowering.attention),
+    **dict.fromkeys(_NORMS, _Lowering.norm),
+    **dict.fromkeys(_ACTIVATIONS, _Lowering.activation),
+    **dict.fromkeys(_ANGLES, _Lowering.make_angles),
+    **dict.fromkeys((Kind.WRITE_KV, Kind.ROPE_WRITE_KV), _Lowering.write_kv),
+    Kind.EMBEDDING: _Lowering.embedding,
+    Kind.ROPE: _Lowering.rope,
+    Kind.ROUTE: _Lowering.route,
+    Kind.EXPERTS: _Lowering.experts,
+    Kind.ADD: _Lowering.add,
+    Kind.ADD_BIAS: _Lowering.add_bias,
+    Kind.SELECT_DRAWS: _Lowering.select_draws,
+    Kind.ALL_REDUCE: _Lowering.all_reduce,
+    Kind.ALL_GATHER: _Lowering.all_gather,
+    Kind.POLL: _Lowering.poll,
+}

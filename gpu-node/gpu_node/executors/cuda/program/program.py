@@ -1,0 +1,100 @@
+"""A model's program on a device: its launches over fixed buffers, and its decode steps captured as graphs.
+
+A step of single rows that all draw is filled up to one of a few sizes with rows of nobody, so that a graph of each size
+serves all such steps; other steps are launched one operator after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate
+
+import torch
+
+from gpu_node.executors.cuda.program.buckets import bucket_of, bucket_sizes
+from gpu_node.executors.cuda.program.graphs import Graphs, Replay
+from gpu_node.executors.cuda.program.inputs import StepInputs
+from gpu_node.executors.cuda.program.lowering import Lowered
+from gpu_node.executors.cuda.program.step import CudaStep
+from gpu_node.kernels.paged_batch import PagedSequence
+from gpu_node.kernels.triton.cache import NOWHERE, DeviceBatch, Places, lay_out
+
+
+class CudaProgram:
+    """Launches, and where they find what changes from step to step."""
+
+    def __init__(self, lowered: Lowered, inputs: StepInputs, places: Places, block_size: int) -> None:
+        self.lowered = lowered
+        self.replays: dict[int, Replay] = {}
+        """By the number of rows; what is not captured is launched."""
+        self._inputs = inputs
+        self._places = places
+        self._block_size = block_size
+        self._sizes = bucket_sizes(min(inputs.limits.num_rows, inputs.limits.num_sequences))
+
+    def run(
+        self, sequences: Sequence[PagedSequence], token_ids: Sequence[int], draw_rows: Sequence[int]
+    ) -> torch.Tensor:
+        """Queue a step; the logits of ``draw_rows`` float32 [draws, vocabulary], which the next step overwrites.
+
+        ``token_ids`` of all rows; below 0 the marks of cells.
+        """
+        is_decode = len(draw_rows) == len(sequences) == len(token_ids)
+        size = bucket_of(len(sequences), self._sizes) if is_decode else None
+        if size is None:
+            self._inputs.send(token_ids, draw_rows, self._batch(sequences))
+            self._queue(CudaStep(self._inputs, [sequence.num_rows for sequence in sequences], draw_rows))
+        else:
+            self._send_decode(sequences, token_ids, size)
+            if size in self.replays:
+                self.replays[size].replay()
+            else:
+                self._queue(self._decode(size))
+        return self.lowered.logits[: len(draw_rows)]
+
+    def capture(self, graphs: Graphs) -> None:
+        """Capture a decode step of each size. The largest comes first: the others find their memory in its."""
+        for size in reversed(self._sizes):
+            self._send_decode([], [], size)  # what is run before a capture touches no keys and values
+            self.replays[size] = graphs.capture(partial(self._queue, self._decode(size)))
+
+    def warm_up(self) -> None:
+        """Run steps of all kinds that touch no keys and values, so that no later one has to compile or load code."""
+        for size in self._sizes:
+            if size not in self.replays:
+                self._send_decode([], [], size)
+                self._queue(self._decode(size))
+        limits = self._inputs.limits
+        most = min(limits.num_rows, limits.num_sequences * limits.context_tokens)
+        for num_rows in (*(1 << power for power in range((most - 1).bit_length())), most):
+            self._run_prompts(num_rows)
+
+    def _run_prompts(self, num_rows: int) -> None:
+        """Prompts of so many tokens in all, each as long as may be: written nowhere, they see nothing."""
+        longest = self._inputs.limits.context_tokens
+        nums_rows = [min(longest, num_rows - first) for first in range(0, num_rows, longest)]
+        prompts = [PagedSequence(0, rows, [0] * -(-rows // self._block_size)) for rows in nums_rows]
+        draw_rows = [end - 1 for end in accumulate(nums_rows)]
+        batch = self._batch(prompts)
+        nowhere = torch.full_like(batch.row_lines, NOWHERE)
+        self._inputs.send([0] * num_rows, draw_rows, replace(batch, row_lines=nowhere, starts=-batch.num_rows))
+        self._queue(CudaStep(self._inputs, nums_rows, draw_rows))
+
+    def _send_decode(self, sequences: Sequence[PagedSequence], token_ids: Sequence[int], size: int) -> None:
+        """The inputs of a decode step of ``size`` rows, those that are missing being nobody's."""
+        num_padding = size - len(sequences)
+        batch = self._batch(sequences, num_padding)
+        self._inputs.send([*token_ids, *[0] * num_padding], range(size), batch)
+
+    def _batch(self, sequences: Sequence[PagedSequence], num_padding: int = 0) -> DeviceBatch:
+        together = self._inputs.limits.rows_together
+        return lay_out(sequences, self._block_size, self._places, rows_together=together, num_padding=num_padding)
+
+    def _decode(self, size: int) -> CudaStep:
+        return CudaStep(self._inputs, [1] * size, range(size))
+
+    def _queue(self, step: CudaStep) -> None:
+        for launch in self.lowered.launches:
+            launch(step)

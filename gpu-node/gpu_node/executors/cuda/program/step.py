@@ -1,0 +1,91 @@
+"""How a step on a CUDA device is cut: which of the fixed inputs and buffers are its own, and which a share's.
+
+Knows how many rows each sequence has, and nothing that differs between two steps that are cut alike.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+import torch
+
+from gpu_node.executors.cuda.program.inputs import StepInputs
+from gpu_node.graph.program import Rows
+from gpu_node.graph.share import Share, sequences_of
+from gpu_node.kernels.triton.cache import DeviceBatch
+
+
+class CudaStep:
+    """What launches are given."""
+
+    def __init__(self, inputs: StepInputs, num_rows: Sequence[int], draw_rows: Sequence[int]) -> None:
+        """``num_rows`` of each sequence; ``draw_rows``: those whose logits are wanted, ascending."""
+        self._inputs = inputs
+        self._num_rows = num_rows
+        self._draw_rows = draw_rows
+        together = inputs.limits.rows_together
+        nums_tiles = [0 if rows == 1 else -(-rows // together) for rows in num_rows]
+        self._before_row = [0, *accumulate(num_rows)]
+        self._before_decode = [0, *accumulate(rows == 1 for rows in num_rows)]
+        self._before_tile = [0, *accumulate(nums_tiles)]
+        # every operator asks, layer after layer
+        self.views: dict[object, torch.Tensor] = {}
+        """What those who cut buffers for this step have cut already."""
+        self._rows: dict[tuple[Rows, Share], slice] = {}
+        self._attended: dict[Share, DeviceBatch] = {}
+        self._written: dict[Share, DeviceBatch] = {}
+
+    @property
+    def cells(self) -> torch.Tensor:
+        """int32: tokens that earlier steps have drawn."""
+        return self._inputs.cells
+
+    def rows(self, rows: Rows, share: Share) -> slice:
+        """Of a share, among all rows or all draws."""
+        if (rows, share) not in self._rows:
+            cut = _cut(self._before_row, sequences_of(self._num_rows, share))
+            if rows is Rows.DRAWS:
+                cut = slice(*(bisect_left(self._draw_rows, end) for end in (cut.start, cut.stop)))
+            self._rows[rows, share] = cut
+        return self._rows[rows, share]
+
+    def token_ids(self, share: Share) -> torch.Tensor:
+        """int32 [rows of the share]: ids, or below 0 the marks of cells."""
+        return self._inputs.token_ids[self.rows(Rows.TOKENS, share)]
+
+    def positions(self, share: Share) -> torch.Tensor:
+        """int32 [rows of the share]."""
+        return self._inputs.batch.positions[self.rows(Rows.TOKENS, share)]
+
+    def draw_rows(self, share: Share) -> torch.Tensor:
+        """int32 [draws of the share]: their rows, counted from the first of the whole step."""
+        return self._inputs.draw_rows[self.rows(Rows.DRAWS, share)]
+
+    def written(self, share: Share) -> DeviceBatch:
+        """For keys and values of the rows of a share."""
+        if share not in self._written:
+            rows, whole = self.rows(Rows.TOKENS, share), self._inputs.batch
+            cut = replace(whole, positions=whole.positions[rows], row_lines=whole.row_lines[rows])
+            self._written[share] = cut
+        return self._written[share]
+
+    def attended(self, share: Share) -> DeviceBatch:
+        """For attention of the sequences of a share, over buffers of the whole step."""
+        if share not in self._attended:
+            whole, sequences = self._inputs.batch, sequences_of(self._num_rows, share)
+            num_rows = self._before_row[-1]
+            self._attended[share] = replace(
+                whole,
+                positions=whole.positions[:num_rows],
+                row_lines=whole.row_lines[:num_rows],
+                decodes=whole.decodes[_cut(self._before_decode, sequences)],
+                tiles=whole.tiles[_cut(self._before_tile, sequences)],
+            )
+        return self._attended[share]
+
+
+def _cut(before: Sequence[int], sequences: range) -> slice:
+    return slice(before[sequences.start], before[sequences.stop])

@@ -1,0 +1,1 @@
+"""Tensor parallelism: a program's share for each device of a group, and the processes that compute it."""

@@ -1,0 +1,39 @@
+"""The step that takes most memory: run once at load, it shows what has to be left beside weights and KV."""
+
+from __future__ import annotations
+
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
+from shared.config.engine import EngineOptions
+from shared.messages.payload import Sampling
+
+NUM_TOP = 20
+"""Logprobs of each draw: the most that the REST API gives."""
+_SAMPLING = Sampling(max_tokens=1, top_k=50, top_p=0.9, presence_penalty=1.0, repetition_penalty=1.1)
+
+
+def largest_step(model: LoadedModel, options: EngineOptions) -> StepPlan:
+    """All tokens that a step may have, in as many sequences as may run, each of full length; all draw, in every way.
+
+    Those with more than one row come last, as behind decodes. All lie in the blocks of one sequence: the numbers that
+    come out mean nothing.
+    """
+    num_sequences = min(options.max_num_seqs, options.step_tokens)
+    num_rows = [1] * num_sequences
+    num_left = options.step_tokens - num_sequences
+    for number in reversed(range(num_sequences)):
+        num_more = min(num_left, model.max_model_len - 1)
+        num_rows[number] += num_more
+        num_left -= num_more
+    table = tuple(range(-(-model.max_model_len // model.block_size)))
+    return StepPlan(
+        tuple(
+            ScheduledSequence(number, (0,) * rows, model.max_model_len - rows, table, (_draw(number),))
+            for number, rows in enumerate(num_rows)
+        ),
+        model=model.name,
+    )
+
+
+def _draw(number: int) -> Draw:
+    return Draw(number, _SAMPLING, 0, num_top=NUM_TOP, prompt_token_ids=(0,))

@@ -1,0 +1,124 @@
+"""An executor without tensors, for the simulator: a cost model says how long a step takes, tokens are made up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from gpu_node.engine.border.executor import ComputedStep
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.border.plan import Draw, StepPlan, StepResult
+from gpu_node.engine.border.sizing import MAX_CONTEXT_LENGTH, cut
+from gpu_node.executors.draws.counter import uniform
+from gpu_node.executors.memory.host_tier import HostTier
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Sampling
+from shared.messages.step_cost import StepCost
+from shared.messages.token_logprob import TokenLogprob
+
+AnswerTokens = Callable[[Sampling], int]
+"""After how many tokens a model ends its answer, by itself. What a request asks for identifies it by its seed."""
+
+
+DEFAULT_KV_BYTES_PER_S = 10e9
+"""Between device and host memory: what a copy by one core of a server gives."""
+
+
+class PredictedExecutor:
+    """Runs any model by prediction. The same plans give the same tokens and durations."""
+
+    device = "predicted"
+
+    def __init__(
+        self,
+        cost: StepCost,
+        options: EngineOptions,
+        token_kv_bytes: int,
+        vocab_size: int,
+        kv_bytes_per_s: float = DEFAULT_KV_BYTES_PER_S,
+        answer_tokens: AnswerTokens | None = None,
+        context_length: int = MAX_CONTEXT_LENGTH,
+    ) -> None:
+        """``answer_tokens`` says after how many tokens the model ends an answer; without it, it never does.
+
+        ``context_length`` bounds the length of models that do not say it themselves.
+        """
+        self._cost = cost
+        self._answer_tokens = answer_tokens
+        self._kv_bytes_per_s = kv_bytes_per_s
+        self._moves_s = 0.0  # since the last step
+        self._models: dict[str, tuple[ModelSpec, LoadedModel]] = {}
+        self._left: HostTier[None] = HostTier(options.host_models, lambda _: None)
+        self._options = options
+        self._token_kv_bytes = token_kv_bytes
+        self._vocab_size = vocab_size
+        self._context_length = context_length
+
+    @property
+    def tiers(self) -> dict[str, str]:
+        """Where weights would be."""
+        return self._left.tiers(self._models)
+
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
+        """A model of the given size. Where it ends answers, its last token is the one that does."""
+        eos_token_ids = frozenset[int]() if self._answer_tokens is None else frozenset({self._vocab_size - 1})
+        model = cut(
+            spec.name,
+            self._options,
+            token_bytes=self._token_kv_bytes,
+            max_model_len=spec.max_model_len,
+            context_length=self._context_length,
+            vocab_size=self._vocab_size,
+            eos_token_ids=eos_token_ids,
+        )
+        self._left.take(spec)
+        if instead_of is not None:
+            self.unload_model(instead_of)
+        self._models[spec.name] = spec, model
+        return model
+
+    def unload_model(self, name: str) -> None:
+        """It is known to be in host memory, as long as it would be."""
+        spec, _ = self._models.pop(name)
+        self._left.put(spec, None)
+
+    def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
+        """No content; what is the host's already costs nothing."""
+        return memoryview(b""), 0.0 if swapped_out else self._move(model, len(blocks))
+
+    def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
+        """No content."""
+        assert not content
+        return self._move(model, len(blocks))
+
+    def _move(self, model: str, num_blocks: int) -> float:
+        """Seconds for so many blocks; the next step begins behind them."""
+        _, loaded = self._models[model]
+        duration_s = num_blocks * loaded.block_bytes / self._kv_bytes_per_s
+        self._moves_s += duration_s
+        return duration_s
+
+    def submit(self, plan: StepPlan) -> ComputedStep:
+        """Predict the duration; each token follows from seed, choice and position alone, so none is fed back."""
+        draws = [draw for part in plan.sequences for draw in part.draws]
+        moves_s, self._moves_s = self._moves_s, 0.0
+        return ComputedStep(
+            StepResult(
+                token_ids={draw.sequence_id: self._token(draw) for draw in draws},
+                duration_s=self._cost.predict_s(plan.num_tokens, plan.num_context_tokens, plan.num_attended_tokens),
+                moves_s=moves_s,
+                logprobs={draw.sequence_id: self._logprob(draw.num_top) for draw in draws if draw.num_top is not None},
+            )
+        )
+
+    def _token(self, draw: Draw) -> int:
+        drawn = uniform(draw.sampling.seed, draw.position, draw.choice)
+        if self._answer_tokens is None:
+            return int(drawn * self._vocab_size)
+        is_end = draw.position + 1 >= self._answer_tokens(draw.sampling)
+        return self._vocab_size - 1 if is_end else int(drawn * (self._vocab_size - 1))
+
+    def _logprob(self, num_top: int) -> TokenLogprob:
+        """Of a model that finds all tokens equally likely: equals come in the order of their ids."""
+        logprob = -math.log(self._vocab_size)
+        return TokenLogprob(logprob, [(token, logprob) for token in range(min(num_top, self._vocab_size))])

@@ -1,0 +1,144 @@
+"""A device that is not there: models run on it as published numbers say, and answer in words.
+
+Durations and sizes are those of a device of its kind (`shared.config.hardware`). Tokens are words of the model's own
+vocabulary, drawn from the request's seed, so its tokenizer decodes them; answers end after lengths as in ShareGPT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpu_node.engine.border.executor import ComputedStep, ModelTooLargeError
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.border.plan import Draw, StepPlan
+from gpu_node.engine.border.sizing import MAX_CONTEXT_LENGTH
+from gpu_node.executors.draws.counter import uniform
+from gpu_node.executors.memory.host_tier import HOST
+from gpu_node.executors.predicted.executor import PredictedExecutor
+from gpu_node.executors.predicted.lengths import SHAREGPT_OUTPUT
+from gpu_node.executors.predicted.models import PredictedModels
+from gpu_node.models.checkpoint import open_checkpoint
+from gpu_node.models.shape import shape_of
+from gpu_node.models.words import Words, read_words
+from shared.config import hardware
+from shared.config.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
+from shared.config.hardware import ModelShape
+from shared.files.model_file import checked_path
+from shared.files.model_sizes import read_context_length
+from shared.messages.token_logprob import TokenLogprob
+
+_WEIGHT_BYTES = {"bfloat16": 2.0, "int8": 1.0}
+_LEAST = 2.0**-53  # a length has no probability of 0
+_LENGTH_POSITION = -1  # of the number that says how long an answer is; those that draw its tokens count from 0
+
+
+class VirtualExecutor:
+    """Takes no time itself; `PacedExecutor` makes it take what its device would."""
+
+    def __init__(self, device: str, options: EngineOptions) -> None:
+        """``device`` is one of `shared.config.hardware.DEVICES`."""
+        self.device = device
+        self._hardware = hardware.device_named(device)
+        self._options = options
+        self._words: dict[str, Words] = {}
+        self._models = PredictedModels(self._predicted, options)
+
+    @property
+    def tiers(self) -> dict[str, str]:
+        """Where weights would be."""
+        return self._models.tiers
+
+    def load_s(self, spec: ModelSpec) -> float:
+        """Seconds to load it from where its weights would be now. Raises `ModelFileError`."""
+        source: hardware.Source = "host" if self.tiers.get(spec.name) == HOST else "disk"
+        return hardware.load_s(self._hardware, model_shape(spec), source)
+
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
+        """Read the vocabulary. KV memory is what the device has beside the weights, whatever ``kv_cache_bytes`` says.
+
+        Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
+        """
+        return replace(self._models.load_model(spec, instead_of), vocab_size=self._words_of(spec).vocab_size)
+
+    def _words_of(self, spec: ModelSpec) -> Words:
+        """Read once: they are kept, unlike weights, when the model leaves."""
+        if spec.name not in self._words:
+            self._words[spec.name] = read_words(checked_path(spec))
+        return self._words[spec.name]
+
+    def _predicted(self, spec: ModelSpec) -> PredictedExecutor:
+        """Over a vocabulary in which token n is word n."""
+        shape = model_shape(spec)
+        length = spec.max_model_len or MIN_MODEL_LEN
+        if not hardware.fits(self._hardware, shape, length):
+            raise ModelTooLargeError(
+                f"model {spec.name!r}, of the size of {shape.name}, has weights of {shape.load_bytes / 1e9:.1f} GB; "
+                f"the memory of {self.device} ({self._hardware.memory_bytes / 1e9:.0f} GB) has no room beside them for "
+                f"a sequence of {length} tokens"
+            )
+        kv_cache_bytes = int(hardware.kv_bytes(self._hardware, shape))
+        return PredictedExecutor(
+            hardware.step_cost(self._hardware, shape),
+            replace(self._options, kv_cache_bytes=kv_cache_bytes),
+            shape.kv_token_bytes,
+            len(self._words_of(spec).token_ids),
+            hardware.kv_bytes_per_s(self._hardware),
+            context_length=_context_length(spec),
+        )
+
+    def unload_model(self, name: str) -> None:
+        """It is known to be in host memory, as long as it would be."""
+        self._models.unload_model(name)
+
+    def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
+        """No content, but the time that it would take."""
+        return self._models.read_blocks(model, blocks, swapped_out=swapped_out)
+
+    def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
+        """No content, but the time that it would take."""
+        return self._models.write_blocks(model, blocks, content)
+
+    def submit(self, plan: StepPlan) -> ComputedStep:
+        """Predict the step, and say its tokens in words."""
+        result = self._models.submit(plan).computed
+        draws = {draw.sequence_id: draw for part in plan.sequences for draw in part.draws}
+        words = self._words[plan.model].token_ids
+        token_ids = {
+            sequence_id: words[number] if end is None else end
+            for sequence_id, number in result.token_ids.items()
+            for end in [end_token(draws[sequence_id])]
+        }
+        logprobs = {sequence_id: _in_words(one, words) for sequence_id, one in result.logprobs.items()}
+        return ComputedStep(replace(result, token_ids=token_ids, logprobs=logprobs))
+
+
+def _context_length(spec: ModelSpec) -> int:
+    """Of the model's own files, whatever size it is predicted at; it matters where the configuration says no length."""
+    return read_context_length(checked_path(spec)) if spec.max_model_len is None else MAX_CONTEXT_LENGTH
+
+
+def model_shape(spec: ModelSpec) -> ModelShape:
+    """Sizes of the model that the configuration names (``predict_as``), else of the model itself.
+
+    Raises `ModelFileError` where that cannot be read.
+    """
+    if spec.predict_as is not None:
+        return hardware.model_named(spec.predict_as)
+    return shape_of(spec.name, open_checkpoint(checked_path(spec)).config, _WEIGHT_BYTES[spec.weights])
+
+
+def end_token(draw: Draw) -> int | None:
+    """What ends the answer, once it is as long as the request's seed says; None before, or where nothing ends it.
+
+    Lengths are distributed as those of answers in ShareGPT: a request that sets no limit ends by itself.
+    """
+    sampling = draw.sampling
+    if not sampling.stop_token_ids:
+        return None
+    probability = max(uniform(sampling.seed, _LENGTH_POSITION, draw.choice), _LEAST)
+    return sampling.stop_token_ids[0] if draw.position >= SHAREGPT_OUTPUT.tokens(probability) else None
+
+
+def _in_words(logprob: TokenLogprob, words: Sequence[int]) -> TokenLogprob:
+    return TokenLogprob(logprob.logprob, [(words[number], value) for number, value in logprob.top])

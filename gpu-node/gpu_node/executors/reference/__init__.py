@@ -1,0 +1,1 @@
+"""Programs interpreted operation by operation with torch: the truth that devices are compared with."""

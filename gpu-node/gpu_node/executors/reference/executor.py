@@ -1,0 +1,219 @@
+"""The reference executor: programs in plain torch, float32, on the CPU, over a paged KV cache."""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from time import perf_counter
+
+import torch
+
+from gpu_node import kernels
+from gpu_node.engine.border.executor import ComputedStep, model_of
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.border.plan import ScheduledSequence, StepPlan, StepResult
+from gpu_node.engine.border.sizing import loaded_model
+from gpu_node.executors.collectives import ALONE, Group
+from gpu_node.executors.draws.feedback import Feedback
+from gpu_node.executors.draws.sampler import NOT_FINITE, Drawn, sample
+from gpu_node.executors.memory.host_bytes import as_tensor
+from gpu_node.executors.memory.host_tier import HostTier
+from gpu_node.executors.reference.interpreter import Device, StepInputs, nobody_waits, run_program
+from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
+from gpu_node.graph.program import Program
+from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
+from gpu_node.models.architectures.families import build_program
+from gpu_node.models.checkpoint import open_checkpoint
+from gpu_node.models.config import ModelConfig
+from gpu_node.models.quantization import int8_weights
+from gpu_node.models.weights import load_weights
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.files.model_file import ModelFileError, checked_path
+
+_FLOAT_BYTES = 4
+_KV_LAYOUT = "reference: float32 [layer][keys, values][token][head]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A model ready to run, but for its blocks."""
+
+    spec: ModelSpec
+    model: LoadedModel
+    config: ModelConfig
+    """Of this device's heads."""
+    program: Program
+    weights: dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """A loaded model. It has tensors of its own for all blocks that it could come to have, on device and host."""
+
+    prepared: _Prepared
+    memory: Device
+    host: Sequence[torch.Tensor]
+    feedback: Feedback
+
+
+class ReferenceExecutor:
+    """Models in main memory. Pages are lent in the books only: what is never written takes no memory."""
+
+    device = "cpu"
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        *,
+        group: Group = ALONE,
+        passes: Sequence[Pass] = (),
+        poll: Callable[[], None] = nobody_waits,
+    ) -> None:
+        """``group``: the devices that share each model's heads. ``passes`` change each model's program after that.
+
+        ``poll`` is called by each poll that they insert.
+        """
+        self._options = options
+        self._group = group
+        self._passes = passes
+        self._poll = poll
+        self._models: dict[str, _Model] = {}
+        self._left: HostTier[_Prepared] = HostTier(options.host_models, lambda _: None)
+
+    @property
+    def tiers(self) -> dict[str, str]:
+        """Models that are loaded, and those whose tensors are kept."""
+        return self._left.tiers(self._models)
+
+    def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
+        """Read a GGUF file or a safetensors directory where its weights are not kept, make an empty KV cache.
+
+        Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
+        """
+        assert spec.name not in self._models
+        ready = self._left.take(spec) or self._prepare(spec)
+        model, config = ready.model, ready.config
+        memory = Device(ready.weights, _empty_caches(model.num_blocks, model, config), self._group, self._poll)
+        host = _empty_caches(model.num_host_blocks, model, config)
+        if instead_of is not None:
+            self.unload_model(instead_of)
+        self._models[spec.name] = _Model(ready, memory, host, Feedback())
+        return model
+
+    def _prepare(self, spec: ModelSpec) -> _Prepared:
+        checkpoint = open_checkpoint(checked_path(spec))
+        config = checkpoint.config
+        try:
+            program = tensor_parallel(build_program(config), self._group.rank, self._group.world)
+        except IndivisibleError as error:
+            raise ModelFileError(f"{checkpoint.path}: {error}") from error
+        for change in self._passes:
+            program = change(program)
+        own = replace(config, num_kv_heads=config.num_kv_heads // self._group.world)
+        model = loaded_model(spec, own, self._options, _FLOAT_BYTES, _KV_LAYOUT)
+        weights = load_weights(checkpoint, program, spec.load_format)
+        if spec.weights == "int8":
+            weights = int8_weights(weights)
+        return _Prepared(spec, model, own, program, weights)
+
+    def unload_model(self, name: str) -> None:
+        """Free a model's blocks, and leave its weights to host memory."""
+        prepared = self._models.pop(name).prepared
+        self._left.put(prepared.spec, prepared)
+
+    def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
+        """Copy blocks out of the tensors of all layers, each padded to its full size."""
+        started_s = perf_counter()
+        loaded = self._models[model]
+        caches = loaded.host if swapped_out else loaded.memory.kv_caches
+        numbers = torch.stack([cache[list(blocks)] for cache in caches], dim=1).flatten(1)
+        block_bytes = loaded.prepared.model.block_bytes
+        content = bytearray(len(blocks) * block_bytes)
+        padded = as_tensor(content, torch.uint8).view(len(blocks), block_bytes)
+        padded[:, : numbers.shape[1] * _FLOAT_BYTES] = numbers.view(torch.uint8)
+        return memoryview(content), perf_counter() - started_s
+
+    def write_blocks(self, model: str, blocks: Sequence[int], content: memoryview) -> float:
+        """Copy them into these tensors."""
+        started_s = perf_counter()
+        loaded = self._models[model]
+        caches = loaded.memory.kv_caches
+        shape = (len(blocks), len(caches), *caches[0].shape[1:])
+        num_bytes = math.prod(shape[1:]) * _FLOAT_BYTES
+        padded = as_tensor(bytearray(content), torch.uint8).view(len(blocks), loaded.prepared.model.block_bytes)
+        numbers = padded[:, :num_bytes].contiguous().view(torch.float32).view(shape)
+        for layer, cache in enumerate(caches):
+            cache[list(blocks)] = numbers[:, layer]
+        return perf_counter() - started_s
+
+    def submit(self, plan: StepPlan) -> ComputedStep:
+        """Compute one step; logits are made only for the rows that draw a token."""
+        started_s = perf_counter()
+        model = model_of(plan.model, self._models)
+        with torch.inference_mode():
+            _move_blocks(model, plan)
+            drawn: dict[int, Drawn | None] = {}
+            if plan.sequences:  # else it only moves blocks
+                drawn = _draw(model.feedback, plan.sequences, self.logits(plan.sequences, plan.model))
+        tokens = {sequence_id: each.token_id for sequence_id, each in drawn.items() if each is not None}
+        model.feedback.remember({sequence_id: tokens.get(sequence_id, 0) for sequence_id in drawn})
+        result = StepResult(
+            token_ids=tokens,
+            duration_s=perf_counter() - started_s,
+            errors={sequence_id: NOT_FINITE for sequence_id, each in drawn.items() if each is None},
+            logprobs={sequence_id: each.logprob for sequence_id, each in drawn.items() if each and each.logprob},
+        )
+        return ComputedStep(result)
+
+    def logits(self, sequences: Sequence[ScheduledSequence], model: str = "") -> torch.Tensor:
+        """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""
+        loaded = model_of(model, self._models)
+        paged = [PagedSequence(part.start, len(part.token_ids), part.block_table) for part in sequences]
+        token_ids = [token for part in sequences for token in loaded.feedback.token_ids(part)]
+        ends = accumulate(len(part.token_ids) for part in sequences)
+        draw_rows = [end - 1 for part, end in zip(sequences, ends, strict=True) if part.draws]
+        inputs = StepInputs(
+            token_ids=torch.tensor(token_ids, dtype=torch.int64),
+            batch=paged_batch(paged, self._options.block_size),
+            draw_rows=torch.tensor(draw_rows, dtype=torch.int64),
+        )
+        return run_program(loaded.prepared.program, loaded.memory, inputs)
+
+
+def _draw(feedback: Feedback, sequences: Sequence[ScheduledSequence], logits: torch.Tensor) -> dict[int, Drawn | None]:
+    """By sequence id, what each draw of ``sequences`` gives from its row of ``logits``."""
+    drawn = {}
+    for part, row in zip((part for part in sequences if part.draws), logits, strict=True):
+        for draw in part.draws:
+            output = feedback.output(part, draw) if draw.sampling.has_penalties else ()
+            drawn[draw.sequence_id] = sample(row, draw, output)
+    return drawn
+
+
+def _move_blocks(model: _Model, plan: StepPlan) -> None:
+    """Swaps out, then copies as if at the same time, then swaps in."""
+    sources = torch.tensor([copy.source for copy in plan.copies], dtype=torch.int64)
+    destinations = torch.tensor([copy.destination for copy in plan.copies], dtype=torch.int64)
+    for device, host in zip(model.memory.kv_caches, model.host, strict=True):
+        for swap in plan.swaps_out:
+            host[swap.host_block] = device[swap.device_block]
+        if plan.copies:
+            kernels.copy_blocks(device, sources, destinations)
+        for swap in plan.swaps_in:
+            device[swap.device_block] = host[swap.host_block]
+
+
+def _empty_caches(num_blocks: int, model: LoadedModel, config: ModelConfig) -> list[torch.Tensor]:
+    shape = (num_blocks, 2, model.block_size, config.num_kv_heads, config.head_dim)
+    return [_untouched_zeros(shape) for _ in range(config.num_layers)]
+
+
+def _untouched_zeros(shape: tuple[int, ...]) -> torch.Tensor:
+    """Pages that the system gives when they are first written; torch's own zeros would touch them all now."""
+    if not math.prod(shape):
+        return torch.zeros(shape)
+    return torch.frombuffer(mmap.mmap(-1, math.prod(shape) * _FLOAT_BYTES), dtype=torch.float32).view(shape)

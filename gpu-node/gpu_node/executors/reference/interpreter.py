@@ -1,0 +1,137 @@
+"""Runs a program operator by operator, each as soon as it is read: the plainest way, and the truth for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from gpu_node import kernels
+from gpu_node.executors.collectives import ALONE, Group
+from gpu_node.executors.reference.step_memory import StepMemory
+from gpu_node.graph.program import Kind, Operator, Program
+from gpu_node.graph.share import WHOLE
+from gpu_node.kernels.paged_batch import PagedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """What changes from step to step."""
+
+    token_ids: torch.Tensor
+    """int64 [rows]."""
+    batch: PagedBatch
+    draw_rows: torch.Tensor
+    """int64 [draws]: the rows whose logits are wanted, in ascending order."""
+
+
+def nobody_waits() -> None:
+    """A poll that finds nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What stays: weights by name, the KV cache of each layer, and who else there is."""
+
+    weights: Mapping[str, torch.Tensor]
+    kv_caches: Sequence[torch.Tensor]
+    group: Group = ALONE
+    poll: Callable[[], None] = nobody_waits
+    """Called by each poll of the program."""
+
+
+def run_program(program: Program, device: Device, inputs: StepInputs) -> torch.Tensor:
+    """Run all operators in their order; returns the logits, float32 [draws, vocabulary]."""
+    memory = StepMemory(program, inputs.token_ids, inputs.batch, inputs.draw_rows)
+    for operator in program.operators:
+        arguments = [memory.read(name, operator.share) for name in operator.inputs]
+        arguments += [device.weights[name] for name in operator.weights]
+        outputs = _RUN[operator.kind](_Call(operator, device, memory), *arguments)
+        for name, values in zip(operator.outputs, _listed(outputs), strict=True):
+            memory.write(name, operator.share, values)
+    return memory.read(program.result, WHOLE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What an operator may need beside its tensors."""
+
+    operator: Operator
+    device: Device
+    memory: StepMemory
+
+    def number(self, name: str) -> int:
+        return int(self.operator.attributes[name])
+
+    @property
+    def cache(self) -> torch.Tensor:
+        assert self.operator.layer is not None
+        return self.device.kv_caches[self.operator.layer]
+
+    @property
+    def batch(self) -> PagedBatch:
+        return self.memory.batch(self.operator.share)
+
+
+_Outputs = torch.Tensor | tuple[torch.Tensor, ...] | None
+_Run = Callable[..., _Outputs]
+"""Called with a `_Call`, then the inputs, then the weights."""
+
+
+def _listed(outputs: _Outputs) -> tuple[torch.Tensor, ...]:
+    if outputs is None:
+        return ()
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def _plain(kernel: Callable[..., torch.Tensor]) -> _Run:
+    return lambda _call, *tensors: kernel(*tensors)
+
+
+def _norm(kernel: Callable[..., torch.Tensor]) -> _Run:
+    return lambda call, *tensors: kernel(*tensors, call.operator.attributes["epsilon"])
+
+
+def _rope_angles(call: _Call, positions: torch.Tensor) -> torch.Tensor:
+    return kernels.rope_angles(positions, call.number("head_dim"), call.operator.attributes["theta"])
+
+
+def _scaled_angles(call: _Call, positions: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    return kernels.scaled_rope_angles(positions, factors, call.operator.attributes["theta"])
+
+
+def _all_reduced(call: _Call, x: torch.Tensor) -> torch.Tensor:
+    total = x.clone()
+    call.device.group.all_reduce(total)
+    return total
+
+
+_RUN: Mapping[Kind, _Run] = {
+    Kind.EMBEDDING: _plain(kernels.embedding),
+    Kind.RMS_NORM: _norm(kernels.rms_norm),
+    Kind.HEAD_NORM: _norm(kernels.head_norm),
+    Kind.LAYER_NORM: _norm(kernels.layer_norm),
+    Kind.LINEAR: _plain(kernels.linear),
+    Kind.LINEAR_BIAS: _plain(kernels.linear_bias),
+    Kind.LINEAR_ADD: _plain(kernels.linear_add),
+    Kind.GATED_LINEAR: _plain(kernels.gated_linear),
+    Kind.ROPE_ANGLES: _rope_angles,
+    Kind.SCALED_ROPE_ANGLES: _scaled_angles,
+    Kind.ROPE: _plain(kernels.rope),
+    Kind.WRITE_KV: lambda call, k, v: kernels.write_kv(k, v, call.cache, call.batch),
+    Kind.ROPE_WRITE_KV: lambda call, q, k, v, angles: kernels.rope_write_kv(q, k, v, angles, call.cache, call.batch),
+    Kind.PAGED_ATTENTION: lambda call, q: kernels.paged_attention(q, call.cache, call.batch),
+    Kind.WINDOW_ATTENTION: lambda call, q: kernels.window_attention(q, call.cache, call.batch, call.number("window")),
+    Kind.SILU_MUL: _plain(kernels.silu_mul),
+    Kind.RELU: _plain(kernels.relu),
+    Kind.GELU: _plain(kernels.gelu),
+    Kind.ROUTE: lambda call, x: kernels.route(x, call.number("num_chosen")),
+    Kind.EXPERTS: _plain(kernels.experts),
+    Kind.ADD: _plain(torch.add),
+    Kind.ADD_BIAS: _plain(kernels.add_bias),
+    Kind.SELECT_DRAWS: lambda call, x: x[call.memory.draw_rows(call.operator.share)],
+    Kind.ALL_REDUCE: _all_reduced,
+    Kind.ALL_GATHER: lambda call, x: call.device.group.all_gather(x),
+    Kind.POLL: lambda call: call.device.poll(),
+}

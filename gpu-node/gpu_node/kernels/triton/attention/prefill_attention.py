@@ -1,0 +1,116 @@
+"""Attention of many rows of a sequence: prefill, a chunk of it, or recomputing. Sequences of any lengths in one launch.
+
+A program takes some neighbouring rows and, of each, all heads that share a KV head: one product has them all, so a
+short chunk fills it as well as a long one.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from gpu_node.kernels.triton.attention.attention_tile import attend, load_queries, scale_of
+from gpu_node.kernels.triton.cache import DeviceBatch, LayerCache
+from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, launch, padded
+
+TILE_QUERIES = 64
+"""Rows times heads that share a KV head that a program takes, unless one row has more."""
+TILE_TOKENS = 64
+
+
+def rows_together(num_shared: int) -> int:
+    """Rows that a program takes where ``num_shared`` heads share a KV head."""
+    return max(1, TILE_QUERIES // num_shared)
+
+
+@triton.jit
+def _prefill(
+    q,
+    numbers,
+    out,
+    tiles,
+    starts,
+    first_rows,
+    num_rows,
+    block_lines,
+    first_blocks,
+    q_stride,
+    out_stride,
+    first,
+    window,
+    scale,
+    ROWS: tl.constexpr,
+    NUM_SHARED: tl.constexpr,
+    QUERIES: tl.constexpr,
+    TILE: tl.constexpr,
+    LINE_NUMBERS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    PADDED_DIM: tl.constexpr,
+    WIDEN: tl.constexpr,
+):
+    tile, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    sequence, first_of_tile = tl.load(tiles + 2 * tile).to(tl.int64), tl.load(tiles + 2 * tile + 1)
+    start = tl.load(starts + sequence)
+    last = tl.minimum(first_of_tile + ROWS, tl.load(num_rows + sequence))
+    query = tl.arange(0, QUERIES)
+    rows = first_of_tile + query // NUM_SHARED
+    here = (query < ROWS * NUM_SHARED) & (rows < last)
+    columns = (kv_head * NUM_SHARED + query % NUM_SHARED) * HEAD_DIM
+    batch_rows = tl.load(first_rows + sequence) + rows
+    queries = load_queries(q, q_stride, batch_rows, columns, here, HEAD_DIM, PADDED_DIM)
+    result, _ = attend(
+        queries,
+        start + rows,
+        numbers,
+        block_lines + tl.load(first_blocks + sequence),
+        first + kv_head * (2 * BLOCK_SIZE * HEAD_DIM),
+        tl.maximum(start + first_of_tile + 1 - window, 0),
+        start + last,
+        window,
+        scale,
+        TILE,
+        LINE_NUMBERS,
+        BLOCK_SIZE,
+        HEAD_DIM,
+        PADDED_DIM,
+        WIDEN,
+    )
+    dims = tl.arange(0, PADDED_DIM)
+    at = batch_rows.to(tl.int64)[:, None] * out_stride + columns[:, None] + dims[None, :]
+    tl.store(out + at, result.to(out.dtype.element_ty), mask=here[:, None] & (dims < HEAD_DIM)[None, :])
+
+
+def prefill_attention(q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, window: int, out: torch.Tensor) -> None:
+    """The rows of ``batch.tiles``; arguments as checked by `gpu_node.kernels.triton.attention.attention`."""
+    shape = cache.shape
+    num_shared = q.shape[1] // (shape.num_kv_heads * shape.head_dim)
+    launch(
+        _prefill,
+        (len(batch.tiles), shape.num_kv_heads),
+        q,
+        cache.numbers,
+        out,
+        batch.tiles,
+        batch.starts,
+        batch.first_rows,
+        batch.num_rows,
+        batch.block_lines,
+        batch.first_blocks,
+        q.stride(0),
+        out.stride(0),
+        cache.first,
+        window,
+        scale_of(shape.head_dim),
+        ROWS=batch.rows_together,
+        NUM_SHARED=num_shared,
+        QUERIES=padded(batch.rows_together * num_shared, MIN_DOT),
+        TILE=TILE_TOKENS,
+        LINE_NUMBERS=cache.line_numbers,
+        BLOCK_SIZE=shape.block_size,
+        HEAD_DIM=shape.head_dim,
+        PADDED_DIM=padded(shape.head_dim, MIN_DOT),
+        WIDEN=INTERPRETED,
+        num_warps=4 if shape.head_dim <= 64 else 8,
+    )

@@ -1,0 +1,1 @@
+"""Drawing tokens on the device, bit for bit as `gpu_node.executors.draws.sampler`."""

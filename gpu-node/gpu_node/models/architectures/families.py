@@ -1,0 +1,32 @@
+"""Which builder makes the programs of which family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from gpu_node.graph.program import Program
+from gpu_node.models.architectures.gpt2 import build_gpt2
+from gpu_node.models.architectures.llama import build_llama
+from gpu_node.models.architectures.mistral import build_mistral
+from gpu_node.models.architectures.mixtral import build_mixtral
+from gpu_node.models.architectures.opt import build_opt
+from gpu_node.models.architectures.qwen2 import build_qwen2
+from gpu_node.models.architectures.qwen3 import build_qwen3
+from gpu_node.models.config import Family, ModelConfig
+
+_BUILDERS: Mapping[Family, Callable[[ModelConfig], Program]] = {
+    Family.LLAMA: build_llama,
+    Family.MISTRAL: build_mistral,
+    Family.QWEN2: build_qwen2,
+    Family.QWEN3: build_qwen3,
+    Family.MIXTRAL: build_mixtral,
+    Family.OPT: build_opt,
+    Family.GPT2: build_gpt2,
+}
+
+
+def build_program(config: ModelConfig) -> Program:
+    """The program of a model, checked."""
+    program = _BUILDERS[config.family](config)
+    program.check()
+    return program

@@ -1,0 +1,58 @@
+"""Where the weights of each family lie in GGUF files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from gpu_node.models.config import Family, ModelConfig
+from gpu_node.models.gguf.gguf_config import ROPE_FACTORS_TENSOR
+from gpu_node.models.stored import Stored
+
+
+def is_superfluous(name: str, config: ModelConfig) -> bool:
+    """Tensors that files hold besides the weights."""
+    return name == ROPE_FACTORS_TENSOR and config.rope is not None
+
+
+def stored(weight: str, config: ModelConfig, names: Collection[str]) -> Stored:
+    """Where a file with the tensors ``names`` holds the weight of a canonical name.
+
+    ``layers.3.q`` is ``blk.3.attn_q.weight``, ``layers.3.q_bias`` its bias. Files of before April 2024 hold each expert
+    as a tensor of its own: ``blk.3.ffn_up.0.weight``.
+    """
+    suffix = "bias" if weight.endswith("_bias") else "weight"
+    name = weight.removesuffix("_bias")
+    if name in _MODEL:
+        return Stored((f"{_MODEL[name]}.{suffix}",))
+    _, layer, name = name.split(".")
+    if name in _EXPERTS:
+        whole = f"blk.{layer}.ffn_{_EXPERTS[name]}_exps.weight"
+        parts = tuple(f"blk.{layer}.ffn_{_EXPERTS[name]}.{expert}.weight" for expert in range(config.num_experts))
+        return Stored(parts, stacked=True) if whole not in names and parts[0] in names else Stored((whole,))
+    if config.family is Family.GPT2 and name in _JOINED:
+        return Stored((f"blk.{layer}.attn_qkv.{suffix}",), part=_JOINED.index(name), num_parts=len(_JOINED))
+    return Stored((f"blk.{layer}.{_LAYER[name]}.{suffix}",))
+
+
+_MODEL = {
+    "embedding": "token_embd",
+    "position_embedding": "position_embd",
+    "norm": "output_norm",
+    "lm_head": "output",
+}
+_LAYER = {
+    "attention_norm": "attn_norm",
+    "q": "attn_q",
+    "k": "attn_k",
+    "v": "attn_v",
+    "o": "attn_output",
+    "mlp_norm": "ffn_norm",
+    "gate": "ffn_gate",
+    "up": "ffn_up",
+    "down": "ffn_down",
+    "q_norm": "attn_q_norm",
+    "k_norm": "attn_k_norm",
+    "router": "ffn_gate_inp",
+}
+_JOINED = ("q", "k", "v")
+_EXPERTS = {"experts_gate": "gate", "experts_up": "up", "experts_down": "down"}

@@ -1,0 +1,1 @@
+"""Models in Hugging Face folders: configuration, names and safetensors."""

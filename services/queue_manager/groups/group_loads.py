@@ -1,0 +1,156 @@
+"""What a plan needs to know of a group, out of its sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from services.queue_manager.learnt.arrivals import MAX_FLOWS, Flow
+from services.queue_manager.learnt.lengths import Distribution, Lengths, Moments
+from services.queue_manager.learnt.token_rates import Paces
+from services.queue_manager.state.state import Group, Request
+from services.queue_manager.state.totals import Totals
+from shared.messages.placement import GroupLoad
+from shared.messages.requests import Submit
+
+
+class _Typical(NamedTuple):
+    """A typical request, and what it was computed from."""
+
+    lengths: Distribution
+    sums: tuple[float, float, float, float]
+    load: GroupLoad
+
+
+class Loads:
+    """Describes groups as they are at a time; changes nothing.
+
+    What comes of one kind is described anew only where a flow or its lengths have changed: kept under what it was
+    computed from, it cannot be too old.
+    """
+
+    def __init__(self, requests: Mapping[str, Request], lengths: Lengths, paces: Paces) -> None:
+        self._requests = requests
+        self._lengths = lengths
+        self._paces = paces
+        self._typical: dict[tuple[str, str], _Typical] = {}
+
+    def load(self, group: Group, now: float) -> GroupLoad:
+        """O(1): the magnitudes of limits are few."""
+        waiting, num_waiting = group.waiting_totals, group.num_waiting
+        lengths = self._lengths.distribution(group.model, group.slo_kind, group.tenant)
+        # of who waits; where nobody does, what those who run had before them
+        fresh, num_fresh = (waiting, num_waiting) if num_waiting else (group.running_totals, group.num_running)
+        mean, std = _rest(lengths, fresh, num_fresh, fresh.done_tokens / max(1, num_fresh))
+        drawn = self._drawn_tokens(group, now)
+        rest, _ = _rest(lengths, group.running_totals, group.num_running, drawn)
+        return GroupLoad(
+            group=group.gid,
+            model=group.model,
+            deadline_s=group.start_by_s,
+            node=group.node,
+            slo=group.slo_kind,
+            tenant=group.tenant,
+            rank=group.rank,
+            num_waiting=num_waiting,
+            num_running=group.num_running,
+            # whose KV is kept has nothing to compute before its next token
+            mean_prompt_tokens=0.0 if group.kv_at else fresh.prompt_tokens / max(1, num_fresh),
+            mean_output_tokens=mean,
+            std_output_tokens=std,
+            running_output_tokens=rest * group.num_running,
+            max_tokens=(fresh.max_tokens - fresh.done_tokens) / max(1, num_fresh),
+            kv_tokens=waiting.kv_tokens + group.running_totals.prompt_tokens + drawn * group.num_running,
+            kv_at=group.kv_at,
+            std_prompt_tokens=0.0 if group.kv_at else _spread(fresh, num_fresh),
+            output_error_tokens=lengths.error(std),
+            end_by_s=self._end_by_s(group),
+        )
+
+    def newcomer(self, message: Submit, now: float) -> GroupLoad:
+        """A request that comes now, as if it were a group."""
+        lengths = self._lengths.distribution(message.model, message.slo.kind, message.tenant)
+        output = lengths.rest(message.max_tokens)
+        std = max(0.0, output.square - output.mean**2) ** 0.5
+        return GroupLoad(
+            group="",
+            model=message.model,
+            deadline_s=message.slo.start_by_s(now),
+            num_waiting=1,
+            mean_prompt_tokens=message.prompt_tokens,
+            mean_output_tokens=output.mean,
+            std_output_tokens=std,
+            output_error_tokens=lengths.error(std),
+            max_tokens=message.max_tokens,
+        )
+
+    def typical(self, flow: Flow) -> GroupLoad:
+        """A request as they come of one kind; O(1), and less where nothing has changed."""
+        lengths = self._lengths.distribution(flow.model, flow.slo_kind, "")
+        sums = (flow.num, flow.prompt_tokens, flow.square_prompt_tokens, flow.limit_tokens)
+        key = (flow.model, flow.slo_kind)
+        kept = self._typical.get(key)
+        if kept is None or kept.lengths is not lengths or kept.sums != sums:
+            if len(self._typical) >= MAX_FLOWS:
+                self._typical.clear()
+            kept = self._typical[key] = _Typical(lengths, sums, _typical(flow, lengths))
+        return kept.load
+
+    def expected_output(self, message: Submit) -> Moments:
+        """Output tokens that a request is expected to draw, before it has joined a group."""
+        return self._lengths.distribution(message.model, message.slo.kind, message.tenant).rest(message.max_tokens)
+
+    def _end_by_s(self, group: Group) -> float:
+        """Promises of one kind are alike, so any member tells how long after its start it must have ended."""
+        slo = self._requests[next(iter(group.waiting or group.running))].slo
+        if slo.deadline_s is None:
+            return 0.0
+        return group.start_by_s - slo.start_by_s(0.0) + slo.deadline_s
+
+    def _drawn_tokens(self, group: Group, now: float) -> float:
+        """Tokens that a running member has drawn by now on average, by the pace of its model at its node."""
+        if not group.running:
+            return 0.0
+        totals, num_running = group.running_totals, group.num_running
+        node = self._requests[next(iter(group.running))].node
+        elapsed_s = max(0.0, now - totals.begins_ms / 1000 / num_running)
+        drawn = totals.done_tokens / num_running + elapsed_s * self._paces.tokens_per_s(group.model, node)
+        return min(drawn, totals.max_tokens / num_running)
+
+
+def _typical(flow: Flow, lengths: Distribution) -> GroupLoad:
+    prompt, square = flow.prompt_tokens / flow.num, flow.square_prompt_tokens / flow.num
+    output = lengths.rest(flow.limit_tokens / flow.num)
+    return GroupLoad(
+        group="",
+        model=flow.model,
+        slo=flow.slo_kind,
+        deadline_s=0.0,
+        num_waiting=1,
+        mean_prompt_tokens=prompt,
+        std_prompt_tokens=math.sqrt(max(0.0, square - prompt**2)),
+        mean_output_tokens=output.mean,
+        std_output_tokens=math.sqrt(max(0.0, output.square - output.mean**2)),
+    )
+
+
+def _spread(totals: Totals, num_requests: int) -> float:
+    """Standard deviation of the prompts of these."""
+    if not num_requests:
+        return 0.0
+    mean = totals.prompt_tokens / num_requests
+    return math.sqrt(max(0.0, totals.square_prompt_tokens / num_requests - mean * mean))
+
+
+def _rest(lengths: Distribution, totals: Totals, num_requests: int, done: float) -> tuple[float, float]:
+    """Mean and standard deviation of the output tokens that one of these will still draw, ``done`` ones drawn.
+
+    A mixture over the magnitudes of their limits: what varies is the length, and who may have how much of it.
+    """
+    mean = square = 0.0
+    for number, limit in totals.limits():
+        one_mean, one_square = lengths.rest(limit, done)
+        mean += number / num_requests * one_mean
+        square += number / num_requests * one_square
+    return mean, max(0.0, square - mean * mean) ** 0.5

@@ -1,0 +1,100 @@
+"""Groups that take newcomers: which one a request can join, and who will still come to it.
+
+A group is closed when it has had ``δ × average batch`` requests; QLM (SoCC'24, Algorithm 1) halves groups that are
+larger, which comes to the same without moving anybody. One whose members wait is closed after a while, too: whoever
+joins it goes before those who came to other groups meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from services.queue_manager.state.grouping import Batches, GroupingRule
+from services.queue_manager.state.state import Group, State
+
+NEW, AGAIN = "new ", "again "  # beginnings of keys: first attempts, and those whose node was lost
+NO_SEAT = " "  # end of a key: its requests may wait anywhere
+
+
+class Influx(NamedTuple):
+    """Newcomers who will join a group."""
+
+    per_s: float
+    lasts_s: float
+    fills_it: bool
+    """They come until it is full, so their number is known."""
+
+
+NOBODY = Influx(0.0, 0.0, fills_it=False)
+
+
+def joining_key(line: str, tenant: str, cluster: int, seat: str, *, is_new: bool) -> str:
+    """Who joins one group: requests of one model and kind of promise (``line``) that begin or wait at one place."""
+    return f"{NEW if is_new else AGAIN}{line} {tenant} {cluster} {seat}"
+
+
+def resuming_key(root: str, kv_at: str) -> str:
+    """Who comes back into one group: evicted members of the group ``root`` whose KV lies at one place."""
+    return f"resume {root} {kv_at}"
+
+
+class OpenGroups:
+    """Finds groups by their keys. Owns `State.open_groups`."""
+
+    def __init__(self, state: State, rule: GroupingRule, batches: Batches) -> None:
+        self._state = state
+        self._rule = rule
+        self._batches = batches
+
+    def add(self, group: Group) -> None:
+        """A group was opened: it is the one of its key from now on."""
+        self._state.open_groups[group.key] = group.gid
+
+    def remove(self, group: Group) -> None:
+        """A group has ended; a newer one of its key stays."""
+        if self._is_newest(group):
+            del self._state.open_groups[group.key]
+
+    def newest(self, key: str) -> Group | None:
+        """The group that was opened last under this key, unless it has ended."""
+        return self._state.groups.get(self._state.open_groups.get(key, ""))
+
+    def find(self, key: str, seat: str, now: float) -> Group | None:
+        """The group that takes newcomers under this key, unless it is full or a plan has moved it off their seat.
+
+        Nor one that binds to a node those who could wait anywhere, or that has been open for long.
+        """
+        group = self.newest(key)
+        if group is None or self._room(group) <= 0:
+            return None
+        if seat:
+            return group if group.node == seat and group.gid not in self._state.hand_overs else None
+        is_bound = self._rule.stays_movable and group.running
+        return None if is_bound or now > group.opened_s + self._rule.open_s else group
+
+    def joining(self, group: Group, begin_s: float, now: float) -> Influx:
+        """Who will join a group, at its pace so far: until it is full, or has been open for long.
+
+        Or until it begins, in ``begin_s``, where that closes it. Where somebody waits, nobody joins those who found a
+        seat, and who was lost by a node is no newcomer.
+        """
+        is_open = group.key.startswith(NEW) and group.key.endswith(NO_SEAT)
+        is_open = is_open and not (self._rule.stays_movable and group.running)
+        room = self._room(group)
+        closes_s = group.opened_s + self._rule.open_s - now
+        if group.num_joined < 2 or now <= group.opened_s or not is_open or room <= 0 or closes_s <= 0:
+            return NOBODY
+        per_s = (group.num_joined - 1) / (now - group.opened_s)
+        full_s = room / per_s
+        lasts_s = min(full_s, closes_s, begin_s if self._rule.stays_movable else math.inf)
+        return Influx(per_s, lasts_s, fills_it=full_s < min(closes_s, begin_s))
+
+    def _room(self, group: Group) -> int:
+        """Newcomers that it could still take; a resume group takes none."""
+        if group.root or not self._is_newest(group):
+            return 0
+        return self._rule.max_requests(self._batches.average(group.model)) - group.num_joined
+
+    def _is_newest(self, group: Group) -> bool:
+        return self._state.open_groups.get(group.key) == group.gid

@@ -1,0 +1,1 @@
+"""What each message does to the queue: requests, nodes, gateways, evictions, inventories."""

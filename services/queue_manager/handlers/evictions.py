@@ -1,0 +1,182 @@
+"""Requests that were taken out of an engine before their end: put back with their KV, or handed over to another node.
+
+The agent evicts where a plan has a running group give way (`VirtualQueue.yielding`); the queue manager asks for a
+hand-over where a plan wants a group elsewhere whose KV is at a node (QLM, SoCC'24 §5: request eviction, load balancing;
+the KV that moves along is ours). Nobody pulls from a group between the question and the answer, so that no request is
+in two places. What is lost on the way is computed again, as after the death of a node.
+"""
+
+from __future__ import annotations
+
+from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.handlers.requests import Requests, abort
+from services.queue_manager.plans.planning import Planning
+from services.queue_manager.queues.virtual_queues import VirtualQueues
+from services.queue_manager.state.state import Group, HandOver, Node, Request, State
+from services.queue_manager.telling.node_notices import Bells
+from shared.bus import streams
+from shared.messages.requests import HANDED_OVER, Attempt, Evict, Evicted, EvictedRequest
+from shared.service.core import Drop, Effect, Send
+
+MAX_HAND_OVERS = 16  # groups on their way at a time: each holds up to MAX_IMAGE_BYTES a member in Redis
+HAND_OVER_TIMEOUT_S = 30.0  # a hand-over that takes longer is forgotten, and the group served where it is
+
+
+class Evictions:
+    """Owns `State.hand_overs`."""
+
+    def __init__(
+        self,
+        state: State,
+        groups: RequestGroups,
+        queues: VirtualQueues,
+        bells: Bells,
+        planning: Planning,
+        requests: Requests,
+    ) -> None:
+        self._state = state
+        self._groups = groups
+        self._queues = queues
+        self._bells = bells
+        self._planning = planning
+        self._requests = requests
+
+    @property
+    def wake_at(self) -> float | None:
+        """When a hand-over is to be forgotten."""
+        asked = [hand_over.asked_at_s for hand_over in self._state.hand_overs.values()]
+        return min(asked) + HAND_OVER_TIMEOUT_S if asked else None
+
+    # --- what a node gives back -----------------------------------------------------------------------------------
+
+    def evicted(self, message: Evicted, now: float) -> list[Effect]:
+        """Put back what a node has given back. What was given up meanwhile is dropped there, or in Redis."""
+        node = self._state.nodes.get(message.node)
+        if node is not None and node.epoch != message.epoch:
+            node = None
+        if node is not None and message.number:
+            if message.number <= node.num_heard:
+                return []  # told twice
+            node.num_heard = message.number
+        effects: list[Effect] = []
+        lost: dict[str, Request] = {}
+        unpulled: dict[str, Request] = {}
+        unwanted: list[Attempt] = []
+        for evicted in message.requests:
+            request = self._requests.current(Attempt(evicted.request_id, evicted.attempt))
+            if request is None or node is None or not self._is_at(request, node):
+                effects += self._drop_image(evicted)
+                unwanted.append(Attempt(evicted.request_id, evicted.attempt))
+                if request is not None and self._waits_unpulled(request):
+                    unpulled[request.request_id] = request
+            elif evicted.kv_tokens == 0:
+                lost[request.request_id] = request
+            else:
+                effects += self._put_back(request, evicted, node, now)
+        effects += self._requests.resubmit(list(lost.values()), gave_way=True)
+        effects += self._requests.lose(list(unpulled.values()))
+        return [*effects, *abort(node, unwanted)] if node is not None else effects
+
+    def _is_at(self, request: Request, node: Node) -> bool:
+        """Whether the node runs the request, or keeps its KV."""
+        if not request.group:
+            return False
+        return (request.node or self._state.groups[request.group].kv_at) == node.node
+
+    def _waits_unpulled(self, request: Request) -> bool:
+        """Whether somebody gives back what nobody has taken: Redis has lost the pull.
+
+        The entry that a node could pull it by went with the acknowledgement.
+        """
+        return bool(request.group) and not request.node
+
+    def _drop_image(self, evicted: EvictedRequest) -> list[Effect]:
+        """Nobody will fetch it, unless a newer attempt of the request has left one there."""
+        request = self._state.requests.get(evicted.request_id)
+        is_newer = request is not None and request.group and self._state.groups[request.group].kv_at == HANDED_OVER
+        if evicted.kv_at != HANDED_OVER or is_newer:
+            return []
+        return [Drop(streams.kv_image(evicted.request_id))]
+
+    def _put_back(self, request: Request, evicted: EvictedRequest, node: Node, now: float) -> list[Effect]:
+        """Have the request wait again, with its KV where the node says."""
+        self._groups.learn_drawn(request, evicted.output_tokens)
+        origin = self._groups.leave(request)
+        group = self._groups.put_back(
+            request,
+            origin,
+            kv_tokens=evicted.kv_tokens,
+            output_tokens=evicted.output_tokens,
+            kv_at=evicted.kv_at,
+        )
+        if group.node:
+            self._queues.weigh(group, now)
+        else:
+            self._place(group, origin, node, now)
+        self._bells.touch(group.node)
+        self._planning.touch(group.node)
+        return [self._requests.enqueue(request), *self._requests.close_if_empty(origin)]
+
+    def _place(self, group: Group, origin: Group, node: Node, now: float) -> None:
+        """Where a group of evicted requests goes: before the rest of its old group, for its members came earlier."""
+        hand_over = self._state.hand_overs.get(origin.gid)
+        if group.kv_at == HANDED_OVER:
+            target = self._state.nodes.get(hand_over.target) if hand_over is not None else None
+            if target is not None:
+                self._queues.enter(group, target, now)
+            else:
+                self._planning.note_placed(group, self._queues.place(group, now))
+            return
+        if origin.node == node.node:
+            self._queues.enter_before(group, origin, now)
+        else:
+            self._queues.enter_behind_head(group, node, now)
+        if hand_over is not None:  # it gave way just before it was asked: the question stands
+            self._state.hand_overs[group.gid] = hand_over
+
+    # --- what the queue manager asks for --------------------------------------------------------------------------
+
+    def hand_over(self, targets: dict[str, str], now: float) -> list[Effect]:
+        """Ask for the KV of groups that a plan wants at other nodes. Those beyond the bound wait for the next plan."""
+        effects: list[Effect] = []
+        for gid, target in targets.items():
+            known = self._state.hand_overs.get(gid)
+            if known is not None:
+                self._state.hand_overs[gid] = HandOver(target, known.asked_at_s)
+            elif len(self._state.hand_overs) < MAX_HAND_OVERS:
+                group = self._state.groups[gid]
+                self._state.hand_overs[gid] = HandOver(target, now)
+                self._bells.touch(group.node)
+                effects += self._ask(group)
+        return effects
+
+    def _ask(self, group: Group) -> list[Effect]:
+        attempts: dict[str, list[Attempt]] = {}
+        for member in group.members:
+            request = self._state.requests[member]
+            if (place := request.node or group.kv_at) in self._state.nodes:
+                attempts.setdefault(place, []).append(Attempt(member, request.attempt))
+        nodes = [self._state.nodes[name] for name in attempts]
+        return [
+            Send(
+                streams.node_inbox(node.node),
+                Evict(node=node.node, epoch=node.epoch, requests=attempts[node.node]),
+                max_entries=streams.MAX_NODE_INBOX,
+            )
+            for node in nodes
+        ]
+
+    def settle(self, now: float) -> None:
+        """Move groups whose KV is out; forget questions that were not answered in time."""
+        for gid, hand_over in list(self._state.hand_overs.items()):
+            group = self._state.groups[gid]
+            is_over = now >= hand_over.asked_at_s + HAND_OVER_TIMEOUT_S
+            if self._queues.holds_kv(group) and not is_over:
+                continue
+            del self._state.hand_overs[gid]
+            self._bells.touch(group.node)
+            target = self._state.nodes.get(hand_over.target)
+            if target is not None and not is_over:
+                self._queues.remove(group)
+                self._queues.enter(group, target, now)
+                self._bells.touch(target.node)

@@ -1,0 +1,139 @@
+"""Nodes come, change and go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.handlers.requests import Requests
+from services.queue_manager.plans.planning import Planning
+from services.queue_manager.queues.virtual_queues import VirtualQueues
+from services.queue_manager.state.state import Group, Node, Request, State
+from services.queue_manager.telling.node_notices import Bells
+from shared.estimator.rates import share_rates
+from shared.messages.nodes import NodeDown, NodeUp
+from shared.messages.placement import NodeState
+from shared.service.core import Effect
+
+
+class Nodes:
+    """Owns `State.nodes` as such; what stands in them is the virtual queues'."""
+
+    def __init__(
+        self,
+        state: State,
+        groups: RequestGroups,
+        queues: VirtualQueues,
+        bells: Bells,
+        planning: Planning,
+        requests: Requests,
+    ) -> None:
+        self._state = state
+        self._groups = groups
+        self._queues = queues
+        self._bells = bells
+        self._planning = planning
+        self._requests = requests
+
+    def up(self, message: NodeUp, now: float) -> list[Effect]:
+        """A node serves, or is known better. A new one, or other models that it has or cannot have, call for a plan."""
+        effects: list[Effect] = []
+        node = self._state.nodes.get(message.node)
+        if node is not None and node.epoch != message.epoch:
+            effects += self._lose(node, now)
+            node = None
+        is_swapped = node is None or node.model != message.model
+        is_other = is_swapped or (node is not None and node.known.broken_models != message.broken_models)
+        if node is None:
+            node = Node(node=message.node, epoch=message.epoch, known=_known(message))
+            self._state.nodes[node.node] = node
+        if is_swapped and message.model:
+            self._state.last_holders[message.model] = node.node
+        node.known, node.own_rates = _known(message), message.rates
+        self._share_rates(node, now)
+        self._groups.learn_nodes(other.known for other in self._state.nodes.values())
+        if is_other:
+            self._place_all(now)
+            self._planning.note_change()
+            self._bells.touch(*self._state.nodes)  # what no node can load may be another model now
+        self._bells.repeat(node)
+        return effects
+
+    def _share_rates(self, told: Node, now: float) -> None:
+        """What a node has not measured is known from others, as for a plan; who is known better is weighed anew.
+
+        A model that nobody has run yet is known of none: what is predicted of it does not count as learnt.
+        """
+        nodes = list(self._state.nodes.values())
+        own = [msgspec.structs.replace(node.known, rates=node.own_rates) for node in nodes]
+        measured = list(dict.fromkeys(rate.model for node in nodes for rate in node.own_rates))
+        for node, known in zip(nodes, share_rates(own, measured), strict=True):
+            is_other = known.rates != node.known.rates
+            node.known = known
+            if is_other or node is told:
+                self._queues.weigh_all(node, now)
+                self._planning.touch(node.node)
+
+    def down(self, message: NodeDown, now: float) -> list[Effect]:
+        """A node's epoch is over."""
+        node = self._state.nodes.get(message.node)
+        if node is None or node.epoch != message.epoch:
+            return []
+        lost = self._on(node)
+        suspects = self._suspects(lost, message) if message.has_crashed else []
+        return self._lose(node, now, suspects)
+
+    def _suspects(self, lost: list[Request], message: NodeDown) -> list[Request]:
+        """Those of whom one may be why the engine died: what it ran, unless it knew better."""
+        blamed = {attempt.request_id: attempt.attempt for attempt in message.blamed}
+        running = [request for request in lost if request.node]
+        return [one for one in running if not blamed or blamed.get(one.request_id) == one.attempt]
+
+    def _lose(self, node: Node, now: float, suspects: Sequence[Request] = ()) -> list[Effect]:
+        """What the node ran or kept goes back to the gateways, which know what the client has; the rest moves on."""
+        crashed = {request.request_id for request in suspects}
+        lost = [request for request in self._on(node) if request.request_id not in crashed]
+        for gid in list(node.queue):
+            self._queues.remove(self._state.groups[gid])
+        self._bells.forget(node)
+        del self._state.nodes[node.node]
+        self._bells.touch(*self._state.nodes)
+        effects = self._requests.resubmit(list(suspects), has_crashed=True)
+        effects += self._requests.resubmit(lost)
+        self._place_all(now)
+        self._planning.note_change()
+        return effects
+
+    def _on(self, node: Node) -> list[Request]:
+        """What runs at the node, or is kept there."""
+        return [request for group in self._state.groups.values() for request in self._at(group, node)]
+
+    def _at(self, group: Group, node: Node) -> list[Request]:
+        """Members of a group that run at the node, or whose KV is kept there."""
+        members = [*group.running, *(group.waiting if group.kv_at == node.node else ())]
+        requests = (self._state.requests[member] for member in members)
+        return [request for request in requests if (request.node or group.kv_at) == node.node]
+
+    def _place_all(self, now: float) -> None:
+        for group in self._queues.unplaced():
+            placed = self._queues.place(group, now)
+            if placed is not None:
+                self._bells.touch(placed.node)
+                self._planning.touch(placed.node)
+
+
+def _known(message: NodeUp) -> NodeState:
+    return NodeState(
+        node=message.node,
+        model=message.model,
+        ready_at_s=message.ready_at_s,
+        device=message.device,
+        max_num_seqs=message.max_num_seqs,
+        step_tokens=message.step_tokens,
+        kv_bytes_per_s=message.kv_bytes_per_s,
+        rates=message.rates,
+        broken_models=message.broken_models,
+        swap_s=message.swap_s,
+    )

@@ -1,0 +1,219 @@
+"""What becomes of one request: accepted, grouped, pulled, finished, given up, or asked for again."""
+
+from __future__ import annotations
+
+from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.learnt.wait_intervals import Bounds
+from services.queue_manager.plans.planning import Planning
+from services.queue_manager.queues.virtual_queues import VirtualQueues
+from services.queue_manager.state.interning import Sharing
+from services.queue_manager.state.state import Group, Node, Request, State
+from services.queue_manager.telling.node_notices import Bells
+from services.queue_manager.waits.admission import Admission
+from services.queue_manager.waits.prompts import PromptLines
+from shared.bus import streams
+from shared.messages.requests import HANDED_OVER, Abort, Attempt, Cancel, Enqueued, Finished, Pulled, Resubmit, Submit
+from shared.service.core import Drop, Effect, Send
+
+ANSWERED = ("stop", "length")  # ends that say how long answers are, and that a prompt was computed; errors do not
+
+
+class Requests:
+    """Owns `State.requests`, and closes groups that have become empty."""
+
+    def __init__(
+        self,
+        state: State,
+        groups: RequestGroups,
+        queues: VirtualQueues,
+        bells: Bells,
+        planning: Planning,
+        admission: Admission,
+        bounds: Bounds,
+        sharing: Sharing,
+        prompts: PromptLines,
+    ) -> None:
+        self._state = state
+        self._groups = groups
+        self._queues = queues
+        self._bells = bells
+        self._planning = planning
+        self._admission = admission
+        self._sharing = sharing
+        self._bounds = bounds
+        self._prompts = prompts
+
+    # --- in -------------------------------------------------------------------------------------------------------
+
+    def submit(self, message: Submit, now: float) -> list[Effect]:
+        """Accept a first attempt, unless it is told at once that it would be late; take up a further one."""
+        effects: list[Effect] = []
+        request = self._state.requests.get(message.request_id)
+        if request is None:
+            refusal = self._admission.refusal(message, now)
+            if refusal is not None:
+                return [Send(streams.tokens(message.gateway), refusal, to_existing=True)]
+            request = self._sharing.request(message, now)
+            self._state.requests[request.request_id] = request
+        elif message.attempt <= request.attempt:
+            return []  # a repetition
+        else:
+            if request.group:
+                effects += self._withdraw(request)
+            request.begin_attempt(message)
+        if message.wants_place:
+            self._state.watching[request.request_id] = None
+        seat = self._queues.seat_of(self._groups.newcomer(message, now), request.slo)
+        self._seat(self._groups.join(request, now, seat.node if seat else ""), seat, now)
+        return [*effects, self.enqueue(request, message.traceparent)]
+
+    def enqueue(self, request: Request, traceparent: str = "") -> Effect:
+        """The entry of its group's stream that lets a node pull the request."""
+        entry = Enqueued(
+            request_id=request.request_id,
+            attempt=request.attempt,
+            gateway=request.gateway,
+            kv_at=self._state.groups[request.group].kv_at,
+            traceparent=traceparent,
+        )
+        return Send(streams.group(request.group), entry)
+
+    def _seat(self, group: Group, seat: Node | None, now: float) -> None:
+        """A group has a new member: see that it has a place, and that the place is good enough."""
+        if group.node:
+            self._queues.weigh(group, now)
+        elif seat is not None:
+            self._queues.enter(group, seat, now)
+        else:
+            self._planning.note_placed(group, self._queues.place(group, now))
+        self._planning.touch(group.node)
+        self._bells.touch(group.node)
+
+    # --- out ------------------------------------------------------------------------------------------------------
+
+    def cancel(self, message: Cancel) -> list[Effect]:
+        """The client left."""
+        request = self._state.requests.get(message.request_id)
+        return self.forget(request) if request is not None else []
+
+    def forget(self, request: Request) -> list[Effect]:
+        """Nobody waits for the answer any more."""
+        del self._state.requests[request.request_id]
+        self._state.watching.pop(request.request_id, None)
+        self._bounds.forget(request.request_id)
+        return self._withdraw(request) if request.group else []
+
+    def _withdraw(self, request: Request) -> list[Effect]:
+        """Take a request out of its group; what is run or kept of it is freed."""
+        return [*self._free(request), *self.leave(request)]
+
+    def _free(self, request: Request) -> list[Effect]:
+        kv_at = "" if request.node else self._state.groups[request.group].kv_at
+        if kv_at == HANDED_OVER:
+            return [Drop(streams.kv_image(request.request_id))]
+        node = self._state.nodes.get(request.node or kv_at)
+        return abort(node, [Attempt(request.request_id, request.attempt)]) if node is not None else []
+
+    def leave(self, request: Request) -> list[Effect]:
+        """Take a request out of its group, and close that if it was the last."""
+        return self.close_if_empty(self._groups.leave(request))
+
+    def close_if_empty(self, group: Group) -> list[Effect]:
+        """Somebody has left the group: it ends with its last member, and so does its stream."""
+        self._bells.touch(group.node)
+        if group.num_members:
+            self._queues.lighten(group)
+            return []
+        self._queues.remove(group)
+        self._groups.close(group)
+        self._state.hand_overs.pop(group.gid, None)
+        self._planning.note_closed(group)
+        return [Drop(streams.group(group.gid))]
+
+    def resubmit(self, requests: list[Request], *, gave_way: bool = False, has_crashed: bool = False) -> list[Effect]:
+        """These attempts are lost: their gateways, which know what the clients have, submit the next ones."""
+        effects: list[Effect] = []
+        by_gateway: dict[str, list[Attempt]] = {}
+        for request in requests:
+            by_gateway.setdefault(request.gateway, []).append(Attempt(request.request_id, request.attempt))
+            effects += self.leave(request)  # it stays known, with its time of arrival, until it is submitted again
+        for gateway, attempts in by_gateway.items():
+            message = Resubmit(requests=attempts, gave_way=gave_way, has_crashed=has_crashed)
+            effects.append(Send(streams.tokens(gateway), message, to_existing=True))
+        return effects
+
+    # --- at a node ------------------------------------------------------------------------------------------------
+
+    def pulled(self, message: Pulled, now: float) -> list[Effect]:
+        """A node has taken entries of a group. What was given up meanwhile is stopped there."""
+        node = self._state.nodes.get(message.node)
+        if node is not None and node.epoch != message.epoch:
+            node = None  # pulled by an epoch that has been declared dead: lost like the rest
+        reading = self._prompts.reading(node, self._state.groups.get(message.group), now)
+        taken: list[Request] = []
+        moved: list[Request] = []
+        stopped: list[Attempt] = []
+        for attempt in dict.fromkeys(message.requests):
+            request = self.current(attempt)
+            if request is None or not request.group:
+                stopped.append(attempt)
+            elif request.group != message.group:
+                moved.append(request)
+                stopped.append(attempt)
+            elif not request.node:
+                taken.append(request)
+                self._state.watching.pop(request.request_id, None)
+                self._bounds.started(request.request_id, now)
+                group = self._groups.pull(request, message.node, now, begins_s=reading.read(request))
+                self._bells.touch(group.node)  # not always this node: plans move groups
+        if node is None:
+            # An epoch that is over, and then nobody reads this; or one that is not known yet, because Redis has lost
+            # what told of it: it would work for nobody.
+            strays = [Attempt(request.request_id, request.attempt) for request in taken]
+            inbox = streams.node_inbox(message.node)
+            # not to an existing stream alone: Redis may have lost that as well, and the node reads it once it is there
+            stop = Send(inbox, Abort(requests=[*strays, *stopped]), max_entries=streams.MAX_NODE_INBOX)
+            return [stop, *self.resubmit(taken)]
+        node.num_heard = max(node.num_heard, message.number)
+        self._bells.note_pull(node)
+        is_crossed = message.group in self._state.hand_overs
+        return [*abort(node, stopped), *self.lose([*moved, *(taken if is_crossed else ())])]
+
+    def lose(self, requests: list[Request]) -> list[Effect]:
+        """Give up attempts that may be at a node nobody knows of, as where a pull has crossed with a hand-over.
+
+        Two nodes may have them, or one may have them twice: another attempt is right whatever was done first.
+        """
+        freed = [effect for request in requests for effect in self._free(request)]
+        return [*freed, *self.resubmit(requests, gave_way=True)]
+
+    def finished(self, message: Finished, now: float) -> list[Effect]:
+        """Attempts have ended on a node."""
+        effects: list[Effect] = []
+        for finished in message.requests:
+            request = self.current(Attempt(finished.request_id, finished.attempt))
+            if request is None:
+                continue
+            del self._state.requests[request.request_id]
+            self._state.watching.pop(request.request_id, None)
+            self._bounds.forget(request.request_id)
+            self._state.finished_since_beat.setdefault(request.gateway, []).append(request.request_id)
+            if request.group:  # else a node thought dead has finished it after all
+                if finished.reason in ANSWERED:
+                    self._prompts.finished(request, now)
+                    is_cut = finished.reason == "length"
+                    self._groups.learn_answer(request, finished.output_tokens, now, is_cut=is_cut)
+                effects += self.leave(request)
+        return effects
+
+    def current(self, attempt: Attempt) -> Request | None:
+        """The request, if this is its newest attempt."""
+        request = self._state.requests.get(attempt.request_id)
+        return request if request is not None and request.attempt == attempt.attempt else None
+
+
+def abort(node: Node, attempts: list[Attempt]) -> list[Effect]:
+    """Have a node stop attempts, and drop what it keeps of them."""
+    if not attempts:
+        return []
+    return [Send(streams.node_inbox(node.node), Abort(requests=attempts), max_entries=streams.MAX_NODE_INBOX)]

@@ -1,0 +1,1 @@
+"""What is learnt from traffic: lengths, arrival rates, lifetimes of streams, token rates, errors of predictions."""

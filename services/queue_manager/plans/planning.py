@@ -1,0 +1,249 @@
+"""The conversation with the scheduler: when to ask for a plan, what to tell it, which answers to take.
+
+A plan is asked for at once when nodes come, go or change their model, when a group has no place, and when somebody is
+predicted to start too late who was not when the last plan was made (QLM, SoCC'24 §4: the scheduler is called when the
+waiting-time estimator finds a violation); and soon when a node has nothing to do while others have. It is asked for at
+leisure when another order may be better though nobody is in danger (a node has nothing more to pull, or a group stands
+behind one that is due later), and when there is more work where somebody is late all the same. A burst is no leisure: a
+rule has placed it group by group, and it is the plan that spreads it over the nodes. And now and then while anybody
+waits, or where there are pools of nodes, while anybody has come of late: their sizes hang on the answer.
+
+Nobody starves. Inside a group requests are served in the order in which they came. Groups of one model and one kind of
+promise start in the order of their rank, which newcomers cannot get before for ever (`fairness`). Between kinds and
+models the plan decides, whose cost of lateness grows faster than linearly, so that whoever is passed over becomes dear;
+the groups that are due first are always among those that a plan is asked for. Where that is not enough, `rescue` is.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.learnt.demand import Demand
+from services.queue_manager.plans.lateness import Lateness
+from services.queue_manager.plans.repair import note_asked
+from services.queue_manager.state.state import Group, Node, State
+from services.queue_manager.waits.interruptions import visits
+from services.queue_manager.waits.predictions import Predictions
+from shared.bus import streams
+from shared.config.config import QueueOptions
+from shared.messages.placement import Plan, PlanRequest
+from shared.service.core import Effect, Send
+
+PLAN_INTERVAL_S = 0.05  # plans are asked for at most this often
+LEISURE_S = 3.0  # and this often where no promise is in danger
+IDLE_S = 0.25  # but this often where a node has nothing to do, and another has
+WAITING_INTERVAL_S = 10.0  # a plan no older than this while anybody waits
+SIZING_INTERVAL_S = 5.0  # nor than this while anybody has come of late, where there are pools of nodes
+CHECK_INTERVAL_S = 0.25  # queues that have changed are looked at this often
+GROWN, LEAST_GROWN = 1.5, 8  # as many groups as in the last question so many times, and so many more, are a burst
+PLAN_TIMEOUT_S = 5.0  # an unanswered request for a plan is sent again
+MAX_PLANNED_GROUPS = 400  # bounds the scheduler's work; groups that run and those due first are planned first
+
+
+class Planning:
+    """Owns `State.plan`. One question is open at a time; what changes meanwhile is asked afterwards."""
+
+    def __init__(
+        self,
+        state: State,
+        groups: RequestGroups,
+        predictions: Predictions,
+        options: QueueOptions,
+        demand: Demand | None,
+    ) -> None:
+        """``demand`` is None where no node comes or goes on their account."""
+        self._state = state
+        self._demand = demand
+        self._groups = groups
+        self._lateness = Lateness(state, predictions)
+        self._by_prediction = options.policy == "qlm"
+
+    # --- reasons --------------------------------------------------------------------------------------------------
+
+    def note_change(self) -> None:
+        """Something happened that calls for another order, if there is anything to order."""
+        self._state.plan.version += bool(self._state.groups)
+
+    def note_chance(self) -> None:
+        """Another order may be better; nobody is in danger as far as is known."""
+        self._state.plan.has_chance = True
+
+    def note_placed(self, group: Group, node: Node | None) -> None:
+        """A new group has been placed by rule, or could not be. The other policies order arrivals by plan only."""
+        if node is None or not self._by_prediction:
+            self.note_change()
+        elif self._is_behind_later(group, node) or self._may_go_elsewhere(node):
+            self.note_chance()
+
+    def note_dry(self) -> None:
+        """A node has nothing left to pull: it could take what waits elsewhere."""
+        if self._state.waiting_at:
+            self.note_chance()
+
+    def note_idle(self) -> None:
+        """A node has nothing to do: whoever waits elsewhere may wait for nothing."""
+        self._state.plan.has_idle |= self._by_prediction and bool(self._state.waiting_at)
+
+    def note_closed(self, group: Group) -> None:
+        """The group has ended."""
+        self._lateness.forget(group)
+
+    def touch(self, name: str) -> None:
+        """Work was added to a node's queue, or the node is known better: look at it soon. ``""`` stands for no node."""
+        if name and self._by_prediction:
+            self._state.plan.touched[name] = None
+
+    def _is_behind_later(self, group: Group, node: Node) -> bool:
+        place = node.queue.index(group.gid)
+        return place > 0 and self._state.groups[node.queue[place - 1]].start_by_s > group.start_by_s
+
+    def _may_go_elsewhere(self, node: Node) -> bool:
+        return len(node.queue) > 1 and any(not other.queue for other in self._state.nodes.values())
+
+    # --- questions ------------------------------------------------------------------------------------------------
+
+    @property
+    def wake_at(self) -> float | None:
+        """When there is something to look at, to ask, or to ask again; None while there is not."""
+        plan = self._state.plan
+        if plan.asked_at_s is not None:
+            return plan.asked_at_s + PLAN_TIMEOUT_S
+        if self._is_idle():
+            return None
+        times = [plan.checked_at_s + CHECK_INTERVAL_S] if plan.touched else []
+        return min([*times, *self._asking_times()], default=None)
+
+    def _asking_times(self) -> list[float]:
+        plan = self._state.plan
+        times = [plan.stale_at_s] if plan.stale_at_s is not None else []
+        if plan.version != plan.asked_version:
+            times.append(plan.last_asked_s + PLAN_INTERVAL_S)
+        if self._has_burst():
+            times.append(plan.last_asked_s + PLAN_INTERVAL_S)
+        elif plan.has_chance:
+            times.append(plan.last_asked_s + LEISURE_S)
+        if plan.has_idle:
+            times.append(plan.last_asked_s + IDLE_S)
+        return times
+
+    def _has_burst(self) -> bool:
+        """There are many more groups than when a plan was asked for last; the other policies place by plan anyway."""
+        if not self._by_prediction or not self._state.waiting_at:
+            return False
+        asked = self._state.plan.num_asked_groups
+        return len(self._state.groups) >= max(GROWN * asked, asked + LEAST_GROWN)
+
+    def ask(self, now: float) -> list[Effect]:
+        """Look at the queues that have changed; send a question if one is due."""
+        plan = self._state.plan
+        if self._demand:
+            self._demand.forget(now)
+        self._note_who_waits(now)
+        if plan.asked_at_s is not None:
+            if now < plan.asked_at_s + PLAN_TIMEOUT_S:
+                return []
+            plan.asked_at_s, plan.asked_version = None, -1  # it was lost: the same is asked again
+        if self._is_idle():
+            return []
+        if plan.touched and now >= plan.checked_at_s + CHECK_INTERVAL_S:
+            self._check(now)
+        if now < min(self._asking_times(), default=now + 1):
+            return []
+        return [self._question(now)]
+
+    @property
+    def _interval_s(self) -> float:
+        return SIZING_INTERVAL_S if self._demand else WAITING_INTERVAL_S
+
+    def _is_idle(self) -> bool:
+        """There is nothing to ask. Without nodes there is, where they can come."""
+        if self._demand:
+            return not (self._state.groups or self._state.asked)
+        return not (self._state.nodes and self._state.groups)
+
+    def _note_who_waits(self, now: float) -> None:
+        """Where nobody waits there is nothing to look at, and no plan that could get old but for the sizes of pools."""
+        plan, waiting_at = self._state.plan, self._state.waiting_at
+        for name in [name for name in plan.touched if name not in waiting_at]:
+            del plan.touched[name]
+        if self._is_idle() if self._demand else not waiting_at:
+            plan.stale_at_s = None
+        elif plan.stale_at_s is None:
+            plan.stale_at_s = now + self._interval_s
+
+    def accept(self, message: Plan) -> bool:
+        """Whether to apply this plan: any that is newer than the last one applied, since applying repairs it.
+
+        One of a version that was never asked for answers a question that Redis has lost: were it taken for the newest,
+        the answers to all questions that are asked from now on would be older.
+        """
+        plan = self._state.plan
+        if not plan.applied_version < message.version <= plan.version:
+            return False
+        plan.applied_version = message.version
+        if message.version == plan.asked_version:
+            plan.asked_at_s = None
+        return True
+
+    def note_applied(self, now: float) -> None:
+        """A plan has been applied: who is late all the same is no news."""
+        plan = self._state.plan
+        plan.touched.clear()
+        plan.checked_at_s = now
+        self._lateness.begin_anew()
+
+    def _check(self, now: float) -> None:
+        """Find out who is predicted to start too late, at the nodes that have changed.
+
+        Where the last plan has left somebody late, more of that is no reason for haste.
+        """
+        plan = self._state.plan
+        plan.checked_at_s = now
+        for name in plan.touched:
+            found = self._lateness.look(self._state.nodes[name], now)
+            if found.is_news:
+                self.note_change()
+            elif found.is_late:
+                self.note_chance()
+        plan.touched.clear()
+
+    def _question(self, now: float) -> Effect:
+        plan = self._state.plan
+        groups = self._asked_groups()
+        plan.version += plan.version == plan.asked_version  # asked by the clock: its answer is a new plan all the same
+        plan.asked_at_s = plan.last_asked_s = now
+        plan.asked_version = plan.version
+        plan.num_asked_groups = len(self._state.groups)
+        note_asked(self._state, [group.gid for group in groups if group.running])
+        plan.has_chance, plan.has_idle, plan.stale_at_s = False, False, now + self._interval_s
+        asked = {group.gid for group in groups}
+        queues = {
+            node.node: [gid for gid in node.queue if gid in asked and self._has_place(gid)]
+            for node in self._state.nodes.values()
+            if node.queue
+        }
+        loads = sorted((self._groups.load(group, now) for group in groups), key=lambda load: load.deadline_s)
+        arrivals = self._demand.expected(now) if self._demand else []
+        came_s = self._demand.came_s if self._demand else 0.0
+        request = PlanRequest(
+            version=plan.version,
+            groups=loads,
+            queues=queues,
+            arrivals=arrivals,
+            came_s=came_s,
+            visits=visits(self._state, self._groups, now) if self._by_prediction else [],
+        )
+        return Send(streams.SCHEDULER, request)
+
+    def _has_place(self, gid: str) -> bool:
+        """Whether the plan is to start from where the group stands: QLM has a place for a new one to look for."""
+        group = self._state.groups[gid]
+        return not self._by_prediction or group.is_planned or bool(group.running) or bool(group.kv_at)
+
+    def _asked_groups(self) -> list[Group]:
+        """All that run, since a plan has to count with them, and those that are due first: there is room for some."""
+        running = [group for group in self._state.groups.values() if group.running]
+        waiting = (group for group in self._state.groups.values() if not group.running)
+        num_left = max(MAX_PLANNED_GROUPS - len(running), MAX_PLANNED_GROUPS // 2)
+        return [*running, *heapq.nsmallest(num_left, waiting, key=lambda group: group.start_by_s)]

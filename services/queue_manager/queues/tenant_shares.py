@@ -1,0 +1,116 @@
+"""Who of several tenants may begin at a node: places of its batch are shared by weight, while they compete.
+
+Fairness by virtual time (`fairness`) says who of one model and kind of promise is next. That alone lets a tenant that
+floods the queue go ahead of others: its requests are late, and so join a batch that patient ones stay out of for the
+sake of its pace (`headroom`); they are of a kind that is due earlier; or they have every place when another comes.
+
+A request that runs draws a token a step, so places are what tokens are shared by. At a node where more than one tenant
+has been of late, one is *below* its share where it has less of the places taken than its weight among those tenants.
+Those below it go first among the groups of the model that the node holds, whatever they were promised, and do not wait
+for headroom. The others are held back: they begin only as long as the batch keeps its pace, late or not, and while they
+have no more than their share of it or `LEAST_SHARE`; and they leave a few places free, in which somebody else begins at
+once. Nobody who runs is stopped for that. A tenant that is alone is not held back.
+
+A batch of half the size does much more than half of the work, since each step reads all weights: so `LEAST_SHARE` costs
+a sixth of the tokens at most while others are there (7B on A100), and keeps the pace that they would have beside a
+tenant that asks for its share only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+
+from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.state.fairness import DEFAULT_TENANT
+from services.queue_manager.state.state import Group, Node, State
+from shared.config.config import TenantSpec
+from shared.estimator.batching import batching
+
+ACTIVE_S = 30.0  # a tenant that was here so lately is expected back: places are left for it
+RESERVE = 1 / 16  # of the places of a batch: as many begin at once where another tenant floods the node
+LEAST_SHARE = 1 / 2  # of the batch that those who are held back may have, however many share the node
+MAX_LOOKED = 1024  # groups of a queue among which those of tenants below their share are looked for
+MAX_FAVOURED = 32  # groups of theirs that a node is told at a time; as many as a window has
+
+
+class TenantShares:
+    """Owns `Node.favoured`, `Node.held_back`, `Node.beside` and `Node.max_unread`."""
+
+    def __init__(self, state: State, groups: RequestGroups, tenants: Mapping[str, TenantSpec]) -> None:
+        self._state = state
+        self._groups = groups
+        self._tenants = tenants
+
+    def look(self, node: Node, now: float) -> None:
+        """Bring them up to date, behind `Headroom.look`; O(1) while one tenant is alone, else O(`MAX_LOOKED`)."""
+        self._forget(node, now)
+        if len(node.shares) < 2:
+            node.favoured, node.held_back, node.beside, node.max_unread = [], [], None, None
+            return
+        weights = {tenant: self._tenants.get(tenant, DEFAULT_TENANT).weight for tenant in node.shares}
+        each = node.num_running / sum(weights.values())
+        below = {tenant for tenant, share in node.shares.items() if share.num_running < weights[tenant] * each}
+        node.held_back = [tenant for tenant in node.shares if tenant not in below]
+        node.favoured = self._first_of(node, below)
+        part = sum(weights[tenant] for tenant in node.held_back) / sum(weights.values())
+        node.beside, node.max_unread = self._bounds(node, max(LEAST_SHARE, part), now)
+
+    def _forget(self, node: Node, now: float) -> None:
+        for tenant, share in list(node.shares.items()):
+            if share.num_members:
+                share.seen_s = now
+            elif now > share.seen_s + ACTIVE_S:
+                del node.shares[tenant]
+
+    def _first_of(self, node: Node, tenants: set[str]) -> list[str]:
+        """Groups of these in which somebody waits for the node's model, due first first."""
+        num_left = sum(node.shares[tenant].num_members - node.shares[tenant].num_running for tenant in tenants)
+        found: list[Group] = []
+        for gid in node.queue[:MAX_LOOKED]:
+            if num_left <= 0:
+                break
+            group = self._state.groups[gid]
+            if group.waiting and group.tenant in tenants:
+                num_left -= len(group.waiting)
+                if group.model == node.model:
+                    found.append(group)
+        return [group.gid for group in sorted(found, key=attrgetter("start_by_s"))[:MAX_FAVOURED]]
+
+    def _bounds(self, node: Node, part: float, now: float) -> tuple[int | None, int | None]:
+        """Requests beside which those who are held back may begin, with this part of the batch; and prompts.
+
+        Prompts of one step: whoever comes has no more than those before it. None where nothing is known of requests.
+        """
+        typical = self._groups.typical(node.model, now)
+        if typical is None:
+            return node.max_running, None
+        batch = int(batching(node.known, typical).batch)
+        batch -= max(1, round(RESERVE * batch))
+        if node.max_running is not None:
+            batch = min(batch, node.max_running)
+        num_others = node.num_running - sum(node.shares[tenant].num_running for tenant in node.held_back)
+        num_prompts = int(node.known.step_tokens / max(1.0, typical.mean_prompt_tokens))
+        return max(1, min(batch, int(part * batch) + num_others)), max(1, num_prompts)
+
+
+def is_below(node: Node, tenant: str, model: str) -> bool:
+    """Whether a request of this tenant that comes now is favoured at a node; one that it does not know is."""
+    if model != node.model or not tenant:
+        return False
+    if len(node.shares.keys() | {tenant}) < 2 or not node.num_running:
+        return False
+    return tenant not in (node.held_back or node.shares)
+
+
+def in_turn(node: Node, groups: Sequence[Group], newcomer: str = "") -> tuple[list[Group], int]:
+    """Groups of the node's queue with those that are favoured first, and how many these are.
+
+    ``newcomer``: a tenant that is favoured now, though the node does not know it yet.
+    """
+    held_back = set(node.held_back or (node.shares if newcomer else ()))
+    if not held_back:
+        return list(groups), 0
+    first = [group for group in groups if group.waiting and group.model == node.model and group.tenant not in held_back]
+    chosen = {group.gid for group in first}
+    return [*first, *(group for group in groups if group.gid not in chosen)], len(first)

@@ -1,0 +1,183 @@
+"""What the gateways, and through them the clients, are told of the queue, and when.
+
+While somebody waits, every second. When nobody waits any longer, once. When nothing runs either, once more. Else
+slowly, as long as gateways live, with what runs or with nothing: who hears nothing knows then that nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from math import inf
+
+from services.queue_manager.learnt.wait_intervals import UPPER
+from services.queue_manager.state.state import Group, Request, State
+from services.queue_manager.waits.predictions import Predictions
+from shared.bus import streams
+from shared.messages.requests import DEFAULT_TENANT, QueueLine, QueuePlace, QueueStatus, Submit, TenantLine
+from shared.service.core import Effect, Send
+
+STATUS_DELAY_S = 0.25  # who is pulled sooner than this has not waited: nobody is told
+STATUS_INTERVAL_S = 1.0
+# While nobody waits. What else wakes the core is enough for it: a gateway beats every 2 s, and without gateways there
+# is nobody to tell. A gateway believes what it was told for a few of these
+# (`gateway.inflight.queue_view.MAX_STATUS_AGE_S`).
+QUIET_INTERVAL_S = 5.0
+PLAN_PATIENCE_S = 0.5  # for so long a plan is waited for: a place that is told right before it is no place to count on
+MAX_LINES = 128  # models and kinds of promise in a message; the first groups' come first
+MAX_TENANT_LINES = 256  # the same by tenant; each that shares a kind with others takes a prediction of its own
+MAX_PLACES = 256  # places in a message; of the requests that came first
+
+
+class Status:
+    """Owns `State.status`."""
+
+    def __init__(self, state: State, predictions: Predictions) -> None:
+        self._state = state
+        self._predictions = predictions
+
+    @property
+    def wake_at(self) -> float | None:
+        """When the gateways are told next, though no plan come."""
+        due_s = self._state.status.due_s
+        return due_s + PLAN_PATIENCE_S if due_s is not None and self._state.plan.asked_at_s is not None else due_s
+
+    def tell(self, now: float) -> list[Effect]:
+        """Tell every live gateway, if it is time."""
+        if self._state.anybody_waits:
+            return self._while_waiting(now)
+        status = self._state.status
+        status.due_s = None
+        if status.told_at_s is None:
+            status.told_at_s = now  # since then nobody has been told
+        is_news = status.has_told or (status.has_shown and not self._state.groups)
+        if not is_news and now < status.told_at_s + QUIET_INTERVAL_S:
+            return []
+        status.has_told = False
+        return self._to_gateways(self._lines(now), {}, now)
+
+    def _while_waiting(self, now: float) -> list[Effect]:
+        status = self._state.status
+        if status.due_s is None:
+            status.due_s = now + STATUS_DELAY_S
+        if self.wake_at is None or now < self.wake_at:
+            return []
+        status.due_s, status.has_told = now + STATUS_INTERVAL_S, True
+        self._watch(now)
+        lines, places = self._lines(now), self._places(now)
+        return self._to_gateways(lines, places, now)
+
+    def _watch(self, now: float) -> None:
+        """One node at a time, so that it costs the same whatever their number."""
+        self._predictions.bounds.look(now)
+        names = list(self._state.waiting_at)
+        self._state.status.num_told += 1
+        if names:
+            self._predictions.watch(self._state.nodes[names[self._state.status.num_told % len(names)]], now)
+
+    def _to_gateways(self, lines: list[QueueLine], places: dict[str, list[QueuePlace]], now: float) -> list[Effect]:
+        self._state.status.told_at_s, self._state.status.has_shown = now, bool(lines)
+        by_tenant = self._tenant_lines({(line.model, line.slo): line for line in lines}, now)
+        return [
+            Send(
+                streams.tokens(gateway),
+                QueueStatus(lines=lines, places=places.get(gateway, []), tenant_lines=by_tenant),
+                to_existing=True,
+            )
+            for gateway in self._state.gateways.heard_s
+        ]
+
+    # --- lines ----------------------------------------------------------------------------------------------------
+
+    def _lines(self, now: float) -> list[QueueLine]:
+        """One walk over the groups."""
+        kinds: dict[tuple[str, str], list[Group]] = {}
+        for group in self._state.groups.values():
+            kinds.setdefault((group.model, group.slo_kind), []).append(group)
+        return [self._line(groups, now) for groups in islice(kinds.values(), MAX_LINES)]
+
+    def _tenant_lines(self, lines: dict[tuple[str, str], QueueLine], now: float) -> list[TenantLine]:
+        """The lines of each tenant, of the first groups' first; none where there is only the default tenant.
+
+        Where a kind is one tenant's alone, nothing is predicted anew. Policies that do not tell tenants apart have
+        them in one group, and there only the default tenant counts as told apart.
+        """
+        kinds: dict[tuple[str, str, str], list[Group]] = {}
+        for group in self._state.groups.values():
+            kinds.setdefault((group.tenant or DEFAULT_TENANT, group.model, group.slo_kind), []).append(group)
+        if all(tenant == DEFAULT_TENANT for tenant, _, _ in kinds):
+            return []
+        sharing = Counter((model, kind) for _, model, kind in kinds)
+        return [
+            TenantLine(
+                tenant,
+                lines[model, kind] if sharing[model, kind] == 1 and (model, kind) in lines else self._line(groups, now),
+            )
+            for (tenant, model, kind), groups in islice(kinds.items(), MAX_TENANT_LINES)
+        ]
+
+    def _line(self, groups: list[Group], now: float) -> QueueLine:
+        newest = groups[-1]
+        prospect = self._predictions.of_newcomer(self._another(newest), now)
+        wait = prospect.first_token if prospect is not None else None
+        return QueueLine(
+            model=newest.model,
+            slo=newest.slo_kind,
+            num_waiting=sum(group.num_waiting for group in groups),
+            num_running=sum(group.num_running for group in groups),
+            wait_s=wait.mean_s if wait is not None else inf,
+            wait_p90_s=wait.quantile(UPPER) if wait is not None else inf,
+        )
+
+    def _another(self, group: Group) -> Submit:
+        """A request like the last one of a group."""
+        last = self._state.requests[next(reversed(group.waiting or group.running))]
+        return Submit(
+            request_id="",
+            gateway="",
+            model=last.model,
+            slo=last.slo,
+            tenant=last.tenant,
+            prompt_tokens=last.prompt_tokens,
+            max_tokens=last.max_tokens,
+        )
+
+    # --- places ---------------------------------------------------------------------------------------------------
+
+    def _places(self, now: float) -> dict[str, list[QueuePlace]]:
+        """By gateway, the places of its requests that want to know, those that came first before others."""
+        chosen: dict[str, list[Request]] = {}
+        for name in self._state.watching:
+            request = self._state.requests[name]
+            of_gateway = chosen.setdefault(request.gateway, [])
+            if request.group and len(of_gateway) < MAX_PLACES:
+                of_gateway.append(request)
+        groups = {request.group for requests in chosen.values() for request in requests}
+        found: dict[str, QueuePlace] = {}
+        for name in {self._state.groups[gid].node: None for gid in sorted(groups)}:
+            if name:
+                found |= self._at_node(name, groups, now)
+        return {
+            gateway: [found[request.request_id] for request in requests if request.request_id in found]
+            for gateway, requests in chosen.items()
+        }
+
+    def _at_node(self, name: str, groups: set[str], now: float) -> dict[str, QueuePlace]:
+        """Places of the waiting members of these groups at one node."""
+        places: dict[str, QueuePlace] = {}
+        num_ahead, of_tenants = 0, Counter[str]()
+        for group, outlook in self._predictions.outlooks(self._state.nodes[name], now):
+            if group.gid in groups:
+                for position, member in enumerate(group.waiting):
+                    if member in self._state.watching:
+                        wait = outlook.wait_at(position)
+                        places[member] = QueuePlace(
+                            member,
+                            num_ahead + position,
+                            wait.mean_s,
+                            wait.quantile(UPPER),
+                            num_ahead - of_tenants[group.tenant],
+                        )
+            num_ahead += group.num_waiting
+            of_tenants[group.tenant] += group.num_waiting
+        return places

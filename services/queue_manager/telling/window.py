@@ -1,0 +1,111 @@
+"""What a node sees of its virtual queue: the groups that it may pull from, and those that have to give way to them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from services.queue_manager.queues.batch_limit import first_groups
+from services.queue_manager.state.state import Group, Node, State
+from shared.messages.requests import GroupRef
+
+WINDOW_REQUESTS = 64  # waiting requests that a node sees ahead: enough for its largest pull
+WINDOW_GROUPS = 32  # bounds the message where groups are small
+
+
+def window(state: State, node: Node, first: list[Group] | None = None) -> list[GroupRef]:
+    """The first groups of a queue in which somebody waits. Nobody pulls from a group that is handed over.
+
+    Groups that may have to wait for headroom do not hide those behind them: of each sort there are enough. Those that
+    `headroom` does not look at do not overtake the ones that it has told to wait. ``first``: those that it does look
+    at, where they are at hand.
+    """
+    head: list[GroupRef] = []
+    patient, held_back = set(node.patient), set(node.held_back)
+    num_seen = {True: 0, False: 0}
+    for group in _in_turn(state, node, first):
+        if not group.waiting:
+            continue
+        gid = group.gid
+        if gid in state.hand_overs:
+            continue
+        beside = _beside(node, group, is_patient=gid in patient, is_held_back=group.tenant in held_back)
+        may_wait = beside is not None
+        if num_seen[may_wait] >= WINDOW_REQUESTS:
+            continue
+        num_waiting = len(group.waiting)
+        head.append(GroupRef(gid, group.model, num_waiting, beside, _beside_prompts(node, group, may_wait=may_wait)))
+        num_seen[may_wait] += num_waiting
+        if num_seen[False] >= WINDOW_REQUESTS or len(head) == WINDOW_GROUPS:
+            break
+    return head
+
+
+def _in_turn(state: State, node: Node, first: list[Group] | None) -> Iterable[Group]:
+    """The groups of a queue that count, those of tenants below their share before others."""
+    groups: Iterable[Group] = (state.groups[gid] for gid in node.queue)
+    if node.max_running is not None:
+        groups = first_groups(state, node) if first is None else first
+    if not node.favoured:
+        return groups
+    favoured = {gid: state.groups[gid] for gid in node.favoured if is_at(state, node, gid)}
+    return itertools.chain(favoured.values(), (group for group in groups if group.gid not in favoured))
+
+
+def is_at(state: State, node: Node, gid: str) -> bool:
+    """Whether there is the group, and it stands at this node."""
+    group = state.groups.get(gid)
+    return group is not None and group.node == node.node
+
+
+def _beside(node: Node, group: Group, *, is_patient: bool, is_held_back: bool) -> int | None:
+    """Requests beside which members of a group may begin; None: as many as fit.
+
+    Who is below a share waits for nobody; who is not leaves room, and keeps the pace of the batch though it be late.
+    """
+    if not node.held_back:
+        return node.max_running if is_patient else None
+    return node.beside if is_held_back and group.model == node.model else None
+
+
+def _beside_prompts(node: Node, group: Group, *, may_wait: bool) -> int | None:
+    """Prompts beside which those of a group may be pulled; None: any number.
+
+    Who is below a share is never behind more than one step of others, and still takes no more places than it should
+    before the node has been told that it has its share.
+    """
+    if node.max_unread is None or group.model != node.model:
+        return None
+    return node.max_unread if may_wait else 2 * node.max_unread
+
+
+def yielding(state: State, node: Node, head: list[GroupRef]) -> list[str]:
+    """Groups that the plan has give way, as far as they run behind the first of ``head`` that may not wait; in order.
+
+    Not to their like: who was evicted waits in front of the rest of the old group, and would change places with it. And
+    not to who is due later: a plan may find that all are in time either way, and predictions err.
+    """
+    first_ref = next((ref for ref in head if ref.max_running is None), None)
+    if not node.yielding or first_ref is None:
+        return []
+    wanted = {gid for gid in node.yielding if gid not in state.hand_overs}
+    if not wanted:
+        return []
+    behind = node.queue[node.queue.index(first_ref.group) + 1 :]
+    first = state.groups[first_ref.group]
+    running = [gid for gid in behind if gid in wanted and state.groups[gid].running]
+    return [gid for gid in running if _gives_way(state.groups[gid], first)]
+
+
+def hopeless(state: State, node: Node, head: list[GroupRef]) -> list[str]:
+    """Models of ``head`` that this node could not load, and no other either."""
+    if not node.known.broken_models:
+        return []
+    broken = {ref.model for ref in head} & set(node.known.broken_models)
+    others = [set(other.known.broken_models) for other in state.nodes.values()] if broken else []
+    return sorted(model for model in broken if all(model in other for other in others))
+
+
+def _gives_way(runs: Group, waits: Group) -> bool:
+    is_alike = (runs.model, runs.slo_kind) == (waits.model, waits.slo_kind)
+    return not is_alike and waits.start_by_s < runs.start_by_s

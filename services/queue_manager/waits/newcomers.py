@@ -1,0 +1,123 @@
+"""Who will come and go ahead of those who wait, as far as queues tell it.
+
+There are two ways to go ahead. A group that has room takes newcomers where it stands, before the groups behind it,
+until it is full, begins, or has been open for long (`open_groups`). And whoever is due earlier goes before whoever is
+due later (`virtual_queues`, and every plan but that of ``fcfs``): of a kind that has to start within P, those who come
+until D - P go ahead of a group that is due at D. Of another model that concerns who waits for its turn behind it: a
+swap waits until the model before has nothing to do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.learnt.arrivals import Flow
+from services.queue_manager.state.state import Group, Node, State
+from services.queue_manager.waits.interruptions import num_present
+from shared.config.config import QueueOptions
+from shared.estimator.batching import Batching, batching
+from shared.estimator.overtaking import Stream, held_share
+from shared.messages.placement import GroupLoad, NodeState
+
+
+class Kind(NamedTuple):
+    """What comes to a node of one model and kind of promise."""
+
+    model: str
+    slo_kind: str
+    patience_s: float
+    """From its arrival until one has to start."""
+    stream: Stream
+    """For as long as they can be expected to come."""
+    num_present: float
+    """That keep the node from other models at a time (`visits`); 0.0 of those who wait for their turn."""
+
+
+class Joining(NamedTuple):
+    """What comes into a group that has room."""
+
+    model: str
+    slo_kind: str
+    stream: Stream
+
+
+class Newcomers:
+    """Owns nothing: it combines what is learnt of arrivals with the order of a queue."""
+
+    def __init__(self, state: State, groups: RequestGroups, options: QueueOptions) -> None:
+        self._state = state
+        self._groups = groups
+        self._is_by_due = options.policy != "fcfs"
+
+    def kinds(self, node: Node, known: NodeState, groups: Iterable[Group], now: float) -> list[Kind]:
+        """What comes to the node, for the model that it holds and for those of these groups."""
+        if not self._is_by_due:
+            return []
+        models = dict.fromkeys([node.model, *(group.model for group in groups)])
+        return [
+            self._kind(node, known, load, flow, now)
+            for model in models
+            if model not in known.broken_models
+            for load, flow in self._groups.expected_newcomers(model)
+        ]
+
+    def _kind(self, node: Node, known: NodeState, load: GroupLoad, flow: Flow, now: float) -> Kind:
+        work = batching(known, load)
+        coming = self._groups.coming(flow, now)
+        per_s = coming.rate_per_s * self._part(node, work, load)
+        stream = _stream(work, per_s, coming.lasts_s, coming.error)
+        number = num_present(self._state, node, known, load.model, work, coming)
+        return Kind(flow.model, flow.slo_kind, coming.patience_s, stream, number)
+
+    def _part(self, node: Node, work: Batching, load: GroupLoad) -> float:
+        """Of all that come, those who come to this node: as much as it does of what the holders of the model can do."""
+        per_s = {node.known.device: 1 / work.request_s}
+        all_per_s = 0.0 if node.model == load.model else per_s[node.known.device]
+        for other in self._state.nodes.values():
+            if other.model == load.model:
+                device = other.known.device
+                if device not in per_s:
+                    per_s[device] = 1 / batching(other.known, load).request_s
+                all_per_s += per_s[device]
+        return per_s[node.known.device] / all_per_s
+
+    def joining(self, group: Group, work: Batching, begin_s: float, now: float) -> Iterator[Joining]:
+        """Who will join the group, which begins in so many seconds, at its pace so far."""
+        influx = self._groups.open_groups.joining(group, begin_s, now)
+        if influx.lasts_s > 0:
+            # how many join until it is full is known
+            error = 0.0 if influx.fills_it else 1 / math.sqrt(group.num_joined - 1)
+            stream = _stream(work, influx.per_s, influx.lasts_s, error)
+            yield Joining(group.model, group.slo_kind, stream)
+
+    def streams(self, group: Group, kinds: Iterable[Kind], joining: Sequence[Joining], now: float) -> list[Stream]:
+        """Who goes ahead of those who wait in a group: more urgent kinds, and whoever joins groups before it.
+
+        What counts as more urgent is not counted once more where it joins.
+        """
+        due_s = group.start_by_s - now
+        urgent = [kind for kind in kinds if kind.slo_kind != group.slo_kind and kind.patience_s < due_s]
+        num_others = math.fsum(kind.num_present for kind in urgent if kind.model != group.model)
+        found = []
+        for kind in urgent:
+            stream = kind.stream if kind.model == group.model else _visiting(kind, num_others)
+            found.append(replace(stream, horizon_s=min(stream.horizon_s, due_s - kind.patience_s)))
+        counted = {(kind.model, kind.slo_kind) for kind in urgent}
+        return found + [one.stream for one in joining if (one.model, one.slo_kind) not in counted]
+
+
+def _visiting(kind: Kind, num_others: float) -> Stream:
+    """What comes of another model, of which some keep the node to themselves."""
+    if not kind.num_present:
+        return kind.stream
+    share = held_share(num_others) * kind.num_present / num_others
+    return replace(kind.stream, share=max(kind.stream.share, share))
+
+
+def _stream(work: Batching, per_s: float, horizon_s: float, error: float) -> Stream:
+    square_s2 = work.request_s**2 + work.std_request_s**2
+    return Stream(per_s * work.request_s, per_s * square_s2, horizon_s, error)

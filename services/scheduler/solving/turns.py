@@ -1,0 +1,36 @@
+"""What the policies that do not search have in common: running groups stay, the others take their turns."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from services.scheduler.solving.instance import Instance, Queues
+
+
+def running_groups(instance: Instance) -> Queues:
+    """The groups that run, each at its node."""
+    queues: Queues = [[] for _ in instance.nodes]
+    for number, group in enumerate(instance.groups):
+        if group.home is not None:
+            queues[group.home].append(number)
+    return queues
+
+
+def turns(instance: Instance, key: Callable[[int], Any]) -> Iterator[int]:
+    """The other groups that have a place, least key first; within a kind by number, whatever the keys."""
+    lines: dict[str, deque[int]] = {}
+    for number, group in enumerate(instance.groups):
+        if group.home is None and group.places:
+            lines.setdefault(group.kind, deque()).append(number)
+    heads = [(key(line[0]), line[0]) for line in lines.values()]
+    heapq.heapify(heads)
+    while heads:
+        _, number = heapq.heappop(heads)
+        yield number
+        line = lines[instance.groups[number].kind]
+        line.popleft()
+        if line:
+            heapq.heappush(heads, (key(line[0]), line[0]))

@@ -1,0 +1,106 @@
+"""A whole cluster in virtual time: the live cores of every service, and simulated nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from gpu_node.executors.predicted.executor import AnswerTokens
+from services.kv_manager.core import KvManagerCore
+from services.queue_manager.core import QueueManagerCore
+from services.scheduler.core import SchedulerCore
+from services.scheduler.placement import solve
+from services.scheduler.policies import POLICIES, qlm
+from services.simulator.cluster.gateway import SimulatedGateway
+from services.simulator.cluster.memory_bus import MemoryBus
+from services.simulator.cluster.node import SimulatedNode
+from services.simulator.cluster.node_engine import NodeEngine, SteppedEngine
+from services.simulator.cluster.pools import SimulatedProvider
+from services.simulator.cluster.service import SimulatedService, Solver, SolveTime
+from services.simulator.devices.device import VOCAB_SIZE, Device, ModelOnDevice
+from services.simulator.devices.device_executor import device_executor
+from services.simulator.fast.engine import FastEngine
+from shared.bus import streams
+from shared.config.config import ClusterConfig
+from shared.config.engine import EngineOptions
+from shared.messages.step_cost import StepCost
+
+SMALL_PROBLEM_S = 0.005
+
+MakeEngine = Callable[[Device, EngineOptions, AnswerTokens | None], NodeEngine]
+
+
+def stepped(device: Device, options: EngineOptions, answer_tokens: AnswerTokens | None) -> NodeEngine:
+    """The live bookkeeping, step by step, for requests of every kind."""
+    return SteppedEngine(device_executor(device, options, answer_tokens), options)
+
+
+def fast(device: Device, options: EngineOptions, answer_tokens: AnswerTokens | None) -> NodeEngine:
+    """The one that jumps, for many plain requests."""
+    return FastEngine(device, options, answer_tokens or (lambda sampling: sampling.max_tokens + 1))
+
+
+def searching(num_visits: int) -> Solver:
+    """The live solver, whose search has this budget (`services.scheduler.solving.anytime`)."""
+    return partial(solve, policies={**POLICIES, "qlm": partial(qlm.place, num_visits=num_visits)})
+
+
+def small_device(config: ClusterConfig) -> Device:
+    """A small model on a small device, whatever the model: SmolLM2-135M on a few CPU cores."""
+    model = ModelOnDevice(
+        cost=StepCost(step_s=0.02, token_s=0.0005, context_token_s=1e-6),
+        kv_token_bytes=23_040,  # in bfloat16: 2 x 30 layers x 3 KV heads x 64 x 2 bytes
+        kv_cache_bytes=config.engine.unmeasured_kv_bytes,
+        disk_load_s=2.0,
+        host_load_s=0.2,
+    )
+    return Device("small", {spec.name: model for spec in config.models}, kv_bytes_per_s=10e9)
+
+
+class SimulatedCluster:
+    """Made from the same configuration as a live one.
+
+    ``devices`` says what each node has, by its name, or by that of its pool; without it, all have a `small_device`.
+    ``answer_tokens`` says how long answers are, where no limit ends them. Plans come ``solve_s`` after their questions.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        devices: Mapping[str, Device] | None = None,
+        *,
+        answer_tokens: AnswerTokens | None = None,
+        make_engine: MakeEngine = stepped,
+        solve: Solver = solve,
+        solve_s: SolveTime = lambda _: SMALL_PROBLEM_S,
+    ) -> None:
+        self.bus = MemoryBus()
+        self.queue_manager = SimulatedService(self.bus, streams.QUEUE, lambda: QueueManagerCore(config))
+        self.scheduler = SimulatedService(
+            self.bus, streams.SCHEDULER, lambda: SchedulerCore(config), solve=solve, solve_s=solve_s
+        )
+        self.kv_manager = SimulatedService(self.bus, streams.KV, KvManagerCore)
+        self.gateway = SimulatedGateway(self.bus, "gateway", VOCAB_SIZE)
+        # steps take their predicted time one after another: there is no host time to hide behind them
+        self._options = replace(config.engine, async_scheduling=False)
+        names = [*(node.name for node in config.nodes), *(pool.name for pool in config.pools)]
+        self._devices = devices or dict.fromkeys(names, small_device(config))
+        self._models = {model.name: model for model in config.models}
+        self._make_engine = make_engine
+        self._answer_tokens = answer_tokens
+        pools = {pool.name for pool in config.pools}
+        self.nodes = {name: self._node(name, device) for name, device in self._devices.items() if name not in pools}
+        self.provider = SimulatedProvider(self.bus, config.pools, self._start)
+
+    def _node(self, name: str, device: Device) -> SimulatedNode:
+        make_engine = partial(self._make_engine, device, self._options, self._answer_tokens)
+        return SimulatedNode(self.bus, name, self._models, make_engine, device, self._options)
+
+    def _start(self, pool: str, name: str) -> SimulatedNode:
+        """A node of a pool, which may have been there before."""
+        if name in self.nodes:
+            self.nodes[name].start()
+        else:
+            self.nodes[name] = self._node(name, self._devices[pool])
+        return self.nodes[name]

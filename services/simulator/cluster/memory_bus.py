@@ -1,0 +1,108 @@
+"""Redis's part in memory and in virtual time: streams that deliver in order, group streams, payloads, one clock."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+
+from shared.bus import streams
+from shared.messages.message import Message
+from shared.messages.payload import Payload
+from shared.messages.requests import Attempt, Enqueued, Pulled
+
+Handler = Callable[[Message, float], None]
+Listener = Callable[[float, str, Message], None]
+
+
+class MemoryBus:
+    """A heap of (time, sequence number, action): the only clock, and the only order, of a simulated cluster."""
+
+    def __init__(self, latency_s: float = 0.001) -> None:
+        self.now = 0.0
+        self.payloads: dict[str, Payload] = {}
+        self.images: dict[str, bytes] = {}
+        """State and KV of requests that were handed over, until somebody takes them or their time is over."""
+        self._latency_s = latency_s
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._num_scheduled = 0
+        self._handlers: dict[str, Handler] = {}
+        self._groups: dict[str, deque[Enqueued]] = {}
+        self._listeners: list[Listener] = []
+
+    def listen(self, listener: Listener) -> None:
+        """Be told of every message as it is sent."""
+        self._listeners.append(listener)
+
+    def subscribe(self, stream: str, handler: Handler) -> None:
+        """Deliver what is sent to ``stream`` from now on."""
+        self._handlers[stream] = handler
+
+    def unsubscribe(self, stream: str) -> None:
+        """The reader is gone; what is sent to the stream is lost, as for a node that starts a new epoch."""
+        self._handlers.pop(stream, None)
+
+    def at(self, time_s: float, action: Callable[[], None]) -> None:
+        """Run ``action`` at a time; actions of one time run in the order in which they were asked for."""
+        heapq.heappush(self._heap, (max(time_s, self.now), self._num_scheduled, action))
+        self._num_scheduled += 1
+
+    def send(self, stream: str, message: Message) -> None:
+        """Append to a stream; its reader has it one latency later. Group streams are pulled from instead."""
+        for listener in self._listeners:
+            listener(self.now, stream, message)
+        if isinstance(message, Enqueued):
+            self._groups.setdefault(stream, deque()).append(message)
+        else:
+            self.at(self.now + self._latency_s, lambda: self._deliver(stream, message))
+
+    def drop(self, key: str) -> None:
+        """Delete a stream or a payload."""
+        self._groups.pop(key, None)
+        self._handlers.pop(key, None)
+        self.payloads.pop(key.removeprefix(streams.payload("")), None)
+
+    def pull(self, group: str, num_requests: int, node: str, epoch: str) -> list[tuple[Enqueued, Payload | None]]:
+        """Take entries of a group and tell the queue manager, in one step (see `shared.bus.scripts.PULL`)."""
+        waiting = self._groups.get(streams.group(group), deque())
+        taken = [waiting.popleft() for _ in range(min(num_requests, len(waiting)))]
+        if taken:
+            requests = [Attempt(entry.request_id, entry.attempt) for entry in taken]
+            self.send(streams.QUEUE, Pulled(node=node, epoch=epoch, group=group, requests=requests))
+        return [(entry, self.payloads.get(entry.request_id)) for entry in taken]
+
+    def put_image(self, request_id: str, data: bytes) -> None:
+        """Lay down the image of a request for the node that will pull it."""
+        self.images[request_id] = data
+        self.at(self.now + streams.KV_IMAGE_TTL_S, lambda: self._expire(request_id, data))
+
+    def take_image(self, request_id: str) -> bytes:
+        """The image of a request, which is gone with that; empty if there is none."""
+        return self.images.pop(request_id, b"")
+
+    def _expire(self, request_id: str, data: bytes) -> None:
+        if self.images.get(request_id) is data:
+            del self.images[request_id]
+
+    def group_streams(self) -> list[str]:
+        """Group streams that exist."""
+        return list(self._groups)
+
+    def step(self) -> bool:
+        """Run the next action; False when there is none."""
+        if not self._heap:
+            return False
+        self.now, _, action = heapq.heappop(self._heap)
+        action()
+        return True
+
+    def run_until(self, time_s: float) -> None:
+        """Run everything that is due up to a time, and move the clock there."""
+        while self._heap and self._heap[0][0] <= time_s:
+            self.step()
+        self.now = max(self.now, time_s)
+
+    def _deliver(self, stream: str, message: Message) -> None:
+        handler = self._handlers.get(stream)
+        if handler is not None:
+            handler(message, self.now)

@@ -1,0 +1,311 @@
+"""A node in the simulator: the live agent core over an engine that knows how long its steps take."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from gpu_node.agent.decisions.actions import (
+    Action,
+    Beat,
+    Drain,
+    Entry,
+    NewEpoch,
+    Publish,
+    Pull,
+    Resume,
+    SayInventory,
+    Store,
+    Taken,
+    TakeStock,
+    Tell,
+)
+from gpu_node.agent.decisions.core import AgentCore, Event
+from gpu_node.agent.decisions.models import DEVICE, DISK
+from gpu_node.engine.border.executor import ModelTooLargeError
+from gpu_node.engine.process.protocol import (
+    AbortRequests,
+    Command,
+    Evict,
+    Evicted,
+    HandOver,
+    Image,
+    LoadModel,
+    ModelFailed,
+    ModelLoaded,
+    Reset,
+    Run,
+    Shutdown,
+    Step,
+)
+from gpu_node.engine.requests.chunk import Chunk
+from services.simulator.cluster.memory_bus import MemoryBus
+from services.simulator.cluster.node_engine import NodeEngine
+from services.simulator.devices.device import Device
+from shared.bus import streams
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages import inventories, requests
+from shared.messages.message import Message
+from shared.messages.nodes import NodeGone
+from shared.messages.requests import Finished
+
+HEARTBEAT_S = 1.0
+DRAIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """A model that was loaded."""
+
+    start_s: float
+    end_s: float
+    model: str
+    source: str
+    """Where its weights were."""
+
+
+class SimulatedNode:
+    """One node over all its epochs; each epoch has a fresh core and a fresh engine, as live.
+
+    What a model needs is known of simulated ones: a node tells from the start which of them do not fit its device.
+    """
+
+    def __init__(
+        self,
+        bus: MemoryBus,
+        node: str,
+        models: dict[str, ModelSpec],
+        make_engine: Callable[[], NodeEngine],
+        device: Device,
+        options: EngineOptions,
+    ) -> None:
+        self.node = node
+        self.kind = device.kind
+        self.loadings: list[Loading] = []
+        self.busy_s = 0.0
+        """Time for which its engine has computed."""
+        self._bus = bus
+        self._models = models
+        self._make_engine = make_engine
+        self._options = options
+        self._device = device
+        self._num_epochs = 0
+        self._is_alive = False
+        self._commands: deque[Command] = deque()
+        self._is_busy = False
+        self._step_end_s: float | None = None
+        self._started_s = 0.0
+        self.start()
+
+    def start(self) -> None:
+        """Begin an epoch."""
+        self._num_epochs += 1
+        self._is_alive = True
+        self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", self._device.kind, self._options)
+        self.engine = self._make_engine()
+        self._commands, self._is_busy, self._step_end_s = deque(), False, None
+        self._bus.subscribe(streams.node_inbox(self.node), self.receive)
+        for model in self._models:
+            if model not in self._device.models:
+                self._feed(ModelFailed(model, f"{model!r} does not fit into the memory of {self._device.kind!r}"))
+        self._beat(self._num_epochs)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has begun an epoch that is not over."""
+        return self._is_alive
+
+    @property
+    def num_swaps(self) -> int:
+        """Models that were loaded."""
+        return len(self.loadings)
+
+    def die(self) -> None:
+        """Fall silent: what ran is lost, and nobody is told."""
+        chunks = self.engine.flush(self._bus.now)
+        if chunks:
+            self._feed(Step.of(chunks, self.engine.stats()))
+        self._bus.unsubscribe(streams.node_inbox(self.node))
+        self._is_alive = False
+        self._num_epochs += 1  # whatever is still scheduled belongs to the past
+
+    def redraw(self) -> None:
+        """Answers end elsewhere (`NodeEngine.redraw`), behind the step that runs."""
+        if self._step_end_s is not None:
+            self._step_until(self.engine.interrupt(self._bus.now))
+        self.engine.redraw()
+
+    def leave(self) -> None:
+        """Shut down politely: hand over what runs, as far as there is time."""
+        if self._is_alive:
+            self._later(DRAIN_S, self._say_goodbye)
+            self._feed(Drain())
+
+    def _say_goodbye(self) -> None:
+        gone = NodeGone(node=self.node, epoch=self.core.epoch)
+        self.die()
+        for stream in (streams.SCHEDULER, streams.KV):
+            self._bus.send(stream, gone)
+
+    def say_inventory(self) -> None:
+        """Redis has come back without the end of its log: say again what is here."""
+        if self._is_alive:
+            self._catch_up()
+            self._feed(TakeStock())
+
+    def _later(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Run ``action`` unless the epoch is over by then."""
+        self._at(self._bus.now + delay_s, action)
+
+    def _at(self, time_s: float, action: Callable[[], None]) -> None:
+        epoch = self._num_epochs
+        self._bus.at(time_s, lambda: action() if epoch == self._num_epochs else None)
+
+    def receive(self, message: Message, _: float) -> None:
+        """Take a message from the inbox."""
+        self._catch_up()
+        self._feed(cast("Event", message))
+
+    def _catch_up(self) -> None:
+        """Tell the agent how it stands, as a live engine does after each step, before it decides anything."""
+        stats = self.engine.catch_up(self._bus.now) if self._step_end_s is not None else None
+        if stats is not None:
+            self._feed(Step([], stats))
+
+    def _feed(self, event: Event) -> None:
+        epoch = self._num_epochs
+        for action in self.core.handle(event):
+            self._do(action)
+        if self.core.is_drained and epoch == self._num_epochs:
+            self._say_goodbye()
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Pull(group, num_requests):
+                taken = self._bus.pull(group, num_requests, self.node, self.core.epoch)
+                entries = [Entry(b"", enqueued, payload) for enqueued, payload in taken]
+                self._feed(Taken(group, num_requests, entries))
+            case Tell(command):
+                self._tell(command)
+            case Resume(payload):
+                self._tell(Run(payload, self._bus.take_image(payload.request_id)))
+            case Store(request_id, data):
+                self._bus.put_image(request_id, data)
+            case Publish():
+                self._publish(action)
+            case SayInventory(running, parked):
+                for part in inventories.of_node(self.node, self.core.epoch, running, parked):
+                    self._bus.send(streams.QUEUE, part)
+            case Beat(heartbeat):
+                for stream in (streams.SCHEDULER, streams.KV):
+                    self._bus.send(stream, heartbeat)
+            case NewEpoch():
+                self.die()
+                self.start()
+
+    def _publish(self, publish: Publish) -> None:
+        for gateway, tokens in publish.tokens.items():
+            self._bus.send(streams.tokens(gateway), tokens)
+        if publish.finished:
+            finished = Finished(node=self.node, epoch=self.core.epoch, requests=publish.finished)
+            self._bus.send(streams.QUEUE, finished)
+        if publish.evicted:
+            evicted = requests.Evicted(node=self.node, epoch=self.core.epoch, requests=publish.evicted)
+            self._bus.send(streams.QUEUE, evicted)
+
+    def _beat(self, epoch: int) -> None:
+        if epoch == self._num_epochs:
+            self._catch_up()
+            self._do(Beat(self.core.heartbeat()))
+            self._later(HEARTBEAT_S, lambda: self._beat(epoch))
+
+    # --- the engine process's loop --------------------------------------------------------------------------------
+
+    def _tell(self, command: Command) -> None:
+        """Commands of one time are read together, between two steps."""
+        self._commands.append(command)
+        if not self._is_busy:
+            self._is_busy = True
+            self._later(0.0, self._run)
+        elif self._step_end_s is not None:
+            self._step_until(self.engine.interrupt(self._bus.now))
+
+    def _run(self) -> None:
+        """Between two steps: carry out commands, then compute until there is something to tell."""
+        events: list[Event] = []
+        chunks: list[Chunk] = []
+        has_news = bool(self._commands)
+        while self._commands:
+            match self._commands.popleft():
+                case LoadModel(model):
+                    return self._load(model, [*events, Step.of(chunks, self.engine.stats())])
+                case Run(payload, image):
+                    chunks += self.engine.add(payload, image)
+                case Evict(request_ids):
+                    last, kept = self.engine.evict(request_ids)
+                    events += [Step.of([*chunks, *last], self.engine.stats()), Evicted(kept, self.engine.stats())]
+                    chunks = []
+                case HandOver(request_ids):
+                    events += [Image(one.request_id, one.data) for one in self.engine.hand_over(request_ids)]
+                case AbortRequests(request_ids):
+                    self.engine.abort(request_ids)
+                case Reset():
+                    self.engine.reset()
+                case Shutdown():
+                    raise AssertionError("a simulated engine dies with its node")
+        if has_news:
+            events.append(Step.of(chunks, self.engine.stats()))
+        self._is_busy = self.engine.has_work
+        if self._is_busy:
+            self._started_s = self._bus.now
+            self._step_until(self.engine.start(self._bus.now))
+        for event in events:
+            self._feed(event)
+        return None
+
+    def _load(self, model: str, events: list[Event]) -> None:
+        """What was to be told before is told first; other commands wait until the model is there."""
+        source = self.engine.tiers.get(model, DISK)
+        load_s = self._device.load_s(model, source)
+        self._later(load_s, lambda: self._loaded(model, source, load_s))
+        for event in events:
+            self._feed(event)
+
+    def _loaded(self, model: str, source: str, load_s: float) -> None:
+        try:
+            loaded = self.engine.load_model(self._models[model])
+        except ModelTooLargeError as error:
+            self._feed(ModelFailed(model, str(error)))
+        else:
+            if source != DEVICE:
+                self.loadings.append(Loading(self._bus.now - load_s, self._bus.now, model, source))
+            self._feed(
+                ModelLoaded(
+                    model=model,
+                    num_blocks=loaded.num_blocks,
+                    block_size=loaded.block_size,
+                    block_bytes=loaded.block_bytes,
+                    max_model_len=loaded.max_model_len,
+                    load_s=load_s,
+                    source=source,
+                    tiers=self.engine.tiers,
+                )
+            )
+        self._feed(Step([], self.engine.stats()))
+        self._run()
+
+    def _step_until(self, end_s: float) -> None:
+        """The engine computes until then, unless it is interrupted again."""
+        if end_s != self._step_end_s:
+            self._step_end_s = end_s
+            self._at(end_s, lambda: self._stepped(end_s))
+
+    def _stepped(self, end_s: float) -> None:
+        if end_s != self._step_end_s:
+            return  # it was interrupted before
+        self._step_end_s = None
+        self.busy_s += end_s - self._started_s
+        self._feed(Step.of(self.engine.finish(), self.engine.stats()))
+        self._run()

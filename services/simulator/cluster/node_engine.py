@@ -1,0 +1,134 @@
+"""The engine as a simulated node drives it, and the live bookkeeping behind that border."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.engine import Engine
+from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.image import HandedOver, Kept
+from shared.config.engine import ModelSpec
+from shared.messages.payload import Payload
+
+
+class NodeEngine(Protocol):
+    """What runs on a node. Between `start` and `finish` it computes, and nothing else may be asked but `interrupt`."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `start` has anything to compute."""
+        ...
+
+    @property
+    def num_preemptions(self) -> int:
+        """Of the loaded models, since each was loaded."""
+        ...
+
+    def load_model(self, spec: ModelSpec) -> LoadedModel:
+        """Make a model the current one; takes no time of its own, the node waits for it."""
+        ...
+
+    @property
+    def tiers(self) -> dict[str, str]:
+        """Where the weights of models are, ``device`` or ``host``; those of others are on disk."""
+        ...
+
+    def add(self, payload: Payload, image: bytes = b"") -> list[Chunk]:
+        """Queue a request, or let it go on from what is kept of it or from an image; what ends at once is told."""
+        ...
+
+    def evict(self, request_ids: Iterable[str]) -> tuple[list[Chunk], list[Kept]]:
+        """Take requests out and keep their KV as far as host memory has room; what came before, and what is kept."""
+        ...
+
+    def hand_over(self, request_ids: Iterable[str]) -> list[HandedOver]:
+        """Give away what is kept of evicted requests."""
+        ...
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """Forget requests; unknown ones are ignored."""
+        ...
+
+    def reset(self) -> None:
+        """Forget all requests."""
+        ...
+
+    def start(self, now: float) -> float:
+        """Compute from ``now`` on; the time at which there is something to tell."""
+        ...
+
+    def interrupt(self, now: float) -> float:
+        """Somebody wants something of the engine: the end of the step that runs at ``now``, where it stops for him."""
+        ...
+
+    def finish(self) -> list[Chunk]:
+        """It is the time that was told last: new tokens and ends."""
+        ...
+
+    def catch_up(self, now: float) -> EngineStats | None:
+        """The state after the last step that was over by ``now``; None where it has been told already."""
+        ...
+
+    def flush(self, now: float) -> list[Chunk]:
+        """All tokens that were drawn by ``now`` and have not been told."""
+        ...
+
+    def num_untold_tokens(self, now: float) -> dict[str, int]:
+        """By request: how many tokens of its answer were drawn by ``now`` and have not been told."""
+        ...
+
+    def redraw(self) -> None:
+        """Answers are as long as `AnswerTokens` says now; what is computed until the time told last is drawn already.
+
+        An answer that is longer by then ends with its next token.
+        """
+        ...
+
+    def stats(self) -> EngineStats:
+        """The state between two steps."""
+        ...
+
+    def check(self) -> None:
+        """Assert that the books balance."""
+        ...
+
+
+class SteppedEngine(Engine):
+    """The live bookkeeping, step by step: what faster engines are compared with."""
+
+    _chunks: list[Chunk]
+    _end_s: float
+
+    def start(self, now: float) -> float:
+        """Plan a step; it is over when its predicted time is."""
+        self._chunks = self.step(now)
+        self._end_s = now + self.stats().step_s
+        return self._end_s
+
+    def interrupt(self, now: float) -> float:
+        """A step is not cut."""
+        del now
+        return self._end_s
+
+    def finish(self) -> list[Chunk]:
+        """What the step brought."""
+        return self._chunks
+
+    def catch_up(self, now: float) -> None:
+        """Every step is told."""
+
+    def flush(self, now: float) -> list[Chunk]:
+        """Likewise."""
+        del now
+        return []
+
+    def num_untold_tokens(self, now: float) -> dict[str, int]:
+        """Likewise."""
+        del now
+        return {}
+
+    def redraw(self) -> None:
+        """The executor asks at each token whether it is the last."""

@@ -1,0 +1,96 @@
+"""Simulated devices from the catalogue of hardware, and the configuration of a cluster of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from services.simulator.devices.device import Device, ModelOnDevice
+from shared.config import hardware
+from shared.config.config import ClusterConfig, QueueOptions
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.nodes import NodeSpec
+from shared.config.profiles import Profile
+
+MAX_MODEL_LEN = 4096
+"""Tokens of prompt and answer together where nothing else is said: the shortest context of QLM's three models."""
+NOTHING_SAID: Mapping[str, int] = MappingProxyType({})
+MAX_NUM_SEQS = 256
+STEP_TOKENS = 512
+HOST_KV_BYTES = 64 << 30
+"""Host memory of a node for the KV of requests that were evicted."""
+HOST_MODELS = 2
+"""Models that a node keeps in host memory beside the one on its device."""
+
+
+def device(
+    kind: str, models: Sequence[str], profiles: Iterable[Profile] = (), max_model_lens: Mapping[str, int] = NOTHING_SAID
+) -> Device:
+    """A device of the catalogue; models that do not fit are left out. `UnknownHardwareError` for unknown names.
+
+    What ``profiles`` have measured of a model on this kind of device replaces what follows from published numbers.
+    A model fits with one request of its ``max_model_lens``.
+    """
+    chosen = hardware.device_named(kind)
+    measured = {profile.model: profile for profile in profiles if profile.device == kind}
+    shapes = [hardware.model_named(name) for name in models]
+    return Device(
+        kind=kind,
+        models={
+            shape.name: _on_device(chosen, shape, measured.get(shape.name))
+            for shape in shapes
+            if hardware.fits(chosen, shape, max_model_lens.get(shape.name, MAX_MODEL_LEN))
+        },
+        kv_bytes_per_s=max((one.kv_bytes_per_s for one in measured.values()), default=0.0)
+        or hardware.kv_bytes_per_s(chosen),
+    )
+
+
+def _on_device(chosen: hardware.Device, shape: hardware.ModelShape, measured: Profile | None) -> ModelOnDevice:
+    return ModelOnDevice(
+        cost=measured.cost if measured else hardware.step_cost(chosen, shape),
+        kv_token_bytes=shape.kv_token_bytes,
+        kv_cache_bytes=int(hardware.kv_bytes(chosen, shape)),
+        disk_load_s=measured.disk_load_s if measured else hardware.load_s(chosen, shape, "disk"),
+        host_load_s=measured.host_load_s if measured else hardware.load_s(chosen, shape, "host"),
+    )
+
+
+def devices_of(
+    counts: Mapping[str, int],
+    models: Sequence[str],
+    profiles: Iterable[Profile] = (),
+    max_model_lens: Mapping[str, int] = NOTHING_SAID,
+) -> dict[str, Device]:
+    """So many devices of each kind, by the names of their nodes."""
+    measured = list(profiles)
+    return {
+        f"{kind}-{number}": one
+        for kind, count in counts.items()
+        for one in [device(kind, models, measured, max_model_lens)]
+        for number in range(count)
+    }
+
+
+def cluster_config(
+    nodes: Sequence[str],
+    models: Sequence[str],
+    queue: QueueOptions,
+    max_num_seqs: int = MAX_NUM_SEQS,
+    max_model_lens: Mapping[str, int] = NOTHING_SAID,
+) -> ClusterConfig:
+    """A cluster with the classes of QLM's evaluation; memory is each device's own, so it is not said here."""
+    return ClusterConfig(
+        models=[
+            ModelSpec(name=name, source="simulated", max_model_len=max_model_lens.get(name, MAX_MODEL_LEN))
+            for name in models
+        ],
+        nodes=[NodeSpec(name=name) for name in nodes],
+        queue=queue,
+        engine=EngineOptions(
+            max_num_seqs=max_num_seqs,
+            step_tokens=max(STEP_TOKENS, max_num_seqs),
+            evicted_kv_bytes=HOST_KV_BYTES,
+            host_models=HOST_MODELS,
+        ),
+    )

@@ -1,0 +1,232 @@
+"""The engine of long simulations: decides as `gpu_node.engine` does, but jumps over steps in which nothing is decided.
+
+For plain requests only: one choice, no two prompts that begin alike, one model at a time, preemption by recompute. A
+run of steps in which all sequences decode, nobody ends, nobody is admitted and blocks do not run out is one event
+(`Span`); any other step is carried out by itself (`FastScheduler`). A test holds that both engines give every request
+the same times. Clients hear of first tokens and of ends; the tokens between come with the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.requests.choices import error_chunk
+from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.image import HandedOver, Kept
+from gpu_node.executors.memory.host_tier import HostTier
+from gpu_node.executors.predicted.executor import AnswerTokens
+from services.simulator.devices.device import Device
+from services.simulator.devices.span import Span
+from services.simulator.fast.parking import FastParking
+from services.simulator.fast.scheduler import FastScheduler
+from shared.bus.streams import MAX_IMAGE_BYTES
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Payload
+
+
+class FastEngine:
+    """One device and the requests of its current model. As `services.simulator.cluster.node_engine.NodeEngine`."""
+
+    def __init__(self, device: Device, options: EngineOptions, answer_tokens: AnswerTokens) -> None:
+        assert options.max_models == 1, "the fast engine holds one model at a time"
+        assert options.preemption == "recompute", "the fast engine knows no swaps of blocks"
+        assert options.step_tokens >= options.max_num_seqs, "all sequences decode in every step"
+        self._device = device
+        self._options = options
+        self._answer_tokens = answer_tokens
+        self._scheduler: FastScheduler | None = None
+        self._spec: ModelSpec | None = None
+        self._left: HostTier[None] = HostTier(options.host_models, lambda _: None)
+        self._parking = FastParking(options.evicted_kv_bytes)
+        self._span: Span | None = None
+        self._chunks: list[Chunk] = []
+        self._end_s = 0.0
+        self._step_s = 0.0
+        self._moves_s = 0.0
+        self._moved_bytes = 0
+        self._num_received = 0
+        self._has_run = False  # the current model, since it was loaded
+
+    # --- models and requests ------------------------------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there are requests."""
+        return self._scheduler is not None and bool(self._scheduler.roster.requests)
+
+    @property
+    def num_preemptions(self) -> int:
+        """Of the current model, since it was loaded."""
+        return self._scheduler.num_preemptions if self._scheduler is not None else 0
+
+    def load_model(self, spec: ModelSpec) -> LoadedModel:
+        """Make a model the current one; no request may be left. `ModelTooLargeError` where it cannot run here."""
+        assert not self.has_work, "drain, evict or reset first"
+        if self._scheduler is None or self._scheduler.model.name != spec.name:
+            model = self._device.model(spec.name).loaded(spec, self._options)
+            if self._spec is not None:
+                self._left.put(self._spec, None)
+            self._left.take(spec)
+            self._spec = spec
+            self._scheduler = FastScheduler(model, self._options, self._answer_tokens)
+            self._has_run = False
+        return self._scheduler.model
+
+    @property
+    def tiers(self) -> dict[str, str]:
+        """Where the weights of models are, ``device`` or ``host``; those of others are on disk."""
+        return self._left.tiers([self._spec.name] if self._spec is not None else [])
+
+    def add(self, payload: Payload, image: bytes = b"") -> list[Chunk]:
+        """As `gpu_node.engine.engine.Engine.add`."""
+        self._num_received += 1
+        scheduler = self._scheduler
+        if scheduler is None or scheduler.model.name != payload.model:
+            self._parking.drop(payload.request_id)
+            loaded = repr(scheduler.model.name) if scheduler is not None else "none"
+            return [error_chunk(payload, f"model {payload.model!r} is not loaded here; loaded: {loaded}")]
+        present, parked = scheduler.roster.attempt_of(payload.request_id), self._parking.get(payload.request_id)
+        if (present is not None and present >= payload.attempt) or (parked and parked.attempt > payload.attempt):
+            return []
+        scheduler.roster.abort(payload.request_id)
+        return scheduler.add(payload, self._parking.resume(payload, scheduler.model, image))
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """Forget requests, and what is kept of them."""
+        for request_id in request_ids:
+            if self._scheduler is not None:
+                self._scheduler.roster.abort(request_id)
+            self._parking.drop(request_id)
+
+    def reset(self) -> None:
+        """Forget all requests, the evicted ones too."""
+        if self._scheduler is not None:
+            self._scheduler.roster.reset()
+        self._parking.clear()
+
+    def evict(self, request_ids: Iterable[str]) -> tuple[list[Chunk], list[Kept]]:
+        """As `gpu_node.engine.engine.Engine.evict`; the chunks are tokens that the evicted had not been sent yet."""
+        chunks: list[Chunk] = []
+        kept: list[Kept] = []
+        roster = self._scheduler.roster if self._scheduler is not None else None
+        for request_id in dict.fromkeys(request_ids):
+            parked = self._parking.get(request_id)
+            is_here = roster is not None and roster.attempt_of(request_id) is not None
+            if is_here and parked is None:
+                assert roster is not None
+                chunks += roster.tell(request_id)
+                parked = self._parking.keep(roster.held(request_id))
+                self._move(parked.num_bytes if parked is not None else 0)
+            if is_here and roster is not None:
+                roster.abort(request_id)
+            if is_here or parked is not None:
+                kept.append(Kept(request_id, parked.num_computed_tokens if parked is not None else 0))
+        return chunks, kept
+
+    def hand_over(self, request_ids: Iterable[str]) -> list[HandedOver]:
+        """Give away what is kept of evicted requests; those that are back in line, or unknown, are left out."""
+        images = []
+        for request_id in request_ids:
+            is_here = self._scheduler is not None and self._scheduler.roster.attempt_of(request_id) is not None
+            parked = None if is_here else self._parking.drop(request_id)
+            if parked is not None:
+                images.append(HandedOver(request_id, parked.encode() if parked.num_bytes <= MAX_IMAGE_BYTES else b""))
+        return images
+
+    # --- time passes --------------------------------------------------------------------------------------------------
+
+    def start(self, now: float) -> float:
+        """Compute a span, or the next step if something happens in it; the time at which it is over."""
+        assert self._scheduler is not None
+        self._has_run = True
+        scheduler = self._scheduler
+        cost = self._device.models[scheduler.model.name].cost
+        num_steps = 0 if self._moves_s else scheduler.num_quiet_steps()
+        if num_steps:
+            batch = scheduler.roster.batch
+            self._span = Span(now, cost, len(batch), batch.num_context_tokens, num_steps)
+            self._end_s = self._span.end_s(num_steps)
+        else:
+            done = scheduler.step()
+            self._move(done.num_restored_bytes)
+            for request_id in done.restored:
+                self._parking.drop(request_id)
+            duration_s = cost.predict_s(done.num_tokens, done.num_context_tokens, done.num_attended_tokens)
+            self._step_s = self._moves_s + duration_s
+            self._moves_s = 0.0
+            self._chunks = done.chunks
+            self._end_s = now + self._step_s
+        return self._end_s
+
+    def interrupt(self, now: float) -> float:
+        """Cut the span behind the step that runs at ``now``."""
+        if self._span is not None:
+            self._span.num_steps = min(self._span.num_steps, self._span.num_ended(now) + 1)
+            self._end_s = self._span.end_s(self._span.num_steps)
+        return self._end_s
+
+    def redraw(self) -> None:
+        """Answers are as long as `AnswerTokens` says now; the span that is on is drawn."""
+        if self._scheduler is not None:
+            self._scheduler.redraw(self._span.num_steps - self._span.num_applied if self._span is not None else 0)
+
+    def finish(self) -> list[Chunk]:
+        """First tokens and ends."""
+        chunks, self._chunks = self._chunks, []
+        if self._span is not None:
+            chunks = self._apply(self._span, self._span.num_steps)
+            self._span = None
+        return chunks
+
+    def catch_up(self, now: float) -> EngineStats | None:
+        """The state after the last step that is over by ``now``, if nobody has been told of it yet."""
+        if self._span is None:
+            return None
+        num_ended = min(self._span.num_ended(now), self._span.num_steps - 1)
+        if num_ended > self._span.num_applied:
+            chunks = self._apply(self._span, num_ended)
+            assert not chunks, "whoever ends does so in the last step of a span"
+        return self.stats()
+
+    def flush(self, now: float) -> list[Chunk]:
+        """All tokens that were drawn, as clients of a live engine would have them: before it dies."""
+        self.catch_up(now)
+        return self._scheduler.roster.tell_all() if self._scheduler is not None else []
+
+    def num_untold_tokens(self, now: float) -> dict[str, int]:
+        """What `flush` would tell of each request, and of those that do not run."""
+        self.catch_up(now)
+        return self._scheduler.roster.num_untold_tokens() if self._scheduler is not None else {}
+
+    def _apply(self, span: Span, num_steps: int) -> list[Chunk]:
+        assert self._scheduler is not None
+        num_new = num_steps - span.num_applied
+        span.num_applied = num_steps
+        self._step_s = span.step_s(num_steps - 1)
+        return self._scheduler.pass_steps(num_new)
+
+    def _move(self, num_bytes: int) -> None:
+        self._moved_bytes += num_bytes
+        self._moves_s += num_bytes / self._device.kv_bytes_per_s
+
+    def stats(self) -> EngineStats:
+        """The state between two steps."""
+        scheduler = self._scheduler
+        return EngineStats(
+            num_running=len(scheduler.roster.running) if scheduler is not None else 0,
+            num_waiting=len(scheduler.roster.waiting) if scheduler is not None else 0,
+            num_free_blocks=scheduler.roster.blocks.num_free if scheduler is not None else 0,
+            num_admittable=scheduler.num_admittable if scheduler is not None else 0,
+            step_s=self._step_s,
+            num_received=self._num_received,
+            kv_bytes_per_s=self._device.kv_bytes_per_s if self._moved_bytes else 0.0,
+            cost=self._device.models[scheduler.model.name].cost if scheduler is not None and self._has_run else None,
+        )
+
+    def check(self) -> None:
+        """Assert that the books balance."""
+        if self._scheduler is not None:
+            self._scheduler.roster.check()
+        self._parking.check()

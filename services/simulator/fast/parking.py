@@ -1,0 +1,82 @@
+"""Evicted requests of the fast engine, as lengths: what `gpu_node.engine.evictions.parking_lot` is to the live one."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpu_node.engine.border.model import LoadedModel
+from shared.messages.payload import Payload
+
+
+class Parked(msgspec.Struct, frozen=True):
+    """A request that was taken out, and the size of its KV."""
+
+    request_id: str
+    attempt: int
+    model: str
+    num_known_tokens: int
+    num_computed_tokens: int
+    num_blocks: int
+    block_bytes: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Of its blocks."""
+        return self.num_blocks * self.block_bytes
+
+    def fits(self, payload: Payload, model: LoadedModel) -> bool:
+        """Whether this attempt can go on from it with the model as it is cut here."""
+        mine = (self.request_id, self.attempt, self.model, self.block_bytes)
+        return mine == (payload.request_id, payload.attempt, model.name, model.block_bytes)
+
+    def encode(self) -> bytes:
+        """Serialised, for another engine."""
+        return msgspec.msgpack.encode(self)
+
+
+class FastParking:
+    """Bounded by bytes; without room for a newcomer, the newcomer is not kept."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._num_bytes = 0
+        self._parked: dict[str, Parked] = {}
+
+    def get(self, request_id: str) -> Parked | None:
+        """What is kept of a request."""
+        return self._parked.get(request_id)
+
+    def keep(self, parked: Parked) -> Parked | None:
+        """Keep a request; None where there is no room, or nothing computed that would be worth it."""
+        if not parked.num_computed_tokens or self._num_bytes + parked.num_bytes > self._capacity_bytes:
+            return None
+        self._parked[parked.request_id] = parked
+        self._num_bytes += parked.num_bytes
+        return parked
+
+    def resume(self, payload: Payload, model: LoadedModel, image: bytes) -> Parked | None:
+        """What an attempt goes on from: what is kept here, else what ``image`` brings; None: its payload."""
+        parked = self._parked.get(payload.request_id)
+        if parked is not None and parked.fits(payload, model):
+            return parked
+        self.drop(payload.request_id)
+        if not image:
+            return None
+        brought = msgspec.msgpack.decode(image, type=Parked)
+        return self.keep(brought) if brought.fits(payload, model) else None
+
+    def drop(self, request_id: str) -> Parked | None:
+        """Forget a request; what was kept of it."""
+        parked = self._parked.pop(request_id, None)
+        if parked is not None:
+            self._num_bytes -= parked.num_bytes
+        return parked
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._parked.clear()
+        self._num_bytes = 0
+
+    def check(self) -> None:
+        """Assert that the bytes are counted and bounded."""
+        assert self._num_bytes == sum(parked.num_bytes for parked in self._parked.values()) <= self._capacity_bytes

@@ -1,0 +1,153 @@
+"""Where each request of the fast engine is, and what it holds; the live one's is `gpu_node.engine.steps.roster`."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.requests.chunk import Chunk
+from services.simulator.fast.block_counts import BlockCounts
+from services.simulator.fast.decode_batch import DecodeBatch
+from services.simulator.fast.parking import Parked
+from services.simulator.fast.sequence import FastSequence
+
+
+class FastRoster:
+    """The requests of one loaded model, waiting or running, and the blocks that they hold."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        self._model = model
+        self.blocks = BlockCounts(model.num_blocks)
+        self.batch = DecodeBatch(model.block_size)
+        self.requests: dict[str, FastSequence] = {}
+        self.waiting: deque[FastSequence] = deque()
+        self.running: dict[str, FastSequence] = {}  # in the order of admission
+        self.prefilling: FastSequence | None = None  # the last of the running ones, if it does not decode yet
+        self._num_admitted = 0
+
+    # --- requests come and go -----------------------------------------------------------------------------------------
+
+    def attempt_of(self, request_id: str) -> int | None:
+        """The attempt of a request that is here, or None."""
+        sequence = self.requests.get(request_id)
+        return None if sequence is None else sequence.payload.attempt
+
+    def add(self, sequence: FastSequence) -> None:
+        """Put a new request at the end of the line."""
+        self.requests[sequence.payload.request_id] = sequence
+        self.waiting.append(sequence)
+
+    def admit(self) -> None:
+        """Let the first in line run. Its blocks are for whoever admits it to take."""
+        sequence = self.waiting.popleft()
+        self.running[sequence.payload.request_id] = sequence
+        sequence.rank, self._num_admitted = self._num_admitted, self._num_admitted + 1
+
+    def compute(self, sequence: FastSequence, end: int) -> None:
+        """Rows up to ``end`` of its prefill are computed; with the last of them, a token is drawn."""
+        sequence.num_computed_tokens = end
+        if end < sequence.offset:
+            self.prefilling = sequence
+            return
+        if self.prefilling is sequence:
+            self.prefilling = None
+        sequence.offset += 1
+        self.batch.join(sequence)
+
+    def put_back(self, sequence: FastSequence, *, is_drafted: bool) -> None:
+        """Drop what a request has computed and put it first in line. ``is_drafted`` as in `_stop`."""
+        self._stop(sequence, is_drafted=is_drafted)
+        self.waiting.appendleft(sequence)
+
+    def end(self, sequence: FastSequence) -> None:
+        """Forget one that runs: it has all its tokens."""
+        del self.requests[sequence.payload.request_id]
+        self._stop(sequence)
+
+    def abort(self, request_id: str) -> None:
+        """Forget a request and free its blocks; nothing happens if it is not here."""
+        sequence = self.requests.pop(request_id, None)
+        if sequence is None:
+            return
+        if request_id in self.running:
+            self._stop(sequence)
+        else:
+            self.waiting.remove(sequence)
+
+    def reset(self) -> None:
+        """Forget all requests."""
+        for request_id in list(self.requests):
+            self.abort(request_id)
+
+    def _stop(self, sequence: FastSequence, *, is_drafted: bool = False) -> None:
+        """It runs no more and holds nothing. ``is_drafted``: it has the block for a token that is not computed yet."""
+        request_id = sequence.payload.request_id
+        num_computed = self.num_computed(sequence)
+        del self.running[request_id]
+        if sequence in self.batch:
+            self.batch.leave(sequence)
+        elif sequence is self.prefilling:
+            self.prefilling = None
+        num_full = num_computed // self._model.block_size
+        num_held = self.num_blocks_for(num_computed + is_drafted)
+        self.blocks.release(request_id, num_full, num_held - num_full)
+        sequence.num_computed_tokens = 0
+
+    # --- what it is now -----------------------------------------------------------------------------------------------
+
+    def num_known(self, sequence: FastSequence) -> int:
+        """Tokens of one of them, prompt and output together."""
+        return self.batch.num_tokens(sequence) if sequence in self.batch else sequence.offset
+
+    def num_computed(self, sequence: FastSequence) -> int:
+        """Those of them that are computed."""
+        if sequence in self.batch:
+            return self.batch.num_tokens(sequence) - 1
+        return sequence.num_computed_tokens
+
+    def num_blocks_for(self, num_tokens: int) -> int:
+        """Blocks that so many tokens of a sequence take."""
+        return -(-num_tokens // self._model.block_size)
+
+    def held(self, request_id: str) -> Parked:
+        """What there is to keep of a request."""
+        sequence = self.requests[request_id]
+        num_computed = self.num_computed(sequence)
+        return Parked(
+            request_id=request_id,
+            attempt=sequence.payload.attempt,
+            model=self._model.name,
+            num_known_tokens=self.num_known(sequence),
+            num_computed_tokens=num_computed,
+            num_blocks=self.num_blocks_for(num_computed),
+            block_bytes=self._model.block_bytes,
+        )
+
+    # --- what clients have not been sent ------------------------------------------------------------------------------
+
+    def tell(self, request_id: str) -> list[Chunk]:
+        """The tokens of a request that its client has not been sent."""
+        sequence = self.requests[request_id]
+        num_known = self.num_known(sequence)
+        return [sequence.tell(num_known, "")] if sequence.num_untold_tokens(num_known) else []
+
+    def tell_all(self) -> list[Chunk]:
+        """Likewise, of all requests."""
+        return [chunk for request_id in self.running for chunk in self.tell(request_id)]
+
+    def num_untold_tokens(self) -> dict[str, int]:
+        """How many tokens of each request its client has not been sent."""
+        return {
+            request_id: sequence.num_untold_tokens(self.num_known(sequence))
+            for request_id, sequence in self.requests.items()
+        }
+
+    def check(self) -> None:
+        """Assert that the books balance. O(requests)."""
+        self.blocks.check()
+        waiting = {sequence.payload.request_id: sequence for sequence in self.waiting}
+        assert {**waiting, **self.running} == self.requests
+        assert len(waiting) + len(self.running) == len(self.requests)
+        assert all(one in self.batch or one is self.prefilling for one in self.running.values())
+        num_held = sum(self.num_blocks_for(self.num_computed(one)) for one in self.running.values())
+        assert num_held + self.blocks.num_free == self.blocks.num_blocks

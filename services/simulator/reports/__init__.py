@@ -1,0 +1,1 @@
+"""What a simulation showed: promises kept, errors of predictions, plots and traces."""

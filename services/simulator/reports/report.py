@@ -1,0 +1,109 @@
+"""What a run came to, as one JSON object; the same run gives the same bytes."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from services.simulator.cluster.clients import UNSERVED, Outcome
+from services.simulator.reports.accuracy import estimator_accuracy
+from services.simulator.simulation import Run
+from shared.config.config import ClusterConfig
+from shared.messages.slo import Slo
+
+DECIMALS = 4
+
+
+def keeps(outcome: Outcome, slo: Slo) -> bool:
+    """Whether the promise was kept: judged as in `gateway.inflight.timeline`. Without an answer none is kept."""
+    if not outcome.is_answered or outcome.first_token_s is None or outcome.finished_s is None:
+        return False
+    ttft_s, e2e_s = outcome.first_token_s - outcome.sent_s, outcome.finished_s - outcome.sent_s
+    tpot_s = (outcome.finished_s - outcome.first_token_s) / (outcome.num_tokens - 1) if outcome.num_tokens > 1 else None
+    pairs = ((ttft_s, slo.ttft_s), (tpot_s, slo.tpot_s), (e2e_s, slo.deadline_s))
+    return all(actual is None or promised is None or actual <= promised for actual, promised in pairs)
+
+
+def attainment(outcomes: Sequence[Outcome], config: ClusterConfig) -> float:
+    """Share of the requests whose promise was kept."""
+    return sum(keeps(outcome, config.slo(outcome.request.slo)) for outcome in outcomes) / len(outcomes)
+
+
+def report(run: Run) -> dict[str, Any]:
+    """Times in seconds, from the arrival on: ``wait`` until a node takes a request, ``ttft`` until its first token."""
+    outcomes = sorted(run.recording.outcomes, key=lambda outcome: outcome.number)
+    config, makespan_s = run.scenario.config, run.end_s - run.start_s
+    waits_s = [one.started_s - one.sent_s for one in outcomes if one.started_s is not None]
+    ttfts_s = [one.first_token_s - one.sent_s for one in outcomes if one.first_token_s is not None]
+    num_answered = sum(outcome.is_answered for outcome in outcomes)
+    departures = run.recording.departures
+    found = {
+        "num_requests": len(outcomes),
+        "num_answered": num_answered,
+        "num_rejected": sum(outcome.reason == "rejected" for outcome in outcomes),
+        "num_unserved": sum(outcome.reason == UNSERVED for outcome in outcomes),
+        "slo_attainment": attainment(outcomes, config),
+        "slo_attainment_by_class": _by(outcomes, config, lambda outcome: outcome.request.slo),
+        "slo_attainment_by_model": _by(outcomes, config, lambda outcome: outcome.request.model),
+        "started_in_time": _started_in_time(outcomes, config),
+        "throughput_rps": num_answered / makespan_s,
+        "output_tok_s": sum(outcome.num_tokens for outcome in outcomes) / makespan_s,
+        "makespan_s": makespan_s,
+        **quantiles("wait", waits_s),
+        **quantiles("ttft", ttfts_s),
+        **quantiles("e2e", [one.finished_s - one.sent_s for one in outcomes if one.is_answered and one.finished_s]),
+        "model_swaps": sum(len(node.loadings) for node in run.nodes),
+        "evictions": sum(not departure.is_migration for departure in departures),
+        "evictions_without_kv": sum(not departure.kv_tokens for departure in departures),
+        "migrations": sum(departure.is_migration for departure in departures),
+        "preemptions": sum(node.num_preemptions for node in run.nodes),
+        "num_plans": run.num_plans,
+        "node_hours": run.node_s / 3600,
+        "device_utilisation": statistics.mean(node.busy_s for node in run.nodes) / makespan_s,
+        "device_utilisation_by_kind": _utilisation_by_kind(run, makespan_s),
+        **estimator_accuracy(run.recording.predictions, outcomes),
+    }
+    return {name: rounded(value) for name, value in found.items()}
+
+
+def quantiles(name: str, values: Sequence[float]) -> dict[str, float | None]:
+    """Median and 99th percentile, straight between neighbours; None without values."""
+    if len(values) < 2:
+        only = values[0] if values else None
+        return {f"{name}_p50_s": only, f"{name}_p99_s": only}
+    cuts = statistics.quantiles(values, n=100, method="inclusive")
+    return {f"{name}_p50_s": cuts[49], f"{name}_p99_s": cuts[98]}
+
+
+def rounded(value: Any) -> Any:
+    """Numbers to `DECIMALS`, also inside of mappings; what is infinite has no place in JSON and becomes None."""
+    if isinstance(value, dict):
+        return {name: rounded(one) for name, one in value.items()}
+    if isinstance(value, float):
+        return round(value, DECIMALS) if math.isfinite(value) else None
+    return value
+
+
+def _by(outcomes: Sequence[Outcome], config: ClusterConfig, key: Callable[[Outcome], str]) -> dict[str, float]:
+    parts: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        parts.setdefault(key(outcome), []).append(outcome)
+    return {name: attainment(parts[name], config) for name in sorted(parts)}
+
+
+def _started_in_time(outcomes: Sequence[Outcome], config: ClusterConfig) -> float:
+    """Share of the requests whose first token came before their whole answer was due: what an order can decide."""
+    in_time = (
+        one.first_token_s is not None and one.first_token_s <= config.slo(one.request.slo).start_by_s(one.sent_s)
+        for one in outcomes
+    )
+    return sum(in_time) / len(outcomes)
+
+
+def _utilisation_by_kind(run: Run, makespan_s: float) -> dict[str, float]:
+    busy_s: dict[str, list[float]] = {}
+    for node in run.nodes:
+        busy_s.setdefault(node.kind, []).append(node.busy_s)
+    return {kind: statistics.mean(busy_s[kind]) / makespan_s for kind in sorted(busy_s)}

@@ -1,0 +1,1 @@
+"""Redis: streams, scripts, roles, and what is done when it is away."""

@@ -1,0 +1,107 @@
+"""Every Redis key of Treadle, and the reason for its limit. No other module spells one.
+
+All keys start with ``treadle:``. One cluster owns one Redis database: two clusters on one server use two databases.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Inboxes of services: each is its service's log, trimmed up to the last snapshot (see `shared.service.driver`), so
+# their length is bounded by `Driver`'s snapshots plus what arrives while the service is down.
+QUEUE: Final = "treadle:queue"
+SCHEDULER: Final = "treadle:scheduler"
+KV: Final = "treadle:kv"
+
+# While the scheduler or the KV manager is down, heartbeats go on: old ones may be lost, since a newer one says the
+# same, and a plan that was asked for meanwhile is asked for again: an hour of twenty nodes, in 50 MB. The queue
+# manager's inbox has no such bound: what stands in it are accepted requests, bounded by what the gateways admit.
+MAX_SERVICE_LOG: Final = 100_000
+
+# What the node provider shall do. It reads from now on, and each wish is repeated: only the last of each pool matters.
+PROVIDER: Final = "treadle:provider"
+MAX_PROVIDER_INBOX: Final = 10_000
+
+# By how much services read Redis's clock otherwise since it has stepped, in seconds; absent while it never has.
+CLOCK: Final = "treadle:clock"
+
+# What could not be decoded, kept for a person to look at: bounded, oldest lost first; it is evidence and not work.
+DEAD_LETTER: Final = "treadle:deadletter"
+MAX_DEAD_LETTERS: Final = 10_000
+MAX_LETTER_BYTES: Final = 4_096  # of each field: where it begins is seen, and all of them fit into 40 MB
+
+# A node drops what it has read, so its inbox only grows while the node is down; then nothing in it matters, because a
+# node that comes back begins a new epoch. The bound is far above what a live node can be behind.
+MAX_NODE_INBOX: Final = 10_000
+
+# A gateway trims its tokens up to what it has read. A replica that has fallen this many steps behind has been declared
+# dead long before; should it not be, the gap in the indexes makes it ask again, so nothing is lost silently.
+MAX_TOKEN_BACKLOG: Final = 50_000
+
+# A payload follows its request: its gateway deletes it, and puts off its end while the request is in flight. Should the
+# gateway die and nobody drop it, it is gone within the hour. Redis's clock may step by ten minutes either way: by then
+# it has another forty.
+PAYLOAD_TTL_S: Final = 3_600
+PAYLOAD_REFRESH_S: Final = 600.0
+
+# Migration takes seconds; an image that nobody has taken by then has lost its request, and is large.
+KV_IMAGE_TTL_S: Final = 120
+
+# KV of a request that can be handed over; a longer one is computed again elsewhere. Redis holds some hundreds of these.
+MAX_IMAGE_BYTES: Final = 64 << 20
+
+# Consumer group on every group stream; consumers are nodes under their epoch. Its pending list is the ledger of who is
+# working on what.
+CONSUMER_GROUP: Final = "nodes"
+
+
+def node_inbox(node: str) -> str:
+    """What the queue manager and the scheduler say to a node."""
+    return f"treadle:node:{node}"
+
+
+def tokens(gateway: str) -> str:
+    """New tokens and resubmissions for one gateway replica. Made by the gateway; nobody else creates it."""
+    return f"treadle:tokens:{gateway}"
+
+
+def group(gid: str) -> str:
+    """Requests of one group, in order. Entries leave as they are acknowledged; dropped with the group."""
+    return f"treadle:group:{gid}"
+
+
+def payload(request_id: str) -> str:
+    """Token ids and sampling parameters of a request; owned by its gateway."""
+    return f"treadle:req:{request_id}"
+
+
+def kv_image(request_id: str) -> str:
+    """KV of a request that was handed over (`requests.Evict`), for the node that pulls it; gone with the pull.
+
+    Expires after KV_IMAGE_TTL_S: who comes later computes it again.
+    """
+    return f"treadle:image:{request_id}"
+
+
+def state(service: str) -> str:
+    """Hash: a service's last snapshot (``id``, ``state``, ``clock``), the committed id (``committed``), and marks.
+
+    Marks of entries since that snapshot: ``aside:ID``, left out at replay; ``clock:ID``, from where on Redis's clock is
+    read otherwise (`shared.service.cluster_clock`).
+    """
+    return f"treadle:state:{service}"
+
+
+def lease(service: str) -> str:
+    """Who is the active instance of a service: ``instance#fencing-token``."""
+    return f"treadle:lease:{service}"
+
+
+def beat(service: str) -> str:
+    """Hash of the active instance's signs of life: how many (``n``), how long to wait for the next (``hold_ms``)."""
+    return f"treadle:beat:{service}"
+
+
+def fence(service: str) -> str:
+    """Counter that gives each leadership its fencing token."""
+    return f"treadle:fence:{service}"

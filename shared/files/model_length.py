@@ -1,0 +1,66 @@
+"""How long a request of a model may be, prompt and answer together: as its files say, as far as memory goes.
+
+A number in the configuration is taken as it is. Gateways, `treadle config check` and nodes ask here, so they agree.
+What a node measures at run time (KV on an NVIDIA device) is not known here: that node tells who asks for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shared.config import hardware
+from shared.config.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
+from shared.config.nodes import NodeTemplate
+from shared.files.kv_paging import room_tokens
+
+KV_NUMBER_BYTES = {"cpu": 2, "cuda": 2, "reference": 4}
+"""Of a number of the KV cache, by executor; what is predicted has the sizes of `shared.config.hardware`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvSizes:
+    """What there is to keep of a token."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+
+    def token_bytes(self, number_bytes: int, world: int = 1) -> int:
+        """Keys and values of a token, where ``world`` devices share the heads."""
+        return 2 * self.num_layers * (self.num_kv_heads // world) * self.head_dim * number_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSizes:
+    """What a model's files say about lengths."""
+
+    context_length: int
+    """Tokens that it was trained for."""
+    kv: KvSizes | None
+    """None where they only hold a vocabulary, which serves nodes that predict a size of the catalogue."""
+
+
+def model_length(spec: ModelSpec, sizes: ModelSizes, nodes: Iterable[NodeTemplate], options: EngineOptions) -> int:
+    """Tokens that every node can hold which can serve the model at all."""
+    if spec.max_model_len is not None:
+        return spec.max_model_len
+    rooms = [room for node in nodes if (room := node_room_tokens(spec, sizes, node, options)) is not None]
+    return min([sizes.context_length, *(room for room in rooms if room >= MIN_MODEL_LEN)])
+
+
+def node_room_tokens(spec: ModelSpec, sizes: ModelSizes, node: NodeTemplate, options: EngineOptions) -> int | None:
+    """The longest request that a node has KV memory for; None where only the node can tell, when it has loaded it."""
+    if node.executor == "predicted":
+        if spec.predict_as is None:
+            return None  # it depends on the size of its weights
+        shape, device = hardware.model_named(spec.predict_as), hardware.device_named(node.device)
+        kv_bytes, token_bytes = int(hardware.kv_bytes(device, shape)), shape.kv_token_bytes
+    else:
+        if sizes.kv is None or (node.executor == "cuda" and options.kv_cache_bytes is None):
+            return None  # no node can load it, or KV is what is left beside weights and steps
+        kv_bytes = options.unmeasured_kv_bytes
+        token_bytes = sizes.kv.token_bytes(KV_NUMBER_BYTES[node.executor], node.tensor_parallel)
+    if token_bytes == 0:
+        return 0  # more devices than heads: the node refuses it in words of its own
+    return room_tokens(kv_bytes, options.max_models, options.block_size, token_bytes)

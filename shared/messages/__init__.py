@@ -1,0 +1,1 @@
+"""What crosses between processes, as frozen messages, and how it becomes bytes."""

@@ -1,0 +1,58 @@
+"""All messages that cross a process border, as one type: what a stream may hold and what a core may be given."""
+
+from __future__ import annotations
+
+from shared.messages.inventories import GatewayInventory, NodeInventory
+from shared.messages.message import Tick
+from shared.messages.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, NodeUp, Scale, Scaled
+from shared.messages.placement import PlacementProblem, Plan, PlanRequest, Solved
+from shared.messages.requests import (
+    Abort,
+    Cancel,
+    Enqueued,
+    Evict,
+    Evicted,
+    Finished,
+    GatewayBeat,
+    GatewayGone,
+    Pulled,
+    QueueStatus,
+    Rejected,
+    Resubmit,
+    Submit,
+    Tokens,
+    VirtualQueue,
+)
+
+AnyMessage = (
+    Tick
+    | Submit
+    | Cancel
+    | GatewayBeat
+    | GatewayGone
+    | GatewayInventory
+    | Resubmit
+    | Rejected
+    | QueueStatus
+    | Enqueued
+    | VirtualQueue
+    | Evict
+    | Evicted
+    | Pulled
+    | Abort
+    | Finished
+    | Tokens
+    | Heartbeat
+    | NodeUp
+    | NodeDown
+    | Load
+    | Fence
+    | NodeGone
+    | NodeInventory
+    | PlanRequest
+    | PlacementProblem
+    | Plan
+    | Solved
+    | Scale
+    | Scaled
+)

@@ -1,0 +1,119 @@
+"""Messages about nodes: who lives and what it holds, what it shall load, and how many of a pool shall run."""
+
+from __future__ import annotations
+
+from shared.messages.message import Message
+from shared.messages.requests import Attempt
+from shared.messages.step_cost import ModelRate
+
+# One object for all: msgspec leaves a field out only where it holds the default itself, and a node's numbers pass from
+# `Heartbeat` to `NodeState` and `NodeUp`. Equal floats of two files are two objects.
+UNMEASURED = 0.0
+READY = 0.0
+
+# --- nodes: agent <-> scheduler, KV manager, queue manager ----------------------------------------------------------
+
+
+class Heartbeat(Message, frozen=True, kw_only=True):
+    """A node is alive, and what it holds. Goes to the scheduler and to the KV manager."""
+
+    node: str
+    epoch: str
+    """Changes with every life of the agent or its engine: what an older epoch ran is lost."""
+    device: str
+    model: str
+    """Loaded model, or ``""`` while there is none."""
+    num_blocks: int
+    num_free_blocks: int
+    num_running: int
+    num_waiting: int
+    swap_s: float
+    """Duration of the last model swap on this node; 0.0 before the first."""
+    block_bytes: int = 0
+    loading: str = ""
+    """Model whose weights are being brought to the device, or ``""``; told at once when that begins."""
+    broken_models: list[str] = []
+    """Models that could not be loaded here in this epoch."""
+    max_num_seqs: int = 0
+    """Sequences that the engine runs together at most."""
+    step_tokens: int = 0
+    """Most rows of a step."""
+    kv_bytes_per_s: float = UNMEASURED
+    """Measured rate at which KV moves between device and host memory; 0.0 before the first move."""
+    rates: list[ModelRate] = []
+    """What it knows of the models that it has loaded in this epoch, or has a profile of."""
+
+
+class NodeUp(Message, frozen=True, kw_only=True):
+    """Scheduler to queue manager: this node serves. Sent again when its model, or what is known of it, changes."""
+
+    node: str
+    epoch: str
+    model: str
+    """Loaded, or being loaded."""
+    ready_at_s: float = READY
+    """When that is expected to be over; 0.0 where nothing is being loaded."""
+    device: str = ""
+    """Kind of its device."""
+    max_num_seqs: int = 0
+    step_tokens: int = 0
+    kv_bytes_per_s: float = UNMEASURED
+    rates: list[ModelRate] = []
+    broken_models: list[str] = []
+    swap_s: float = UNMEASURED
+
+
+class NodeDown(Message, frozen=True, kw_only=True):
+    """Scheduler to queue manager: this epoch of the node is over; what it ran is lost."""
+
+    node: str
+    epoch: str
+    has_crashed: bool = False
+    """As `NodeGone` told."""
+    blamed: list[Attempt] = []
+
+
+class Load(Message, frozen=True, kw_only=True):
+    """Scheduler to node: with nothing else to do, load this model."""
+
+    node: str
+    epoch: str
+    model: str
+
+
+class Fence(Message, frozen=True, kw_only=True):
+    """Scheduler to node: you were declared dead under this epoch; drop everything and begin a new one."""
+
+    node: str
+    epoch: str
+
+
+class NodeGone(Message, frozen=True, kw_only=True):
+    """A node says goodbye on shutdown, so nobody has to wait for its heartbeats to stop."""
+
+    node: str
+    epoch: str
+    has_crashed: bool = False
+    """The engine process died by itself; else the node was stopped or fenced."""
+    blamed: list[Attempt] = []
+    """Of those that it ran, the only ones that can be the reason; empty where that may be any."""
+
+
+# --- pools of nodes: scheduler <-> node provider ---------------------------------------------------------------------
+
+
+class Scale(Message, frozen=True, kw_only=True):
+    """Scheduler to node provider: so many nodes of the pool shall run. Repeated now and then, so none may be lost."""
+
+    pool: str
+    num_nodes: int
+
+
+class Scaled(Message, frozen=True, kw_only=True):
+    """Node provider to scheduler, after each `Scale`: what there is."""
+
+    pool: str
+    num_nodes: int
+    """Nodes that run, whether or not they serve yet."""
+    error: str = ""
+    """Why it is not as it should be; the provider tries again with the next `Scale`."""

@@ -1,0 +1,1 @@
+"""Processes of this machine: how they are started, found again, asked and ended."""

@@ -1,0 +1,1 @@
+"""Logs, traces and labels of metrics, all of them bounded."""
