@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from cli.bench.engine import POINTS
 from cli.main import main
 from gpu_node.bench.point import parse_points
-from tests.engine import tiny
+from tests.gpu_node import tiny
 
 
 @pytest.fixture(scope="module")

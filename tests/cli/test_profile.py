@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from cli.main import main
 from shared.config.config import load_config
 from shared.config.profiles import profiled_costs, profiles_file, read_profiles
-from tests.engine import tiny
+from tests.gpu_node import tiny
 
 CONFIG = """
 data_dir: {folder}/data

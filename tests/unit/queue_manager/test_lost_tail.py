@@ -20,7 +20,7 @@ from shared.messages.inventories import of_gateway, of_node
 from shared.messages.messages import AnyMessage
 from shared.messages.nodes import NodeUp
 from shared.messages.requests import Attempt, Enqueued, GatewayBeat
-from tests.unit.queue_manager.test_moves import CONFIG, KINDS, LONG_DAY, MODELS, act, begin, end
+from tests.unit.queue_manager.handlers.test_moves import CONFIG, KINDS, LONG_DAY, MODELS, act, begin, end
 from tests.unit.queue_manager.world import World
 
 PLAYS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 10**6)), min_size=1, max_size=60)

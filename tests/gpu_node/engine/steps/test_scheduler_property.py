@@ -1,0 +1,196 @@
+"""Random arrivals of all kinds of requests, cancels, resumes, preemptions, evictions, one step in flight or two.
+
+Everything ends, in order, with the tokens that it would have had alone; nothing leaks. The device's memory holds token
+ids (`integer_device`), so blocks that are shared wrongly would show as wrong tokens.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Any
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from gpu_node.engine.border.plan import StepPlan, StepResult
+from gpu_node.engine.memory.block_manager import BlockManager
+from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.image import RequestState
+from gpu_node.engine.requests.sequence import Request
+from gpu_node.engine.steps.preemption import AlwaysRecompute, Fate, PreemptionPolicy, SwapIfRoom
+from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT
+from gpu_node.engine.steps.scheduler import Scheduler
+from tests.gpu_node import alone
+from tests.gpu_node.bookkeeping import OldestFirst, payload, scheduler, teach_short_outputs
+from tests.gpu_node.client import Client
+from tests.gpu_node.integer_device import IntegerDevice
+
+BLOCK_SIZE = 2
+MAX_MODEL_LEN = 16
+MAX_STEPS = 2000
+LAST_ARRIVAL = 9
+
+
+Content = list[list[int | None]]
+
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.0},
+    {"num_choices": 2},
+    {"num_choices": 3},
+    {"num_candidates": 3, "num_choices": 2},
+    {"num_candidates": 2},
+    {"is_beam": True, "num_candidates": 2, "num_choices": 2},
+    {"is_beam": True, "num_candidates": 3, "length_penalty": 0.0},
+    {"is_beam": True, "num_candidates": 2, "length_penalty": -1.0},
+]
+ENDS: list[dict[str, Any]] = [{}, {"ignore_eos": True}, {"ignore_eos": True}, {"stop_token_ids": [3, 4]}]
+
+
+@st.composite
+def client(draw: st.DrawFn, number: int) -> Client:
+    prompt = draw(st.lists(st.integers(0, 2), min_size=1, max_size=8))
+    sampling = draw(st.sampled_from(KINDS)) | draw(st.sampled_from(ENDS)) | {"seed": draw(st.integers(0, 3))}
+    return Client(
+        arrives_at=draw(st.integers(0, 2)),
+        payload=payload(str(number), prompt, draw(st.sampled_from([1, 4, 8, 9, 10])), **sampling),
+        cancelled_at=draw(st.sampled_from([*[None] * 12, 2, 4, 6, 8])),
+        resumed_at=draw(st.sampled_from([None, None, None, 2, 4, 6, 9])),
+        evicted_at=draw(st.sampled_from([None, None, None, 1, 2, 3, 4, 6, 8])),
+        back_at=draw(st.integers(3, LAST_ARRIVAL)),
+    )
+
+
+class SwapOldest(SwapIfRoom):
+    """Whoever asks for room may have to give way itself."""
+
+    def victim(self, running: Collection[Request], now: float) -> Request:
+        return min(running, key=lambda request: request.order)
+
+
+class SwapEveryOther(SwapIfRoom):
+    """What was swapped once may be recomputed the next time, and the other way round."""
+
+    def __init__(self) -> None:
+        self._is_swap = False
+
+    def fate(self, request: Request, blocks: BlockManager) -> Fate:
+        self._is_swap = not self._is_swap
+        return super().fate(request, blocks) if self._is_swap else Fate.RECOMPUTE
+
+
+class Run:
+    """A scheduler before a device of integers, with up to ``max_in_flight`` steps between them."""
+
+    def __init__(self, one: Scheduler, clients: list[Client], max_in_flight: int) -> None:
+        self.one = one
+        self._clients = {client.request_id: client for client in clients}
+        self._device = IntegerDevice(one.blocks.num_blocks, BLOCK_SIZE)
+        self._max_in_flight = max_in_flight
+        self.num_swaps = 0
+        self.num_restored = 0
+        self._in_flight: deque[tuple[StepPlan, StepResult]] = deque()
+        self._images: dict[str, tuple[RequestState, Content]] = {}
+
+    def arrivals(self, step: int) -> None:
+        """Who comes, leaves, or goes on after the loss of a node."""
+        for client in self._clients.values():
+            request_id = client.request_id
+            if client.back_at == step and request_id in self._images and self.one.attempt_of(request_id) is None:
+                self._take(self.one.add(client.payload, self._images[request_id][0]))
+            elif client.evicted_at == step and self.one.attempt_of(request_id) is not None:
+                self._evict(client)
+            elif client.arrives_at == step:
+                self._take(self.one.add(client.payload))
+            elif client.resumed_at == step and self._forget(request_id):
+                self._take(self.one.add(client.next_attempt()))
+            if client.cancelled_at == step and self._forget(request_id):
+                client.is_over = True
+            self.one.check()
+
+    def _forget(self, request_id: str) -> bool:
+        is_kept = self._images.pop(request_id, None) is not None
+        return self.one.abort(request_id) or is_kept
+
+    def _evict(self, client: Client) -> None:
+        """Take a request out when no step is in flight; one that has computed nothing goes on as another attempt."""
+        while self._in_flight:
+            self._take(self.one.commit(*self._in_flight.popleft()))
+            self.one.check()
+        request_id = client.request_id
+        if self.one.attempt_of(request_id) is None or request_id in self._images:
+            return
+        held = self.one.held_state(request_id)
+        self.one.abort(request_id)
+        if held is None or client.back_at is None or client.evicted_at is None or client.back_at <= client.evicted_at:
+            self._take(self.one.add(client.next_attempt()))
+        else:
+            self._images[request_id] = held.state, self._device.read(held.blocks, swapped_out=held.is_swapped_out)
+
+    def step(self, now: float, step_tokens: int) -> None:
+        plan = self.one.schedule(now)
+        self.one.check()
+        if not plan.is_empty:
+            assert plan.num_tokens <= step_tokens
+            self.num_swaps += len(plan.swaps_out)
+            for restore in plan.restores:
+                self._device.write(restore, self._images.pop(restore.request_id)[1])
+                self.num_restored += 1
+            self._in_flight.append((plan, self._device.run(plan)))
+        elif not self._in_flight:
+            assert not self.one.has_work, "with requests, something can always be planned or waited for"
+        if self._in_flight and (plan.is_empty or len(self._in_flight) == self._max_in_flight):
+            self._take(self.one.commit(*self._in_flight.popleft()))
+            self.one.check()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._in_flight and not self.one.has_work and not self._images
+
+    def _take(self, chunks: list[Chunk]) -> None:
+        for chunk in chunks:
+            self._clients[chunk.request_id].take(chunk)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    clients=st.integers(5, 10).flatmap(lambda number: st.tuples(*(client(each) for each in range(number)))),
+    num_blocks=st.integers(18, 22),
+    step_tokens=st.integers(5, 20),
+    max_num_seqs=st.integers(5, 12),
+    max_in_flight=st.integers(1, MAX_STEPS_IN_FLIGHT),
+    policy=st.sampled_from([AlwaysRecompute, OldestFirst, SwapIfRoom, SwapOldest, SwapEveryOther]),
+    num_host_blocks=st.integers(0, 16),
+)
+def test_everything_ends_as_if_alone_and_nothing_leaks(
+    clients: tuple[Client, ...],
+    num_blocks: int,
+    step_tokens: int,
+    max_num_seqs: int,
+    max_in_flight: int,
+    policy: Callable[[], PreemptionPolicy],
+    num_host_blocks: int,
+) -> None:
+    one = scheduler(num_blocks, BLOCK_SIZE, MAX_MODEL_LEN, step_tokens, max_num_seqs, policy(), num_host_blocks)
+    teach_short_outputs(one)
+    run = Run(one, list(clients), max_in_flight)
+    for step in range(MAX_STEPS):
+        run.arrivals(step)
+        run.step(float(step), step_tokens)
+        if run.is_idle and step >= LAST_ARRIVAL:
+            break
+    event(f"restored {min(run.num_restored, 3)}")
+    event("swapped" if run.num_swaps else "recomputed" if one.num_preemptions else "never preempted")
+    assert one.blocks.num_free_blocks == num_blocks
+    for client in clients:
+        assert client.is_over, "every request ends"
+        expected = alone.answer(client.payload, MAX_MODEL_LEN)
+        for choice, output in client.outputs.items():
+            tokens, reason = expected[choice]
+            if output.finish_reason:
+                assert (output.token_ids, output.finish_reason) == (tokens, reason)
+            else:
+                assert client.cancelled_at is not None
+                assert output.token_ids == tokens[: len(output.token_ids)]
+        assert client.cancelled_at is not None or client.outputs.keys() == expected.keys()

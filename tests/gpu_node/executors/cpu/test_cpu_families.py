@@ -1,0 +1,124 @@
+"""Programs of every family on the CPU device, against the interpreter with the same weights, rounded to bfloat16."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gpu_node.executors.cpu.lowering import UnsupportedOperatorError, lower
+from gpu_node.graph.passes.early_draws import early_draws
+from gpu_node.graph.passes.fuse import fuse
+from gpu_node.graph.passes.optimize import optimize
+from gpu_node.graph.passes.polls import insert_polls
+from gpu_node.graph.passes.split import even_plan, split_operators
+from gpu_node.graph.passes.tensor_parallel import tensor_parallel
+from gpu_node.graph.program import Program
+from gpu_node.graph.share import Share
+from gpu_node.kernels import cpu
+from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuStep, Limits
+from gpu_node.models.architectures.families import build_program
+from gpu_node.models.config import Family, ModelConfig
+from tests.gpu_node.family_programs import (
+    BLOCK_SIZE,
+    CONFIGS,
+    HEAD_DIM,
+    HEADS,
+    LAYERS,
+    LENGTH,
+    NUM_BLOCKS,
+    VOCAB,
+    config,
+    logits_of,
+    of_program,
+    random_weights,
+    steps,
+)
+from tests.gpu_node.own_arena import program_with_arena
+
+TOLERANCE = 0.03
+"""Some ten products of inputs rounded to 8 bits, one behind the other, in weights of ordinary size."""
+
+
+def int32(values: list[int]) -> cpu.Int32s:
+    return np.array(values, dtype=np.int32)
+
+
+def on_device(
+    device: CpuDevice,
+    model: ModelConfig,
+    program: Program,
+    weights: dict[str, torch.Tensor],
+    *,
+    round_early: bool = True,
+) -> torch.Tensor:
+    """What `logits_of` gives, by a device."""
+    cache = CacheShape(LAYERS, NUM_BLOCKS, BLOCK_SIZE, model.num_kv_heads, HEAD_DIM)
+    limits = Limits(128, 128, LENGTH, VOCAB)
+    outputs = []
+    with program_with_arena(limits, cache, HEADS // model.num_kv_heads) as (lowered, _, _):
+        lower(program, weights, lowered, LENGTH, round_early=round_early)
+        for one in steps():
+            logits = np.empty((len(one.draw_rows), VOCAB), dtype=np.float32)
+            step = CpuStep(
+                starts=int32([sequence.start for sequence in one.sequences]),
+                num_rows=int32([sequence.num_rows for sequence in one.sequences]),
+                num_blocks=int32([len(sequence.block_table) for sequence in one.sequences]),
+                block_tables=int32([block for sequence in one.sequences for block in sequence.block_table]),
+                token_ids=int32(one.token_ids),
+                draw_rows=int32(one.draw_rows),
+                copies=int32([]),
+                logits=logits,
+            )
+            device.wait(device.submit(lowered, step))
+            outputs.append(torch.from_numpy(logits))
+    return torch.cat(outputs)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_program_computes_the_same_on_the_device(name: str) -> None:
+    model = config(**CONFIGS[name])
+    program = build_program(model)
+    stored = random_weights(model, program)
+    optimized = optimize(program)
+    split = split_operators(optimized, even_plan(optimized, 3))
+    changes = (program, fuse(program), early_draws(program), optimized, split, insert_polls(split))
+    with CpuDevice(2) as device:
+        plain = on_device(device, model, program, stored, round_early=False)
+        changed = [on_device(device, model, other, of_program(other, stored)) for other in changes]
+        changed.append(on_device(device, model, optimized, of_program(optimized, stored), round_early=False))
+    theirs = logits_of(model, program, stored)
+    assert float((plain - theirs).norm() / theirs.norm()) < TOLERANCE
+    assert [ours.equal(plain) for ours in changed] == [True] * len(changed)
+
+
+def test_what_the_device_has_no_kernel_for_is_refused_by_name() -> None:
+    model = config(family=Family.LLAMA)
+    program = build_program(model)
+    stored = random_weights(model, program)
+    divided = tensor_parallel(program, 0, 2)
+    halves = [replace(one, share=Share(half, 2)) for one in program.operators[:1] for half in range(2)]
+    parts = replace(program, operators=(*halves, *program.operators[1:]))
+    with CpuDevice(1) as device:
+        with pytest.raises(UnsupportedOperatorError, match="no kernel for 'all_reduce'; the reference executor has"):
+            on_device(device, model, divided, of_program(divided, stored))
+        with pytest.raises(UnsupportedOperatorError, match="no kernel for 'embedding' on a share of the batch"):
+            on_device(device, model, parts, stored)
+    assert logits_of(model, parts, stored).equal(logits_of(model, program, stored))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_batch_in_parts_gives_the_same_on_the_reference(name: str) -> None:
+    """Every operator twice or thrice, each over its share of the sequences: what nano-batches will be made of."""
+    model = config(**CONFIGS[name])
+    program = build_program(model)
+    stored = random_weights(model, program)
+    optimized = optimize(program)
+    for count in (2, 3):
+        pieces = [replace(one, share=Share(index, count)) for one in optimized.operators for index in range(count)]
+        parts = replace(optimized, operators=tuple(pieces))
+        parts.check()
+        ours = logits_of(model, parts, of_program(parts, stored))
+        torch.testing.assert_close(ours, logits_of(model, program, stored), rtol=1e-4, atol=1e-4)

@@ -1,0 +1,111 @@
+"""`make gpu-check`: what it needs, what it says without a device, and that all that needs no clock runs without one."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_node.kernels.triton.launch import INTERPRETED
+
+FOLDER = Path(__file__).parents[4] / "benchmarks" / "gpu"
+SCRIPT = FOLDER / "check.py"
+NOT_NEEDED = ("msgspec", "pydantic", "structlog", "safetensors", "gguf", "yaml", "redis", "aiohttp")
+"""numpy is, by Triton's interpreter alone: see tests/gpu_node/engine/test_needs_torch_alone.py."""
+WITHOUT_PACKAGES = f"""
+import runpy, sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {NOT_NEEDED}:
+            raise ModuleNotFoundError(f"{{name}} is not installed here")
+
+sys.meta_path.insert(0, Blocked())
+sys.argv = sys.argv[1:]
+sys.path.insert(0, {str(FOLDER)!r})
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="there is a CUDA device: run `make gpu-check`")
+def test_without_a_device_it_says_so_and_writes_nothing(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    command = [sys.executable, str(SCRIPT), "--output", str(result)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "TRITON_INTERPRET": ""}
+    )
+    assert done.returncode == 1
+    assert "no CUDA device" in done.stderr
+    assert "--interpret" in done.stderr
+    assert not result.exists()
+
+
+@pytest.mark.timeout(300)  # some 20 s of a processor
+@pytest.mark.skipif(not INTERPRETED, reason="there is a CUDA device: run `make gpu-check`")
+def test_kernels_engines_and_serving_run_by_the_interpreter_with_torch_and_triton_alone(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    command = [sys.executable, "-W", "ignore", "-c", WITHOUT_PACKAGES, str(SCRIPT), "--interpret", "--parts", "abe"]
+    done = subprocess.run([*command, "--output", str(result)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    parts: dict[str, list[dict[str, Any]]] = json.loads(result.read_text())["parts"]
+    kernels, engines, serving = parts.values()
+    assert {line["verdict"] for line in (*kernels, *engines)} == {"right"}
+    assert len({line["what"].partition(",")[0] for line in kernels}) == 10, "every kernel has cases"
+    assert "1 preemptions" in engines[0]["note"]
+    throughput = next(line["value"] for line in serving if line["what"].startswith("total throughput"))
+    assert throughput > 0
+    steps = [line["what"] for line in serving if line["what"].startswith("decode step")]
+    assert steps == [f"decode step of {batch}, {way}" for way in ("graphs", "launch by launch") for batch in (1, 3)]
+    assert done.stdout.rstrip().endswith("nothing wrong, 1 goals missed"), "the rate of the machine was not measured"
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The script as a module."""
+    monkeypatch.syspath_prepend(FOLDER)
+    yield importlib.import_module("check")
+    for name in ("check", "line"):
+        sys.modules.pop(name)
+
+
+def test_a_part_that_fails_or_takes_too_long_hides_no_other(check: Any, tmp_path: Path) -> None:
+    line = check.Line
+
+    def fails(_: object, __: Mapping[str, float]) -> Iterator[Any]:
+        yield line("first", 1.0, "s", key="first")
+        raise ValueError("no such kernel\nmore of it")
+
+    def goes_on(_: object, measured: Mapping[str, float]) -> Iterator[Any]:
+        yield line("twice the first", 2 * measured["first"], "s", at_least=3.0)
+        yield line("not reached", 0.0, "s")
+
+    report = check.Report({"device": "none"}, tmp_path / "result.json")
+    for part in (check.Part("a", "A", 60.0, fails), check.Part("b", "B", 0.0, goes_on)):
+        check.run_part(part, None, report)
+    first, failure, second, stop = report.lines
+    assert (failure.note, failure.is_wrong) == ("ValueError: no such kernel", True)
+    assert (second.value, second.verdict) == (2.0, "missed")
+    assert stop.what == "stopped: its time is over"
+    parts = json.loads((tmp_path / "result.json").read_text())["parts"]
+    assert parts == {"A": [first.row(), failure.row()], "B": [second.row(), stop.row()]}
+    assert [title for title in ("A", "B") if f"\n{title}\n" in report.table()] == ["A", "B"]
+
+
+def test_a_number_that_is_none_is_outside_of_every_bound(check: Any) -> None:
+    def verdict(value: float, **bounds: Any) -> str:
+        return str(check.Line("what", value, "s", **bounds).verdict)
+
+    assert verdict(2.0) == ""
+    assert verdict(2.0, at_least=2.0) == "met"
+    assert verdict(1.9, at_least=2.0) == "missed"
+    assert verdict(0.0, at_most=0.0, is_required=True) == "right"
+    assert verdict(math.nan, at_most=1.0, is_required=True) == "WRONG"
+    assert verdict(math.nan, at_least=1.0) == "missed"

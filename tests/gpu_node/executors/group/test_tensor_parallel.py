@@ -1,0 +1,209 @@
+"""Two processes that share each model's heads give the tokens that one gives, and end together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from gpu_node.engine.border.executor import Executor
+from gpu_node.engine.engine import Engine
+from gpu_node.engine.process.protocol import ModelLoaded, Run
+from gpu_node.engine.requests.image import Kept
+from gpu_node.executors.group.part import Part
+from gpu_node.executors.group.tensor_parallel import RankError, TensorParallelExecutor
+from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.config import ConfigError, parse_config
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.files.model_file import ModelFileError
+from tests.gpu_node import tiny
+from tests.gpu_node.engine.process.test_process import started
+from tests.gpu_node.models.test_families_models import save
+from tests.gpu_node.workload import Answers, answers, mixed_requests
+
+OPTIONS: dict[str, Any] = {
+    "kv_cache_bytes": 1 << 20,
+    "host_kv_bytes": 1 << 20,
+    "block_size": 4,
+    "max_num_seqs": 96,
+    "step_tokens": 256,
+}
+NUM_TOKENS = 12
+
+
+@pytest.fixture(scope="module")
+def group() -> Iterator[TensorParallelExecutor]:
+    """Two devices for all tests that leave them alive."""
+    executor = TensorParallelExecutor(EngineOptions(**OPTIONS), [Part(), Part()])
+    yield executor
+    executor.close()
+
+
+def engine_of(executor: Executor, path: Path, **options: Any) -> Engine:
+    engine = Engine(executor, EngineOptions(**OPTIONS | options))
+    engine.load_model(spec(path))
+    return engine
+
+
+def spec(path: Path, name: str = "tiny") -> ModelSpec:
+    return ModelSpec(name=name, source=str(path), max_model_len=tiny.CONTEXT)
+
+
+Load = Callable[..., Engine]
+
+
+@pytest.fixture
+def load(group: TensorParallelExecutor) -> Iterator[Load]:
+    """An engine with a model in the group, which is gone afterwards."""
+    engines: list[Engine] = []
+
+    def load(path: Path, **options: Any) -> Engine:
+        engines.append(engine_of(group, path, **options))
+        return engines[-1]
+
+    yield load
+    for _ in engines:
+        group.unload_model("tiny")
+
+
+def prompts(num_prompts: int, longest: int = 24) -> list[list[int]]:
+    numbers = random.Random(5)
+    return [[numbers.randrange(3, tiny.VOCAB) for _ in range(numbers.randint(1, longest))] for _ in range(num_prompts)]
+
+
+def run(engine: Engine, texts: list[list[int]], num_tokens: int = NUM_TOKENS, **sampling: Any) -> list[list[int]]:
+    return tiny.run(engine, [tiny.request(str(i), text, num_tokens, **sampling) for i, text in enumerate(texts)])
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gpt2", "mixtral", "opt"])
+def test_tokens_are_those_of_one_device(load: Load, name: str, tmp_path: Path) -> None:
+    save(name, tmp_path)
+    alone = engine_of(ReferenceExecutor(EngineOptions(**OPTIONS)), tmp_path)
+    expected = [run(alone, prompts(6)), run(alone, prompts(6), temperature=0.8, seed=3)]
+    together = load(tmp_path)
+    assert [run(together, prompts(6)), run(together, prompts(6), temperature=0.8, seed=3)] == expected
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """A model and where it is saved; half of its heads take 3 KiB a token, so 340 tokens fill a device's memory."""
+    path = tmp_path_factory.mktemp("wide")
+    return save("llama", path, num_hidden_layers=3, num_key_value_heads=4, head_dim=64), path
+
+
+def load_under_pressure(load: Load, path: Path, preemption: str) -> Engine:
+    """An engine that has seen outputs of one token only, so it admits more than there is room for."""
+    engine = load(path, preemption=preemption)
+    run(engine, [[number] for number in range(64)], 1)
+    return engine
+
+
+def test_tokens_do_not_depend_on_preemption_and_prefix_hits(load: Load, wide: tuple[Any, Path]) -> None:
+    model, path = wide
+    engine = load_under_pressure(load, path, "recompute")
+    common = list(range(20, 40))
+    texts = [[*common, *text] for text in prompts(16, 4)]
+    outputs = run(engine, texts, 40)
+    assert engine.num_preemptions > 0
+    for text, output in list(zip(texts, outputs, strict=True))[-4:]:  # the newest were preempted
+        assert output == tiny.greedy(model, text, 40)[0]
+
+
+def test_requests_of_every_kind_get_what_one_device_gives_through_copies_and_swaps(
+    load: Load, wide: tuple[Any, Path]
+) -> None:
+    _, path = wide
+    alone = engine_of(ReferenceExecutor(EngineOptions(**OPTIONS)), path, async_scheduling=False)
+    expected: Answers = {}
+    for payload in mixed_requests(24, seed=2):
+        expected |= answers(alone, [payload])
+    engine = load_under_pressure(load, path, "swap")
+    assert answers(engine, mixed_requests(24, seed=2)) == expected
+    assert engine.num_preemptions > 0
+
+
+def test_each_device_loads_its_own_part_and_the_error_of_a_bad_model_changes_nothing(
+    load: Load, tiny_path: Path, tmp_path: Path
+) -> None:
+    engine = load(tiny_path)
+    assert engine.load_model(spec(tiny_path)).block_bytes == OPTIONS["block_size"] * tiny.BLOCK_TOKEN_BYTES // 2
+    before = run(engine, prompts(2))
+    save("llama", tmp_path, num_key_value_heads=1)
+    with pytest.raises(ModelFileError, match=r"1 heads of keys and values do not divide among 2 devices; .*: 1$"):
+        engine.load_model(spec(tmp_path, "odd"))
+    assert run(engine, prompts(2)) == before
+
+
+def test_the_end_of_a_device_ends_the_group_with_a_clear_error(tiny_path: Path) -> None:
+    executor = TensorParallelExecutor(EngineOptions(**OPTIONS), [Part(), Part()])
+    try:
+        engine = engine_of(executor, tiny_path)
+        (process,) = executor.processes
+        process.kill()
+        with pytest.raises(RankError, match=rf"rank 1 \(pid {process.pid}\) ended with status -9"):
+            run(engine, prompts(2))
+    finally:
+        executor.close()
+
+
+def test_closing_ends_the_other_devices() -> None:
+    executor = TensorParallelExecutor(EngineOptions(**OPTIONS), [Part(), Part()])
+    (process,) = executor.processes
+    executor.close()
+    assert process.poll() == 0
+    executor.close()
+
+
+def test_a_node_says_what_it_needs_to_be_parallel() -> None:
+    nodes = "nodes: [{name: a, executor: reference, tensor_parallel: 2}, {name: b}]"
+    assert [node.tensor_parallel for node in parse_config(nodes, "test").nodes] == [2, 1]
+    with pytest.raises(ConfigError, match=r"nodes\.0: tensor_parallel: 2 needs executor: cuda or reference"):
+        parse_config("nodes: [{name: a, tensor_parallel: 2}]", "test")
+
+
+CONFIG = """
+models: [{{name: tiny, source: {path}, max_model_len: 64}}]
+nodes: [{{name: node-0, executor: reference, tensor_parallel: 2}}]
+engine: {{kv_cache_bytes: 1048576, step_tokens: 16, max_num_seqs: 4}}
+"""
+
+
+def test_an_engine_of_two_devices_serves_and_ends_with_them(tiny_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "treadle.yaml"
+    path.write_text(CONFIG.format(path=tiny_path))
+    with started(path, "2x cpu") as agent:
+        assert isinstance(agent.load("tiny"), ModelLoaded)
+        agent.send(Run(tiny.request("a", [5, 6], 3)))
+        assert sum(len(chunk.token_ids) for step in agent.steps_until_end("a") for chunk in step.chunks) == 3
+        (rank,) = psutil.Process(agent.process.pid).children()
+        rank.kill()
+        agent.send(Run(tiny.request("b", [5, 6], 3)))
+        assert agent.exit_status() == 1
+    assert f"rank 1 (pid {rank.pid}) ended with status -9" in (tmp_path / "log").read_text()
+
+
+def test_blocks_of_a_group_stay_so_an_evicted_request_is_computed_again(load: Load, tiny_path: Path) -> None:
+    engine = load(tiny_path)
+    payload = tiny.request("a", [5, 6, 7], 6)
+    engine.add(payload)
+    engine.step(0.0)
+    assert engine.evict(["a"])[1] == [Kept("a", 0)]
+    assert not engine.has_work
+    assert len(run(engine, [[5, 6, 7]], 6)[0]) == 6
+
+
+def test_a_model_of_a_group_comes_back_from_host_memory(load: Load, tiny_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(tiny_path.read_bytes())
+    engine = load(path)
+    texts = prompts(3)
+    before = run(engine, texts)
+    engine.load_model(spec(tiny_path, "other"))
+    path.unlink()
+    assert engine.tiers == {"tiny": "host", "other": "device"}
+    engine.load_model(spec(path))
+    assert run(engine, texts) == before

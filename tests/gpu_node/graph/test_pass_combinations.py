@@ -1,0 +1,105 @@
+"""Passes in any order that they allow: a program that can be run, the same logits, and no operation lost or made."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import partial, reduce
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpu_node.graph.cost import NumberBytes, program_costs
+from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.early_draws import early_draws
+from gpu_node.graph.passes.fuse import fuse
+from gpu_node.graph.passes.named import parse_passes
+from gpu_node.graph.passes.optimize import optimize
+from gpu_node.graph.passes.polls import insert_polls
+from gpu_node.graph.passes.split import is_splittable, split_operators
+from gpu_node.graph.passes.tensor_parallel import tensor_parallel
+from gpu_node.graph.program import ATTENTIONS, Program
+from gpu_node.graph.step_shape import SequencePart, StepShape
+from gpu_node.models.architectures.families import build_program
+from tests.gpu_node.family_programs import CONFIGS, config, logits_of, of_program, random_weights
+from tests.gpu_node.thread_group import run_ranks
+
+STEP = StepShape((SequencePart(9, 40), SequencePart(50, 1), SequencePart(3, 1)), num_draws=2)
+MAX_PARTS = 4
+
+
+def split_at_random(program: Program, seed: int) -> Program:
+    """Each operator that can be cut, into a number of parts of its own."""
+    numbers = random.Random(seed)
+    cuttable = [index for index, operator in enumerate(program.operators) if is_splittable(operator)]
+    return split_operators(program, {index: numbers.randint(1, MAX_PARTS) for index in cuttable})
+
+
+splits = st.integers(0, 1 << 16).map(lambda seed: partial(split_at_random, seed=seed))
+passes: st.SearchStrategy[Pass] = st.sampled_from([early_draws, fuse, insert_polls]) | splits
+
+
+def changed(program: Program, changes: Sequence[Pass]) -> Program:
+    """After each pass the program is checked."""
+    for change in changes:
+        program = change(program)
+        program.check()
+    return program
+
+
+def flops(program: Program) -> float:
+    return sum(cost.flops for cost in program_costs(program, STEP, NumberBytes()))
+
+
+def attention_flops(program: Program) -> float:
+    costs = program_costs(program, STEP, NumberBytes())
+    return sum(cost.flops for one, cost in zip(program.operators, costs, strict=True) if one.kind in ATTENTIONS)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@given(changes=st.lists(passes, max_size=5))
+@settings(max_examples=12, deadline=None)
+def test_passes_in_any_order_change_neither_logits_nor_operations(name: str, changes: list[Pass]) -> None:
+    model = config(**CONFIGS[name])
+    plain = build_program(model)
+    stored = random_weights(model, plain)
+    program = changed(plain, changes)
+    ours = logits_of(model, program, of_program(program, stored))
+    torch.testing.assert_close(ours, logits_of(model, plain, stored), rtol=1e-4, atol=1e-4)
+    base = early_draws(plain) if early_draws in changes else plain
+    assert flops(program) == flops(base)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@given(before=st.booleans(), changes=st.lists(passes, max_size=4))
+@settings(max_examples=6, deadline=None)
+def test_two_ranks_give_the_logits_of_one_after_any_passes(name: str, before: bool, changes: list[Pass]) -> None:
+    model = config(**CONFIGS[name])
+    plain = build_program(model)
+    stored = random_weights(model, plain)
+    first = early_draws(plain) if before else plain
+    divided = [tensor_parallel(first, rank, 2) for rank in range(2)]
+    ranks = [changed(program, changes) for program in divided]
+    work = [partial(logits_of, model, program, of_program(program, stored)) for program in ranks]
+    both = run_ranks(work)
+    assert both[0].equal(both[1])
+    torch.testing.assert_close(both[0], logits_of(model, plain, stored), rtol=1e-4, atol=1e-4)
+    assert sum(map(attention_flops, ranks)) == attention_flops(plain)
+    base = map(early_draws, divided) if early_draws in changes else divided
+    assert list(map(flops, ranks)) == list(map(flops, base))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_early_draws_and_two_ranks_may_come_in_either_order(name: str) -> None:
+    plain = build_program(config(**CONFIGS[name]))
+    for rank in range(2):
+        one, other = early_draws(tensor_parallel(plain, rank, 2)), tensor_parallel(early_draws(plain), rank, 2)
+        assert one.operators == other.operators
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_optimized_program_is_named_by_its_passes(name: str) -> None:
+    plain = build_program(config(**CONFIGS[name]))
+    assert reduce(lambda program, change: change(program), parse_passes("early-draws,fuse"), plain) == optimize(plain)

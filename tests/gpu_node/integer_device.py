@@ -1,0 +1,94 @@
+"""A device whose KV memory holds token ids, and a language model of integers that reads its context from there.
+
+What a row attends to is what lies in its block table, so a block that is shared, copied, swapped or reused wrongly
+changes the tokens that come out. Steps run in the order in which they are submitted, as on every device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from zlib import crc32
+
+from gpu_node.engine.border.plan import DRAWN, Draw, Restore, ScheduledSequence, StepPlan, StepResult
+from gpu_node.executors.draws.counter import mix
+from shared.messages.payload import Sampling
+from shared.messages.token_logprob import TokenLogprob
+from tests.gpu_node.bookkeeping import EOS, STEP_S
+
+WORDS = (0, 1, 2, 3, 4, 5, 6, EOS)
+"""All tokens that the model ever continues a text with."""
+
+
+def logprobs_after(context: Sequence[int]) -> list[tuple[int, float]]:
+    """All continuations of ``context`` with their logprobs, most likely first."""
+    text = crc32(repr(list(context)).encode())
+    weights = {word: 1 + mix(text * 1000 + word) % 100 for word in WORDS}
+    total = sum(weights.values())
+    ranked = sorted(weights.items(), key=lambda one: (-one[1], one[0]))
+    return [(word, math.log(weight / total)) for word, weight in ranked]
+
+
+def token_after(context: Sequence[int], sampling: Sampling, choice: int, position: int) -> int:
+    """The most likely continuation at temperature 0, else one that depends on all that a draw may depend on."""
+    ranked = logprobs_after(context)
+    chance = mix(mix(sampling.seed * 100 + choice) + position)
+    return ranked[0 if sampling.temperature == 0 else chance % len(ranked)][0]
+
+
+class IntegerDevice:
+    """Runs steps on ``num_blocks`` blocks of ``block_size`` tokens."""
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self._block_size = block_size
+        self._blocks: list[list[int | None]] = [[None] * block_size for _ in range(num_blocks)]
+        self._host: dict[int, list[int | None]] = {}
+        self._drawn: dict[int, int] = {}
+
+    def read(self, blocks: Sequence[int], *, swapped_out: bool) -> list[list[int | None]]:
+        """Copies of blocks, on the device or in host memory."""
+        return [list(self._host[block] if swapped_out else self._blocks[block]) for block in blocks]
+
+    def write(self, restore: Restore, image: Sequence[list[int | None]]) -> None:
+        """What a plan restores of an image, ahead of its step."""
+        for place, block in zip(restore.places, restore.blocks, strict=True):
+            self._blocks[block] = list(image[place])
+
+    def run(self, plan: StepPlan) -> StepResult:
+        """One step: swaps out, copies, swaps in, rows, draws."""
+        for swap in plan.swaps_out:
+            self._host[swap.host_block] = list(self._blocks[swap.device_block])
+        sources = [list(self._blocks[copy.source]) for copy in plan.copies]
+        for copy, source in zip(plan.copies, sources, strict=True):
+            self._blocks[copy.destination] = source
+        for swap in plan.swaps_in:
+            self._blocks[swap.device_block] = self._host.pop(swap.host_block)
+        written: set[tuple[int, int]] = set()
+        for part in plan.sequences:
+            self._write(part, written)
+        drawn = {draw.sequence_id: self._draw(part, draw) for part in plan.sequences for draw in part.draws}
+        self._drawn |= {sequence_id: token for sequence_id, (token, _) in drawn.items()}
+        return StepResult(
+            token_ids={sequence_id: token for sequence_id, (token, _) in drawn.items()},
+            duration_s=STEP_S,
+            logprobs={sequence_id: logprob for sequence_id, (_, logprob) in drawn.items() if logprob is not None},
+        )
+
+    def _write(self, part: ScheduledSequence, written: set[tuple[int, int]]) -> None:
+        for position, token in enumerate(part.token_ids, start=part.start):
+            place = (part.block_table[position // self._block_size], position % self._block_size)
+            assert place not in written, "two rows write to one place"
+            written.add(place)
+            self._blocks[place[0]][place[1]] = self._drawn[part.sequence_id] if token == DRAWN else token
+
+    def _draw(self, part: ScheduledSequence, draw: Draw) -> tuple[int, TokenLogprob | None]:
+        context: list[int] = []
+        for position in range(part.start + len(part.token_ids)):
+            token = self._blocks[part.block_table[position // self._block_size]][position % self._block_size]
+            assert token is not None, "a row reads what nobody has written"
+            context.append(token)
+        token = token_after(context, draw.sampling, draw.choice, draw.position)
+        if draw.num_top is None:
+            return token, None
+        ranked = logprobs_after(context)
+        return token, TokenLogprob(dict(ranked)[token], ranked[: draw.num_top])

@@ -1,0 +1,63 @@
+"""Every kernel compiles to machine code and fits into the shared memory of devices, none of which is here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CAPABILITIES = (90,)
+"""All that `compiling_device` knows compile; one is enough here, for it takes eight seconds."""
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiler's cache, with each kernel's code in every language on its way."""
+    cache = tmp_path_factory.mktemp("compiled")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "tests.gpu_node.kernels.triton.compiling_device", *map(str, CAPABILITIES)]
+    done = subprocess.run(
+        command, env=environment | {"TRITON_CACHE_DIR": str(cache)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return cache
+
+
+def test_each_device_gets_machine_code_of_each_kernel(compiled: Path) -> None:
+    kernels = {path.stem for path in compiled.glob("*/*.cubin")}
+    assert {
+        "_norm",
+        "_lookup",
+        "_decode",
+        "_combine",
+        "_prefill",
+        "_poll",
+        "_gates",
+        "_outputs",
+        "_penalise",
+        "_draw",
+    } <= kernels
+    for kernel in kernels:
+        targets = {f"sm_{capability}" for capability in CAPABILITIES}
+        found = {
+            target for path in compiled.glob(f"*/{kernel}.ptx") for target in targets if target in path.read_text()
+        }
+        assert found == targets, kernel
+
+
+def test_the_poll_reads_with_acquire_and_answers_with_release_at_the_scope_of_the_system(compiled: Path) -> None:
+    for code in (path.read_text() for path in compiled.glob("*/_poll.ptx")):
+        assert "ld.global.sys.acquire.b64" in code
+        assert "atom.global.gpu.acq_rel.add.u64" in code
+        assert "atom.global.sys.acq_rel.add.u64" in code
+        arrival = code.index("atom.global.gpu.acq_rel.add.u64")
+        assert "bar.sync" in code[code.rindex("st.global", 0, arrival) : arrival]
+
+
+def test_weights_of_draws_are_not_fused_into_other_roundings(compiled: Path) -> None:
+    for code in (path.read_text() for path in compiled.glob("*/_penalise.ptx")):
+        assert "fma.rn.f64" not in code
+        assert "mul.f64" in code or "mul.rn.f64" in code

@@ -1,0 +1,140 @@
+"""Whoever looks late catches up: every task is done once, in order, however the instances of a poll come along."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
+from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, poll
+from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places
+from tests.gpu_node.kernels.triton.buffers import DEVICE, FLOAT32_ERROR, error, numbers, wide
+
+INSTANCES, SLOTS, SEQUENCES, BLOCKS, HEADS = 3, 2, 3, 3, 4
+SHAPE = CacheShape(num_layers=2, block_size=2, num_kv_heads=2, head_dim=4)
+
+
+class Asker:
+    """Writes tasks into the ring, and knows what comes out of them."""
+
+    def __init__(self) -> None:
+        lines = SHAPE.block_lines(4)
+        self.places = Places(page_lines=8 * lines, block_lines=lines)
+        self.caches = [LayerCache(numbers(8 * lines * 16), SHAPE, layer) for layer in range(2)]
+        self.caches[1].numbers.copy_(self.caches[0].numbers)
+        columns = HEADS * SHAPE.head_dim
+        self.ring = TaskRing(
+            num_sequences=torch.zeros(SLOTS, dtype=torch.int32, device=DEVICE),
+            firsts=torch.zeros(SLOTS, dtype=torch.int64, device=DEVICE),
+            windows=torch.zeros(SLOTS, dtype=torch.int32, device=DEVICE),
+            positions=torch.zeros(SLOTS, SEQUENCES, dtype=torch.int32, device=DEVICE),
+            block_lines=torch.zeros(SLOTS, SEQUENCES, BLOCKS, dtype=torch.int32, device=DEVICE),
+            q=torch.full((SLOTS, SEQUENCES, columns), torch.nan, device=DEVICE),
+            out=torch.full((SLOTS, SEQUENCES, columns), torch.nan, device=DEVICE),
+        )
+        self.counters = PollCounters.new(INSTANCES, SLOTS, DEVICE)
+        self.expected: list[torch.Tensor] = []
+
+    @property
+    def num_asked(self) -> int:
+        return len(self.expected)
+
+    @property
+    def num_served(self) -> int:
+        return int(self.counters.served)
+
+    def ask(self, num_sequences: int) -> None:
+        """The next task, of one layer and one window or the other."""
+        slot, layer = self.num_asked % SLOTS, self.num_asked % 2
+        window = (UNBOUNDED, 3)[self.num_asked // 2 % 2]
+        self.ring.num_sequences[slot] = num_sequences
+        self.ring.firsts[slot] = self.caches[layer].first
+        self.ring.windows[slot] = window
+        self.ring.out[slot] = torch.nan
+        rows = []
+        for sequence in range(num_sequences):
+            position = (self.num_asked + 2 * sequence) % (BLOCKS * SHAPE.block_size)
+            blocks = [(sequence + 3 * i) % 8 for i in range(BLOCKS)]
+            self.ring.positions[slot, sequence] = position
+            self.ring.block_lines[slot, sequence] = torch.tensor([self.places.line(block) for block in blocks])
+            self.ring.q[slot, sequence] = numbers(HEADS * SHAPE.head_dim)
+            rows.append(self.attention(self.ring.q[slot, sequence], blocks, position, window, layer))
+        self.expected.append(torch.stack(rows) if rows else torch.empty(0, HEADS * SHAPE.head_dim, dtype=torch.float64))
+        self.counters.asked.add_(1)
+
+    def attention(self, q: torch.Tensor, blocks: list[int], position: int, window: int, layer: int) -> torch.Tensor:
+        """Token by token, head by head, in float64."""
+        row = []
+        for head, query in enumerate(wide(q).view(HEADS, -1)):
+            keys, values = [], []
+            for token in range(max(0, position + 1 - window), position + 1):
+                block = self.places.line(blocks[token // SHAPE.block_size]) * 16 + layer * SHAPE.layer_numbers
+                at = block + head // 2 * 2 * SHAPE.block_size * 4 + token % SHAPE.block_size * 4
+                memory = wide(self.caches[0].numbers)
+                keys.append(memory[at : at + 4])
+                values.append(memory[at + SHAPE.block_size * 4 :][:4])
+            weights = (torch.stack(keys) @ query / math.sqrt(SHAPE.head_dim)).softmax(0)
+            row.append(weights @ torch.stack(values))
+        return torch.cat(row)
+
+    def poll(self, blind: frozenset[int] = frozenset()) -> None:
+        """A poll in which some instances look too early: they see no more asked for than they have done."""
+        done = self.counters.done.clone()
+        early = torch.tensor([instance in blind for instance in range(INSTANCES)], device=DEVICE)
+        self.counters.done[early] = self.num_asked
+        poll(self.counters, self.ring, self.caches[0])
+        self.counters.done[early] = done[early]
+
+    def check(self) -> None:
+        """Served is what all have done; its answers are there, and of what was not asked for there are none."""
+        assert self.num_served == int(self.counters.done.min()) <= self.num_asked
+        for task in range(max(0, self.num_asked - SLOTS), self.num_served):
+            out, expected = self.ring.out[task % SLOTS], self.expected[task]
+            assert error(out[: len(expected)], expected) < FLOAT32_ERROR
+            assert bool(out[len(expected) :].isnan().all())
+        arrived = [int((self.counters.done > task).sum()) for task in range(self.num_served, self.num_asked)]
+        assert sorted(self.counters.arrived.tolist()) == sorted([*arrived, *[0] * (SLOTS - len(arrived))])
+
+
+@given(st.lists(st.integers(0, SEQUENCES) | st.frozensets(st.integers(0, INSTANCES - 1)), max_size=8))
+@settings(max_examples=10, deadline=None, phases=(Phase.generate,))
+def test_every_task_is_done_once_and_in_order(events: list[int | frozenset[int]]) -> None:
+    """Numbers ask for a task of so many sequences, sets are polls in which these instances look too early."""
+    asker = Asker()
+    for event in [*events, frozenset[int]()]:
+        if isinstance(event, frozenset):
+            asker.poll(event)
+        elif asker.num_asked - asker.num_served < SLOTS:
+            asker.ask(event)
+        asker.check()
+    assert asker.num_served == asker.num_asked
+
+
+def test_an_instance_that_looked_too_early_serves_at_the_next_poll() -> None:
+    asker = Asker()
+    asker.ask(SEQUENCES)
+    asker.poll(blind=frozenset({1}))
+    assert (asker.num_served, asker.counters.done.tolist()) == (0, [1, 0, 1])
+    tiles = asker.ring.out[0].view(SEQUENCES * 2, -1).isnan().all(dim=1)  # a sequence and a KV head each
+    assert tiles.tolist() == [False, True, False, False, True, False]
+    asker.ask(1)
+    asker.poll()
+    assert (asker.num_served, asker.counters.done.tolist()) == (2, [2, 2, 2])
+    asker.check()
+
+
+def test_a_poll_that_finds_nothing_changes_nothing() -> None:
+    asker = Asker()
+    asker.poll()
+    assert [int(one.sum()) for one in (asker.counters.asked, asker.counters.served, asker.counters.done)] == [0, 0, 0]
+    assert bool(asker.ring.out.isnan().all())
+
+
+def test_a_ring_that_does_not_fit_is_refused() -> None:
+    asker = Asker()
+    with pytest.raises(ValueError, match="for each slot"):
+        poll(PollCounters.new(INSTANCES, SLOTS + 1, DEVICE), asker.ring, asker.caches[0])
