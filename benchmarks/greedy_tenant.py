@@ -31,7 +31,7 @@ from live_cluster import running
 
 from services.simulator.devices.catalogue import cluster_config, devices_of
 from services.simulator.simulation import Scenario, Simulation
-from services.simulator.workloads.arrivals import Mix
+from services.simulator.workloads.arrivals import WeightedNames
 from services.simulator.workloads.paper import ONE_MODEL, PaperWorkload
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE, QueueOptions, TenantSpec
@@ -121,7 +121,8 @@ def simulated_weights(seed: int) -> dict[str, Any]:
 
 def _drawn(tenant: str, per_s: float, num: int, slo: str, seed: int) -> list[WorkloadRequest]:
     return [
-        replace(one, tenant=tenant) for one in PaperWorkload(ONE_MODEL, Mix({slo: 1})).draw(per_s, num, Random(seed))
+        replace(one, tenant=tenant)
+        for one in PaperWorkload(ONE_MODEL, WeightedNames({slo: 1})).draw(per_s, num, Random(seed))
     ]
 
 

@@ -19,7 +19,7 @@ import time
 import aiohttp
 
 from gpu_node.agent.process.engine_process import EngineProcess
-from gpu_node.engine.process.protocol import LoadModel, ModelFailed, ModelLoaded, Run, Step
+from gpu_node.engine.process.protocol import LoadModel, ModelFailed, ModelLoaded, RunAttempt, StepReport
 from shared.config.config import load_config
 from shared.messages.payload import Payload, Sampling
 
@@ -30,10 +30,10 @@ FIRST_TOKEN, LAST_TOKEN = 1_000, 40_000  # ordinary text tokens of the vocabular
 async def engine_ttft_s(engine: EngineProcess, payload: Payload) -> float:
     """From the command to the first token."""
     started = time.perf_counter()
-    await engine.send(Run(payload))
+    await engine.send(RunAttempt(payload))
     while True:
         for event in await engine.events():
-            if isinstance(event, Step) and event.chunks:
+            if isinstance(event, StepReport) and event.chunks:
                 return time.perf_counter() - started
 
 

@@ -18,7 +18,7 @@ from line import Line
 from models import FAMILIES, VOCAB, dummy
 
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.engine import EngineOptions, ModelSpec
@@ -135,7 +135,7 @@ def _waves(spec: ModelSpec, *, is_short: bool) -> list[list[Payload]]:
 def _answers(engine: Engine, waves: Sequence[Sequence[Payload]]) -> Answers:
     answers: dict[tuple[str, int], Heard] = {}
 
-    def hear(chunks: Sequence[Chunk]) -> None:
+    def hear(chunks: Sequence[OutputChunk]) -> None:
         for chunk in chunks:
             if chunk.error:
                 raise RuntimeError(f"request {chunk.request_id}: {chunk.error}")

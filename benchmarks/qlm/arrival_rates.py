@@ -19,7 +19,7 @@ from itertools import takewhile
 from random import Random
 from typing import Protocol
 
-from services.queue_manager.learnt.arrivals import Arrivals, Flow
+from services.queue_manager.learnt.arrivals import ArrivalRates, Flow
 from services.queue_manager.learnt.lifetimes import Lifetimes
 from services.simulator.workloads.arrivals import poisson
 from shared.messages.slo import Slo
@@ -114,7 +114,7 @@ class ChangePoints:
 
     def __init__(self, begin_s: float) -> None:
         self._flows: dict[str, Flow] = {}
-        self._arrivals = Arrivals(self._flows, Lifetimes())
+        self._arrivals = ArrivalRates(self._flows, Lifetimes())
         self.add(begin_s)
 
     def add(self, now: float) -> None:

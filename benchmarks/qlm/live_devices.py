@@ -10,7 +10,7 @@ from live_record import Recording
 
 from gpu_node.engine.measures.cost_learner import CostLearner
 from gpu_node.engine.process.step_file import StepLine
-from services.simulator.devices.device import Device, ModelOnDevice
+from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
 from shared.config.config import ClusterConfig
 from shared.messages.nodes import Heartbeat
 from shared.messages.step_cost import StepCost
@@ -26,7 +26,7 @@ class _Loads:
     host_s: list[float] = field(default_factory=list)
 
 
-def live_devices(recording: Recording) -> dict[str, Device]:
+def live_devices(recording: Recording) -> dict[str, SimulatedDevice]:
     """By node, with the costs that devices of its kind had learnt at the end, and what the trace's steps took in all.
 
     They are learnt again, from the recorded steps: so a learner can be tried on a run that was recorded before it.
@@ -40,7 +40,7 @@ def live_devices(recording: Recording) -> dict[str, Device]:
     host_s = statistics.mean(loads.host_s) if loads.host_s else 0.0
     kv_bytes_per_s = [beat.kv_bytes_per_s for beat in last.values() if beat.kv_bytes_per_s]
     return {
-        node: Device(
+        node: SimulatedDevice(
             beat.device,
             {
                 name: ModelOnDevice(cost, kv_token_bytes[name], config.engine.unmeasured_kv_bytes, disk_s, host_s)

@@ -20,9 +20,9 @@ from cli.errors import CliError
 from cli.progress_bar import progress_bar
 from cli.simulate.workload_option import workload_choice
 from services.simulator.devices import catalogue
-from services.simulator.devices.device import Device
+from services.simulator.devices.device import SimulatedDevice
 from services.simulator.reports.report import report
-from services.simulator.simulation import PLAN_VISITS, SOLVE_S, Run, Scenario, simulate
+from services.simulator.simulation import PLAN_VISITS, SOLVE_S, Scenario, SimulationRun, simulate
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config import hardware
 from shared.config.config import OperationOptions, QueueOptions
@@ -57,7 +57,7 @@ FIGURES = (
 )
 """Of a report, those that a benchmark keeps."""
 
-Figures = Callable[[Run], Row]
+Figures = Callable[[SimulationRun], Row]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Case:
     """One simulation."""
 
     label: str
-    devices: Mapping[str, Device]
+    devices: Mapping[str, SimulatedDevice]
     models: Sequence[str]
     requests: Sequence[WorkloadRequest]
     policy: str = "qlm"
@@ -87,7 +87,7 @@ class Case:
         return f"{self.label}, {self.policy}: {hashlib.sha256(simulated.encode()).hexdigest()}"
 
 
-def nothing_more(run: Run) -> Row:
+def nothing_more(run: SimulationRun) -> Row:
     """For figures that are in the report alone."""
     del run
     return {}
@@ -111,13 +111,15 @@ def _run(case: Case, more: Figures, progress: Callable[[float], None]) -> Row:
     return {"label": case.label, "policy": case.policy, **figures(run, processor_s), **more(run)}
 
 
-def figures(run: Run, processor_s: float) -> dict[str, Any]:
+def figures(run: SimulationRun, processor_s: float) -> dict[str, Any]:
     """Of a run that took so much processor time."""
     found = report(run)
     return {name: found[name] for name in FIGURES} | {"processor_s": round(processor_s, 2)}
 
 
-def saturated_rps(devices: Mapping[str, Device], models: Sequence[str], requests: Sequence[WorkloadRequest]) -> float:
+def saturated_rps(
+    devices: Mapping[str, SimulatedDevice], models: Sequence[str], requests: Sequence[WorkloadRequest]
+) -> float:
     """Answers a second of devices that have all their work before them, in the order that QLM's scheduler finds."""
     with progress_bar("answers, for the capacity", len(requests)) as show:
         run = simulate(Case("saturated", devices, models, requests).scenario(), show)

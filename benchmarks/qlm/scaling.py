@@ -29,7 +29,7 @@ from runs import add_common_options, figures, names, numbers, provenance
 
 from cli.progress_bar import progress_bar
 from services.simulator.devices import catalogue
-from services.simulator.simulation import Run, Scenario, simulate
+from services.simulator.simulation import Scenario, SimulationRun, simulate
 from services.simulator.workloads.paper import INTERACTIVE_AND_BATCH
 from services.simulator.workloads.request import WorkloadRequest
 from services.simulator.workloads.trace import Trace
@@ -106,7 +106,7 @@ def _row(policy: Policy, requests: Sequence[WorkloadRequest], start_s: float) ->
     return {"policy": policy.name, "value": policy.value, "floor": policy.floor, **found, "nodes": list(_nodes(run))}
 
 
-def _nodes(run: Run) -> Iterator[int]:
+def _nodes(run: SimulationRun) -> Iterator[int]:
     """Nodes that are paid for, every `EVERY_S`."""
     for number in range(int((run.end_s - run.start_s) / EVERY_S)):
         now = run.start_s + number * EVERY_S

@@ -15,8 +15,8 @@ from typing import Any
 from runs import POLICIES, Case, Figures, models_of, nothing_more
 
 from services.simulator.devices.catalogue import device, devices_of
-from services.simulator.simulation import Run
-from services.simulator.workloads.arrivals import Mix
+from services.simulator.simulation import SimulationRun
+from services.simulator.workloads.arrivals import WeightedNames
 from services.simulator.workloads.paper import INTERACTIVE_AND_BATCH, MANY_MODELS, ONE_MODEL, PaperWorkload
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config.config import OperationOptions
@@ -92,8 +92,8 @@ def mega(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
 
 def models(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
     """More models than devices: each is Mistral 7B with weights of its own, the first asked for most."""
-    popularity = Mix({f"tuned-{number}": 1 / (1 + number) ** ZIPF_EXPONENT for number in range(NUM_TUNED)})
-    workload = PaperWorkload(popularity, Mix({"batch-1": 1, "batch-2": 1}))
+    popularity = WeightedNames({f"tuned-{number}": 1 / (1 + number) ** ZIPF_EXPONENT for number in range(NUM_TUNED)})
+    workload = PaperWorkload(popularity, WeightedNames({"batch-1": 1, "batch-2": 1}))
     requests = _drawn(workload, TUNED_RPS, replace(scale, num_requests=scale.num_requests // 2), seed)
     names = models_of(requests)
     base = device("a100", ["mistral-7b"])
@@ -111,7 +111,7 @@ def tenants(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
     random = Random(seed)
     requests = [
         replace(one, tenant="flood" if random.random() < FLOOD_SHARE else QUIET)
-        for one in _drawn(PaperWorkload(ONE_MODEL, Mix({"batch-1": 1})), TENANTS_RPS, scale, seed)
+        for one in _drawn(PaperWorkload(ONE_MODEL, WeightedNames({"batch-1": 1})), TENANTS_RPS, scale, seed)
     ]
     quiet = {number for number, one in enumerate(requests) if one.tenant == QUIET}
     models = models_of(requests)
@@ -122,7 +122,7 @@ def tenants(scale: Scale, seed: int) -> tuple[list[Case], Figures]:
         Case("tenants unknown", devices, models, nobody),
     ]
 
-    def waits(run: Run) -> dict[str, Any]:
+    def waits(run: SimulationRun) -> dict[str, Any]:
         found: dict[str, list[float]] = {"quiet": [], "flood": []}
         for one in run.recording.outcomes:
             if one.first_token_s is not None:

@@ -22,7 +22,7 @@ class StreamError(Exception):
 
 
 @dataclass(frozen=True)
-class Completion:
+class CompletionTimes:
     """Times of one completion, in seconds from the moment the request was sent."""
 
     ttft_s: float
@@ -38,7 +38,7 @@ class Completion:
         return (self.last_token_s - self.ttft_s) / steps if steps > 0 else None
 
 
-async def stream_completion(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> Completion:
+async def stream_completion(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> CompletionTimes:
     """Send ``body`` with streaming and follow the stream to its end; `StreamError` when anything is amiss."""
     began = time.perf_counter()
     request = {**body, "stream": True, "stream_options": {"include_usage": True}}
@@ -106,7 +106,7 @@ class _StreamCheck:
             self._first_s = now_s if self._first_s is None else self._first_s
             self._last_s = now_s
 
-    def end(self) -> Completion:
+    def end(self) -> CompletionTimes:
         _require(self._done, f"it ended without {DONE}")
         _require(self._finish_reason is not None, "no finish_reason")
         _require(self._usage is not None, "no usage, though it was asked for")
@@ -118,7 +118,7 @@ class _StreamCheck:
         _require(tokens <= self._max_tokens, f"{tokens} tokens, but max_tokens was {self._max_tokens}")
         if self._finish_reason == "length":
             _require(tokens == self._max_tokens, f"ended by length after {tokens} of {self._max_tokens} tokens")
-        return Completion(
+        return CompletionTimes(
             ttft_s=self._first_s or 0.0,
             last_token_s=self._last_s,
             e2e_s=time.perf_counter() - self._began,

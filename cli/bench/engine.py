@@ -19,16 +19,16 @@ from cli.bench.table import machine_line, points_table
 from cli.config.option import config_option
 from cli.models.argument import find_model
 from cli.tables import print_table
-from gpu_node.bench.point import Point, PointError, parse_points
+from gpu_node.bench.point import BenchPoint, PointError, parse_points
 from gpu_node.bench.report import Machine, PointResult, encode
-from gpu_node.bench.report import Progress as Doing
+from gpu_node.bench.report import PointProgress as Doing
 from shared.config.config import ClusterConfig, load_config, parse_config
 from shared.config.engine import ModelSpec, WeightType
 
 POINTS = "1x32x128,8x128x128,64x256x128,128x512x64"
 
 
-def _points(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[Point, ...]:
+def _points(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[BenchPoint, ...]:
     try:
         return parse_points(value)
     except PointError as error:
@@ -58,7 +58,7 @@ def _cpus(_ctx: click.Context, _param: click.Parameter, value: str | None) -> li
 def engine(
     config_file: Path | None,
     model: str | None,
-    points: tuple[Point, ...],
+    points: tuple[BenchPoint, ...],
     threads: int | None,
     cpus: list[int],
     executor: str,
@@ -92,7 +92,7 @@ def _num_cpus() -> int:
 
 
 def _measured(
-    config: ClusterConfig, spec: ModelSpec, node: dict[str, Any], kv_gib: int, points: Sequence[Point]
+    config: ClusterConfig, spec: ModelSpec, node: dict[str, Any], kv_gib: int, points: Sequence[BenchPoint]
 ) -> ClusterConfig:
     """One node, one model; `ConfigError` if the options do not fit together."""
     num_requests = max(point.num_requests for point in points)

@@ -19,7 +19,7 @@ from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.paging.comparison import NUM_PARTS, Comparison, compare
 from gpu_node.paging.generate import generate
 from gpu_node.paging.server import Memory
-from gpu_node.paging.trace import Trace, read_trace
+from gpu_node.paging.trace import PagingTrace, read_trace
 from shared.files.length_trace import TraceError
 
 SHOW_AFTER_S = 2.0
@@ -109,7 +109,7 @@ def paging(
         _print(report)
 
 
-def _compare(trace: Trace, memory: Memory, block_size: int, seed: int) -> Comparison:
+def _compare(trace: PagingTrace, memory: Memory, block_size: int, seed: int) -> Comparison:
     """The comparison, with a progress bar if it takes long."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     progress = Progress(*columns, console=Console(stderr=True))
@@ -128,7 +128,7 @@ def _compare(trace: Trace, memory: Memory, block_size: int, seed: int) -> Compar
             progress.stop()
 
 
-def _workload(trace: Trace) -> dict[str, Any]:
+def _workload(trace: PagingTrace) -> dict[str, Any]:
     num_requests = len(trace.requests)
     return {
         "requests": num_requests,

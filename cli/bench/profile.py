@@ -16,8 +16,8 @@ from cli.config.option import config_option
 from cli.errors import CliError
 from cli.models.argument import find_model
 from cli.tables import print_table
+from gpu_node.bench.report import PointProgress as Doing
 from gpu_node.bench.report import ProfilePoint, ProfileResult, ProfileStart, encode
-from gpu_node.bench.report import Progress as Doing
 from shared.config.config import ClusterConfig, load_config
 from shared.config.engine import ModelSpec
 from shared.config.nodes import NodeSpec

@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from cli.bench.completion_stream import Completion, StreamError, stream_completion
+from cli.bench.completion_stream import CompletionTimes, StreamError, stream_completion
 from cli.bench.percentiles import summary
 from cli.errors import CliError
 
@@ -41,7 +41,7 @@ class LoadResult:
     """What came of it."""
 
     spec: LoadSpec
-    completions: list[Completion] = field(default_factory=list)
+    completions: list[CompletionTimes] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
     """Texts of the first errors."""

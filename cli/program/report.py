@@ -14,7 +14,7 @@ KV_BLOCKS = "KV blocks"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class OperatorRow:
     """One operator."""
 
     operator: Operator
@@ -35,7 +35,7 @@ class Block:
     """A layer, or what comes before or after the layers. ``cost`` is that of all the layers it stands for."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[OperatorRow, ...]
     num_same: int
     cost: Cost
 
@@ -85,13 +85,15 @@ def _shapes(program: Program, step: StepShape) -> Mapping[str, Sequence[int]]:
     return buffers | {weight.name: weight.shape for weight in program.weights}
 
 
-def _line(operator: Operator, shapes: Mapping[str, Sequence[int]], wholes: Mapping[str, str], cost: Cost) -> Line:
+def _line(
+    operator: Operator, shapes: Mapping[str, Sequence[int]], wholes: Mapping[str, str], cost: Cost
+) -> OperatorRow:
     def named(names: Sequence[str], shown: Sequence[str]) -> tuple[str, ...]:
         return tuple(_with_shape(text, shapes.get(name)) for name, text in zip(names, shown, strict=True))
 
     kv_read = (KV_BLOCKS,) if operator.kind in ATTENTIONS else ()
     kv_written = (KV_BLOCKS,) if operator.kind in KV_WRITERS else ()
-    return Line(
+    return OperatorRow(
         operator=operator,
         reads=named(operator.inputs, operator.inputs),
         writes=(*named(operator.outputs, operator.outputs), *kv_written),

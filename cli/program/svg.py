@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 
-from cli.program.report import Block, Line, Report, operator_title, short_number
+from cli.program.report import Block, OperatorRow, Report, operator_title, short_number
 from cli.program.words import WHAT_IT_DOES
 from gpu_node.graph.program import POSITIONS, TOKEN_IDS, OperatorClass
 
@@ -100,7 +100,7 @@ def _layout(report: Report) -> tuple[list[str], list[_Box], int]:
     return frames, boxes, top + 10
 
 
-def _box(line: Line, top: int) -> _Box:
+def _box(line: OperatorRow, top: int) -> _Box:
     operator = line.operator
     label = " · ".join([operator_title(operator), *line.weights])
     if len(label) > _LABEL_CHARACTERS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.markup import escape
 from rich.table import Table
 
-from cli.program.report import Line, Report, operator_title, short_number
+from cli.program.report import OperatorRow, Report, operator_title, short_number
 from cli.program.words import WHAT_IT_DOES
 from gpu_node.graph.cost import Cost, DeviceRates
 from gpu_node.graph.step_shape import StepShape
@@ -33,7 +33,7 @@ def program_table(report: Report) -> Table:
     return table
 
 
-def _cells(line: Line, whole: Cost) -> list[str]:
+def _cells(line: OperatorRow, whole: Cost) -> list[str]:
     operator = line.operator
     lists = (", ".join(names) for names in (line.reads, line.writes, line.weights))
     return [

@@ -18,7 +18,7 @@ from services.simulator.cluster import cluster
 from services.simulator.devices.catalogue import MAX_NUM_SEQS, cluster_config, devices_of
 from services.simulator.reports.chrome_trace import chrome_trace
 from services.simulator.reports.report import DECIMALS, report
-from services.simulator.simulation import PLAN_VISITS, Run, Scenario, StalledError, simulate
+from services.simulator.simulation import PLAN_VISITS, Scenario, SimulationRun, StalledError, simulate
 from services.simulator.workloads.request import WorkloadError
 from shared.config.config import OperationOptions, QueueOptions
 from shared.config.profiles import Profile, ProfileError, read_profiles
@@ -122,7 +122,7 @@ def _profiles(path: Path) -> list[Profile]:
         raise CliError(str(error)) from error
 
 
-def _simulate(scenario: Scenario) -> Run:
+def _simulate(scenario: Scenario) -> SimulationRun:
     try:
         with progress_bar("requests over", len(scenario.requests)) as show:
             return simulate(scenario, show)
@@ -130,7 +130,7 @@ def _simulate(scenario: Scenario) -> Run:
         raise CliError(str(error)) from error
 
 
-def _write_files(done: Run, trace_file: Path | None, plot: Path | None) -> None:
+def _write_files(done: SimulationRun, trace_file: Path | None, plot: Path | None) -> None:
     try:
         if trace_file is not None:
             trace_file.write_text(json.dumps(chrome_trace(done)), encoding="utf-8")

@@ -10,7 +10,7 @@ from random import Random
 import click
 
 from cli.errors import CliError
-from services.simulator.workloads.arrivals import Mix
+from services.simulator.workloads.arrivals import WeightedNames
 from services.simulator.workloads.paper import INTERACTIVE_AND_BATCH, WORKLOADS
 from services.simulator.workloads.request import WorkloadError, WorkloadRequest
 from services.simulator.workloads.trace import Trace
@@ -70,7 +70,7 @@ class WorkloadChoice:
 
     name: str
     trace: Trace | None
-    slos: Mix | None
+    slos: WeightedNames | None
     rate_per_s: float | None
     models: Sequence[str]
     """Served."""
@@ -116,7 +116,7 @@ def workload_choice(
 
     ``max_model_len`` stands for the contexts of all models of a file, in the place of their own.
     """
-    slos = Mix(slo) if slo else None
+    slos = WeightedNames(slo) if slo else None
     if workload in WORKLOADS:
         if rate is None:
             raise CliError(f"{option} {workload}: its arrivals are drawn, so --rate is needed (requests a second)")

@@ -12,15 +12,15 @@ from aiohttp import web
 
 from gateway.answers import call_record
 from gateway.answers.call_record import Visit
-from gateway.answers.news_wait import Patience, first_news, pass_on
+from gateway.answers.news_wait import NewsWait, first_news, pass_on
 from gateway.answers.running_usage import with_usage
-from gateway.answers.sse import ClientGoneError, Event, SseStream
+from gateway.answers.sse import ClientGoneError, SseEvent, SseStream
 from gateway.http.context import ANSWERED
 from gateway.http.flush import give_up
 from gateway.inflight.call import InflightCall
 from gateway.inflight.timeline import Timeline
 from gateway.openai import errors
-from gateway.openai.delta import Crashed, Delta, End, Failure, Refusal, Rejection, merged
+from gateway.openai.delta import Crashed, Delta, End, Failure, NodeRefusal, Rejection, merged
 from gateway.openai.responses import Usage
 
 _log = structlog.get_logger(__name__)
@@ -29,10 +29,10 @@ _log = structlog.get_logger(__name__)
 class Renderer(Protocol):
     """How one endpoint writes an answer."""
 
-    def opening(self) -> Sequence[Event]:
+    def opening(self) -> Sequence[SseEvent]:
         """Events before the first text."""
 
-    def events(self, delta: Delta) -> Sequence[Event]:
+    def events(self, delta: Delta) -> Sequence[SseEvent]:
         """What is new of a choice of a stream; none where nothing can be shown yet."""
 
     def counts(self, usage: Usage) -> msgspec.Struct:
@@ -42,7 +42,7 @@ class Renderer(Protocol):
         """The answer in one piece: all choices, complete, in their order."""
 
 
-async def answer_whole(record: Visit, call: InflightCall, renderer: Renderer, patience: Patience) -> web.Response:
+async def answer_whole(record: Visit, call: InflightCall, renderer: Renderer, patience: NewsWait) -> web.Response:
     """Collect the answer, then send it."""
     deltas = _noted(record.timeline, call, await first_news(call, patience))
 
@@ -62,7 +62,7 @@ async def answer_stream(
     record: Visit,
     call: InflightCall,
     renderer: Renderer,
-    patience: Patience,
+    patience: NewsWait,
     *,
     include_usage: bool,
     include_running_usage: bool = False,
@@ -74,7 +74,7 @@ async def answer_stream(
     """
     stream = SseStream(http)
 
-    def events(deltas: list[Delta]) -> Sequence[Event]:
+    def events(deltas: list[Delta]) -> Sequence[SseEvent]:
         found = [event for delta in deltas for event in renderer.events(delta)]
         return with_usage(found, _usage(call, record.timeline)) if include_running_usage else found
 
@@ -132,7 +132,7 @@ def _noted(timeline: Timeline, call: InflightCall, news: list[Delta] | End) -> l
         return news
     if isinstance(news, Rejection):
         raise errors.would_be_late(news, call.slo)
-    if isinstance(news, Refusal):
+    if isinstance(news, NodeRefusal):
         raise errors.refused_by_node(news.why)
     if isinstance(news, Crashed):
         raise errors.engine_crashed(news)

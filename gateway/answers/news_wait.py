@@ -17,7 +17,7 @@ MAX_SILENCE_S = 600.0  # an answer that was begun and then stands still this lon
 
 
 @dataclass(frozen=True)
-class Patience:
+class NewsWait:
     """How long an answer may wait for its next tokens."""
 
     queue_ttl_s: float
@@ -30,7 +30,7 @@ class Patience:
     """For a later one of any prompt, before the answer is given up."""
 
     @classmethod
-    def of(cls, queue_ttl_s: float, cold_start_ttl_s: float, *, is_ranked: bool) -> Patience:
+    def of(cls, queue_ttl_s: float, cold_start_ttl_s: float, *, is_ranked: bool) -> NewsWait:
         """Of a call whose class has this time to live in the queue.
 
         An answer that was begun may have to give way to more urgent ones, and then waits in the queue once more. Of a
@@ -55,7 +55,7 @@ class Patience:
         return max(began_s, since_s) + self.cold_start_ttl_s - now
 
 
-async def first_news(call: InflightCall, patience: Patience, stream: SseStream | None = None) -> list[Delta] | End:
+async def first_news(call: InflightCall, patience: NewsWait, stream: SseStream | None = None) -> list[Delta] | End:
     """The first tokens; `ApiError` 429 or 503 when they have not come in time.
 
     Places in the queue go to ``stream``, which the first of them opens.
@@ -76,7 +76,7 @@ async def first_news(call: InflightCall, patience: Patience, stream: SseStream |
             await stream.keep_alive()
 
 
-def _left_s(call: InflightCall, patience: Patience, began_s: float, now: float) -> float:
+def _left_s(call: InflightCall, patience: NewsWait, began_s: float, now: float) -> float:
     """For how long nothing needs to be looked at again; `ApiError` when the wait is over."""
     queue_left_s = patience.queue_left_s(began_s, now)
     if queue_left_s <= 0:
@@ -91,7 +91,7 @@ def _left_s(call: InflightCall, patience: Patience, began_s: float, now: float) 
 
 async def pass_on(
     call: InflightCall,
-    patience: Patience,
+    patience: NewsWait,
     take: Callable[[list[Delta] | End], bool],
     stream: SseStream | None = None,
 ) -> None:

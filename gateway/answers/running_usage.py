@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gateway.answers.sse import Event
+from gateway.answers.sse import SseEvent
 from gateway.openai.responses import Usage
 
 
-def with_usage(events: Iterable[Event], usage: Usage) -> list[msgspec.Struct]:
+def with_usage(events: Iterable[SseEvent], usage: Usage) -> list[msgspec.Struct]:
     """The chunks with the counts so far, of all choices; those sent together tell the same.
 
     They must not be written yet: a renderer that knows of the counts writes none ahead.

@@ -11,7 +11,7 @@ from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 
 from gateway.http.context import CONNECTIONS, KEYS
-from gateway.openai.queue_answers import Place
+from gateway.openai.queue_answers import PlaceComment
 from shared.messages.requests import QueuePlace
 
 _HEADERS = {
@@ -22,7 +22,7 @@ _HEADERS = {
 _encode = msgspec.json.encode
 
 
-Event = msgspec.Struct | msgspec.Raw | Mapping[str, Any]
+SseEvent = msgspec.Struct | msgspec.Raw | Mapping[str, Any]
 """What is sent as one event; raw, where it is JSON already."""
 
 
@@ -67,19 +67,19 @@ class SseStream:
         """The client takes less than it is sent: there is something to `drain`."""
         return self._request.protocol.writing_paused
 
-    def put(self, *events: Event) -> None:
+    def put(self, *events: SseEvent) -> None:
         """Send events, all in one write, without waiting for the client."""
         if events:
             self._write(b"".join([b"data: %b\n\n" % _encode(event) for event in events]))
 
-    async def send(self, *events: Event) -> None:
+    async def send(self, *events: SseEvent) -> None:
         """The same, and wait until the client has taken most of what was sent."""
         self.put(*events)
         await self.drain()
 
     async def show_place(self, place: QueuePlace) -> None:
         """Send where the request stands, as a comment, which clients skip unless they know of it."""
-        told = Place.of(place, own=self._request.app[KEYS].ring.has_tenants)
+        told = PlaceComment.of(place, own=self._request.app[KEYS].ring.has_tenants)
         self._write(b": queue %b\n\n" % _encode(told))
         await self.drain()
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import UNSET, Struct, UnsetType
 
 from gateway.answers.spliced import MARK, SplicedText
-from gateway.answers.sse import Event
+from gateway.answers.sse import SseEvent
 from gateway.endpoints import admission
 from gateway.generation.logprobs import LogprobWriter
 from gateway.models.chat_template import ChatTemplateError
@@ -109,15 +109,15 @@ class ChatRenderer:
         self._is_counted = is_counted
         self._texts: list[SplicedText] = []  # by choice, of an answer that is streamed
 
-    def opening(self) -> list[Event]:
+    def opening(self) -> list[SseEvent]:
         """Whose turn it is."""
         choices = range(self._num_choices)
         self._texts = [SplicedText(self._chunk(choice, ChatDelta(content=MARK))) for choice in choices]
         return [self._chunk(choice, ChatDelta(role="assistant", content="")) for choice in choices]
 
-    def events(self, delta: Delta) -> list[Event]:
+    def events(self, delta: Delta) -> list[SseEvent]:
         """New text, then an empty delta with the reason why it ended."""
-        events: list[Event] = []
+        events: list[SseEvent] = []
         if delta.text and self._logprobs is None and not self._is_counted:
             events.append(self._texts[delta.choice].around(delta.text))
         elif delta.text or delta.scored:

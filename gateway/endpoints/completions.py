@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import UNSET, Struct, UnsetType
 
 from gateway.answers.spliced import MARK, SplicedText
-from gateway.answers.sse import Event
+from gateway.answers.sse import SseEvent
 from gateway.endpoints import admission
 from gateway.generation.logprobs import LogprobWriter
 from gateway.models.models import ServedModel
@@ -91,14 +91,14 @@ class CompletionRenderer:
         self._is_counted = is_counted
         self._texts: list[SplicedText] = []  # by choice, of an answer that is streamed
 
-    def opening(self) -> list[Event]:
+    def opening(self) -> list[SseEvent]:
         """The prompt, where it is to be repeated; there are no roles."""
         marked = (CompletionChoice(index=choice, text=MARK) for choice in range(len(self._echoes)))
         self._texts = [SplicedText(self._completion([choice], self._no_usage)) for choice in marked]
         choices = [CompletionChoice(index=choice, text=echo) for choice, echo in enumerate(self._echoes) if echo]
         return [self._completion([choice], self._no_usage) for choice in choices]
 
-    def events(self, delta: Delta) -> list[Event]:
+    def events(self, delta: Delta) -> list[SseEvent]:
         """New text, the last one with the reason why it ended."""
         if delta.text and not delta.finish_reason and self._logprobs is None and not self._is_counted:
             return [self._texts[delta.choice].around(delta.text)]

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gateway.answers.answer import Renderer, answer_stream, answer_whole
 from gateway.answers.call_record import Visit
-from gateway.answers.news_wait import Patience
+from gateway.answers.news_wait import NewsWait
 from gateway.endpoints import admission
 from gateway.http.body import BODY_BYTES, announced_bytes, read_body
 from gateway.http.context import CLIENT, CONTEXT, KEYS, METRICS, REQUEST_ID, SLOTS, VISITED, GatewayContext
@@ -116,7 +116,7 @@ class Handler(Generic[Body]):
         record.admit(endpoint.operation, jobs)
         renderer = endpoint.renderer(body, model, record.request_id, int(time.time()))
         cold_start_ttl_s = context.config.gateway.cold_start_ttl_s
-        patience = Patience.of(promise.queue_ttl_s, cold_start_ttl_s, is_ranked=body.is_ranked)
+        patience = NewsWait.of(promise.queue_ttl_s, cold_start_ttl_s, is_ranked=body.is_ranked)
         async with context.dispatcher.run(*jobs) as call:
             with http.app[KEYS].holding(http[CLIENT], call):
                 record.submit(call)
@@ -151,7 +151,7 @@ async def _respond(
     record: Visit,
     call: InflightCall,
     renderer: Renderer,
-    patience: Patience,
+    patience: NewsWait,
     body: GenerationRequest,
 ) -> web.StreamResponse:
     if not body.stream:

@@ -21,7 +21,7 @@ async def show_queue(request: web.Request) -> web.Response:
     now = asyncio.get_running_loop().time()
     lines = view.lines(now)
     if request.app[KEYS].ring.has_tenants:
-        lines = view.lines_of(request[CLIENT].tenant, now) if request.app[CONTEXT].config.queue.policy == "qlm" else []
+        lines = view.lines_of(request[CLIENT].tenant, now) if request.app[CONTEXT].config.queue.rules.is_fine else []
     age_s = view.age_s(now)
     report = QueueReport(
         age_s=None if age_s is None else round(age_s, 3),

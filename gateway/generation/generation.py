@@ -14,7 +14,7 @@ import enum
 from collections.abc import Sequence
 
 from gateway.generation.choice import Choice
-from gateway.openai.delta import Crashed, Delta, Failure, Refusal, Rejection
+from gateway.openai.delta import Crashed, Delta, Failure, NodeRefusal, Rejection
 from gateway.openai.responses import FinishReason
 from shared.messages.payload import Output, Sampling
 from shared.messages.requests import Chunk, Rejected
@@ -74,13 +74,13 @@ class Generation:
         """There are tokens, or ends without any."""
         return any(choice.token_ids or choice.finish_reason for choice in self._choices)
 
-    def accept(self, chunk: Chunk) -> Delta | Failure | Refusal | Verdict:
+    def accept(self, chunk: Chunk) -> Delta | Failure | NodeRefusal | Verdict:
         """Take what is new in a chunk."""
         if self.is_over or chunk.attempt != self.attempt:
             return Verdict.IGNORED
         if chunk.finish_reason == "refused":
             self.is_over = self.ended_by_node = True
-            return Refusal(chunk.error)
+            return NodeRefusal(chunk.error)
         if self._is_wrong(chunk):
             self.is_over, self.ended_by_node = True, chunk.is_last
             return Failure.ENGINE

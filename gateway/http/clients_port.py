@@ -16,7 +16,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 
-from gateway.http.connections import Connections, Reason, State
+from gateway.http.connections import Connections, ConnectionState, Reason
 from gateway.http.context import ANSWERED, CONNECTIONS
 from gateway.http.expectations import refusing_others
 from gateway.http.flush import UNREAD, flush, give_up
@@ -73,15 +73,15 @@ class ClientsServer(web.Server):
             self._sweep.cancel()
         await super().shutdown(timeout)
 
-    def _welcome(self, now: float) -> Connection | None:
+    def _welcome(self, now: float) -> ClientConnection | None:
         if self.all.is_full:
             gives_way = self.all.in_the_way(now)
             if gives_way is None:
                 return None
-            assert isinstance(gives_way, Connection)
+            assert isinstance(gives_way, ClientConnection)
             gives_way.tear_down(Reason.CROWDED)
-        connection = Connection(self, loop=self._loop, **self._kwargs)
-        self.all.enter(connection, State.HEADER, now)
+        connection = ClientConnection(self, loop=self._loop, **self._kwargs)
+        self.all.enter(connection, ConnectionState.HEADER, now)
         return connection
 
     def _begin(
@@ -93,7 +93,7 @@ class ClientsServer(web.Server):
         task: asyncio.Task[None],
     ) -> web.BaseRequest:
         request = self._make(message, payload, protocol, writer, task)
-        assert isinstance(protocol, Connection)
+        assert isinstance(protocol, ClientConnection)
         protocol.begin(request)
         return request
 
@@ -101,14 +101,14 @@ class ClientsServer(web.Server):
         now = self._loop.time()
         if now < due_s + SWEEP_S:  # else the loop was busy, and what clients have sent is yet to be read
             for protocol, reason in self.all.overdue(now):
-                assert isinstance(protocol, Connection | Refused)
+                assert isinstance(protocol, ClientConnection | Refused)
                 protocol.tear_down(reason)
         self._sweep = None
         if not self.all.is_empty:
             self._sweep = self._loop.call_at(now + SWEEP_S, self._close_overdue, now + SWEEP_S)
 
 
-class Connection(web.RequestHandler):
+class ClientConnection(web.RequestHandler):
     """One client's connection."""
 
     __slots__ = ("_is_bad", "_num_ahead", "_request", "_server")
@@ -124,7 +124,7 @@ class Connection(web.RequestHandler):
         """A whole header has come."""
         self._request = request
         self._num_ahead = 0
-        self._server.all.enter(self, State.REQUEST, self._loop.time())
+        self._server.all.enter(self, ConnectionState.REQUEST, self._loop.time())
 
     def tear_down(self, reason: Reason) -> None:
         """Close at once; what is not written yet is dropped."""
@@ -150,7 +150,7 @@ class Connection(web.RequestHandler):
             return
         if self._request is None:
             if data:
-                self._server.all.enter(self, State.HEADER, self._loop.time())
+                self._server.all.enter(self, ConnectionState.HEADER, self._loop.time())
         elif self._request.content.is_eof() and not self._request.get(ANSWERED, False):
             self._num_ahead += len(data)
             if self._num_ahead > MAX_PIPELINED_BYTES:
@@ -190,7 +190,7 @@ class Connection(web.RequestHandler):
             return resp, True
         self._request = None
         if self.transport is not None:
-            self._server.all.enter(self, State.IDLE, self._loop.time())
+            self._server.all.enter(self, ConnectionState.IDLE, self._loop.time())
         return finished
 
     def handle_error(
@@ -240,7 +240,7 @@ class Refused(asyncio.Protocol):
         if not self._all.can_refuse:
             transport.abort()
             return
-        self._all.enter(self, State.REFUSED, asyncio.get_running_loop().time())
+        self._all.enter(self, ConnectionState.REFUSED, asyncio.get_running_loop().time())
         transport.write(_answer(errors.too_many_connections(self._all.limit)))
         transport.write_eof()
 

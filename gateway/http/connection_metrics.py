@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from gateway.http.connections import Connections, Reason, State
+from gateway.http.connections import Connections, ConnectionState, Reason
 
 
 class ConnectionCollector(Collector):
@@ -25,7 +25,7 @@ class ConnectionCollector(Collector):
             "Connections of clients: without a whole header, with a request under way, idle, being refused",
             labels=["state"],
         )
-        for state in State:
+        for state in ConnectionState:
             is_open.add_metric([state.value], connections.num_in(state))
         yield is_open
         yield GaugeMetricFamily(

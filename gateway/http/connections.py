@@ -27,7 +27,7 @@ HEADER_GRACE_S = 2.0
 MAX_REFUSED = 64  # that are told why; beyond, connections are closed without a word
 
 
-class State(Enum):
+class ConnectionState(Enum):
     """What a connection is doing."""
 
     HEADER = "header"
@@ -79,41 +79,41 @@ class Connections(Generic[C]):
         self.limit = limit
         self.timeouts = timeouts
         self.num_closed: Counter[Reason] = Counter()
-        self._since_s: dict[State, dict[C, float]] = {state: {} for state in State}
-        self._state: dict[C, State] = {}
+        self._since_s: dict[ConnectionState, dict[C, float]] = {state: {} for state in ConnectionState}
+        self._state: dict[C, ConnectionState] = {}
 
     @property
     def is_empty(self) -> bool:
         """Nobody is connected."""
         return not self._state
 
-    def num_in(self, state: State) -> int:
+    def num_in(self, state: ConnectionState) -> int:
         """Connections that are doing this."""
         return len(self._since_s[state])
 
-    def state_of(self, connection: C) -> State | None:
+    def state_of(self, connection: C) -> ConnectionState | None:
         """What it does; None if it is not there any more."""
         return self._state.get(connection)
 
     @property
     def is_full(self) -> bool:
         """A newcomer needs somebody else's place."""
-        return len(self._state) - self.num_in(State.REFUSED) >= self.limit
+        return len(self._state) - self.num_in(ConnectionState.REFUSED) >= self.limit
 
     @property
     def can_refuse(self) -> bool:
         """One more can be told that there is no place."""
-        return self.num_in(State.REFUSED) < MAX_REFUSED
+        return self.num_in(ConnectionState.REFUSED) < MAX_REFUSED
 
     def in_the_way(self, now: float) -> C | None:
         """Whoever gives way to a newcomer: the oldest that is idle, else that has sent no header; None for nobody."""
-        for connection in self._since_s[State.IDLE]:
+        for connection in self._since_s[ConnectionState.IDLE]:
             return connection
-        for connection, since_s in self._since_s[State.HEADER].items():
+        for connection, since_s in self._since_s[ConnectionState.HEADER].items():
             return connection if since_s + self.timeouts.grace_s <= now else None
         return None
 
-    def enter(self, connection: C, state: State, now: float) -> None:
+    def enter(self, connection: C, state: ConnectionState, now: float) -> None:
         """It does this from now on; one that did so already is as old as it was."""
         before = self._state.get(connection)
         if before is state:
@@ -133,9 +133,9 @@ class Connections(Generic[C]):
     def overdue(self, now: float) -> list[tuple[C, Reason]]:
         """Those whose time is over, with the reason."""
         limits = (
-            (State.HEADER, self.timeouts.header_s, Reason.NO_HEADER),
-            (State.IDLE, self.timeouts.idle_s, Reason.NO_REQUEST),
-            (State.REFUSED, self.timeouts.linger_s, Reason.REFUSED),
+            (ConnectionState.HEADER, self.timeouts.header_s, Reason.NO_HEADER),
+            (ConnectionState.IDLE, self.timeouts.idle_s, Reason.NO_REQUEST),
+            (ConnectionState.REFUSED, self.timeouts.linger_s, Reason.REFUSED),
         )
         found = []
         for state, limit_s, reason in limits:

@@ -11,7 +11,7 @@ from gateway.models.library import refusing
 from gateway.models.model_fields import ModelFields
 from gateway.models.model_parts import ModelParts
 from gateway.models.tokenizer import ControlToken, PromptTokenizer, TokenizerParts
-from gateway.models.vocabulary import Kind, Vocabulary, read_vocabulary
+from gateway.models.vocabulary import TokenType, Vocabulary, read_vocabulary
 from shared.files.gguf_file import open_gguf
 
 
@@ -39,7 +39,7 @@ def _template(fields: ModelFields, tokenizer: PromptTokenizer) -> ChatTemplate |
 
 def _tokenizer_parts(vocabulary: Vocabulary, path: Path) -> TokenizerParts:
     tokens, bos_id = vocabulary.tokens, vocabulary.bos_id
-    control = vocabulary.of_kind(Kind.CONTROL)
+    control = vocabulary.of_kind(TokenType.CONTROL)
     encoder = _encoder(vocabulary, control, path)
     return TokenizerParts(
         control={text: ControlToken(token_id) for text, token_id in control.items()},
@@ -63,5 +63,5 @@ def _encoder(vocabulary: Vocabulary, control: dict[str, int], path: Path) -> Tok
     encoder.pre_tokenizer = recipe.pre_tokenizer()
     if recipe.normalizer is not None:
         encoder.normalizer = recipe.normalizer()
-    encoder.add_tokens([AddedToken(text, normalized=False) for text in vocabulary.of_kind(Kind.USER_DEFINED)])
+    encoder.add_tokens([AddedToken(text, normalized=False) for text in vocabulary.of_kind(TokenType.USER_DEFINED)])
     return encoder

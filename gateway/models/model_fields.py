@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from shared.files.model_file import ModelFileError
 
-Kind = TypeVar("Kind", str, int, bool, dict, list)  # type: ignore[type-arg]  # JSON's own types
+FieldKind = TypeVar("FieldKind", str, int, bool, dict, list)  # type: ignore[type-arg]  # JSON's own types
 
 _NAMES = {str: "text", int: "a whole number", bool: "true or false", dict: "a mapping", list: "a list"}
 
@@ -25,7 +25,7 @@ class ModelFields:
         """An error about this file."""
         return ModelFileError(f"{self.path}: {text}")
 
-    def get(self, key: str, kind: type[Kind]) -> Kind | None:
+    def get(self, key: str, kind: type[FieldKind]) -> FieldKind | None:
         """The value, or None where there is none; `ModelFileError` for a value of another type."""
         value = self.values.get(key)
         if value is None:
@@ -34,7 +34,7 @@ class ModelFields:
             raise self.error(f"{key} is {reprlib.repr(value)}, expected {_NAMES[kind]}")
         return value
 
-    def need(self, key: str, kind: type[Kind]) -> Kind:
+    def need(self, key: str, kind: type[FieldKind]) -> FieldKind:
         """The value; `ModelFileError` where there is none."""
         value = self.get(key, kind)
         if value is None:

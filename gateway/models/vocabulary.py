@@ -20,11 +20,11 @@ BYTE_OF_CHARACTER = {chr(byte): byte for byte in _PRINTABLE} | {
 }
 
 
-Entry = TypeVar("Entry", str, int)
+VocabularyEntry = TypeVar("VocabularyEntry", str, int)
 _PREFIX = "tokenizer.ggml."
 
 
-class Kind(IntEnum):
+class TokenType(IntEnum):
     """``tokenizer.ggml.token_type``: what a token is."""
 
     NORMAL = 1
@@ -50,7 +50,7 @@ class Vocabulary:
     """Tokens that end an answer, the file's EOS first."""
     add_bos: bool
 
-    def of_kind(self, kind: Kind) -> dict[str, int]:
+    def of_kind(self, kind: TokenType) -> dict[str, int]:
         """The tokens of one kind, with their ids."""
         return {token: index for index, token in enumerate(self.tokens) if self.kinds[index] == kind}
 
@@ -58,9 +58,9 @@ class Vocabulary:
         """The text that a token stands for; tokens without text (control, unknown, unused) give nothing."""
         token = self.tokens[token_id]
         kind = self.kinds[token_id]
-        if kind == Kind.USER_DEFINED:
+        if kind == TokenType.USER_DEFINED:
             return token.encode()
-        if kind != Kind.NORMAL:
+        if kind != TokenType.NORMAL:
             return b""
         return bytes(BYTE_OF_CHARACTER[character] for character in token)
 
@@ -82,7 +82,7 @@ def read_vocabulary(file: GgufFile, path: Path) -> Vocabulary:
     kinds = _entries(fields, "token_type", int) if f"{_PREFIX}token_type" in fields.values else None
     vocabulary = Vocabulary(
         tokens=tokens,
-        kinds=[int(Kind.NORMAL)] * len(tokens) if kinds is None else kinds,
+        kinds=[int(TokenType.NORMAL)] * len(tokens) if kinds is None else kinds,
         # a merge is two tokens with a space between; a token holds none, since the alphabet has its own for it
         merges=[
             (left, right) for left, _, right in (merge.partition(" ") for merge in _entries(fields, "merges", str))
@@ -96,7 +96,7 @@ def read_vocabulary(file: GgufFile, path: Path) -> Vocabulary:
     return vocabulary
 
 
-def _entries(fields: ModelFields, name: str, kind: type[Entry]) -> list[Entry]:
+def _entries(fields: ModelFields, name: str, kind: type[VocabularyEntry]) -> list[VocabularyEntry]:
     """A list with a value for each token, or merge; it cannot be left out."""
     entries = fields.need(f"{_PREFIX}{name}", list)
     if not all(type(entry) is kind for entry in entries):
@@ -116,5 +116,5 @@ def _check(vocabulary: Vocabulary, path: Path) -> None:
         if index is not None and not 0 <= index < size:
             raise ModelFileError(f"{path}: the id {index} of the {name} token is outside of its {size} tokens")
     for index, token in enumerate(vocabulary.tokens):
-        if vocabulary.kinds[index] == Kind.NORMAL and not BYTE_OF_CHARACTER.keys() >= set(token):
+        if vocabulary.kinds[index] == TokenType.NORMAL and not BYTE_OF_CHARACTER.keys() >= set(token):
             raise ModelFileError(f"{path}: token {index} ({token!r}) is not written in the byte-level alphabet")

@@ -26,7 +26,7 @@ class Failure(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NodeRefusal:
     """The node says that the request can never run; its client can do something about it."""
 
     why: str
@@ -48,7 +48,7 @@ class Crashed:
     num_crashes: int
 
 
-End = Failure | Refusal | Rejection | Crashed
+End = Failure | NodeRefusal | Rejection | Crashed
 """Why there is no answer, or no more of it."""
 
 

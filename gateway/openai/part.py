@@ -27,7 +27,7 @@ class FieldConflictError(Exception):
         self.message = message
 
 
-class Part(BaseModel):
+class ApiObject(BaseModel):
     """An object in a request."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

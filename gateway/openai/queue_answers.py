@@ -10,7 +10,7 @@ from msgspec import Struct
 from shared.messages.requests import QueueLine, QueuePlace
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class PlaceComment(Struct, frozen=True, kw_only=True):
     """Where a request stands; comes as an SSE comment while it waits (``stream_options.include_queue``)."""
 
     num_ahead: int
@@ -21,7 +21,7 @@ class Place(Struct, frozen=True, kw_only=True):
     """The time that it will not exceed with a probability of 90 %."""
 
     @classmethod
-    def of(cls, place: QueuePlace, *, own: bool = False) -> Place:
+    def of(cls, place: QueuePlace, *, own: bool = False) -> PlaceComment:
         """What the queue manager says of it; ``own``: only requests of its tenant are counted."""
         num_ahead = place.num_ahead - (place.num_others_ahead if own else 0)
         return cls(num_ahead=num_ahead, wait_s=_known(place.wait_s), wait_p90_s=_known(place.wait_p90_s))

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from gateway.openai.part import FieldConflictError, Part
+from gateway.openai.part import ApiObject, FieldConflictError
 
 MAX_CANDIDATES = 16  # continuations of one request; a node runs all of them at the same time
 MAX_LOGIT_BIASES = 1024
@@ -45,7 +45,7 @@ TokenIdKey = Annotated[str, Field(pattern="^[0-9]+$")]
 Bias = Annotated[float, Field(ge=-MAX_LOGIT_BIAS, le=MAX_LOGIT_BIAS, allow_inf_nan=False)]
 
 
-class SamplingFields(Part):
+class SamplingFields(ApiObject):
     """The part of a request that says how to draw."""
 
     temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] = 1.0

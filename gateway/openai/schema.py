@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SkipValidation, model_validator
 
-from gateway.openai.part import FieldConflictError, Part, UnsupportedFieldError
+from gateway.openai.part import ApiObject, FieldConflictError, UnsupportedFieldError
 from gateway.openai.sampling import SamplingFields
 from shared.messages.slo import MAX_START_S, MAX_TPOT_S, MIN_START_S, MIN_TPOT_S
 
@@ -55,7 +55,7 @@ INERT: dict[str, list[Any]] = {
 }
 
 
-class TextPart(Part):
+class TextPart(ApiObject):
     """A piece of a message's content."""
 
     type: Literal["text"]
@@ -77,7 +77,7 @@ def _joined(content: Any) -> Any:
 Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | list[TextPart])]
 
 
-class ChatMessage(Part):
+class ChatMessage(ApiObject):
     """One turn of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant"]
@@ -85,7 +85,7 @@ class ChatMessage(Part):
     name: Annotated[str, Field(max_length=256)] | None = None
 
 
-class StreamOptions(Part):
+class StreamOptions(ApiObject):
     """How a stream is sent."""
 
     include_usage: bool = False
@@ -93,7 +93,7 @@ class StreamOptions(Part):
     continuous_usage_stats: bool = False
     """With include_usage: every chunk carries the counts so far, as vLLM has it."""
     include_queue: bool = False
-    """While the request waits, SSE comments tell its place in the queue (`gateway.openai.queue_answers.Place`).
+    """While the request waits, SSE comments tell its place in the queue (`gateway.openai.queue_answers.PlaceComment`).
 
     Treadle's own; beside include_usage and no header, so that it is checked, documented, and refused without stream.
     """
@@ -107,7 +107,7 @@ class StreamOptions(Part):
         return self
 
 
-class SloNumbers(Part):
+class SloNumbers(ApiObject):
     """A promise in seconds from arrival; any subset."""
 
     ttft_s: Annotated[float, Field(ge=MIN_START_S, le=MAX_START_S, allow_inf_nan=False)] | None = None

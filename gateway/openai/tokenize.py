@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Struct
 from pydantic import Field, model_validator
 
-from gateway.openai.part import FieldConflictError, Part
+from gateway.openai.part import ApiObject, FieldConflictError
 from gateway.openai.schema import MAX_MESSAGES, ChatMessage
 
 # As long as the contexts that most models have at most, and done within a second on a thread.
@@ -15,7 +15,7 @@ MAX_CHARACTERS = 1 << 19
 MAX_TOKEN_IDS = 1 << 17
 
 
-class TokenizeRequest(Part):
+class TokenizeRequest(ApiObject):
     """``POST /tokenize``: a text, or a conversation as the model's template writes it."""
 
     model: str | None = None
@@ -39,7 +39,7 @@ class TokenizeRequest(Part):
         return self
 
 
-class DetokenizeRequest(Part):
+class DetokenizeRequest(ApiObject):
     """``POST /detokenize``."""
 
     model: str | None = None

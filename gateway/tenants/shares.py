@@ -22,7 +22,7 @@ RESERVE = 1 / 16  # of a limit: what others may have at once where one tenant ha
 DEFAULT_WEIGHT = TenantSpec().weight
 
 
-class Refusal(enum.Enum):
+class ShareRefusal(enum.Enum):
     """Why something may not be taken."""
 
     FULL = "full"
@@ -69,15 +69,15 @@ class Shares:
         weights = sum(map(self._weight, self._holdings.keys() | {tenant})) + DEFAULT_WEIGHT
         return self.limit * self._weight(tenant) / weights
 
-    def refusal(self, tenant: str, num: int, now: float, *, has_others: bool) -> Refusal | None:
+    def refusal(self, tenant: str, num: int, now: float, *, has_others: bool) -> ShareRefusal | None:
         """Why the tenant may not take so much now; None if it may. Notes that it asked."""
         share = self.share_of(tenant, now, has_others=has_others)
         self._holdings.setdefault(tenant, Holding()).asked_s = now
         num_left = self.limit - self._num_held - num
         if num_left < 0:
-            return Refusal.FULL
+            return ShareRefusal.FULL
         if has_others and num_left < self._reserve and self.held_by(tenant) + num > share:
-            return Refusal.SHARE
+            return ShareRefusal.SHARE
         return None
 
     def take(self, tenant: str, num: int, now: float) -> None:

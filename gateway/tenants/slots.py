@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from gateway.openai import errors
 from gateway.tenants.auth import Client
-from gateway.tenants.shares import RESERVE, Refusal, Shares
+from gateway.tenants.shares import RESERVE, ShareRefusal, Shares
 from shared.config.config import HELD_BYTES_PER_BODY_BYTE, HELD_BYTES_PER_CALL, ClusterConfig
 
 
@@ -113,8 +113,8 @@ class Slots:
     ) -> None:
         now, has_others = self._clock(), self._has_others()
         refusal = shares.refusal(tenant, num, now, has_others=has_others)
-        if refusal is Refusal.FULL:
+        if refusal is ShareRefusal.FULL:
             raise full(shares.limit, self._wait_s())
-        if refusal is Refusal.SHARE:
+        if refusal is ShareRefusal.SHARE:
             share = int(shares.share_of(tenant, now, has_others=has_others))
             raise unfair(share, shares.limit, self._wait_s())

@@ -22,7 +22,7 @@ from gateway.workers.parent_metrics import WorkersCollector
 from gateway.workers.sockets import open_sockets
 from gateway.workers.worker import Worker
 from gateway.workers.worker_client import WorkerClient
-from gateway.workers.worker_pool import Kill, Start, Stop, WorkerPool
+from gateway.workers.worker_pool import Kill, StartWorker, Stop, WorkerPool
 from shared.config.config import ClusterConfig
 from shared.errors import OperatorError
 from shared.service.admin import listen
@@ -132,7 +132,7 @@ class Parent:
     async def _act(self) -> None:
         for action in self.pool.due(_now()):
             match action:
-                case Start(worker, life):
+                case StartWorker(worker, life):
                     await self._start(worker, life)
                 case Stop(life):
                     log.info("worker is asked to end", life=life)

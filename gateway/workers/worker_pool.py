@@ -17,7 +17,7 @@ KILL_AFTER_S = 1.0  # beyond the time that it has for its streams; `treadle down
 
 
 @dataclass(frozen=True)
-class Start:
+class StartWorker:
     """Begin a life."""
 
     worker: int
@@ -39,7 +39,7 @@ class Kill:
     reason: str
 
 
-Action = Start | Stop | Kill
+PoolAction = StartWorker | Stop | Kill
 
 
 @dataclass(kw_only=True)
@@ -145,14 +145,14 @@ class WorkerPool:
 
     # --- what is to be done -------------------------------------------------------------------------------------------
 
-    def due(self, now: float) -> list[Action]:
+    def due(self, now: float) -> list[PoolAction]:
         """To be done now; it counts as done."""
-        actions: list[Action] = self._kills(now)
+        actions: list[PoolAction] = self._kills(now)
         if self._is_stopping:
             return actions + [self._leave(number, now) for number, life in self.lives.items() if life.is_current]
         return actions + self._replacement(now) + self._starts(now)
 
-    def _starts(self, now: float) -> list[Action]:
+    def _starts(self, now: float) -> list[PoolAction]:
         """The first one alone until it is ready: what an operator must put right is told once, not N times."""
         staffed = {life.worker for life in self.lives.values() if not life.is_leaving}
         workers = range(self.num_workers) if self._was_ready else range(1)
@@ -160,7 +160,7 @@ class WorkerPool:
             self._begin(worker, now) for worker in workers if worker not in staffed and now >= self._start_at_s[worker]
         ]
 
-    def _replacement(self, now: float) -> list[Action]:
+    def _replacement(self, now: float) -> list[PoolAction]:
         """A new process first; the old one is asked to end once the new one is ready; the next when it has ended."""
         while self._to_replace and self._to_replace[0] not in self.lives:
             self._to_replace.pop(0)  # it has ended, whoever wanted that
@@ -180,8 +180,8 @@ class WorkerPool:
         self.abandoned = f"{why}: the old ones go on"
         self._to_replace, self._successor = [], None
 
-    def _kills(self, now: float) -> list[Action]:
-        kills: list[Action] = []
+    def _kills(self, now: float) -> list[PoolAction]:
+        kills: list[PoolAction] = []
         for number, life in self.lives.items():
             if not life.is_killed and (reason := self._reason_to_kill(life, now)):
                 life.is_killed, life.is_ready = True, False
@@ -196,10 +196,10 @@ class WorkerPool:
             return f"it was not ready after {START_S:g} s" if now - life.started_s > START_S else ""
         return life.hangs or (f"it has not answered for {SILENT_S:g} s" if now - life.heard_s > SILENT_S else "")
 
-    def _begin(self, worker: int, now: float) -> Start:
+    def _begin(self, worker: int, now: float) -> StartWorker:
         self._num_lives += 1
         self.lives[self._num_lives] = Life(worker=worker, started_s=now, heard_s=now)
-        return Start(worker, self._num_lives)
+        return StartWorker(worker, self._num_lives)
 
     def _leave(self, number: int, now: float) -> Stop:
         life = self.lives[number]

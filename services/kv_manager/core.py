@@ -26,7 +26,7 @@ class NodeMemory(msgspec.Struct):
     peak_used_blocks: int
 
 
-class State(msgspec.Struct):
+class KvState(msgspec.Struct):
     """Everything the KV manager knows."""
 
     nodes: dict[str, NodeMemory] = {}
@@ -37,7 +37,7 @@ class KvManagerCore:
     """Knows each node's memory and what is used of it."""
 
     def __init__(self) -> None:
-        self.state = State()
+        self.state = KvState()
 
     @property
     def wake_at(self) -> float | None:
@@ -82,7 +82,7 @@ class KvManagerCore:
 
     def restore(self, state: bytes) -> None:
         """Take over a snapshot."""
-        self.state = msgspec.msgpack.decode(state, type=State)
+        self.state = msgspec.msgpack.decode(state, type=KvState)
 
     def describe(self) -> dict[str, object]:
         """Memory by node and in all, in bytes and blocks."""

@@ -17,18 +17,19 @@ from services.queue_manager.learnt.demand import Demand
 from services.queue_manager.plans import repair
 from services.queue_manager.plans.planning import Planning
 from services.queue_manager.plans.rescue import rescue
-from services.queue_manager.queues.batch_limit import Headroom
+from services.queue_manager.queues.batch_limit import BatchLimits
 from services.queue_manager.queues.tenant_shares import TenantShares
 from services.queue_manager.queues.virtual_queues import VirtualQueues
-from services.queue_manager.state.interning import Sharing
+from services.queue_manager.state.interning import Interning
 from services.queue_manager.state.node_counts import recount
 from services.queue_manager.state.state import State
-from services.queue_manager.telling.node_notices import Bells
+from services.queue_manager.telling.node_notices import NodeNotices
 from services.queue_manager.telling.overview import Overview
 from services.queue_manager.telling.status import Status
 from services.queue_manager.waits.admission import Admission
 from services.queue_manager.waits.predictions import Predictions
 from services.queue_manager.waits.prompts import PromptLines
+from shared.bus import streams
 from shared.config.config import ClusterConfig
 from shared.messages.inventories import GatewayInventory, NodeInventory
 from shared.messages.message import Tick
@@ -36,7 +37,7 @@ from shared.messages.messages import AnyMessage
 from shared.messages.nodes import NodeDown, NodeUp
 from shared.messages.placement import Plan
 from shared.messages.requests import Cancel, Evicted, Finished, GatewayBeat, GatewayGone, Pulled, Submit
-from shared.service.core import Effect
+from shared.service.core import Effect, Send
 
 
 class QueueManagerCore:
@@ -44,36 +45,28 @@ class QueueManagerCore:
 
     def __init__(self, config: ClusterConfig) -> None:
         self._config = config
-        self._sharing = Sharing()
+        self._interning = Interning()
         self._adopt(State())
 
     def _adopt(self, state: State) -> None:
         self.state = state
-        options = self._config.queue
-        groups = RequestGroups(state, options, self._config.tenants)
+        config, options = self._config, self._config.queue
+        groups = RequestGroups(state, options, config.tenants)
+        self._journal = groups.journal
         self._queues = VirtualQueues(state, groups, options)
         self.predictions = Predictions(state, groups, self._queues, options)
-        self._demand = Demand(state.asked, groups.newcomer) if self._config.pools else None
+        self._demand = Demand(state.asked, groups.newcomer) if config.pools else None
         self._planning = Planning(state, groups, self.predictions, options, self._demand)
-        headroom = Headroom(state, groups) if options.policy == "qlm" and options.operations.pace else None
-        shares = TenantShares(state, groups, self._config.tenants)
-        self._bells = Bells(state, self._planning, shares, headroom)
-        admission = Admission(self._config.slo_classes, self.predictions)
-        self._requests = Requests(
-            state,
-            groups,
-            self._queues,
-            self._bells,
-            self._planning,
-            admission,
-            self.predictions.bounds,
-            self._sharing,
-            PromptLines(state, groups),
-        )
-        self._nodes = Nodes(state, groups, self._queues, self._bells, self._planning, self._requests)
-        self._evictions = Evictions(state, groups, self._queues, self._bells, self._planning, self._requests)
+        limits_batches = options.rules.limits_batches and options.operations.pace
+        batch_limits = BatchLimits(state, groups) if limits_batches else None
+        shares = TenantShares(state, groups, config.tenants)
+        self._notices = NodeNotices(state, self._planning, shares, batch_limits)
+        self._admission = Admission(config.slo_classes, self.predictions)
+        self._requests = Requests(state, groups, self._queues, self._interning, PromptLines(state, groups))
+        self._nodes = Nodes(state, groups, self._queues, self._requests)
+        self._evictions = Evictions(state, groups, self._queues, self._requests)
         self._gateways = Gateways(state, self._requests)
-        self._inventories = Inventories(state, self._bells, self._requests)
+        self._inventories = Inventories(state, self._journal, self._requests)
         self._status = Status(state, self.predictions)
         self._overview = Overview(state, self.predictions)
 
@@ -88,7 +81,16 @@ class QueueManagerCore:
         self.state.now_s = now
         effects = self._dispatch(message, now)
         self._evictions.settle(now)
-        return [*effects, *self._bells.ring(now), *self._planning.ask(now), *self._status.tell(now)]
+        return [*effects, *self._tell(now)]
+
+    def _tell(self, now: float) -> list[Effect]:
+        """What others are to hear of all that has changed."""
+        journal = self._journal
+        self.predictions.bounds.hear(journal.started, journal.ended, now)
+        self._planning.hear(journal)
+        effects = [*self._notices.tell(journal, now), *self._planning.ask(now), *self._status.tell(now)]
+        journal.clear()
+        return effects
 
     def _dispatch(self, message: AnyMessage, now: float) -> list[Effect]:
         match message:
@@ -121,6 +123,10 @@ class QueueManagerCore:
         self._gateways.hear(message.gateway, now)
         if self._demand and message.attempt == 0:
             self._demand.count(message, now)
+        if message.request_id not in self.state.requests:
+            refusal = self._admission.refusal(message, now)
+            if refusal is not None:
+                return [Send(streams.tokens(message.gateway), refusal, to_existing=True)]
         return self._requests.submit(message, now)
 
     def _gateway(self, message: GatewayBeat | GatewayInventory | GatewayGone, now: float) -> list[Effect]:
@@ -141,11 +147,11 @@ class QueueManagerCore:
             return []
         targets = repair.apply(self.state, self._queues, plan.queues, now)
         effects = self._evictions.hand_over(targets, now)
-        if self._config.queue.policy == "qlm":
+        if self._config.queue.rules.rescues:
             for node in self.state.nodes.values():
                 rescue(self.state, node, now)
-        self._planning.note_applied(now)
-        self._bells.touch(*self.state.nodes)
+        self._planning.note_applied(self._journal, now)
+        self._journal.note_queues(self.state.nodes)
         return effects
 
     def snapshot(self) -> bytes:
@@ -155,7 +161,7 @@ class QueueManagerCore:
     def restore(self, state: bytes) -> None:
         """Take over a snapshot."""
         decoded = msgspec.msgpack.decode(state, type=State)
-        self._sharing.restore(decoded)
+        self._interning.restore(decoded)
         recount(decoded)
         self._adopt(decoded)
 

@@ -38,7 +38,7 @@ class NodeRecord(msgspec.Struct):
     """Model the node was last told to load, until it reports one."""
 
 
-class State(msgspec.Struct):
+class SchedulerState(msgspec.Struct):
     """Everything the scheduler knows."""
 
     nodes: dict[str, NodeRecord] = {}
@@ -62,9 +62,9 @@ class SchedulerCore:
         self._models = [model.name for model in config.models]
         self._policy = config.queue.policy
         self._operations = Operations(**config.queue.operations.model_dump(exclude={"pace"}))
-        self._adopt(State())
+        self._adopt(SchedulerState())
 
-    def _adopt(self, state: State) -> None:
+    def _adopt(self, state: SchedulerState) -> None:
         self.state = state
         self.scaling = Scaling(state.scaling, self._config.pools, self._config.scaling, self._config.engine)
 
@@ -102,7 +102,7 @@ class SchedulerCore:
 
     def restore(self, state: bytes) -> None:
         """Take over a snapshot."""
-        self._adopt(msgspec.msgpack.decode(state, type=State))
+        self._adopt(msgspec.msgpack.decode(state, type=SchedulerState))
 
     def describe(self) -> dict[str, object]:
         """Nodes and what they hold."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from services.queue_manager.waits.predictions import Predictions
-from services.simulator.cluster.clients import Outcome
+from services.simulator.cluster.clients import ClientOutcome
 from shared.messages.message import Message
 from shared.messages.requests import HANDED_OVER, Evicted, Finished, Pulled, Submit
 
@@ -53,7 +53,7 @@ class Recording:
     """Owns all that a report is made of."""
 
     predictions: list[Prediction] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[ClientOutcome] = field(default_factory=list)
     stays: dict[tuple[str, str], Stay] = field(default_factory=dict)
     departures: list[Departure] = field(default_factory=list)
 
@@ -62,7 +62,7 @@ class Recorder:
     """Listens to a bus. ``predict_every``: of how many newcomers one is predicted."""
 
     def __init__(
-        self, outcome_of: Callable[[str], Outcome], predictions: Callable[[], Predictions], predict_every: int
+        self, outcome_of: Callable[[str], ClientOutcome], predictions: Callable[[], Predictions], predict_every: int
     ) -> None:
         self.recording = Recording()
         self._outcome_of = outcome_of
@@ -88,7 +88,7 @@ class Recorder:
                     departure = Departure(now, message.node, one.request_id, one.kv_tokens, is_migration)
                     self.recording.departures.append(departure)
 
-    def over(self, outcome: Outcome) -> None:
+    def over(self, outcome: ClientOutcome) -> None:
         """A request is over."""
         self.recording.outcomes.append(outcome)
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from services.simulator.cluster.clients import Outcome
+from services.simulator.cluster.clients import ClientOutcome
 from services.simulator.cluster.cluster import MakeEngine, SimulatedCluster, fast, searching
 from services.simulator.cluster.node import Loading, SimulatedNode
-from services.simulator.cluster.pools import Lease
-from services.simulator.devices.device import Device
+from services.simulator.cluster.pools import NodeLease
+from services.simulator.devices.device import SimulatedDevice
 from services.simulator.recording import Recording
 from services.simulator.traffic import Traffic
 from services.simulator.utilization import UtilizationScaler
@@ -37,7 +37,7 @@ class Scenario:
     """What is simulated."""
 
     config: ClusterConfig
-    devices: Mapping[str, Device]
+    devices: Mapping[str, SimulatedDevice]
     """By the names of the nodes and pools."""
     requests: Sequence[WorkloadRequest]
     """In the order of arrival."""
@@ -62,13 +62,13 @@ class NodeLife:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SimulationRun:
     """What happened. Times count from the start of the workload."""
 
     scenario: Scenario
     recording: Recording
     nodes: Sequence[NodeLife]
-    leases: Sequence[Lease]
+    leases: Sequence[NodeLease]
     """Of nodes of pools."""
     start_s: float
     """On the clock of the recording."""
@@ -84,7 +84,7 @@ class Run:
         return num_fixed * (self.end_s - self.start_s) + leased_s
 
 
-def simulate(scenario: Scenario, progress: Progress = lambda _: None) -> Run:
+def simulate(scenario: Scenario, progress: Progress = lambda _: None) -> SimulationRun:
     """Run until every request is over; ``progress`` hears how many are. The same scenario gives the same run.
 
     A request waits in vain where no node may ever have its model: when all others are over, it is over as `UNSERVED`.
@@ -131,7 +131,7 @@ class Simulation:
         return self._cluster.bus.now
 
     @property
-    def outcomes(self) -> Sequence[Outcome]:
+    def outcomes(self) -> Sequence[ClientOutcome]:
         """Of the requests that have been sent, by number."""
         return self._traffic.outcomes
 
@@ -177,7 +177,7 @@ class Simulation:
         for node in self._live_nodes():
             node.redraw()
 
-    def end(self) -> Run:
+    def end(self) -> SimulationRun:
         """Every request is over."""
         assert not self._traffic.awaited, "requests are on their way"
         self._traffic.end()
@@ -194,7 +194,7 @@ class Simulation:
         ]
         num_plans = cluster.scheduler.core.state.num_plans - self._num_plans
         leases = cluster.provider.leases
-        return Run(self._scenario, self.recording, lives, leases, WARM_UP_S, cluster.bus.now, num_plans)
+        return SimulationRun(self._scenario, self.recording, lives, leases, WARM_UP_S, cluster.bus.now, num_plans)
 
     def _live_nodes(self) -> list[SimulatedNode]:
         return [node for node in self._cluster.nodes.values() if node.is_alive]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from services.simulator.cluster.clients import UNSERVED, Clients, Outcome
+from services.simulator.cluster.clients import UNSERVED, ClientOutcome, Clients
 from services.simulator.cluster.cluster import SimulatedCluster
 from services.simulator.recording import MAX_PREDICTIONS, Recorder, Recording
 from services.simulator.workloads.request import WorkloadRequest
@@ -20,7 +20,7 @@ class Traffic:
     ) -> None:
         self.awaited = set(range(len(requests)))
         """Numbers of the requests that are not over, but for those that have been sent in vain."""
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[ClientOutcome] = []
         """Of the requests that have been sent, by number."""
         self._cluster = cluster
         self._config = config
@@ -92,7 +92,7 @@ class Traffic:
             self.awaited.discard(number)
         self._submit_later()
 
-    def _over(self, outcome: Outcome) -> None:
+    def _over(self, outcome: ClientOutcome) -> None:
         self._recorder.over(outcome)
         self.awaited.discard(outcome.number)
 

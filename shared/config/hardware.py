@@ -35,7 +35,7 @@ class UnknownHardwareError(OperatorError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class DataSheet:
     """What a data sheet says of a device, and of the machine around it."""
 
     name: str
@@ -83,17 +83,17 @@ DEVICES = {
     device.name: device
     for device in (
         # NVIDIA A10 data sheet: 125 TFLOPS bfloat16, 600 GB/s, 24 GB; PCIe 4.0 x16, 64 GB/s both ways together
-        Device("a10", 125e12, 600e9, 24e9, 32e9, _DISK_BYTES_PER_S),
+        DataSheet("a10", 125e12, 600e9, 24e9, 32e9, _DISK_BYTES_PER_S),
         # NVIDIA A100 80GB data sheet, SXM: 312 TFLOPS bfloat16, 2,039 GB/s; PCIe 4.0 x16
-        Device("a100", 312e12, 2_039e9, 80e9, 32e9, _DISK_BYTES_PER_S),
+        DataSheet("a100", 312e12, 2_039e9, 80e9, 32e9, _DISK_BYTES_PER_S),
         # NVIDIA H100 data sheet, SXM: 1,979 TFLOPS bfloat16 with sparsity, half of it without, 3.35 TB/s, 80 GB; PCIe
         # 5.0 x16, 128 GB/s both ways together
-        Device("h100", 989.5e12, 3_350e9, 80e9, 64e9, _DISK_BYTES_PER_S),
+        DataSheet("h100", 989.5e12, 3_350e9, 80e9, 64e9, _DISK_BYTES_PER_S),
         # NVIDIA H200 data sheet, SXM: 1,979 TFLOPS bfloat16 with sparsity, half of it without, 4.8 TB/s, 141 GB; PCIe
         # 5.0 x16, 128 GB/s both ways together
-        Device("h200", 989.5e12, 4_800e9, 141e9, 64e9, _DISK_BYTES_PER_S),
+        DataSheet("h200", 989.5e12, 4_800e9, 141e9, 64e9, _DISK_BYTES_PER_S),
         # two cores with AVX-512 of the machine that docs/performance.md measures, until `treadle profile` has run
-        Device("cpu", 0.43e12, 30e9, 16e9, 10e9, 1e9),
+        DataSheet("cpu", 0.43e12, 30e9, 16e9, 10e9, 1e9),
     )
 }
 
@@ -116,7 +116,7 @@ MODELS = {
 }
 
 
-def device_named(name: str) -> Device:
+def device_named(name: str) -> DataSheet:
     """A device of the catalogue, or `UnknownHardwareError`."""
     if name not in DEVICES:
         raise UnknownHardwareError(f"no device {name!r} is known; there are {', '.join(DEVICES)}")
@@ -130,7 +130,7 @@ def model_named(name: str) -> ModelShape:
     return MODELS[name]
 
 
-def step_cost(device: Device, model: ModelShape) -> StepCost:
+def step_cost(device: DataSheet, model: ModelShape) -> StepCost:
     """Seconds of a step: its weights read, its rows multiplied, its context read and attended to."""
     bytes_per_s = device.memory_bytes_per_s * MEMORY_EFFICIENCY
     flops_per_s = device.flops_per_s * COMPUTE_EFFICIENCY
@@ -143,33 +143,33 @@ def step_cost(device: Device, model: ModelShape) -> StepCost:
     )
 
 
-def kv_bytes(device: Device, model: ModelShape) -> float:
+def kv_bytes(device: DataSheet, model: ModelShape) -> float:
     """Memory that the weights leave for keys and values; negative where they do not fit."""
     return device.memory_bytes * MEMORY_SHARE - ACTIVATION_BYTES - model.load_bytes
 
 
-def kv_tokens(device: Device, model: ModelShape) -> int:
+def kv_tokens(device: DataSheet, model: ModelShape) -> int:
     """Tokens whose keys and values fit beside the weights."""
     return max(0, int(kv_bytes(device, model) // model.kv_token_bytes))
 
 
-def fits(device: Device, model: ModelShape, num_tokens: int = 4096) -> bool:
+def fits(device: DataSheet, model: ModelShape, num_tokens: int = 4096) -> bool:
     """Whether the device can serve the model: its weights, and one sequence of so many tokens."""
     return kv_tokens(device, model) >= num_tokens
 
 
-def load_s(device: Device, model: ModelShape, source: Source) -> float:
+def load_s(device: DataSheet, model: ModelShape, source: Source) -> float:
     """From the start of a load until the model could serve. What comes from disk passes the host as it is read."""
     host_s = model.load_bytes / (device.host_bytes_per_s * LINK_EFFICIENCY)
     return host_s if source == "host" else max(host_s, model.load_bytes / device.disk_bytes_per_s)
 
 
-def kv_bytes_per_s(device: Device) -> float:
+def kv_bytes_per_s(device: DataSheet) -> float:
     """Rate at which keys and values move between the device and host memory."""
     return device.host_bytes_per_s * LINK_EFFICIENCY
 
 
-def model_rate(device: Device, model: ModelShape, source: Source | None) -> ModelRate:
+def model_rate(device: DataSheet, model: ModelShape, source: Source | None) -> ModelRate:
     """What the model can do on the device; ``source`` is where its weights are, None for on the device."""
     return ModelRate(
         model=model.name,

@@ -23,7 +23,7 @@ PLACEHOLDER = "unset-value-"  # where a name has to stand
 UNCHECKED = "unchecked"
 """Context of a validation that keeps to single sections."""
 
-Place = tuple[int | str, ...]
+ConfigPlace = tuple[int | str, ...]
 Config = TypeVar("Config", bound=BaseModel)
 _Container = dict[Any, Any] | list[Any]
 
@@ -41,7 +41,7 @@ class Inspection(Generic[Config]):
     """A line for each, its place first, in the order of the sections."""
     config: Config | None
     """With what is wrong left out or replaced; None where that is not enough."""
-    broken: frozenset[Place]
+    broken: frozenset[ConfigPlace]
     kind: type[Config]
 
     def with_more(self, lines: Iterable[str]) -> list[str]:
@@ -62,7 +62,7 @@ def inspect(kind: type[Config], values: Mapping[str, Any]) -> Inspection[Config]
     return Inspection(_sorted(kind, mending.lines), config, frozenset(mending.broken), kind)
 
 
-def is_artefact(text: str, place: Place, broken: Collection[Place]) -> bool:
+def is_artefact(text: str, place: ConfigPlace, broken: Collection[ConfigPlace]) -> bool:
     """Whether a problem may be there only because something was taken out."""
     if PLACEHOLDER in text or any(place[:depth] in broken for depth in range(1, len(place) + 1)):
         return True
@@ -89,7 +89,7 @@ def _order(kind: type[BaseModel]) -> Callable[[str], tuple[int, int]]:
     return key
 
 
-def _section(line: str) -> Place:
+def _section(line: str) -> ConfigPlace:
     """The section that a line is about, with its number where there are several."""
     name, _, rest = line.partition(":")[0].partition(".")
     number = rest.partition(".")[0]
@@ -101,7 +101,7 @@ class _Problem:
     """As pydantic tells it."""
 
     kind: str
-    place: Place
+    place: ConfigPlace
     texts: list[str]
 
 
@@ -112,7 +112,7 @@ class _Mending:
     kind: type[BaseModel]
     values: dict[str, Any]
     lines: list[str] = field(default_factory=list)
-    broken: set[Place] = field(default_factory=set)
+    broken: set[ConfigPlace] = field(default_factory=set)
 
     def look(self) -> bool:
         """Validate; note what is wrong and take it out. Whether another look may find more."""
@@ -131,7 +131,7 @@ class _Mending:
             self._take_out(one)
         return all(one.place for one in problems)  # what the sections say of each other is the last word
 
-    def _problem(self, kind: str, place: Place, message: str) -> _Problem:
+    def _problem(self, kind: str, place: ConfigPlace, message: str) -> _Problem:
         if kind in _UNKNOWN_KEY:
             return _Problem(kind, place, [unknown_key(self.kind, place)])
         return _Problem(kind, place, message.removeprefix("Value error, ").splitlines())
@@ -159,7 +159,7 @@ class _Mending:
         else:
             owner.pop(key, None)
 
-    def _owner(self, place: Place) -> tuple[_Container | None, Place]:
+    def _owner(self, place: ConfigPlace) -> tuple[_Container | None, ConfigPlace]:
         """What the place is to be taken out of, and the way to it: plain values of a list go all together."""
         owner: Any = self.values
         found: _Container | None = None
@@ -177,5 +177,5 @@ class _Mending:
         return found, place[:depth]
 
 
-def _line(place: Place, text: str) -> str:
+def _line(place: ConfigPlace, text: str) -> str:
     return f"{'.'.join(map(str, place))}: {text}" if place else text

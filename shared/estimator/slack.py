@@ -23,7 +23,7 @@ from shared.estimator.wait import NEVER, Wait
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class BatchSlack:
     """For how long somebody waits for headroom, and what comes behind it."""
 
     slack_s: float
@@ -36,7 +36,7 @@ class Patience:
     """How long the wait would take in the full batch if nobody came: W'."""
 
 
-def patient(wait: Wait, streams: Iterable[Stream], patience: Patience) -> Wait:
+def patient(wait: Wait, streams: Iterable[Stream], patience: BatchSlack) -> Wait:
     """How long somebody waits for whom it would take ``wait`` in the small batch if nobody came; O(n log n).
 
     ``streams`` are shares of the small batch. Without slack it is `shared.estimator.overtaking.overtaken` in the full
@@ -51,7 +51,7 @@ def patient(wait: Wait, streams: Iterable[Stream], patience: Patience) -> Wait:
 class _Drain:
     """Works a wait off, from one time at which the rate changes to the next."""
 
-    def __init__(self, wait: Wait, streams: list[Stream], patience: Patience) -> None:
+    def __init__(self, wait: Wait, streams: list[Stream], patience: BatchSlack) -> None:
         self._small_s = max(0.0, wait.mean_s)
         self._full_s = min(self._small_s, max(0.0, patience.full.mean_s))
         self._stds_s = (wait.std_s, patience.full.std_s)

@@ -43,7 +43,7 @@ class GatewayInventory(Message, frozen=True, kw_only=True):
     upto: str = ""
 
 
-class Span(NamedTuple):
+class IdRange(NamedTuple):
     """Request ids above one, up to another; ``""`` as the last stands for no end."""
 
     above: str
@@ -54,11 +54,11 @@ class Span(NamedTuple):
         return self.above < request_id and (not self.upto or request_id <= self.upto)
 
 
-def spans(request_ids: Iterable[str], max_requests: int = MAX_INVENTORY_REQUESTS) -> list[Span]:
+def spans(request_ids: Iterable[str], max_requests: int = MAX_INVENTORY_REQUESTS) -> list[IdRange]:
     """Cut all ids there could be into spans with at most so many of these in each; there is always one."""
     names = sorted(request_ids)
     ends = [*names[max_requests - 1 : -1 : max_requests], ""]
-    return [Span(above, upto) for above, upto in zip(["", *ends], ends, strict=False)]
+    return [IdRange(above, upto) for above, upto in zip(["", *ends], ends, strict=False)]
 
 
 def of_gateway(
@@ -97,5 +97,5 @@ def of_node(
     ]
 
 
-def _within(span: Span, attempts: list[Attempt]) -> list[Attempt]:
+def _within(span: IdRange, attempts: list[Attempt]) -> list[Attempt]:
     return [attempt for attempt in attempts if span.holds(attempt.request_id)]

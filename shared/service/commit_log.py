@@ -19,7 +19,7 @@ from shared.service.lease import READ_BYTES_PER_S, Lease, hold_s
 MAX_BATCH_ENTRIES = 256  # bounds the memory of a batch and the time a commit script blocks Redis
 ASIDE, CLOCK = b"aside:", b"clock:"  # marks in the hash of a service's state: see `streams.state`
 
-Entry = tuple[bytes, dict[bytes, bytes]]
+LogEntry = tuple[bytes, dict[bytes, bytes]]
 
 
 class LostCommitsError(Exception):
@@ -85,12 +85,12 @@ class CommitLog:
             shared_offset_s=None if shared is None else float(shared),
         )
 
-    async def replay(self, after: bytes, upto: bytes) -> list[Entry]:
+    async def replay(self, after: bytes, upto: bytes) -> list[LogEntry]:
         """Up to a batch of entries in (after, upto]."""
         reply: Any = await self._redis.xrange(self.inbox, min=b"(" + after, max=upto, count=MAX_BATCH_ENTRIES)
         return [(entry_id, fields) for entry_id, fields in reply]
 
-    async def read(self, after: bytes, block_ms: int) -> list[Entry]:
+    async def read(self, after: bytes, block_ms: int) -> list[LogEntry]:
         """Up to a batch of entries after an id; waits at most ``block_ms`` for the first."""
         reply: Any = await self._redis.xread({self.inbox: after}, count=MAX_BATCH_ENTRIES, block=block_ms)
         if not reply:
@@ -140,7 +140,7 @@ class CommitLog:
         await self._not_behind(self._snapshot, keys, args)
         clock.forget(clock.marked)
 
-    async def set_aside(self, entry: Entry, reason: str) -> None:
+    async def set_aside(self, entry: LogEntry, reason: str) -> None:
         """Move an entry that cannot be handled to the dead letters; replays leave it out from now on."""
         entry_id, fields = entry
         keys = [*self.lease.keys, streams.state(self.service), streams.DEAD_LETTER]

@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from shared.messages.codec import UndecodableError, decode_entry
 from shared.messages.message import Message, Tick
 from shared.service.cluster_clock import ClusterClock, id_order, id_time
-from shared.service.commit_log import CommitLog, Entry, LostCommitsError
+from shared.service.commit_log import CommitLog, LogEntry, LostCommitsError
 from shared.service.core import Core, Effect, Send, Solve
 from shared.service.durability import Waiting
 from shared.service.lease import RENEW_S, WRITE_BYTES_PER_S, FencedError, hold_s
@@ -196,7 +196,7 @@ class Driver(Generic[C]):
         await self._save(term)
         await self._log.lease.release()
 
-    async def _commit(self, term: _Leadership[C], entries: list[Entry], effects: list[Effect]) -> None:
+    async def _commit(self, term: _Leadership[C], entries: list[LogEntry], effects: list[Effect]) -> None:
         """Send the effects of a batch; without any, still renew the lease."""
         if term.is_due() and not term.tick_sent:
             effects.append(Send(self._log.inbox, Tick()))  # time that passes is a message like any other
@@ -220,7 +220,7 @@ class Driver(Generic[C]):
                 assert self._solver is not None, f"{self._service} asks to solve but was given no solver"
                 self._solver.submit(effect.problem)
 
-    async def _fold(self, term: _Leadership[C], entry: Entry) -> list[Effect]:
+    async def _fold(self, term: _Leadership[C], entry: LogEntry) -> list[Effect]:
         """One entry into the core; its id is its time, the same at every replay.
 
         What cannot be decoded never reached the core: it is set aside and the core goes on. What makes the core raise
@@ -259,7 +259,7 @@ class Driver(Generic[C]):
         term.handled_s += time.monotonic() - began_s
         return effects
 
-    async def _set_aside(self, term: _Leadership[C], entry: Entry, reason: str) -> None:
+    async def _set_aside(self, term: _Leadership[C], entry: LogEntry, reason: str) -> None:
         log.error("entry set aside", service=self._service, entry=entry[0].decode(), reason=reason)
         await self._log.set_aside(entry, reason)
         term.aside.add(entry[0])

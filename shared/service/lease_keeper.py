@@ -20,7 +20,7 @@ import structlog
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from shared.service.commit_log import CommitLog, Entry
+from shared.service.commit_log import CommitLog, LogEntry
 from shared.service.lease import LEASE_S, RENEW_S, FencedError
 
 HANG_S = 30.0  # the longest decision that was seen takes a quarter of a second
@@ -42,7 +42,7 @@ class LeaseKeeper:
         self._loop_thread = threading.get_ident()
         self._is_kept = False
         self._shown_at_s = 0.0
-        self._entry: Entry | None = None
+        self._entry: LogEntry | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -67,7 +67,7 @@ class LeaseKeeper:
         self._shown_at_s = time.monotonic()
 
     @contextmanager
-    def handling(self, entry: Entry) -> Iterator[None]:
+    def handling(self, entry: LogEntry) -> Iterator[None]:
         """The core decides on this entry until the block ends."""
         self._entry = entry
         try:
@@ -116,7 +116,7 @@ class LeaseKeeper:
         except (RedisError, OSError) as error:
             log.warning("lease not renewed", service=self._log.service, error=str(error))
 
-    async def _end(self, entry: Entry) -> None:
+    async def _end(self, entry: LogEntry) -> None:
         """Set the entry aside, and end the process: the core is in the middle of a decision that does not end."""
         reason = f"the core did not end within {self._hang_s:g} s"
         frame = sys._current_frames().get(self._loop_thread)

@@ -24,7 +24,7 @@ _ALSO = "and others"  # stands for the kinds beyond a limit
 # make no difference either.
 _OF_ONE_LINE = frozenset({"event", "level", "timestamp", "request_id", "trace_id", "exc_info", "stack_info"})
 
-Kind = tuple[tuple[str, str], ...]
+LogKind = tuple[tuple[str, str], ...]
 """Fields and their values; lines with the same are equal."""
 
 
@@ -32,7 +32,7 @@ Kind = tuple[tuple[str, str], ...]
 class Summary:
     """How often a line was not said."""
 
-    kind: Kind
+    kind: LogKind
     num_repeated: int
     within_s: float
 
@@ -47,9 +47,9 @@ class _Window:
 class Folding:
     """The lines that were said of late."""
 
-    _windows: dict[Kind, _Window] = field(default_factory=dict)
+    _windows: dict[LogKind, _Window] = field(default_factory=dict)
 
-    def take(self, kind: Kind, now: float) -> bool:
+    def take(self, kind: LogKind, now: float) -> bool:
         """Whether a line is to be said; else it is counted."""
         kind = self._within_limits(kind, now)
         window = self._windows.get(kind)
@@ -73,12 +73,12 @@ class Folding:
         """All that was counted and not yet said: the process ends."""
         return [self._close(kind, window, now) for kind, window in self._windows.items() if window.num_repeated]
 
-    def _close(self, kind: Kind, window: _Window, now: float) -> Summary:
+    def _close(self, kind: LogKind, window: _Window, now: float) -> Summary:
         summary = Summary(kind, window.num_repeated, now - window.began_s)
         window.began_s, window.num_repeated = now, 0
         return summary
 
-    def _within_limits(self, kind: Kind, now: float) -> Kind:
+    def _within_limits(self, kind: LogKind, now: float) -> LogKind:
         if kind in self._windows:
             return kind
         event = kind[:2]
@@ -89,7 +89,7 @@ class Folding:
             return (kind[0], ("event", _ALSO))
         return kind if self._num_of(event) < MAX_KINDS_OF_EVENT else (*event, ("kind", _ALSO))
 
-    def _num_of(self, event: Kind) -> int:
+    def _num_of(self, event: LogKind) -> int:
         return sum(one[:2] == event for one in self._windows)
 
     def _forget_old(self, now: float) -> None:
@@ -98,7 +98,7 @@ class Folding:
             del self._windows[kind]
 
 
-def kind_of(line: Mapping[str, Any]) -> Kind | None:
+def kind_of(line: Mapping[str, Any]) -> LogKind | None:
     """What a line is equal in to others; None for one that is always said.
 
     An error with a traceback is of a kind with all of the same event and type.

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from shared.telemetry.log_folding import Folding, Kind, Summary, kind_of, summary_line
+from shared.telemetry.log_folding import Folding, LogKind, Summary, kind_of, summary_line
 
 Say = Callable[[Mapping[str, Any]], None]
 """Writes one line into the log, with the level that it has."""
@@ -46,7 +46,7 @@ class LogFolder:
         kind = kind_of({**line, "exc_info": record.exc_info})
         return kind is None or self._take(kind)
 
-    def _take(self, kind: Kind) -> bool:
+    def _take(self, kind: LogKind) -> bool:
         with self._changed:
             is_said = self._folding.take(kind, time.monotonic())
             if not is_said and self._thread is None:

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from cli.main import main
 from cli.program.report import short_number
 from cli.program.words import WHAT_IT_DOES
-from gpu_node.graph.program import Kind
+from gpu_node.graph.program import OperatorKind
 
 LLAMA = {
     "model_type": "llama",
@@ -175,7 +175,7 @@ def test_a_part_of_a_group_sends_to_the_others(llama: str) -> None:
 
 
 def test_every_kind_is_explained_and_numbers_are_short() -> None:
-    assert WHAT_IT_DOES.keys() == set(Kind)
+    assert WHAT_IT_DOES.keys() == set(OperatorKind)
     assert [short_number(value, "B") for value in (0, 1.5, 999.4, 999.6, 123_456, 2.5e9, 7e12)] == [
         "0 B",
         "1.5 B",

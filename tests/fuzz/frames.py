@@ -25,10 +25,10 @@ _LENGTH_BYTES = 4
 def _commands() -> Sequence[bytes]:
     commands: list[protocol.Command] = [
         protocol.LoadModel("smol"),
-        protocol.Run(PAYLOAD, b"image"),
-        protocol.Run(replace(PAYLOAD, outputs=[])),
-        protocol.Evict(["r-1", "r-2"]),
-        protocol.HandOver(["r-1"]),
+        protocol.RunAttempt(PAYLOAD, b"image"),
+        protocol.RunAttempt(replace(PAYLOAD, outputs=[])),
+        protocol.TakeOut(["r-1", "r-2"]),
+        protocol.HandOverImages(["r-1"]),
         protocol.AbortRequests([]),
         protocol.Reset(),
         protocol.Shutdown(),
@@ -39,13 +39,13 @@ def _commands() -> Sequence[bytes]:
 
 def _events() -> Sequence[bytes]:
     stats = EngineStats(1, 2, 100, 3, 0.25, cost=StepCost(0.01, 0.001, 0.0001, 0.00001))
-    events: list[protocol.Event | protocol.EngineRefused] = [
+    events: list[protocol.EngineEvent | protocol.EngineRefused] = [
         protocol.EngineReady("cpu"),
         protocol.EngineRefused("no memory"),
         protocol.ModelLoaded("smol", 10, 16, 4096, 128, 0.5, "host", {"smol": "device"}),
         protocol.ModelFailed("smol", "torn"),
-        protocol.Step([Chunk("r-1", 1, 16, [5, 70_000], finish_reason="stop", is_last=True)], stats),
-        protocol.Evicted([Kept("r-1", 17)], stats),
+        protocol.StepReport([Chunk("r-1", 1, 16, [5, 70_000], finish_reason="stop", is_last=True)], stats),
+        protocol.TakenOut([Kept("r-1", 17)], stats),
         protocol.Image("r-1", b"image"),
     ]
     frames = [frame(event) for event in events]

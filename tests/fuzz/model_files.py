@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.models.gguf_model import read_gguf
 from gateway.models.model_parts import ModelParts
-from gateway.models.vocabulary import Kind
+from gateway.models.vocabulary import TokenType
 from gpu_node.graph.program import Program
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import Checkpoint, open_checkpoint
@@ -156,7 +156,7 @@ def _gguf_models() -> Sequence[bytes]:
 
 def _gguf_tokenizers() -> Sequence[bytes]:
     few = [*"helo ".replace(" ", "\u0120"), "he", "ll", "hell", "hello", "<|im_end|>", "<|im_start|>", "<tool>"]
-    kinds = [*[Kind.NORMAL] * 9, Kind.CONTROL, Kind.CONTROL, Kind.USER_DEFINED]
+    kinds = [*[TokenType.NORMAL] * 9, TokenType.CONTROL, TokenType.CONTROL, TokenType.USER_DEFINED]
     small = {"tokens": few, "kinds": kinds, "merges": MERGES[:4], "eos": 9, "bos": 10}
     changes: list[Mapping[str, Any]] = [{}, small | {"pre": "qwen2"}, small | {"pre": "llama-bpe"}]
     changes += [small | {"add_bos": False, "template": None}]

@@ -7,7 +7,7 @@ from typing import Any
 
 from gguf import GGUFValueType, GGUFWriter
 
-from gateway.models.vocabulary import BYTE_OF_CHARACTER, Kind
+from gateway.models.vocabulary import BYTE_OF_CHARACTER, TokenType
 
 ALPHABET = sorted(BYTE_OF_CHARACTER, key=BYTE_OF_CHARACTER.__getitem__)  # token id == byte
 MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w"]
@@ -15,7 +15,13 @@ END = 256
 START = 257
 MERGED = ["he", "ll", "hell", "hello", "Ġw"]
 TOKENS = [*ALPHABET, "<|im_end|>", "<|im_start|>", "<tool>", *MERGED]
-KINDS = [*[Kind.NORMAL] * 256, Kind.CONTROL, Kind.CONTROL, Kind.USER_DEFINED, *[Kind.NORMAL] * len(MERGED)]
+KINDS = [
+    *[TokenType.NORMAL] * 256,
+    TokenType.CONTROL,
+    TokenType.CONTROL,
+    TokenType.USER_DEFINED,
+    *[TokenType.NORMAL] * len(MERGED),
+]
 TOOL = 258
 HELLO = TOKENS.index("hello")
 

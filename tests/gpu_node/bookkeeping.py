@@ -7,8 +7,8 @@ from collections.abc import Collection
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.engine.memory.forecast import WINDOW_REQUESTS
-from gpu_node.engine.requests.chunk import Chunk
-from gpu_node.engine.requests.sequence import Request
+from gpu_node.engine.requests.chunk import OutputChunk
+from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.preemption import AlwaysRecompute, PreemptionPolicy
 from gpu_node.engine.steps.scheduler import Scheduler
 from shared.config.engine import EngineOptions
@@ -73,7 +73,7 @@ def shape(plan: StepPlan) -> list[tuple[int, int, int, bool]]:
     return [(part.sequence_id, part.start, len(part.token_ids), bool(part.draws)) for part in plan.sequences]
 
 
-def step(one: Scheduler, token: int = 7) -> tuple[list[tuple[int, int, int, bool]], list[Chunk]]:
+def step(one: Scheduler, token: int = 7) -> tuple[list[tuple[int, int, int, bool]], list[OutputChunk]]:
     """Plan and commit one step; check the books after both."""
     plan = one.schedule(now=0.0)
     one.check()
@@ -85,7 +85,7 @@ def step(one: Scheduler, token: int = 7) -> tuple[list[tuple[int, int, int, bool
 class OldestFirst(AlwaysRecompute):
     """The opposite of the default policy: whoever asks for room may have to give way itself."""
 
-    def victim(self, running: Collection[Request], now: float) -> Request:
+    def victim(self, running: Collection[EngineRequest], now: float) -> EngineRequest:
         return min(running, key=lambda request: request.order)
 
 

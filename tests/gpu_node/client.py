@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from shared.messages.payload import Output, Payload
 from shared.messages.token_logprob import TokenLogprob
 
@@ -33,7 +33,7 @@ class Client:
     def request_id(self) -> str:
         return self.payload.request_id
 
-    def take(self, chunk: Chunk) -> None:
+    def take(self, chunk: OutputChunk) -> None:
         assert not self.is_over, "nothing comes after the last chunk"
         assert chunk.attempt == self.payload.attempt
         assert not chunk.error

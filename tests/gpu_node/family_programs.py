@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import torch
 
-from gpu_node.executors.collectives import ALONE, Group
-from gpu_node.executors.reference.interpreter import Device, StepInputs, run_program
+from gpu_node.executors.collectives import ALONE, DeviceGroup
+from gpu_node.executors.reference.interpreter import InterpreterInputs, ReferenceDevice, run_program
 from gpu_node.graph.program import Program
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.models.config import Family, ModelConfig, Rope
@@ -106,16 +106,16 @@ def logits_of(
     model: ModelConfig,
     program: Program,
     weights: dict[str, torch.Tensor],
-    group: Group = ALONE,
+    group: DeviceGroup = ALONE,
     sizes_of: tuple[int, int, int, int] = LONG,
 ) -> torch.Tensor:
     """Of all draws of all steps, by the interpreter: float32 [3, vocabulary]."""
     shape = (NUM_BLOCKS, 2, BLOCK_SIZE, model.num_kv_heads // group.world, HEAD_DIM)
-    device = Device(weights, [torch.zeros(shape) for _ in range(LAYERS)], group)
+    device = ReferenceDevice(weights, [torch.zeros(shape) for _ in range(LAYERS)], group)
     outputs = []
     for step in steps(sizes_of):
         batch = paged_batch(step.sequences, BLOCK_SIZE)
-        inputs = StepInputs(torch.tensor(step.token_ids), batch, torch.tensor(step.draw_rows, dtype=torch.int64))
+        inputs = InterpreterInputs(torch.tensor(step.token_ids), batch, torch.tensor(step.draw_rows, dtype=torch.int64))
         with torch.inference_mode():
             outputs.append(run_program(program, device, inputs))
     assert [len(output) for output in outputs] == [1, 0, 2]

@@ -12,7 +12,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Output, Payload, Sampling
@@ -157,7 +157,7 @@ def request(
     return Payload(name, 0, "g", model, list(prompt), Sampling(max_tokens=max_tokens, **options), outputs)
 
 
-def steps(engine: Engine) -> Iterator[list[Chunk]]:
+def steps(engine: Engine) -> Iterator[list[OutputChunk]]:
     """Step until nothing is left, with the books checked."""
     while engine.has_work:
         yield engine.step(now=0.0)

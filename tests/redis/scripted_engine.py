@@ -9,15 +9,15 @@ from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process.protocol import (
     AbortRequests,
     Command,
-    Event,
-    Evict,
-    Evicted,
-    HandOver,
+    EngineEvent,
+    HandOverImages,
     Image,
     LoadModel,
     ModelLoaded,
-    Run,
-    Step,
+    RunAttempt,
+    StepReport,
+    TakenOut,
+    TakeOut,
 )
 from gpu_node.engine.requests.image import Kept
 from shared.messages.payload import Payload
@@ -41,7 +41,7 @@ class ScriptedEngine:
     """What `Epoch` asks of an `EngineProcess`."""
 
     def __init__(self) -> None:
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._events: asyncio.Queue[EngineEvent] = asyncio.Queue()
         self._running: dict[str, Payload] = {}
         self._num_tokens: dict[str, int] = {}
         self._kept: dict[str, int] = {}
@@ -55,28 +55,28 @@ class ScriptedEngine:
                 self._tell(
                     ModelLoaded(model, num_blocks=64, block_size=16, block_bytes=64, max_model_len=512, load_s=0.1)
                 )
-            case Run(payload, image):
+            case RunAttempt(payload, image):
                 self._run(payload, image)
             case AbortRequests(request_ids):
                 for request_id in request_ids:
                     self._running.pop(request_id, None)
                     self._kept.pop(request_id, None)
-            case Evict(request_ids):
+            case TakeOut(request_ids):
                 gone = [request_id for request_id in request_ids if self._running.pop(request_id, None)]
                 self._kept |= {request_id: self._num_tokens[request_id] for request_id in gone}
                 kept = [Kept(request_id, self._kept[request_id]) for request_id in gone]
-                self._tell(Evicted(kept, self._stats()))
+                self._tell(TakenOut(kept, self._stats()))
                 return
-            case HandOver(request_ids):
+            case HandOverImages(request_ids):
                 for request_id in request_ids:
                     if request_id in self._kept:
                         self._tell(Image(request_id, str(self._kept.pop(request_id)).encode()))
                 return
             case _:
                 raise AssertionError(f"nobody says {command}")
-        self._tell(Step([], self._stats()))
+        self._tell(StepReport([], self._stats()))
 
-    async def events(self) -> list[Event]:
+    async def events(self) -> list[EngineEvent]:
         return [await self._events.get()]
 
     async def run(self) -> None:
@@ -85,7 +85,7 @@ class ScriptedEngine:
             await asyncio.sleep(STEP_S)
             chunks = [self._draw(payload) for payload in list(self._running.values())]
             if chunks:
-                self._tell(Step(chunks, self._stats()))
+                self._tell(StepReport(chunks, self._stats()))
 
     def _run(self, payload: Payload, image: bytes) -> None:
         name = payload.request_id
@@ -103,7 +103,7 @@ class ScriptedEngine:
         reason = "length" if is_last else ""
         return Chunk(name, payload.attempt, index, [token(name, index)], reason, is_last=is_last)
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: EngineEvent) -> None:
         self._events.put_nowait(event)
 
     def _stats(self) -> EngineStats:

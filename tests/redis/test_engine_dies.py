@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 from redis.asyncio import Redis
 
-from gpu_node.agent.decisions.actions import Entry, Taken
+from gpu_node.agent.decisions.actions import GroupEntry, Taken
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.process.epoch import Epoch, EpochOverError
-from gpu_node.engine.process.protocol import Event
+from gpu_node.engine.process.protocol import EngineEvent
 from shared.bus import streams
 from shared.config.engine import EngineOptions
 from shared.messages.codec import FIELD, decode_entry, encode
@@ -32,7 +32,7 @@ EPOCH = "n0-1"
 class DyingEngine(ScriptedEngine):
     """Ends as soon as somebody listens."""
 
-    async def events(self) -> list[Event]:
+    async def events(self) -> list[EngineEvent]:
         raise EngineDiedError("the engine ended with status -11")
 
 
@@ -64,7 +64,7 @@ async def test_who_was_tried_alone_is_named(redis: Redis) -> None:
     core, never = make_core(), asyncio.create_task(asyncio.Event().wait())
     payload = Payload("r1", 1, "gw", "", [1], Sampling(max_tokens=3))
     enqueued = Enqueued(request_id="r1", attempt=1, gateway="gw")
-    core.handle(Taken("g0", 1, [Entry(b"1-0", enqueued, replace(payload, num_crashes=1))]))
+    core.handle(Taken("g0", 1, [GroupEntry(b"1-0", enqueued, replace(payload, num_crashes=1))]))
     with pytest.raises(EngineDiedError):
         await epoch_with(redis, DyingEngine(), core).run(never)
     never.cancel()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from gpu_node.agent.decisions.actions import Action
-from gpu_node.agent.decisions.core import AgentCore, Event
+from gpu_node.agent.decisions.actions import AgentAction
+from gpu_node.agent.decisions.core import AgentCore, AgentEvent
 from gpu_node.agent.process.engine_process import EngineProcess
 from gpu_node.agent.process.epoch import Epoch
 from shared.bus import streams
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.redis
 class BrokenCore(AgentCore):
     """Fails at the first event."""
 
-    def handle(self, event: Event) -> list[Action]:
+    def handle(self, event: AgentEvent) -> list[AgentAction]:
         raise ZeroDivisionError(f"at {type(event).__name__}")
 
 

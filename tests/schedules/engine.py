@@ -11,15 +11,15 @@ from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process.protocol import (
     AbortRequests,
     Command,
-    Event,
-    Evict,
-    Evicted,
-    HandOver,
+    EngineEvent,
+    HandOverImages,
     Image,
     LoadModel,
     ModelLoaded,
-    Run,
-    Step,
+    RunAttempt,
+    StepReport,
+    TakenOut,
+    TakeOut,
 )
 from gpu_node.engine.requests.image import Kept
 from shared.messages.payload import Payload
@@ -70,7 +70,7 @@ class Engine:
     host: Process
     speed: Speed
     orders: Mapping[str, Order]
-    tell: Callable[[Event], None]
+    tell: Callable[[EngineEvent], None]
     num_untold: Callable[[], int]
     """Events that the agent has not taken in."""
     model: str = ""
@@ -94,7 +94,7 @@ class Engine:
             while self.commands:
                 await self._do(self.commands.popleft())
             if has_news:
-                self.tell(Step([], self.stats()))
+                self.tell(StepReport([], self.stats()))
             if not self.sequences:
                 await wait(self._news)
                 continue
@@ -103,7 +103,7 @@ class Engine:
                 continue
             await sleep(self.speed.step_s * (0.5 + self.host.chance.random()))
             chunks = self._step()
-            self.tell(Step(chunks, self.stats()))
+            self.tell(StepReport(chunks, self.stats()))
 
     def stats(self) -> EngineStats:
         """As it stands between two steps."""
@@ -123,11 +123,11 @@ class Engine:
         match command:
             case LoadModel(model):
                 await self._load(model)
-            case Run(payload, image):
+            case RunAttempt(payload, image):
                 self._add(payload, image)
-            case Evict(request_ids):
+            case TakeOut(request_ids):
                 self._evict(request_ids)
-            case HandOver(request_ids):
+            case HandOverImages(request_ids):
                 for request_id in request_ids:
                     parked = self.parked.pop(request_id, None)
                     if parked is not None:
@@ -167,7 +167,7 @@ class Engine:
             self.parked.pop(request_id, None)
             error = f"model {payload.model!r} is not loaded here; loaded: {self.model!r}"
             chunk = Chunk(request_id, payload.attempt, 0, [], finish_reason="error", error=error, is_last=True)
-            return self.tell(Step([chunk], self.stats()))
+            return self.tell(StepReport([chunk], self.stats()))
         present, parked = self.sequences.get(request_id), self.parked.get(request_id)
         if present is not None and present.payload.attempt >= payload.attempt:
             return None
@@ -203,8 +203,8 @@ class Engine:
             parked = self.parked.get(request_id)
             if sequence is not None or parked is not None:
                 kept.append(Kept(request_id, parked.num_tokens if parked is not None else 0))
-        self.tell(Step([], self.stats()))
-        self.tell(Evicted(kept, self.stats()))
+        self.tell(StepReport([], self.stats()))
+        self.tell(TakenOut(kept, self.stats()))
 
     def _step(self) -> list[Chunk]:
         chunks: list[Chunk] = []

@@ -8,10 +8,10 @@ from functools import partial
 from typing import NoReturn, cast
 
 from gpu_node.agent.decisions.actions import (
-    Action,
+    AgentAction,
     Beat,
     Drain,
-    Entry,
+    GroupEntry,
     NewEpoch,
     Publish,
     Pull,
@@ -22,9 +22,9 @@ from gpu_node.agent.decisions.actions import (
     TakeStock,
     Tell,
 )
-from gpu_node.agent.decisions.core import AgentCore, Event
+from gpu_node.agent.decisions.core import AgentCore, AgentEvent
 from gpu_node.agent.process.epoch import BACKOFF_S, HEARTBEAT_S, MAX_BACKOFF_S
-from gpu_node.engine.process.protocol import Run
+from gpu_node.engine.process.protocol import RunAttempt
 from shared.bus import streams
 from shared.config.engine import EngineOptions
 from shared.messages import inventories, requests
@@ -58,7 +58,7 @@ class NodeProcess(Process):
         self.num_epochs += 1
         self.core = self._make_core(f"{self.name}-{self.num_epochs}")
         self.engine = Engine(self, self._speed, self._orders, self._hear, lambda: len(self._events))
-        self._events: deque[Event] = deque()
+        self._events: deque[AgentEvent] = deque()
         self._news = Signal()
         self._reader = Reader(self, streams.node_inbox(self.name), BACKOFF_S)
         self._settled_run = 0
@@ -68,7 +68,7 @@ class NodeProcess(Process):
     def _make_core(self, epoch: str) -> AgentCore:
         return AgentCore(self.name, epoch, "scripted", self._options)
 
-    def _hear(self, event: Event) -> None:
+    def _hear(self, event: AgentEvent) -> None:
         self._events.append(event)
         self._news.notify()
 
@@ -139,7 +139,7 @@ class NodeProcess(Process):
             if self.core.is_drained:
                 await self._be_over("drained")
 
-    async def _do(self, action: Action) -> None:
+    async def _do(self, action: AgentAction) -> None:
         match action:
             case Pull():
                 await self._pull(action)
@@ -147,7 +147,7 @@ class NodeProcess(Process):
                 self.note("tells its engine", command)
                 self.engine.send(command)
             case Resume(payload):
-                self.engine.send(Run(payload, await self._take_image(payload.request_id)))
+                self.engine.send(RunAttempt(payload, await self._take_image(payload.request_id)))
             case Store(request_id, data):
                 await self._store(request_id, data)
             case Publish():
@@ -166,7 +166,7 @@ class NodeProcess(Process):
         except RedisAwayError:
             await self._be_over("unclear whether it has pulled")
         self.note("pulls", *[f"{entry.request_id}#{entry.attempt}" for _, entry, _ in found], "of", pull.group)
-        entries = [Entry(cast("bytes", entry_id), enqueued, payload) for entry_id, enqueued, payload in found]
+        entries = [GroupEntry(cast("bytes", entry_id), enqueued, payload) for entry_id, enqueued, payload in found]
         for action in self.core.handle(Taken(pull.group, pull.num_requests, entries)):
             await self._do(action)
 

@@ -13,9 +13,9 @@ import time
 from collections.abc import Mapping
 
 from gpu_node.bench.measurement import Bench
-from gpu_node.bench.point import Point, parse_points
+from gpu_node.bench.point import BenchPoint, parse_points
 from gpu_node.bench.rates import kernels_flops_per_s, onednn_flops_per_s, read_bytes_per_s
-from gpu_node.bench.report import Line, Machine, Progress, encode
+from gpu_node.bench.report import Machine, PointProgress, ReportLine, encode
 from gpu_node.bench.roofline import Roofline
 from gpu_node.bench.summary import summarise
 from gpu_node.engine.border.executor import ModelTooLargeError
@@ -30,7 +30,7 @@ from shared.config.nodes import NodeSpec
 from shared.errors import OperatorError
 from shared.files.model_file import checked_path
 
-WARM_UP = Point(2, 8, 4)
+WARM_UP = BenchPoint(2, 8, 4)
 PROGRESS_S = 0.2
 """Between two reports of progress within a run: a line costs the measured engine some microseconds."""
 SIZES: Mapping[tuple[str, WeightType], NumberBytes] = {
@@ -49,7 +49,7 @@ class _Progress:
         self._doing = doing
         self._num_rows = 0
         self._said_s = time.perf_counter()
-        _say(Progress(doing))
+        _say(PointProgress(doing))
 
     def advance(self, num_rows: int) -> None:
         self._num_rows += num_rows
@@ -61,19 +61,19 @@ class _Progress:
         self._say(time.perf_counter())
 
     def _say(self, now_s: float) -> None:
-        _say(Progress(self._doing, self._num_rows))
+        _say(PointProgress(self._doing, self._num_rows))
         self._num_rows, self._said_s = 0, now_s
 
 
-def _say(line: Line) -> None:
+def _say(line: ReportLine) -> None:
     sys.stdout.write(encode(line) + "\n")
     sys.stdout.flush()
 
 
-def run(config: ClusterConfig, points: tuple[Point, ...], num_repeats: int) -> None:
+def run(config: ClusterConfig, points: tuple[BenchPoint, ...], num_repeats: int) -> None:
     """Measure the machine, then each point."""
     node, spec = config.nodes[0], config.models[0]
-    _say(Progress(f"loading {spec.name}"))
+    _say(PointProgress(f"loading {spec.name}"))
     bench = Bench(make_executor(node, config.engine), config.engine, spec)
     bench.check(points)  # before anything that takes long
     program = build_program(open_checkpoint(checked_path(spec)).config)
@@ -89,9 +89,9 @@ def run(config: ClusterConfig, points: tuple[Point, ...], num_repeats: int) -> N
 
 
 def _measure_machine(node: NodeSpec) -> Machine:
-    _say(Progress("reading memory"))
+    _say(PointProgress("reading memory"))
     read = read_bytes_per_s(node.num_threads, node.cpus)
-    _say(Progress("multiplying matrices"))
+    _say(PointProgress("multiplying matrices"))
     machine = Machine(
         num_threads=node.num_threads,
         cpus=node.cpus,

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gpu_node.bench.point import Point
+from gpu_node.bench.point import BenchPoint
 from gpu_node.bench.step_log import LoggedStep, LoggingExecutor
 from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.errors import OperatorError
 from shared.messages.payload import Payload, Sampling
@@ -45,7 +45,7 @@ class Bench:
         self._numbers = random.Random(0)  # noqa: S311 - the same prompts on every machine
         self.model: LoadedModel = self._engine.load_model(spec)
 
-    def check(self, points: Sequence[Point]) -> None:
+    def check(self, points: Sequence[BenchPoint]) -> None:
         """`MeasurementError` for the first point that is too long for the model."""
         for point in points:
             if point.num_tokens > self.model.max_model_len:
@@ -54,7 +54,7 @@ class Bench:
                     f"{self.model.max_model_len}"
                 )
 
-    def measure(self, point: Point, advance: Advance) -> Measurement:
+    def measure(self, point: BenchPoint, advance: Advance) -> Measurement:
         """Run a point. Prompts are random and never the same twice, so that no cached prefix helps."""
         payloads = self._payloads(point)
         self._log.steps.clear()
@@ -78,7 +78,7 @@ class Bench:
             seconds, first_tokens_s, tuple(self._log.steps), self._engine.num_preemptions - num_preemptions
         )
 
-    def _payloads(self, point: Point) -> list[Payload]:
+    def _payloads(self, point: BenchPoint) -> list[Payload]:
         sampling = Sampling(max_tokens=point.num_output_tokens, temperature=0.0, ignore_eos=True)
         prompts = [
             [self._numbers.randrange(self.model.vocab_size) for _ in range(point.num_prompt_tokens)]
@@ -89,7 +89,7 @@ class Bench:
         ]
 
 
-def _num_tokens(point: Point, chunks: Sequence[Chunk]) -> int:
+def _num_tokens(point: BenchPoint, chunks: Sequence[OutputChunk]) -> int:
     for chunk in chunks:
         if chunk.error:
             raise MeasurementError(f"{point}: request {chunk.request_id}: {chunk.error}")

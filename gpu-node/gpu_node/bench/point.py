@@ -18,7 +18,7 @@ class PointError(OperatorError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class BenchPoint:
     """Greedy requests of equal length, which run to their last token."""
 
     num_requests: int
@@ -39,7 +39,7 @@ class Point:
         return self.num_requests * (self.num_tokens - 1)
 
 
-def parse_points(text: str) -> tuple[Point, ...]:
+def parse_points(text: str) -> tuple[BenchPoint, ...]:
     """``REQUESTSxPROMPTxOUTPUT``, several with commas between; `PointError` for anything else."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > MAX_POINTS:
@@ -47,11 +47,11 @@ def parse_points(text: str) -> tuple[Point, ...]:
     return tuple(map(_point, parts))
 
 
-def _point(text: str) -> Point:
+def _point(text: str) -> BenchPoint:
     found = _PATTERN.fullmatch(text)
     if found is None:
         raise PointError(f"{text!r} is no point: write REQUESTSxPROMPTxOUTPUT in tokens, such as 8x128x128")
-    point = Point(*map(int, found.groups()))
+    point = BenchPoint(*map(int, found.groups()))
     if not 1 <= point.num_requests <= MAX_REQUESTS:
         raise PointError(f"{text}: from 1 to {MAX_REQUESTS} requests can be measured")
     if min(point.num_prompt_tokens, point.num_output_tokens) < 1 or point.num_tokens > MAX_TOKENS:

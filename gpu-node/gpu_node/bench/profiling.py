@@ -17,8 +17,8 @@ from itertools import product
 from statistics import median
 
 from gpu_node.bench.measurement import Bench
-from gpu_node.bench.point import Point
-from gpu_node.bench.report import Line, ProfilePoint, ProfileResult, ProfileStart, Progress, encode
+from gpu_node.bench.point import BenchPoint
+from gpu_node.bench.report import PointProgress, ProfilePoint, ProfileResult, ProfileStart, ReportLine, encode
 from gpu_node.bench.step_fit import StepSample, fit, median_error
 from gpu_node.bench.step_log import LoggedStep
 from gpu_node.engine.border.executor import BlocksStayError, Executor, ModelTooLargeError
@@ -35,7 +35,7 @@ NUM_DECODES = 12
 """Steps of each point in which the whole batch decodes."""
 MAX_POINT_TOKENS = 16_384
 """Prompts of a point, all together: more would take a small device minutes."""
-WARM_UP = Point(2, 8, 4)
+WARM_UP = BenchPoint(2, 8, 4)
 MOVED_BLOCKS = 64
 
 
@@ -44,7 +44,7 @@ class _Measured:
     """A kind of step at a point of the grid."""
 
     kind_of_step: str
-    point: Point
+    point: BenchPoint
     samples: list[StepSample]
     is_held_out: bool
 
@@ -61,7 +61,9 @@ class _Measured:
         )
 
 
-def grid(batches: Sequence[int], contexts: Sequence[int], options: EngineOptions, model: LoadedModel) -> list[Point]:
+def grid(
+    batches: Sequence[int], contexts: Sequence[int], options: EngineOptions, model: LoadedModel
+) -> list[BenchPoint]:
     """Points that the engine can run and that do not take for ever."""
     points = [_point(batch, context, options.step_tokens) for batch, context in product(batches, contexts)]
     return [
@@ -74,17 +76,17 @@ def grid(batches: Sequence[int], contexts: Sequence[int], options: EngineOptions
     ]
 
 
-def _point(batch: int, context: int, step_tokens: int) -> Point:
+def _point(batch: int, context: int, step_tokens: int) -> BenchPoint:
     """Whose first request still decodes when the last prompt is computed, and some steps longer."""
     num_prompt_steps = -(-batch * context // max(1, step_tokens - batch))
-    return Point(batch, context, num_prompt_steps + NUM_DECODES)
+    return BenchPoint(batch, context, num_prompt_steps + NUM_DECODES)
 
 
 def profile(config: ClusterConfig) -> None:
     """Measure everything, and say it."""
     node, spec, options = config.nodes[0], config.models[0], config.engine
     executor = make_executor(node, options)
-    _say(Progress(f"loading {spec.name}"))
+    _say(PointProgress(f"loading {spec.name}"))
     disk_load_s, host_load_s = _load_times(executor, spec)
     bench = Bench(executor, options, spec)
     fitted = grid(BATCHES, CONTEXTS, options, bench.model)
@@ -94,9 +96,9 @@ def profile(config: ClusterConfig) -> None:
     measured: list[_Measured] = []
     for point in [*fitted, *held_out]:
         doing = f"{point.num_requests} x {point.num_prompt_tokens} tokens"
-        _say(Progress(doing))
+        _say(PointProgress(doing))
         run = bench.measure(point, lambda _: None)
-        _say(Progress(doing, point.num_rows))
+        _say(PointProgress(doing, point.num_rows))
         measured += _sorted(point, run.steps, is_held_out=point not in fitted)
     samples = [sample for one in measured if not one.is_held_out for sample in one.samples]
     others = [sample for one in measured if one.is_held_out for sample in one.samples]
@@ -116,7 +118,7 @@ def profile(config: ClusterConfig) -> None:
     _say(result)
 
 
-def _sorted(point: Point, steps: Sequence[LoggedStep], *, is_held_out: bool) -> list[_Measured]:
+def _sorted(point: BenchPoint, steps: Sequence[LoggedStep], *, is_held_out: bool) -> list[_Measured]:
     """Decodes and prompts apart; a step with both counts as a prompt's."""
     decodes = [_sample(step) for step in steps if step.is_decode]
     prompts = [_sample(step) for step in steps if not step.is_decode]
@@ -153,7 +155,7 @@ def _kv_bytes_per_s(executor: Executor, model: LoadedModel) -> float:
     return 2 * num_bytes / (out_s + in_s)
 
 
-def _say(line: Line) -> None:
+def _say(line: ReportLine) -> None:
     sys.stdout.write(encode(line) + "\n")
     sys.stdout.flush()
 

@@ -7,11 +7,11 @@ import msgspec
 from shared.messages.step_cost import StepCost
 
 
-class Line(msgspec.Struct, frozen=True, tag_field="kind", tag=str.lower):
+class ReportLine(msgspec.Struct, frozen=True, tag_field="kind", tag=str.lower):
     """Anything that it says."""
 
 
-class Machine(Line, frozen=True):
+class Machine(ReportLine, frozen=True):
     """What the machine does at best with these threads; comes first."""
 
     num_threads: int
@@ -31,14 +31,14 @@ class Machine(Line, frozen=True):
         return max(self.onednn_flops_per_s, self.kernels_flops_per_s)
 
 
-class Progress(Line, frozen=True):
+class PointProgress(ReportLine, frozen=True):
     """What runs now, and tokens computed since the last time this was said."""
 
     doing: str
     num_rows: int = 0
 
 
-class PointResult(Line, frozen=True):
+class PointResult(ReportLine, frozen=True):
     """One point: the repetition of median length."""
 
     point: str
@@ -67,13 +67,13 @@ class PointResult(Line, frozen=True):
     load: float
 
 
-class ProfileStart(Line, frozen=True):
+class ProfileStart(ReportLine, frozen=True):
     """The model is loaded; so many rows are to be computed."""
 
     num_rows: int
 
 
-class ProfilePoint(Line, frozen=True):
+class ProfilePoint(ReportLine, frozen=True):
     """Steps of one size, as `gpu_node.bench.profiling` met them."""
 
     kind_of_step: str
@@ -90,7 +90,7 @@ class ProfilePoint(Line, frozen=True):
     """The cost was not fitted to it."""
 
 
-class ProfileResult(Line, frozen=True):
+class ProfileResult(ReportLine, frozen=True):
     """What a model's steps cost on this node, and what moving it takes; comes last."""
 
     device: str
@@ -107,10 +107,10 @@ class ProfileResult(Line, frozen=True):
     load: float
 
 
-Said = Machine | Progress | PointResult | ProfileStart | ProfilePoint | ProfileResult
+Said = Machine | PointProgress | PointResult | ProfileStart | ProfilePoint | ProfileResult
 
 
-def encode(line: Line) -> str:
+def encode(line: ReportLine) -> str:
     """One line of text."""
     return msgspec.json.encode(line).decode()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpu_node.bench.point import Point
+from gpu_node.bench.point import BenchPoint
 from gpu_node.graph.cost import Cost, DeviceRates, NumberBytes, program_costs, total
 from gpu_node.graph.program import Program
 from gpu_node.graph.step_shape import SequencePart, StepShape
@@ -29,17 +29,17 @@ class Roofline:
         """Operations, and bytes of weights, keys and values."""
         return total(program_costs(self.program, shape, self.sizes))
 
-    def least_s(self, point: Point) -> float:
+    def least_s(self, point: BenchPoint) -> float:
         """Seconds from the arrival of all requests to the last token."""
         return sum(self.rates.seconds(self.step_cost(shape)) for shape in least_steps(point))
 
 
-def least_steps(point: Point) -> Iterator[StepShape]:
+def least_steps(point: BenchPoint) -> Iterator[StepShape]:
     """The steps that no engine can do without."""
     yield _equal_parts(point, 0, point.num_prompt_tokens)
     for start in range(point.num_prompt_tokens, point.num_tokens - 1):
         yield _equal_parts(point, start, 1)
 
 
-def _equal_parts(point: Point, start: int, num_rows: int) -> StepShape:
+def _equal_parts(point: BenchPoint, start: int, num_rows: int) -> StepShape:
     return StepShape((SequencePart(start, num_rows),) * point.num_requests, num_draws=point.num_requests)

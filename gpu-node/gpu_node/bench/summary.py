@@ -6,13 +6,13 @@ import os
 from collections.abc import Sequence
 
 from gpu_node.bench.measurement import Measurement
-from gpu_node.bench.point import Point
+from gpu_node.bench.point import BenchPoint
 from gpu_node.bench.report import PointResult
 from gpu_node.bench.roofline import Roofline
 from gpu_node.bench.step_log import decode_steps, device_idle_s
 
 
-def summarise(point: Point, runs: Sequence[Measurement], roofline: Roofline) -> PointResult:
+def summarise(point: BenchPoint, runs: Sequence[Measurement], roofline: Roofline) -> PointResult:
     """All figures of the run of median length (the shorter of two in the middle); at least one run."""
     run = sorted(runs, key=lambda run: run.seconds)[(len(runs) - 1) // 2]
     decodes = decode_steps(run.steps)

@@ -11,9 +11,9 @@ import time
 import structlog
 
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.process.connection import AgentGoneError, Connection
+from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
 from gpu_node.engine.process.protocol import EngineRefused, Shutdown
-from gpu_node.engine.process.server import Server
+from gpu_node.engine.process.server import EngineServer
 from gpu_node.engine.process.step_file import open_step_file
 from gpu_node.executors.node_executor import make_executor
 from shared.config.config import load_config
@@ -44,7 +44,7 @@ def main() -> int:
         with socket.socket(fileno=arguments.fd) as sock:
             profiled = profiled_costs(profiles, config, node, executor.device)
             engine = Engine(executor, config.engine, profiled, open_step_file(arguments.node))
-            Server(Connection(sock), engine, config, executor.device, time.monotonic).run()
+            EngineServer(EngineConnection(sock), engine, config, executor.device, time.monotonic).run()
     except Exception:  # the state is unknown now: say what happened, end, and be started anew by the agent
         structlog.get_logger().exception("engine failed")
         return 1
@@ -54,7 +54,7 @@ def main() -> int:
 def _refuse(fd: int, reason: str) -> None:
     """Tell the agent, and stay until it has read that: a socket closed on unread commands may lose what was sent."""
     with socket.socket(fileno=fd) as sock:
-        connection = Connection(sock)
+        connection = EngineConnection(sock)
         try:
             connection.send(EngineRefused(reason))
             while Shutdown() not in connection.receive(wait=True):

@@ -19,7 +19,7 @@ from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.arena import ArenaFullError, PageArena
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.choices import error_chunk
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
 from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.steps.scheduler import Scheduler
@@ -184,7 +184,7 @@ class Engine:
 
     # --- requests come and go -----------------------------------------------------------------------------------------
 
-    def add(self, payload: Payload, image: bytes = b"") -> list[Chunk]:
+    def add(self, payload: Payload, image: bytes = b"") -> list[OutputChunk]:
         """Queue a request. What ends at once is told: a request that can never run, choices that were complete already.
 
         A newer attempt replaces an older one. The same attempt again, or an older one, changes nothing. An attempt that
@@ -223,13 +223,13 @@ class Engine:
             scheduler.reset()
         self._eviction.clear()
 
-    def evict(self, request_ids: Iterable[str]) -> tuple[list[Chunk], list[Kept]]:
+    def evict(self, request_ids: Iterable[str]) -> tuple[list[OutputChunk], list[Kept]]:
         """Take requests out and keep their state and KV in host memory, as far as it has room.
 
         Returns what the steps in flight brought before, of all requests, and what is kept of the evicted ones, without
         unknown ones. `add` lets them go on, whatever models were loaded meanwhile.
         """
-        chunks: list[Chunk] = []
+        chunks: list[OutputChunk] = []
         while self._in_flight:
             chunks += self._collect()
         self._is_busy = False  # what the moves take is no gap between steps
@@ -259,7 +259,7 @@ class Engine:
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def step(self, now: float) -> list[Chunk]:
+    def step(self, now: float) -> list[OutputChunk]:
         """Plan and submit a step, then take in the oldest that is due; returns new tokens and ends.
 
         ``now`` in seconds, for the policies. With asynchronous scheduling the step just submitted is due only at the
@@ -285,7 +285,7 @@ class Engine:
                 return True
         return False
 
-    def _collect(self) -> list[Chunk]:
+    def _collect(self) -> list[OutputChunk]:
         """Wait for the oldest step in flight and take in what it computed."""
         step = self._in_flight.popleft()
         result = step.pending.result()

@@ -11,7 +11,7 @@ class CollectiveError(RuntimeError):
     """The devices of a group could not do something together: one of them is gone, or hangs."""
 
 
-class Group(Protocol):
+class DeviceGroup(Protocol):
     """All devices of a group call the same in the same order."""
 
     @property

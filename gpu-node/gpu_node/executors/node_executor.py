@@ -20,7 +20,7 @@ from shared.config.nodes import NodeSpec
 from shared.errors import OperatorError
 
 if TYPE_CHECKING:
-    from gpu_node.executors.group.part import Part
+    from gpu_node.executors.group.part import RankSpec
 
 
 class CpuNotOursError(OperatorError, ValueError):
@@ -56,21 +56,21 @@ def _cpu(node: NodeSpec, options: EngineOptions) -> Executor:
 
 def _cuda(node: NodeSpec, options: EngineOptions) -> Executor:
     from gpu_node.executors.cuda.device import find, kind_of
-    from gpu_node.executors.group.part import Part
+    from gpu_node.executors.group.part import RankSpec
 
     kind_of(node.cuda_devices, find())
-    return _parts([Part("cuda", device) for device in node.cuda_devices], options)
+    return _parts([RankSpec("cuda", device) for device in node.cuda_devices], options)
 
 
 def _reference(node: NodeSpec, options: EngineOptions) -> Executor:
-    from gpu_node.executors.group.part import Part
+    from gpu_node.executors.group.part import RankSpec
 
     if node.cpus:
         os.sched_setaffinity(0, node.cpus)  # torch's threads come later, and stay where this one is
-    return _parts([Part(num_threads=node.num_threads)] * node.tensor_parallel, options)
+    return _parts([RankSpec(num_threads=node.num_threads)] * node.tensor_parallel, options)
 
 
-def _parts(parts: Sequence[Part], options: EngineOptions) -> Executor:
+def _parts(parts: Sequence[RankSpec], options: EngineOptions) -> Executor:
     if len(parts) == 1:
         return parts[0].make(options)
     from gpu_node.executors.group.tensor_parallel import TensorParallelExecutor

@@ -12,23 +12,23 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpu_node.graph.program import ATTENTIONS, KV_WRITERS, PRODUCTS, Buffer, Kind, Operator, Program, Rows
+from gpu_node.graph.program import ATTENTIONS, KV_WRITERS, PRODUCTS, Buffer, Operator, OperatorKind, Program, Rows
 from gpu_node.graph.step_shape import StepShape
 from gpu_node.graph.weight import Weight
 
-_FLOPS_PER_NUMBER: Mapping[Kind, float] = {
-    Kind.RMS_NORM: 4,  # square, sum, times the root, times the weight
-    Kind.HEAD_NORM: 4,
-    Kind.LAYER_NORM: 7,  # sum, minus the mean, square, sum, times the root, times the weight, plus the bias
-    Kind.ROPE_ANGLES: 1.5,  # for a pair: angle, cosine, sine
-    Kind.SCALED_ROPE_ANGLES: 1.5,
-    Kind.ROPE: 3,  # for a pair: four products, two sums
-    Kind.SILU_MUL: 5,  # minus, exponential, plus one, divide, times up
-    Kind.RELU: 1,
-    Kind.GELU: 9,
-    Kind.ROUTE: 5,  # compare, and a softmax
-    Kind.ADD: 1,
-    Kind.ADD_BIAS: 1,
+_FLOPS_PER_NUMBER: Mapping[OperatorKind, float] = {
+    OperatorKind.RMS_NORM: 4,  # square, sum, times the root, times the weight
+    OperatorKind.HEAD_NORM: 4,
+    OperatorKind.LAYER_NORM: 7,  # sum, minus the mean, square, sum, times the root, times the weight, plus the bias
+    OperatorKind.ROPE_ANGLES: 1.5,  # for a pair: angle, cosine, sine
+    OperatorKind.SCALED_ROPE_ANGLES: 1.5,
+    OperatorKind.ROPE: 3,  # for a pair: four products, two sums
+    OperatorKind.SILU_MUL: 5,  # minus, exponential, plus one, divide, times up
+    OperatorKind.RELU: 1,
+    OperatorKind.GELU: 9,
+    OperatorKind.ROUTE: 5,  # compare, and a softmax
+    OperatorKind.ADD: 1,
+    OperatorKind.ADD_BIAS: 1,
 }
 """Operations for each number that is written; kinds that only move numbers have none."""
 
@@ -148,7 +148,7 @@ class _Meter:
         """Queries and keys are turned in place, then keys and values copied from where they are by then."""
         turned = self._numbers(operator.outputs)
         return Cost(
-            flops=_FLOPS_PER_NUMBER[Kind.ROPE] * turned,
+            flops=_FLOPS_PER_NUMBER[OperatorKind.ROPE] * turned,
             kv_bytes=self._numbers(_keys_and_values(operator)) * self._sizes.kv,
             buffer_bytes=(self._numbers(operator.inputs) + turned) * self._sizes.buffer,
         )
@@ -175,7 +175,7 @@ class _Meter:
         num_experts, inner, columns = self._weights[operator.weights[0]].shape
         rows = self._rows(operator.outputs[0])
         read_share = 1.0 - (1.0 - chosen / num_experts) ** rows
-        per_row = 6.0 * inner * columns + _FLOPS_PER_NUMBER[Kind.SILU_MUL] * inner + 2.0 * columns
+        per_row = 6.0 * inner * columns + _FLOPS_PER_NUMBER[OperatorKind.SILU_MUL] * inner + 2.0 * columns
         return Cost(
             flops=rows * chosen * per_row,
             weight_bytes=read_share * self._weight_numbers(operator) * self._sizes.weight,
@@ -216,26 +216,26 @@ class _Meter:
 
 def _keys_and_values(operator: Operator) -> tuple[str, ...]:
     """Of an operator that writes them."""
-    return operator.inputs if operator.kind is Kind.WRITE_KV else operator.inputs[1:3]
+    return operator.inputs if operator.kind is OperatorKind.WRITE_KV else operator.inputs[1:3]
 
 
-_AFTER: Mapping[Kind, float] = {
-    Kind.LINEAR: 0,
-    Kind.LINEAR_BIAS: 1,
-    Kind.LINEAR_ADD: 1,
-    Kind.GATED_LINEAR: _FLOPS_PER_NUMBER[Kind.SILU_MUL],
+_AFTER: Mapping[OperatorKind, float] = {
+    OperatorKind.LINEAR: 0,
+    OperatorKind.LINEAR_BIAS: 1,
+    OperatorKind.LINEAR_ADD: 1,
+    OperatorKind.GATED_LINEAR: _FLOPS_PER_NUMBER[OperatorKind.SILU_MUL],
 }
 """What products do for each number that they write, besides their sums."""
 
-_SPECIAL: Mapping[Kind, Callable[[_Meter, Operator], Cost]] = {
+_SPECIAL: Mapping[OperatorKind, Callable[[_Meter, Operator], Cost]] = {
     **dict.fromkeys(PRODUCTS, _Meter.linear),
     **dict.fromkeys(ATTENTIONS, _Meter.attention),
-    Kind.EMBEDDING: _Meter.embedding,
-    Kind.WRITE_KV: _Meter.write_kv,
-    Kind.ROPE_WRITE_KV: _Meter.rope_write_kv,
-    Kind.EXPERTS: _Meter.experts,
-    Kind.ALL_REDUCE: _Meter.all_reduce,
-    Kind.ALL_GATHER: _Meter.all_gather,
-    Kind.POLL: _Meter.poll,
-    Kind.SELECT_DRAWS: _Meter.select,
+    OperatorKind.EMBEDDING: _Meter.embedding,
+    OperatorKind.WRITE_KV: _Meter.write_kv,
+    OperatorKind.ROPE_WRITE_KV: _Meter.rope_write_kv,
+    OperatorKind.EXPERTS: _Meter.experts,
+    OperatorKind.ALL_REDUCE: _Meter.all_reduce,
+    OperatorKind.ALL_GATHER: _Meter.all_gather,
+    OperatorKind.POLL: _Meter.poll,
+    OperatorKind.SELECT_DRAWS: _Meter.select,
 }

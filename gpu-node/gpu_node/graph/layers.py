@@ -7,13 +7,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpu_node.graph.program import Kind, Operator, Program
+from gpu_node.graph.program import Operator, OperatorKind, Program
 
 _LAYER_WEIGHT = re.compile(r"layers\.(\d+)\.")
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class LayerSection:
     """Consecutive operators of one layer, or of none."""
 
     layer: int | None
@@ -24,7 +24,7 @@ class Section:
     """So many layers in a row, this one included, are the same but for their weights and blocks."""
 
 
-def sections(program: Program) -> list[Section]:
+def sections(program: Program) -> list[LayerSection]:
     """The program's layers in order, with what comes before and after them; equal neighbours are folded into one.
 
     An operator belongs to the layer of its weights or its blocks. One that has neither belongs where the one before
@@ -36,12 +36,12 @@ def sections(program: Program) -> list[Section]:
         current = parts[-1][0]
         layer = _own_layer(operator)
         if layer is None and not operator.weights:
-            is_end = operator.kind is Kind.SELECT_DRAWS and ends.get(current, index) <= index
+            is_end = operator.kind is OperatorKind.SELECT_DRAWS and ends.get(current, index) <= index
             layer = None if is_end else current
         if layer != current:
             parts.append((layer, index, []))
         parts[-1][2].append(operator)
-    found = [Section(layer, first, tuple(operators)) for layer, first, operators in parts if operators]
+    found = [LayerSection(layer, first, tuple(operators)) for layer, first, operators in parts if operators]
     return _folded(found)
 
 
@@ -53,8 +53,8 @@ def _own_layer(operator: Operator) -> int | None:
     return int(match[1]) if match else None
 
 
-def _folded(found: Sequence[Section]) -> list[Section]:
-    folded: list[Section] = []
+def _folded(found: Sequence[LayerSection]) -> list[LayerSection]:
+    folded: list[LayerSection] = []
     for section in found:
         if folded and section.layer is not None and _shape(folded[-1]) == _shape(section):
             folded[-1] = dataclasses.replace(folded[-1], num_same=folded[-1].num_same + 1)
@@ -63,7 +63,7 @@ def _folded(found: Sequence[Section]) -> list[Section]:
     return folded
 
 
-def _shape(section: Section) -> list[object]:
+def _shape(section: LayerSection) -> list[object]:
     """All that makes two layers the same; a layer's shapes follow from its buffers, which have one shape each."""
     if section.layer is None:
         return [section]

@@ -35,7 +35,7 @@ class OperatorClass(StrEnum):
     NETWORK = "network"
 
 
-class Kind(StrEnum):
+class OperatorKind(StrEnum):
     """What an operator does; `gpu_node.kernels` says each in full.
 
     What an executor may not pass over in silence is a kind of its own, not an attribute: an executor that does not
@@ -70,18 +70,20 @@ class Kind(StrEnum):
     POLL = "poll"
 
 
-PRODUCTS = frozenset({Kind.LINEAR, Kind.LINEAR_BIAS, Kind.LINEAR_ADD, Kind.GATED_LINEAR})
+PRODUCTS = frozenset(
+    {OperatorKind.LINEAR, OperatorKind.LINEAR_BIAS, OperatorKind.LINEAR_ADD, OperatorKind.GATED_LINEAR}
+)
 """Kinds whose first input is multiplied with their first weight."""
 
-ATTENTIONS = frozenset({Kind.PAGED_ATTENTION, Kind.WINDOW_ATTENTION})
+ATTENTIONS = frozenset({OperatorKind.PAGED_ATTENTION, OperatorKind.WINDOW_ATTENTION})
 """Kinds that read a layer's KV blocks."""
 
-KV_WRITERS = frozenset({Kind.WRITE_KV, Kind.ROPE_WRITE_KV})
+KV_WRITERS = frozenset({OperatorKind.WRITE_KV, OperatorKind.ROPE_WRITE_KV})
 """Kinds that write a layer's KV blocks."""
 
-_CLASSES: Mapping[Kind, OperatorClass] = {
-    **dict.fromkeys(PRODUCTS | {Kind.EXPERTS}, OperatorClass.COMPUTE),
-    **dict.fromkeys((Kind.ALL_REDUCE, Kind.ALL_GATHER), OperatorClass.NETWORK),
+_CLASSES: Mapping[OperatorKind, OperatorClass] = {
+    **dict.fromkeys(PRODUCTS | {OperatorKind.EXPERTS}, OperatorClass.COMPUTE),
+    **dict.fromkeys((OperatorKind.ALL_REDUCE, OperatorKind.ALL_GATHER), OperatorClass.NETWORK),
 }
 """Kinds that are not here are bound by memory."""
 
@@ -103,7 +105,7 @@ class Buffer:
 class Operator:
     """One operation: reads ``inputs`` and ``weights``, writes ``outputs``, in the rows of its share of the batch."""
 
-    kind: Kind
+    kind: OperatorKind
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     weights: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ STICK_SHAPE = 3.0
 """a in Beta(a, 1), which is the a-th root of a uniform number."""
 
 
-class BeamSearch:
+class BeamTree:
     """One request's beams. The same seed gives the same tree."""
 
     def __init__(self, width: int, seed: int) -> None:
@@ -60,6 +60,6 @@ class BeamSearch:
         return math.pow(min(max(uniform(self._seed, place), 1e-9), 1 - 1e-9), 1 / STICK_SHAPE)
 
 
-def beam_search(width: int, seed: int, request_number: int) -> BeamSearch:
+def beam_search(width: int, seed: int, request_number: int) -> BeamTree:
     """Beams of one request among many."""
-    return BeamSearch(width, mix(seed) + request_number)
+    return BeamTree(width, mix(seed) + request_number)

@@ -9,10 +9,10 @@ from functools import partial
 from gpu_node.paging.beams import beam_search
 from gpu_node.paging.contiguous import SCHEMES, ContiguousServer
 from gpu_node.paging.paged import PagedServer
-from gpu_node.paging.run import Outcome, play
-from gpu_node.paging.server import Memory, Server
+from gpu_node.paging.run import SchemeResult, play
+from gpu_node.paging.server import Memory, SchemeServer
 from gpu_node.paging.sharing import Saving, measure, parallel_sampling
-from gpu_node.paging.trace import Trace
+from gpu_node.paging.trace import PagingTrace
 
 NUM_SEQUENCES = (2, 4, 6)
 """Samples of a request, and beams (PagedAttention, §6.3)."""
@@ -28,23 +28,23 @@ Advance = Callable[[int], None]
 class Comparison:
     """What came out of it; ours is the first of the schemes."""
 
-    schemes: tuple[Outcome, ...]
+    schemes: tuple[SchemeResult, ...]
     sharing: tuple[Saving, ...]
 
 
-def compare(trace: Trace, memory: Memory, block_size: int, seed: int, advance: Advance) -> Comparison:
+def compare(trace: PagingTrace, memory: Memory, block_size: int, seed: int, advance: Advance) -> Comparison:
     """Play the trace `NUM_PARTS` times. ``seed`` is the beams'."""
     schemes = tuple(play(trace.requests, server, advance) for server in _servers(memory, block_size))
     return Comparison(schemes, tuple(_savings(trace, block_size, seed, advance)))
 
 
-def _servers(memory: Memory, block_size: int) -> Iterator[Server]:
+def _servers(memory: Memory, block_size: int) -> Iterator[SchemeServer]:
     yield PagedServer(memory, block_size)
     for name, reserve in SCHEMES.items():
         yield ContiguousServer(name, reserve, memory)
 
 
-def _savings(trace: Trace, block_size: int, seed: int, advance: Advance) -> Iterator[Saving]:
+def _savings(trace: PagingTrace, block_size: int, seed: int, advance: Advance) -> Iterator[Saving]:
     for number in NUM_SEQUENCES:
         samples = partial(parallel_sampling, number)
         yield measure("parallel sampling", number, trace.requests, samples, block_size, advance)

@@ -14,26 +14,26 @@ from operator import add
 
 from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
 from gpu_node.paging.buddy import BuddyAllocator, order_for
-from gpu_node.paging.server import MAX_NUM_SEQS, OPT_13B_A100, Memory, Step
-from gpu_node.paging.trace import Request
-from gpu_node.paging.usage import Usage, held_usage
+from gpu_node.paging.server import MAX_NUM_SEQS, OPT_13B_A100, Memory, SchemeStep
+from gpu_node.paging.trace import TraceRequest
+from gpu_node.paging.usage import SlotUsage, held_usage
 
-Reserve = Callable[[Request, int], int]
+Reserve = Callable[[TraceRequest, int], int]
 """Slots to ask for, from the request and the longest sequence that the memory must be ready for."""
 
 
-def oracle(request: Request, max_tokens: int) -> int:
+def oracle(request: TraceRequest, max_tokens: int) -> int:
     """The true length, which nobody can know: the best that contiguous allocation can do."""
     del max_tokens
     return request.num_slots
 
 
-def pow2(request: Request, max_tokens: int) -> int:
+def pow2(request: TraceRequest, max_tokens: int) -> int:
     """The output's length up to the next power of two: a guess that is never too short, and at most twice too long."""
     return min(request.input_tokens + (1 << order_for(request.output_tokens)), max_tokens)
 
 
-def maximum(request: Request, max_tokens: int) -> int:
+def maximum(request: TraceRequest, max_tokens: int) -> int:
     """The longest sequence there can be."""
     del request
     return max_tokens
@@ -44,7 +44,7 @@ SCHEMES: dict[str, Reserve] = {"Orca (Oracle)": oracle, "Orca (Pow2)": pow2, "Or
 
 @dataclass(slots=True)
 class _Running:
-    request: Request
+    request: TraceRequest
     address: int
     num_asked: int
     num_states: int = 0
@@ -62,14 +62,14 @@ class ContiguousServer:
         self._reserve = reserve
         self._max_tokens = memory.max_tokens
         self._buddy = BuddyAllocator(memory.num_slots)
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[TraceRequest] = deque()
         self._running: list[_Running] = []
 
-    def add(self, request: Request) -> None:
+    def add(self, request: TraceRequest) -> None:
         """Queue a request."""
         self._waiting.append(request)
 
-    def step(self, now_s: float) -> Step:
+    def step(self, now_s: float) -> SchemeStep:
         """Start what fits, then compute one token of each running request, or its prompt."""
         del now_s
         self._admit()
@@ -85,7 +85,7 @@ class ContiguousServer:
                 self._buddy.free(running.address)
         self._running = [one for one in self._running if one.num_states < one.request.num_slots]
         plan = StepPlan(tuple(parts))
-        return Step(
+        return SchemeStep(
             duration_s=OPT_13B_A100.predict_s(plan.num_tokens, plan.num_context_tokens, plan.num_attended_tokens),
             num_running=num_running,
             num_waiting=len(self._waiting),
@@ -102,11 +102,11 @@ class ContiguousServer:
                 return
             self._running.append(_Running(self._waiting.popleft(), address, num_asked))
 
-    def _usage(self) -> Usage:
+    def _usage(self) -> SlotUsage:
         held = (
             held_usage(one.num_states, one.request.num_slots, one.num_asked, self._buddy.size(one.address))
             for one in self._running
         )
         num_free = self._buddy.num_free_slots
         is_short = bool(self._waiting) and len(self._running) < MAX_NUM_SEQS
-        return reduce(add, held, Usage(stranded=num_free) if is_short else Usage(headroom=num_free))
+        return reduce(add, held, SlotUsage(stranded=num_free) if is_short else SlotUsage(headroom=num_free))

@@ -12,9 +12,9 @@ from operator import add
 from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.engine.steps.scheduler import Scheduler
 from gpu_node.executors.predicted.executor import PredictedExecutor
-from gpu_node.paging.server import MAX_NUM_SEQS, OPT_13B_A100, Memory, Step
-from gpu_node.paging.trace import Request
-from gpu_node.paging.usage import Usage, held_usage
+from gpu_node.paging.server import MAX_NUM_SEQS, OPT_13B_A100, Memory, SchemeStep
+from gpu_node.paging.trace import TraceRequest
+from gpu_node.paging.usage import SlotUsage, held_usage
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload, Sampling
 
@@ -42,14 +42,14 @@ class PagedServer:
         self._model = self._executor.load_model(ModelSpec(name=_MODEL, source="", max_model_len=memory.max_tokens))
         self._scheduler = Scheduler(self._model, options)
         self._num_cut_off_slots = memory.num_slots - self._model.num_blocks * block_size
-        self._requests: list[Request] = []  # by number, which is the sequence's and the draw's seed as well
+        self._requests: list[TraceRequest] = []  # by number, which is the sequence's and the draw's seed as well
 
     @property
     def num_preemptions(self) -> int:
         """How often the scheduler took a request's blocks away."""
         return self._scheduler.num_preemptions
 
-    def add(self, request: Request) -> None:
+    def add(self, request: TraceRequest) -> None:
         """Queue a request that may use all the model takes."""
         number = len(self._requests)
         assert number < _VOCAB_SIZE
@@ -61,7 +61,7 @@ class PagedServer:
         refused = self._scheduler.add(Payload(str(number), 0, "", _MODEL, prompt, sampling))
         assert not refused, refused
 
-    def step(self, now_s: float) -> Step:
+    def step(self, now_s: float) -> SchemeStep:
         """One step of the scheduler."""
         plan = self._scheduler.schedule(now_s)
         num_running, num_waiting = self._scheduler.num_running, self._scheduler.num_waiting
@@ -69,7 +69,7 @@ class PagedServer:
         usage = self._usage(plan)
         result = self._executor.submit(plan).result()
         chunks = self._scheduler.commit(plan, self._stopped(plan, result))
-        return Step(
+        return SchemeStep(
             duration_s=result.duration_s,
             num_running=num_running,
             num_waiting=num_waiting,
@@ -89,7 +89,7 @@ class PagedServer:
                 token_ids[part.sequence_id] = _STOP
         return StepResult(token_ids, result.duration_s)
 
-    def _usage(self, plan: StepPlan) -> Usage:
+    def _usage(self, plan: StepPlan) -> SlotUsage:
         block_size = self._model.block_size
         held = (
             held_usage(
@@ -101,7 +101,7 @@ class PagedServer:
             for part in plan.sequences
         )
         num_free_blocks = self._scheduler.blocks.num_free_blocks
-        free = Usage(stranded=self._num_cut_off_slots, headroom=num_free_blocks * block_size)
+        free = SlotUsage(stranded=self._num_cut_off_slots, headroom=num_free_blocks * block_size)
         usage = reduce(add, held, free)
         assert usage.total == self._model.num_blocks * block_size + self._num_cut_off_slots, "no block is shared"
         return usage

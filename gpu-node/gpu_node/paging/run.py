@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_node.paging.server import Server, Step
-from gpu_node.paging.trace import Request
-from gpu_node.paging.usage import Usage
+from gpu_node.paging.server import SchemeServer, SchemeStep
+from gpu_node.paging.trace import TraceRequest
+from gpu_node.paging.usage import SlotUsage
 
 WARM_UP = 0.1
 """Part of the requests whose ends are awaited before anything is measured."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SchemeResult:
     """Averages are over the steps of the *steady* part: a tenth has ended already, and not all have started yet.
 
     So neither the filling nor the draining of the memory counts. A trace without such a part is averaged whole.
@@ -29,7 +29,7 @@ class Outcome:
     duration_s: float
     """Predicted, of the whole run."""
     num_preemptions: int
-    usage: Usage
+    usage: SlotUsage
     """Sum over the averaged steps."""
     mean_running: float
     mean_waiting: float
@@ -49,7 +49,7 @@ class Outcome:
         }
 
 
-def play(requests: Sequence[Request], server: Server, advance: Callable[[int], None]) -> Outcome:
+def play(requests: Sequence[TraceRequest], server: SchemeServer, advance: Callable[[int], None]) -> SchemeResult:
     """Run all of ``requests``, which are in the order of arrival; ``advance`` hears how many ended with each step."""
     arrivals = deque(requests)
     whole, steady = _Sum(), _Sum()
@@ -69,7 +69,7 @@ def play(requests: Sequence[Request], server: Server, advance: Callable[[int], N
         num_finished += step.num_finished
         advance(step.num_finished)
     averaged = steady if steady.num_steps else whole
-    return Outcome(
+    return SchemeResult(
         name=server.name,
         num_steps=whole.num_steps,
         num_steady_steps=steady.num_steps,
@@ -86,9 +86,9 @@ class _Sum:
 
     def __init__(self) -> None:
         self.num_steps = self.num_running = self.num_waiting = 0
-        self.usage = Usage()
+        self.usage = SlotUsage()
 
-    def add(self, step: Step) -> None:
+    def add(self, step: SchemeStep) -> None:
         self.num_steps += 1
         self.num_running += step.num_running
         self.num_waiting += step.num_waiting

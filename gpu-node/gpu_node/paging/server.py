@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpu_node.paging.buddy import order_for
-from gpu_node.paging.trace import Request
-from gpu_node.paging.usage import Usage
+from gpu_node.paging.trace import TraceRequest
+from gpu_node.paging.usage import SlotUsage
 from shared.messages.step_cost import StepCost
 
 MAX_NUM_SEQS = 256
@@ -38,18 +38,18 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SchemeStep:
     """One step, looked at while it computes: what it adds is in memory, what it ends is still there."""
 
     duration_s: float
     num_running: int
     num_waiting: int
-    usage: Usage
+    usage: SlotUsage
     num_finished: int
     """Requests that end with it."""
 
 
-class Server(Protocol):
+class SchemeServer(Protocol):
     """One scheme with its requests."""
 
     @property
@@ -62,10 +62,10 @@ class Server(Protocol):
         """How often a request had to give its memory up."""
         ...
 
-    def add(self, request: Request) -> None:
+    def add(self, request: TraceRequest) -> None:
         """A request arrives; it can run when it is alone."""
         ...
 
-    def step(self, now_s: float) -> Step:
+    def step(self, now_s: float) -> SchemeStep:
         """Run one step; there is a request that has not ended."""
         ...

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from gpu_node.engine.memory.block_manager import BlockManager
-from gpu_node.paging.trace import Request
+from gpu_node.paging.trace import TraceRequest
 
 _MODEL = "lengths"
 
@@ -79,7 +79,7 @@ class Saving:
 def measure(
     method: str,
     num_sequences: int,
-    requests: Sequence[Request],
+    requests: Sequence[TraceRequest],
     branching: Callable[[int], Branching],
     block_size: int,
     advance: Callable[[int], None],
@@ -112,7 +112,7 @@ class _Books:
         self.num_shared_blocks = self.num_own_blocks = self.num_copies = 0
         self.num_survivors = self.num_candidates = 0
 
-    def grow(self, request: Request, branching: Branching) -> None:
+    def grow(self, request: TraceRequest, branching: Branching) -> None:
         """Prefill once; then draw, fork and write one token of each sequence at a time; free all at the end."""
         living = [next(self._ids)]
         self._blocks.open(living[0], [0] * request.input_tokens)

@@ -11,7 +11,7 @@ from shared.files.length_trace import read_lengths
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TraceRequest:
     """One request of a trace; both lengths are at least 1."""
 
     input_tokens: int
@@ -25,24 +25,24 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class PagingTrace:
     """Requests in the order of arrival, and how many in the whole source are too long to be among them."""
 
-    requests: tuple[Request, ...]
+    requests: tuple[TraceRequest, ...]
     num_too_long: int
     has_arrivals: bool
 
-    def drawn(self, rate_per_s: float, seed: int) -> Trace:
+    def drawn(self, rate_per_s: float, seed: int) -> PagingTrace:
         """The same requests with Poisson arrivals: times between them are exponential."""
         now = 0.0
         requests = []
         for number, request in enumerate(self.requests):
             now -= math.log(1.0 - uniform(seed, number)) / rate_per_s
             requests.append(replace(request, arrival_s=now))
-        return Trace(tuple(requests), self.num_too_long, has_arrivals=True)
+        return PagingTrace(tuple(requests), self.num_too_long, has_arrivals=True)
 
 
-def read_trace(path: Path, max_tokens: int, num_requests: int, seed: int) -> Trace:
+def read_trace(path: Path, max_tokens: int, num_requests: int, seed: int) -> PagingTrace:
     """``num_requests`` of a file, of those with at most ``max_tokens`` of input and output together.
 
     With arrivals the first ones, beginning at 0; without them a random sample, since the order means nothing then.
@@ -51,10 +51,12 @@ def read_trace(path: Path, max_tokens: int, num_requests: int, seed: int) -> Tra
     found = read_lengths(path, max_tokens)
     began_s = found.lines[0].arrival_s or 0.0
     requests = [
-        Request(line.input_tokens, line.output_tokens, line.arrival_s - began_s if line.arrival_s is not None else 0.0)
+        TraceRequest(
+            line.input_tokens, line.output_tokens, line.arrival_s - began_s if line.arrival_s is not None else 0.0
+        )
         for line in found.lines
     ]
     if not found.has_arrivals:
         order = sorted(range(len(requests)), key=lambda number: uniform(seed, number))
         requests = [requests[number] for number in order]
-    return Trace(tuple(requests[:num_requests]), found.num_too_long, found.has_arrivals)
+    return PagingTrace(tuple(requests[:num_requests]), found.num_too_long, found.has_arrivals)

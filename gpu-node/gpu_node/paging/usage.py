@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class SlotUsage:
     """Slots of KV memory, every one counted once; or sums of such over steps."""
 
     states: int = 0
@@ -45,8 +45,8 @@ class Usage:
         """Each kind as a part of the whole memory; they add up to 1."""
         return {field.name: getattr(self, field.name) / self.total for field in fields(self)}
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
+    def __add__(self, other: SlotUsage) -> SlotUsage:
+        return SlotUsage(
             self.states + other.states,
             self.reserved + other.reserved,
             self.internal + other.internal,
@@ -56,14 +56,14 @@ class Usage:
         )
 
 
-def held_usage(num_states: int, num_slots_at_end: int, num_asked: int, num_allocated: int) -> Usage:
+def held_usage(num_states: int, num_slots_at_end: int, num_asked: int, num_allocated: int) -> SlotUsage:
     """What one request holds, when it has ``num_states`` tokens and will have ``num_slots_at_end``.
 
     It asked for ``num_asked`` slots and got ``num_allocated``.
     """
     assert num_states <= num_asked <= num_allocated
     num_used_at_end = min(num_slots_at_end, num_asked)
-    return Usage(
+    return SlotUsage(
         states=num_states,
         reserved=num_used_at_end - num_states,
         internal=num_asked - num_used_at_end,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from services.queue_manager.learnt.arrivals import MAX_FLOWS, Flow
 from services.queue_manager.learnt.lengths import Distribution, Lengths, Moments
-from services.queue_manager.learnt.token_rates import Paces
+from services.queue_manager.learnt.token_rates import TokenRates
 from services.queue_manager.state.state import Group, Request
 from services.queue_manager.state.totals import Totals
 from shared.messages.placement import GroupLoad
@@ -30,7 +30,7 @@ class Loads:
     computed from, it cannot be too old.
     """
 
-    def __init__(self, requests: Mapping[str, Request], lengths: Lengths, paces: Paces) -> None:
+    def __init__(self, requests: Mapping[str, Request], lengths: Lengths, paces: TokenRates) -> None:
         self._requests = requests
         self._lengths = lengths
         self._paces = paces

@@ -12,14 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from services.queue_manager.groups.group_loads import Loads
 from services.queue_manager.groups.observer import Observer
 from services.queue_manager.groups.open_groups import OpenGroups, joining_key, resuming_key
-from services.queue_manager.learnt.arrivals import Arrivals, Coming, Flow
+from services.queue_manager.learnt.arrivals import ArrivalRates, Coming, Flow
 from services.queue_manager.learnt.calibration import Calibration
 from services.queue_manager.learnt.clusters import Clusters
 from services.queue_manager.learnt.lengths import Lengths
-from services.queue_manager.learnt.running import Running
-from services.queue_manager.learnt.token_rates import Paces
+from services.queue_manager.learnt.running import RunningRequests
+from services.queue_manager.learnt.token_rates import TokenRates
 from services.queue_manager.state.fairness import Fairness
-from services.queue_manager.state.grouping import Batches, grouping_rule
+from services.queue_manager.state.grouping import Batches
+from services.queue_manager.state.journal import Journal
 from services.queue_manager.state.node_counts import note_members
 from services.queue_manager.state.state import Group, Request, State
 from shared.config.config import QueueOptions, TenantSpec
@@ -33,16 +34,17 @@ class RequestGroups:
 
     def __init__(self, state: State, options: QueueOptions, tenants: Mapping[str, TenantSpec]) -> None:
         self._state = state
-        self._rule = grouping_rule(options)
+        self.journal = Journal()
+        self._rules = options.rules
         self._lengths = Lengths(state.lengths)
-        self._paces = Paces(state.paces)
-        self._running = Running(state.running)
+        self._paces = TokenRates(state.paces)
+        self._running = RunningRequests(state.running)
         self.calibration = Calibration(state.fits)
         self._observer = Observer(state, self._running, self._lengths, self._paces, self.calibration)
-        self._arrivals = Arrivals(state.flows, state.lifetimes)
+        self._arrivals = ArrivalRates(state.flows, state.lifetimes)
         self._clusters = Clusters(state.clusters)
         self._batches = Batches(state.batches)
-        self.open_groups = OpenGroups(state, self._rule, self._batches)
+        self.open_groups = OpenGroups(state, options, self._batches)
         self._fairness = Fairness(state.lines, tenants)
         self._loads = Loads(state.requests, self._lengths, self._paces)
 
@@ -64,7 +66,7 @@ class RequestGroups:
         line = f"{request.model} {kind}"
         is_new = request.attempt == 0
         tenant, cluster = "", 0
-        if self._rule.is_fine:
+        if self._rules.is_fine:
             tenant, cluster = request.tenant, self._clusters.nearest(line, request.prompt_tokens, output_tokens, now)
         key = joining_key(line, tenant, cluster, seat, is_new=is_new)
         group = self.open_groups.find(key, seat, now)
@@ -82,7 +84,7 @@ class RequestGroups:
         kind = message.slo.kind
         line = f"{message.model} {kind}"
         tenant, cluster = "", 0
-        if self._rule.is_fine:
+        if self._rules.is_fine:
             output_tokens = self._loads.expected_output(message).mean
             tenant, cluster = message.tenant, self._clusters.peek(line, message.prompt_tokens, output_tokens)
         group = self.open_groups.find(joining_key(line, tenant, cluster, seat, is_new=True), seat, now)
@@ -134,6 +136,7 @@ class RequestGroups:
         self._observer.look(request.model, now)
         self._fairness.begin(_line(group), group.rank)
         self._note_members(group, 0, 1)
+        self.journal.started.append(request.request_id)
         return group
 
     def leave(self, request: Request) -> Group:
@@ -159,6 +162,7 @@ class RequestGroups:
         del self._state.groups[group.gid]
         self.open_groups.remove(group)
         self._fairness.close(_line(group))
+        self.journal.closed.append(group.gid)
 
     # --- what is learnt -------------------------------------------------------------------------------------------
 
@@ -234,6 +238,7 @@ class RequestGroups:
         heap: the others are due in order, and who follows a hurried one in order is due later than it.
         """
         note_members(self._state, group, num_more, num_more_running)
+        self.journal.note_queue(group.node)
         while group.hurried and group.hurried[0][1] not in group.waiting:
             heapq.heappop(group.hurried)
         first = next(iter(group.waiting or group.running), None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from services.queue_manager.learnt.calibration import Calibration
 from services.queue_manager.learnt.lengths import Lengths
-from services.queue_manager.learnt.running import MAX_SINCE_S, Running
-from services.queue_manager.learnt.token_rates import Paces
+from services.queue_manager.learnt.running import MAX_SINCE_S, RunningRequests
+from services.queue_manager.learnt.token_rates import TokenRates
 from services.queue_manager.state.state import Node, Request, State
 from shared.messages.placement import GroupLoad
 
@@ -16,7 +16,7 @@ class Observer:
     """Owns nothing: it tells `Lengths` and `Calibration` what it sees."""
 
     def __init__(
-        self, state: State, running: Running, lengths: Lengths, paces: Paces, calibration: Calibration
+        self, state: State, running: RunningRequests, lengths: Lengths, paces: TokenRates, calibration: Calibration
     ) -> None:
         self._state = state
         self._running = running

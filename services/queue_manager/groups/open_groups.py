@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from services.queue_manager.state.grouping import Batches, GroupingRule
+from services.queue_manager.state.grouping import Batches, most_requests
 from services.queue_manager.state.state import Group, State
+from shared.config.config import QueueOptions
 
 NEW, AGAIN = "new ", "again "  # beginnings of keys: first attempts, and those whose node was lost
 NO_SEAT = " "  # end of a key: its requests may wait anywhere
@@ -42,9 +43,10 @@ def resuming_key(root: str, kv_at: str) -> str:
 class OpenGroups:
     """Finds groups by their keys. Owns `State.open_groups`."""
 
-    def __init__(self, state: State, rule: GroupingRule, batches: Batches) -> None:
+    def __init__(self, state: State, options: QueueOptions, batches: Batches) -> None:
         self._state = state
-        self._rule = rule
+        self._options = options
+        self._rules = options.rules
         self._batches = batches
 
     def add(self, group: Group) -> None:
@@ -70,8 +72,8 @@ class OpenGroups:
             return None
         if seat:
             return group if group.node == seat and group.gid not in self._state.hand_overs else None
-        is_bound = self._rule.stays_movable and group.running
-        return None if is_bound or now > group.opened_s + self._rule.open_s else group
+        is_bound = self._rules.stays_movable and group.running
+        return None if is_bound or now > group.opened_s + self._rules.open_s else group
 
     def joining(self, group: Group, begin_s: float, now: float) -> Influx:
         """Who will join a group, at its pace so far: until it is full, or has been open for long.
@@ -80,21 +82,21 @@ class OpenGroups:
         seat, and who was lost by a node is no newcomer.
         """
         is_open = group.key.startswith(NEW) and group.key.endswith(NO_SEAT)
-        is_open = is_open and not (self._rule.stays_movable and group.running)
+        is_open = is_open and not (self._rules.stays_movable and group.running)
         room = self._room(group)
-        closes_s = group.opened_s + self._rule.open_s - now
+        closes_s = group.opened_s + self._rules.open_s - now
         if group.num_joined < 2 or now <= group.opened_s or not is_open or room <= 0 or closes_s <= 0:
             return NOBODY
         per_s = (group.num_joined - 1) / (now - group.opened_s)
         full_s = room / per_s
-        lasts_s = min(full_s, closes_s, begin_s if self._rule.stays_movable else math.inf)
+        lasts_s = min(full_s, closes_s, begin_s if self._rules.stays_movable else math.inf)
         return Influx(per_s, lasts_s, fills_it=full_s < min(closes_s, begin_s))
 
     def _room(self, group: Group) -> int:
         """Newcomers that it could still take; a resume group takes none."""
         if group.root or not self._is_newest(group):
             return 0
-        return self._rule.max_requests(self._batches.average(group.model)) - group.num_joined
+        return most_requests(self._options, self._batches.average(group.model)) - group.num_joined
 
     def _is_newest(self, group: Group) -> bool:
         return self._state.open_groups.get(group.key) == group.gid

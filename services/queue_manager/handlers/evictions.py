@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.handlers.requests import Requests, abort
-from services.queue_manager.plans.planning import Planning
 from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.state import Group, HandOver, Node, Request, State
-from services.queue_manager.telling.node_notices import Bells
 from shared.bus import streams
 from shared.messages.requests import HANDED_OVER, Attempt, Evict, Evicted, EvictedRequest
 from shared.service.core import Drop, Effect, Send
@@ -25,20 +23,11 @@ HAND_OVER_TIMEOUT_S = 30.0  # a hand-over that takes longer is forgotten, and th
 class Evictions:
     """Owns `State.hand_overs`."""
 
-    def __init__(
-        self,
-        state: State,
-        groups: RequestGroups,
-        queues: VirtualQueues,
-        bells: Bells,
-        planning: Planning,
-        requests: Requests,
-    ) -> None:
+    def __init__(self, state: State, groups: RequestGroups, queues: VirtualQueues, requests: Requests) -> None:
         self._state = state
         self._groups = groups
         self._queues = queues
-        self._bells = bells
-        self._planning = planning
+        self._journal = groups.journal
         self._requests = requests
 
     @property
@@ -113,8 +102,6 @@ class Evictions:
             self._queues.weigh(group, now)
         else:
             self._place(group, origin, node, now)
-        self._bells.touch(group.node)
-        self._planning.touch(group.node)
         return [self._requests.enqueue(request), *self._requests.close_if_empty(origin)]
 
     def _place(self, group: Group, origin: Group, node: Node, now: float) -> None:
@@ -125,7 +112,7 @@ class Evictions:
             if target is not None:
                 self._queues.enter(group, target, now)
             else:
-                self._planning.note_placed(group, self._queues.place(group, now))
+                self._queues.place_new(group, now)
             return
         if origin.node == node.node:
             self._queues.enter_before(group, origin, now)
@@ -146,7 +133,7 @@ class Evictions:
             elif len(self._state.hand_overs) < MAX_HAND_OVERS:
                 group = self._state.groups[gid]
                 self._state.hand_overs[gid] = HandOver(target, now)
-                self._bells.touch(group.node)
+                self._journal.note_queue(group.node)
                 effects += self._ask(group)
         return effects
 
@@ -174,9 +161,8 @@ class Evictions:
             if self._queues.holds_kv(group) and not is_over:
                 continue
             del self._state.hand_overs[gid]
-            self._bells.touch(group.node)
+            self._journal.note_queue(group.node)
             target = self._state.nodes.get(hand_over.target)
             if target is not None and not is_over:
                 self._queues.remove(group)
                 self._queues.enter(group, target, now)
-                self._bells.touch(target.node)

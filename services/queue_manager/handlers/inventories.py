@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from services.queue_manager.handlers.requests import Requests
+from services.queue_manager.state.journal import Journal
 from services.queue_manager.state.state import InventoryDate, Node, Request, State
-from services.queue_manager.telling.node_notices import Bells
 from shared.bus import streams
-from shared.messages.inventories import GatewayInventory, NodeInventory, Span
+from shared.messages.inventories import GatewayInventory, IdRange, NodeInventory
 from shared.messages.requests import Abort, Attempt, GatewayBeat, Resubmit
 from shared.service.core import Drop, Effect, Send
 
@@ -21,9 +21,9 @@ from shared.service.core import Drop, Effect, Send
 class Inventories:
     """Owns `State.inventories`."""
 
-    def __init__(self, state: State, bells: Bells, requests: Requests) -> None:
+    def __init__(self, state: State, journal: Journal, requests: Requests) -> None:
         self._state = state
-        self._bells = bells
+        self._journal = journal
         self._requests = requests
 
     # --- gateways -------------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ class Inventories:
         date = self._state.inventories.get(message.gateway)
         if date is None or date.number != message.number:
             return []
-        span = Span(message.above, message.upto)
+        span = IdRange(message.above, message.upto)
         listed = {attempt.request_id for attempt in message.requests}
         return [
             request
@@ -78,7 +78,7 @@ class Inventories:
             if message.number < node.num_heard:
                 return []  # it comes late: the node has told of more since, and this one again
             node.num_heard = message.number
-        span = Span(message.above, message.upto)
+        span = IdRange(message.above, message.upto)
         believed = {name: request for name, request in self._at(node) if span.holds(name)} if node is not None else {}
         here = dict.fromkeys(message.parked, False) | dict.fromkeys(message.running, True)
         agreed: set[str] = set()
@@ -97,7 +97,7 @@ class Inventories:
             inbox = streams.node_inbox(message.node)
             effects.append(Send(inbox, Abort(requests=strays), max_entries=streams.MAX_NODE_INBOX))
         if node is not None:
-            self._bells.repeat(node)  # what it was told last may be lost as well
+            self._journal.retold[node.node] = None  # what it was told last may be lost as well
         effects += self._requests.resubmit(list(lost.values()), gave_way=True)
         return [*effects, *self._requests.lose(given_up)]
 

@@ -8,10 +8,8 @@ import msgspec
 
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.handlers.requests import Requests
-from services.queue_manager.plans.planning import Planning
 from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.state import Group, Node, Request, State
-from services.queue_manager.telling.node_notices import Bells
 from shared.estimator.rates import share_rates
 from shared.messages.nodes import NodeDown, NodeUp
 from shared.messages.placement import NodeState
@@ -21,20 +19,11 @@ from shared.service.core import Effect
 class Nodes:
     """Owns `State.nodes` as such; what stands in them is the virtual queues'."""
 
-    def __init__(
-        self,
-        state: State,
-        groups: RequestGroups,
-        queues: VirtualQueues,
-        bells: Bells,
-        planning: Planning,
-        requests: Requests,
-    ) -> None:
+    def __init__(self, state: State, groups: RequestGroups, queues: VirtualQueues, requests: Requests) -> None:
         self._state = state
         self._groups = groups
         self._queues = queues
-        self._bells = bells
-        self._planning = planning
+        self._journal = groups.journal
         self._requests = requests
 
     def up(self, message: NodeUp, now: float) -> list[Effect]:
@@ -56,9 +45,9 @@ class Nodes:
         self._groups.learn_nodes(other.known for other in self._state.nodes.values())
         if is_other:
             self._place_all(now)
-            self._planning.note_change()
-            self._bells.touch(*self._state.nodes)  # what no node can load may be another model now
-        self._bells.repeat(node)
+            self._journal.call_plan()
+            self._journal.note_queues(self._state.nodes)  # what no node can load may be another model now
+        self._journal.retold[node.node] = None
         return effects
 
     def _share_rates(self, told: Node, now: float) -> None:
@@ -74,7 +63,6 @@ class Nodes:
             node.known = known
             if is_other or node is told:
                 self._queues.weigh_all(node, now)
-                self._planning.touch(node.node)
 
     def down(self, message: NodeDown, now: float) -> list[Effect]:
         """A node's epoch is over."""
@@ -97,13 +85,13 @@ class Nodes:
         lost = [request for request in self._on(node) if request.request_id not in crashed]
         for gid in list(node.queue):
             self._queues.remove(self._state.groups[gid])
-        self._bells.forget(node)
         del self._state.nodes[node.node]
-        self._bells.touch(*self._state.nodes)
+        self._journal.note_queue(node.node)
+        self._journal.note_queues(self._state.nodes)
         effects = self._requests.resubmit(list(suspects), has_crashed=True)
         effects += self._requests.resubmit(lost)
         self._place_all(now)
-        self._planning.note_change()
+        self._journal.call_plan()
         return effects
 
     def _on(self, node: Node) -> list[Request]:
@@ -118,10 +106,7 @@ class Nodes:
 
     def _place_all(self, now: float) -> None:
         for group in self._queues.unplaced():
-            placed = self._queues.place(group, now)
-            if placed is not None:
-                self._bells.touch(placed.node)
-                self._planning.touch(placed.node)
+            self._queues.place(group, now)
 
 
 def _known(message: NodeUp) -> NodeState:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from services.queue_manager.groups.groups import RequestGroups
-from services.queue_manager.learnt.wait_intervals import Bounds
-from services.queue_manager.plans.planning import Planning
 from services.queue_manager.queues.virtual_queues import VirtualQueues
-from services.queue_manager.state.interning import Sharing
+from services.queue_manager.state.interning import Interning
 from services.queue_manager.state.state import Group, Node, Request, State
-from services.queue_manager.telling.node_notices import Bells
-from services.queue_manager.waits.admission import Admission
 from services.queue_manager.waits.prompts import PromptLines
 from shared.bus import streams
 from shared.messages.requests import HANDED_OVER, Abort, Attempt, Cancel, Enqueued, Finished, Pulled, Resubmit, Submit
@@ -26,34 +22,24 @@ class Requests:
         state: State,
         groups: RequestGroups,
         queues: VirtualQueues,
-        bells: Bells,
-        planning: Planning,
-        admission: Admission,
-        bounds: Bounds,
-        sharing: Sharing,
+        interning: Interning,
         prompts: PromptLines,
     ) -> None:
         self._state = state
         self._groups = groups
         self._queues = queues
-        self._bells = bells
-        self._planning = planning
-        self._admission = admission
-        self._sharing = sharing
-        self._bounds = bounds
+        self._journal = groups.journal
+        self._interning = interning
         self._prompts = prompts
 
     # --- in -------------------------------------------------------------------------------------------------------
 
     def submit(self, message: Submit, now: float) -> list[Effect]:
-        """Accept a first attempt, unless it is told at once that it would be late; take up a further one."""
+        """Accept a first attempt; take up a further one."""
         effects: list[Effect] = []
         request = self._state.requests.get(message.request_id)
         if request is None:
-            refusal = self._admission.refusal(message, now)
-            if refusal is not None:
-                return [Send(streams.tokens(message.gateway), refusal, to_existing=True)]
-            request = self._sharing.request(message, now)
+            request = self._interning.request(message, now)
             self._state.requests[request.request_id] = request
         elif message.attempt <= request.attempt:
             return []  # a repetition
@@ -85,9 +71,7 @@ class Requests:
         elif seat is not None:
             self._queues.enter(group, seat, now)
         else:
-            self._planning.note_placed(group, self._queues.place(group, now))
-        self._planning.touch(group.node)
-        self._bells.touch(group.node)
+            self._queues.place_new(group, now)
 
     # --- out ------------------------------------------------------------------------------------------------------
 
@@ -98,10 +82,13 @@ class Requests:
 
     def forget(self, request: Request) -> list[Effect]:
         """Nobody waits for the answer any more."""
+        self._end(request)
+        return self._withdraw(request) if request.group else []
+
+    def _end(self, request: Request) -> None:
         del self._state.requests[request.request_id]
         self._state.watching.pop(request.request_id, None)
-        self._bounds.forget(request.request_id)
-        return self._withdraw(request) if request.group else []
+        self._journal.ended.append(request.request_id)
 
     def _withdraw(self, request: Request) -> list[Effect]:
         """Take a request out of its group; what is run or kept of it is freed."""
@@ -120,14 +107,12 @@ class Requests:
 
     def close_if_empty(self, group: Group) -> list[Effect]:
         """Somebody has left the group: it ends with its last member, and so does its stream."""
-        self._bells.touch(group.node)
         if group.num_members:
             self._queues.lighten(group)
             return []
         self._queues.remove(group)
         self._groups.close(group)
         self._state.hand_overs.pop(group.gid, None)
-        self._planning.note_closed(group)
         return [Drop(streams.group(group.gid))]
 
     def resubmit(self, requests: list[Request], *, gave_way: bool = False, has_crashed: bool = False) -> list[Effect]:
@@ -163,9 +148,7 @@ class Requests:
             elif not request.node:
                 taken.append(request)
                 self._state.watching.pop(request.request_id, None)
-                self._bounds.started(request.request_id, now)
-                group = self._groups.pull(request, message.node, now, begins_s=reading.read(request))
-                self._bells.touch(group.node)  # not always this node: plans move groups
+                self._groups.pull(request, message.node, now, begins_s=reading.read(request))
         if node is None:
             # An epoch that is over, and then nobody reads this; or one that is not known yet, because Redis has lost
             # what told of it: it would work for nobody.
@@ -175,9 +158,10 @@ class Requests:
             stop = Send(inbox, Abort(requests=[*strays, *stopped]), max_entries=streams.MAX_NODE_INBOX)
             return [stop, *self.resubmit(taken)]
         node.num_heard = max(node.num_heard, message.number)
-        self._bells.note_pull(node)
-        is_crossed = message.group in self._state.hand_overs
-        return [*abort(node, stopped), *self.lose([*moved, *(taken if is_crossed else ())])]
+        lost = [*moved, *(taken if message.group in self._state.hand_overs else ())]
+        if not lost:
+            self._journal.pulled[node.node] = None
+        return [*abort(node, stopped), *self.lose(lost)]
 
     def lose(self, requests: list[Request]) -> list[Effect]:
         """Give up attempts that may be at a node nobody knows of, as where a pull has crossed with a hand-over.
@@ -194,9 +178,7 @@ class Requests:
             request = self.current(Attempt(finished.request_id, finished.attempt))
             if request is None:
                 continue
-            del self._state.requests[request.request_id]
-            self._state.watching.pop(request.request_id, None)
-            self._bounds.forget(request.request_id)
+            self._end(request)
             self._state.finished_since_beat.setdefault(request.gateway, []).append(request.request_id)
             if request.group:  # else a node thought dead has finished it after all
                 if finished.reason in ANSWERED:

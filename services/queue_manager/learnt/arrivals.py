@@ -80,7 +80,7 @@ class Coming(NamedTuple):
     """From its arrival until one has to start."""
 
 
-class Arrivals:
+class ArrivalRates:
     """Owns `State.flows` and `State.lifetimes`."""
 
     def __init__(self, flows: dict[str, Flow], lifetimes: Lifetimes) -> None:

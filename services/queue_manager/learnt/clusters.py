@@ -23,7 +23,7 @@ MAX_LINES = 256  # that are remembered; the one that was heard of longest ago is
 MIN_FALL = 0.5  # one more cluster has to take away this share of the inertia that is left,
 MIN_SPREAD_OCTAVES = 0.5  # of which there has to be more than this, as distance from the centre (root mean square)
 
-Point = tuple[float, float]
+LengthPoint = tuple[float, float]
 """log2 of the prompt's tokens, log2 of the expected output tokens."""
 
 
@@ -36,7 +36,7 @@ class LengthClusters(msgspec.Struct):
     num_new: int = 0
     """Requests since the centres were learnt."""
     learnt_s: float = -math.inf
-    centres: list[Point] = []
+    centres: list[LengthPoint] = []
     """In order."""
 
 
@@ -65,7 +65,7 @@ class Clusters:
         return _nearest(_point(prompt_tokens, output_tokens), clusters.centres) if clusters is not None else 0
 
 
-def _point(prompt_tokens: float, output_tokens: float) -> Point:
+def _point(prompt_tokens: float, output_tokens: float) -> LengthPoint:
     return (math.log2(max(1.0, prompt_tokens)), math.log2(max(1.0, output_tokens)))
 
 
@@ -78,7 +78,7 @@ def _remember(clusters: LengthClusters, cell: tuple[int, int]) -> None:
     clusters.num_new += 1
 
 
-def cluster(cells: Sequence[tuple[int, int]]) -> list[Point]:
+def cluster(cells: Sequence[tuple[int, int]]) -> list[LengthPoint]:
     """Centres of as many clusters as pay: each more must take away `MIN_FALL` of the inertia that is left.
 
     The next one starts at the cell with the most inertia (quantiles of the lengths would never find the few mega
@@ -97,7 +97,9 @@ def cluster(cells: Sequence[tuple[int, int]]) -> list[Point]:
     return sorted(centres)
 
 
-def k_means(points: Sequence[tuple[Point, int]], centres: Sequence[Point]) -> tuple[list[Point], float]:
+def k_means(
+    points: Sequence[tuple[LengthPoint, int]], centres: Sequence[LengthPoint]
+) -> tuple[list[LengthPoint], float]:
     """Lloyd's algorithm on weighted points; answers the centres that are nearest to some, and the inertia Σ w · d²."""
     found = list(centres)
     for _ in range(MAX_ROUNDS):
@@ -114,17 +116,17 @@ def k_means(points: Sequence[tuple[Point, int]], centres: Sequence[Point]) -> tu
     return found, sum(_inertia(point, weight, found) for point, weight in points)
 
 
-def _inertia(point: Point, weight: int, centres: Sequence[Point]) -> float:
+def _inertia(point: LengthPoint, weight: int, centres: Sequence[LengthPoint]) -> float:
     _, distance = _nearest_of(point, centres)
     return weight * distance
 
 
-def _nearest(point: Point, centres: Sequence[Point]) -> int:
+def _nearest(point: LengthPoint, centres: Sequence[LengthPoint]) -> int:
     number, _ = _nearest_of(point, centres)
     return number
 
 
-def _nearest_of(point: Point, centres: Sequence[Point]) -> tuple[int, float]:
+def _nearest_of(point: LengthPoint, centres: Sequence[LengthPoint]) -> tuple[int, float]:
     """Its number, and how far it is: squared, in octaves."""
     x, y = point
     best, least = 0, math.inf

@@ -32,7 +32,7 @@ class Runners(msgspec.Struct):
     """
 
 
-class Running:
+class RunningRequests:
     """Owns `State.running`."""
 
     def __init__(self, runners: dict[str, Runners]) -> None:

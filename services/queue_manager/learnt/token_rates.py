@@ -21,17 +21,17 @@ class Drawing(Protocol):
     max_tokens: int
 
 
-class Pace(msgspec.Struct, array_like=True):
+class TokenRate(msgspec.Struct, array_like=True):
     """Fading sums over the requests that finished."""
 
     tokens: float = 0.0
     seconds: float = 0.0
 
 
-class Paces:
+class TokenRates:
     """Output tokens a second of one running request, interruptions included. Owns `State.paces`."""
 
-    def __init__(self, paces: dict[str, Pace]) -> None:
+    def __init__(self, paces: dict[str, TokenRate]) -> None:
         self._paces = paces
 
     def observe(self, model: str, node: str, output_tokens: int, seconds: float) -> None:
@@ -39,9 +39,9 @@ class Paces:
         if seconds <= 0:
             return  # it began later than it was expected to, or at one time of the log: that says nothing of the pace
         key = f"{model} {node}"
-        pace = self._paces.pop(key, None) or Pace()  # and to the end: the first is the one to forget
+        pace = self._paces.pop(key, None) or TokenRate()  # and to the end: the first is the one to forget
         kept = 1 - 1 / MEMORY_REQUESTS
-        self._paces[key] = Pace(kept * pace.tokens + output_tokens, kept * pace.seconds + seconds)
+        self._paces[key] = TokenRate(kept * pace.tokens + output_tokens, kept * pace.seconds + seconds)
         if len(self._paces) > MAX_PACES:
             del self._paces[next(iter(self._paces))]
 

@@ -17,6 +17,7 @@ A bound that is over counts at once, not when the wait is: while a queue grows, 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from statistics import NormalDist
 
 import msgspec
@@ -32,7 +33,7 @@ MAX_TOLD = 512  # predictions that are watched at a time
 MAX_WIDTHS = 512  # (model, kind, size) that are remembered; the one heard of longest ago is forgotten first
 
 
-class WatchedBound(msgspec.Struct, array_like=True):
+class WatchedInterval(msgspec.Struct, array_like=True):
     """A bound of which it is not known yet whether it is kept."""
 
     key: str
@@ -42,10 +43,10 @@ class WatchedBound(msgspec.Struct, array_like=True):
     """It is known by now: it was missed."""
 
 
-class Bounds:
+class WaitIntervals:
     """Owns `State.widths`, z by model, kind of promise and size of wait, and `State.open_bounds`."""
 
-    def __init__(self, widths: dict[str, float], told: dict[str, WatchedBound]) -> None:
+    def __init__(self, widths: dict[str, float], told: dict[str, WatchedInterval]) -> None:
         self._widths = widths
         self._told = told
 
@@ -59,7 +60,14 @@ class Bounds:
         """See whether a request that waits has its place within the bound of this forecast, unless it is watched."""
         if request_id not in self._told and len(self._told) < MAX_TOLD and wait != NEVER:
             until_s = now + self.widened(model, slo_kind, wait).quantile(UPPER)
-            self._told[request_id] = WatchedBound(_key(model, slo_kind, wait), until_s)
+            self._told[request_id] = WatchedInterval(_key(model, slo_kind, wait), until_s)
+
+    def hear(self, started: Iterable[str], ended: Iterable[str], now: float) -> None:
+        """These requests were pulled; those wait no more, and have no place."""
+        for request_id in started:
+            self.started(request_id, now)
+        for request_id in ended:
+            self.forget(request_id)
 
     def started(self, request_id: str, now: float) -> None:
         """A request has its place."""

@@ -15,7 +15,7 @@ from shared.estimator.estimator import NEVER, GroupForecast
 SOON_S = 1.0  # no plan brings a start much nearer than this
 
 
-class Found(NamedTuple):
+class QueueLateness(NamedTuple):
     """What was seen at a node."""
 
     is_late: bool
@@ -38,11 +38,11 @@ class Lateness:
         plan.unseen = dict.fromkeys(self._state.nodes)
         plan.num_groups = self._state.next_group
 
-    def forget(self, group: Group) -> None:
+    def forget(self, gid: str) -> None:
         """The group has ended."""
-        self._state.plan.late.pop(group.gid, None)
+        self._state.plan.late.pop(gid, None)
 
-    def look(self, node: Node, now: float) -> Found:
+    def look(self, node: Node, now: float) -> QueueLateness:
         """At a node that has changed. Who is late there at the first look behind a plan was late by that already."""
         plan = self._state.plan
         late = self._late(node, now)
@@ -51,7 +51,7 @@ class Lateness:
             known.update(gid for gid in late if self._was_there(gid))
         plan.unseen.pop(node.node, None)
         plan.late.update(dict.fromkeys(late))
-        return Found(is_late=bool(late), is_news=bool(late) and known.isdisjoint(late))
+        return QueueLateness(is_late=bool(late), is_news=bool(late) and known.isdisjoint(late))
 
     def _was_there(self, gid: str) -> bool:
         """Whether there was the group when the last plan was applied: names count them."""

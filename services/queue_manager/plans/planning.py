@@ -22,7 +22,8 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.learnt.demand import Demand
 from services.queue_manager.plans.lateness import Lateness
 from services.queue_manager.plans.repair import note_asked
-from services.queue_manager.state.state import Group, Node, State
+from services.queue_manager.state.journal import Journal
+from services.queue_manager.state.state import Group, State
 from services.queue_manager.waits.interruptions import visits
 from services.queue_manager.waits.predictions import Predictions
 from shared.bus import streams
@@ -57,49 +58,25 @@ class Planning:
         self._demand = demand
         self._groups = groups
         self._lateness = Lateness(state, predictions)
-        self._by_prediction = options.policy == "qlm"
+        self._by_prediction = options.rules.predicts
 
     # --- reasons --------------------------------------------------------------------------------------------------
 
-    def note_change(self) -> None:
-        """Something happened that calls for another order, if there is anything to order."""
-        self._state.plan.version += bool(self._state.groups)
+    def hear(self, journal: Journal) -> None:
+        """Take over what the message has changed."""
+        plan = self._state.plan
+        for gid in journal.closed:
+            self._lateness.forget(gid)
+        if self._state.groups:
+            plan.version += journal.num_calls
+        plan.has_chance |= journal.has_chance
+        if self._by_prediction:
+            plan.touched.update(journal.work)
 
-    def note_chance(self) -> None:
-        """Another order may be better; nobody is in danger as far as is known."""
-        self._state.plan.has_chance = True
-
-    def note_placed(self, group: Group, node: Node | None) -> None:
-        """A new group has been placed by rule, or could not be. The other policies order arrivals by plan only."""
-        if node is None or not self._by_prediction:
-            self.note_change()
-        elif self._is_behind_later(group, node) or self._may_go_elsewhere(node):
-            self.note_chance()
-
-    def note_dry(self) -> None:
-        """A node has nothing left to pull: it could take what waits elsewhere."""
-        if self._state.waiting_at:
-            self.note_chance()
-
-    def note_idle(self) -> None:
-        """A node has nothing to do: whoever waits elsewhere may wait for nothing."""
-        self._state.plan.has_idle |= self._by_prediction and bool(self._state.waiting_at)
-
-    def note_closed(self, group: Group) -> None:
-        """The group has ended."""
-        self._lateness.forget(group)
-
-    def touch(self, name: str) -> None:
-        """Work was added to a node's queue, or the node is known better: look at it soon. ``""`` stands for no node."""
-        if name and self._by_prediction:
-            self._state.plan.touched[name] = None
-
-    def _is_behind_later(self, group: Group, node: Node) -> bool:
-        place = node.queue.index(group.gid)
-        return place > 0 and self._state.groups[node.queue[place - 1]].start_by_s > group.start_by_s
-
-    def _may_go_elsewhere(self, node: Node) -> bool:
-        return len(node.queue) > 1 and any(not other.queue for other in self._state.nodes.values())
+    def hear_idle(self, *, has_dry: bool, has_idle: bool) -> None:
+        """While requests wait, nodes have nothing left to pull and could take these; or they have nothing to do."""
+        self._state.plan.has_chance |= has_dry
+        self._state.plan.has_idle |= has_idle and self._by_prediction
 
     # --- questions ------------------------------------------------------------------------------------------------
 
@@ -186,9 +163,10 @@ class Planning:
             plan.asked_at_s = None
         return True
 
-    def note_applied(self, now: float) -> None:
-        """A plan has been applied: who is late all the same is no news."""
+    def note_applied(self, journal: Journal, now: float) -> None:
+        """A plan has been applied: it knows the work that it has moved, and what is late all the same is no news."""
         plan = self._state.plan
+        journal.work.clear()
         plan.touched.clear()
         plan.checked_at_s = now
         self._lateness.begin_anew()
@@ -203,9 +181,9 @@ class Planning:
         for name in plan.touched:
             found = self._lateness.look(self._state.nodes[name], now)
             if found.is_news:
-                self.note_change()
+                plan.version += 1
             elif found.is_late:
-                self.note_chance()
+                plan.has_chance = True
         plan.touched.clear()
 
     def _question(self, now: float) -> Effect:

@@ -13,7 +13,7 @@ are due later, so nobody can get before it for ever. Each group is due at some t
 
 from __future__ import annotations
 
-from services.queue_manager.state.node_counts import note_change
+from services.queue_manager.state.node_counts import forget_promises
 from services.queue_manager.state.state import Group, Node, State
 
 OVERDUE_S = 60.0  # beyond the time by which it must have started
@@ -33,7 +33,7 @@ def rescue(state: State, node: Node, now: float) -> None:
     if chosen in waiting and chosen is not waiting[0]:
         node.queue.remove(chosen.gid)
         node.queue.insert(node.queue.index(waiting[0].gid), chosen.gid)
-        note_change(state, node.node)
+        forget_promises(node)
 
 
 def _overdue(waiting: list[Group], now: float) -> Group | None:

@@ -26,7 +26,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from services.queue_manager.groups.groups import RequestGroups
-from services.queue_manager.state.state import Bound, Group, Node, State
+from services.queue_manager.state.state import BatchLimit, Group, Node, State
 from shared.estimator.answer import long_answer_tokens
 from shared.estimator.batching import batching
 from shared.messages.slo import Slo
@@ -36,7 +36,7 @@ LEARNING_S = 1.0  # lengths and costs are learnt slowly: what follows from them 
 MAX_GROUPS = 64  # first groups in which somebody waits: while a bound holds, nobody is pulled from behind them
 
 
-class Mix(NamedTuple):
+class AverageRequest(NamedTuple):
     """An average request in a batch."""
 
     places: float
@@ -45,7 +45,7 @@ class Mix(NamedTuple):
     """Seconds that one adds to a step, its prompt spread over its answer."""
 
 
-class Headroom:
+class BatchLimits:
     """Owns `Node.bounds`, `Node.max_running` and `Node.patient`."""
 
     def __init__(self, state: State, groups: RequestGroups) -> None:
@@ -64,21 +64,21 @@ class Headroom:
         node.patient = _patient(groups, now) if bounds else []
         return groups
 
-    def _bounds(self, node: Node, groups: list[Group], now: float) -> dict[str, Bound]:
+    def _bounds(self, node: Node, groups: list[Group], now: float) -> dict[str, BatchLimit]:
         """What each kind of promise allows, of those that run.
 
         One group speaks for the promise of its kind; resumed ones know only what is left of their answers.
         """
-        bounds: dict[str, Bound] = {}
+        bounds: dict[str, BatchLimit] = {}
         for group in groups:
             if group.running and not group.root and group.slo_kind not in bounds:
                 bound = node.bounds.get(group.slo_kind)
                 if bound is None or now >= bound.stale_at_s:
-                    bound = Bound(self._most_running(node, group, now), now + LEARNING_S)
+                    bound = BatchLimit(self._most_running(node, group, now), now + LEARNING_S)
                 bounds[group.slo_kind] = bound
         return bounds
 
-    def _mix(self, node: Node, now: float) -> Mix | None:
+    def _mix(self, node: Node, now: float) -> AverageRequest | None:
         """An average request of its model: what has come of late, each kind as often as it is met in a batch.
 
         None where nothing has come, or the node has told nothing of what its steps cost.
@@ -90,7 +90,7 @@ class Headroom:
             number += met
             places += met / work.batch
             added_s += met * (work.row_s + work.prompt_rows_s / work.output_tokens)
-        return Mix(places / number, added_s / number) if added_s > 0.0 else None
+        return AverageRequest(places / number, added_s / number) if added_s > 0.0 else None
 
     def _most_running(self, node: Node, group: Group, now: float) -> int | None:
         load = self._groups.load(group, now)

@@ -22,7 +22,7 @@ from shared.estimator.batching import batching
 from shared.messages.placement import GroupLoad
 
 
-class Seats:
+class ImmediateStarts:
     """Owns nothing: every answer is computed from the state."""
 
     def __init__(self, state: State) -> None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 from math import fsum
 
 from services.queue_manager.groups.groups import RequestGroups
-from services.queue_manager.queues.immediate_start import Seats
+from services.queue_manager.queues.immediate_start import ImmediateStarts
 from services.queue_manager.queues.planned_order import is_before
-from services.queue_manager.state.node_counts import note_change, note_members
+from services.queue_manager.state.node_counts import forget_promises, note_members
 from services.queue_manager.state.state import Group, Node, State
 from shared.config.config import QueueOptions
 from shared.estimator.batching import batching, residual_tokens
@@ -26,10 +26,11 @@ class VirtualQueues:
     def __init__(self, state: State, groups: RequestGroups, options: QueueOptions) -> None:
         self._state = state
         self._groups = groups
-        self._seats = Seats(state)
-        self._has_seats = options.policy == "qlm"
-        self._may_overtake = options.policy == "qlm"
-        self._may_evict = options.policy == "qlm" and options.operations.evict
+        self._journal = groups.journal
+        self._seats = ImmediateStarts(state)
+        rules = options.rules
+        self._predicts = rules.predicts
+        self._may_evict = rules.evicts and options.operations.evict
 
     # --- by rule --------------------------------------------------------------------------------------------------
 
@@ -40,9 +41,24 @@ class VirtualQueues:
             self.enter(group, node, now)
         return node
 
+    def place_new(self, group: Group, now: float) -> None:
+        """The same for a new group, which the plans do not know. The other policies order arrivals by plan only."""
+        node = self.place(group, now)
+        if node is None or not self._predicts:
+            self._journal.call_plan()
+        elif self._is_behind_later(group, node) or self._may_go_elsewhere(node):
+            self._journal.has_chance = True
+
+    def _is_behind_later(self, group: Group, node: Node) -> bool:
+        place = node.queue.index(group.gid)
+        return place > 0 and self._state.groups[node.queue[place - 1]].start_by_s > group.start_by_s
+
+    def _may_go_elsewhere(self, node: Node) -> bool:
+        return len(node.queue) > 1 and any(not other.queue for other in self._state.nodes.values())
+
     def seat_of(self, newcomer: GroupLoad, slo: Slo) -> Node | None:
         """The node at which a request that comes now is to begin at once; None if it has to wait."""
-        return self._seats.best(newcomer, slo.start_by_s(0.0)) if self._has_seats else None
+        return self._seats.best(newcomer, slo.start_by_s(0.0)) if self._predicts else None
 
     def home_of(self, group: Group, load: GroupLoad, now: float) -> Node | None:
         """Of the nodes that hold its model the one that ends an answer of the group first, as the rule places it.
@@ -53,7 +69,7 @@ class VirtualQueues:
 
         def order(node: Node) -> tuple[float, float, str]:
             free_s = self._free_in_s(node, now)
-            return self._answer_in_s(node, group, load, free_s) if self._has_seats else 0.0, free_s, node.node
+            return self._answer_in_s(node, group, load, free_s) if self._predicts else 0.0, free_s, node.node
 
         holders = (node for node in self._state.nodes.values() if node.model == group.model)
         return min(holders, key=order, default=None)
@@ -97,7 +113,7 @@ class VirtualQueues:
     def _overtaken(self, node: Node, group: Group) -> list[Group]:
         """Those at the tail that a new group goes before, last first."""
         found: list[Group] = []
-        if not self._may_overtake:
+        if not self._predicts:
             return found
         groups = self._state.groups
         for gid in node.queue[: -MAX_OVERTAKEN - 1 : -1]:
@@ -112,6 +128,7 @@ class VirtualQueues:
         node.queue.insert(index, group.gid)
         group.node = node.node
         note_members(self._state, group, group.num_members, group.num_running)
+        self._journal.note_queue(node.node)
         self._state.num_placed += 1
         self.weigh(group, now)
 
@@ -122,6 +139,7 @@ class VirtualQueues:
         node = self._state.nodes[group.node]
         node.queue.remove(group.gid)
         note_members(self._state, group, -group.num_members, -group.num_running)
+        self._journal.note_queue(node.node)
         if group.gid in node.yielding:
             node.yielding.remove(group.gid)
         node.drain_s = max(0.0, node.drain_s - group.drain_s) if node.queue else 0.0
@@ -142,6 +160,7 @@ class VirtualQueues:
         drain = drain_s(known, self._groups.load(group, now))
         node.drain_s = max(0.0, node.drain_s + drain - group.drain_s)
         group.drain_s = drain
+        self._journal.note_work(node.node)
 
     def lighten(self, group: Group) -> None:
         """A member has left: its share of the work goes with it."""
@@ -153,7 +172,8 @@ class VirtualQueues:
 
     def weigh_all(self, node: Node, now: float) -> None:
         """The node is known better: all that stands in its queue takes another time."""
-        note_change(self._state, node.node)
+        forget_promises(node)
+        self._journal.note_work(node.node)
         for gid in node.queue:
             self.weigh(self._state.groups[gid], now)
 
@@ -184,6 +204,7 @@ class VirtualQueues:
         for gid in rest:
             if gid not in known:
                 node.queue.insert(self.index_by_rule(node, self._state.groups[gid]), gid)
-        note_change(self._state, node.node)
+        forget_promises(node)
+        self._journal.note_queue(node.node)
         # a sum kept up by steps drifts: begin anew
         node.drain_s = fsum(self._state.groups[gid].drain_s for gid in node.queue)

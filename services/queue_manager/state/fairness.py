@@ -20,7 +20,7 @@ DEFAULT_TENANT = TenantSpec()
 LOOKS = 2  # tenants looked at for each group that is opened: more than come, so that those who have left are forgotten
 
 
-class Line(msgspec.Struct):
+class VirtualTime(msgspec.Struct):
     """Virtual time of one model and kind of promise, in tokens a weight of 1 would have had."""
 
     virtual_tokens: float = 0.0
@@ -33,7 +33,7 @@ class Line(msgspec.Struct):
 class Fairness:
     """Start tags of groups. Owns `State.lines`."""
 
-    def __init__(self, lines: dict[str, Line], tenants: Mapping[str, TenantSpec]) -> None:
+    def __init__(self, lines: dict[str, VirtualTime], tenants: Mapping[str, TenantSpec]) -> None:
         self._lines = lines
         self._tenants = tenants
 
@@ -44,7 +44,7 @@ class Fairness:
 
     def open(self, name: str, tenant: str) -> float:
         """A group of this tenant was opened; answers its start tag."""
-        line = self._lines.setdefault(name, Line())
+        line = self._lines.setdefault(name, VirtualTime())
         line.num_groups += 1
         for _ in range(LOOKS):
             self._look_at_one(line)
@@ -57,7 +57,7 @@ class Fairness:
 
         ``rank``: what they had, should the line have been forgotten meanwhile.
         """
-        line = self._lines.setdefault(name, Line(virtual_tokens=rank))
+        line = self._lines.setdefault(name, VirtualTime(virtual_tokens=rank))
         line.num_groups += 1
         return line.virtual_tokens
 
@@ -79,7 +79,7 @@ class Fairness:
         if not line.num_groups:
             del self._lines[name]
 
-    def _look_at_one(self, line: Line) -> None:
+    def _look_at_one(self, line: VirtualTime) -> None:
         """Forget the tenant that was looked at longest ago, unless its finish tag says more than V does."""
         if line.finish_tags:
             tenant = next(iter(line.finish_tags))

@@ -1,55 +1,27 @@
-"""How many requests share a group, and what tells them apart: by policy (QLM, SoCC'24, Algorithm 1, and what it is
-compared with).
-"""
+"""How many requests share a group: by policy (QLM, SoCC'24, Algorithm 1, and what it is compared with)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 
 from shared.config.config import QueueOptions
+from shared.config.policies import FIXED_BATCH
 from shared.messages.placement import NodeState
 
-OPEN_S = 5.0  # who joins a group that waits goes before those who came to other groups meanwhile: not for long
 LEAST_BATCH = 4.0  # an average batch counts as this many at least: below it, more groups would only mean more plans
-PRIOR_BATCH = 32  # requests that a node runs together, until one has told; `max_num_seqs`' default
+PRIOR_BATCH = FIXED_BATCH  # requests that a node runs together, until one has told; `max_num_seqs`' default
 
 
-@dataclass(frozen=True, slots=True)
-class GroupingRule:
-    """What a group is."""
-
-    num_batches: float
-    """Most requests of a group, in average batches."""
-    least_requests: int
-    """It may have this many in any case."""
-    is_fine: bool
-    """Tenants, and clusters of lengths, do not mix; else only model and kind of promise count."""
-    stays_movable: bool
-    """A group that has begun takes none of those who have to wait: what runs binds it to its node."""
-    open_s: float
-    """One that waits takes newcomers for so long from when its first member came."""
-
-    def max_requests(self, average_batch: float) -> int:
-        """Most requests that a group may have had."""
-        return max(self.least_requests, int(self.num_batches * average_batch))
+def most_requests(options: QueueOptions, average_batch: float) -> int:
+    """Requests that a group may have had before it is closed: δ average batches with ``qlm`` (Algorithm 1)."""
+    rules = options.rules
+    num_batches = options.delta if rules.batches_per_group is None else rules.batches_per_group
+    return max(rules.least_requests, int(num_batches * average_batch))
 
 
-def grouping_rule(options: QueueOptions) -> GroupingRule:
-    """``qlm``: Algorithm 1 with its δ. ``shepherd``: fixed batches. ``edf``, ``fcfs``: no groups at all."""
-    match options.policy:
-        case "qlm":
-            return GroupingRule(options.delta, 1, is_fine=True, stays_movable=True, open_s=OPEN_S)
-        case "shepherd":
-            return GroupingRule(0.0, PRIOR_BATCH, is_fine=False, stays_movable=False, open_s=math.inf)
-        case "edf" | "fcfs":
-            return GroupingRule(0.0, 1, is_fine=False, stays_movable=False, open_s=math.inf)
-
-
-class Batch(msgspec.Struct, array_like=True):
+class ModelBatch(msgspec.Struct, array_like=True):
     """What there is of one model, and where."""
 
     num_requests: int = 0
@@ -67,7 +39,7 @@ class Batches:
     would put onto one node what many should share. Owns `State.batches`.
     """
 
-    def __init__(self, batches: dict[str, Batch]) -> None:
+    def __init__(self, batches: dict[str, ModelBatch]) -> None:
         self._batches = batches
 
     def learn(self, nodes: Iterable[NodeState]) -> None:
@@ -93,5 +65,5 @@ class Batches:
         batch = self._batch(model)
         return min(max(LEAST_BATCH, batch.num_requests / max(1, batch.num_nodes)), batch.max_num_seqs)
 
-    def _batch(self, model: str) -> Batch:
-        return self._batches.setdefault(model, Batch())
+    def _batch(self, model: str) -> ModelBatch:
+        return self._batches.setdefault(model, ModelBatch())

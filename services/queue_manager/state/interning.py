@@ -15,7 +15,7 @@ from shared.messages.slo import Slo
 MAX_SLOS = 256  # different promises that are shared; clients who give numbers may make any number of them
 
 
-class Sharing:
+class Interning:
     """Makes requests out of shared parts."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from services.queue_manager.state.state import Group, Node, Share, State
+from services.queue_manager.state.state import Group, Node, State, TenantShare
 from shared.estimator.batching import num_seqs
 
 PATIENCE_S = 120.0  # nobody likes to wait: a promise that is further away counts as this
@@ -31,11 +31,9 @@ def promises_per_s(state: State, node: Node) -> float:
     return node.promises_per_s
 
 
-def note_change(state: State, name: str) -> None:
-    """A queue has changed, or what its node serves; ``""`` stands for no node."""
-    node = state.nodes.get(name)
-    if node is not None:
-        node.promises_per_s = None
+def forget_promises(node: Node) -> None:
+    """Its queue has changed, or what it serves."""
+    node.promises_per_s = None
 
 
 def note_members(state: State, group: Group, num_more: int, num_more_running: int) -> None:
@@ -47,7 +45,7 @@ def note_members(state: State, group: Group, num_more: int, num_more_running: in
         node.promises_per_s = None
         share = node.shares.get(group.tenant)
         if share is None:
-            share = node.shares[group.tenant] = Share()
+            share = node.shares[group.tenant] = TenantShare()
         share.num_members += num_more
         share.num_running += num_more_running
 
@@ -72,12 +70,12 @@ def counted_running(state: State, node: Node) -> int:
     return sum(state.groups[gid].num_running for gid in node.queue)
 
 
-def counted_shares(state: State, node: Node) -> dict[str, Share]:
+def counted_shares(state: State, node: Node) -> dict[str, TenantShare]:
     """What each tenant has there, by a walk."""
-    shares: dict[str, Share] = {}
+    shares: dict[str, TenantShare] = {}
     for gid in node.queue:
         group = state.groups[gid]
-        share = shares.setdefault(group.tenant, Share())
+        share = shares.setdefault(group.tenant, TenantShare())
         share.num_members += group.num_members
         share.num_running += group.num_running
     return shares

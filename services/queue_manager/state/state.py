@@ -17,10 +17,10 @@ from services.queue_manager.learnt.demand import Asked
 from services.queue_manager.learnt.lengths import LengthSketch
 from services.queue_manager.learnt.lifetimes import Lifetimes
 from services.queue_manager.learnt.running import Runners
-from services.queue_manager.learnt.token_rates import Pace
-from services.queue_manager.learnt.wait_intervals import WatchedBound
-from services.queue_manager.state.fairness import Line
-from services.queue_manager.state.grouping import Batch
+from services.queue_manager.learnt.token_rates import TokenRate
+from services.queue_manager.learnt.wait_intervals import WatchedInterval
+from services.queue_manager.state.fairness import VirtualTime
+from services.queue_manager.state.grouping import ModelBatch
 from services.queue_manager.state.totals import Totals
 from shared.messages.placement import NodeState
 from shared.messages.requests import Submit
@@ -142,7 +142,7 @@ Told = tuple[str, int, int | None]
 """Of a window: group, number waiting, requests beside which it may begin."""
 
 
-class Bound(msgspec.Struct, frozen=True, array_like=True):
+class BatchLimit(msgspec.Struct, frozen=True, array_like=True):
     """What one kind of promise says of the batch of a node (`headroom`)."""
 
     max_running: int | None
@@ -160,7 +160,7 @@ class Unread(msgspec.Struct, frozen=True, array_like=True):
     """Of the time until then, what they take of the device: decoding goes on beside them."""
 
 
-class Share(msgspec.Struct, array_like=True):
+class TenantShare(msgspec.Struct, array_like=True):
     """What a tenant has at a node."""
 
     num_members: int = 0
@@ -194,7 +194,7 @@ class Node(msgspec.Struct):
     rescued_at_s: float = -math.inf
     unread: Unread = Unread()
     """Prompts that it has pulled and not computed."""
-    bounds: dict[str, Bound] = {}
+    bounds: dict[str, BatchLimit] = {}
     """By kind of promise, of those that run."""
     max_running: int | None = None
     """Requests beside which the patient may begin (`headroom`); None: as many as fit."""
@@ -208,7 +208,7 @@ class Node(msgspec.Struct):
     told_hopeless: list[str] = []
     num_running: int = 0
     """Of `num_members`, those that a node works on."""
-    shares: dict[str, Share] = {}
+    shares: dict[str, TenantShare] = {}
     """By tenant that is here, or was of late."""
     favoured: list[str] = []
     """Groups of tenants below their share, which go first (`tenant_shares`)."""
@@ -322,11 +322,11 @@ class State(msgspec.Struct):
     next_group: int = 0
     lengths: dict[str, LengthSketch] = {}
     """Learnt lengths of answers (`lengths.Lengths`)."""
-    paces: dict[str, Pace] = {}
+    paces: dict[str, TokenRate] = {}
     """Learnt output tokens a second of one running request (`paces.Paces`)."""
     widths: dict[str, float] = {}
     """Learnt widths of the bounds of predicted waits (`bounds.Bounds`)."""
-    open_bounds: dict[str, WatchedBound] = {}
+    open_bounds: dict[str, WatchedInterval] = {}
     """Bounds that are watched."""
     flows: dict[str, Flow] = {}
     """How fast work arrives (`arrivals.Arrivals`)."""
@@ -338,9 +338,9 @@ class State(msgspec.Struct):
     """By model, what runs (`running.Running`)."""
     clusters: dict[str, LengthClusters] = {}
     """Learnt clusters of lengths (`clusters.Clusters`)."""
-    lines: dict[str, Line] = {}
+    lines: dict[str, VirtualTime] = {}
     """Virtual time (`fairness.Fairness`)."""
-    batches: dict[str, Batch] = {}
+    batches: dict[str, ModelBatch] = {}
     """What there is of each model (`grouping.Batches`)."""
     asked: dict[str, Asked] = {}
     """What has come of late, by model and kind of promise (`demand.Demand`)."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from services.queue_manager.plans.planning import Planning
-from services.queue_manager.queues.batch_limit import Headroom
+from services.queue_manager.queues.batch_limit import BatchLimits
 from services.queue_manager.queues.tenant_shares import TenantShares
+from services.queue_manager.state.journal import Journal
 from services.queue_manager.state.state import Node, State, Told
 from services.queue_manager.telling.window import hopeless, window, yielding
 from shared.bus import streams
@@ -12,65 +15,67 @@ from shared.messages.requests import GroupRef, VirtualQueue
 from shared.service.core import Effect, Send
 
 
-class Bells:
+class NodeNotices:
     """Owns `Node.told` and `State.waiting_at`. However much changes in one message, a node is told once.
 
-    Without ``headroom`` every group is pulled from as long as its requests fit.
+    Without ``batch_limits`` every group is pulled from as long as its requests fit.
     """
 
-    def __init__(self, state: State, planning: Planning, shares: TenantShares, headroom: Headroom | None) -> None:
+    def __init__(
+        self, state: State, planning: Planning, shares: TenantShares, batch_limits: BatchLimits | None
+    ) -> None:
         self._state = state
-        self._shares = shares
-        self._headroom = headroom
         self._planning = planning
-        self._changed: dict[str, None] = {}
+        self._shares = shares
+        self._batch_limits = batch_limits
 
-    def touch(self, *names: str) -> None:
-        """The virtual queues of these nodes may have changed; ``""`` stands for no node."""
-        self._changed.update(dict.fromkeys(names))
-
-    def ring(self, now: float) -> list[Effect]:
-        """Tell the nodes that were touched, where there is news."""
-        nodes = [self._state.nodes[name] for name in self._changed if name in self._state.nodes]
-        self._changed.clear()
+    def tell(self, journal: Journal, now: float) -> list[Effect]:
+        """Tell the nodes whose queues have changed, where there is news."""
+        for node in self._known(journal.retold):
+            self._forget(node)
+        for node in self._known(journal.pulled):
+            self._note_pull(node)
+        for name in journal.queues.keys() - self._state.nodes.keys():
+            self._state.waiting_at.pop(name, None)
         effects: list[Effect] = []
-        for node in nodes:
-            first = self._headroom.look(node, now) if self._headroom is not None else None
-            self._shares.look(node, now)
-            head = window(self._state, node, first)
-            giving_way = yielding(self._state, node, head)
-            given_up = hopeless(self._state, node, head)
-            is_dry = bool(node.told) and not head
-            short = _short(head)
-            if (short, giving_way, given_up) != (node.told, node.told_yielding, node.told_hopeless):
-                self._remember(node, short)
-                node.told_yielding, node.told_hopeless = giving_way, given_up
-                message = VirtualQueue(
-                    node=node.node, epoch=node.epoch, groups=head, yielding=giving_way, hopeless=given_up
-                )
-                effects.append(Send(streams.node_inbox(node.node), message, max_entries=streams.MAX_NODE_INBOX))
-            if is_dry:
-                self._planning.note_dry()
-            if not node.queue:
-                self._planning.note_idle()
+        has_dry = has_idle = False
+        for node in self._known(journal.queues | journal.retold):
+            had_told = bool(node.told)
+            effects += self._tell(node, now)
+            if self._state.waiting_at:  # at other nodes, as far as those were told
+                has_dry |= had_told and not node.told
+                has_idle |= not node.queue
+        self._planning.hear_idle(has_dry=has_dry, has_idle=has_idle)
         return effects
 
-    def note_pull(self, node: Node) -> None:
+    def _known(self, names: Iterable[str]) -> list[Node]:
+        return [self._state.nodes[name] for name in names if name in self._state.nodes]
+
+    def _tell(self, node: Node, now: float) -> list[Effect]:
+        first = self._batch_limits.look(node, now) if self._batch_limits is not None else None
+        self._shares.look(node, now)
+        head = window(self._state, node, first)
+        giving_way = yielding(self._state, node, head)
+        given_up = hopeless(self._state, node, head)
+        short = _short(head)
+        if (short, giving_way, given_up) == (node.told, node.told_yielding, node.told_hopeless):
+            return []
+        self._remember(node, short)
+        node.told_yielding, node.told_hopeless = giving_way, given_up
+        message = VirtualQueue(node=node.node, epoch=node.epoch, groups=head, yielding=giving_way, hopeless=given_up)
+        return [Send(streams.node_inbox(node.node), message, max_entries=streams.MAX_NODE_INBOX)]
+
+    def _note_pull(self, node: Node) -> None:
         """The node has pulled: if only counts differ, it knows that itself and need not be told."""
         head = _short(window(self._state, node))
         if [(gid, bound) for gid, _, bound in head] == [(gid, bound) for gid, _, bound in node.told]:
             self._remember(node, head)
 
-    def repeat(self, node: Node) -> None:
+    def _forget(self, node: Node) -> None:
         """Tell a node anew, whatever it was told before: it may have missed that."""
         self._remember(node, [])
         node.told_yielding = []
         node.told_hopeless = []
-        self.touch(node.node)
-
-    def forget(self, node: Node) -> None:
-        """The node is gone."""
-        self._remember(node, [])
 
     def _remember(self, node: Node, head: list[Told]) -> None:
         node.told = head

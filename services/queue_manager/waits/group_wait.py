@@ -9,7 +9,7 @@ from math import hypot
 from services.queue_manager.queues.batch_limit import SLOWEST
 from shared.estimator.estimator import MODEL_ERROR, GroupForecast
 from shared.estimator.overtaking import Stream, overtaken
-from shared.estimator.slack import Patience, patient
+from shared.estimator.slack import BatchSlack, patient
 from shared.estimator.wait import NOW, Wait
 
 SUM_ERROR = 2 * MODEL_ERROR  # relative, of sums that were made when groups grew last: what was learnt since is missing
@@ -45,7 +45,7 @@ class Slack:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class GroupWait:
     """When the waiting members of a group start."""
 
     full: Served
@@ -81,7 +81,7 @@ class Outlook:
         slack_s = self.slack.first_s + position * self.slack.member_s
         if slack_s <= 0.0:
             return overtaken(full, self.full.streams)
-        return patient(small, self.small.streams, Patience(slack_s, self.slack.pace, SLOWEST, full))
+        return patient(small, self.small.streams, BatchSlack(slack_s, self.slack.pace, SLOWEST, full))
 
 
 def later(wait: Wait, seconds: float) -> Wait:

@@ -24,7 +24,7 @@ from shared.estimator.overtaking import Stream, held_share
 from shared.messages.placement import GroupLoad, NodeState
 
 
-class Kind(NamedTuple):
+class NewcomerKind(NamedTuple):
     """What comes to a node of one model and kind of promise."""
 
     model: str
@@ -51,9 +51,9 @@ class Newcomers:
     def __init__(self, state: State, groups: RequestGroups, options: QueueOptions) -> None:
         self._state = state
         self._groups = groups
-        self._is_by_due = options.policy != "fcfs"
+        self._is_by_due = options.rules.is_by_due
 
-    def kinds(self, node: Node, known: NodeState, groups: Iterable[Group], now: float) -> list[Kind]:
+    def kinds(self, node: Node, known: NodeState, groups: Iterable[Group], now: float) -> list[NewcomerKind]:
         """What comes to the node, for the model that it holds and for those of these groups."""
         if not self._is_by_due:
             return []
@@ -65,13 +65,13 @@ class Newcomers:
             for load, flow in self._groups.expected_newcomers(model)
         ]
 
-    def _kind(self, node: Node, known: NodeState, load: GroupLoad, flow: Flow, now: float) -> Kind:
+    def _kind(self, node: Node, known: NodeState, load: GroupLoad, flow: Flow, now: float) -> NewcomerKind:
         work = batching(known, load)
         coming = self._groups.coming(flow, now)
         per_s = coming.rate_per_s * self._part(node, work, load)
         stream = _stream(work, per_s, coming.lasts_s, coming.error)
         number = num_present(self._state, node, known, load.model, work, coming)
-        return Kind(flow.model, flow.slo_kind, coming.patience_s, stream, number)
+        return NewcomerKind(flow.model, flow.slo_kind, coming.patience_s, stream, number)
 
     def _part(self, node: Node, work: Batching, load: GroupLoad) -> float:
         """Of all that come, those who come to this node: as much as it does of what the holders of the model can do."""
@@ -94,7 +94,9 @@ class Newcomers:
             stream = _stream(work, influx.per_s, influx.lasts_s, error)
             yield Joining(group.model, group.slo_kind, stream)
 
-    def streams(self, group: Group, kinds: Iterable[Kind], joining: Sequence[Joining], now: float) -> list[Stream]:
+    def streams(
+        self, group: Group, kinds: Iterable[NewcomerKind], joining: Sequence[Joining], now: float
+    ) -> list[Stream]:
         """Who goes ahead of those who wait in a group: more urgent kinds, and whoever joins groups before it.
 
         What counts as more urgent is not counted once more where it joins.
@@ -110,7 +112,7 @@ class Newcomers:
         return found + [one.stream for one in joining if (one.model, one.slo_kind) not in counted]
 
 
-def _visiting(kind: Kind, num_others: float) -> Stream:
+def _visiting(kind: NewcomerKind, num_others: float) -> Stream:
     """What comes of another model, of which some keep the node to themselves."""
     if not kind.num_present:
         return kind.stream

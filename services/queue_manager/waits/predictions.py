@@ -13,15 +13,15 @@ from functools import partial
 import msgspec
 
 from services.queue_manager.groups.groups import RequestGroups
-from services.queue_manager.learnt.wait_intervals import Bounds
+from services.queue_manager.learnt.wait_intervals import WaitIntervals
 from services.queue_manager.queues.batch_limit import SLOWEST, slacks_s
 from services.queue_manager.queues.planned_order import index_by_plan, planned_order
 from services.queue_manager.queues.tenant_shares import in_turn, is_below
 from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.state import Group, Node, State
 from services.queue_manager.waits.expected_order import expected_order
-from services.queue_manager.waits.group_wait import Outlook, Served, Slack, later
-from services.queue_manager.waits.newcomers import Joining, Kind, Newcomers
+from services.queue_manager.waits.group_wait import GroupWait, Served, Slack, later
+from services.queue_manager.waits.newcomers import Joining, NewcomerKind, Newcomers
 from services.queue_manager.waits.prompts import left
 from shared.config.config import QueueOptions
 from shared.estimator.batching import num_seqs
@@ -60,7 +60,7 @@ class _Way:
 
     forecasts: dict[str, GroupForecast]
     """If nobody came, by group."""
-    kinds: Sequence[Kind]
+    kinds: Sequence[NewcomerKind]
     """Who comes."""
     joining: list[Joining]
     """Who will join the groups so far."""
@@ -76,9 +76,9 @@ class Predictions:
         self._groups = groups
         self._queues = queues
         self._newcomers = Newcomers(state, groups, options)
-        self.bounds = Bounds(state.widths, state.open_bounds)
+        self.bounds = WaitIntervals(state.widths, state.open_bounds)
         self._calibration = groups.calibration
-        self._is_planned = options.policy == "qlm"
+        self._predicts = options.rules.predicts
 
     def of_node(self, node: Node, now: float) -> dict[str, GroupForecast]:
         """Forecasts of the groups at the head of a queue in which somebody waits, in order: if nobody came any more."""
@@ -90,10 +90,10 @@ class Predictions:
         )
         return {one.group: one for one in forecasts if one.num_waiting}
 
-    def outlooks(self, node: Node, now: float) -> Iterator[tuple[Group, Outlook]]:
+    def outlooks(self, node: Node, now: float) -> Iterator[tuple[Group, GroupWait]]:
         """Of all groups of a queue in which somebody waits, in order."""
         queue, groups = self._groups_at(node), self._planned(node)
-        if self._is_planned:
+        if self._predicts:
             groups[:FORECAST_GROUPS] = expected_order(self._groups, node.model, groups[:FORECAST_GROUPS], now)
         groups, _ = in_turn(node, groups)
         ways = self._ways(node, groups, self._loads(node, groups, len(groups), now), now)
@@ -102,7 +102,7 @@ class Predictions:
 
     def _along(
         self, node: Node, groups: Sequence[Group], ways: Sequence[_Way], now: float
-    ) -> Iterator[tuple[Group, Outlook]]:
+    ) -> Iterator[tuple[Group, GroupWait]]:
         """The outlooks of those of these groups in which somebody waits; the ways learn who will join them."""
         slacks = slacks_s(self._groups_at(node), now) if len(ways) > 1 else {}
         ahead_s = 0.0
@@ -123,7 +123,7 @@ class Predictions:
 
     def _outlook(
         self, ways: Sequence[_Way], group: Group, gid: str, slack: Slack, behind_s: float, now: float
-    ) -> Outlook:
+    ) -> GroupWait:
         """Of a group, or of one that has joined it, whose forecasts have this name; ``behind_s`` is work of others
         that the forecasts do not know, if it was done alone.
         """
@@ -135,7 +135,7 @@ class Predictions:
             )
             for way in ways
         )
-        return Outlook(full, small[0] if small else None, slack, self._widened(group))
+        return GroupWait(full, small[0] if small else None, slack, self._widened(group))
 
     def _ways(self, node: Node, groups: Sequence[Group], loads: list[GroupLoad], now: float) -> list[_Way]:
         """In the batch that takes as many as fit, and in the one that leaves headroom where there is a bound."""
@@ -177,7 +177,7 @@ class Predictions:
         queue, order = self._groups_at(node), self._planned(node)
         index = queue.index(group) + 1 if group.node else self._queues.index_by_rule(node, group)
         place = index
-        if self._is_planned:
+        if self._predicts:
             place = order.index(group) + 1 if group.node else len(order)
             place = index_by_plan(node.model, order, group, place, may_evict=self._queues.may_evict)
         due_s = message.slo.start_by_s(now)
@@ -218,7 +218,7 @@ class Predictions:
 
     def _behind(
         self, node: Node, ahead: Sequence[Group], group: Group, loads: list[GroupLoad], due_s: float, now: float
-    ) -> Outlook:
+    ) -> GroupWait:
         """Of one that has joined the group, behind these of a queue; its load is the last of these loads."""
         others = [one for one in ahead if one is not group]
         ways = self._ways(node, [*others, group], loads, now)
@@ -232,7 +232,7 @@ class Predictions:
     def _planned(self, node: Node) -> list[Group]:
         """A queue in the order that the next plan can be expected to bring; other policies overtake nobody."""
         queue = self._groups_at(node)
-        if not self._is_planned:
+        if not self._predicts:
             return queue
         return planned_order(node.model, queue, may_evict=self._queues.may_evict)
 

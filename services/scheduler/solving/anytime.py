@@ -15,7 +15,7 @@ LEAST_VISITS = 20_000  # with these the smallest instances are searched to the e
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """What a search came to."""
 
     current: Queues
@@ -24,7 +24,7 @@ class Found:
     """Costs no more than ``current`` and than what greedy insertion gives."""
 
 
-def search(instance: Instance, queues: Queues, num_visits: int = NUM_VISITS) -> Found:
+def search(instance: Instance, queues: Queues, num_visits: int = NUM_VISITS) -> SearchResult:
     """Improve ``queues``, an order that keeps the rules but may leave groups out, and an order made from nothing.
 
     Each has half of the visits, and the second what the first has left. There are no more than ``num_visits``, and
@@ -40,8 +40,8 @@ def search(instance: Instance, queues: Queues, num_visits: int = NUM_VISITS) -> 
     current = warm.copy()
     improve(warm)
     if not is_warm:
-        return Found(current, warm.queues)
+        return SearchResult(current, warm.queues)
     fresh = Layout(instance, Budget(num_visits // 2 + max(0, warm.budget.num_visits)))
     insert_all(fresh, everything)
     improve(fresh)
-    return Found(current, min(warm, fresh, key=lambda layout: layout.cost).queues)
+    return SearchResult(current, min(warm, fresh, key=lambda layout: layout.cost).queues)

@@ -3,11 +3,11 @@
 The paper asks that no group starts after its deadline and minimises the waiting; under overload nothing satisfies that.
 Here lateness has a price, so that there is always a plan, and the price decides before waiting does.
 
-Waiting. A node is walked from the head of its queue. A group waits for the work of the groups ahead (`Node.work_s`),
-for each load of a model, before which what runs has to end, and for evictions. A load that has begun ends before
-anything else does (`Node.ready_s`). A group of the model that is already
-served does not wait until the batch is empty: it starts when the work ahead has fallen to what a full batch has in it
-at any time (`Node.overlap_s`); while the batch has room, at once.
+Waiting. A node is walked from the head of its queue. A group waits for the work of the groups ahead
+(`InstanceNode.work_s`), for each load of a model, before which what runs has to end, and for evictions. A load that has
+begun ends before anything else does (`InstanceNode.ready_s`). A group of the model that is already served does not wait
+until the batch is empty: it starts when the work ahead has fallen to what a full batch has in it at any time
+(`InstanceNode.overlap_s`); while the batch has room, at once.
 
 Running groups. At its own node, with nothing ahead that claims its place, a running group goes on and costs nothing
 for its running members. A group ahead of it in which somebody waits claims its place if it is of another model or the
@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise, repeat
 from math import frexp, inf, ldexp
 
-from services.scheduler.solving.instance import Instance, Node, Queues
+from services.scheduler.solving.instance import Instance, InstanceNode, Queues
 
 LATE_WEIGHT = 1_000.0  # a second late counts as this many seconds of waiting: lateness decides, waiting breaks ties
 LATE_STEP_S = 30.0  # up to here a second late has price 1; then twice as far for each doubling of the price
@@ -54,7 +54,7 @@ def late_pieces(late_s: float) -> list[tuple[float, float]]:
     return pieces
 
 
-def beginning(node: Node) -> State:
+def beginning(node: InstanceNode) -> State:
     """Before the first group."""
     return node.ready_s, node.ready_s, node.ready_s, node.model, False, node.yield_s, 0.0, 0.0
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
-from services.scheduler.solving.layout import NOWHERE, Layout, Place
+from services.scheduler.solving.layout import NOWHERE, Layout, SegmentPlace
 
 REGRET_GROUPS = 12  # groups that compete for being next, those due first; bounds the work on large problems
 
@@ -19,8 +19,8 @@ class _Candidate:
     """A group that has no place yet, with the best place on each node."""
 
     group: int
-    found: dict[int, Place] = field(default_factory=dict)
-    best: Place = NOWHERE
+    found: dict[int, SegmentPlace] = field(default_factory=dict)
+    best: SegmentPlace = NOWHERE
     regret: float = 0.0
 
     def look(self, layout: Layout, nodes: Iterable[int]) -> None:

@@ -14,7 +14,7 @@ Queues = list[list[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class InstanceGroup:
     """A request group, as far as it is the same on every node."""
 
     name: str
@@ -32,7 +32,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class InstanceNode:
     """A node, with what every group would take there. Sequences are indexed by group, mappings by model; seconds."""
 
     name: str
@@ -71,8 +71,8 @@ class Node:
 class Instance:
     """All groups and nodes of one problem."""
 
-    groups: Sequence[Group]
-    nodes: Sequence[Node]
+    groups: Sequence[InstanceGroup]
+    nodes: Sequence[InstanceNode]
     may_evict: bool = True
     """A waiting group may stand before one that runs."""
 

@@ -35,7 +35,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SegmentPlace:
     """Where a segment could be put in."""
 
     added: float
@@ -44,7 +44,7 @@ class Place:
     place: int
 
 
-NOWHERE = Place(inf, 0, 0)
+NOWHERE = SegmentPlace(inf, 0, 0)
 
 
 class Layout:
@@ -86,7 +86,7 @@ class Layout:
             self.node_of[group] = node
         self.budget.spend(len(queue) - unchanged)
 
-    def insert(self, place: Place, segment: Sequence[int]) -> None:
+    def insert(self, place: SegmentPlace, segment: Sequence[int]) -> None:
         """Put a segment in."""
         queue = self.queues[place.node]
         self.replace(place.node, [*queue[: place.place], *segment, *queue[place.place :]], place.place)
@@ -108,7 +108,7 @@ class Layout:
         self.budget.spend(len(rest) + 1)
         return self._costs[node][-1] - cost_of(walk(self.instance, node, rest, states[place]))
 
-    def best_place(self, segment: Sequence[int], node: int, limit: float = inf) -> Place:
+    def best_place(self, segment: Sequence[int], node: int, limit: float = inf) -> SegmentPlace:
         """Where in one queue a segment adds least, if that is below ``limit``; of equal places the last."""
         queue, states = self.queues[node], self._states[node]
         costs = self._costs[node]
@@ -129,11 +129,11 @@ class Layout:
                 num_visits += len(rest)
                 added = cost_of(walk(self.instance, node, rest, state, limits)) - before
                 if added < limit:
-                    limit, best = added, Place(added, node, place)
+                    limit, best = added, SegmentPlace(added, node, place)
             self.budget.spend(num_visits)
         return best
 
-    def best_of(self, segment: Sequence[int], nodes: Iterable[int], limit: float = inf) -> Place:
+    def best_of(self, segment: Sequence[int], nodes: Iterable[int], limit: float = inf) -> SegmentPlace:
         """Where on these nodes a segment adds least, if that is below ``limit``; of equal nodes the cheapest.
 
         Cheap nodes are tried first: what is found there rules out most places on the others.
@@ -145,7 +145,7 @@ class Layout:
                 best = found
         return best
 
-    def soonest(self, group: int) -> Place:
+    def soonest(self, group: int) -> SegmentPlace:
         """The last allowed place on the node that would begin it first there; found without walking any queue."""
         model = self.instance.groups[group].model
 
@@ -154,7 +154,7 @@ class Layout:
             return clock_s + (self.instance.nodes[node].load_s[model] if served != model else 0.0)
 
         node = min(self.instance.groups[group].places, key=begin_s)
-        return Place(0.0, node, self.instance.span(group, node, self.queues[node])[1])
+        return SegmentPlace(0.0, node, self.instance.span(group, node, self.queues[node])[1])
 
     def _places(self, segment: Sequence[int], node: int) -> Sequence[int]:
         """Places that the rules allow, last first; a few of them where they are many."""

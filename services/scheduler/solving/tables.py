@@ -8,7 +8,7 @@ from math import fsum, log
 from operator import mul
 
 from services.scheduler.solving.allowed_nodes import places
-from services.scheduler.solving.instance import Group, Instance, Node
+from services.scheduler.solving.instance import Instance, InstanceGroup, InstanceNode
 from shared.bus.streams import MAX_IMAGE_BYTES
 from shared.estimator.answer import long_answer_s
 from shared.estimator.batching import Batching, batching, longest_tokens, rate_of
@@ -39,7 +39,7 @@ def make_instance(problem: PlacementProblem) -> Instance:
     loads = sorted(problem.groups, key=lambda load: (load.rank, load.deadline_s, arrival(load.group)))
     numbers = {node.node: number for number, node in enumerate(problem.nodes)}
     groups = [
-        Group(
+        InstanceGroup(
             name=load.group,
             model=load.model,
             kind=f"{load.model} {load.slo}",  # a model's name holds no space
@@ -68,8 +68,11 @@ def make_instance(problem: PlacementProblem) -> Instance:
 
 
 def _with_room_for_kv(
-    nodes: Sequence[NodeState], groups: Sequence[Group], loads: Sequence[GroupLoad], batches: Sequence[Sequence[float]]
-) -> list[Group]:
+    nodes: Sequence[NodeState],
+    groups: Sequence[InstanceGroup],
+    loads: Sequence[GroupLoad],
+    batches: Sequence[Sequence[float]],
+) -> list[InstanceGroup]:
     """What has KV at a node leaves it only for one that can go on with all of it at once.
 
     Elsewhere it would stop to wait, or push out others who have to be kept in turn: KV is moved, and nothing is won.
@@ -81,7 +84,7 @@ def _with_room_for_kv(
         standing = names.get(load.node)
         if standing is not None:
             room[standing] -= load.num_requests / batches[standing][number]
-    kept: list[Group] = []
+    kept: list[InstanceGroup] = []
     for number, (group, load) in enumerate(zip(groups, loads, strict=True)):
         here = group.home if group.home is not None else names.get(load.kv_at)
         places = group.places
@@ -199,14 +202,14 @@ def _rest_s(load: GroupLoad, work: Batching) -> float:
 
 def _make_node(
     node: NodeState, loads: Sequence[GroupLoad], homes: Sequence[int], table: _KindTable, ready_s: float
-) -> Node:
+) -> InstanceNode:
     places_taken = sum(loads[group].num_running / table.batchings[group].batch for group in homes)
     is_full = any(places_taken + 1 / table.batchings[group].batch > 1 for group in homes)
     overlap_s = dict(table.overlap_s)
     if homes and not is_full and node.model in overlap_s:
         # while the batch has room, nobody waits for what runs in it
         overlap_s[node.model] = max(overlap_s[node.model], sum(table.work_s[group] for group in homes))
-    return Node(
+    return InstanceNode(
         name=node.node,
         model=node.model,
         ready_s=ready_s,

@@ -25,7 +25,7 @@ UNSERVED = "unserved"  # why a request was not answered: no node could ever have
 
 
 @dataclass(slots=True)
-class Outcome:
+class ClientOutcome:
     """One request as its client sees it."""
 
     number: int
@@ -52,23 +52,23 @@ class Outcome:
 class Clients:
     """Submit the requests of a workload, take their tokens, submit again what was lost."""
 
-    def __init__(self, bus: MemoryBus, config: ClusterConfig, on_over: Callable[[Outcome], None]) -> None:
+    def __init__(self, bus: MemoryBus, config: ClusterConfig, on_over: Callable[[ClientOutcome], None]) -> None:
         self._bus = bus
         self._config = config
         self._on_over = on_over
-        self._open: dict[str, Outcome] = {}
+        self._open: dict[str, ClientOutcome] = {}
         self._slos = {name: config.slo(name) for name in config.slo_classes}
         bus.subscribe(streams.tokens("clients"), self._receive)
         self._beat()
 
-    def submit(self, number: int, request: WorkloadRequest) -> Outcome:
+    def submit(self, number: int, request: WorkloadRequest) -> ClientOutcome:
         """A client asks; ``number`` is the seed of its answer. What comes of it grows with time."""
-        outcome = Outcome(number, request, self._bus.now)
+        outcome = ClientOutcome(number, request, self._bus.now)
         self._open[str(number)] = outcome
         self._send(outcome)
         return outcome
 
-    def _send(self, outcome: Outcome) -> None:
+    def _send(self, outcome: ClientOutcome) -> None:
         request, request_id = outcome.request, str(outcome.number)
         outputs = [Output([0] * outcome.num_tokens)] if outcome.num_tokens else []
         self._bus.payloads[request_id] = Payload(
@@ -111,7 +111,7 @@ class Clients:
                 if outcome is not None:
                     self._over(outcome, "rejected", now)
 
-    def _take(self, outcome: Outcome, chunk: Chunk, now: float) -> None:
+    def _take(self, outcome: ClientOutcome, chunk: Chunk, now: float) -> None:
         if chunk.index > outcome.num_tokens:
             self._try_again(outcome, now)
             return
@@ -123,7 +123,7 @@ class Clients:
         if chunk.is_last:
             self._over(outcome, chunk.finish_reason, now)
 
-    def _try_again(self, outcome: Outcome, now: float, *, gave_way: bool = False) -> None:
+    def _try_again(self, outcome: ClientOutcome, now: float, *, gave_way: bool = False) -> None:
         outcome.attempt += 1
         outcome.num_fruitless += not gave_way
         if outcome.num_fruitless <= MAX_FRUITLESS_ATTEMPTS:
@@ -132,7 +132,7 @@ class Clients:
             self._bus.send(streams.QUEUE, Cancel(request_id=str(outcome.number)))
             self._over(outcome, "lost", now)
 
-    def _over(self, outcome: Outcome, reason: str, now: float) -> None:
+    def _over(self, outcome: ClientOutcome, reason: str, now: float) -> None:
         outcome.reason, outcome.finished_s = reason, now
         request_id = str(outcome.number)
         del self._open[request_id], self._bus.payloads[request_id]

@@ -18,7 +18,7 @@ from services.simulator.cluster.node import SimulatedNode
 from services.simulator.cluster.node_engine import NodeEngine, SteppedEngine
 from services.simulator.cluster.pools import SimulatedProvider
 from services.simulator.cluster.service import SimulatedService, Solver, SolveTime
-from services.simulator.devices.device import VOCAB_SIZE, Device, ModelOnDevice
+from services.simulator.devices.device import VOCAB_SIZE, ModelOnDevice, SimulatedDevice
 from services.simulator.devices.device_executor import device_executor
 from services.simulator.fast.engine import FastEngine
 from shared.bus import streams
@@ -28,15 +28,15 @@ from shared.messages.step_cost import StepCost
 
 SMALL_PROBLEM_S = 0.005
 
-MakeEngine = Callable[[Device, EngineOptions, AnswerTokens | None], NodeEngine]
+MakeEngine = Callable[[SimulatedDevice, EngineOptions, AnswerTokens | None], NodeEngine]
 
 
-def stepped(device: Device, options: EngineOptions, answer_tokens: AnswerTokens | None) -> NodeEngine:
+def stepped(device: SimulatedDevice, options: EngineOptions, answer_tokens: AnswerTokens | None) -> NodeEngine:
     """The live bookkeeping, step by step, for requests of every kind."""
     return SteppedEngine(device_executor(device, options, answer_tokens), options)
 
 
-def fast(device: Device, options: EngineOptions, answer_tokens: AnswerTokens | None) -> NodeEngine:
+def fast(device: SimulatedDevice, options: EngineOptions, answer_tokens: AnswerTokens | None) -> NodeEngine:
     """The one that jumps, for many plain requests."""
     return FastEngine(device, options, answer_tokens or (lambda sampling: sampling.max_tokens + 1))
 
@@ -46,7 +46,7 @@ def searching(num_visits: int) -> Solver:
     return partial(solve, policies={**POLICIES, "qlm": partial(qlm.place, num_visits=num_visits)})
 
 
-def small_device(config: ClusterConfig) -> Device:
+def small_device(config: ClusterConfig) -> SimulatedDevice:
     """A small model on a small device, whatever the model: SmolLM2-135M on a few CPU cores."""
     model = ModelOnDevice(
         cost=StepCost(step_s=0.02, token_s=0.0005, context_token_s=1e-6),
@@ -55,7 +55,7 @@ def small_device(config: ClusterConfig) -> Device:
         disk_load_s=2.0,
         host_load_s=0.2,
     )
-    return Device("small", {spec.name: model for spec in config.models}, kv_bytes_per_s=10e9)
+    return SimulatedDevice("small", {spec.name: model for spec in config.models}, kv_bytes_per_s=10e9)
 
 
 class SimulatedCluster:
@@ -68,7 +68,7 @@ class SimulatedCluster:
     def __init__(
         self,
         config: ClusterConfig,
-        devices: Mapping[str, Device] | None = None,
+        devices: Mapping[str, SimulatedDevice] | None = None,
         *,
         answer_tokens: AnswerTokens | None = None,
         make_engine: MakeEngine = stepped,
@@ -93,7 +93,7 @@ class SimulatedCluster:
         self.nodes = {name: self._node(name, device) for name, device in self._devices.items() if name not in pools}
         self.provider = SimulatedProvider(self.bus, config.pools, self._start)
 
-    def _node(self, name: str, device: Device) -> SimulatedNode:
+    def _node(self, name: str, device: SimulatedDevice) -> SimulatedNode:
         make_engine = partial(self._make_engine, device, self._options, self._answer_tokens)
         return SimulatedNode(self.bus, name, self._models, make_engine, device, self._options)
 

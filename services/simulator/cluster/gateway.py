@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gateway.generation.generation import Generation, Verdict
 from gateway.inflight.job import Job
-from gateway.openai.delta import Delta, Failure, Refusal
+from gateway.openai.delta import Delta, Failure, NodeRefusal
 from services.simulator.cluster.memory_bus import MemoryBus
 from shared.bus import streams
 from shared.messages import inventories
@@ -109,7 +109,7 @@ class SimulatedGateway:
                     if answer is not None and answer.generation.attempt == lost.attempt:
                         self._try_again(answer, gave_way=gave_way, has_crashed=has_crashed)
 
-    def _take(self, answer: Answer, news: Delta | Failure | Refusal | Verdict, now: float) -> None:
+    def _take(self, answer: Answer, news: Delta | Failure | NodeRefusal | Verdict, now: float) -> None:
         if news is Verdict.GAP:
             self._try_again(answer)
         elif isinstance(news, Delta):

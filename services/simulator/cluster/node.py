@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import cast
 
 from gpu_node.agent.decisions.actions import (
-    Action,
+    AgentAction,
     Beat,
     Drain,
-    Entry,
+    GroupEntry,
     NewEpoch,
     Publish,
     Pull,
@@ -22,28 +22,28 @@ from gpu_node.agent.decisions.actions import (
     TakeStock,
     Tell,
 )
-from gpu_node.agent.decisions.core import AgentCore, Event
+from gpu_node.agent.decisions.core import AgentCore, AgentEvent
 from gpu_node.agent.decisions.models import DEVICE, DISK
 from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.process.protocol import (
     AbortRequests,
     Command,
-    Evict,
-    Evicted,
-    HandOver,
+    HandOverImages,
     Image,
     LoadModel,
     ModelFailed,
     ModelLoaded,
     Reset,
-    Run,
+    RunAttempt,
     Shutdown,
-    Step,
+    StepReport,
+    TakenOut,
+    TakeOut,
 )
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from services.simulator.cluster.memory_bus import MemoryBus
 from services.simulator.cluster.node_engine import NodeEngine
-from services.simulator.devices.device import Device
+from services.simulator.devices.device import SimulatedDevice
 from shared.bus import streams
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages import inventories, requests
@@ -78,7 +78,7 @@ class SimulatedNode:
         node: str,
         models: dict[str, ModelSpec],
         make_engine: Callable[[], NodeEngine],
-        device: Device,
+        device: SimulatedDevice,
         options: EngineOptions,
     ) -> None:
         self.node = node
@@ -126,7 +126,7 @@ class SimulatedNode:
         """Fall silent: what ran is lost, and nobody is told."""
         chunks = self.engine.flush(self._bus.now)
         if chunks:
-            self._feed(Step.of(chunks, self.engine.stats()))
+            self._feed(StepReport.of(chunks, self.engine.stats()))
         self._bus.unsubscribe(streams.node_inbox(self.node))
         self._is_alive = False
         self._num_epochs += 1  # whatever is still scheduled belongs to the past
@@ -166,31 +166,31 @@ class SimulatedNode:
     def receive(self, message: Message, _: float) -> None:
         """Take a message from the inbox."""
         self._catch_up()
-        self._feed(cast("Event", message))
+        self._feed(cast("AgentEvent", message))
 
     def _catch_up(self) -> None:
         """Tell the agent how it stands, as a live engine does after each step, before it decides anything."""
         stats = self.engine.catch_up(self._bus.now) if self._step_end_s is not None else None
         if stats is not None:
-            self._feed(Step([], stats))
+            self._feed(StepReport([], stats))
 
-    def _feed(self, event: Event) -> None:
+    def _feed(self, event: AgentEvent) -> None:
         epoch = self._num_epochs
         for action in self.core.handle(event):
             self._do(action)
         if self.core.is_drained and epoch == self._num_epochs:
             self._say_goodbye()
 
-    def _do(self, action: Action) -> None:
+    def _do(self, action: AgentAction) -> None:
         match action:
             case Pull(group, num_requests):
                 taken = self._bus.pull(group, num_requests, self.node, self.core.epoch)
-                entries = [Entry(b"", enqueued, payload) for enqueued, payload in taken]
+                entries = [GroupEntry(b"", enqueued, payload) for enqueued, payload in taken]
                 self._feed(Taken(group, num_requests, entries))
             case Tell(command):
                 self._tell(command)
             case Resume(payload):
-                self._tell(Run(payload, self._bus.take_image(payload.request_id)))
+                self._tell(RunAttempt(payload, self._bus.take_image(payload.request_id)))
             case Store(request_id, data):
                 self._bus.put_image(request_id, data)
             case Publish():
@@ -234,20 +234,23 @@ class SimulatedNode:
 
     def _run(self) -> None:
         """Between two steps: carry out commands, then compute until there is something to tell."""
-        events: list[Event] = []
-        chunks: list[Chunk] = []
+        events: list[AgentEvent] = []
+        chunks: list[OutputChunk] = []
         has_news = bool(self._commands)
         while self._commands:
             match self._commands.popleft():
                 case LoadModel(model):
-                    return self._load(model, [*events, Step.of(chunks, self.engine.stats())])
-                case Run(payload, image):
+                    return self._load(model, [*events, StepReport.of(chunks, self.engine.stats())])
+                case RunAttempt(payload, image):
                     chunks += self.engine.add(payload, image)
-                case Evict(request_ids):
+                case TakeOut(request_ids):
                     last, kept = self.engine.evict(request_ids)
-                    events += [Step.of([*chunks, *last], self.engine.stats()), Evicted(kept, self.engine.stats())]
+                    events += [
+                        StepReport.of([*chunks, *last], self.engine.stats()),
+                        TakenOut(kept, self.engine.stats()),
+                    ]
                     chunks = []
-                case HandOver(request_ids):
+                case HandOverImages(request_ids):
                     events += [Image(one.request_id, one.data) for one in self.engine.hand_over(request_ids)]
                 case AbortRequests(request_ids):
                     self.engine.abort(request_ids)
@@ -256,7 +259,7 @@ class SimulatedNode:
                 case Shutdown():
                     raise AssertionError("a simulated engine dies with its node")
         if has_news:
-            events.append(Step.of(chunks, self.engine.stats()))
+            events.append(StepReport.of(chunks, self.engine.stats()))
         self._is_busy = self.engine.has_work
         if self._is_busy:
             self._started_s = self._bus.now
@@ -265,7 +268,7 @@ class SimulatedNode:
             self._feed(event)
         return None
 
-    def _load(self, model: str, events: list[Event]) -> None:
+    def _load(self, model: str, events: list[AgentEvent]) -> None:
         """What was to be told before is told first; other commands wait until the model is there."""
         source = self.engine.tiers.get(model, DISK)
         load_s = self._device.load_s(model, source)
@@ -293,7 +296,7 @@ class SimulatedNode:
                     tiers=self.engine.tiers,
                 )
             )
-        self._feed(Step([], self.engine.stats()))
+        self._feed(StepReport([], self.engine.stats()))
         self._run()
 
     def _step_until(self, end_s: float) -> None:
@@ -307,5 +310,5 @@ class SimulatedNode:
             return  # it was interrupted before
         self._step_end_s = None
         self.busy_s += end_s - self._started_s
-        self._feed(Step.of(self.engine.finish(), self.engine.stats()))
+        self._feed(StepReport.of(self.engine.finish(), self.engine.stats()))
         self._run()

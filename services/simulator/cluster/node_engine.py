@@ -8,7 +8,7 @@ from typing import Protocol
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
 from shared.config.engine import ModelSpec
 from shared.messages.payload import Payload
@@ -36,11 +36,11 @@ class NodeEngine(Protocol):
         """Where the weights of models are, ``device`` or ``host``; those of others are on disk."""
         ...
 
-    def add(self, payload: Payload, image: bytes = b"") -> list[Chunk]:
+    def add(self, payload: Payload, image: bytes = b"") -> list[OutputChunk]:
         """Queue a request, or let it go on from what is kept of it or from an image; what ends at once is told."""
         ...
 
-    def evict(self, request_ids: Iterable[str]) -> tuple[list[Chunk], list[Kept]]:
+    def evict(self, request_ids: Iterable[str]) -> tuple[list[OutputChunk], list[Kept]]:
         """Take requests out and keep their KV as far as host memory has room; what came before, and what is kept."""
         ...
 
@@ -64,7 +64,7 @@ class NodeEngine(Protocol):
         """Somebody wants something of the engine: the end of the step that runs at ``now``, where it stops for him."""
         ...
 
-    def finish(self) -> list[Chunk]:
+    def finish(self) -> list[OutputChunk]:
         """It is the time that was told last: new tokens and ends."""
         ...
 
@@ -72,7 +72,7 @@ class NodeEngine(Protocol):
         """The state after the last step that was over by ``now``; None where it has been told already."""
         ...
 
-    def flush(self, now: float) -> list[Chunk]:
+    def flush(self, now: float) -> list[OutputChunk]:
         """All tokens that were drawn by ``now`` and have not been told."""
         ...
 
@@ -99,7 +99,7 @@ class NodeEngine(Protocol):
 class SteppedEngine(Engine):
     """The live bookkeeping, step by step: what faster engines are compared with."""
 
-    _chunks: list[Chunk]
+    _chunks: list[OutputChunk]
     _end_s: float
 
     def start(self, now: float) -> float:
@@ -113,14 +113,14 @@ class SteppedEngine(Engine):
         del now
         return self._end_s
 
-    def finish(self) -> list[Chunk]:
+    def finish(self) -> list[OutputChunk]:
         """What the step brought."""
         return self._chunks
 
     def catch_up(self, now: float) -> None:
         """Every step is told."""
 
-    def flush(self, now: float) -> list[Chunk]:
+    def flush(self, now: float) -> list[OutputChunk]:
         """Likewise."""
         del now
         return []

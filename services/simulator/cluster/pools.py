@@ -16,7 +16,7 @@ LOOK_AGAIN_S = 1.0  # a node that still hands over what it had cannot be started
 
 
 @dataclass(slots=True)
-class Lease:
+class NodeLease:
     """One life of a node, from the order for it until it is gone: what is paid for."""
 
     node: str
@@ -34,13 +34,13 @@ class SimulatedProvider:
 
     def __init__(self, bus: MemoryBus, pools: Iterable[NodePool], start: Callable[[str, str], SimulatedNode]) -> None:
         """``start`` makes a node, by the names of its pool and of itself, or begins its next life."""
-        self.leases: list[Lease] = []
+        self.leases: list[NodeLease] = []
         self._bus = bus
         self._pools = {pool.name: pool for pool in pools}
         self._start = start
         self._wanted = dict.fromkeys(self._pools, 0)
         self._nodes: dict[str, SimulatedNode] = {}
-        self._open: dict[str, Lease] = {}
+        self._open: dict[str, NodeLease] = {}
         bus.subscribe(streams.PROVIDER, self._receive)
         bus.listen(self._listen)
 
@@ -55,11 +55,11 @@ class SimulatedProvider:
         self._bus.send(streams.SCHEDULER, Scaled(pool=name, num_nodes=message.num_nodes))
 
     def _order(self, pool: str, node: str, now: float) -> None:
-        lease = self._open[node] = Lease(node, now)
+        lease = self._open[node] = NodeLease(node, now)
         self.leases.append(lease)
         self._bus.at(now + self._pools[pool].start_s, lambda: self._boot(pool, node, lease))
 
-    def _boot(self, pool: str, node: str, lease: Lease) -> None:
+    def _boot(self, pool: str, node: str, lease: NodeLease) -> None:
         if self._open.get(node) is not lease:
             return  # it was dismissed before it had started
         if node in self._nodes and self._nodes[node].is_alive:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from services.simulator.devices.device import Device, ModelOnDevice
+from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
 from shared.config import hardware
 from shared.config.config import ClusterConfig, QueueOptions
 from shared.config.engine import EngineOptions, ModelSpec
@@ -25,7 +25,7 @@ HOST_MODELS = 2
 
 def device(
     kind: str, models: Sequence[str], profiles: Iterable[Profile] = (), max_model_lens: Mapping[str, int] = NOTHING_SAID
-) -> Device:
+) -> SimulatedDevice:
     """A device of the catalogue; models that do not fit are left out. `UnknownHardwareError` for unknown names.
 
     What ``profiles`` have measured of a model on this kind of device replaces what follows from published numbers.
@@ -34,7 +34,7 @@ def device(
     chosen = hardware.device_named(kind)
     measured = {profile.model: profile for profile in profiles if profile.device == kind}
     shapes = [hardware.model_named(name) for name in models]
-    return Device(
+    return SimulatedDevice(
         kind=kind,
         models={
             shape.name: _on_device(chosen, shape, measured.get(shape.name))
@@ -46,7 +46,7 @@ def device(
     )
 
 
-def _on_device(chosen: hardware.Device, shape: hardware.ModelShape, measured: Profile | None) -> ModelOnDevice:
+def _on_device(chosen: hardware.DataSheet, shape: hardware.ModelShape, measured: Profile | None) -> ModelOnDevice:
     return ModelOnDevice(
         cost=measured.cost if measured else hardware.step_cost(chosen, shape),
         kv_token_bytes=shape.kv_token_bytes,
@@ -61,7 +61,7 @@ def devices_of(
     models: Sequence[str],
     profiles: Iterable[Profile] = (),
     max_model_lens: Mapping[str, int] = NOTHING_SAID,
-) -> dict[str, Device]:
+) -> dict[str, SimulatedDevice]:
     """So many devices of each kind, by the names of their nodes."""
     measured = list(profiles)
     return {

@@ -43,7 +43,7 @@ class ModelOnDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class SimulatedDevice:
     """A kind of device."""
 
     kind: str

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 from gpu_node.executors.predicted.executor import AnswerTokens, PredictedExecutor
 from gpu_node.executors.predicted.models import PredictedModels
-from services.simulator.devices.device import VOCAB_SIZE, Device
+from services.simulator.devices.device import VOCAB_SIZE, SimulatedDevice
 from shared.config.engine import EngineOptions, ModelSpec
 
 
-def device_executor(device: Device, options: EngineOptions, answer_tokens: AnswerTokens | None) -> PredictedModels:
+def device_executor(
+    device: SimulatedDevice, options: EngineOptions, answer_tokens: AnswerTokens | None
+) -> PredictedModels:
     """An executor of the models that the device can run."""
 
     def make(spec: ModelSpec) -> PredictedExecutor:

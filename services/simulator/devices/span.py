@@ -8,7 +8,7 @@ from shared.messages.step_cost import StepCost
 
 
 @dataclass(slots=True)
-class Span:
+class StepSpan:
     """Its steps, and when each of them is over: each is longer than the one before it by what the contexts grew."""
 
     start_s: float

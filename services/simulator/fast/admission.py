@@ -9,11 +9,11 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.memory.forecast import RunningMean, expected_growth
 from services.simulator.fast.sequence import FastSequence
 
-Demand = tuple[int, int]
-"""Tokens that a sequence will still grow by, and tokens that it has; as in `gpu_node.engine.memory.forecast.Demand`."""
+SpanDemand = tuple[int, int]
+"""Tokens that a sequence will still grow by, and tokens that it has; as in `KvDemand` of the live engine."""
 
 
-def peak_slots(demands: Iterable[Demand], block_size: int) -> int:
+def peak_slots(demands: Iterable[SpanDemand], block_size: int) -> int:
     """`gpu_node.engine.memory.forecast.peak_blocks` in KV slots, for sequences that share no block."""
     peak = num_tokens = 0
     waste = block_size - 1
@@ -45,14 +45,14 @@ class FastAdmission:
         """Learn how long an output has become."""
         self._output_tokens.observe(num_output_tokens)
 
-    def demand(self, num_tokens: int, num_prompt_tokens: int, max_len: int) -> Demand:
+    def demand(self, num_tokens: int, num_prompt_tokens: int, max_len: int) -> SpanDemand:
         """What a sequence with so many known tokens will need."""
         num_limit_tokens = max_len - 1
         mean_tokens = self._output_tokens.value(default=num_limit_tokens)
         growth = expected_growth(num_tokens - num_prompt_tokens, mean_tokens, num_limit_tokens - num_tokens)
         return growth, num_tokens
 
-    def demands(self, sequences: Iterable[FastSequence], clock: int) -> list[Demand]:
+    def demands(self, sequences: Iterable[FastSequence], clock: int) -> list[SpanDemand]:
         """`demand` of all that decode, at a clock. A loop of its own, since it is most of what an event costs."""
         found = []
         mean_tokens = self._output_tokens.value(default=math.inf)
@@ -68,7 +68,7 @@ class FastAdmission:
             found.append((growth, num_tokens))
         return found
 
-    def num_blocked_steps(self, candidate: Demand, running: Collection[Demand]) -> int:
+    def num_blocked_steps(self, candidate: SpanDemand, running: Collection[SpanDemand]) -> int:
         """Steps that certainly pass before ``candidate`` is admitted if nobody comes or ends; 0: it is admitted now.
 
         A step lowers the predicted peak by one slot at most: where the candidate counts in it, it will be one token
@@ -79,7 +79,7 @@ class FastAdmission:
             return 0  # alone, a request always has its try
         return max(0, peak_slots([*running, candidate], self._model.block_size) - self._num_usable_slots)
 
-    def num_admittable(self, running: Collection[Demand], waiting: Collection[Demand]) -> int:
+    def num_admittable(self, running: Collection[SpanDemand], waiting: Collection[SpanDemand]) -> int:
         """How many typical requests fit beside these."""
         num_places = self._max_num_seqs - len(running) - len(waiting)
         if num_places > 0:

@@ -2,8 +2,8 @@
 
 For plain requests only: one choice, no two prompts that begin alike, one model at a time, preemption by recompute. A
 run of steps in which all sequences decode, nobody ends, nobody is admitted and blocks do not run out is one event
-(`Span`); any other step is carried out by itself (`FastScheduler`). A test holds that both engines give every request
-the same times. Clients hear of first tokens and of ends; the tokens between come with the end.
+(`StepSpan`); any other step is carried out by itself (`FastScheduler`). A test holds that both engines give every
+request the same times. Clients hear of first tokens and of ends; the tokens between come with the end.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.requests.choices import error_chunk
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
 from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.predicted.executor import AnswerTokens
-from services.simulator.devices.device import Device
-from services.simulator.devices.span import Span
+from services.simulator.devices.device import SimulatedDevice
+from services.simulator.devices.span import StepSpan
 from services.simulator.fast.parking import FastParking
 from services.simulator.fast.scheduler import FastScheduler
 from shared.bus.streams import MAX_IMAGE_BYTES
@@ -29,7 +29,7 @@ from shared.messages.payload import Payload
 class FastEngine:
     """One device and the requests of its current model. As `services.simulator.cluster.node_engine.NodeEngine`."""
 
-    def __init__(self, device: Device, options: EngineOptions, answer_tokens: AnswerTokens) -> None:
+    def __init__(self, device: SimulatedDevice, options: EngineOptions, answer_tokens: AnswerTokens) -> None:
         assert options.max_models == 1, "the fast engine holds one model at a time"
         assert options.preemption == "recompute", "the fast engine knows no swaps of blocks"
         assert options.step_tokens >= options.max_num_seqs, "all sequences decode in every step"
@@ -40,8 +40,8 @@ class FastEngine:
         self._spec: ModelSpec | None = None
         self._left: HostTier[None] = HostTier(options.host_models, lambda _: None)
         self._parking = FastParking(options.evicted_kv_bytes)
-        self._span: Span | None = None
-        self._chunks: list[Chunk] = []
+        self._span: StepSpan | None = None
+        self._chunks: list[OutputChunk] = []
         self._end_s = 0.0
         self._step_s = 0.0
         self._moves_s = 0.0
@@ -79,7 +79,7 @@ class FastEngine:
         """Where the weights of models are, ``device`` or ``host``; those of others are on disk."""
         return self._left.tiers([self._spec.name] if self._spec is not None else [])
 
-    def add(self, payload: Payload, image: bytes = b"") -> list[Chunk]:
+    def add(self, payload: Payload, image: bytes = b"") -> list[OutputChunk]:
         """As `gpu_node.engine.engine.Engine.add`."""
         self._num_received += 1
         scheduler = self._scheduler
@@ -106,9 +106,9 @@ class FastEngine:
             self._scheduler.roster.reset()
         self._parking.clear()
 
-    def evict(self, request_ids: Iterable[str]) -> tuple[list[Chunk], list[Kept]]:
+    def evict(self, request_ids: Iterable[str]) -> tuple[list[OutputChunk], list[Kept]]:
         """As `gpu_node.engine.engine.Engine.evict`; the chunks are tokens that the evicted had not been sent yet."""
-        chunks: list[Chunk] = []
+        chunks: list[OutputChunk] = []
         kept: list[Kept] = []
         roster = self._scheduler.roster if self._scheduler is not None else None
         for request_id in dict.fromkeys(request_ids):
@@ -146,7 +146,7 @@ class FastEngine:
         num_steps = 0 if self._moves_s else scheduler.num_quiet_steps()
         if num_steps:
             batch = scheduler.roster.batch
-            self._span = Span(now, cost, len(batch), batch.num_context_tokens, num_steps)
+            self._span = StepSpan(now, cost, len(batch), batch.num_context_tokens, num_steps)
             self._end_s = self._span.end_s(num_steps)
         else:
             done = scheduler.step()
@@ -172,7 +172,7 @@ class FastEngine:
         if self._scheduler is not None:
             self._scheduler.redraw(self._span.num_steps - self._span.num_applied if self._span is not None else 0)
 
-    def finish(self) -> list[Chunk]:
+    def finish(self) -> list[OutputChunk]:
         """First tokens and ends."""
         chunks, self._chunks = self._chunks, []
         if self._span is not None:
@@ -190,7 +190,7 @@ class FastEngine:
             assert not chunks, "whoever ends does so in the last step of a span"
         return self.stats()
 
-    def flush(self, now: float) -> list[Chunk]:
+    def flush(self, now: float) -> list[OutputChunk]:
         """All tokens that were drawn, as clients of a live engine would have them: before it dies."""
         self.catch_up(now)
         return self._scheduler.roster.tell_all() if self._scheduler is not None else []
@@ -200,7 +200,7 @@ class FastEngine:
         self.catch_up(now)
         return self._scheduler.roster.num_untold_tokens() if self._scheduler is not None else {}
 
-    def _apply(self, span: Span, num_steps: int) -> list[Chunk]:
+    def _apply(self, span: StepSpan, num_steps: int) -> list[OutputChunk]:
         assert self._scheduler is not None
         num_new = num_steps - span.num_applied
         span.num_applied = num_steps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from services.simulator.fast.block_counts import BlockCounts
 from services.simulator.fast.decode_batch import DecodeBatch
 from services.simulator.fast.parking import Parked
@@ -125,13 +125,13 @@ class FastRoster:
 
     # --- what clients have not been sent ------------------------------------------------------------------------------
 
-    def tell(self, request_id: str) -> list[Chunk]:
+    def tell(self, request_id: str) -> list[OutputChunk]:
         """The tokens of a request that its client has not been sent."""
         sequence = self.requests[request_id]
         num_known = self.num_known(sequence)
         return [sequence.tell(num_known, "")] if sequence.num_untold_tokens(num_known) else []
 
-    def tell_all(self) -> list[Chunk]:
+    def tell_all(self) -> list[OutputChunk]:
         """Likewise, of all requests."""
         return [chunk for request_id in self.running for chunk in self.tell(request_id)]
 

@@ -6,10 +6,10 @@ from itertools import islice
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.requests.choices import refusal_chunk
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.steps.limits import refusal
 from gpu_node.executors.predicted.executor import AnswerTokens
-from services.simulator.fast.admission import Demand, FastAdmission
+from services.simulator.fast.admission import FastAdmission, SpanDemand
 from services.simulator.fast.parking import Parked
 from services.simulator.fast.roster import FastRoster
 from services.simulator.fast.sequence import FastSequence
@@ -40,7 +40,7 @@ class FastScheduler:
             return 0
         return self._admission.num_admittable(self._running_demands(), [self._demand(one) for one in roster.waiting])
 
-    def add(self, payload: Payload, parked: Parked | None) -> list[Chunk]:
+    def add(self, payload: Payload, parked: Parked | None) -> list[OutputChunk]:
         """Queue a request; with what was kept of it, it goes on from there."""
         error = refusal(payload, self.model, self._options)
         if error:
@@ -79,7 +79,7 @@ class FastScheduler:
             num_steps = min(num_steps, self._admission.num_blocked_steps(candidate, self._running_demands()))
         return min(num_steps, batch.num_steps_within(roster.blocks.num_free))
 
-    def pass_steps(self, num_steps: int) -> list[Chunk]:
+    def pass_steps(self, num_steps: int) -> list[OutputChunk]:
         """Let so many of these steps pass; returns the ends."""
         roster, batch = self.roster, self.roster.batch
         roster.blocks.take(batch.num_new_blocks(num_steps))
@@ -194,7 +194,7 @@ class FastScheduler:
             roster.compute(sequence, start)
         return 0
 
-    def _prefilled(self, sequence: FastSequence, end: int) -> list[Chunk]:
+    def _prefilled(self, sequence: FastSequence, end: int) -> list[OutputChunk]:
         """Rows up to ``end`` are computed; the first token is told at once, unless it is the last too."""
         roster = self.roster
         roster.compute(sequence, end)
@@ -206,21 +206,21 @@ class FastScheduler:
 
     # --- how it ends --------------------------------------------------------------------------------------------------
 
-    def _finish(self, sequence: FastSequence) -> Chunk:
+    def _finish(self, sequence: FastSequence) -> OutputChunk:
         """All its tokens are drawn; the last is never computed."""
         self.roster.end(sequence)
         self._admission.on_finish(sequence.offset - sequence.num_prompt_tokens)
         return self._end_chunk(sequence)
 
-    def _end_chunk(self, sequence: FastSequence) -> Chunk:
+    def _end_chunk(self, sequence: FastSequence) -> OutputChunk:
         return sequence.tell(self.roster.num_known(sequence), sequence.end_reason)
 
     # --- what it is now -----------------------------------------------------------------------------------------------
 
-    def _demand(self, sequence: FastSequence) -> Demand:
+    def _demand(self, sequence: FastSequence) -> SpanDemand:
         return self._admission.demand(self.roster.num_known(sequence), sequence.num_prompt_tokens, sequence.max_len)
 
-    def _running_demands(self) -> list[Demand]:
+    def _running_demands(self) -> list[SpanDemand]:
         """Those that do not decode yet were admitted last."""
         roster, batch = self.roster, self.roster.batch
         num_others = len(roster.running) - len(batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from services.simulator.fast.parking import Parked
 from shared.messages.payload import Output, Payload
 
@@ -65,11 +65,11 @@ class FastSequence:
         """Output tokens that its client has not been sent, of so many known ones."""
         return num_known_tokens - self.num_prompt_tokens - self.num_told_tokens
 
-    def tell(self, num_known_tokens: int, finish_reason: str) -> Chunk:
+    def tell(self, num_known_tokens: int, finish_reason: str) -> OutputChunk:
         """What its client has not been sent."""
         start, num_new = self.num_told_tokens, self.num_untold_tokens(num_known_tokens)
         self.num_told_tokens += num_new
-        return Chunk(
+        return OutputChunk(
             self.payload.request_id,
             self.payload.attempt,
             start,

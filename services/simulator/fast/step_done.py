@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from services.simulator.fast.sequence import FastSequence
 
 
@@ -15,7 +15,7 @@ class StepDone:
     num_tokens: int = 0
     num_context_tokens: int = 0
     num_attended_tokens: int = 0
-    chunks: list[Chunk] = field(default_factory=list)
+    chunks: list[OutputChunk] = field(default_factory=list)
     prefills: list[tuple[FastSequence, int]] = field(default_factory=list)
     """Who has computed more than one row or its first, and up to where."""
     resting: list[FastSequence] = field(default_factory=list)

@@ -12,7 +12,7 @@ import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-from services.simulator.cluster.clients import Outcome
+from services.simulator.cluster.clients import ClientOutcome
 from services.simulator.recording import Prediction
 
 LONG_QUEUE = 100  # of a model, ahead of a request when it comes: as in docs/performance.md
@@ -23,7 +23,7 @@ MIN_SPREAD_S = 1.0  # standard deviation of their waits; less is what any swap o
 _Pair = tuple[Prediction, float]
 
 
-def estimator_accuracy(predictions: Sequence[Prediction], outcomes: Sequence[Outcome]) -> dict[str, float | None]:
+def estimator_accuracy(predictions: Sequence[Prediction], outcomes: Sequence[ClientOutcome]) -> dict[str, float | None]:
     """R² and mean absolute error behind long queues, None where there are too few to judge; the bound over all judged.
 
     ``outcomes``: of all requests, which are numbered in the order in which they came.
@@ -50,16 +50,16 @@ def estimator_accuracy(predictions: Sequence[Prediction], outcomes: Sequence[Out
 class _Queue:
     """When the requests of a model came and started."""
 
-    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+    def __init__(self, outcomes: Sequence[ClientOutcome]) -> None:
         self.sent_s = sorted(outcome.sent_s for outcome in outcomes)
         self.started_s = sorted(outcome.started_s for outcome in outcomes if outcome.started_s is not None)
 
 
-def _models(outcomes: Sequence[Outcome]) -> set[str]:
+def _models(outcomes: Sequence[ClientOutcome]) -> set[str]:
     return {outcome.request.model for outcome in outcomes}
 
 
-def _num_ahead(outcome: Outcome, queues: dict[str, _Queue]) -> int:
+def _num_ahead(outcome: ClientOutcome, queues: dict[str, _Queue]) -> int:
     queue = queues[outcome.request.model]
     return bisect_left(queue.sent_s, outcome.sent_s) - bisect_right(queue.started_s, outcome.sent_s)
 

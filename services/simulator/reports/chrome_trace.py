@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.simulator.simulation import Run
+from services.simulator.simulation import SimulationRun
 
 _PID = 1
 
 
-def chrome_trace(run: Run) -> dict[str, Any]:
+def chrome_trace(run: SimulationRun) -> dict[str, Any]:
     """The JSON object format; times in microseconds since the start of the workload."""
     lanes = {node.node: number for number, node in enumerate(run.nodes)}
     events: list[dict[str, Any]] = []
@@ -40,11 +40,11 @@ def chrome_trace(run: Run) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-def _span(run: Run, lane: int, category: str, name: str, start_s: float, end_s: float) -> dict[str, Any]:
+def _span(run: SimulationRun, lane: int, category: str, name: str, start_s: float, end_s: float) -> dict[str, Any]:
     start = _micros(run, start_s)
     place = {"ts": start, "dur": _micros(run, end_s) - start, "pid": _PID, "tid": lane}
     return {"ph": "X", "cat": category, "name": name, **place}
 
 
-def _micros(run: Run, time_s: float) -> int:
+def _micros(run: SimulationRun, time_s: float) -> int:
     return round((time_s - run.start_s) * 1e6)

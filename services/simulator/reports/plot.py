@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from services.simulator.reports.report import report
-from services.simulator.simulation import Run
+from services.simulator.simulation import SimulationRun
 
 _COLOURS = ("#5b8db8", "#e28e2c", "#6a9f58", "#c75c5c", "#8a5aa8", "#967662")
 _LOAD_COLOUR = "#222222"
@@ -16,7 +16,7 @@ MAX_LANES = 40
 """Devices that are drawn; more would be lines too thin to see."""
 
 
-def draw(run: Run, path: Path) -> None:
+def draw(run: SimulationRun, path: Path) -> None:
     """Write a picture in the format that the file's name says; `OSError` or `ValueError` where that cannot be."""
     figure = Figure(figsize=(12, 9), layout="constrained")
     (attained, waits), (queue, devices) = figure.subplots(2, 2)
@@ -32,7 +32,7 @@ def _attainment(axes: Any, by_class: dict[str, float]) -> None:
     axes.set(title="promises kept", ylim=(0, 1))
 
 
-def _waits(axes: Any, run: Run) -> None:
+def _waits(axes: Any, run: SimulationRun) -> None:
     by_class: dict[str, list[tuple[float, float]]] = {}
     for one in run.recording.outcomes:
         if one.first_token_s is not None:
@@ -46,7 +46,7 @@ def _waits(axes: Any, run: Run) -> None:
     axes.legend()
 
 
-def _queue(axes: Any, run: Run) -> None:
+def _queue(axes: Any, run: SimulationRun) -> None:
     changes: list[tuple[float, int]] = []
     for one in run.recording.outcomes:
         changes += [(one.sent_s, 1), (one.first_token_s or one.finished_s or run.end_s, -1)]
@@ -59,7 +59,7 @@ def _queue(axes: Any, run: Run) -> None:
     axes.set(title="requests that wait", xlabel="s")
 
 
-def _devices(axes: Any, run: Run) -> None:
+def _devices(axes: Any, run: SimulationRun) -> None:
     lanes = {node.node: number for number, node in enumerate(run.nodes[:MAX_LANES])}
     models = sorted({stay.model for stay in run.recording.stays.values()})
     colours = dict(zip(models, _COLOURS, strict=False))
@@ -76,5 +76,5 @@ def _devices(axes: Any, run: Run) -> None:
     axes.legend()
 
 
-def _bar(axes: Any, run: Run, lane: int, start_s: float, end_s: float, colour: str) -> None:
+def _bar(axes: Any, run: SimulationRun, lane: int, start_s: float, end_s: float, colour: str) -> None:
     axes.broken_barh([(start_s - run.start_s, end_s - start_s)], (lane - 0.4, 0.8), color=colour)

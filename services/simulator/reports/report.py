@@ -7,16 +7,16 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from services.simulator.cluster.clients import UNSERVED, Outcome
+from services.simulator.cluster.clients import UNSERVED, ClientOutcome
 from services.simulator.reports.accuracy import estimator_accuracy
-from services.simulator.simulation import Run
+from services.simulator.simulation import SimulationRun
 from shared.config.config import ClusterConfig
 from shared.messages.slo import Slo
 
 DECIMALS = 4
 
 
-def keeps(outcome: Outcome, slo: Slo) -> bool:
+def keeps(outcome: ClientOutcome, slo: Slo) -> bool:
     """Whether the promise was kept: judged as in `gateway.inflight.timeline`. Without an answer none is kept."""
     if not outcome.is_answered or outcome.first_token_s is None or outcome.finished_s is None:
         return False
@@ -26,12 +26,12 @@ def keeps(outcome: Outcome, slo: Slo) -> bool:
     return all(actual is None or promised is None or actual <= promised for actual, promised in pairs)
 
 
-def attainment(outcomes: Sequence[Outcome], config: ClusterConfig) -> float:
+def attainment(outcomes: Sequence[ClientOutcome], config: ClusterConfig) -> float:
     """Share of the requests whose promise was kept."""
     return sum(keeps(outcome, config.slo(outcome.request.slo)) for outcome in outcomes) / len(outcomes)
 
 
-def report(run: Run) -> dict[str, Any]:
+def report(run: SimulationRun) -> dict[str, Any]:
     """Times in seconds, from the arrival on: ``wait`` until a node takes a request, ``ttft`` until its first token."""
     outcomes = sorted(run.recording.outcomes, key=lambda outcome: outcome.number)
     config, makespan_s = run.scenario.config, run.end_s - run.start_s
@@ -86,14 +86,16 @@ def rounded(value: Any) -> Any:
     return value
 
 
-def _by(outcomes: Sequence[Outcome], config: ClusterConfig, key: Callable[[Outcome], str]) -> dict[str, float]:
-    parts: dict[str, list[Outcome]] = {}
+def _by(
+    outcomes: Sequence[ClientOutcome], config: ClusterConfig, key: Callable[[ClientOutcome], str]
+) -> dict[str, float]:
+    parts: dict[str, list[ClientOutcome]] = {}
     for outcome in outcomes:
         parts.setdefault(key(outcome), []).append(outcome)
     return {name: attainment(parts[name], config) for name in sorted(parts)}
 
 
-def _started_in_time(outcomes: Sequence[Outcome], config: ClusterConfig) -> float:
+def _started_in_time(outcomes: Sequence[ClientOutcome], config: ClusterConfig) -> float:
     """Share of the requests whose first token came before their whole answer was due: what an order can decide."""
     in_time = (
         one.first_token_s is not None and one.first_token_s <= config.slo(one.request.slo).start_by_s(one.sent_s)
@@ -102,7 +104,7 @@ def _started_in_time(outcomes: Sequence[Outcome], config: ClusterConfig) -> floa
     return sum(in_time) / len(outcomes)
 
 
-def _utilisation_by_kind(run: Run, makespan_s: float) -> dict[str, float]:
+def _utilisation_by_kind(run: SimulationRun, makespan_s: float) -> dict[str, float]:
     busy_s: dict[str, list[float]] = {}
     for node in run.nodes:
         busy_s.setdefault(node.kind, []).append(node.busy_s)

@@ -18,7 +18,7 @@ def poisson(rate_per_s: float, num_requests: int, random: Random) -> list[float]
     return times
 
 
-class Mix:
+class WeightedNames:
     """Names that are drawn in proportion to their weights."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:

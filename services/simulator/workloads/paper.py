@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from services.simulator.workloads.arrivals import Mix, poisson
+from services.simulator.workloads.arrivals import WeightedNames, poisson
 from services.simulator.workloads.lengths import draw_mega, draw_sharegpt
 from services.simulator.workloads.request import WorkloadRequest
 
-ONE_MODEL = Mix({"mistral-7b": 1})
-MANY_MODELS = Mix({"mistral-7b": 1, "vicuna-13b": 1, "llama-70b": 1})
-INTERACTIVE_AND_BATCH = Mix({"interactive": 1, "batch-1": 1, "batch-2": 1})
-BATCH_ONLY = Mix({"batch-1": 1, "batch-2": 1})
+ONE_MODEL = WeightedNames({"mistral-7b": 1})
+MANY_MODELS = WeightedNames({"mistral-7b": 1, "vicuna-13b": 1, "llama-70b": 1})
+INTERACTIVE_AND_BATCH = WeightedNames({"interactive": 1, "batch-1": 1, "batch-2": 1})
+BATCH_ONLY = WeightedNames({"batch-1": 1, "batch-2": 1})
 MEGA_SHARE = 0.05
 """Of W_C's prompts, those with thousands of tokens."""
 
@@ -24,12 +24,12 @@ MEGA_SHARE = 0.05
 class PaperWorkload:
     """What is drawn."""
 
-    models: Mix
-    slos: Mix
+    models: WeightedNames
+    slos: WeightedNames
     mega_share: float = 0.0
 
     def draw(
-        self, rate_per_s: float, num_requests: int, random: Random, *, slos: Mix | None = None
+        self, rate_per_s: float, num_requests: int, random: Random, *, slos: WeightedNames | None = None
     ) -> list[WorkloadRequest]:
         """So many requests; ``slos`` replaces the workload's own mix of classes."""
         requests = []

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from services.simulator.workloads.arrivals import Mix, poisson
+from services.simulator.workloads.arrivals import WeightedNames, poisson
 from services.simulator.workloads.request import WorkloadError, WorkloadRequest
 from shared.files.length_trace import TraceLine
 
@@ -45,7 +45,7 @@ class Trace:
         num_requests: int,
         random: Random,
         *,
-        slos: Mix,
+        slos: WeightedNames,
         models: Mapping[str, str],
         rate_per_s: float | None,
         first: int = 0,

@@ -12,7 +12,7 @@ from typing import Any
 import openai
 import pytest
 
-from gateway.answers.news_wait import Patience
+from gateway.answers.news_wait import NewsWait
 from shared.bus.redis_health import RedisHealth
 from shared.messages.requests import QueueLine
 from tests.gateway.conftest import GatewayFactory, sending
@@ -125,14 +125,14 @@ async def test_a_model_that_no_node_can_serve_is_given_up_before_the_time_of_its
 
 def test_who_gives_way_waits_in_the_queue_once_more() -> None:
     # queue_ttl_s, and the silence that is allowed in an answer that was begun
-    times = {ttl_s: Patience.of(ttl_s, 300.0, is_ranked=False) for ttl_s in (60.0, 7200.0)}
+    times = {ttl_s: NewsWait.of(ttl_s, 300.0, is_ranked=False) for ttl_s in (60.0, 7200.0)}
     assert [(one.queue_ttl_s, one.max_silence_s) for one in times.values()] == [(60.0, 600.0), (7200.0, 7200.0)]
-    ranked = Patience.of(60.0, 300.0, is_ranked=True)
+    ranked = NewsWait.of(60.0, 300.0, is_ranked=True)
     assert (ranked.queue_ttl_s, ranked.max_silence_s) == (660.0, 600.0)
 
 
 def test_only_the_time_without_any_node_counts_as_cold() -> None:
-    patience = Patience(queue_ttl_s=600.0, cold_start_ttl_s=300.0)
+    patience = NewsWait(queue_ttl_s=600.0, cold_start_ttl_s=300.0)
     assert patience.queue_left_s(began_s=1000.0, now=1100.0) == 500.0
     # swapped out, but a node could serve it: held, whatever it has waited
     assert patience.cold_left_s(began_s=1000.0, unserved_since_s=None, now=1550.0) == 300.0

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from gateway.answers import call_record
 from gateway.answers.answer import answer_stream
 from gateway.answers.call_record import Visit
-from gateway.answers.news_wait import Patience
+from gateway.answers.news_wait import NewsWait
 from gateway.endpoints.completions import CompletionRenderer
 from gateway.http.connections import Connections
 from gateway.http.context import CONNECTIONS
@@ -57,7 +57,7 @@ async def impatient(*jobs: Job) -> AsyncIterator[tuple[MemoryQueue, str]]:
     dispatcher = Dispatcher(queue, "gateway-0")
 
     async def handle(http: web.Request) -> web.StreamResponse:
-        patience = Patience(queue_ttl_s=WAIT_S, cold_start_ttl_s=WAIT_S, keep_alive_s=0.01, max_silence_s=0.03)
+        patience = NewsWait(queue_ttl_s=WAIT_S, cold_start_ttl_s=WAIT_S, keep_alive_s=0.01, max_silence_s=0.03)
         renderer = CompletionRenderer("cmpl-r", 0, "tiny", [""] * len(jobs), None, include_usage=False)
         async with dispatcher.run(*jobs) as call:
             return await answer_stream(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.http.connections import MAX_REFUSED, Connections, Reason, State, TimeOuts
+from gateway.http.connections import MAX_REFUSED, Connections, ConnectionState, Reason, TimeOuts
 from gateway.workers.open_files import TooFewFilesError, needed_files
 
 TIMES = TimeOuts(header_s=10.0, idle_s=75.0, linger_s=1.0, grace_s=2.0)
@@ -16,10 +16,10 @@ def connections(limit: int = 3) -> Connections[str]:
 
 def test_each_state_has_its_time() -> None:
     all_ = connections(9)
-    all_.enter("silent", State.HEADER, 0.0)
-    all_.enter("busy", State.REQUEST, 0.0)
-    all_.enter("idle", State.IDLE, 0.0)
-    all_.enter("refused", State.REFUSED, 0.0)
+    all_.enter("silent", ConnectionState.HEADER, 0.0)
+    all_.enter("busy", ConnectionState.REQUEST, 0.0)
+    all_.enter("idle", ConnectionState.IDLE, 0.0)
+    all_.enter("refused", ConnectionState.REFUSED, 0.0)
     assert all_.overdue(0.999) == []
     assert all_.overdue(1.0) == [("refused", Reason.REFUSED)]
     all_.leave("refused", Reason.REFUSED)
@@ -32,38 +32,38 @@ def test_each_state_has_its_time() -> None:
 def test_half_a_header_is_no_younger_for_every_byte() -> None:
     all_ = connections()
     for now in (0.0, 4.0, 9.9):
-        all_.enter("slow", State.HEADER, now)
+        all_.enter("slow", ConnectionState.HEADER, now)
     assert all_.overdue(10.0) == [("slow", Reason.NO_HEADER)]
 
 
 def test_a_state_that_is_left_does_not_count() -> None:
     all_ = connections()
-    all_.enter("client", State.HEADER, 0.0)
-    all_.enter("client", State.REQUEST, 9.0)
-    all_.enter("client", State.IDLE, 100.0)
-    all_.enter("client", State.HEADER, 170.0)
+    all_.enter("client", ConnectionState.HEADER, 0.0)
+    all_.enter("client", ConnectionState.REQUEST, 9.0)
+    all_.enter("client", ConnectionState.IDLE, 100.0)
+    all_.enter("client", ConnectionState.HEADER, 170.0)
     assert all_.overdue(179.9) == []
     assert all_.overdue(180.0) == [("client", Reason.NO_HEADER)]
 
 
 def test_the_oldest_idle_one_gives_way_then_the_oldest_without_a_header_then_nobody() -> None:
     all_ = connections(3)
-    all_.enter("silent", State.HEADER, 0.0)
-    all_.enter("idle", State.IDLE, 1.0)
+    all_.enter("silent", ConnectionState.HEADER, 0.0)
+    all_.enter("idle", ConnectionState.IDLE, 1.0)
     assert not all_.is_full
-    all_.enter("idle too", State.IDLE, 2.0)
+    all_.enter("idle too", ConnectionState.IDLE, 2.0)
     assert all_.is_full
     assert all_.in_the_way(3.0) == "idle"
-    all_.enter("idle", State.REQUEST, 3.0)
-    all_.enter("idle too", State.REQUEST, 3.0)
+    all_.enter("idle", ConnectionState.REQUEST, 3.0)
+    all_.enter("idle too", ConnectionState.REQUEST, 3.0)
     assert all_.in_the_way(3.0) == "silent"
-    all_.enter("silent", State.REQUEST, 3.0)
+    all_.enter("silent", ConnectionState.REQUEST, 3.0)
     assert all_.in_the_way(1e9) is None
 
 
 def test_who_has_just_come_is_given_the_time_to_send_a_header() -> None:
     all_ = connections(1)
-    all_.enter("new", State.HEADER, 5.0)
+    all_.enter("new", ConnectionState.HEADER, 5.0)
     assert all_.in_the_way(6.9) is None
     assert all_.in_the_way(7.0) == "new"
 
@@ -72,14 +72,14 @@ def test_the_refused_take_nobody_s_place_and_are_few() -> None:
     all_ = connections(1)
     for number in range(MAX_REFUSED):
         assert all_.can_refuse
-        all_.enter(f"refused {number}", State.REFUSED, 0.0)
+        all_.enter(f"refused {number}", ConnectionState.REFUSED, 0.0)
     assert not all_.can_refuse
     assert not all_.is_full
 
 
 def test_each_is_counted_once_when_it_ends() -> None:
     all_ = connections()
-    all_.enter("client", State.HEADER, 0.0)
+    all_.enter("client", ConnectionState.HEADER, 0.0)
     all_.leave("client", Reason.NO_HEADER)
     all_.leave("client", Reason.CLOSED)
     assert all_.num_closed == {Reason.NO_HEADER: 1}

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.tenants.shares import ACTIVE_S, Refusal, Shares, divided
+from gateway.tenants.shares import ACTIVE_S, ShareRefusal, Shares, divided
 
 WEIGHTS = {"gold": 3.0}  # everybody else has 1
 
 
-def hold(shares: Shares, tenant: str, num: int, now: float = 0.0, *, has_others: bool = True) -> Refusal | None:
+def hold(shares: Shares, tenant: str, num: int, now: float = 0.0, *, has_others: bool = True) -> ShareRefusal | None:
     """Ask, and take what may be had."""
     refusal = shares.refusal(tenant, num, now, has_others=has_others)
     if refusal is None:
@@ -32,13 +32,15 @@ def most(shares: Shares, tenant: str, now: float = 0.0) -> int:
 def test_a_hundred_slots_by_hand() -> None:
     shares = Shares(100, 6, WEIGHTS)
     assert most(shares, "flood") == 94, "alone: all but the reserve"
-    assert shares.refusal("flood", 1, 0.0, has_others=True) is Refusal.SHARE
+    assert shares.refusal("flood", 1, 0.0, has_others=True) is ShareRefusal.SHARE
     # flood 1, gold 3 and a newcomer 1: of 100 gold has 60, so all that is free
     assert shares.share_of("gold", 0.0, has_others=True) == 60
     assert most(shares, "gold") == 6
-    assert shares.refusal("gold", 1, 0.0, has_others=True) is Refusal.FULL
+    assert shares.refusal("gold", 1, 0.0, has_others=True) is ShareRefusal.FULL
     shares.give_back("flood", 10)  # as its requests end
-    assert hold(shares, "flood", 5) is Refusal.SHARE, "it has 84, and its share is 20: five would leave less than six"
+    assert hold(shares, "flood", 5) is ShareRefusal.SHARE, (
+        "it has 84, and its share is 20: five would leave less than six"
+    )
     assert hold(shares, "flood", 4) is None
     assert hold(shares, "gold", 6) is None
     shares.give_back("flood", 88)
@@ -48,7 +50,7 @@ def test_a_hundred_slots_by_hand() -> None:
 
 def test_without_others_a_limit_is_a_limit() -> None:
     shares = Shares(3, 1, {})
-    assert [hold(shares, "default", 1, has_others=False) for _ in range(4)] == [None, None, None, Refusal.FULL]
+    assert [hold(shares, "default", 1, has_others=False) for _ in range(4)] == [None, None, None, ShareRefusal.FULL]
 
 
 def test_who_has_not_asked_for_long_is_forgotten() -> None:
@@ -97,11 +99,11 @@ def test_whatever_happens(limit: int, reserve_share: float, events: list[Asked])
             share = shares.share_of(tenant, now, has_others=True)
             refusal = hold(shares, tenant, num, now)
             if num > free:
-                assert refusal is Refusal.FULL
+                assert refusal is ShareRefusal.FULL
             elif held[tenant] + num <= share or free - num >= reserve:
                 assert refusal is None, "below its share, or room enough"
             else:
-                assert refusal is Refusal.SHARE
+                assert refusal is ShareRefusal.SHARE
             held[tenant] += num if refusal is None else 0
         assert {tenant: shares.held_by(tenant) for tenant in TENANTS} == {one: held[one] for one in TENANTS}
         assert shares.num_held == sum(held.values()) <= limit

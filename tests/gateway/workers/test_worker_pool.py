@@ -11,9 +11,9 @@ from gateway.workers.worker_pool import (
     SILENT_S,
     START_S,
     STEADY_S,
-    Action,
     Kill,
-    Start,
+    PoolAction,
+    StartWorker,
     Stop,
     WorkerPool,
 )
@@ -28,7 +28,7 @@ class Gateway:
         self.pool = WorkerPool(num_workers, STOP_S)
         self.now_s = 1000.0
 
-    def due(self, after_s: float = 0.0) -> list[Action]:
+    def due(self, after_s: float = 0.0) -> list[PoolAction]:
         self.now_s += after_s
         return self.pool.due(self.now_s)
 
@@ -58,12 +58,12 @@ def running(num_workers: int = 2) -> Gateway:
 
 def test_the_first_starts_alone_and_the_others_once_it_is_ready() -> None:
     gateway = Gateway(3)
-    assert gateway.due() == [Start(worker=0, life=1)]
+    assert gateway.due() == [StartWorker(worker=0, life=1)]
     assert gateway.due() == []
     assert gateway.pool.not_ready() == "none of 3 workers is ready"
     gateway.ready(1)
     assert gateway.pool.not_ready() == ""
-    assert gateway.due() == [Start(worker=1, life=2), Start(worker=2, life=3)]
+    assert gateway.due() == [StartWorker(worker=1, life=2), StartWorker(worker=2, life=3)]
     gateway.ready(2, 3)
     assert gateway.pool.num_ready == 3
     assert gateway.due() == []
@@ -86,7 +86,7 @@ def test_one_that_is_never_ready_is_killed_and_started_again() -> None:
     assert gateway.due(1) == [], "once"
     gateway.end(1)
     assert gateway.due() == []
-    assert gateway.due(RESTART_S) == [Start(worker=0, life=2)]
+    assert gateway.due(RESTART_S) == [StartWorker(worker=0, life=2)]
 
 
 # --- ends that nobody asked for ---------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def test_one_that_dies_is_started_again_and_the_others_are_left_alone() -> None:
     assert gateway.pool.num_ready == 1
     assert gateway.pool.not_ready() == ""
     assert gateway.due() == []
-    assert gateway.due(RESTART_S) == [Start(worker=0, life=3)]
+    assert gateway.due(RESTART_S) == [StartWorker(worker=0, life=3)]
     assert gateway.pool.num_restarts == [1, 0]
 
 
@@ -125,7 +125,7 @@ def test_after_a_steady_life_the_next_start_is_quick_again() -> None:
     gateway.now_s += STEADY_S
     gateway.ready(4)
     gateway.end(4)
-    assert gateway.due(RESTART_S) == [Start(worker=0, life=5)]
+    assert gateway.due(RESTART_S) == [StartWorker(worker=0, life=5)]
 
 
 def test_one_whose_loop_hangs_is_killed() -> None:
@@ -135,7 +135,7 @@ def test_one_whose_loop_hangs_is_killed() -> None:
     assert gateway.pool.num_ready == 1
     assert gateway.due() == []
     gateway.end(2)
-    assert gateway.due(RESTART_S) == [Start(worker=1, life=3)]
+    assert gateway.due(RESTART_S) == [StartWorker(worker=1, life=3)]
 
 
 def test_one_that_answers_nothing_at_all_is_killed() -> None:
@@ -159,13 +159,13 @@ def test_an_answer_of_one_that_has_ended_since_is_none() -> None:
 def test_all_are_replaced_one_by_one_and_each_new_one_is_ready_before_its_old_one_is_asked_to_end() -> None:
     gateway = running()
     gateway.pool.replace_all()
-    assert gateway.due() == [Start(worker=0, life=3)]
+    assert gateway.due() == [StartWorker(worker=0, life=3)]
     assert gateway.due(5) == []
     gateway.ready(3)
     assert gateway.due() == [Stop(1)]
     assert gateway.due() == [], "its streams end first"
     gateway.end(1, "ended with status 0")
-    assert gateway.due() == [Start(worker=1, life=4)]
+    assert gateway.due() == [StartWorker(worker=1, life=4)]
     gateway.ready(4)
     assert gateway.due() == [Stop(2)]
     gateway.end(2, "ended with status 0")
@@ -197,7 +197,7 @@ def test_a_new_one_that_cannot_start_leaves_the_old_ones_alone() -> None:
         "the new process of worker 0 ended with status 2 before the old one had left: the old ones go on"
     )
     gateway.pool.replace_all()
-    assert gateway.due() == [Start(worker=0, life=4)], "asked again, it is tried again"
+    assert gateway.due() == [StartWorker(worker=0, life=4)], "asked again, it is tried again"
     assert gateway.pool.abandoned == ""
 
 
@@ -206,7 +206,7 @@ def test_an_old_one_that_dies_before_its_turn_is_not_replaced_twice() -> None:
     gateway.pool.replace_all()
     gateway.due()
     gateway.end(2)
-    assert gateway.due(RESTART_S) == [Start(worker=1, life=4)]
+    assert gateway.due(RESTART_S) == [StartWorker(worker=1, life=4)]
     gateway.ready(3)
     assert gateway.due() == [Stop(1)]
     gateway.end(1)

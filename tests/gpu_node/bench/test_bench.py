@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpu_node.bench.measurement import Bench, Measurement, MeasurementError
-from gpu_node.bench.point import Point, PointError, parse_points
-from gpu_node.bench.report import Machine, PointResult, Progress, decode, encode
+from gpu_node.bench.point import BenchPoint, PointError, parse_points
+from gpu_node.bench.report import Machine, PointProgress, PointResult, decode, encode
 from gpu_node.bench.roofline import Roofline, least_steps
 from gpu_node.bench.step_log import LoggedStep, LoggingExecutor, decode_steps, device_idle_s
 from gpu_node.bench.summary import summarise
@@ -51,7 +51,7 @@ def roofline(bytes_per_s: float = 1e30, flops_per_s: float = 1e30) -> Roofline:
 
 def test_points_are_written_as_they_are_read() -> None:
     points = parse_points("1x32x128, 8x128x64")
-    assert points == (Point(1, 32, 128), Point(8, 128, 64))
+    assert points == (BenchPoint(1, 32, 128), BenchPoint(8, 128, 64))
     assert ",".join(map(str, points)) == "1x32x128,8x128x64"
     assert (points[1].num_tokens, points[1].num_rows) == (192, 8 * 191)
 
@@ -81,7 +81,7 @@ def test_what_is_no_point_is_refused(text: str, message: str) -> None:
 
 
 def test_all_prompts_are_one_step_and_each_further_token_is_another() -> None:
-    assert list(least_steps(Point(2, 3, 3))) == [
+    assert list(least_steps(BenchPoint(2, 3, 3))) == [
         StepShape((SequencePart(0, 3),) * 2, num_draws=2),
         StepShape((SequencePart(3, 1),) * 2, num_draws=2),
         StepShape((SequencePart(4, 1),) * 2, num_draws=2),
@@ -97,7 +97,7 @@ def test_the_least_time_by_bytes() -> None:
     prompts = 2 * (weights + 6 * 8) + 2 * 8 * (6 + 6)
     first = 2 * (weights + 2 * 8) + 2 * 8 * (2 + 8)
     second = 2 * (weights + 2 * 8) + 2 * 8 * (2 + 10)
-    assert roofline(bytes_per_s=1000).least_s(Point(2, 3, 3)) == pytest.approx((prompts + first + second) / 1000)
+    assert roofline(bytes_per_s=1000).least_s(BenchPoint(2, 3, 3)) == pytest.approx((prompts + first + second) / 1000)
 
 
 def test_the_least_time_by_multiplications() -> None:
@@ -106,13 +106,13 @@ def test_the_least_time_by_multiplications() -> None:
     layer += 4 * attended * 8  # attention: with keys and with values
     layer += num_rows * (2 * 4 * 8 + 3 * (8 + 4) + 5 * 16 + 2 * 8)  # norms, turns, activation, residual sums
     rest = 1.5 * num_rows * 4 + 2 * (4 * 8 + 2 * 32 * 8)  # angles; norm and head of the two rows that draw
-    assert roofline(flops_per_s=1000).least_s(Point(2, 3, 1)) == pytest.approx((2 * layer + rest) / 1000)
+    assert roofline(flops_per_s=1000).least_s(BenchPoint(2, 3, 1)) == pytest.approx((2 * layer + rest) / 1000)
 
 
 def test_each_step_is_limited_by_the_slower_of_both() -> None:
     by_bytes, by_flops = roofline(bytes_per_s=1000), roofline(flops_per_s=4000)
     both = roofline(bytes_per_s=1000, flops_per_s=4000)
-    prompts, decode_step = Point(2, 3, 1), Point(2, 3, 2)
+    prompts, decode_step = BenchPoint(2, 3, 1), BenchPoint(2, 3, 2)
     assert both.least_s(prompts) == by_flops.least_s(prompts) > by_bytes.least_s(prompts)
     seconds = [one.least_s(decode_step) - one.least_s(prompts) for one in (both, by_bytes, by_flops)]
     assert seconds[0] == pytest.approx(seconds[1])
@@ -149,7 +149,7 @@ def test_a_decode_step_has_one_new_token_of_each_sequence_and_lasts_from_result_
 
 def test_the_run_of_median_length_is_told() -> None:
     runs = [Measurement(seconds, 4.0, tuple(IN_TURN), 1) for seconds in (12.0, 10.0, 20.0, 11.0)]
-    told = summarise(Point(2, 3, 3), runs, roofline(bytes_per_s=1000))
+    told = summarise(BenchPoint(2, 3, 3), runs, roofline(bytes_per_s=1000))
     assert (told.point, told.seconds, told.all_seconds) == ("2x3x3", 11.0, [12.0, 10.0, 20.0, 11.0])
     assert told.output_tokens_per_s == pytest.approx(6 / 11)
     assert (told.num_steps, told.num_decode_steps, told.decode_step_s, told.num_preemptions) == (4, 2, 1.5, 1)
@@ -160,7 +160,7 @@ def test_the_run_of_median_length_is_told() -> None:
 
 
 def test_a_run_without_decode_steps_has_no_figures_of_them() -> None:
-    told = summarise(Point(2, 3, 1), [Measurement(4.0, 4.0, tuple(IN_TURN[:1]), 0)], roofline())
+    told = summarise(BenchPoint(2, 3, 1), [Measurement(4.0, 4.0, tuple(IN_TURN[:1]), 0)], roofline())
     assert (told.num_decode_steps, told.decode_step_s, told.decode_bytes_per_s) == (0, None, None)
 
 
@@ -168,11 +168,11 @@ def test_a_run_without_decode_steps_has_no_figures_of_them() -> None:
     "line",
     [
         Machine(2, [0, 1], 1e9, 2e9, 3e9, 0.5),
-        Progress("8x128x128", 7),
+        PointProgress("8x128x128", 7),
         PointResult("1x2x3", 1.0, [1.0], 3.0, 0.5, None, 3, 0, 0.5, 0.5, None, None, 0.0, 0, 0.5),
     ],
 )
-def test_what_the_process_says_is_read_again(line: Machine | Progress | PointResult) -> None:
+def test_what_the_process_says_is_read_again(line: Machine | PointProgress | PointResult) -> None:
     text = encode(line)
     assert "\n" not in text
     assert decode(text) == line
@@ -199,7 +199,7 @@ def test_an_engine_gives_the_same_tokens_through_the_log(tiny_path: Path) -> Non
 def test_a_point_computes_each_row_once(tiny_path: Path) -> None:
     bench = Bench(ReferenceExecutor(OPTIONS), OPTIONS, spec(tiny_path))
     rows: list[int] = []
-    point = Point(3, 8, 4)
+    point = BenchPoint(3, 8, 4)
     for _ in range(2):  # the second run shares no prompt with the first
         rows.clear()
         run = bench.measure(point, rows.append)
@@ -211,6 +211,6 @@ def test_a_point_computes_each_row_once(tiny_path: Path) -> None:
 
 def test_a_point_that_the_model_cannot_take_is_told_at_once(tiny_path: Path) -> None:
     bench = Bench(ReferenceExecutor(OPTIONS), OPTIONS, spec(tiny_path))
-    bench.check([Point(1, 100, 28)])
+    bench.check([BenchPoint(1, 100, 28)])
     with pytest.raises(MeasurementError, match=r"^1x100x29: a request of 129 tokens; 'tiny' takes 128$"):
-        bench.check([Point(1, 1, 1), Point(1, 100, 29)])
+        bench.check([BenchPoint(1, 1, 1), BenchPoint(1, 100, 29)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_node.engine.border.plan import DRAWN, StepResult
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from tests.gpu_node.bookkeeping import EOS, STEP_S, payload, prompt, result, scheduler, shape, teach_short_outputs
 
 
@@ -15,10 +15,10 @@ def test_a_token_that_is_not_known_yet_is_scheduled_on() -> None:
     one.check()
     (part,) = second.sequences
     assert (part.token_ids, part.start, part.draws[0].position) == ((DRAWN,), 3, 1)
-    assert one.commit(first, result(first)) == [Chunk("a", 0, 0, [7])]
+    assert one.commit(first, result(first)) == [OutputChunk("a", 0, 0, [7])]
     third = one.schedule(now=0.0)
-    assert one.commit(second, result(second, 8)) == [Chunk("a", 0, 1, [8])]
-    assert one.commit(third, result(third, 9)) == [Chunk("a", 0, 2, [9])]
+    assert one.commit(second, result(second, 8)) == [OutputChunk("a", 0, 1, [8])]
+    assert one.commit(third, result(third, 9)) == [OutputChunk("a", 0, 2, [9])]
     (part,) = one.schedule(now=0.0).sequences
     assert (part.token_ids, part.start) == ((9,), 5)
     one.check()
@@ -55,7 +55,7 @@ def test_an_end_seen_late_drops_the_token_behind_it() -> None:
     one.add(payload("a", prompt(3), max_tokens=9))
     first = one.schedule(now=0.0)
     second = one.schedule(now=0.0)
-    assert one.commit(first, result(first, EOS)) == [Chunk("a", 0, 0, [EOS], "stop", is_last=True)]
+    assert one.commit(first, result(first, EOS)) == [OutputChunk("a", 0, 0, [EOS], "stop", is_last=True)]
     one.check()
     assert one.blocks.num_used_blocks == 0
     assert one.schedule(now=0.0).is_empty
@@ -75,7 +75,7 @@ def test_choices_fork_while_the_leader_is_in_flight() -> None:
     ]
     assert len(second.copies) == 1
     one.commit(first, StepResult({0: 7, 1: EOS}, STEP_S))
-    assert one.commit(second, result(second, 8)) == [Chunk("a", 0, 1, [8])]
+    assert one.commit(second, result(second, 8)) == [OutputChunk("a", 0, 1, [8])]
     one.check()
 
 
@@ -97,8 +97,8 @@ def test_what_a_preempted_request_would_have_drawn_is_drawn_again() -> None:
     third = one.schedule(now=0.0)  # a takes the last block, b has none and gives way
     one.check()
     assert (shape(third), one.num_preemptions) == ([(64, 8, 1, True)], 1)
-    assert one.commit(second, result(second)) == [Chunk("a", 0, 1, [7])]
-    assert one.commit(third, result(third)) == [Chunk("a", 0, 2, [7])]
+    assert one.commit(second, result(second)) == [OutputChunk("a", 0, 1, [7])]
+    assert one.commit(third, result(third)) == [OutputChunk("a", 0, 2, [7])]
     one.check()
     drawn = [1]
     while one.has_work:
@@ -118,5 +118,5 @@ def test_an_abort_drops_what_is_in_flight_even_if_the_id_comes_back() -> None:
     third = one.schedule(now=0.0)
     assert shape(third) == [(1, 0, 3, True)]
     assert one.commit(second, result(second)) == []
-    assert one.commit(third, result(third)) == [Chunk("a", 0, 0, [7])]
+    assert one.commit(third, result(third)) == [OutputChunk("a", 0, 0, [7])]
     one.check()

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gpu_node.executors.cuda.device import CudaDeviceError, Found, find, kind_of
+from gpu_node.executors.cuda.device import CudaDeviceError, DeviceFacts, find, kind_of
 from gpu_node.executors.node_executor import make_executor
 from shared.config.engine import EngineOptions
 from shared.config.nodes import NodeSpec
 
 H100, T4 = ("NVIDIA H100 80GB HBM3", (9, 0)), ("Tesla T4", (7, 5))
-SEEN = Found("2.13.0+cu130", "13.0", has_triton=True, devices=(H100, H100, T4))
+SEEN = DeviceFacts("2.13.0+cu130", "13.0", has_triton=True, devices=(H100, H100, T4))
 
 
 def test_a_kind_is_what_the_card_calls_itself() -> None:
@@ -25,7 +25,7 @@ def test_a_kind_is_what_the_card_calls_itself() -> None:
     ("found", "devices", "said"),
     [
         (
-            Found("2.13.0+cpu", None, has_triton=True),
+            DeviceFacts("2.13.0+cpu", None, has_triton=True),
             ["cuda:0"],
             "torch 2.13.0+cpu knows no CUDA; install a build of torch with CUDA, as PyPI has it for Linux: "
             "pip install 'treadle[cuda]'",
@@ -66,7 +66,7 @@ def test_a_kind_is_what_the_card_calls_itself() -> None:
         ),
     ],
 )
-def test_what_is_in_the_way_is_said_with_the_remedy(found: Found, devices: list[str], said: str) -> None:
+def test_what_is_in_the_way_is_said_with_the_remedy(found: DeviceFacts, devices: list[str], said: str) -> None:
     with pytest.raises(CudaDeviceError, match=f"^{re.escape(said)}$"):
         kind_of(devices, found)
 

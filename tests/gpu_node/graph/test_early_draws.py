@@ -11,7 +11,7 @@ from gpu_node.graph.passes.early_draws import early_draws
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
-from gpu_node.graph.program import ATTENTIONS, KV_WRITERS, TOKEN_IDS, Buffer, Kind, Operator, Program, Rows
+from gpu_node.graph.program import ATTENTIONS, KV_WRITERS, TOKEN_IDS, Buffer, Operator, OperatorKind, Program, Rows
 from gpu_node.graph.step_shape import SequencePart, StepShape
 from gpu_node.graph.weight import Weight
 from gpu_node.models.architectures.families import build_program
@@ -66,7 +66,7 @@ def test_only_the_last_layer_changes_and_keys_and_values_are_written_for_all_row
     writers = [one for one in early.operators if one.kind in KV_WRITERS]
     assert [rows[name] for one in writers for name in one.inputs] == [Rows.TOKENS] * 6
     # once a row: the output product, the second norm and the whole feed-forward network
-    tail = [one for one in plain.operators[last + 1 :] if one.kind is not Kind.SELECT_DRAWS]
+    tail = [one for one in plain.operators[last + 1 :] if one.kind is not OperatorKind.SELECT_DRAWS]
     assert [one.kind for one in early.operators[last + 3 :]] == [one.kind for one in tail]
 
 
@@ -118,7 +118,7 @@ def test_a_program_that_cannot_be_earlier_stays_as_it_is() -> None:
     for early in (early_draws(LLAMA), insert_polls(early_draws(LLAMA)), fuse(early_draws(LLAMA))):
         assert early_draws(early) is early
     # the rows that are chosen from are read again: all of them are needed
-    again = replace(LLAMA, operators=(*LLAMA.operators, Operator(Kind.RELU, ("hidden",), ("normed",))))
+    again = replace(LLAMA, operators=(*LLAMA.operators, Operator(OperatorKind.RELU, ("hidden",), ("normed",))))
     assert early_draws(again) is again
 
 
@@ -131,9 +131,9 @@ def small(*operators: Operator) -> Program:
         Buffer("right", 4, view_of="x", first_column=4),
         Buffer("drawn", 8, Rows.DRAWS),
     )
-    first = Operator(Kind.EMBEDDING, (TOKEN_IDS,), ("a",), ("table",))
+    first = Operator(OperatorKind.EMBEDDING, (TOKEN_IDS,), ("a",), ("table",))
     program = Program(
-        (first, *operators, Operator(Kind.SELECT_DRAWS, ("x",), ("drawn",))),
+        (first, *operators, Operator(OperatorKind.SELECT_DRAWS, ("x",), ("drawn",))),
         buffers,
         (Weight("table", (9, 4)),),
         "drawn",
@@ -143,11 +143,11 @@ def small(*operators: Operator) -> Program:
 
 
 def embedding(target: str) -> Operator:
-    return Operator(Kind.EMBEDDING, (TOKEN_IDS,), (target,), ("table",))
+    return Operator(OperatorKind.EMBEDDING, (TOKEN_IDS,), (target,), ("table",))
 
 
 def relu(source: str, target: str) -> Operator:
-    return Operator(Kind.RELU, (source,), (target,))
+    return Operator(OperatorKind.RELU, (source,), (target,))
 
 
 def test_a_buffer_is_selected_behind_its_last_write_for_all_rows() -> None:
@@ -175,7 +175,7 @@ def test_a_buffer_with_a_part_for_all_rows_is_for_all_rows(operators: list[Opera
 
 
 def test_what_is_read_between_two_parts_for_all_rows_is_for_all_rows() -> None:
-    turn = Operator(Kind.ROPE, ("left", "a"), ("b",))  # by position: no operator for draw rows
+    turn = Operator(OperatorKind.ROPE, ("left", "a"), ("b",))  # by position: no operator for draw rows
     program = small(relu("a", "left"), turn, relu("b", "c"), relu("c", "right"))
     # the last part alone cannot be early; what it is made of neither
     assert early_draws(program) is program

@@ -13,7 +13,7 @@ from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import UnsplittableError, column_cuts, even_plan, split_operators
 from gpu_node.graph.passes.split_plan import MAX_PARTS, expected_delay_s, plan_splits
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
-from gpu_node.graph.program import TOKEN_IDS, Buffer, Kind, Operator, Program, Rows
+from gpu_node.graph.program import TOKEN_IDS, Buffer, Operator, OperatorKind, Program, Rows
 from gpu_node.graph.share import Share, sequences_of
 from gpu_node.graph.weight import Piece, Weight, joined
 from gpu_node.models.architectures.families import build_program
@@ -27,7 +27,7 @@ def kinds(program: Program) -> list[str]:
     return [str(operator.kind) for operator in program.operators]
 
 
-def operator(program: Program, kind: Kind) -> Operator:
+def operator(program: Program, kind: OperatorKind) -> Operator:
     """The only one of its kind."""
     (found,) = [one for one in program.operators if one.kind is kind]
     return found
@@ -105,8 +105,8 @@ def shared(*writes: tuple[str, Share], read: Share) -> Program:
         Buffer("logits", 8),
     )
     table = Weight("w", (4, 8))
-    operators = [Operator(Kind.EMBEDDING, (TOKEN_IDS,), (name,), ("w",), share=share) for name, share in writes]
-    rest = [Operator(Kind.RELU, ("x",), ("logits",), share=read)]
+    operators = [Operator(OperatorKind.EMBEDDING, (TOKEN_IDS,), (name,), ("w",), share=share) for name, share in writes]
+    rest = [Operator(OperatorKind.RELU, ("x",), ("logits",), share=read)]
     if not read.is_whole:
         rest += [replace(rest[0], share=Share(1 - read.index, 2))]
     return Program((*operators, *rest), buffers, (table,), "logits")
@@ -153,7 +153,7 @@ def test_views_that_cannot_be_are_found(wrong: Buffer, words: str) -> None:
 
 
 def test_attention_before_the_keys_are_written_is_found() -> None:
-    write = operator(LLAMA, Kind.WRITE_KV)
+    write = operator(LLAMA, OperatorKind.WRITE_KV)
     late = tuple(one for one in LLAMA.operators if one is not write)
     with pytest.raises(AssertionError, match=r"paged_attention.*not written yet"):
         replace(LLAMA, operators=(*late, write)).check()
@@ -179,8 +179,8 @@ def test_fuse_joins_the_operators_of_a_llama_layer() -> None:
     assert (q_k_v.outputs, q_k_v.weights) == (("q_k_v",), ("layers.0.q_k_v",))
     assert [piece.tensor for piece in weight(fused, "layers.0.q_k_v").pieces] == [f"layers.0.{name}" for name in "qkv"]
     assert buffer(fused, "k") == Buffer("k", 4, view_of="q_k_v", first_column=8)
-    assert operator(fused, Kind.ROPE_WRITE_KV).inputs == ("q", "k", "v", "angles")
-    assert operator(fused, Kind.ROPE_WRITE_KV).outputs == ("q", "k")
+    assert operator(fused, OperatorKind.ROPE_WRITE_KV).inputs == ("q", "k", "v", "angles")
+    assert operator(fused, OperatorKind.ROPE_WRITE_KV).outputs == ("q", "k")
     assert weight(fused, "layers.0.gate_up").shape == (32, 8)
     assert fused.operators[-4].inputs == ("activated", "hidden")
     assert not {"gate", "up", "branch"} & {one.name for one in fused.buffers}
@@ -189,8 +189,8 @@ def test_fuse_joins_the_operators_of_a_llama_layer() -> None:
 
 def test_fuse_leaves_a_product_that_others_read() -> None:
     build = list(LLAMA.operators)
-    add = next(index for index, one in enumerate(build) if one.kind is Kind.ADD)
-    build.insert(add + 1, Operator(Kind.ADD, ("hidden", "branch"), ("hidden",)))
+    add = next(index for index, one in enumerate(build) if one.kind is OperatorKind.ADD)
+    build.insert(add + 1, Operator(OperatorKind.ADD, ("hidden", "branch"), ("hidden",)))
     fused = fuse(replace(LLAMA, operators=tuple(build)))
     assert kinds(fused).count("add") == 2
     assert kinds(fused).count("linear_add") == 1
@@ -199,7 +199,7 @@ def test_fuse_leaves_a_product_that_others_read() -> None:
 def test_fuse_joins_biases_and_leaves_what_it_cannot_join() -> None:
     fused = fuse(build_program(config(Family.OPT, num_layers=1)))
     q_k_v = next(one for one in fused.operators if one.outputs == ("q_k_v",))
-    assert (q_k_v.kind, q_k_v.weights) == (Kind.LINEAR_BIAS, ("layers.0.q_k_v", "layers.0.q_k_v_bias"))
+    assert (q_k_v.kind, q_k_v.weights) == (OperatorKind.LINEAR_BIAS, ("layers.0.q_k_v", "layers.0.q_k_v_bias"))
     assert weight(fused, "layers.0.q_k_v_bias").shape == (24,)
     assert kinds(fused).count("add") == 3  # positions, and two products whose bias comes before the residual
     heads = kinds(fuse(build_program(config(Family.QWEN3, num_layers=1))))
@@ -208,11 +208,11 @@ def test_fuse_joins_biases_and_leaves_what_it_cannot_join() -> None:
 
 def test_fuse_leaves_what_is_named_by_its_parts() -> None:
     program = build_program(replace(config(num_layers=2), intermediate_size=64, head_dim=32))
-    halved = {index: 2 for index, one in enumerate(program.operators[:18]) if one.kind is Kind.LINEAR}
+    halved = {index: 2 for index, one in enumerate(program.operators[:18]) if one.kind is OperatorKind.LINEAR}
     split = split_operators(program, halved)
     fused = fuse(split)  # of two layers the first is cut
-    assert [one.kind for one in fused.operators].count(Kind.GATED_LINEAR) == 0
-    assert [one.kind for one in fused.operators].count(Kind.ROPE_WRITE_KV) == 2
+    assert [one.kind for one in fused.operators].count(OperatorKind.GATED_LINEAR) == 0
+    assert [one.kind for one in fused.operators].count(OperatorKind.ROPE_WRITE_KV) == 2
     queries = [one.outputs for one in fused.operators if one.outputs and one.outputs[0][0] in "qk"]
     assert queries == [
         *(("q[0:32]",), ("q[32:64]",), ("k_v",), ("q", "k")),
@@ -234,18 +234,18 @@ def test_columns_are_cut_between_panels(num_columns: int, num_parts: int, cuts: 
 def test_split_cuts_products_by_columns_and_attention_by_sequences() -> None:
     fused = fuse(build_program(replace(config(num_layers=1), intermediate_size=72, hidden_size=40, vocab_size=64)))
     parts = split_operators(fused, even_plan(fused, 2))
-    gates = [one for one in parts.operators if one.kind is Kind.GATED_LINEAR]
+    gates = [one for one in parts.operators if one.kind is OperatorKind.GATED_LINEAR]
     assert [one.outputs for one in gates] == [("activated[0:32]",), ("activated[32:72]",)]
     assert [(piece.tensor[9:], piece.ranges[0]) for piece in weight(parts, gates[1].weights[0]).pieces] == [
         ("gate", (32, 72)),
         ("up", (32, 72)),
     ]
-    down = [one for one in parts.operators if one.kind is Kind.LINEAR_ADD][2:]
+    down = [one for one in parts.operators if one.kind is OperatorKind.LINEAR_ADD][2:]
     assert [(one.inputs, one.outputs) for one in down] == [
         (("activated", "hidden[0:32]"), ("hidden[0:32]",)),
         (("activated", "hidden[32:40]"), ("hidden[32:40]",)),
     ]
-    attention = [one for one in parts.operators if one.kind is Kind.PAGED_ATTENTION]
+    attention = [one for one in parts.operators if one.kind is OperatorKind.PAGED_ATTENTION]
     assert [one.share for one in attention] == [FIRST, SECOND]
     assert buffer(parts, "logits[32:64]") == Buffer("logits[32:64]", 32, Rows.DRAWS, "logits", 32)
 
@@ -264,7 +264,7 @@ def test_the_expected_delay_of_a_task() -> None:
 
 
 def test_the_longest_operators_are_halved_until_the_delay_is_small_enough() -> None:
-    by_kind = {Kind.GATED_LINEAR: 8.0, Kind.PAGED_ATTENTION: 4.0, Kind.RMS_NORM: 3.0}
+    by_kind = {OperatorKind.GATED_LINEAR: 8.0, OperatorKind.PAGED_ATTENTION: 4.0, OperatorKind.RMS_NORM: 3.0}
     fused = fuse(LLAMA)
     durations_s = [by_kind.get(one.kind, 0.0) for one in fused.operators]
     place = {one.kind: index for index, one in enumerate(fused.operators)}
@@ -272,8 +272,8 @@ def test_the_longest_operators_are_halved_until_the_delay_is_small_enough() -> N
     assert expected_delay_s(durations_s, 2.0) == (36 + 4 + 3 * 1) / 42
     assert plan_splits(fused, durations_s, 2.0, most_delay_s=43 / 42) == {}
     # 8 s as 4 + 4 s: 4 + 4 + 4 + 3; then all of 4 s as 2 s, which is no longer than the slack
-    assert plan_splits(fused, durations_s, 2.0, most_delay_s=15 / 42) == {place[Kind.GATED_LINEAR]: 2}
-    both = {place[Kind.GATED_LINEAR]: 4, place[Kind.PAGED_ATTENTION]: 2}
+    assert plan_splits(fused, durations_s, 2.0, most_delay_s=15 / 42) == {place[OperatorKind.GATED_LINEAR]: 2}
+    both = {place[OperatorKind.GATED_LINEAR]: 4, place[OperatorKind.PAGED_ATTENTION]: 2}
     assert plan_splits(fused, durations_s, 2.0, most_delay_s=0.0) == both
     assert set(plan_splits(fused, durations_s, 0.0, most_delay_s=0.0).values()) == {MAX_PARTS}
 
@@ -342,7 +342,7 @@ def test_biases_behind_a_sum_are_added_once() -> None:
 def test_experts_are_cut_by_their_inner_numbers() -> None:
     whole = build_program(replace(config(Family.MIXTRAL, num_layers=1), num_heads=2, num_kv_heads=2))
     rank = tensor_parallel(whole, 0, 2)
-    names = operator(rank, Kind.EXPERTS).weights
+    names = operator(rank, OperatorKind.EXPERTS).weights
     assert [weight(rank, name).shape for name in names] == [(4, 8, 8), (4, 8, 8), (4, 8, 8)]
     assert weight(rank, names[2]).pieces[0].ranges == ((0, 4), (0, 8), (0, 8))
 

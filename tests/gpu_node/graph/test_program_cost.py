@@ -13,7 +13,7 @@ from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.passes.tensor_parallel import tensor_parallel
-from gpu_node.graph.program import Kind, Program
+from gpu_node.graph.program import OperatorKind, Program
 from gpu_node.graph.step_shape import SequencePart, StepShape, even_step
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import Family, ModelConfig, Rope
@@ -148,7 +148,7 @@ def test_parts_of_an_operator_cost_what_they_cover() -> None:
     costs = program_costs(parts, STEP, SIZES)
     by_kind = [(one.kind, cost) for one, cost in zip(parts.operators, costs, strict=True)]
     # 1 + 3 rows: no sequence begins between the middle and the end, so the first part has all
-    assert [cost for kind, cost in by_kind if kind is Kind.PAGED_ATTENTION] == [
+    assert [cost for kind, cost in by_kind if kind is OperatorKind.PAGED_ATTENTION] == [
         Cost(flops=17 * 4 * 8, kv_bytes=14 * 8 * 1, buffer_bytes=2 * 4 * 8 * 4),
         Cost(),
     ]
@@ -156,12 +156,12 @@ def test_parts_of_an_operator_cost_what_they_cover() -> None:
     attention = [
         cost
         for one, cost in zip(parts.operators, program_costs(parts, even, SIZES), strict=True)
-        if one.kind is Kind.PAGED_ATTENTION
+        if one.kind is OperatorKind.PAGED_ATTENTION
     ]
     assert [(cost.flops, cost.kv_bytes) for cost in attention] == [(11 * 4 * 8, 11 * 8), (5 * 4 * 8, 5 * 8)]
     gates = [cost for one, cost in zip(parts.operators, costs, strict=True) if one.outputs == ("gate[32:64]",)]
     assert gates == [Cost(flops=2 * 4 * 8 * 32, weight_bytes=8 * 32 * 2, buffer_bytes=4 * (8 + 32) * 4)]
-    assert {cost for kind, cost in by_kind if kind is Kind.POLL} == {Cost()}
+    assert {cost for kind, cost in by_kind if kind is OperatorKind.POLL} == {Cost()}
 
 
 def test_a_ring_sends_each_part_twice_to_add_and_once_to_gather() -> None:
@@ -179,7 +179,7 @@ def test_a_ring_sends_each_part_twice_to_add_and_once_to_gather() -> None:
 def test_every_operator_of_every_family_has_a_cost(family: Family) -> None:
     program = build_program(config(family))
     costs = program_costs(program, STEP, SIZES)
-    free = {Kind.EMBEDDING, Kind.SELECT_DRAWS, Kind.WRITE_KV}
+    free = {OperatorKind.EMBEDDING, OperatorKind.SELECT_DRAWS, OperatorKind.WRITE_KV}
     for operator, cost in zip(program.operators, costs, strict=True):
         assert (cost.flops == 0) == (operator.kind in free)
         assert cost.num_bytes > 0
@@ -208,13 +208,21 @@ def test_an_even_step() -> None:
 def test_layers_that_are_the_same_are_folded() -> None:
     found = sections(build_program(config(num_layers=5, windows=(None, None, 3, 3, None))))
     assert [(section.layer, section.num_same) for section in found] == [(None, 1), (0, 2), (2, 2), (4, 1), (None, 1)]
-    assert [operator.kind for operator in found[0].operators] == [Kind.EMBEDDING, Kind.ROPE_ANGLES]
-    assert [operator.kind for operator in found[-1].operators] == [Kind.SELECT_DRAWS, Kind.RMS_NORM, Kind.LINEAR]
+    assert [operator.kind for operator in found[0].operators] == [OperatorKind.EMBEDDING, OperatorKind.ROPE_ANGLES]
+    assert [operator.kind for operator in found[-1].operators] == [
+        OperatorKind.SELECT_DRAWS,
+        OperatorKind.RMS_NORM,
+        OperatorKind.LINEAR,
+    ]
     assert len(found[1].operators) == 16
     # rows are chosen within the last layer: it is another than those before, and goes on behind the choice
     early = sections(early_draws(build_program(config(num_layers=5))))
     assert [(section.layer, section.num_same) for section in early] == [(None, 1), (0, 4), (4, 1), (None, 1)]
-    assert [operator.kind for operator in early[-1].operators] == [Kind.RMS_NORM, Kind.LINEAR]
+    assert [operator.kind for operator in early[-1].operators] == [OperatorKind.RMS_NORM, OperatorKind.LINEAR]
     learned = sections(build_program(config(Family.GPT2, num_layers=3)))
-    assert [operator.kind for operator in learned[0].operators] == [Kind.EMBEDDING, Kind.EMBEDDING, Kind.ADD]
+    assert [operator.kind for operator in learned[0].operators] == [
+        OperatorKind.EMBEDDING,
+        OperatorKind.EMBEDDING,
+        OperatorKind.ADD,
+    ]
     assert [(section.layer, section.num_same) for section in learned] == [(None, 1), (0, 3), (None, 1)]

@@ -10,7 +10,7 @@ import pytest
 from transformers import LlamaForCausalLM
 
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from gpu_node.graph.program import Kind, Operator, OperatorClass
+from gpu_node.graph.program import Operator, OperatorClass, OperatorKind
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import Family, ModelConfig, Rope
 from gpu_node.models.gguf.gguf_config import read_gguf_config
@@ -116,8 +116,8 @@ def test_the_program_is_whole_and_its_classes_are_told_apart(tiny_path: Path) ->
     program = build_program(config_of(tiny_path))
     program.check()
     compute = {operator.kind for operator in program.operators if operator.operator_class is OperatorClass.COMPUTE}
-    assert compute == {Kind.LINEAR}
-    assert sum(operator.kind is Kind.PAGED_ATTENTION for operator in program.operators) == tiny.LAYERS
-    torn = dataclasses.replace(program, operators=(Operator(Kind.ADD, ("q", "k"), ("v",)), *program.operators))
+    assert compute == {OperatorKind.LINEAR}
+    assert sum(operator.kind is OperatorKind.PAGED_ATTENTION for operator in program.operators) == tiny.LAYERS
+    torn = dataclasses.replace(program, operators=(Operator(OperatorKind.ADD, ("q", "k"), ("v",)), *program.operators))
     with pytest.raises(AssertionError, match="not written yet"):
         torn.check()

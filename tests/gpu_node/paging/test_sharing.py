@@ -8,12 +8,12 @@ from math import log, log1p
 
 import pytest
 
-from gpu_node.paging.beams import BeamSearch, beam_search
+from gpu_node.paging.beams import BeamTree, beam_search
 from gpu_node.paging.comparison import NUM_PARTS, NUM_SEQUENCES, compare
 from gpu_node.paging.generate import generate
 from gpu_node.paging.server import Memory
 from gpu_node.paging.sharing import Saving, measure, parallel_sampling
-from gpu_node.paging.trace import Request
+from gpu_node.paging.trace import TraceRequest
 
 
 class Scripted:
@@ -26,14 +26,14 @@ class Scripted:
         return next(self._draws)
 
 
-def sampled(requests: Sequence[Request], num_sequences: int, block_size: int = 16) -> Saving:
+def sampled(requests: Sequence[TraceRequest], num_sequences: int, block_size: int = 16) -> Saving:
     samples = partial(parallel_sampling, num_sequences)
     return measure("parallel sampling", num_sequences, requests, samples, block_size, lambda _: None)
 
 
 def test_a_prompt_of_full_blocks_is_shared_to_the_end() -> None:
     # 32 tokens in, 2 out: 2 blocks for all, then a block for each of the 4; alone, 4 × 2 and 4 × 3
-    saving = sampled([Request(32, 2)], 4)
+    saving = sampled([TraceRequest(32, 2)], 4)
     assert (saving.num_shared_blocks, saving.num_own_blocks) == (2 + 6, 8 + 12)
     assert saving.saved == pytest.approx(0.6)
     assert (saving.num_copies, saving.survival) == (0, 1.0)
@@ -41,13 +41,13 @@ def test_a_prompt_of_full_blocks_is_shared_to_the_end() -> None:
 
 def test_a_block_that_the_prompt_begins_is_copied_by_all_but_the_last() -> None:
     # 20 tokens in, 3 out: block 1 holds 4 of the prompt. The last writer is its only holder and needs no copy
-    saving = sampled([Request(20, 3)], 3)
+    saving = sampled([TraceRequest(20, 3)], 3)
     assert (saving.num_shared_blocks, saving.num_own_blocks) == (2 + 4 + 4, 6 + 6 + 6)
     assert saving.num_copies == 2
 
 
 def test_requests_add_up_and_an_answer_of_one_token_is_prefill_only() -> None:
-    saving = sampled([Request(32, 2), Request(16, 1)], 2)
+    saving = sampled([TraceRequest(32, 2), TraceRequest(16, 1)], 2)
     assert (saving.num_shared_blocks, saving.num_own_blocks) == ((2 + 4) + 1, (4 + 6) + 2)
 
 
@@ -59,7 +59,7 @@ def test_a_beam_that_falls_out_frees_its_blocks_and_a_fork_shares_them() -> None
     #   both from a, b's table is freed: [p, a0, a1], [p, a0, b1]           4
     #   b now from a: a1 is half full, so the first writer copies it        4: p, a0 and two
     draws = [[0, 0], [0, 1], [0, 0], [0, 0]]
-    saving = measure("beams", 2, [Request(2, 5)], lambda _: Scripted(*draws), 2, lambda _: None)
+    saving = measure("beams", 2, [TraceRequest(2, 5)], lambda _: Scripted(*draws), 2, lambda _: None)
     assert saving.num_shared_blocks == 1 + 3 + 3 + 4 + 4
     assert saving.num_own_blocks == 2 * (1 + 2 + 2 + 3 + 3)
     assert saving.num_copies == 1
@@ -68,7 +68,7 @@ def test_a_beam_that_falls_out_frees_its_blocks_and_a_fork_shares_them() -> None
 
 def test_the_first_beams_all_come_from_the_prompt_and_the_seed_decides_the_rest() -> None:
     def tree(seed: int) -> list[list[int]]:
-        beams = BeamSearch(4, seed)
+        beams = BeamTree(4, seed)
         return [beams.parents(1), *(beams.parents(4) for _ in range(50))]
 
     assert tree(7)[0] == [0, 0, 0, 0]
@@ -81,7 +81,7 @@ def test_the_first_beams_all_come_from_the_prompt_and_the_seed_decides_the_rest(
 
 def test_the_best_beams_are_kept() -> None:
     # every candidate, without the short cut that leaves out what cannot be among the best
-    class Plain(BeamSearch):
+    class Plain(BeamTree):
         def candidates(self) -> list[tuple[float, int, int]]:
             found = []
             for beam, score in enumerate(self._scores):

@@ -9,7 +9,7 @@ import pytest
 
 from gpu_node.executors.predicted.lengths import SHAREGPT_INPUT, SHAREGPT_OUTPUT, LogNormal
 from gpu_node.paging.generate import generate
-from gpu_node.paging.trace import Request, Trace, read_trace
+from gpu_node.paging.trace import PagingTrace, TraceRequest, read_trace
 from shared.files.length_trace import TraceError
 
 WITH_ARRIVALS = "arrival_s,input_tokens,output_tokens,model\n9.5,100,1,m\n5.0,10,2,m\n5.5,20,3,m\n7.0,30,4,m\n"
@@ -24,7 +24,7 @@ def write(folder: Path, text: str) -> Path:
 
 def test_a_trace_with_arrivals_is_read_from_its_beginning(tmp_path: Path) -> None:
     trace = read_trace(write(tmp_path, WITH_ARRIVALS), max_tokens=50, num_requests=2, seed=0)
-    assert trace == Trace((Request(10, 2, 0.0), Request(20, 3, 0.5)), num_too_long=1, has_arrivals=True)
+    assert trace == PagingTrace((TraceRequest(10, 2, 0.0), TraceRequest(20, 3, 0.5)), num_too_long=1, has_arrivals=True)
 
 
 def test_a_trace_without_arrivals_is_sampled(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpu_node.agent.decisions.actions import Entry, Taken
+from gpu_node.agent.decisions.actions import GroupEntry, Taken
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process.protocol import Evicted, ModelLoaded, Step
+from gpu_node.engine.process.protocol import ModelLoaded, StepReport, TakenOut
 from gpu_node.engine.requests.image import Kept
 from shared.config.engine import EngineOptions
 from shared.messages.payload import Output, Payload, Sampling
@@ -48,11 +48,11 @@ def entry(
     gateway: str = "gw",
     payload: Payload | None = None,
     kv_at: str = "",
-) -> Entry:
+) -> GroupEntry:
     """A group entry with the payload that belongs to it, or another one."""
     enqueued = Enqueued(request_id=request_id, attempt=attempt, gateway=gateway, kv_at=kv_at)
     own = payload_of(request_id, attempt, model=model, gateway=gateway)
-    return Entry(f"{request_id}-{attempt}".encode(), enqueued, payload or own)
+    return GroupEntry(f"{request_id}-{attempt}".encode(), enqueued, payload or own)
 
 
 def payload_of(
@@ -69,7 +69,7 @@ def payload_of(
     )
 
 
-def taken(group: str, num_asked: int, *entries: Entry) -> Taken:
+def taken(group: str, num_asked: int, *entries: GroupEntry) -> Taken:
     return Taken(group, num_asked, list(entries))
 
 
@@ -103,15 +103,15 @@ def stats(
     )
 
 
-def step(*chunks: Chunk, num_admittable: int = 0, num_received: int = 0, num_waiting: int = 0) -> Step:
+def step(*chunks: Chunk, num_admittable: int = 0, num_received: int = 0, num_waiting: int = 0) -> StepReport:
     """A step of the engine, and what can be said of it then."""
-    return Step(list(chunks), stats(num_admittable, num_received, num_waiting))
+    return StepReport(list(chunks), stats(num_admittable, num_received, num_waiting))
 
 
-def evicted(kv_tokens: dict[str, int], *, num_admittable: int = 0, num_received: int = 0) -> Evicted:
+def evicted(kv_tokens: dict[str, int], *, num_admittable: int = 0, num_received: int = 0) -> TakenOut:
     """The engine has taken these requests out and kept the KV of so many tokens of each."""
     kept = [Kept(*item) for item in kv_tokens.items()]
-    return Evicted(kept, stats(num_admittable, num_received))
+    return TakenOut(kept, stats(num_admittable, num_received))
 
 
 def tokens(

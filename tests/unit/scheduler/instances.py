@@ -9,7 +9,7 @@ from itertools import combinations, permutations, product
 from hypothesis import strategies as st
 
 from services.scheduler.solving.cost import queue_cost
-from services.scheduler.solving.instance import Group, Instance, Node, Queues
+from services.scheduler.solving.instance import Instance, InstanceGroup, InstanceNode, Queues
 
 FAR_S = 1e6
 
@@ -54,7 +54,7 @@ def instance(nodes: list[Place], loads: list[Load], *, may_evict: bool = True) -
     models = sorted({load.model for load in loads} | {node.model for node in nodes})
     return Instance(
         groups=[
-            Group(
+            InstanceGroup(
                 name=f"g{number}",
                 model=load.model,
                 kind=f"{load.model} {load.slo}",
@@ -71,9 +71,9 @@ def instance(nodes: list[Place], loads: list[Load], *, may_evict: bool = True) -
     )
 
 
-def _node(number: int, node: Place, loads: list[Load], models: list[str]) -> Node:
+def _node(number: int, node: Place, loads: list[Load], models: list[str]) -> InstanceNode:
     here = [group for group, load in enumerate(loads) if load.home == number]
-    return Node(
+    return InstanceNode(
         name=f"n{number}",
         model=node.model,
         ready_s=node.ready_s,

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.executors.predicted.executor import AnswerTokens, PredictedExecutor
 from services.simulator.cluster.node_engine import NodeEngine, SteppedEngine
-from services.simulator.devices.device import VOCAB_SIZE, Device, ModelOnDevice
+from services.simulator.devices.device import VOCAB_SIZE, ModelOnDevice, SimulatedDevice
 from services.simulator.fast.engine import FastEngine
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Output, Payload, Sampling
@@ -61,7 +61,7 @@ class Life:
     end_s: float = 0.0
 
 
-Action = Callable[[], list[Chunk]]
+Action = Callable[[], list[OutputChunk]]
 
 
 def options(num_blocks: int, max_num_seqs: int = 4, step_tokens: int = 16) -> EngineOptions:
@@ -88,7 +88,7 @@ def stepped(asks: list[Ask], engine_options: EngineOptions) -> SteppedEngine:
 def fast(asks: list[Ask], engine_options: EngineOptions) -> FastEngine:
     """The one that jumps."""
     model = ModelOnDevice(COST, TOKEN_BYTES, engine_options.unmeasured_kv_bytes, 1.0, 0.1)
-    device = Device("d", {"m": model}, kv_bytes_per_s=KV_BYTES_PER_S)
+    device = SimulatedDevice("d", {"m": model}, kv_bytes_per_s=KV_BYTES_PER_S)
     engine = FastEngine(device, engine_options, lambda one: asks[one.seed].answer_tokens)
     engine.load_model(SPEC)
     return engine
@@ -112,12 +112,12 @@ class Driver:
     """Requests that are evicted, and how they come back."""
     tokens: dict[str, list[int]] = field(default_factory=dict)
 
-    def coming(self) -> list[tuple[float, int, partial[list[Chunk]]]]:
+    def coming(self) -> list[tuple[float, int, partial[list[OutputChunk]]]]:
         """What is going to happen, in order."""
-        found: list[tuple[float, int, partial[list[Chunk]]]] = []
+        found: list[tuple[float, int, partial[list[OutputChunk]]]] = []
         for number, ask in enumerate(self.asks):
             self.life.seen[str(number)] = Seen()
-            ticks: list[tuple[int | None, Callable[[int], list[Chunk]]]] = [
+            ticks: list[tuple[int | None, Callable[[int], list[OutputChunk]]]] = [
                 (0, self._add),
                 (ask.evicted_after_ticks, self._evict),
                 (None if ask.evicted_after_ticks is None else ask.evicted_after_ticks + ask.out_ticks, self._resume),
@@ -159,10 +159,10 @@ class Driver:
         self.life.num_preemptions = self.engine.num_preemptions
         return self.life
 
-    def _add(self, number: int) -> list[Chunk]:
+    def _add(self, number: int) -> list[OutputChunk]:
         return self.engine.add(payload(number, self.asks[number]))
 
-    def _evict(self, number: int) -> list[Chunk]:
+    def _evict(self, number: int) -> list[OutputChunk]:
         chunks, kept = self.engine.evict([str(number)])
         for one in kept:
             self.life.num_kept_tokens += one.kv_tokens
@@ -171,23 +171,23 @@ class Driver:
             self.out[number] = payload(number, self.asks[number]) if one.kv_tokens else again
         return chunks
 
-    def _resume(self, number: int) -> list[Chunk]:
+    def _resume(self, number: int) -> list[OutputChunk]:
         return self.engine.add(self.out[number]) if number in self.out else []
 
-    def _abort(self, number: int) -> list[Chunk]:
+    def _abort(self, number: int) -> list[OutputChunk]:
         """The client leaves; how much it had by then is not the same where tokens come together."""
         self.engine.abort([str(number)])
         self.out.pop(number, None)
         self.life.seen[str(number)].num_tokens = -1
         return []
 
-    def _redraw(self, number: int) -> list[Chunk]:
+    def _redraw(self, number: int) -> list[OutputChunk]:
         ask = self.asks[number]
         self.asks[number] = replace(ask, answer_tokens=ask.redrawn_tokens)
         self.engine.redraw()
         return []
 
-    def _take(self, chunks: list[Chunk], now: float) -> None:
+    def _take(self, chunks: list[OutputChunk], now: float) -> None:
         for chunk in chunks:
             seen = self.life.seen[chunk.request_id]
             assert chunk.start == seen.num_tokens, "no token is missing"

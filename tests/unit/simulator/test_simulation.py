@@ -15,7 +15,7 @@ from services.simulator.cluster.cluster import fast, stepped
 from services.simulator.devices.catalogue import cluster_config, device, devices_of
 from services.simulator.reports.chrome_trace import chrome_trace
 from services.simulator.reports.report import report
-from services.simulator.simulation import WARM_UP_S, Run, Scenario, Simulation, simulate
+from services.simulator.simulation import WARM_UP_S, Scenario, Simulation, SimulationRun, simulate
 from services.simulator.workloads.paper import WORKLOADS
 from services.simulator.workloads.request import WorkloadError, WorkloadRequest
 from shared.config.config import OperationOptions, QueueOptions
@@ -42,11 +42,11 @@ def scenario(
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run() -> SimulationRun:
     return simulate(scenario())
 
 
-def test_every_request_is_answered_with_all_its_tokens(run: Run) -> None:
+def test_every_request_is_answered_with_all_its_tokens(run: SimulationRun) -> None:
     assert len(run.recording.outcomes) == 60
     for outcome in run.recording.outcomes:
         assert outcome.reason == "stop"
@@ -57,14 +57,14 @@ def test_every_request_is_answered_with_all_its_tokens(run: Run) -> None:
         assert outcome.sent_s <= outcome.started_s < outcome.first_token_s <= outcome.finished_s
 
 
-def test_models_are_swapped_where_there_are_more_than_nodes_for_them(run: Run) -> None:
+def test_models_are_swapped_where_there_are_more_than_nodes_for_them(run: SimulationRun) -> None:
     found = report(run)
     assert found["num_requests"] == found["num_answered"] == 60
     assert found["model_swaps"] > 0
     assert 0 < found["device_utilisation"] <= 1
 
 
-def test_the_same_scenario_gives_the_same_bytes(run: Run) -> None:
+def test_the_same_scenario_gives_the_same_bytes(run: SimulationRun) -> None:
     assert json.dumps(report(simulate(scenario()))) == json.dumps(report(run))
     assert json.dumps(report(simulate(scenario(seed=2)))) != json.dumps(report(run))
 
@@ -82,7 +82,7 @@ def test_both_engines_give_the_same_run(policy: str) -> None:
         assert one[1:3] == pytest.approx(other[1:3], rel=1e-9)
 
 
-def by_number(run: Run) -> list[tuple[int, float, float, int, str]]:
+def by_number(run: SimulationRun) -> list[tuple[int, float, float, int, str]]:
     outcomes = sorted(run.recording.outcomes, key=lambda outcome: outcome.number)
     return [(one.number, one.first_token_s or 0, one.finished_s or 0, one.num_tokens, one.reason) for one in outcomes]
 
@@ -93,7 +93,7 @@ def stopped(small: Scenario, num_sent: int) -> Simulation:
     return simulation
 
 
-def ended(simulation: Simulation) -> Run:
+def ended(simulation: Simulation) -> SimulationRun:
     assert not simulation.run_until(lambda: False)
     return simulation.end()
 
@@ -137,7 +137,7 @@ def test_both_engines_have_drawn_as_much_of_each_answer() -> None:
     assert all(0 <= fast_drawn[number] - slow_drawn[number] <= 1 for number in fast_drawn)
 
 
-def test_the_trace_has_a_lane_a_device_and_closes_what_it_opens(run: Run) -> None:
+def test_the_trace_has_a_lane_a_device_and_closes_what_it_opens(run: SimulationRun) -> None:
     events = chrome_trace(run)["traceEvents"]
     assert [event["args"]["name"] for event in events if event["ph"] == "M"] == ["a100-0", "a100-1", "a10-0"]
     begun = {event["id"]: event["ts"] for event in events if event["ph"] == "b"}

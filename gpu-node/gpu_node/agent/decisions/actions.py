@@ -13,7 +13,7 @@ from shared.messages.requests import Attempt, Enqueued, EvictedRequest, Finished
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class GroupEntry:
     """A group entry that this node has taken, with its payload; None when that is gone, or ``unreadable``."""
 
     entry_id: bytes
@@ -29,7 +29,7 @@ class Taken:
 
     group: str
     num_asked: int
-    entries: list[Entry]
+    entries: list[GroupEntry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Resume:
     payload: Payload
 
 
-Start = Tell | Resume
+StartAttempt = Tell | Resume
 """What lets a request begin."""
 
 
@@ -124,4 +124,4 @@ class NewEpoch:
     """This epoch is over: drop everything and begin another one."""
 
 
-Action = Pull | Tell | Resume | Publish | SayInventory | Store | Beat | NewEpoch
+AgentAction = Pull | Tell | Resume | Publish | SayInventory | Store | Beat | NewEpoch

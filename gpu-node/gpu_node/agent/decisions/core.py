@@ -13,7 +13,7 @@ import msgspec
 
 from gpu_node.agent.decisions.actions import (
     Ack,
-    Action,
+    AgentAction,
     Beat,
     Drain,
     NewEpoch,
@@ -24,21 +24,21 @@ from gpu_node.agent.decisions.actions import (
     TakeStock,
     Tell,
 )
-from gpu_node.agent.decisions.evictions import Evictions
+from gpu_node.agent.decisions.evictions import EngineEvictions
 from gpu_node.agent.decisions.intake import Intake
-from gpu_node.agent.decisions.ledger import Ledger, Running
+from gpu_node.agent.decisions.ledger import Ledger, RunningAttempt
 from gpu_node.agent.decisions.models import NodeModels
 from gpu_node.agent.decisions.outbox import Outbox
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process import protocol
-from gpu_node.engine.process.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, Step
+from gpu_node.engine.process.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, StepReport
 from shared.config.engine import EngineOptions
 from shared.messages.nodes import Fence, Heartbeat, Load
 from shared.messages.requests import Abort, Attempt, Evict, GroupRef, VirtualQueue
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
 
-Event = (
+AgentEvent = (
     VirtualQueue
     | Abort
     | Evict
@@ -50,8 +50,8 @@ Event = (
     | EngineReady
     | ModelLoaded
     | ModelFailed
-    | Step
-    | protocol.Evicted
+    | StepReport
+    | protocol.TakenOut
     | protocol.Image
 )
 
@@ -70,7 +70,7 @@ class AgentCore:
         self.models = NodeModels()
         self._options = options
         self._ledger = Ledger()
-        self._evictions = Evictions(node, self._ledger)
+        self._evictions = EngineEvictions(node, self._ledger)
         self._intake = Intake(node, self._ledger, self.models)
         self._queue: list[GroupRef] = []
         self._yielding: list[str] = []
@@ -86,7 +86,7 @@ class AgentCore:
         return self.models.current
 
     @property
-    def running(self) -> dict[str, Running]:
+    def running(self) -> dict[str, RunningAttempt]:
         """What the engine has, by request."""
         return self._ledger.running
 
@@ -109,7 +109,7 @@ class AgentCore:
         """Whether the engine has requests and no model to load first: it must say something before long."""
         return bool(self._ledger.running) and not self.models.loading
 
-    def handle(self, event: Event) -> list[Action]:
+    def handle(self, event: AgentEvent) -> list[AgentAction]:
         """React to one event; the last word is always what to do next: pull, make way, swap, or wait."""
         match event:
             case VirtualQueue():
@@ -130,9 +130,9 @@ class AgentCore:
                 actions = self._model_loaded(event)
             case EngineReady() | ModelFailed():
                 actions = self._told(event)
-            case Step():
+            case StepReport():
                 actions = self._step(event)
-            case protocol.Evicted() | protocol.Image():
+            case protocol.TakenOut() | protocol.Image():
                 actions = self._left(event)
         return [*actions, *self._intake.begin(), *self._next()]
 
@@ -163,7 +163,7 @@ class AgentCore:
 
     # --- what to do next ------------------------------------------------------------------------------------------
 
-    def _next(self) -> list[Action]:
+    def _next(self) -> list[AgentAction]:
         """Serve the head of the virtual queue: pull for it, or make the room or change the model that it needs."""
         if self.models.loading or self._is_pulling or self._is_draining or self._intake.holds_any:
             return []
@@ -207,7 +207,7 @@ class AgentCore:
         """Somebody waits in the group, and this node can serve it, or has to say why nobody can."""
         return ref.group not in self._empty and (ref.model not in self.models.broken or ref.model in self._hopeless)
 
-    def _make_way(self, head: GroupRef) -> list[Action]:
+    def _make_way(self, head: GroupRef) -> list[AgentAction]:
         """Evict as many as wait, and pull as many at once, so that the engine exchanges them between two steps.
 
         Where some wait inside the engine already, the room may be theirs: then its answer is awaited.
@@ -218,11 +218,11 @@ class AgentCore:
         pull = self._pull(head, len(leaving)) if self.stats.num_waiting == 0 else []
         return [*self._evictions.evict(leaving), *pull]
 
-    def _pull(self, head: GroupRef, num_requests: int) -> list[Action]:
+    def _pull(self, head: GroupRef, num_requests: int) -> list[AgentAction]:
         self._is_pulling = True
         return [Pull(head.group, num_requests)]
 
-    def _change_model(self, head: GroupRef) -> list[Action]:
+    def _change_model(self, head: GroupRef) -> list[AgentAction]:
         """At once where the weights are on the device, else once the engine is empty.
 
         What runs is evicted only if all of it may be: as long as something else has to end first, the rest goes on.
@@ -239,7 +239,7 @@ class AgentCore:
         first = next((ref for ref in self._queue if ref.max_running is None), None)
         return self._yielding if first is not None and head.group == first.group else []
 
-    def _load(self, model: str) -> list[Action]:
+    def _load(self, model: str) -> list[AgentAction]:
         if self.models.loading or model in self.models.broken:
             return []
         self.models.loading = model
@@ -249,13 +249,13 @@ class AgentCore:
 
     # --- from the queue manager -----------------------------------------------------------------------------------
 
-    def _new_queue(self, message: VirtualQueue) -> list[Action]:
+    def _new_queue(self, message: VirtualQueue) -> list[AgentAction]:
         if self._is_mine(message):
             self._queue, self._yielding, self._hopeless = message.groups, message.yielding, message.hopeless
             self._empty = set()
         return []
 
-    def _abort(self, message: Abort) -> list[Action]:
+    def _abort(self, message: Abort) -> list[AgentAction]:
         """The queue manager has forgotten these already: only the ledger entry is left to clear."""
         ids: list[str] = []
         acks: list[Ack] = []
@@ -263,21 +263,21 @@ class AgentCore:
             was_here, ack = self._ledger.forget(attempt)
             ids += [attempt.request_id] if was_here else []
             acks += [ack] if ack is not None else []
-        abort: list[Action] = [Tell(AbortRequests(ids))] if ids else []
+        abort: list[AgentAction] = [Tell(AbortRequests(ids))] if ids else []
         return [*abort, *([Publish(acks=acks)] if acks else [])]
 
-    def _asked(self, event: TakeStock | Drain) -> list[Action]:
+    def _asked(self, event: TakeStock | Drain) -> list[AgentAction]:
         if isinstance(event, TakeStock):
             return [self.inventory()]
         self._is_draining = True
         return self._hand_over(self._ledger.attempts())
 
-    def _hand_over(self, attempts: list[Attempt]) -> list[Action]:
+    def _hand_over(self, attempts: list[Attempt]) -> list[AgentAction]:
         return [*self._intake.give_back(attempts), *self._evictions.hand_over(attempts)]
 
     # --- from the groups' streams ---------------------------------------------------------------------------------
 
-    def _taken(self, taken: Taken) -> list[Action]:
+    def _taken(self, taken: Taken) -> list[AgentAction]:
         self._is_pulling = False
         self._count_down(taken.group, len(taken.entries))
         if len(taken.entries) < taken.num_asked:
@@ -295,14 +295,14 @@ class AgentCore:
 
     # --- from the engine ------------------------------------------------------------------------------------------
 
-    def _told(self, event: EngineReady | ModelFailed) -> list[Action]:
+    def _told(self, event: EngineReady | ModelFailed) -> list[AgentAction]:
         if isinstance(event, EngineReady):
             self.device = event.device
         else:
             self.models.on_failed(event)
         return [Beat(self.heartbeat())]
 
-    def _model_loaded(self, event: ModelLoaded) -> list[Action]:
+    def _model_loaded(self, event: ModelLoaded) -> list[AgentAction]:
         self.models.on_loaded(event)
         # the rest is the old model's until the engine tells anew, right after this
         self.stats = replace(self.stats, num_admittable=0, num_free_blocks=event.num_blocks)
@@ -312,7 +312,7 @@ class AgentCore:
         self.stats = stats
         self.models.learn(stats)
 
-    def _step(self, event: Step) -> list[Action]:
+    def _step(self, event: StepReport) -> list[AgentAction]:
         self._see(event.stats)
         outbox = Outbox(self.node)
         for chunk in event.chunks:
@@ -325,9 +325,9 @@ class AgentCore:
                 outbox.finish(chunk, running.output_tokens, running.ack)
         return outbox.publish()
 
-    def _left(self, event: protocol.Evicted | protocol.Image) -> list[Action]:
+    def _left(self, event: protocol.TakenOut | protocol.Image) -> list[AgentAction]:
         outbox = Outbox(self.node)
-        if isinstance(event, protocol.Evicted):
+        if isinstance(event, protocol.TakenOut):
             self._see(event.stats)
             actions = self._evictions.on_evicted(event, outbox)
         else:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from gpu_node.agent.decisions.actions import Entry
+from gpu_node.agent.decisions.actions import GroupEntry
 from shared.messages.requests import Chunk, EvictedRequest
 
 
-class Fate(Enum):
+class EntryFate(Enum):
     """What becomes of an entry."""
 
     RUNS = "runs"
@@ -21,29 +21,29 @@ class Fate(Enum):
     """Its gateway still waits for it, as far as anybody knows: it is given back, and the payload written again."""
 
 
-def fate(entry: Entry, model: str, broken: Mapping[str, str]) -> tuple[Fate, str]:
+def fate(entry: GroupEntry, model: str, broken: Mapping[str, str]) -> tuple[EntryFate, str]:
     """What becomes of an entry where ``model`` is loaded and others are ``broken``; and why, for its client."""
     payload = entry.payload
     if entry.unreadable:
-        return Fate.REFUSED, f"the request is of another version: {entry.unreadable}"
+        return EntryFate.REFUSED, f"the request is of another version: {entry.unreadable}"
     if payload is None or payload.attempt < entry.enqueued.attempt:
-        return Fate.LOST, ""
+        return EntryFate.LOST, ""
     if payload.attempt > entry.enqueued.attempt:
-        return Fate.STALE, ""
+        return EntryFate.STALE, ""
     if payload.model in broken:
-        return Fate.REFUSED, broken[payload.model]
+        return EntryFate.REFUSED, broken[payload.model]
     # a name that Redis has forgotten is given to another group: what was said of the first is not of the second
-    return (Fate.RUNS, "") if payload.model == model else (Fate.LOST, "")
+    return (EntryFate.RUNS, "") if payload.model == model else (EntryFate.LOST, "")
 
 
-def refusal(entry: Entry, error: str) -> Chunk:
+def refusal(entry: GroupEntry, error: str) -> Chunk:
     """The end of an attempt that never began here."""
     enqueued = entry.enqueued
     num_done = sum(len(output.token_ids) for output in entry.payload.outputs) if entry.payload else 0
     return Chunk(enqueued.request_id, enqueued.attempt, num_done, [], finish_reason="error", error=error, is_last=True)
 
 
-def given_back(entry: Entry, node: str) -> EvictedRequest:
+def given_back(entry: GroupEntry, node: str) -> EvictedRequest:
     """An attempt that never began here, and has to be submitted again."""
     outputs = entry.payload.outputs if entry.payload else []
     num_done = sum(len(output.token_ids) for output in outputs)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
-from gpu_node.agent.decisions.actions import Action, Store, Tell
-from gpu_node.agent.decisions.ledger import Evicted, Ledger
+from gpu_node.agent.decisions.actions import AgentAction, Store, Tell
+from gpu_node.agent.decisions.ledger import EvictedAttempt, Ledger
 from gpu_node.agent.decisions.outbox import Outbox
 from gpu_node.engine.process import protocol
 from shared.messages.requests import HANDED_OVER, Attempt
 
 
-class Evictions:
+class EngineEvictions:
     """The conversation with the engine about leaving. Moves attempts of the ledger from place to place."""
 
     def __init__(self, node: str, ledger: Ledger) -> None:
@@ -44,14 +44,14 @@ class Evictions:
         last_group_first = sorted(newest_first, key=lambda item: -item[1])
         return [request_id for request_id, _ in last_group_first[:num_requests]]
 
-    def evict(self, request_ids: list[str]) -> list[Action]:
+    def evict(self, request_ids: list[str]) -> list[AgentAction]:
         """Take these out of the engine."""
         if not request_ids:
             return []
         self._asked.append({request_id: self._ledger.running[request_id].attempt for request_id in request_ids})
-        return [Tell(protocol.Evict(request_ids))]
+        return [Tell(protocol.TakeOut(request_ids))]
 
-    def hand_over(self, attempts: list[Attempt]) -> list[Action]:
+    def hand_over(self, attempts: list[Attempt]) -> list[AgentAction]:
         """Give these to another node, KV and all. What is unknown here has ended, or was never here."""
         running, parked = [], []
         for attempt in attempts:
@@ -67,7 +67,7 @@ class Evictions:
                 parked.append(request_id)
         return [*self.evict(running), *_export(parked)]
 
-    def on_evicted(self, event: protocol.Evicted, outbox: Outbox) -> list[Action]:
+    def on_evicted(self, event: protocol.TakenOut, outbox: Outbox) -> list[AgentAction]:
         """The engine has taken requests out: tell the queue manager, or ask for the images of those that move."""
         asked = self._asked.popleft()
         moving = []
@@ -76,7 +76,7 @@ class Evictions:
             if running is None:
                 continue  # given up meanwhile, or replaced by a newer attempt; the engine has been told
             del self._ledger.running[kept.request_id]
-            evicted = Evicted(running.attempt, running.num_tokens, kept.kv_tokens)
+            evicted = EvictedAttempt(running.attempt, running.num_tokens, kept.kv_tokens)
             if running.moves and kept.kv_tokens:
                 self._ledger.moving[kept.request_id] = replace(evicted, ack=running.ack)
                 moving.append(kept.request_id)
@@ -87,7 +87,7 @@ class Evictions:
                 self._ledger.parked[kept.request_id] = evicted
         return _export(moving)
 
-    def on_image(self, event: protocol.Image, outbox: Outbox) -> list[Action]:
+    def on_image(self, event: protocol.Image, outbox: Outbox) -> list[AgentAction]:
         """A request is ready to go on elsewhere."""
         moving = self._ledger.moving.pop(event.request_id, None)
         if moving is None:
@@ -97,5 +97,5 @@ class Evictions:
         return [Store(event.request_id, event.data)] if event.data else []
 
 
-def _export(request_ids: list[str]) -> list[Action]:
-    return [Tell(protocol.HandOver(request_ids))] if request_ids else []
+def _export(request_ids: list[str]) -> list[AgentAction]:
+    return [Tell(protocol.HandOverImages(request_ids))] if request_ids else []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gpu_node.agent.decisions.actions import Ack, Action, Entry, Resume, Taken, Tell
-from gpu_node.agent.decisions.entries import Fate, fate, given_back, refusal
+from gpu_node.agent.decisions.actions import Ack, AgentAction, GroupEntry, Resume, Taken, Tell
+from gpu_node.agent.decisions.entries import EntryFate, fate, given_back, refusal
 from gpu_node.agent.decisions.ledger import Ledger
 from gpu_node.agent.decisions.models import NodeModels
 from gpu_node.agent.decisions.outbox import Outbox
 from gpu_node.agent.decisions.probation import Beginning, Probation
-from gpu_node.engine.process.protocol import AbortRequests, Run
+from gpu_node.engine.process.protocol import AbortRequests, RunAttempt
 from shared.messages.requests import HANDED_OVER, Attempt, Chunk, EvictedRequest
 
 
@@ -33,30 +33,30 @@ class Intake:
         """The only ones that can be the reason, should the engine die now; empty where it may be any that runs."""
         return self._probation.blamed
 
-    def take(self, taken: Taken) -> list[Action]:
+    def take(self, taken: Taken) -> list[AgentAction]:
         """Entries have come."""
         outbox = Outbox(self._node)
         dropped: list[str] = []
         for entry in taken.entries:
             ack = Ack(taken.group, entry.entry_id)
             match fate(entry, self._models.current, self._models.broken):
-                case Fate.REFUSED, error:
+                case EntryFate.REFUSED, error:
                     last = refusal(entry, error)
                     outbox.add(entry.enqueued.gateway, last)
                     outbox.finish(last, last.index, ack)
-                case Fate.STALE, _:
+                case EntryFate.STALE, _:
                     dropped += self._drop(entry)
                     outbox.ack(ack)
-                case Fate.LOST, _:
+                case EntryFate.LOST, _:
                     dropped += self._drop(entry)
                     outbox.evict(given_back(entry, self._node), ack)
                 case _:
                     self._admit(taken.group, entry)
         return [*_abort(dropped), *self.begin(), *outbox.publish()]
 
-    def begin(self) -> list[Action]:
+    def begin(self) -> list[AgentAction]:
         """The engine gets those whose turn it is."""
-        starts: list[Action] = list(self._probation.begin())
+        starts: list[AgentAction] = list(self._probation.begin())
         self.num_sent += len(starts)
         return starts
 
@@ -65,7 +65,7 @@ class Intake:
         if chunk.token_ids:
             self._probation.prove(Attempt(chunk.request_id, chunk.attempt))
 
-    def give_back(self, attempts: list[Attempt]) -> list[Action]:
+    def give_back(self, attempts: list[Attempt]) -> list[AgentAction]:
         """Those of these that have not begun: they are not in the engine, which at most keeps KV of an earlier run."""
         held = self._probation.take_back(attempts)
         outbox = Outbox(self._node)
@@ -75,22 +75,22 @@ class Intake:
             outbox.evict(told, running.ack)
         return [*_abort([attempt.request_id for attempt in held]), *outbox.publish()]
 
-    def _drop(self, entry: Entry) -> list[str]:
+    def _drop(self, entry: GroupEntry) -> list[str]:
         """It does not begin: KV that was kept for it is of no use."""
         request_id = entry.enqueued.request_id
         was_here, _ = self._ledger.forget(Attempt(request_id, entry.enqueued.attempt))
         return [request_id] if was_here else []
 
-    def _admit(self, group: str, entry: Entry) -> None:
+    def _admit(self, group: str, entry: GroupEntry) -> None:
         payload = entry.payload
         assert payload is not None, "what has no payload is given back"
         if self._ledger.goes_on(group, entry):
             return
         self._ledger.run(group, entry, payload)
-        start = Resume(payload) if entry.enqueued.kv_at == HANDED_OVER else Tell(Run(payload))
+        start = Resume(payload) if entry.enqueued.kv_at == HANDED_OVER else Tell(RunAttempt(payload))
         attempt = Attempt(payload.request_id, payload.attempt)
         self._probation.add(Beginning(attempt, start, is_suspect=payload.num_crashes > 0))
 
 
-def _abort(request_ids: list[str]) -> list[Action]:
+def _abort(request_ids: list[str]) -> list[AgentAction]:
     return [Tell(AbortRequests(request_ids))] if request_ids else []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_node.agent.decisions.actions import Ack, Entry, SayInventory
+from gpu_node.agent.decisions.actions import Ack, GroupEntry, SayInventory
 from shared.messages.payload import Payload
 from shared.messages.requests import Attempt, Chunk, EvictedRequest
 
 
 @dataclass(slots=True)
-class Running:
+class RunningAttempt:
     """An attempt that the engine has."""
 
     attempt: int
@@ -29,7 +29,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Evicted:
+class EvictedAttempt:
     """An attempt that was taken out of the engine, which keeps its KV."""
 
     attempt: int
@@ -47,15 +47,19 @@ class Ledger:
     """Owns which attempts are where. No request is in two places."""
 
     def __init__(self) -> None:
-        self.running: dict[str, Running] = {}
+        self.running: dict[str, RunningAttempt] = {}
         """In the engine, in the order in which they were pulled."""
-        self.parked: dict[str, Evicted] = {}
+        self.parked: dict[str, EvictedAttempt] = {}
         """KV in host memory, until they are pulled again; bounded by what the engine has room for."""
-        self.moving: dict[str, Evicted] = {}
+        self.moving: dict[str, EvictedAttempt] = {}
         """The engine has been asked for their images."""
-        self._places: list[dict[str, Running] | dict[str, Evicted]] = [self.running, self.parked, self.moving]
+        self._places: list[dict[str, RunningAttempt] | dict[str, EvictedAttempt]] = [
+            self.running,
+            self.parked,
+            self.moving,
+        ]
 
-    def run(self, group: str, entry: Entry, payload: Payload) -> None:
+    def run(self, group: str, entry: GroupEntry, payload: Payload) -> None:
         """The engine gets an attempt. What was here of the request, this attempt or an older one, ends with that."""
         enqueued = entry.enqueued
         request_id = enqueued.request_id
@@ -66,9 +70,9 @@ class Ledger:
         if parked is not None and parked.attempt == enqueued.attempt:
             num_tokens = parked.num_tokens
         ack = Ack(group, entry.entry_id)
-        self.running[request_id] = Running(enqueued.attempt, enqueued.gateway, ack, num_tokens)
+        self.running[request_id] = RunningAttempt(enqueued.attempt, enqueued.gateway, ack, num_tokens)
 
-    def goes_on(self, group: str, entry: Entry) -> bool:
+    def goes_on(self, group: str, entry: GroupEntry) -> bool:
         """Whether the engine has just this attempt: a Redis that lost its end hands out an entry twice.
 
         The engine must not get it again. It may have ended there, which is not known here yet; then it would run for
@@ -93,12 +97,12 @@ class Ledger:
             parked=[Attempt(name, held.attempt) for name, held in kept.items()],
         )
 
-    def find(self, request_id: str, attempt: int) -> Running | None:
+    def find(self, request_id: str, attempt: int) -> RunningAttempt | None:
         """The attempt, if the engine has just this one."""
         running = self.running.get(request_id)
         return running if running is not None and running.attempt == attempt else None
 
-    def extend(self, chunk: Chunk) -> Running | None:
+    def extend(self, chunk: Chunk) -> RunningAttempt | None:
         """Take in new tokens of a choice; None where the attempt does not run any more. Its last chunk ends it."""
         running = self.find(chunk.request_id, chunk.attempt)
         if running is not None:

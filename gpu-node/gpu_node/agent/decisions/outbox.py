@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_node.agent.decisions.actions import Ack, Action, Publish
+from gpu_node.agent.decisions.actions import Ack, AgentAction, Publish
 from shared.messages.requests import Chunk, EvictedRequest, FinishedRequest, Tokens
 
 
@@ -35,7 +35,7 @@ class Outbox:
         if ack is not None:
             self._acks.append(ack)
 
-    def publish(self) -> list[Action]:
+    def publish(self) -> list[AgentAction]:
         """One action for all of it, or none."""
         if not self._chunks and not self._evicted and not self._acks:
             return []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from gpu_node.agent.decisions.actions import Start
+from gpu_node.agent.decisions.actions import StartAttempt
 from gpu_node.agent.decisions.ledger import Ledger
 from shared.messages.requests import Attempt
 
@@ -20,7 +20,7 @@ class Beginning:
     """A request that was pulled, with what tells the engine to run it."""
 
     attempt: Attempt
-    start: Start
+    start: StartAttempt
     is_suspect: bool
 
 
@@ -58,9 +58,9 @@ class Probation:
         if self._unproven.get(attempt.request_id) == attempt:
             del self._unproven[attempt.request_id]
 
-    def begin(self) -> list[Start]:
+    def begin(self) -> list[StartAttempt]:
         """Those whose turn it is."""
-        starts: list[Start] = []
+        starts: list[StartAttempt] = []
         while self._held:
             self._look()
             first = self._held[0]

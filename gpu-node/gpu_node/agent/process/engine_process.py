@@ -8,7 +8,7 @@ import sys
 
 import structlog
 
-from gpu_node.engine.process.protocol import Command, EngineRefused, Event, Shutdown, event_decoder, frame
+from gpu_node.engine.process.protocol import Command, EngineEvent, EngineRefused, Shutdown, event_decoder, frame
 from shared.errors import OperatorError
 
 READ_BYTES = 1 << 16
@@ -63,7 +63,7 @@ class EngineProcess:
         except ConnectionError as error:
             raise await self._death() from error
 
-    async def events(self) -> list[Event]:
+    async def events(self) -> list[EngineEvent]:
         """The next ones; `EngineDiedError` at the end of the stream, `EngineRefusedError` with the engine's reason."""
         while True:
             try:
@@ -72,7 +72,7 @@ class EngineProcess:
                 raise await self._death() from error
             if not data:
                 raise await self._death()
-            events: list[Event] = []
+            events: list[EngineEvent] = []
             for event in self._frames.feed(data):
                 if isinstance(event, EngineRefused):
                     raise EngineRefusedError(event.reason)

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from gpu_node.agent.decisions.actions import (
-    Action,
+    AgentAction,
     Beat,
     Drain,
     NewEpoch,
@@ -24,7 +24,7 @@ from gpu_node.agent.decisions.actions import (
     TakeStock,
     Tell,
 )
-from gpu_node.agent.decisions.core import AgentCore, Event
+from gpu_node.agent.decisions.core import AgentCore, AgentEvent
 from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.process.engine_watch import EngineWatch
 from gpu_node.agent.process.failures import log_failures
@@ -32,7 +32,7 @@ from gpu_node.agent.process.node_bus import NodeBus, PullRefusedError
 from gpu_node.agent.telemetry.metrics import EpochMetrics, observe_published
 from gpu_node.agent.telemetry.run_times import RunTimes
 from gpu_node.agent.telemetry.spans import RunSpans
-from gpu_node.engine.process.protocol import AbortRequests, Command, Run
+from gpu_node.engine.process.protocol import AbortRequests, Command, RunAttempt
 from shared.bus import streams
 from shared.bus.bus import StreamReader
 from shared.bus.redis_life import RedisLife
@@ -74,7 +74,7 @@ class Epoch:
         self._spans = RunSpans(core.node, trace.get_tracer("treadle.node"))
         self._metrics = EpochMetrics(core)
         self._times = RunTimes()
-        self._events: asyncio.Queue[Event] = asyncio.Queue(MAX_EVENTS)
+        self._events: asyncio.Queue[AgentEvent] = asyncio.Queue(MAX_EVENTS)
         self._drained = asyncio.Event()
         self._life = RedisLife(redis)
         self._has_crashed = False
@@ -180,14 +180,14 @@ class Epoch:
             if self.core.is_drained:
                 self._drained.set()
 
-    async def _do(self, action: Action) -> None:
+    async def _do(self, action: AgentAction) -> None:
         match action:
             case Pull():
                 await self._pull(action)
             case Tell(command):
                 await self._tell(command)
             case Resume(payload):
-                await self._tell(Run(payload, await self._take_image(payload)))
+                await self._tell(RunAttempt(payload, await self._take_image(payload)))
             case Publish():
                 self._spans.publish(action)
                 with self._watch.held_up():
@@ -206,7 +206,7 @@ class Epoch:
                 raise EpochOverError("fenced: the scheduler had declared this node dead")
 
     async def _tell(self, command: Command) -> None:
-        if isinstance(command, Run):
+        if isinstance(command, RunAttempt):
             self._spans.begin(command)
             self._times.begin(command.payload, _now())
         elif isinstance(command, AbortRequests):

@@ -9,7 +9,7 @@ import structlog
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from gpu_node.agent.decisions.actions import Entry, Publish, Pull, SayInventory, Store, Taken
+from gpu_node.agent.decisions.actions import GroupEntry, Publish, Pull, SayInventory, Store, Taken
 from shared.bus import scripts, streams
 from shared.bus.bus import bury, is_refusal
 from shared.bus.system_writes import SystemWriter, WriteFaultError, acknowledge, add
@@ -80,15 +80,15 @@ class NodeBus:
         evicted = Evicted(node=self._node, epoch=self._epoch, requests=[lost], number=self.number())
         await self._writer.write(acknowledge(streams.group(group), entry_id), add(streams.QUEUE, evicted))
 
-    async def _entry(self, entry_id: bytes, enqueued: Enqueued, data: bytes | None) -> Entry:
+    async def _entry(self, entry_id: bytes, enqueued: Enqueued, data: bytes | None) -> GroupEntry:
         if data is None:
-            return Entry(entry_id, enqueued, None)
+            return GroupEntry(entry_id, enqueued, None)
         try:
-            return Entry(entry_id, enqueued, decode_payload(data))
+            return GroupEntry(entry_id, enqueued, decode_payload(data))
         except UndecodableError as error:
             log.error("payload undecodable", request_id=enqueued.request_id, error=str(error))
             await bury(self._redis, streams.payload(enqueued.request_id), b"", {FIELD: data}, str(error))
-            return Entry(entry_id, enqueued, None, unreadable=str(error))
+            return GroupEntry(entry_id, enqueued, None, unreadable=str(error))
 
     async def publish(self, publish: Publish, number: int) -> None:
         """In one step: tokens to each gateway that still exists, acknowledgements, what finished or was evicted.

@@ -6,10 +6,10 @@ import structlog
 from prometheus_client import Counter, Histogram
 
 from gpu_node.agent.decisions.actions import Publish
-from gpu_node.agent.decisions.core import AgentCore, Event
+from gpu_node.agent.decisions.core import AgentCore, AgentEvent
 from gpu_node.agent.decisions.models import DEVICE
 from gpu_node.engine.measures.counts import Counts, TierCounts
-from gpu_node.engine.process.protocol import Evicted, ModelFailed, ModelLoaded, Step
+from gpu_node.engine.process.protocol import ModelFailed, ModelLoaded, StepReport, TakenOut
 from shared.messages.requests import HANDED_OVER
 
 EPOCHS = Counter("treadle_node_epochs_total", "Epochs begun by this node")
@@ -57,14 +57,14 @@ class EpochMetrics:
         self._counts = Counts()
         _add(self._counts)  # series that are there from the start: else rates miss what is counted first
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: AgentEvent) -> None:
         """The core has taken in an event."""
         match event:
-            case Step(chunks=chunks, stats=stats):
+            case StepReport(chunks=chunks, stats=stats):
                 STEPS.inc()
                 TOKENS.labels(self._core.model).inc(sum(len(chunk.token_ids) for chunk in chunks))
                 self._count(stats.counts)
-            case Evicted(stats=stats):
+            case TakenOut(stats=stats):
                 self._count(stats.counts)
             case ModelLoaded():
                 if event.source != DEVICE:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from opentelemetry.trace import Span, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from gpu_node.agent.decisions.actions import Entry, Publish
-from gpu_node.engine.process.protocol import Run
+from gpu_node.agent.decisions.actions import GroupEntry, Publish
+from gpu_node.engine.process.protocol import RunAttempt
 from shared.messages.requests import Chunk, FinishedRequest
 from shared.service.cluster_clock import id_time
 
@@ -32,7 +32,7 @@ class RunSpans:
         self._tracer = tracer
         self._open: dict[str, _OpenSpan] = {}
 
-    def pulled(self, group: str, entries: Sequence[Entry]) -> None:
+    def pulled(self, group: str, entries: Sequence[GroupEntry]) -> None:
         """The queue is behind these: a span from the entry in the group's stream, on Redis's clock, until now."""
         for entry in entries:
             if entry.payload is None or not entry.payload.traceparent:
@@ -52,7 +52,7 @@ class RunSpans:
                 start_time=round(id_time(entry.entry_id) * 1e3) * 1_000_000,
             ).end()
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: RunAttempt) -> None:
         """The engine has the request."""
         payload = run.payload
         attributes: dict[str, str | int] = {

@@ -33,7 +33,7 @@ class RunningMean:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class KvDemand:
     """KV slots that one sequence will need: ``num_tokens`` soon, then ``num_growth_tokens`` more, one each step."""
 
     num_tokens: int
@@ -42,7 +42,7 @@ class Demand:
     """Blocks that it holds, or would take over from the prefix cache; counted once among all sequences."""
 
 
-def peak_blocks(demands: Iterable[Demand], block_size: int) -> int:
+def peak_blocks(demands: Iterable[KvDemand], block_size: int) -> int:
     """Upper bound of the blocks held at once while all ``demands`` grow, if none is added.
 
     Memory only falls when a sequence ends, so the peak lies at one of the ends. Just before the end of the sequence

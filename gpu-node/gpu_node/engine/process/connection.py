@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import socket
 
-from gpu_node.engine.process.protocol import Command, EngineRefused, Event, command_decoder, frame
+from gpu_node.engine.process.protocol import Command, EngineEvent, EngineRefused, command_decoder, frame
 
 READ_BYTES = 1 << 16
 MAX_READS = 64
@@ -19,7 +19,7 @@ class AgentGoneError(ConnectionError):
     """The agent closed its end, or died."""
 
 
-class Connection:
+class EngineConnection:
     """Commands in, events out."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -29,7 +29,7 @@ class Connection:
         self._readable = select.poll()
         self._readable.register(sock, select.POLLIN)
 
-    def send(self, event: Event | EngineRefused) -> None:
+    def send(self, event: EngineEvent | EngineRefused) -> None:
         """Send one event whole. Raises `AgentGoneError`, or `TimeoutError` after `SEND_TIMEOUT_S`."""
         try:
             self._socket.sendall(frame(event))

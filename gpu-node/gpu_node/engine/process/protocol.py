@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.requests.chunk import Chunk as EngineChunk
+from gpu_node.engine.requests.chunk import OutputChunk as EngineChunk
 from gpu_node.engine.requests.image import Kept
 from shared.bus.streams import MAX_IMAGE_BYTES
 from shared.messages.payload import Payload
@@ -49,7 +49,7 @@ class LoadModel(_Frame, frozen=True):
     model: str
 
 
-class Run(_Frame, frozen=True):
+class RunAttempt(_Frame, frozen=True):
     """Run one attempt of a request. A newer attempt replaces an older one; the same attempt twice runs once.
 
     An attempt that was evicted here goes on where it was, without computing anything again, while its KV is kept.
@@ -60,17 +60,17 @@ class Run(_Frame, frozen=True):
     """Its state and KV as another engine handed them over (`Image`); empty where there is none."""
 
 
-class Evict(_Frame, frozen=True):
+class TakeOut(_Frame, frozen=True):
     """Take these requests out, between two steps, and keep their state and KV in host memory as far as it has room.
 
-    Answered by `Evicted`, behind the `Step` that brings their last tokens. Unknown ids are left out of the answer: they
-    have ended meanwhile.
+    Answered by `TakenOut`, behind the `StepReport` that brings their last tokens. Unknown ids are left out of the
+    answer: they have ended meanwhile.
     """
 
     request_ids: list[str]
 
 
-class HandOver(_Frame, frozen=True):
+class HandOverImages(_Frame, frozen=True):
     """Answer an `Image` for each of these requests that were evicted here, and forget them. Unknown ids: nothing."""
 
     request_ids: list[str]
@@ -93,7 +93,7 @@ class Shutdown(_Frame, frozen=True):
     """Exit with status 0 at once; what runs is lost. The end of the stream means the same."""
 
 
-Command = LoadModel | Run | Evict | HandOver | AbortRequests | Reset | Shutdown
+Command = LoadModel | RunAttempt | TakeOut | HandOverImages | AbortRequests | Reset | Shutdown
 
 
 # --- engine -> agent ------------------------------------------------------------------------------------------------
@@ -136,34 +136,34 @@ class ModelFailed(_Frame, frozen=True):
     error: str
 
 
-class Step(_Frame, frozen=True):
+class StepReport(_Frame, frozen=True):
     """New tokens and ends, one chunk a choice; no chunks when only the stats have changed."""
 
     chunks: list[Chunk]
     stats: EngineStats
 
     @classmethod
-    def of(cls, chunks: Iterable[EngineChunk], stats: EngineStats) -> Step:
+    def of(cls, chunks: Iterable[EngineChunk], stats: EngineStats) -> StepReport:
         """With the messages that say what the engine says."""
         return cls([Chunk(*chunk) for chunk in chunks], stats)
 
 
-class Evicted(_Frame, frozen=True):
-    """Answer to `Evict`."""
+class TakenOut(_Frame, frozen=True):
+    """Answer to `TakeOut`."""
 
     requests: list[Kept]
     stats: EngineStats
 
 
 class Image(_Frame, frozen=True):
-    """Answer to `HandOver`: state and KV of a request, for the `Run` of another engine with the same model."""
+    """Answer to `HandOverImages`: state and KV of a request, for another engine with the same model."""
 
     request_id: str
     data: bytes
     """Empty where it is larger than a frame may be: another attempt has to compute it again."""
 
 
-Event = EngineReady | ModelLoaded | ModelFailed | Step | Evicted | Image
+EngineEvent = EngineReady | ModelLoaded | ModelFailed | StepReport | TakenOut | Image
 
 
 # --- framing --------------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ Event = EngineReady | ModelLoaded | ModelFailed | Step | Evicted | Image
 _encoder = msgspec.msgpack.Encoder()
 
 
-def frame(message: Command | Event | EngineRefused) -> bytes:
+def frame(message: Command | EngineEvent | EngineRefused) -> bytes:
     """Encode one message with its length in front; `ProtocolError` when it is larger than a frame may be."""
     body = _encoder.encode(message)
     if len(body) > MAX_FRAME_BYTES:
@@ -220,6 +220,6 @@ def command_decoder() -> FrameDecoder[Command]:
     return FrameDecoder(msgspec.msgpack.Decoder(Command))
 
 
-def event_decoder() -> FrameDecoder[Event | EngineRefused]:
+def event_decoder() -> FrameDecoder[EngineEvent | EngineRefused]:
     """The agent's end."""
-    return FrameDecoder(msgspec.msgpack.Decoder(Event | EngineRefused))
+    return FrameDecoder(msgspec.msgpack.Decoder(EngineEvent | EngineRefused))

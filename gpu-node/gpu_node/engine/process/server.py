@@ -8,35 +8,40 @@ import structlog
 
 from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.engine import Engine, EngineBusyError
-from gpu_node.engine.process.connection import AgentGoneError, Connection
+from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
 from gpu_node.engine.process.protocol import (
     AbortRequests,
     Command,
     EngineReady,
-    Evict,
-    Evicted,
-    HandOver,
+    HandOverImages,
     Image,
     LoadModel,
     ModelFailed,
     ModelLoaded,
     Reset,
-    Run,
+    RunAttempt,
     Shutdown,
-    Step,
+    StepReport,
+    TakenOut,
+    TakeOut,
 )
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from shared.config.config import ClusterConfig
 from shared.files.model_file import ModelFileError
 
 log = structlog.get_logger()
 
 
-class Server:
+class EngineServer:
     """Serves one agent until it says `Shutdown` or is gone. Whatever else goes wrong ends the process."""
 
     def __init__(
-        self, connection: Connection, engine: Engine, config: ClusterConfig, device: str, clock: Callable[[], float]
+        self,
+        connection: EngineConnection,
+        engine: Engine,
+        config: ClusterConfig,
+        device: str,
+        clock: Callable[[], float],
     ) -> None:
         self._connection = connection
         self._engine = engine
@@ -57,20 +62,20 @@ class Server:
     def _step(self) -> None:
         chunks = self._engine.step(self._clock())
         if chunks:
-            self._connection.send(Step.of(chunks, self._engine.stats()))
+            self._connection.send(StepReport.of(chunks, self._engine.stats()))
         if not self._engine.has_work:
             self._engine.check()  # idle: time to see that no block was lost
 
     def _take_commands(self, commands: list[Command]) -> bool:
         """Carry out commands in their order; False on `Shutdown`. The agent then learns what they changed."""
-        chunks: list[Chunk] = []
+        chunks: list[OutputChunk] = []
         for command in commands:
             match command:
                 case Shutdown():
                     return False
                 case LoadModel(model):
                     self._load(model)
-                case Run(payload, image):
+                case RunAttempt(payload, image):
                     ended = self._engine.add(payload, image)
                     if ended and ended[-1].is_last:
                         log.info("request ends at once", request_id=payload.request_id, error=ended[-1].error)
@@ -79,16 +84,16 @@ class Server:
                     self._engine.abort(request_ids)
                 case Reset():
                     self._engine.reset()
-                case Evict(request_ids):
+                case TakeOut(request_ids):
                     last, kept = self._engine.evict(request_ids)
-                    self._connection.send(Step.of(chunks + last, self._engine.stats()))
-                    self._connection.send(Evicted(kept, self._engine.stats()))
+                    self._connection.send(StepReport.of(chunks + last, self._engine.stats()))
+                    self._connection.send(TakenOut(kept, self._engine.stats()))
                     chunks = []
-                case HandOver(request_ids):
+                case HandOverImages(request_ids):
                     for handed_over in self._engine.hand_over(request_ids):
                         self._connection.send(Image(handed_over.request_id, handed_over.data))
         if commands:
-            self._connection.send(Step.of(chunks, self._engine.stats()))
+            self._connection.send(StepReport.of(chunks, self._engine.stats()))
         return True
 
     def _load(self, name: str) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from gpu_node.engine.requests.beams import best
-from gpu_node.engine.requests.chunk import Chunk
-from gpu_node.engine.requests.sequence import Request, Sequence
+from gpu_node.engine.requests.chunk import OutputChunk
+from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from shared.messages.payload import Payload
 from shared.messages.token_logprob import TokenLogprob
 
 
-def token_chunk(request: Request, sequence: Sequence, logprob: TokenLogprob | None, finish_reason: str) -> Chunk:
+def token_chunk(
+    request: EngineRequest, sequence: Sequence, logprob: TokenLogprob | None, finish_reason: str
+) -> OutputChunk:
     """The token that was drawn last. To be made before a sequence that ends is taken out of the request."""
     logprobs = [] if request.sampling.num_logprobs is None or logprob is None else [logprob]
-    return Chunk(
+    return OutputChunk(
         request.request_id,
         request.payload.attempt,
         sequence.num_output_tokens - 1,
@@ -24,12 +26,12 @@ def token_chunk(request: Request, sequence: Sequence, logprob: TokenLogprob | No
     )
 
 
-def ranked_chunks(request: Request) -> list[Chunk]:
+def ranked_chunks(request: EngineRequest) -> list[OutputChunk]:
     """All of a ranked request that is over: one chunk a choice, best first."""
     sampling = request.sampling
     chosen = best(request.hypotheses, sampling.num_choices)
     return [
-        Chunk(
+        OutputChunk(
             request.request_id,
             request.payload.attempt,
             0,
@@ -43,17 +45,17 @@ def ranked_chunks(request: Request) -> list[Chunk]:
     ]
 
 
-def error_chunk(payload: Payload, error: str, choice: int = 0, start: int = 0) -> Chunk:
+def error_chunk(payload: Payload, error: str, choice: int = 0, start: int = 0) -> OutputChunk:
     """An error ends the request with all its choices."""
-    return Chunk(payload.request_id, payload.attempt, start, [], "error", error, choice, is_last=True)
+    return OutputChunk(payload.request_id, payload.attempt, start, [], "error", error, choice, is_last=True)
 
 
-def refusal_chunk(payload: Payload, why: str) -> Chunk:
+def refusal_chunk(payload: Payload, why: str) -> OutputChunk:
     """A request that can never run, for a reason that its client can do something about."""
-    return Chunk(payload.request_id, payload.attempt, 0, [], "refused", why, is_last=True)
+    return OutputChunk(payload.request_id, payload.attempt, 0, [], "refused", why, is_last=True)
 
 
-def end_chunks(payload: Payload, sequences: list[Sequence], reasons: list[str]) -> list[Chunk]:
+def end_chunks(payload: Payload, sequences: list[Sequence], reasons: list[str]) -> list[OutputChunk]:
     """The ends of those ``sequences`` that were complete when the attempt began; the others have an empty reason.
 
     With no sequences at all the client knows all ends but not yet that this attempt is over.
@@ -65,6 +67,6 @@ def end_chunks(payload: Payload, sequences: list[Sequence], reasons: list[str]) 
         ended = [(0, len(payload.outputs[0].token_ids), payload.outputs[0].finish_reason)]
     last = len(ended) - 1 if all(reasons) else -1
     return [
-        Chunk(payload.request_id, payload.attempt, start, [], reason, choice=choice, is_last=place == last)
+        OutputChunk(payload.request_id, payload.attempt, start, [], reason, choice=choice, is_last=place == last)
         for place, (choice, start, reason) in enumerate(ended)
     ]

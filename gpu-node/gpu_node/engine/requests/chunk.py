@@ -7,7 +7,7 @@ from typing import NamedTuple
 from shared.messages.token_logprob import TokenLogprob
 
 
-class Chunk(NamedTuple):
+class OutputChunk(NamedTuple):
     """New tokens of one choice of one attempt, or its end.
 
     A tuple, since one is made for each token; `gpu_node.engine.process.protocol` makes the message of it, field by

@@ -65,7 +65,7 @@ class Sequence:
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class EngineRequest:
     """One client call: its sequences are admitted, preempted and resumed together.
 
     They begin with the same tokens. The first of them, the *leader*, computes these for all; then the others fork its
@@ -90,7 +90,7 @@ class Request:
     """While it waits to go on from an image: where its sequences' blocks are in that."""
 
     @classmethod
-    def of(cls, payload: Payload, order: int, sequence_ids: Iterator[int], max_model_len: int) -> Request:
+    def of(cls, payload: Payload, order: int, sequence_ids: Iterator[int], max_model_len: int) -> EngineRequest:
         """The request of a payload. Output that the client has is taken over; choices that have ended are left out.
 
         A ranked request begins anew: its client has nothing, or has it all.

@@ -7,11 +7,11 @@ from collections.abc import Sequence as AnySequence
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.memory.block_manager import BlockManager
-from gpu_node.engine.memory.forecast import Demand, RunningMean, expected_growth, peak_blocks
-from gpu_node.engine.requests.sequence import Request, Sequence
+from gpu_node.engine.memory.forecast import KvDemand, RunningMean, expected_growth, peak_blocks
+from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 
 
-class Admission:
+class KvAdmission:
     """Learns how long outputs are and predicts from it. Before the first end, outputs are taken to use their limit."""
 
     def __init__(self, model: LoadedModel, blocks: BlockManager, max_num_seqs: int) -> None:
@@ -22,7 +22,7 @@ class Admission:
         self._limit_tokens = RunningMean()
         self._output_tokens = RunningMean()
 
-    def on_arrival(self, request: Request) -> None:
+    def on_arrival(self, request: EngineRequest) -> None:
         """Learn what a typical request asks for."""
         leader = request.sequences[0]
         self._prompt_tokens.observe(leader.num_prompt_tokens)
@@ -32,13 +32,13 @@ class Admission:
         """Learn how long an output has become."""
         self._output_tokens.observe(num_output_tokens)
 
-    def admits(self, candidate: Request, running: Iterable[Request]) -> bool:
+    def admits(self, candidate: EngineRequest, running: Iterable[EngineRequest]) -> bool:
         """Whether ``candidate`` fits beside ``running`` up to the predicted peak."""
         demands = self._running_demands(running)
         demands += self._unforked_demands(candidate, self._blocks.match(candidate.sequences[0].token_ids))
         return peak_blocks(demands, self._model.block_size) <= self._blocks.num_usable_blocks
 
-    def num_admittable(self, running: Collection[Request], waiting: Collection[Request]) -> int:
+    def num_admittable(self, running: Collection[EngineRequest], waiting: Collection[EngineRequest]) -> int:
         """How many typical requests fit beside these; what the waiting ones could reuse is left out of account."""
         num_places = self._max_num_seqs - sum(request.num_places for here in (running, waiting) for request in here)
         if num_places > 0:
@@ -54,8 +54,8 @@ class Admission:
         num_tokens = min(round(prompt_tokens + output_tokens), self._model.max_model_len)
         return max(1, -(-num_tokens // self._model.block_size))
 
-    def _running_demands(self, running: Iterable[Request]) -> list[Demand]:
-        demands: list[Demand] = []
+    def _running_demands(self, running: Iterable[EngineRequest]) -> list[KvDemand]:
+        demands: list[KvDemand] = []
         for request in running:
             if request.is_forked:
                 demands += [
@@ -66,7 +66,7 @@ class Admission:
                 demands += self._unforked_demands(request, self._blocks.table(request.sequences[0].sequence_id))
         return demands
 
-    def _unforked_demands(self, request: Request, leader_blocks: AnySequence[int]) -> list[Demand]:
+    def _unforked_demands(self, request: EngineRequest, leader_blocks: AnySequence[int]) -> list[KvDemand]:
         """The full blocks of the prompt count once, with the leader; what comes behind them, for each sequence."""
         leader, *others = request.sequences
         num_shared_tokens = leader.num_prompt_tokens // self._model.block_size * self._model.block_size
@@ -76,8 +76,8 @@ class Admission:
         demands += [self._demand(leader, len(leader.token_ids) - num_shared_tokens, ())] * num_new_beams
         return demands
 
-    def _demand(self, sequence: Sequence, num_tokens: int, blocks: AnySequence[int]) -> Demand:
+    def _demand(self, sequence: Sequence, num_tokens: int, blocks: AnySequence[int]) -> KvDemand:
         num_limit_tokens = sequence.max_len - 1
         mean_tokens = self._output_tokens.value(default=num_limit_tokens)
         max_growth_tokens = num_limit_tokens - len(sequence.token_ids)
-        return Demand(num_tokens, expected_growth(sequence.num_output_tokens, mean_tokens, max_growth_tokens), blocks)
+        return KvDemand(num_tokens, expected_growth(sequence.num_output_tokens, mean_tokens, max_growth_tokens), blocks)

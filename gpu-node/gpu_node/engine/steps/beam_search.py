@@ -14,7 +14,7 @@ from gpu_node.engine.requests.beams import (
     score,
 )
 from gpu_node.engine.requests.ends import stops
-from gpu_node.engine.requests.sequence import Request, Sequence
+from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from gpu_node.engine.steps.roster import Roster
 from shared.messages.token_logprob import TokenLogprob
 
@@ -26,7 +26,7 @@ class BeamSearch:
         self._model = model
         self._roster = roster
 
-    def advance(self, request: Request) -> bool:
+    def advance(self, request: EngineRequest) -> bool:
         """Choose among the continuations of all beams; True when the search is over."""
         beams, width = request.sequences, request.sampling.num_candidates
         ranked = continuations([(beam.sum_logprobs, beam.continuations) for beam in beams])
@@ -40,10 +40,10 @@ class BeamSearch:
         self._go_on(request, going)
         return False
 
-    def _stops(self, request: Request, one: Continuation) -> bool:
+    def _stops(self, request: EngineRequest, one: Continuation) -> bool:
         return stops(one.token_id, request.sampling, self._model)
 
-    def _go_on(self, request: Request, going: list[Continuation]) -> None:
+    def _go_on(self, request: EngineRequest, going: list[Continuation]) -> None:
         """The first continuation of a beam goes on in its place, the others fork it; beams with none fall out."""
         parents = request.sequences
         beams: list[Sequence] = []
@@ -62,19 +62,19 @@ class BeamSearch:
             beam.num_drawn_tokens = 0
 
 
-def _best_possible_score(request: Request, likeliest: Continuation) -> float:
+def _best_possible_score(request: EngineRequest, likeliest: Continuation) -> float:
     beam, penalty = request.sequences[0], request.sampling.length_penalty
     num_tokens, max_tokens = beam.num_output_tokens + 1, beam.max_len - beam.num_prompt_tokens
     return best_score(likeliest.sum_logprobs, num_tokens, max_tokens, penalty)
 
 
-def _hypothesis(request: Request, one: Continuation, reason: str) -> Hypothesis:
+def _hypothesis(request: EngineRequest, one: Continuation, reason: str) -> Hypothesis:
     beam = request.sequences[one.beam]
     output = [*beam.token_ids[beam.num_prompt_tokens :], one.token_id]
     value = score(one.sum_logprobs, len(output), request.sampling.length_penalty)
     return Hypothesis(value, output, [*beam.logprobs, _logprob(request, beam, one)], reason)
 
 
-def _logprob(request: Request, beam: Sequence, one: Continuation) -> TokenLogprob:
+def _logprob(request: EngineRequest, beam: Sequence, one: Continuation) -> TokenLogprob:
     """Of the token that continues ``beam``, with as many of the likeliest beside it as the client asks for."""
     return TokenLogprob(one.logprob, list(beam.continuations[: request.sampling.num_logprobs or 0]))

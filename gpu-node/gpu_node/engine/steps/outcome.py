@@ -6,24 +6,24 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepResult
 from gpu_node.engine.requests.beams import Hypothesis, score
 from gpu_node.engine.requests.choices import error_chunk, ranked_chunks, token_chunk
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.ends import finish_reason
-from gpu_node.engine.requests.sequence import Request, Sequence
-from gpu_node.engine.steps.admission import Admission
+from gpu_node.engine.requests.sequence import EngineRequest, Sequence
+from gpu_node.engine.steps.admission import KvAdmission
 from gpu_node.engine.steps.beam_search import BeamSearch
 from gpu_node.engine.steps.roster import Roster
 
 
-class Outcome:
+class StepOutcome:
     """Takes results into the roster and says what clients hear of them."""
 
-    def __init__(self, model: LoadedModel, roster: Roster, admission: Admission) -> None:
+    def __init__(self, model: LoadedModel, roster: Roster, admission: KvAdmission) -> None:
         self._model = model
         self._roster = roster
         self._admission = admission
         self._beam_search = BeamSearch(model, roster)
 
-    def take(self, request: Request, sequence: Sequence, result: StepResult) -> list[Chunk]:
+    def take(self, request: EngineRequest, sequence: Sequence, result: StepResult) -> list[OutputChunk]:
         """Take in the draw of one sequence, or the error in its place, which ends the request."""
         error = result.errors.get(sequence.sequence_id, "")
         if error:
@@ -41,7 +41,9 @@ class Outcome:
             self._end(request, sequence)
         return chunks
 
-    def _take_candidate(self, request: Request, sequence: Sequence, result: StepResult, reason: str) -> list[Chunk]:
+    def _take_candidate(
+        self, request: EngineRequest, sequence: Sequence, result: StepResult, reason: str
+    ) -> list[OutputChunk]:
         """A token of a candidate: nobody hears of it before the last of the request has ended."""
         logprob = result.logprobs[sequence.sequence_id]
         sequence.logprobs.append(logprob)
@@ -54,7 +56,7 @@ class Outcome:
         self._end(request, sequence)
         return [] if request.sequences else ranked_chunks(request)
 
-    def _take_continuations(self, request: Request, beam: Sequence, result: StepResult) -> list[Chunk]:
+    def _take_continuations(self, request: EngineRequest, beam: Sequence, result: StepResult) -> list[OutputChunk]:
         """Keep what may follow a beam; when all beams of the request know theirs, choose among them."""
         beam.continuations = result.logprobs[beam.sequence_id].top
         if not all(one.continuations for one in request.sequences):
@@ -66,6 +68,6 @@ class Outcome:
         self._roster.remove(request)
         return ranked_chunks(request)
 
-    def _end(self, request: Request, sequence: Sequence) -> None:
+    def _end(self, request: EngineRequest, sequence: Sequence) -> None:
         self._admission.on_finish(sequence.num_output_tokens)
         self._roster.end(request, sequence)

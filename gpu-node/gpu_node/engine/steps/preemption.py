@@ -7,11 +7,11 @@ from enum import Enum, auto
 from typing import Protocol
 
 from gpu_node.engine.memory.block_manager import BlockManager
-from gpu_node.engine.requests.sequence import Request
+from gpu_node.engine.requests.sequence import EngineRequest
 from shared.config.engine import EngineOptions
 
 
-class Fate(Enum):
+class KvFate(Enum):
     """Of the keys and values of a preempted request."""
 
     SWAP = auto()
@@ -25,19 +25,19 @@ class Fate(Enum):
 class PreemptionPolicy(Protocol):
     """Decides for all sequences of a request together."""
 
-    def victim(self, running: Collection[Request], now: float) -> Request:
+    def victim(self, running: Collection[EngineRequest], now: float) -> EngineRequest:
         """One of ``running``, which is not empty. ``now`` in seconds on the clock of the scheduler's caller."""
         ...
 
-    def fate(self, request: Request, blocks: BlockManager) -> Fate:
-        """What becomes of a victim's blocks, which it still holds. `Fate.SWAP` only where host memory has room."""
+    def fate(self, request: EngineRequest, blocks: BlockManager) -> KvFate:
+        """What becomes of a victim's blocks, which it still holds. `KvFate.SWAP` only where host memory has room."""
         ...
 
 
 class NewestFirst:
     """First come, first served: who came last gives way (PagedAttention, SOSP'23, §4.5)."""
 
-    def victim(self, running: Collection[Request], now: float) -> Request:
+    def victim(self, running: Collection[EngineRequest], now: float) -> EngineRequest:
         """The request that came last; the oldest is never a victim while there is another, so it always advances."""
         del now
         return max(running, key=lambda request: request.order)
@@ -46,21 +46,21 @@ class NewestFirst:
 class AlwaysRecompute(NewestFirst):
     """One prefill of the prompt and the output so far; needs no host memory."""
 
-    def fate(self, request: Request, blocks: BlockManager) -> Fate:
+    def fate(self, request: EngineRequest, blocks: BlockManager) -> KvFate:
         """Recompute."""
         del request, blocks
-        return Fate.RECOMPUTE
+        return KvFate.RECOMPUTE
 
 
 class SwapIfRoom(NewestFirst):
     """To host memory while it has room for the whole request (PagedAttention, SOSP'23, §4.5)."""
 
-    def fate(self, request: Request, blocks: BlockManager) -> Fate:
+    def fate(self, request: EngineRequest, blocks: BlockManager) -> KvFate:
         """Swap, unless there is nothing computed that a swap would save, or no room."""
         if not request.has_computed:
-            return Fate.RECOMPUTE
+            return KvFate.RECOMPUTE
         has_room = blocks.can_swap_out([sequence.sequence_id for sequence in request.holders])
-        return Fate.SWAP if has_room else Fate.NO_ROOM
+        return KvFate.SWAP if has_room else KvFate.NO_ROOM
 
 
 def preemption_policy(options: EngineOptions) -> PreemptionPolicy:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.image import BlockFormat, RequestState, SequenceState
-from gpu_node.engine.requests.sequence import Request, Sequence
+from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from shared.messages.payload import Payload
 
 
@@ -23,7 +23,7 @@ class HeldState:
     """They are the host's."""
 
 
-def held_state(request: Request, blocks: BlockManager, model: LoadedModel) -> HeldState | None:
+def held_state(request: EngineRequest, blocks: BlockManager, model: LoadedModel) -> HeldState | None:
     """The state of a request of which no step is in flight; None where nothing is computed that would be worth it."""
     holders = [one for one in request.holders if one.num_computed_tokens]
     if not holders:
@@ -47,7 +47,7 @@ def held_state(request: Request, blocks: BlockManager, model: LoadedModel) -> He
     return HeldState(state, tuple(places), blocks.is_swapped_out(holders[0].sequence_id))
 
 
-def resumed(state: RequestState, payload: Payload, order: int, ids: Iterator[int], max_model_len: int) -> Request:
+def resumed(state: RequestState, payload: Payload, order: int, ids: Iterator[int], max_model_len: int) -> EngineRequest:
     """The request that goes on from a state. It waits, and holds nothing yet."""
     prompt, sampling = payload.prompt_token_ids, payload.sampling
     max_len = min(len(prompt) + sampling.max_tokens, max_model_len)
@@ -67,7 +67,7 @@ def resumed(state: RequestState, payload: Payload, order: int, ids: Iterator[int
         )
         for one in state.sequences
     ]
-    return Request(
+    return EngineRequest(
         payload,
         order,
         sequences,

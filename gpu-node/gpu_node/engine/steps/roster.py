@@ -14,7 +14,7 @@ from itertools import count
 
 from gpu_node.engine.border.plan import Restore
 from gpu_node.engine.memory.block_manager import BlockManager
-from gpu_node.engine.requests.sequence import Request, Sequence, num_common_tokens
+from gpu_node.engine.requests.sequence import EngineRequest, Sequence, num_common_tokens
 from gpu_node.engine.steps.step import Step
 
 MAX_STEPS_IN_FLIGHT = 2
@@ -26,9 +26,9 @@ class Roster:
 
     def __init__(self, blocks: BlockManager) -> None:
         self.blocks = blocks
-        self.requests: dict[str, Request] = {}
-        self.waiting: deque[Request] = deque()
-        self.running: dict[str, Request] = {}  # in the order of admission
+        self.requests: dict[str, EngineRequest] = {}
+        self.waiting: deque[EngineRequest] = deque()
+        self.running: dict[str, EngineRequest] = {}  # in the order of admission
         self.steps: deque[Step] = deque()  # in flight, oldest first; the last may be a draft
         self.sequence_ids = count()
 
@@ -37,12 +37,12 @@ class Roster:
         """Sequences that run, or may come to."""
         return sum(request.num_places for request in self.running.values())
 
-    def add(self, request: Request) -> None:
+    def add(self, request: EngineRequest) -> None:
         """Put a new request at the end of the line."""
         self.requests[request.request_id] = request
         self.waiting.append(request)
 
-    def admit(self) -> Request:
+    def admit(self) -> EngineRequest:
         """Let the first in line run. Its leader begins with what is cached of the tokens that all sequences share."""
         request = self.waiting.popleft()
         self.running[request.request_id] = request
@@ -52,7 +52,7 @@ class Roster:
         leader.num_computed_tokens = self.blocks.open(leader.sequence_id, shared)
         return request
 
-    def fork(self, request: Request) -> None:
+    def fork(self, request: EngineRequest) -> None:
         """Let the other sequences share the leader's blocks, which hold (or will, in this step) what is common to all.
 
         None of them computes anything before the next step: the copies of a step are made before its rows.
@@ -64,7 +64,7 @@ class Roster:
             sequence.num_computed_tokens = request.num_shared_tokens
         request.is_forked = True
 
-    def put_back(self, request: Request) -> None:
+    def put_back(self, request: EngineRequest) -> None:
         """Drop what a request has computed and put it first in line. Its blocks stay cached until they are taken."""
         del self.running[request.request_id]
         self._release(request)
@@ -73,12 +73,12 @@ class Roster:
             sequence.go_back(0)
         self.waiting.appendleft(request)
 
-    def can_swap_out(self, request: Request) -> bool:
+    def can_swap_out(self, request: EngineRequest) -> bool:
         """Whether the step that is drafted moves no content of the request yet: swaps out are made before all else."""
         parts = [self.steps[-1].part(one.sequence_id) for one in request.holders]
         return all(part is None or (part.scheduled is not None and not part.copies) for part in parts)
 
-    def swap_out(self, request: Request) -> None:
+    def swap_out(self, request: EngineRequest) -> None:
         """Move what a request has computed to host memory and put it first in line.
 
         It comes back to the tokens that steps in flight compute, since its swap is queued behind them, but not to those
@@ -98,11 +98,11 @@ class Roster:
         draft.swaps_out += self.blocks.swap_out([one.sequence_id for one in request.holders])
         self.waiting.appendleft(request)
 
-    def is_swapped_out(self, request: Request) -> bool:
+    def is_swapped_out(self, request: EngineRequest) -> bool:
         """Whether a waiting request has its blocks in host memory."""
         return self.blocks.is_swapped_out(request.sequences[0].sequence_id)
 
-    def num_swap_in_blocks(self, request: Request) -> int:
+    def num_swap_in_blocks(self, request: EngineRequest) -> int:
         """Free blocks that `swap_in` takes."""
         return self.blocks.num_swap_in_blocks([one.sequence_id for one in request.holders])
 
@@ -112,7 +112,7 @@ class Roster:
         self.running[request.request_id] = request
         self.steps[-1].swaps_in += self.blocks.swap_in([one.sequence_id for one in request.holders])
 
-    def restore(self) -> Request:
+    def restore(self) -> EngineRequest:
         """Let the first in line, which was evicted, go on with the draft; its blocks are written before that runs."""
         request = self.waiting.popleft()
         state, request.parked = request.parked, None
@@ -129,7 +129,7 @@ class Roster:
         self.running[request.request_id] = request
         return request
 
-    def remove(self, request: Request) -> None:
+    def remove(self, request: EngineRequest) -> None:
         """Forget a request, wherever it is."""
         del self.requests[request.request_id]
         if self.running.pop(request.request_id, None) is not None:
@@ -139,7 +139,7 @@ class Roster:
         if self.is_swapped_out(request):
             self._release(request)
 
-    def end(self, request: Request, sequence: Sequence) -> None:
+    def end(self, request: EngineRequest, sequence: Sequence) -> None:
         """A sequence of a forked request is at its end: its blocks are free; the request goes on without it, if it can.
 
         With its last sequence the request is forgotten.
@@ -185,7 +185,7 @@ class Roster:
         assert all(part.request.request_id in self.running for part in parts), "who left is in no step"
         assert all(any(part.sequence is one for one in part.request.sequences) for part in parts), "nor is who ended"
 
-    def _check_request(self, request: Request) -> None:
+    def _check_request(self, request: EngineRequest) -> None:
         assert request.sequences, "a request without sequences is over"
         is_running = request.request_id in self.running
         holders = request.holders if is_running or self.is_swapped_out(request) else []
@@ -203,7 +203,7 @@ class Roster:
                 num_slots = len(self.blocks.table(sequence.sequence_id)) * self.blocks.block_size
                 assert num_slots >= sequence.num_computed_tokens, "computed tokens lie in blocks"
 
-    def _release(self, request: Request) -> None:
+    def _release(self, request: EngineRequest) -> None:
         for sequence in request.holders:
             self.blocks.free(sequence.sequence_id)
         for sequence in request.sequences:

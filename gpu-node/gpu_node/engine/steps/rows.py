@@ -6,11 +6,11 @@ from collections.abc import Sequence as AnySequence
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import DRAWN, Draw, ScheduledSequence
-from gpu_node.engine.requests.sequence import Request, Sequence
+from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from shared.messages.payload import Sampling
 
 
-def wanted_rows(request: Request, num_left_tokens: int) -> list[tuple[Sequence, int]]:
+def wanted_rows(request: EngineRequest, num_left_tokens: int) -> list[tuple[Sequence, int]]:
     """Which sequences go on in this step, and up to where. Decodes of a request go together or not at all."""
     if not request.is_forked:
         leader = request.sequences[0]
@@ -50,7 +50,7 @@ def num_tops(sampling: Sampling, model: LoadedModel) -> int | None:
     return max(num_asked, sampling.num_candidates + len({*sampling.stop_token_ids, *model.eos_token_ids}))
 
 
-def draw_of(request: Request, sequence: Sequence) -> Draw:
+def draw_of(request: EngineRequest, sequence: Sequence) -> Draw:
     """How the next token of a sequence is drawn; the tokens so far go along only where penalties look at them."""
     sampling = request.sampling
     position = sequence.num_output_tokens + sequence.num_drawn_tokens

@@ -18,18 +18,18 @@ from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.engine.measures.counts import Counts, TierCounts, looked_up
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.choices import end_chunks, refusal_chunk
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.ends import finish_reason
 from gpu_node.engine.requests.image import RequestState
-from gpu_node.engine.requests.sequence import Request, Sequence
-from gpu_node.engine.steps.admission import Admission
+from gpu_node.engine.requests.sequence import EngineRequest, Sequence
+from gpu_node.engine.steps.admission import KvAdmission
 from gpu_node.engine.steps.limits import refusal
-from gpu_node.engine.steps.outcome import Outcome
-from gpu_node.engine.steps.preemption import Fate, PreemptionPolicy, preemption_policy
+from gpu_node.engine.steps.outcome import StepOutcome
+from gpu_node.engine.steps.preemption import KvFate, PreemptionPolicy, preemption_policy
 from gpu_node.engine.steps.resumption import HeldState, held_state, resumed
 from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT, Roster
 from gpu_node.engine.steps.rows import draw_of, num_tops, scheduled_rows, wanted_rows
-from gpu_node.engine.steps.step import Part, Step
+from gpu_node.engine.steps.step import Step, StepPart
 from shared.config.engine import EngineOptions
 from shared.messages.payload import Payload
 
@@ -53,8 +53,8 @@ class Scheduler:
         self._options = options
         self._policy = policy or preemption_policy(options)
         self._roster = Roster(self.blocks)
-        self._admission = Admission(model, self.blocks, options.max_num_seqs)
-        self._outcome = Outcome(model, self._roster, self._admission)
+        self._admission = KvAdmission(model, self.blocks, options.max_num_seqs)
+        self._outcome = StepOutcome(model, self._roster, self._admission)
         self._num_added = 0
 
     # --- requests come and go -----------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class Scheduler:
         request = self._roster.requests.get(request_id)
         return None if request is None else request.payload.attempt
 
-    def add(self, payload: Payload, state: RequestState | None = None) -> list[Chunk]:
+    def add(self, payload: Payload, state: RequestState | None = None) -> list[OutputChunk]:
         """Queue a request. What ends at once is told: a request that can never run, choices that were complete.
 
         With the ``state`` of its image, in this format, it goes on from there. The image is to be kept until a plan
@@ -111,7 +111,7 @@ class Scheduler:
             request.num_top = num_tops(payload.sampling, self._model)
             self._roster.add(request)
             return []
-        request = Request.of(payload, order, ids, max_model_len)
+        request = EngineRequest.of(payload, order, ids, max_model_len)
         request.num_top = num_tops(payload.sampling, self._model)
         reasons = [finish_reason(sequence, payload.sampling, self._model) for sequence in request.sequences]
         chunks = end_chunks(payload, request.sequences, reasons)
@@ -176,14 +176,14 @@ class Scheduler:
         self._count_swaps(plan)
         return plan
 
-    def commit(self, plan: StepPlan, result: StepResult) -> list[Chunk]:
+    def commit(self, plan: StepPlan, result: StepResult) -> list[OutputChunk]:
         """Take in what the oldest step in flight computed; returns new tokens and ends.
 
         Requests and sequences that left meanwhile are skipped.
         """
         step = self._roster.steps[0]
         assert step.plan is plan, "steps are committed in their order"
-        chunks: list[Chunk] = []
+        chunks: list[OutputChunk] = []
         for part in step.parts():
             sequence = part.sequence
             if step.part(sequence.sequence_id) is None:
@@ -200,7 +200,7 @@ class Scheduler:
         self._roster.check()
         assert self._roster.num_taken_places <= self._options.max_num_seqs
 
-    def _advance(self, request: Request, step: Step, now: float) -> None:
+    def _advance(self, request: EngineRequest, step: Step, now: float) -> None:
         """Schedule as much of a running request as the budget takes, preempting others or itself for the blocks."""
         for sequence, end in wanted_rows(request, step.num_left_tokens):
             while not self._has_room(sequence, end):
@@ -214,16 +214,16 @@ class Scheduler:
         num_new_blocks = self.blocks.num_new_blocks(sequence.sequence_id, sequence.num_computed_tokens, end)
         return num_new_blocks == 0 or num_new_blocks <= self.blocks.num_free_blocks
 
-    def _preempt(self, victim: Request) -> None:
+    def _preempt(self, victim: EngineRequest) -> None:
         fate = self._policy.fate(victim, self.blocks)
-        if fate is Fate.SWAP and self._roster.can_swap_out(victim):
+        if fate is KvFate.SWAP and self._roster.can_swap_out(victim):
             self.counts += Counts(num_preemptions=1)
             self._roster.swap_out(victim)
             return
         self.counts += Counts(
             num_preemptions=1,
             num_recomputed=int(victim.has_computed),
-            swapped=TierCounts(num_refused=int(fate is Fate.NO_ROOM)),
+            swapped=TierCounts(num_refused=int(fate is KvFate.NO_ROOM)),
         )
         self._roster.put_back(victim)
 
@@ -233,7 +233,7 @@ class Scheduler:
             moved = TierCounts(out_bytes=len(plan.swaps_out) * block_bytes, in_bytes=len(plan.swaps_in) * block_bytes)
             self.counts += Counts(swapped=moved)
 
-    def _schedule(self, request: Request, sequence: Sequence, end: int, step: Step) -> None:
+    def _schedule(self, request: EngineRequest, sequence: Sequence, end: int, step: Step) -> None:
         """Put the rows up to ``end`` into the step. Where the leader has computed what all share, the others fork."""
         copies = self.blocks.append(sequence.sequence_id, sequence.num_computed_tokens, end)
         forks = not request.is_forked and end == request.num_shared_tokens
@@ -247,11 +247,13 @@ class Scheduler:
             self._roster.fork(request)
         for one in group:
             is_leader = one is sequence
-            step.add(Part(request, one, end, one in drawing, rows if is_leader else None, copies if is_leader else ()))
+            step.add(
+                StepPart(request, one, end, one in drawing, rows if is_leader else None, copies if is_leader else ())
+            )
         for one in drawing:
             one.num_drawn_tokens += 1
 
-    def _admits(self, request: Request) -> bool:
+    def _admits(self, request: EngineRequest) -> bool:
         """Whether there are places, and memory up to the predicted peak; alone, a request always has its try."""
         running = self._roster.running.values()
         if self._roster.num_taken_places + request.num_places > self._options.max_num_seqs:

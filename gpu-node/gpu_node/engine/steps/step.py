@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_node.engine.border.plan import BlockCopy, BlockSwap, Restore, ScheduledSequence, StepPlan
-from gpu_node.engine.requests.sequence import Request, Sequence
+from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class StepPart:
     """What a step does for one sequence."""
 
-    request: Request
+    request: EngineRequest
     sequence: Sequence
     end: int
     """Tokens of the sequence that are computed when the step has run."""
@@ -35,13 +35,13 @@ class Step:
         self.swaps_out: list[BlockSwap] = []
         self.swaps_in: list[BlockSwap] = []
         self.restores: list[Restore] = []
-        self._parts: dict[int, Part] = {}
+        self._parts: dict[int, StepPart] = {}
 
-    def part(self, sequence_id: int) -> Part | None:
+    def part(self, sequence_id: int) -> StepPart | None:
         """What the step does for a sequence, or None."""
         return self._parts.get(sequence_id)
 
-    def add(self, part: Part) -> None:
+    def add(self, part: StepPart) -> None:
         """Take a part in, behind those that are in already."""
         assert self.plan is None
         assert part.sequence.sequence_id not in self._parts
@@ -69,6 +69,6 @@ class Step:
         )
         return self.plan
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[StepPart]:
         """A copy: taking in one part may discard others."""
         return list(self._parts.values())

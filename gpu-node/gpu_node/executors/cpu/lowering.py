@@ -11,40 +11,40 @@ from collections.abc import Callable, Mapping
 import torch
 
 from gpu_node import kernels
-from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Kind, Operator, Program
+from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Operator, OperatorKind, Program
 from gpu_node.graph.program import Rows as ProgramRows
 from gpu_node.kernels.cpu import CpuProgram, Epilogue, Index, Rows, Share, Type, View
 
 PANEL_COLUMNS = 32
 """Columns that a product writes at a time (kPanelColumns in kernels.h)."""
 
-_READ_BFLOAT16 = PRODUCTS | {Kind.EXPERTS}
+_READ_BFLOAT16 = PRODUCTS | {OperatorKind.EXPERTS}
 """Operators that read their first input as bfloat16."""
 
 _ROUNDING = {
-    Kind.RMS_NORM,
-    Kind.LAYER_NORM,
-    Kind.PAGED_ATTENTION,
-    Kind.WINDOW_ATTENTION,
-    Kind.SILU_MUL,
-    Kind.GATED_LINEAR,
-    Kind.RELU,
-    Kind.GELU,
+    OperatorKind.RMS_NORM,
+    OperatorKind.LAYER_NORM,
+    OperatorKind.PAGED_ATTENTION,
+    OperatorKind.WINDOW_ATTENTION,
+    OperatorKind.SILU_MUL,
+    OperatorKind.GATED_LINEAR,
+    OperatorKind.RELU,
+    OperatorKind.GELU,
 }
 """Operators that can write bfloat16."""
 _INDICES = {TOKEN_IDS: Index.TOKEN_IDS, POSITIONS: Index.POSITIONS}
 _EPILOGUES = {
-    Kind.LINEAR: Epilogue.STORE,
-    Kind.LINEAR_BIAS: Epilogue.STORE,
-    Kind.LINEAR_ADD: Epilogue.ADD,
-    Kind.GATED_LINEAR: Epilogue.SILU_MUL,
+    OperatorKind.LINEAR: Epilogue.STORE,
+    OperatorKind.LINEAR_BIAS: Epilogue.STORE,
+    OperatorKind.LINEAR_ADD: Epilogue.ADD,
+    OperatorKind.GATED_LINEAR: Epilogue.SILU_MUL,
 }
 
 
 class UnsupportedOperatorError(ValueError):
     """The CPU device has no kernel for a kind of operator."""
 
-    def __init__(self, kind: Kind, what: str = "") -> None:
+    def __init__(self, kind: OperatorKind, what: str = "") -> None:
         super().__init__(f"the cpu executor has no kernel for {kind.value!r}{what}; the reference executor has")
 
 
@@ -80,7 +80,7 @@ class _Lowering:
         self._selected = {
             self._whole(operator.outputs[0]): self._whole(operator.inputs[0])
             for operator in program.operators
-            if operator.kind is Kind.SELECT_DRAWS
+            if operator.kind is OperatorKind.SELECT_DRAWS
         }
         self._wholes: dict[str, View] = {}
         self._angles: dict[str, int] = {}  # of each buffer of angles: the table that its rows come from
@@ -112,16 +112,16 @@ class _Lowering:
 
     def _narrow_buffers(self, program: Program, *, round_early: bool) -> frozenset[str]:
         """Buffers, views left out, that are bfloat16. Rows that are selected have the type of those beside them."""
-        gated = {self._origin(one.outputs[0]) for one in program.operators if one.kind is Kind.GATED_LINEAR}
+        gated = {self._origin(one.outputs[0]) for one in program.operators if one.kind is OperatorKind.GATED_LINEAR}
         wide = {self._origin(program.result)}
         for operator in program.operators:
-            if operator.kind is Kind.SELECT_DRAWS:  # copies either type
+            if operator.kind is OperatorKind.SELECT_DRAWS:  # copies either type
                 continue
             read_wide = operator.inputs[operator.kind in _READ_BFLOAT16 :]
             written_wide = () if operator.kind in _ROUNDING else operator.outputs
             wide.update(self._origin(name) for name in (*read_wide, *written_wide) if name in self._buffers)
         if gated & wide:
-            raise UnsupportedOperatorError(Kind.GATED_LINEAR, " whose output is read by others than products")
+            raise UnsupportedOperatorError(OperatorKind.GATED_LINEAR, " whose output is read by others than products")
         wholes = {name for name in self._buffers if self._whole(name) == name}
         if round_early:
             return frozenset(name for name in wholes if self._origin(name) not in wide)
@@ -184,20 +184,20 @@ class _Lowering:
 
     def product(self, operator: Operator) -> None:
         """A product with what is done to its sums, and its bias."""
-        if operator.kind is Kind.LINEAR_ADD:
+        if operator.kind is OperatorKind.LINEAR_ADD:
             assert operator.outputs == operator.inputs[1:], "added in place"
         out = self.view(operator.outputs[0])
         # a panel is written whole: behind the last column lies padding, or what is written later, but nothing before
         assert out.first_column % PANEL_COLUMNS == 0, f"{operator} begins inside of a panel"
-        weight = self._pack(operator.weights[0], halves=operator.kind is Kind.GATED_LINEAR)
+        weight = self._pack(operator.weights[0], halves=operator.kind is OperatorKind.GATED_LINEAR)
         self._target.add("linear", self._rounded_input(operator.inputs[0]), weight, _EPILOGUES[operator.kind], out)
-        if operator.kind is Kind.LINEAR_BIAS:
+        if operator.kind is OperatorKind.LINEAR_BIAS:
             self._target.add("add_bias", out, self._constant(operator.weights[1]))
 
     def attention(self, operator: Operator) -> None:
         """Attention over the blocks of a layer, with a window or without."""
         assert operator.layer is not None
-        window = int(operator.attributes["window"]) if operator.kind is Kind.WINDOW_ATTENTION else 0
+        window = int(operator.attributes["window"]) if operator.kind is OperatorKind.WINDOW_ATTENTION else 0
         share = Share(operator.share.index, operator.share.count)
         q, out = self.view(operator.inputs[0]), self.view(operator.outputs[0])
         self._target.add("attention", q, operator.layer, window, share, out)
@@ -228,7 +228,7 @@ class _Lowering:
     def make_angles(self, operator: Operator) -> None:
         """Angles of every position, once; no step computes one again."""
         positions, theta = torch.arange(self._max_positions), operator.attributes["theta"]
-        if operator.kind is Kind.SCALED_ROPE_ANGLES:
+        if operator.kind is OperatorKind.SCALED_ROPE_ANGLES:
             table = kernels.scaled_rope_angles(positions, self._weights[operator.weights[0]], theta)
         else:
             table = kernels.rope_angles(positions, int(operator.attributes["head_dim"]), theta)
@@ -239,17 +239,20 @@ class _Lowering:
         self._target.add("poll")
 
 
-_APPEND: Mapping[Kind, Callable[[_Lowering, Operator], None]] = {
+_APPEND: Mapping[OperatorKind, Callable[[_Lowering, Operator], None]] = {
     **dict.fromkeys(PRODUCTS, _Lowering.product),
     **dict.fromkeys(ATTENTIONS, _Lowering.attention),
-    **dict.fromkeys((Kind.RMS_NORM, Kind.LAYER_NORM), _Lowering.norm),
-    **dict.fromkeys((Kind.SILU_MUL, Kind.RELU, Kind.GELU, Kind.ADD, Kind.SELECT_DRAWS), _Lowering.plain),
-    **dict.fromkeys((Kind.ROPE, Kind.WRITE_KV, Kind.ROPE_WRITE_KV), _Lowering.rope_and_write),
-    **dict.fromkeys((Kind.ROPE_ANGLES, Kind.SCALED_ROPE_ANGLES), _Lowering.make_angles),
-    Kind.EMBEDDING: _Lowering.embedding,
-    Kind.ADD_BIAS: _Lowering.add_bias,
-    Kind.HEAD_NORM: _Lowering.head_norm,
-    Kind.ROUTE: _Lowering.route,
-    Kind.EXPERTS: _Lowering.experts,
-    Kind.POLL: _Lowering.poll,
+    **dict.fromkeys((OperatorKind.RMS_NORM, OperatorKind.LAYER_NORM), _Lowering.norm),
+    **dict.fromkeys(
+        (OperatorKind.SILU_MUL, OperatorKind.RELU, OperatorKind.GELU, OperatorKind.ADD, OperatorKind.SELECT_DRAWS),
+        _Lowering.plain,
+    ),
+    **dict.fromkeys((OperatorKind.ROPE, OperatorKind.WRITE_KV, OperatorKind.ROPE_WRITE_KV), _Lowering.rope_and_write),
+    **dict.fromkeys((OperatorKind.ROPE_ANGLES, OperatorKind.SCALED_ROPE_ANGLES), _Lowering.make_angles),
+    OperatorKind.EMBEDDING: _Lowering.embedding,
+    OperatorKind.ADD_BIAS: _Lowering.add_bias,
+    OperatorKind.HEAD_NORM: _Lowering.head_norm,
+    OperatorKind.ROUTE: _Lowering.route,
+    OperatorKind.EXPERTS: _Lowering.experts,
+    OperatorKind.POLL: _Lowering.poll,
 }

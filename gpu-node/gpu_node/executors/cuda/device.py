@@ -21,7 +21,7 @@ class CudaDeviceError(OperatorError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DeviceFacts:
     """What this process sees."""
 
     torch_version: str
@@ -36,9 +36,9 @@ class Found:
     """Name and compute capability of each, by its number."""
 
 
-def find() -> Found:
+def find() -> DeviceFacts:
     """Ask torch, which starts CUDA in this process."""
-    found = Found(torch.__version__, torch.version.cuda, has_triton=find_spec("triton") is not None)
+    found = DeviceFacts(torch.__version__, torch.version.cuda, has_triton=find_spec("triton") is not None)
     if found.cuda_version is None or not found.has_triton:
         return found
     from gpu_node.kernels.triton.driver_module import can_be_had
@@ -52,7 +52,7 @@ def find() -> Found:
     return replace(found, devices=tuple((one.name, (one.major, one.minor)) for one in devices))
 
 
-def kind_of(devices: Sequence[str], found: Found) -> str:
+def kind_of(devices: Sequence[str], found: DeviceFacts) -> str:
     """What the devices ``cuda:N`` of a node call themselves: what they do is learnt by this.
 
     `CudaDeviceError` says what is in the way of using them.
@@ -90,7 +90,7 @@ def kind_of(devices: Sequence[str], found: Found) -> str:
     return kinds.pop()
 
 
-def _listed(found: Found) -> str:
+def _listed(found: DeviceFacts) -> str:
     if not found.devices:
         return "no device"
     return ", ".join(f"cuda:{number} ({name})" for number, (name, _) in enumerate(found.devices))

@@ -33,7 +33,7 @@ class Logprobs:
 
 
 @dataclass(frozen=True, slots=True)
-class RunningStep:
+class QueuedStep:
     """A step in the device's queue."""
 
     sequence_ids: tuple[int, ...]

@@ -14,8 +14,8 @@ from gpu_node.engine.border.executor import StepTooLargeError, model_of
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
 from gpu_node.engine.border.sizing import host_paging
-from gpu_node.executors.collectives import ALONE, Group
-from gpu_node.executors.cuda.draws import RunningStep
+from gpu_node.executors.collectives import ALONE, DeviceGroup
+from gpu_node.executors.cuda.draws import QueuedStep
 from gpu_node.executors.cuda.memory.arena import CudaArena
 from gpu_node.executors.cuda.memory.lanes import copy_stream
 from gpu_node.executors.cuda.memory.marks import Mark, mark
@@ -42,7 +42,7 @@ class CudaExecutor:
         graphs: bool = True,
         overlaps_swaps: bool = True,
         passes: Sequence[Pass] = (),
-        group: Group = ALONE,
+        group: DeviceGroup = ALONE,
         memory: DeviceMemory | None = None,
     ) -> None:
         """``dtype``: of weights, buffers and KV. ``passes`` change each model's program, behind the pass `optimize`.
@@ -107,7 +107,7 @@ class CudaExecutor:
         self.loaded(model).blocks.write(blocks, content)
         return perf_counter() - started_s
 
-    def submit(self, plan: StepPlan) -> RunningStep:
+    def submit(self, plan: StepPlan) -> QueuedStep:
         """Queue a step behind those before it; returns when all is launched.
 
         Raises `StepTooLargeError` where the device has no memory left: what has begun of the step is of no use.
@@ -120,7 +120,7 @@ class CudaExecutor:
                 f"kv_cache_bytes, step_tokens or max_num_seqs ({error})"
             ) from error
 
-    def _submit(self, plan: StepPlan) -> RunningStep:
+    def _submit(self, plan: StepPlan) -> QueuedStep:
         model = model_of(plan.model, self._models.loaded)
         before, begin = self._last_end, mark(self._device)
         draws = draws_of(model.feedback, plan.sequences)
@@ -131,7 +131,7 @@ class CudaExecutor:
         model.blocks.behind_rows()  # behind the mark: nobody who waits for tokens waits for a swap
         model.feedback.remember({one: cell_mark(first_cell + number) for number, one in enumerate(sequence_ids)})
         nums_top = tuple(draw.num_top for draw in draws)
-        return RunningStep(sequence_ids, nums_top, tokens, logprobs, before, begin, self._last_end)
+        return QueuedStep(sequence_ids, nums_top, tokens, logprobs, before, begin, self._last_end)
 
     def logits(self, sequences: Sequence[ScheduledSequence], model: str = "") -> torch.Tensor:
         """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""

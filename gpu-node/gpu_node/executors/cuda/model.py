@@ -10,12 +10,12 @@ import torch
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
-from gpu_node.executors.collectives import ALONE, Group
+from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.cuda.draws import Logprobs, TokenCells
 from gpu_node.executors.cuda.memory.arena import CudaArena
 from gpu_node.executors.cuda.memory.blocks import CudaBlocks
 from gpu_node.executors.cuda.memory.lanes import lanes
-from gpu_node.executors.cuda.models import Prepared
+from gpu_node.executors.cuda.models import PreparedOnHost
 from gpu_node.executors.cuda.program.graphs import CudaGraphs, Graphs
 from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
 from gpu_node.executors.cuda.program.lowering import lower
@@ -27,7 +27,7 @@ from gpu_node.executors.draws.token_draws import draws_of
 from gpu_node.executors.memory.largest_step import largest_step
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
-from gpu_node.graph.program import Kind
+from gpu_node.graph.program import OperatorKind
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.token_draw import TokenDraw
 from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, Tasks
@@ -49,7 +49,7 @@ _NO_TOKENS = torch.empty(0, dtype=torch.int32)
 class CudaModel:
     """A model that is ready to compute."""
 
-    prepared: Prepared
+    prepared: PreparedOnHost
     """With its weights on the device."""
     model: LoadedModel
     program: CudaProgram
@@ -98,9 +98,9 @@ class CudaBuilder:
     joins_norms: bool = True
     graphs: bool = True
     overlaps_swaps: bool = True
-    group: Group = ALONE
+    group: DeviceGroup = ALONE
 
-    def open(self, spec: ModelSpec) -> Prepared:
+    def open(self, spec: ModelSpec) -> PreparedOnHost:
         """Read what a model is, and make its program. Raises `ModelFileError`."""
         checkpoint = open_checkpoint(checked_path(spec))
         if spec.weights == "int8":
@@ -114,9 +114,9 @@ class CudaBuilder:
             program = change(program)
         heads = checkpoint.config.num_heads // world, checkpoint.config.num_kv_heads // world
         config = replace(checkpoint.config, num_heads=heads[0], num_kv_heads=heads[1])
-        return Prepared(spec, config, program, checkpoint)
+        return PreparedOnHost(spec, config, program, checkpoint)
 
-    def build(self, prepared: Prepared, model: LoadedModel, arena: CudaArena) -> CudaModel:
+    def build(self, prepared: PreparedOnHost, model: LoadedModel, arena: CudaArena) -> CudaModel:
         """All that its steps need beside weights and KV."""
         made = self._lowered(prepared, model, arena)
         with torch.inference_mode():
@@ -126,7 +126,7 @@ class CudaBuilder:
                 made.warm_up()
         return made
 
-    def _lowered(self, prepared: Prepared, model: LoadedModel, arena: CudaArena) -> CudaModel:
+    def _lowered(self, prepared: PreparedOnHost, model: LoadedModel, arena: CudaArena) -> CudaModel:
         config = prepared.config
         shape = CacheShape(config.num_layers, model.block_size, config.num_kv_heads, config.head_dim)
         numbers = arena.numbers(self.dtype)
@@ -138,7 +138,7 @@ class CudaBuilder:
             rows_together=rows_together(config.num_heads // config.num_kv_heads),
         )
         tasks = None
-        if any(operator.kind is Kind.POLL for operator in prepared.program.operators):
+        if any(operator.kind is OperatorKind.POLL for operator in prepared.program.operators):
             columns = config.num_heads * config.head_dim
             ring = TaskRing.new(NUM_TASK_SLOTS, limits.num_sequences, limits.num_blocks, columns, numbers)
             tasks = Tasks(PollCounters.new(num_processors(self.device), NUM_TASK_SLOTS, self.device), ring)

@@ -32,7 +32,7 @@ from shared.files.model_file import ModelFileError
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedOnHost:
     """A model, but for what it has on the device."""
 
     spec: ModelSpec
@@ -53,11 +53,11 @@ class Prepared:
         return self.spec if self.max_model_len is None else replace(self.spec, max_model_len=self.max_model_len)
 
 
-class Loaded(Protocol):
+class LoadedOnDevice(Protocol):
     """A model on the device."""
 
     @property
-    def prepared(self) -> Prepared:
+    def prepared(self) -> PreparedOnHost:
         """With its weights there."""
         ...
 
@@ -67,17 +67,17 @@ class Loaded(Protocol):
         ...
 
 
-Model = TypeVar("Model", bound=Loaded)
+Model = TypeVar("Model", bound=LoadedOnDevice)
 
 
 class Builder(Protocol[Model]):
     """Makes models ready to compute."""
 
-    def open(self, spec: ModelSpec) -> Prepared:
+    def open(self, spec: ModelSpec) -> PreparedOnHost:
         """Read what a model is, and make its program. Raises `ModelFileError`."""
         ...
 
-    def build(self, prepared: Prepared, model: LoadedModel, arena: CudaArena) -> Model:
+    def build(self, prepared: PreparedOnHost, model: LoadedModel, arena: CudaArena) -> Model:
         """All that its steps need beside weights and KV."""
         ...
 
@@ -110,7 +110,7 @@ class CudaModels(Generic[Model]):
         self._memory = memory
         self._builder = builder
         self._arena: CudaArena | None = None
-        self._left: HostTier[Prepared] = HostTier(options.host_models, lambda _: None)
+        self._left: HostTier[PreparedOnHost] = HostTier(options.host_models, lambda _: None)
 
     @property
     def tiers(self) -> dict[str, str]:
@@ -142,7 +142,7 @@ class CudaModels(Generic[Model]):
         leaver = self._take_off(name, is_kept=self._options.host_models > 0)
         self._left.put(leaver.spec, leaver)
 
-    def _try_to_enter(self, prepared: Prepared) -> ModelFileError | ModelTooLargeError | None:
+    def _try_to_enter(self, prepared: PreparedOnHost) -> ModelFileError | ModelTooLargeError | None:
         """Why it could not, without the frames that hold what it had on the device."""
         failure: ModelFileError | ModelTooLargeError
         try:
@@ -161,7 +161,7 @@ class CudaModels(Generic[Model]):
         self._clear()
         return failure
 
-    def _enter(self, prepared: Prepared) -> Model:
+    def _enter(self, prepared: PreparedOnHost) -> Model:
         """Bring a model onto the device. Raises `torch.OutOfMemoryError`, too."""
         if prepared.weights:
             weights = to_device(prepared.weights, self._device, self._copies)
@@ -179,14 +179,14 @@ class CudaModels(Generic[Model]):
             self._arena = CudaArena(paging(kv_bytes, self._options.max_models), self._device)
         return self._build(prepared, kv_bytes, self._arena)
 
-    def _build(self, prepared: Prepared, kv_bytes: int, arena: CudaArena) -> Model:
+    def _build(self, prepared: PreparedOnHost, kv_bytes: int, arena: CudaArena) -> Model:
         layout = f"cuda: {self._dtype} [layer][head][keys, values][token]"
         model = loaded_model(
             prepared.known_spec, prepared.config, self._options, self._dtype.itemsize, layout, kv_bytes
         )
         return self._builder.build(prepared, model, arena)
 
-    def _take_off(self, name: str, *, is_kept: bool = True) -> Prepared:
+    def _take_off(self, name: str, *, is_kept: bool = True) -> PreparedOnHost:
         """Take a model off the device, behind the steps that were submitted; it is in host memory then."""
         model = self.loaded.pop(name)
         model.blocks.drain()
@@ -210,7 +210,7 @@ class CudaModels(Generic[Model]):
         """KV has what is left beside the one model that there is."""
         return self._options.kv_cache_bytes is None
 
-    def _with_length(self, prepared: Prepared) -> Prepared:
+    def _with_length(self, prepared: PreparedOnHost) -> PreparedOnHost:
         """Where nobody says how long a sequence may be, and KV is what will be left: its context, as far as half of
         what the weights leave goes. So steps find room beside it, and two sequences run together."""
         if not self._is_measured or prepared.spec.max_model_len or prepared.max_model_len or self._memory is None:
@@ -221,7 +221,7 @@ class CudaModels(Generic[Model]):
         tokens = left_bytes // self._least_kv_bytes(one_block) * block_size
         return replace(prepared, max_model_len=min(prepared.config.context_length, max(MIN_MODEL_LEN, tokens)))
 
-    def _measured(self, prepared: Prepared) -> Prepared:
+    def _measured(self, prepared: PreparedOnHost) -> PreparedOnHost:
         """With what is left for KV, seen by the largest step over no more KV than a single sequence needs."""
         assert self._memory is not None
         least_bytes = self._least_kv_bytes(prepared)
@@ -243,7 +243,7 @@ class CudaModels(Generic[Model]):
             )
         return replace(prepared, kv_cache_bytes=min(kv_bytes, MAX_LINES * LINE_BYTES))
 
-    def _lack_of_room(self, prepared: Prepared) -> ModelTooLargeError | None:
+    def _lack_of_room(self, prepared: PreparedOnHost) -> ModelTooLargeError | None:
         """What can be known before anything is loaded, or gone."""
         if self._memory is None:
             return None
@@ -266,10 +266,10 @@ class CudaModels(Generic[Model]):
         assert self._memory is not None
         return f"{_gb(self._room_bytes)}, the device_memory_share of {_gb(self._memory.total_bytes)}"
 
-    def _weight_bytes(self, prepared: Prepared) -> int:
+    def _weight_bytes(self, prepared: PreparedOnHost) -> int:
         return sum(weight.num_numbers for weight in prepared.program.weights) * self._dtype.itemsize
 
-    def _least_kv_bytes(self, prepared: Prepared) -> int:
+    def _least_kv_bytes(self, prepared: PreparedOnHost) -> int:
         return least_kv_bytes(prepared.known_spec, prepared.config, self._options, self._dtype.itemsize)
 
 

@@ -9,12 +9,12 @@ import msgspec
 import torch
 
 from gpu_node.engine.border.executor import Executor
-from gpu_node.executors.collectives import ALONE, Group
+from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.group.torch_group import TorchGroup, gloo_group, nccl_group
 from shared.config.engine import EngineOptions
 
 
-class Part(msgspec.Struct, frozen=True):
+class RankSpec(msgspec.Struct, frozen=True):
     """One process's executor. Travels as JSON on the command line of the process."""
 
     executor: Literal["reference", "cuda"] = "reference"
@@ -31,7 +31,7 @@ class Part(msgspec.Struct, frozen=True):
             return nccl_group(rank, world, store, device)
         return gloo_group(rank, world, store)
 
-    def make(self, options: EngineOptions, group: Group = ALONE) -> Executor:
+    def make(self, options: EngineOptions, group: DeviceGroup = ALONE) -> Executor:
         """The executor, without a model."""
         device = self._claim()
         if self.executor == "reference":

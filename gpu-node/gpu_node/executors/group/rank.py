@@ -17,7 +17,7 @@ import structlog
 
 from gpu_node.engine.border.executor import Executor, ModelTooLargeError, PendingStep
 from gpu_node.executors.collectives import CollectiveError
-from gpu_node.executors.group.part import Part
+from gpu_node.executors.group.part import RankSpec
 from gpu_node.executors.group.rank_protocol import (
     ComputeStep,
     LoadShard,
@@ -69,7 +69,7 @@ def main() -> int:
     configure_logging("engine", instance=f"rank-{arguments.rank}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the first device says when it ends
     try:
-        part = msgspec.json.decode(arguments.part, type=Part)
+        part = msgspec.json.decode(arguments.part, type=RankSpec)
         group = part.join(arguments.rank, arguments.world, arguments.store)
         options = msgspec.json.decode(arguments.options, type=EngineOptions)
         with socket.socket(fileno=arguments.fd) as sock:

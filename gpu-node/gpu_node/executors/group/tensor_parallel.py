@@ -21,7 +21,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan
 from gpu_node.executors.collectives import CollectiveError
 from gpu_node.executors.group.group_step import GroupStep, StepWaiter
-from gpu_node.executors.group.part import Part
+from gpu_node.executors.group.part import RankSpec
 from gpu_node.executors.group.rank_protocol import (
     ComputeStep,
     LoadShard,
@@ -68,7 +68,7 @@ class _Rank:
 class TensorParallelExecutor:
     """The first device of a group, and the processes of the others."""
 
-    def __init__(self, options: EngineOptions, parts: Sequence[Part]) -> None:
+    def __init__(self, options: EngineOptions, parts: Sequence[RankSpec]) -> None:
         """Start a process for each part but the first, which is this one's. `RankError` if one does not come up."""
         world = len(parts)
         self._folder = tempfile.TemporaryDirectory(prefix="treadle-group-")
@@ -175,7 +175,7 @@ class TensorParallelExecutor:
         return ", ".join(rank.state() for rank in self._ranks)
 
 
-def _start(rank: int, world: int, store: Path, part: Part, options: EngineOptions) -> _Rank:
+def _start(rank: int, world: int, store: Path, part: RankSpec, options: EngineOptions) -> _Rank:
     ours, theirs = socket.socketpair()
     ours.settimeout(LOAD_TIMEOUT_S)
     with theirs:

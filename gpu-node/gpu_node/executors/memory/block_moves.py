@@ -50,7 +50,7 @@ class Lane(Enum):
     PROCESS = "this process, before it queues anything else"
 
 
-class Kind(Enum):
+class MoveKind(Enum):
     """What is moved; a slot has one end on the device and one on the host."""
 
     GATHER = "blocks of the device to the slot's device end"
@@ -67,7 +67,7 @@ class Move:
 
     number: int
     """Moves count up."""
-    kind: Kind
+    kind: MoveKind
     lane: Lane
     slot: int
     blocks: tuple[int, ...]
@@ -106,8 +106,8 @@ class BlockMoves:
         behind: list[Move] = []
         for chunk in self._chunks(by_host_block(swaps_out)):
             slot = self._take_slot()
-            before.append(self._move(Kind.GATHER, slot, [swap.device_block for swap in chunk]))
-            before.append(self._move(Kind.SEND, slot, [swap.host_block for swap in chunk]))
+            before.append(self._move(MoveKind.GATHER, slot, [swap.device_block for swap in chunk]))
+            before.append(self._move(MoveKind.SEND, slot, [swap.host_block for swap in chunk]))
         fetched: deque[tuple[int, Sequence[BlockSwap]]] = deque()
         for chunk in self._chunks(by_host_block(swaps_in)):
             fetches = before
@@ -115,7 +115,7 @@ class BlockMoves:
                 behind.append(self._scatter(*fetched.popleft()))
                 fetches = behind
             slot = self._take_slot()
-            fetches.append(self._move(Kind.FETCH, slot, [swap.host_block for swap in chunk]))
+            fetches.append(self._move(MoveKind.FETCH, slot, [swap.host_block for swap in chunk]))
             fetched.append((slot, chunk))
         behind += [self._scatter(slot, chunk) for slot, chunk in fetched]
         return StepMoves(tuple(before), tuple(behind))
@@ -126,25 +126,25 @@ class BlockMoves:
         sent: deque[tuple[int, Sequence[int]]] = deque()
         for places in self._chunks(range(len(blocks))):
             if len(sent) == NUM_SLOTS:
-                moves.append(self._move(Kind.TAKE, *sent.popleft()))
+                moves.append(self._move(MoveKind.TAKE, *sent.popleft()))
             slot = self._take_slot()
-            moves.append(self._move(Kind.GATHER, slot, [blocks[place] for place in places]))
-            moves.append(self._move(Kind.SEND, slot, places, has_host_end=True))
+            moves.append(self._move(MoveKind.GATHER, slot, [blocks[place] for place in places]))
+            moves.append(self._move(MoveKind.SEND, slot, places, has_host_end=True))
             sent.append((slot, places))
-        return moves + [self._move(Kind.TAKE, slot, places) for slot, places in sent]
+        return moves + [self._move(MoveKind.TAKE, slot, places) for slot, places in sent]
 
     def write(self, blocks: Sequence[int]) -> list[Move]:
         """From the process to blocks of the device, behind the steps that are queued."""
         moves: list[Move] = []
         for places in self._chunks(range(len(blocks))):
             slot = self._take_slot()
-            moves.append(self._move(Kind.GIVE, slot, places))
-            moves.append(self._move(Kind.FETCH, slot, places, has_host_end=True))
-            moves.append(self._move(Kind.SCATTER, slot, [blocks[place] for place in places]))
+            moves.append(self._move(MoveKind.GIVE, slot, places))
+            moves.append(self._move(MoveKind.FETCH, slot, places, has_host_end=True))
+            moves.append(self._move(MoveKind.SCATTER, slot, [blocks[place] for place in places]))
         return moves
 
     def _scatter(self, slot: int, chunk: Sequence[BlockSwap]) -> Move:
-        return self._move(Kind.SCATTER, slot, [swap.device_block for swap in chunk])
+        return self._move(MoveKind.SCATTER, slot, [swap.device_block for swap in chunk])
 
     def _chunks(self, blocks: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
         for first in range(0, len(blocks), self.slot_blocks):
@@ -155,7 +155,7 @@ class BlockMoves:
         self._next_slot = (slot + 1) % NUM_SLOTS
         return slot
 
-    def _move(self, kind: Kind, slot: int, blocks: Sequence[int], *, has_host_end: bool = False) -> Move:
+    def _move(self, kind: MoveKind, slot: int, blocks: Sequence[int], *, has_host_end: bool = False) -> Move:
         lane, last = self._lane(kind), self._last[slot]
         is_elsewhere = last is not None and last.lane not in (lane, Lane.PROCESS)
         after = last.number if last is not None and is_elsewhere else None
@@ -164,10 +164,10 @@ class BlockMoves:
         self._last[slot] = move
         return move
 
-    def _lane(self, kind: Kind) -> Lane:
-        if kind in (Kind.GATHER, Kind.SCATTER):
+    def _lane(self, kind: MoveKind) -> Lane:
+        if kind in (MoveKind.GATHER, MoveKind.SCATTER):
             return Lane.COMPUTE
-        return self._copies if kind in (Kind.SEND, Kind.FETCH) else Lane.PROCESS
+        return self._copies if kind in (MoveKind.SEND, MoveKind.FETCH) else Lane.PROCESS
 
 
 def by_host_block(swaps: Iterable[BlockSwap]) -> list[BlockSwap]:

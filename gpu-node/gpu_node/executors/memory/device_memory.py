@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from gpu_node.executors.collectives import ALONE, Group
+from gpu_node.executors.collectives import ALONE, DeviceGroup
 
 
 class DeviceMemory(Protocol):
@@ -55,7 +55,7 @@ class GroupMemory:
     Each of them asks at the same points of a load.
     """
 
-    def __init__(self, own: DeviceMemory, group: Group, device: torch.device) -> None:
+    def __init__(self, own: DeviceMemory, group: DeviceGroup, device: torch.device) -> None:
         """``device``: this process's own, on which numbers are exchanged."""
         self._own = own
         self._group = group
@@ -75,7 +75,7 @@ class GroupMemory:
         return [int(number) for number in numbers[0]]
 
 
-def device_memory(device: torch.device, group: Group = ALONE) -> DeviceMemory | None:
+def device_memory(device: torch.device, group: DeviceGroup = ALONE) -> DeviceMemory | None:
     """None where kernels are interpreted: there is nothing to measure."""
     if device.type != "cuda":
         return None

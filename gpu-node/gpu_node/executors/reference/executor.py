@@ -16,12 +16,12 @@ from gpu_node.engine.border.executor import ComputedStep, model_of
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import ScheduledSequence, StepPlan, StepResult
 from gpu_node.engine.border.sizing import loaded_model
-from gpu_node.executors.collectives import ALONE, Group
+from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.sampler import NOT_FINITE, Drawn, sample
 from gpu_node.executors.memory.host_bytes import as_tensor
 from gpu_node.executors.memory.host_tier import HostTier
-from gpu_node.executors.reference.interpreter import Device, StepInputs, nobody_waits, run_program
+from gpu_node.executors.reference.interpreter import InterpreterInputs, ReferenceDevice, nobody_waits, run_program
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.graph.program import Program
@@ -55,7 +55,7 @@ class _Model:
     """A loaded model. It has tensors of its own for all blocks that it could come to have, on device and host."""
 
     prepared: _Prepared
-    memory: Device
+    memory: ReferenceDevice
     host: Sequence[torch.Tensor]
     feedback: Feedback
 
@@ -69,7 +69,7 @@ class ReferenceExecutor:
         self,
         options: EngineOptions,
         *,
-        group: Group = ALONE,
+        group: DeviceGroup = ALONE,
         passes: Sequence[Pass] = (),
         poll: Callable[[], None] = nobody_waits,
     ) -> None:
@@ -97,7 +97,7 @@ class ReferenceExecutor:
         assert spec.name not in self._models
         ready = self._left.take(spec) or self._prepare(spec)
         model, config = ready.model, ready.config
-        memory = Device(ready.weights, _empty_caches(model.num_blocks, model, config), self._group, self._poll)
+        memory = ReferenceDevice(ready.weights, _empty_caches(model.num_blocks, model, config), self._group, self._poll)
         host = _empty_caches(model.num_host_blocks, model, config)
         if instead_of is not None:
             self.unload_model(instead_of)
@@ -176,7 +176,7 @@ class ReferenceExecutor:
         token_ids = [token for part in sequences for token in loaded.feedback.token_ids(part)]
         ends = accumulate(len(part.token_ids) for part in sequences)
         draw_rows = [end - 1 for part, end in zip(sequences, ends, strict=True) if part.draws]
-        inputs = StepInputs(
+        inputs = InterpreterInputs(
             token_ids=torch.tensor(token_ids, dtype=torch.int64),
             batch=paged_batch(paged, self._options.block_size),
             draw_rows=torch.tensor(draw_rows, dtype=torch.int64),

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import torch
 
 from gpu_node import kernels
-from gpu_node.executors.collectives import ALONE, Group
+from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.reference.step_memory import StepMemory
-from gpu_node.graph.program import Kind, Operator, Program
+from gpu_node.graph.program import Operator, OperatorKind, Program
 from gpu_node.graph.share import WHOLE
 from gpu_node.kernels.paged_batch import PagedBatch
 
 
 @dataclass(frozen=True, slots=True)
-class StepInputs:
+class InterpreterInputs:
     """What changes from step to step."""
 
     token_ids: torch.Tensor
@@ -31,17 +31,17 @@ def nobody_waits() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class ReferenceDevice:
     """What stays: weights by name, the KV cache of each layer, and who else there is."""
 
     weights: Mapping[str, torch.Tensor]
     kv_caches: Sequence[torch.Tensor]
-    group: Group = ALONE
+    group: DeviceGroup = ALONE
     poll: Callable[[], None] = nobody_waits
     """Called by each poll of the program."""
 
 
-def run_program(program: Program, device: Device, inputs: StepInputs) -> torch.Tensor:
+def run_program(program: Program, device: ReferenceDevice, inputs: InterpreterInputs) -> torch.Tensor:
     """Run all operators in their order; returns the logits, float32 [draws, vocabulary]."""
     memory = StepMemory(program, inputs.token_ids, inputs.batch, inputs.draw_rows)
     for operator in program.operators:
@@ -58,7 +58,7 @@ class _Call:
     """What an operator may need beside its tensors."""
 
     operator: Operator
-    device: Device
+    device: ReferenceDevice
     memory: StepMemory
 
     def number(self, name: str) -> int:
@@ -107,31 +107,35 @@ def _all_reduced(call: _Call, x: torch.Tensor) -> torch.Tensor:
     return total
 
 
-_RUN: Mapping[Kind, _Run] = {
-    Kind.EMBEDDING: _plain(kernels.embedding),
-    Kind.RMS_NORM: _norm(kernels.rms_norm),
-    Kind.HEAD_NORM: _norm(kernels.head_norm),
-    Kind.LAYER_NORM: _norm(kernels.layer_norm),
-    Kind.LINEAR: _plain(kernels.linear),
-    Kind.LINEAR_BIAS: _plain(kernels.linear_bias),
-    Kind.LINEAR_ADD: _plain(kernels.linear_add),
-    Kind.GATED_LINEAR: _plain(kernels.gated_linear),
-    Kind.ROPE_ANGLES: _rope_angles,
-    Kind.SCALED_ROPE_ANGLES: _scaled_angles,
-    Kind.ROPE: _plain(kernels.rope),
-    Kind.WRITE_KV: lambda call, k, v: kernels.write_kv(k, v, call.cache, call.batch),
-    Kind.ROPE_WRITE_KV: lambda call, q, k, v, angles: kernels.rope_write_kv(q, k, v, angles, call.cache, call.batch),
-    Kind.PAGED_ATTENTION: lambda call, q: kernels.paged_attention(q, call.cache, call.batch),
-    Kind.WINDOW_ATTENTION: lambda call, q: kernels.window_attention(q, call.cache, call.batch, call.number("window")),
-    Kind.SILU_MUL: _plain(kernels.silu_mul),
-    Kind.RELU: _plain(kernels.relu),
-    Kind.GELU: _plain(kernels.gelu),
-    Kind.ROUTE: lambda call, x: kernels.route(x, call.number("num_chosen")),
-    Kind.EXPERTS: _plain(kernels.experts),
-    Kind.ADD: _plain(torch.add),
-    Kind.ADD_BIAS: _plain(kernels.add_bias),
-    Kind.SELECT_DRAWS: lambda call, x: x[call.memory.draw_rows(call.operator.share)],
-    Kind.ALL_REDUCE: _all_reduced,
-    Kind.ALL_GATHER: lambda call, x: call.device.group.all_gather(x),
-    Kind.POLL: lambda call: call.device.poll(),
+_RUN: Mapping[OperatorKind, _Run] = {
+    OperatorKind.EMBEDDING: _plain(kernels.embedding),
+    OperatorKind.RMS_NORM: _norm(kernels.rms_norm),
+    OperatorKind.HEAD_NORM: _norm(kernels.head_norm),
+    OperatorKind.LAYER_NORM: _norm(kernels.layer_norm),
+    OperatorKind.LINEAR: _plain(kernels.linear),
+    OperatorKind.LINEAR_BIAS: _plain(kernels.linear_bias),
+    OperatorKind.LINEAR_ADD: _plain(kernels.linear_add),
+    OperatorKind.GATED_LINEAR: _plain(kernels.gated_linear),
+    OperatorKind.ROPE_ANGLES: _rope_angles,
+    OperatorKind.SCALED_ROPE_ANGLES: _scaled_angles,
+    OperatorKind.ROPE: _plain(kernels.rope),
+    OperatorKind.WRITE_KV: lambda call, k, v: kernels.write_kv(k, v, call.cache, call.batch),
+    OperatorKind.ROPE_WRITE_KV: lambda call, q, k, v, angles: kernels.rope_write_kv(
+        q, k, v, angles, call.cache, call.batch
+    ),
+    OperatorKind.PAGED_ATTENTION: lambda call, q: kernels.paged_attention(q, call.cache, call.batch),
+    OperatorKind.WINDOW_ATTENTION: lambda call, q: kernels.window_attention(
+        q, call.cache, call.batch, call.number("window")
+    ),
+    OperatorKind.SILU_MUL: _plain(kernels.silu_mul),
+    OperatorKind.RELU: _plain(kernels.relu),
+    OperatorKind.GELU: _plain(kernels.gelu),
+    OperatorKind.ROUTE: lambda call, x: kernels.route(x, call.number("num_chosen")),
+    OperatorKind.EXPERTS: _plain(kernels.experts),
+    OperatorKind.ADD: _plain(torch.add),
+    OperatorKind.ADD_BIAS: _plain(kernels.add_bias),
+    OperatorKind.SELECT_DRAWS: lambda call, x: x[call.memory.draw_rows(call.operator.share)],
+    OperatorKind.ALL_REDUCE: _all_reduced,
+    OperatorKind.ALL_GATHER: lambda call, x: call.device.group.all_gather(x),
+    OperatorKind.POLL: lambda call: call.device.poll(),
 }

@@ -13,22 +13,22 @@ from dataclasses import replace
 
 from gpu_node.graph.coverage import Box, Coverage, box
 from gpu_node.graph.passes.draft import Draft
-from gpu_node.graph.program import PRODUCTS, Buffer, Kind, Operator, Program, Rows
+from gpu_node.graph.program import PRODUCTS, Buffer, Operator, OperatorKind, Program, Rows
 from gpu_node.graph.share import WHOLE
 
 _BY_ROW = PRODUCTS | {
-    Kind.RMS_NORM,
-    Kind.HEAD_NORM,
-    Kind.LAYER_NORM,
-    Kind.SILU_MUL,
-    Kind.RELU,
-    Kind.GELU,
-    Kind.ROUTE,
-    Kind.EXPERTS,
-    Kind.ADD,
-    Kind.ADD_BIAS,
-    Kind.ALL_REDUCE,
-    Kind.ALL_GATHER,
+    OperatorKind.RMS_NORM,
+    OperatorKind.HEAD_NORM,
+    OperatorKind.LAYER_NORM,
+    OperatorKind.SILU_MUL,
+    OperatorKind.RELU,
+    OperatorKind.GELU,
+    OperatorKind.ROUTE,
+    OperatorKind.EXPERTS,
+    OperatorKind.ADD,
+    OperatorKind.ADD_BIAS,
+    OperatorKind.ALL_REDUCE,
+    OperatorKind.ALL_GATHER,
 }
 """Kinds that make a row of the same row of each input, wherever it stands in the batch."""
 
@@ -49,7 +49,7 @@ def early_draws(program: Program) -> Program:
     tail = _Tail(program, flow, {selection.inputs[0]: selection.outputs[0] for selection in moved.values()})
     for index, operator in enumerate(program.operators):
         for name in places.get(index, ()):
-            tail.draft.add(Operator(Kind.SELECT_DRAWS, (name,), (tail.of_draws(name),)))
+            tail.draft.add(Operator(OperatorKind.SELECT_DRAWS, (name,), (tail.of_draws(name),)))
         if index in early:
             tail.add(operator)
         elif index not in moved:
@@ -87,7 +87,7 @@ def _moved_selections(flow: _Flow) -> Mapping[int, Operator]:
     """Choices of draw rows, by index, that end the use of what they choose from: two names of one buffer in time."""
     moved = {}
     for index, operator in enumerate(flow.operators):
-        if operator.kind is not Kind.SELECT_DRAWS or not operator.share.is_whole:
+        if operator.kind is not OperatorKind.SELECT_DRAWS or not operator.share.is_whole:
             continue
         (source,), (target,) = operator.inputs, operator.outputs
         are_whole = flow.buffers[source].view_of is None and flow.buffers[target].view_of is None

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpu_node.graph.passes.draft import Draft
-from gpu_node.graph.program import Buffer, Kind, Operator, Program
+from gpu_node.graph.program import Buffer, Operator, OperatorKind, Program
 from gpu_node.graph.weight import joined
 
-_JOINABLE = (Kind.LINEAR, Kind.LINEAR_BIAS)
+_JOINABLE = (OperatorKind.LINEAR, OperatorKind.LINEAR_BIAS)
 
 
 def fuse(program: Program) -> Program:
@@ -61,22 +61,22 @@ class _Fusion:
         """Two products of one input, and the activation that is all that reads them."""
         group = self._products_of_one_input(index)
         end = index + 2
-        if len(group) != 2 or group[0].kind is not Kind.LINEAR or end >= len(self._operators):
+        if len(group) != 2 or group[0].kind is not OperatorKind.LINEAR or end >= len(self._operators):
             return 0
         activation = self._operators[end]
         outputs = tuple(operator.outputs[0] for operator in group)
-        if (activation.kind, activation.inputs, activation.share) != (Kind.SILU_MUL, outputs, group[0].share):
+        if (activation.kind, activation.inputs, activation.share) != (OperatorKind.SILU_MUL, outputs, group[0].share):
             return 0
         if self._are_read(outputs, end + 1):
             return 0
         weight = self._joined_weight([operator.weights[0] for operator in group])
-        self.draft.add(replace(group[0], kind=Kind.GATED_LINEAR, outputs=activation.outputs, weights=(weight,)))
+        self.draft.add(replace(group[0], kind=OperatorKind.GATED_LINEAR, outputs=activation.outputs, weights=(weight,)))
         return 3
 
     def _product_and_add(self, index: int) -> int:
         """A product that is added to a buffer in place, and read by nobody else."""
         product, *rest = self._operators[index : index + 2]
-        if product.kind is not Kind.LINEAR or not rest or rest[0].kind is not Kind.ADD:
+        if product.kind is not OperatorKind.LINEAR or not rest or rest[0].kind is not OperatorKind.ADD:
             return 0
         residual, branch = rest[0].inputs
         if rest[0].outputs != (residual,) or product.outputs != (branch,) or product.share != rest[0].share:
@@ -84,13 +84,13 @@ class _Fusion:
         if residual in (branch, *product.inputs) or self._are_read((branch,), index + 2):
             return 0
         inputs = (*product.inputs, residual)
-        self.draft.add(replace(product, kind=Kind.LINEAR_ADD, inputs=inputs, outputs=(residual,)))
+        self.draft.add(replace(product, kind=OperatorKind.LINEAR_ADD, inputs=inputs, outputs=(residual,)))
         return 2
 
     def _rope_and_write(self, index: int) -> int:
         """Queries and keys turned in place by the same angles, then keys and values written."""
         group = self._operators[index : index + 3]
-        if [operator.kind for operator in group] != [Kind.ROPE, Kind.ROPE, Kind.WRITE_KV]:
+        if [operator.kind for operator in group] != [OperatorKind.ROPE, OperatorKind.ROPE, OperatorKind.WRITE_KV]:
             return 0
         queries, keys, write = group
         (q, angles), (k, v) = queries.inputs, write.inputs
@@ -98,7 +98,7 @@ class _Fusion:
             return 0
         if len({operator.share for operator in group}) > 1:
             return 0
-        self.draft.add(replace(write, kind=Kind.ROPE_WRITE_KV, inputs=(q, k, v, angles), outputs=(q, k)))
+        self.draft.add(replace(write, kind=OperatorKind.ROPE_WRITE_KV, inputs=(q, k, v, angles), outputs=(q, k)))
         return 3
 
     def _products_of_one_input(self, index: int) -> list[Operator]:

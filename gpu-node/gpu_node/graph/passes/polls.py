@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_node.graph.passes.draft import Draft
-from gpu_node.graph.program import Kind, Operator, Program
+from gpu_node.graph.program import Operator, OperatorKind, Program
 
 
 def insert_polls(program: Program) -> Program:
@@ -20,4 +20,4 @@ def insert_polls(program: Program) -> Program:
     return draft.program()
 
 
-_POLL = Operator(Kind.POLL, (), ())
+_POLL = Operator(OperatorKind.POLL, (), ())

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from gpu_node.graph.passes.draft import Draft
-from gpu_node.graph.program import ATTENTIONS, PRODUCTS, Kind, Operator, Program
+from gpu_node.graph.program import ATTENTIONS, PRODUCTS, Operator, OperatorKind, Program
 from gpu_node.graph.share import Share
 from gpu_node.graph.weight import joined
 
@@ -64,7 +64,7 @@ def _split_product(draft: Draft, operator: Operator, num_parts: int) -> None:
     for first, end in pairwise(cuts):
         columns = draft.columns(output, first, end - first)
         inputs = operator.inputs
-        if operator.kind is Kind.LINEAR_ADD:  # it adds to the columns that it writes
+        if operator.kind is OperatorKind.LINEAR_ADD:  # it adds to the columns that it writes
             inputs = (*inputs[:-1], columns)
         weights = tuple(_cut_weight(draft, operator, name, first, end) for name in operator.weights)
         draft.add(replace(operator, inputs=inputs, outputs=(columns,), weights=weights))
@@ -73,7 +73,7 @@ def _split_product(draft: Draft, operator: Operator, num_parts: int) -> None:
 def _cut_weight(draft: Draft, operator: Operator, name: str, first: int, end: int) -> str:
     """The rows of a weight, or of a bias, that make columns [first, end) of the output."""
     weight = draft.weight(name)
-    if operator.kind is not Kind.GATED_LINEAR:
+    if operator.kind is not OperatorKind.GATED_LINEAR:
         return draft.declare_weight(weight.cut(0, first, end))
     half = weight.shape[0] // 2
     both = (weight.cut(0, first, end), weight.cut(0, half + first, half + end))

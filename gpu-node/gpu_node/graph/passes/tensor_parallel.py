@@ -12,7 +12,7 @@ import re
 from dataclasses import replace
 
 from gpu_node.graph.passes.draft import Draft
-from gpu_node.graph.program import ATTENTIONS, KV_WRITERS, Kind, Operator, Program
+from gpu_node.graph.program import ATTENTIONS, KV_WRITERS, Operator, OperatorKind, Program
 
 _LAYER_WEIGHT = re.compile(r"layers\.\d+\.(.+?)(_bias)?")
 _CUT_OUTPUTS = frozenset({"q", "k", "v", "gate", "up"})
@@ -22,26 +22,26 @@ _CUT_INPUTS = frozenset({"o", "down"})
 _EXPERT_AXES = (1, 1, 2)
 """Along which the weights of experts (gate, up, down) are cut: their inner numbers."""
 _BY_COLUMN = ATTENTIONS | {
-    Kind.HEAD_NORM,
-    Kind.ROPE,
-    Kind.WRITE_KV,
-    Kind.SILU_MUL,
-    Kind.RELU,
-    Kind.GELU,
-    Kind.SELECT_DRAWS,
+    OperatorKind.HEAD_NORM,
+    OperatorKind.ROPE,
+    OperatorKind.WRITE_KV,
+    OperatorKind.SILU_MUL,
+    OperatorKind.RELU,
+    OperatorKind.GELU,
+    OperatorKind.SELECT_DRAWS,
 }
 """Kinds that do the same to fewer heads or columns."""
 _PLAIN = _BY_COLUMN | {
-    Kind.EMBEDDING,
-    Kind.RMS_NORM,
-    Kind.LAYER_NORM,
-    Kind.LINEAR,
-    Kind.LINEAR_BIAS,
-    Kind.ROPE_ANGLES,
-    Kind.SCALED_ROPE_ANGLES,
-    Kind.ROUTE,
-    Kind.EXPERTS,
-    Kind.ADD,
+    OperatorKind.EMBEDDING,
+    OperatorKind.RMS_NORM,
+    OperatorKind.LAYER_NORM,
+    OperatorKind.LINEAR,
+    OperatorKind.LINEAR_BIAS,
+    OperatorKind.ROPE_ANGLES,
+    OperatorKind.SCALED_ROPE_ANGLES,
+    OperatorKind.ROUTE,
+    OperatorKind.EXPERTS,
+    OperatorKind.ADD,
 }
 """What builders make."""
 
@@ -96,11 +96,11 @@ class _Division:
             self.draft.add(replace(operator, outputs=self._divide(operator.outputs), weights=weights))
         elif name in _CUT_INPUTS:
             self._add_partial_product(operator)
-        elif operator.kind is Kind.EXPERTS:
+        elif operator.kind is OperatorKind.EXPERTS:
             pairs = zip(operator.weights, _EXPERT_AXES, strict=True)
             self.draft.add(replace(operator, weights=tuple(self._cut(weight, axis) for weight, axis in pairs)))
             self._all_reduce(operator)
-        elif operator.outputs == (self._program.result,) and operator.kind is Kind.LINEAR:
+        elif operator.outputs == (self._program.result,) and operator.kind is OperatorKind.LINEAR:
             self._add_head(operator)
         elif self._divided.intersection(operator.inputs):
             assert operator.kind in _BY_COLUMN, f"{operator} wants whole rows"
@@ -112,14 +112,14 @@ class _Division:
         """A sum over this device's inputs. The bias is added once, when the sums of all devices are together."""
         assert self._divided.issuperset(operator.inputs), f"{operator} has a part of the inputs"
         matrix, *bias = operator.weights
-        self.draft.add(replace(operator, kind=Kind.LINEAR, weights=(self._cut(matrix, 1),)))
+        self.draft.add(replace(operator, kind=OperatorKind.LINEAR, weights=(self._cut(matrix, 1),)))
         self._all_reduce(operator)
         if bias:
-            self.draft.add(Operator(Kind.ADD_BIAS, operator.outputs, operator.outputs, tuple(bias)))
+            self.draft.add(Operator(OperatorKind.ADD_BIAS, operator.outputs, operator.outputs, tuple(bias)))
 
     def _all_reduce(self, operator: Operator) -> None:
         outputs = operator.outputs
-        self.draft.add(Operator(Kind.ALL_REDUCE, outputs, outputs, attributes={"world": self._world}))
+        self.draft.add(Operator(OperatorKind.ALL_REDUCE, outputs, outputs, attributes={"world": self._world}))
 
     def _add_head(self, operator: Operator) -> None:
         """Some columns of the logits, gathered from all devices; all of them where the vocabulary does not divide."""
@@ -131,7 +131,7 @@ class _Division:
         part = replace(buffer, name=f"{logits}_part", num_columns=buffer.num_columns // self._world)
         weights = (self._cut(operator.weights[0], 0),)
         self.draft.add(replace(operator, outputs=(self.draft.declare_buffer(part),), weights=weights))
-        self.draft.add(Operator(Kind.ALL_GATHER, (part.name,), (logits,), attributes={"world": self._world}))
+        self.draft.add(Operator(OperatorKind.ALL_GATHER, (part.name,), (logits,), attributes={"world": self._world}))
 
     def _divide(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Declare that buffers hold this device's part of their columns; their names."""

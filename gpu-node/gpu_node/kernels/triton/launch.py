@@ -26,10 +26,10 @@ INTERPRETED_PROCESSORS = 8
 ALIGNMENT_BYTES = 16
 """What begins at such an address is read in the widest pieces; a kernel is compiled anew for one that does not."""
 
-Recorder = Callable[[str, Callable[[], object]], None]
+LaunchRecorder = Callable[[str, Callable[[], object]], None]
 """Hears the name of each launch, and gets what queues it."""
 
-_recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
+_recorder: ContextVar[LaunchRecorder | None] = ContextVar("recorder", default=None)
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: object, **constants: object) -> None:
@@ -52,7 +52,7 @@ def queue(name: str, run: Callable[[], object]) -> None:
 
 
 @contextmanager
-def recording(recorder: Recorder) -> Iterator[None]:
+def recording(recorder: LaunchRecorder) -> Iterator[None]:
     """Within this, ``recorder`` gets what would be queued."""
     token = _recorder.set(recorder)
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_node.graph.program import Kind
+from gpu_node.graph.program import OperatorKind
 from gpu_node.graph.weight import Weight
 from gpu_node.models.architectures.builder import ProgramBuilder
 
@@ -26,14 +26,14 @@ def attention(
     for name in ("q", "k"):
         if head_norm:
             weight = Weight(f"{prefix}{name}_norm", (config.head_dim,))
-            build.add(Kind.HEAD_NORM, (name,), name, [weight], epsilon=config.norm_epsilon)
+            build.add(OperatorKind.HEAD_NORM, (name,), name, [weight], epsilon=config.norm_epsilon)
         if rotary:
-            build.add(Kind.ROPE, (name, "angles"), name)
-    build.add(Kind.WRITE_KV, ("k", "v"), layer=layer)
+            build.add(OperatorKind.ROPE, (name, "angles"), name)
+    build.add(OperatorKind.WRITE_KV, ("k", "v"), layer=layer)
     window, head_dim = config.window(layer), config.head_dim
     if window is None:
-        build.add(Kind.PAGED_ATTENTION, ("q",), "attended", layer=layer, head_dim=head_dim)
+        build.add(OperatorKind.PAGED_ATTENTION, ("q",), "attended", layer=layer, head_dim=head_dim)
     else:
-        build.add(Kind.WINDOW_ATTENTION, ("q",), "attended", layer=layer, head_dim=head_dim, window=window)
+        build.add(OperatorKind.WINDOW_ATTENTION, ("q",), "attended", layer=layer, head_dim=head_dim, window=window)
     build.linear("attended", "branch", prefix + "o", config.hidden_size, bias=output_bias)
-    build.add(Kind.ADD, ("hidden", "branch"), "hidden")
+    build.add(OperatorKind.ADD, ("hidden", "branch"), "hidden")

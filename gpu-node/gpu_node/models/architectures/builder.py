@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpu_node.graph.program import POSITIONS, TOKEN_IDS, Buffer, Kind, Operator, Program, Rows
+from gpu_node.graph.program import POSITIONS, TOKEN_IDS, Buffer, Operator, OperatorKind, Program, Rows
 from gpu_node.graph.weight import Weight
 from gpu_node.models.config import ModelConfig
 
@@ -20,7 +20,7 @@ class ProgramBuilder:
 
     def add(
         self,
-        kind: Kind,
+        kind: OperatorKind,
         inputs: Sequence[str],
         output: str | None = None,
         weights: Sequence[Weight] = (),
@@ -49,33 +49,33 @@ class ProgramBuilder:
         matrix = Weight(weight, (columns, self._buffers[source].num_columns))
         if bias:
             parameters = [matrix, Weight(f"{weight}_bias", (columns,))]
-            self.add(Kind.LINEAR_BIAS, (source,), target, parameters, columns=columns)
+            self.add(OperatorKind.LINEAR_BIAS, (source,), target, parameters, columns=columns)
         else:
-            self.add(Kind.LINEAR, (source,), target, [matrix], columns=columns)
+            self.add(OperatorKind.LINEAR, (source,), target, [matrix], columns=columns)
 
     def rms_norm(self, source: str, target: str, weight: str) -> None:
         """``target`` = ``source`` divided by its root mean square, times a weight."""
         parameters = [Weight(weight, (self._buffers[source].num_columns,))]
-        self.add(Kind.RMS_NORM, (source,), target, parameters, epsilon=self.config.norm_epsilon)
+        self.add(OperatorKind.RMS_NORM, (source,), target, parameters, epsilon=self.config.norm_epsilon)
 
     def layer_norm(self, source: str, target: str, weight: str) -> None:
         """``target`` = ``source`` with mean 0 and variance 1, times a weight, plus ``weight``_bias."""
         shape = (self._buffers[source].num_columns,)
         parameters = [Weight(weight, shape), Weight(f"{weight}_bias", shape)]
-        self.add(Kind.LAYER_NORM, (source,), target, parameters, epsilon=self.config.norm_epsilon)
+        self.add(OperatorKind.LAYER_NORM, (source,), target, parameters, epsilon=self.config.norm_epsilon)
 
     def embedding(self) -> None:
         """``hidden`` = rows of the embedding for the batch's token ids."""
         config = self.config
         table = Weight("embedding", (config.vocab_size, config.hidden_size))
-        self.add(Kind.EMBEDDING, (TOKEN_IDS,), "hidden", [table], columns=config.hidden_size)
+        self.add(OperatorKind.EMBEDDING, (TOKEN_IDS,), "hidden", [table], columns=config.hidden_size)
 
     def learned_positions(self) -> None:
         """Add a learned row for each position to ``hidden``."""
         config = self.config
         table = Weight("position_embedding", (config.context_length, config.hidden_size))
-        self.add(Kind.EMBEDDING, (POSITIONS,), "position", [table], columns=config.hidden_size)
-        self.add(Kind.ADD, ("hidden", "position"), "hidden")
+        self.add(OperatorKind.EMBEDDING, (POSITIONS,), "position", [table], columns=config.hidden_size)
+        self.add(OperatorKind.ADD, ("hidden", "position"), "hidden")
 
     def lm_head(self) -> None:
         """``logits`` of ``drawn_normed``, with the embedding itself where it is tied."""

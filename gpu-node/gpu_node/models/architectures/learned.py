@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gpu_node.graph.program import Kind, Program, Rows
+from gpu_node.graph.program import OperatorKind, Program, Rows
 from gpu_node.models.architectures.attention import attention
 from gpu_node.models.architectures.builder import ProgramBuilder
 from gpu_node.models.architectures.feed_forward import plain
 from gpu_node.models.config import ModelConfig
 
 
-def build_learned(config: ModelConfig, activation: Kind) -> Program:
+def build_learned(config: ModelConfig, activation: OperatorKind) -> Program:
     """A program of the GPT-2 kind, with the activation of its feed-forward networks."""
     build = ProgramBuilder(config)
     build.embedding()
@@ -20,7 +20,7 @@ def build_learned(config: ModelConfig, activation: Kind) -> Program:
         build.layer_norm("hidden", "normed", f"layers.{layer}.mlp_norm")
         plain(build, layer, activation)
     # only rows that draw a token go through the head, by far the largest product for a long prompt
-    build.add(Kind.SELECT_DRAWS, ("hidden",), "drawn", rows=Rows.DRAWS)
+    build.add(OperatorKind.SELECT_DRAWS, ("hidden",), "drawn", rows=Rows.DRAWS)
     build.layer_norm("drawn", "drawn_normed", "norm")
     build.lm_head()
     return build.program()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_node.graph.program import Kind, Program
+from gpu_node.graph.program import OperatorKind, Program
 from gpu_node.models.architectures.learned import build_learned
 from gpu_node.models.config import ModelConfig
 
@@ -12,4 +12,4 @@ def build_opt(config: ModelConfig) -> Program:
 
     The files begin their table of positions with two rows that mean padding; they are left out when it is read.
     """
-    return build_learned(config, Kind.RELU)
+    return build_learned(config, OperatorKind.RELU)

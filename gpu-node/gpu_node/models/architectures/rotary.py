@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpu_node.graph.program import POSITIONS, Kind, Program, Rows
+from gpu_node.graph.program import POSITIONS, OperatorKind, Program, Rows
 from gpu_node.graph.weight import Weight
 from gpu_node.models.architectures.attention import attention
 from gpu_node.models.architectures.builder import ProgramBuilder
@@ -32,7 +32,7 @@ def build_rotary(
         build.rms_norm("hidden", "normed", f"layers.{layer}.mlp_norm")
         feed_forward(build, layer)
     # only rows that draw a token go through the head, by far the largest product for a long prompt
-    build.add(Kind.SELECT_DRAWS, ("hidden",), "drawn", rows=Rows.DRAWS)
+    build.add(OperatorKind.SELECT_DRAWS, ("hidden",), "drawn", rows=Rows.DRAWS)
     build.rms_norm("drawn", "drawn_normed", "norm")
     build.lm_head()
     return build.program()
@@ -44,6 +44,10 @@ def _angles(build: ProgramBuilder) -> None:
     assert rope is not None
     if rope.factors:
         factors = Weight(ROPE_FACTORS, (head_dim // 2,))
-        build.add(Kind.SCALED_ROPE_ANGLES, (POSITIONS,), "angles", [factors], columns=head_dim, theta=rope.theta)
+        build.add(
+            OperatorKind.SCALED_ROPE_ANGLES, (POSITIONS,), "angles", [factors], columns=head_dim, theta=rope.theta
+        )
     else:
-        build.add(Kind.ROPE_ANGLES, (POSITIONS,), "angles", columns=head_dim, head_dim=head_dim, theta=rope.theta)
+        build.add(
+            OperatorKind.ROPE_ANGLES, (POSITIONS,), "angles", columns=head_dim, head_dim=head_dim, theta=rope.theta
+        )

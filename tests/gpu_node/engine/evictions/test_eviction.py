@@ -12,7 +12,7 @@ import pytest
 from gpu_node.engine.border.plan import StepPlan
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.counts import Counts, TierCounts
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.predicted.executor import PredictedExecutor
@@ -62,7 +62,7 @@ def simple(request_id: str, num_prompt_tokens: int = 6, max_tokens: int = 20, at
     return Payload(request_id, attempt, "g", "m", text, Sampling(max_tokens=max_tokens))
 
 
-def drain(engine: Engine) -> list[Chunk]:
+def drain(engine: Engine) -> list[OutputChunk]:
     return [chunk for chunks in tiny.steps(engine) for chunk in chunks]
 
 
@@ -284,7 +284,7 @@ def test_tokens_are_equal_when_another_model_was_loaded_meanwhile(
     assert outputs([*chunks, *last, *drain(engine)]) == expected
 
 
-def outputs(chunks: list[Chunk]) -> dict[tuple[str, int], list[int]]:
+def outputs(chunks: list[OutputChunk]) -> dict[tuple[str, int], list[int]]:
     found: dict[tuple[str, int], list[int]] = {}
     for chunk in chunks:
         assert not chunk.error

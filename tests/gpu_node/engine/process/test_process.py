@@ -17,20 +17,20 @@ from transformers import LlamaForCausalLM
 from gpu_node.engine.process.protocol import (
     AbortRequests,
     Command,
+    EngineEvent,
     EngineReady,
     EngineRefused,
-    Event,
-    Evict,
-    Evicted,
-    HandOver,
+    HandOverImages,
     Image,
     LoadModel,
     ModelFailed,
     ModelLoaded,
     Reset,
-    Run,
+    RunAttempt,
     Shutdown,
-    Step,
+    StepReport,
+    TakenOut,
+    TakeOut,
     event_decoder,
     frame,
 )
@@ -58,12 +58,12 @@ class Agent:
         self.sock = sock
         self.process = process
         self._decoder = event_decoder()
-        self._events: list[Event | EngineRefused] = []
+        self._events: list[EngineEvent | EngineRefused] = []
 
     def send(self, *commands: Command) -> None:
         self.sock.sendall(b"".join(frame(command) for command in commands))
 
-    def next(self) -> Event | EngineRefused:
+    def next(self) -> EngineEvent | EngineRefused:
         while not self._events:
             data = self.sock.recv(1 << 16)
             assert data, "the engine is gone"
@@ -74,14 +74,14 @@ class Agent:
         self.send(LoadModel(model))
         answer = self.next()
         assert isinstance(answer, ModelLoaded | ModelFailed)
-        assert isinstance(self.next(), Step)
+        assert isinstance(self.next(), StepReport)
         return answer
 
-    def steps_until_end(self, request_id: str) -> list[Step]:
-        steps: list[Step] = []
+    def steps_until_end(self, request_id: str) -> list[StepReport]:
+        steps: list[StepReport] = []
         while True:
             event = self.next()
-            assert isinstance(event, Step)
+            assert isinstance(event, StepReport)
             steps.append(event)
             if any(chunk.request_id == request_id and chunk.finish_reason for chunk in event.chunks):
                 return steps
@@ -144,7 +144,7 @@ def agent(running: Agent) -> Agent:
 
 def test_a_model_is_loaded_and_a_request_answered(agent: Agent, tiny_model: LlamaForCausalLM) -> None:
     text = list(range(10, 40))
-    agent.send(Run(tiny.request("a", text, 6)))
+    agent.send(RunAttempt(tiny.request("a", text, 6)))
     steps = agent.steps_until_end("a")
     chunks = [chunk for step in steps for chunk in step.chunks]
     assert [chunk.index for chunk in chunks] == [0, 1, 2, 3, 4, 5]
@@ -179,20 +179,22 @@ def test_a_model_tells_from_where_it_came(agent: Agent) -> None:
 def test_a_request_is_evicted_handed_over_and_goes_on(agent: Agent, tiny_model: LlamaForCausalLM) -> None:
     text = list(range(10, 25))
     request = tiny.request("a", text, 40)
-    agent.send(Run(request))
+    agent.send(RunAttempt(request))
     events = [agent.next() for _ in range(4)]
-    agent.send(Evict(["a", "unknown"]), HandOver(["a", "unknown"]))
+    agent.send(TakeOut(["a", "unknown"]), HandOverImages(["a", "unknown"]))
     while not isinstance(events[-1], Image):
         events.append(agent.next())
     *steps, last, evicted, image = events
     assert isinstance(image, Image)
-    assert isinstance(evicted, Evicted)
-    assert isinstance(last, Step), "the last tokens come before"
+    assert isinstance(evicted, TakenOut)
+    assert isinstance(last, StepReport), "the last tokens come before"
     steps.append(last)
-    tokens = [token for step in steps if isinstance(step, Step) for chunk in step.chunks for token in chunk.token_ids]
+    tokens = [
+        token for step in steps if isinstance(step, StepReport) for chunk in step.chunks for token in chunk.token_ids
+    ]
     assert evicted.requests == [Kept("a", len(text) + len(tokens) - 1)]
     assert evicted.stats.num_running == 0
-    agent.send(Run(request, image.data))
+    agent.send(RunAttempt(request, image.data))
     rest = agent.steps_until_end("a")
     tokens += [token for step in rest for chunk in step.chunks for token in chunk.token_ids]
     assert tokens == tiny.greedy(tiny_model, text, 40)[0]
@@ -200,23 +202,23 @@ def test_a_request_is_evicted_handed_over_and_goes_on(agent: Agent, tiny_model: 
 
 
 def test_an_aborted_request_is_silent_and_its_blocks_are_free(agent: Agent) -> None:
-    agent.send(Run(tiny.request("long", [5], 60)), Run(tiny.request("short", [6], 3)))
+    agent.send(RunAttempt(tiny.request("long", [5], 60)), RunAttempt(tiny.request("short", [6], 3)))
     steps = agent.steps_until_end("short")
     agent.send(AbortRequests(["long", "unknown"]))
     while steps[-1].stats.num_running:
         event = agent.next()
-        assert isinstance(event, Step)
+        assert isinstance(event, StepReport)
         steps.append(event)
     assert steps[-1].chunks == []
     assert steps[-1].stats.num_free_blocks == 256
-    agent.send(Run(tiny.request("after", [7], 2)))
+    agent.send(RunAttempt(tiny.request("after", [7], 2)))
     assert {chunk.request_id for step in agent.steps_until_end("after") for chunk in step.chunks} == {"after"}
 
 
 def test_a_request_that_can_never_run_is_refused_at_once(agent: Agent) -> None:
-    agent.send(Run(tiny.request("big", [5] * 70, 4)))
+    agent.send(RunAttempt(tiny.request("big", [5] * 70, 4)))
     event = agent.next()
-    assert isinstance(event, Step)
+    assert isinstance(event, StepReport)
     error = "70 tokens leave no room for output: 'tiny' takes 64"
     assert event.chunks == [Chunk("big", 0, 0, [], "refused", error, is_last=True)]
 
@@ -234,12 +236,12 @@ def test_a_model_that_cannot_be_loaded_is_told_and_the_engine_lives(agent: Agent
     assert isinstance(failed, ModelFailed)
     assert failed.model == model
     assert words in failed.error
-    agent.send(Run(tiny.request("a", [5], 2)))
+    agent.send(RunAttempt(tiny.request("a", [5], 2)))
     assert agent.steps_until_end("a")[-1].chunks[0].finish_reason == "length"
 
 
 def test_the_model_cannot_change_while_requests_run(agent: Agent) -> None:
-    agent.send(Run(tiny.request("a", [5], 30)), LoadModel("long"))
+    agent.send(RunAttempt(tiny.request("a", [5], 30)), LoadModel("long"))
     events = [agent.next()]
     while not isinstance(events[-1], ModelFailed):
         events.append(agent.next())
@@ -252,7 +254,7 @@ def test_the_model_cannot_change_while_requests_run(agent: Agent) -> None:
 def test_shutdown_and_the_end_of_the_stream_end_the_process(config_path: Path, ending: str) -> None:
     with started(config_path) as agent:
         agent.load("tiny")
-        agent.send(Run(tiny.request("a", [5], 60)))
+        agent.send(RunAttempt(tiny.request("a", [5], 60)))
         if ending == "shutdown":
             agent.send(Shutdown())
         else:

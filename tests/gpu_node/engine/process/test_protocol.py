@@ -10,25 +10,25 @@ from gpu_node.engine.process.protocol import (
     MAX_FRAME_BYTES,
     AbortRequests,
     Command,
-    Event,
+    EngineEvent,
     LoadModel,
     ProtocolError,
     Reset,
-    Run,
+    RunAttempt,
     Shutdown,
-    Step,
+    StepReport,
     command_decoder,
     event_decoder,
     frame,
 )
-from gpu_node.engine.requests.chunk import Chunk as EngineChunk
+from gpu_node.engine.requests.chunk import OutputChunk as EngineChunk
 from shared.messages.payload import Output, Payload, Sampling
 from shared.messages.requests import Chunk
 from shared.messages.token_logprob import TokenLogprob
 
 PAYLOAD = Payload("r", 1, "g", "m", [1, 2], Sampling(max_tokens=3), [Output([4])])
 STATS = EngineStats(1, 2, 3, 4, 5.0, 6)
-COMMANDS: list[Command] = [LoadModel("m"), Run(PAYLOAD), AbortRequests(["r"]), Reset(), Shutdown()]
+COMMANDS: list[Command] = [LoadModel("m"), RunAttempt(PAYLOAD), AbortRequests(["r"]), Reset(), Shutdown()]
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
@@ -44,16 +44,16 @@ def test_a_message_says_of_a_chunk_what_the_engine_says() -> None:
     score = TokenLogprob(-0.5, [(7, -0.5)])
     said = EngineChunk("r", 1, 2, [7], "stop", "why", choice=3, logprobs=[score], is_last=True)
     told = Chunk("r", 1, 2, [7], "stop", "why", choice=3, logprobs=[score], is_last=True)
-    assert Step.of([said], STATS) == Step([told], STATS)
+    assert StepReport.of([said], STATS) == StepReport([told], STATS)
 
 
 def test_the_bytes_of_a_frame() -> None:
-    event: Event = Step([Chunk("r", 0, 2, [7])], STATS)
+    event: EngineEvent = StepReport([Chunk("r", 0, 2, [7])], STATS)
     data = frame(event)
     moved = {"out_bytes": 0, "in_bytes": 0, "num_restored": 0, "num_refused": 0}
     assert int.from_bytes(data[:4], "big") == len(data) - 4
     assert msgpack.unpackb(data[4:]) == {
-        "type": "step",
+        "type": "stepreport",
         "chunks": [{"request_id": "r", "attempt": 0, "index": 2, "token_ids": [7]}],
         "stats": {
             "num_running": 1,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from itertools import count
 
 from gpu_node.engine.memory.block_manager import BlockManager
-from gpu_node.engine.requests.sequence import Request
-from gpu_node.engine.steps.preemption import AlwaysRecompute, Fate, SwapIfRoom, preemption_policy
+from gpu_node.engine.requests.sequence import EngineRequest
+from gpu_node.engine.steps.preemption import AlwaysRecompute, KvFate, SwapIfRoom, preemption_policy
 from shared.config.engine import EngineOptions
 from tests.gpu_node.bookkeeping import payload, prompt
 
 
-def running(blocks: BlockManager, num_tokens: int, num_computed_tokens: int) -> Request:
+def running(blocks: BlockManager, num_tokens: int, num_computed_tokens: int) -> EngineRequest:
     """A request with one sequence, as far as it has come."""
-    request = Request.of(payload("a", prompt(num_tokens)), 0, count(), 64)
+    request = EngineRequest.of(payload("a", prompt(num_tokens)), 0, count(), 64)
     for sequence in request.sequences:
         blocks.open(sequence.sequence_id, sequence.token_ids)
         blocks.append(sequence.sequence_id, 0, num_tokens)
@@ -27,7 +27,7 @@ def test_it_is_recomputed_unless_the_configuration_says_swap() -> None:
 
 
 def test_it_is_swapped_while_host_memory_has_room_for_all_of_it() -> None:
-    for num_host_blocks, fate in ((2, Fate.SWAP), (1, Fate.NO_ROOM)):
+    for num_host_blocks, fate in ((2, KvFate.SWAP), (1, KvFate.NO_ROOM)):
         blocks = BlockManager.alone(4, block_size=4, model="m", num_host_blocks=num_host_blocks)
         assert SwapIfRoom().fate(running(blocks, 5, 5), blocks) is fate
 
@@ -35,5 +35,5 @@ def test_it_is_swapped_while_host_memory_has_room_for_all_of_it() -> None:
 def test_what_is_not_computed_is_not_worth_a_swap() -> None:
     blocks = BlockManager.alone(4, block_size=4, model="m", num_host_blocks=4)
     request = running(blocks, 5, 0)
-    assert SwapIfRoom().fate(request, blocks) is Fate.RECOMPUTE
-    assert AlwaysRecompute().fate(request, blocks) is Fate.RECOMPUTE
+    assert SwapIfRoom().fate(request, blocks) is KvFate.RECOMPUTE
+    assert AlwaysRecompute().fate(request, blocks) is KvFate.RECOMPUTE

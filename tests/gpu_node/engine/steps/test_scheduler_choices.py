@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from gpu_node.engine.border.plan import BlockCopy, StepPlan, StepResult
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.steps.scheduler import Scheduler
 from shared.messages.payload import Output, Payload
 from shared.messages.token_logprob import TokenLogprob
@@ -55,7 +55,11 @@ def test_all_choices_are_drawn_from_the_last_row_of_the_prompt_and_share_its_blo
     assert draws(plan) == [(0, 0, 0, 0), (0, 1, 1, 0), (0, 2, 2, 0)]
     one.check()
     chunks = one.commit(plan, StepResult({0: 7, 1: 8, 2: 9}, STEP_S))
-    assert chunks == [Chunk("a", 0, 0, [7]), Chunk("a", 0, 0, [8], choice=1), Chunk("a", 0, 0, [9], choice=2)]
+    assert chunks == [
+        OutputChunk("a", 0, 0, [7]),
+        OutputChunk("a", 0, 0, [8], choice=1),
+        OutputChunk("a", 0, 0, [9], choice=2),
+    ]
     assert used_blocks(one) == 2
     plan = one.schedule(now=0.0)
     assert [part.token_ids for part in plan.sequences] == [(7,), (8,), (9,)]
@@ -70,9 +74,9 @@ def test_a_choice_ends_alone_and_the_request_with_the_last() -> None:
     step(one)
     plan = one.schedule(now=0.0)
     chunks = one.commit(plan, StepResult({0: EOS, 1: 8}, STEP_S))
-    assert chunks == [Chunk("a", 0, 1, [EOS], "stop"), Chunk("a", 0, 1, [8], choice=1)]
+    assert chunks == [OutputChunk("a", 0, 1, [EOS], "stop"), OutputChunk("a", 0, 1, [8], choice=1)]
     assert used_blocks(one) == 2
-    assert step(one) == ([(1, 5, 1, True)], [Chunk("a", 0, 2, [7], "length", choice=1, is_last=True)])
+    assert step(one) == ([(1, 5, 1, True)], [OutputChunk("a", 0, 2, [7], "length", choice=1, is_last=True)])
     assert (one.has_work, used_blocks(one)) == (False, 0)
 
 
@@ -81,7 +85,10 @@ def test_an_error_ends_all_choices() -> None:
     one.add(payload("a", prompt(4), num_choices=3))
     plan = one.schedule(now=0.0)
     chunks = one.commit(plan, StepResult({0: 7, 2: 7}, STEP_S, errors={1: "broken"}))
-    assert chunks == [Chunk("a", 0, 0, [7]), Chunk("a", 0, 0, [], "error", "broken", choice=1, is_last=True)]
+    assert chunks == [
+        OutputChunk("a", 0, 0, [7]),
+        OutputChunk("a", 0, 0, [], "error", "broken", choice=1, is_last=True),
+    ]
     assert (one.has_work, used_blocks(one)) == (False, 0)
     one.check()
 
@@ -109,7 +116,7 @@ def test_resumed_choices_share_what_they_have_in_common_and_those_that_ended_do_
     plan = one.schedule(now=0.0)
     assert shape(plan) == [(0, 5, 1, True), (1, 5, 2, True)]
     assert draws(plan) == [(0, 0, 0, 3), (1, 1, 2, 4)]
-    assert one.commit(plan, result(plan)) == [Chunk("a", 1, 3, [7]), Chunk("a", 1, 4, [7], choice=2)]
+    assert one.commit(plan, result(plan)) == [OutputChunk("a", 1, 3, [7]), OutputChunk("a", 1, 4, [7], choice=2)]
 
 
 def test_choices_that_were_complete_are_told_at_once() -> None:
@@ -117,12 +124,12 @@ def test_choices_that_were_complete_are_told_at_once() -> None:
     sampling = payload("a", [0], 2, num_choices=3).sampling
     outputs = [Output([20, 21]), Output([20], "stop"), Output([EOS])]
     assert one.add(Payload("a", 1, "g", "m", prompt(3), sampling, outputs)) == [
-        Chunk("a", 1, 2, [], "length"),
-        Chunk("a", 1, 1, [], "stop", choice=2, is_last=True),
+        OutputChunk("a", 1, 2, [], "length"),
+        OutputChunk("a", 1, 1, [], "stop", choice=2, is_last=True),
     ]
     ended = [Output([20, 21], "length"), Output([20], "stop"), Output([EOS], "stop")]
     assert one.add(Payload("a", 1, "g", "m", prompt(3), sampling, ended)) == [
-        Chunk("a", 1, 2, [], "length", is_last=True)
+        OutputChunk("a", 1, 2, [], "length", is_last=True)
     ]
     assert not one.has_work
 
@@ -136,8 +143,8 @@ def test_the_best_candidates_come_at_the_end_best_first() -> None:
     plan = one.schedule(now=0.0)
     # mean logprobs: -1.5, -0.75, -0.625
     assert one.commit(plan, ranked(plan, {0: (7, -2.0), 2: (9, -0.75)})) == [
-        Chunk("a", 0, 0, [8, 9], "length", logprobs=[TokenLogprob(-0.5, []), TokenLogprob(-0.75, [])]),
-        Chunk("a", 0, 0, [EOS], "stop", choice=1, logprobs=[TokenLogprob(-0.75, [])], is_last=True),
+        OutputChunk("a", 0, 0, [8, 9], "length", logprobs=[TokenLogprob(-0.5, []), TokenLogprob(-0.75, [])]),
+        OutputChunk("a", 0, 0, [EOS], "stop", choice=1, logprobs=[TokenLogprob(-0.75, [])], is_last=True),
     ]
     assert not one.has_work
 
@@ -165,7 +172,7 @@ def test_beams_fork_fall_out_and_end() -> None:
     plan = one.schedule(now=0.0)
     tops = {2: [(EOS, -0.25), (24, -9.0), (25, -9.0)], 1: [(26, -9.0), (27, -9.0), (28, -9.0)]}
     chunks = one.commit(plan, continued(plan, tops))
-    assert chunks == [Chunk("a", 0, 0, [11, 16, EOS], "stop", is_last=True)]
+    assert chunks == [OutputChunk("a", 0, 0, [11, 16, EOS], "stop", is_last=True)]
     one.check()
     assert (one.has_work, used_blocks(one)) == (False, 0)
 

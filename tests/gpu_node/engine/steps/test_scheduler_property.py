@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.engine.memory.block_manager import BlockManager
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import RequestState
-from gpu_node.engine.requests.sequence import Request
-from gpu_node.engine.steps.preemption import AlwaysRecompute, Fate, PreemptionPolicy, SwapIfRoom
+from gpu_node.engine.requests.sequence import EngineRequest
+from gpu_node.engine.steps.preemption import AlwaysRecompute, KvFate, PreemptionPolicy, SwapIfRoom
 from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.steps.scheduler import Scheduler
 from tests.gpu_node import alone
@@ -65,7 +65,7 @@ def client(draw: st.DrawFn, number: int) -> Client:
 class SwapOldest(SwapIfRoom):
     """Whoever asks for room may have to give way itself."""
 
-    def victim(self, running: Collection[Request], now: float) -> Request:
+    def victim(self, running: Collection[EngineRequest], now: float) -> EngineRequest:
         return min(running, key=lambda request: request.order)
 
 
@@ -75,9 +75,9 @@ class SwapEveryOther(SwapIfRoom):
     def __init__(self) -> None:
         self._is_swap = False
 
-    def fate(self, request: Request, blocks: BlockManager) -> Fate:
+    def fate(self, request: EngineRequest, blocks: BlockManager) -> KvFate:
         self._is_swap = not self._is_swap
-        return super().fate(request, blocks) if self._is_swap else Fate.RECOMPUTE
+        return super().fate(request, blocks) if self._is_swap else KvFate.RECOMPUTE
 
 
 class Run:
@@ -148,7 +148,7 @@ class Run:
     def is_idle(self) -> bool:
         return not self._in_flight and not self.one.has_work and not self._images
 
-    def _take(self, chunks: list[Chunk]) -> None:
+    def _take(self, chunks: list[OutputChunk]) -> None:
         for chunk in chunks:
             self._clients[chunk.request_id].take(chunk)
 

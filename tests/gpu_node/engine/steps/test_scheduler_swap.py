@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpu_node.engine.border.plan import BlockSwap, StepPlan, StepResult
 from gpu_node.engine.measures.counts import Counts, TierCounts
 from gpu_node.engine.memory.block_manager import BlockManager
-from gpu_node.engine.requests.sequence import Request
-from gpu_node.engine.steps.preemption import Fate, SwapIfRoom
+from gpu_node.engine.requests.sequence import EngineRequest
+from gpu_node.engine.steps.preemption import KvFate, SwapIfRoom
 from gpu_node.engine.steps.scheduler import Scheduler
 from shared.messages.payload import Output, Payload, Sampling
 from shared.messages.token_logprob import TokenLogprob
@@ -173,9 +173,9 @@ class SwapAfterTheFirst(SwapIfRoom):
 
     num_asked = 0
 
-    def fate(self, request: Request, blocks: BlockManager) -> Fate:
+    def fate(self, request: EngineRequest, blocks: BlockManager) -> KvFate:
         self.num_asked += 1
-        return Fate.RECOMPUTE if self.num_asked == 1 else super().fate(request, blocks)
+        return KvFate.RECOMPUTE if self.num_asked == 1 else super().fate(request, blocks)
 
 
 def each_goes_on(plan: StepPlan) -> StepResult:

@@ -14,7 +14,7 @@ import torch
 from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.border.plan import BlockCopy, BlockSwap, Draw, ScheduledSequence, StepPlan
 from gpu_node.engine.engine import Engine
-from gpu_node.executors.cuda.draws import RunningStep
+from gpu_node.executors.cuda.draws import QueuedStep
 from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.executors.draws.sampler import NOT_FINITE
 from gpu_node.executors.reference.executor import ReferenceExecutor
@@ -75,7 +75,7 @@ class Counting(CudaExecutor):
         super().__init__(*arguments, **options)
         self.nums_rows: list[int] = []
 
-    def submit(self, plan: StepPlan) -> RunningStep:
+    def submit(self, plan: StepPlan) -> QueuedStep:
         self.nums_rows.append(plan.num_tokens)
         return super().submit(plan)
 

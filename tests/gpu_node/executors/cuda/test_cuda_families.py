@@ -13,7 +13,7 @@ from gpu_node.executors.cuda.program.lowering import LOWERINGS, lower
 from gpu_node.executors.cuda.program.program import CudaProgram
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.passes.split import even_plan, split_operators
-from gpu_node.graph.program import Kind, Program
+from gpu_node.graph.program import OperatorKind, Program
 from gpu_node.kernels.triton.attention.prefill_attention import rows_together
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places
 from gpu_node.models.architectures.families import build_program
@@ -106,4 +106,4 @@ def test_split_operators_compute_the_same() -> None:
 
 
 def test_every_kind_of_operator_has_a_launch() -> None:
-    assert set(LOWERINGS) == set(Kind)
+    assert set(LOWERINGS) == set(OperatorKind)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from gpu_node.executors.cuda.program.graphs import CudaGraphs, Graphs
-from gpu_node.executors.cuda.program.recording import CaptureError, RecordedGraphs, Recording
+from gpu_node.executors.cuda.program.recording import CaptureError, RecordedGraphs, StepRecording
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.passes.polls import insert_polls
@@ -185,7 +185,7 @@ def test_a_layer_of_a_decode_step_is_nine_launches() -> None:
 
 def launches(device: DeviceProgram, size: int) -> list[str]:
     found = device.program.replays[size]
-    assert isinstance(found, Recording)
+    assert isinstance(found, StepRecording)
     return [launch.name for launch in found.launches]
 
 

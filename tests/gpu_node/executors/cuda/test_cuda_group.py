@@ -10,7 +10,7 @@ import pytest
 from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cuda.executor import CudaExecutor
-from gpu_node.executors.group.part import Part
+from gpu_node.executors.group.part import RankSpec
 from gpu_node.executors.group.tensor_parallel import RankError, TensorParallelExecutor
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.files.model_file import ModelFileError
@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 OPTIONS = EngineOptions(kv_cache_bytes=1 << 20, block_size=4)
-PART = Part("cuda", "cpu", "float32")
+PART = RankSpec("cuda", "cpu", "float32")
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_a_group_is_a_kind_of_its_own(group: TensorParallelExecutor) -> None:
 
 def test_a_model_that_only_one_device_can_load_ends_the_group(tmp_path: Path) -> None:
     save_config("llama", tmp_path)
-    group = TensorParallelExecutor(OPTIONS, [Part(), PART])
+    group = TensorParallelExecutor(OPTIONS, [RankSpec(), PART])
     try:
         small = ModelSpec(name="tiny", source=str(tmp_path), max_model_len=32, load_format="dummy", weights="int8")
         with pytest.raises(

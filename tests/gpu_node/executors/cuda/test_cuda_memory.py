@@ -14,13 +14,13 @@ from gpu_node.engine.border.executor import BlocksLostError, ModelTooLargeError,
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan
 from gpu_node.engine.engine import Engine
-from gpu_node.executors.cuda.draws import RunningStep
+from gpu_node.executors.cuda.draws import QueuedStep
 from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.executors.cuda.memory.arena import CudaArena
 from gpu_node.executors.cuda.memory.lanes import copy_stream
 from gpu_node.executors.cuda.memory.weights import to_device, to_host
 from gpu_node.executors.cuda.model import CudaBuilder, CudaModel
-from gpu_node.executors.cuda.models import CudaModels, Prepared
+from gpu_node.executors.cuda.models import CudaModels, PreparedOnHost
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.files.kv_paging import Paging
@@ -169,7 +169,7 @@ def test_what_is_known_to_be_too_large_moves_nobody(paths: dict[str, Path], kv_c
 class Full(CudaExecutor):
     """Finds no memory for a step."""
 
-    def _submit(self, plan: StepPlan) -> RunningStep:
+    def _submit(self, plan: StepPlan) -> QueuedStep:
         raise torch.OutOfMemoryError("Tried to allocate 2.00 GiB")
 
 
@@ -189,10 +189,10 @@ class Filling:
         self._builder = builder
         self.failures: dict[str, Exception] = {}
 
-    def open(self, spec: ModelSpec) -> Prepared:
+    def open(self, spec: ModelSpec) -> PreparedOnHost:
         return self._builder.open(spec)
 
-    def build(self, prepared: Prepared, model: LoadedModel, arena: CudaArena) -> CudaModel:
+    def build(self, prepared: PreparedOnHost, model: LoadedModel, arena: CudaArena) -> CudaModel:
         built = self._builder.build(prepared, model, arena)
         if (failure := self.failures.get(prepared.spec.name)) is not None:
             raise type(failure)(*failure.args)  # another one, so that nobody keeps its frames

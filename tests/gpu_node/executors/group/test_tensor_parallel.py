@@ -12,9 +12,9 @@ import pytest
 
 from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.process.protocol import ModelLoaded, Run
+from gpu_node.engine.process.protocol import ModelLoaded, RunAttempt
 from gpu_node.engine.requests.image import Kept
-from gpu_node.executors.group.part import Part
+from gpu_node.executors.group.part import RankSpec
 from gpu_node.executors.group.tensor_parallel import RankError, TensorParallelExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.config import ConfigError, parse_config
@@ -38,7 +38,7 @@ NUM_TOKENS = 12
 @pytest.fixture(scope="module")
 def group() -> Iterator[TensorParallelExecutor]:
     """Two devices for all tests that leave them alive."""
-    executor = TensorParallelExecutor(EngineOptions(**OPTIONS), [Part(), Part()])
+    executor = TensorParallelExecutor(EngineOptions(**OPTIONS), [RankSpec(), RankSpec()])
     yield executor
     executor.close()
 
@@ -139,7 +139,7 @@ def test_each_device_loads_its_own_part_and_the_error_of_a_bad_model_changes_not
 
 
 def test_the_end_of_a_device_ends_the_group_with_a_clear_error(tiny_path: Path) -> None:
-    executor = TensorParallelExecutor(EngineOptions(**OPTIONS), [Part(), Part()])
+    executor = TensorParallelExecutor(EngineOptions(**OPTIONS), [RankSpec(), RankSpec()])
     try:
         engine = engine_of(executor, tiny_path)
         (process,) = executor.processes
@@ -151,7 +151,7 @@ def test_the_end_of_a_device_ends_the_group_with_a_clear_error(tiny_path: Path) 
 
 
 def test_closing_ends_the_other_devices() -> None:
-    executor = TensorParallelExecutor(EngineOptions(**OPTIONS), [Part(), Part()])
+    executor = TensorParallelExecutor(EngineOptions(**OPTIONS), [RankSpec(), RankSpec()])
     (process,) = executor.processes
     executor.close()
     assert process.poll() == 0
@@ -177,11 +177,11 @@ def test_an_engine_of_two_devices_serves_and_ends_with_them(tiny_path: Path, tmp
     path.write_text(CONFIG.format(path=tiny_path))
     with started(path, "2x cpu") as agent:
         assert isinstance(agent.load("tiny"), ModelLoaded)
-        agent.send(Run(tiny.request("a", [5, 6], 3)))
+        agent.send(RunAttempt(tiny.request("a", [5, 6], 3)))
         assert sum(len(chunk.token_ids) for step in agent.steps_until_end("a") for chunk in step.chunks) == 3
         (rank,) = psutil.Process(agent.process.pid).children()
         rank.kill()
-        agent.send(Run(tiny.request("b", [5, 6], 3)))
+        agent.send(RunAttempt(tiny.request("b", [5, 6], 3)))
         assert agent.exit_status() == 1
     assert f"rank 1 (pid {rank.pid}) ended with status -9" in (tmp_path / "log").read_text()
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_node.engine.border.plan import BlockCopy, BlockSwap
-from gpu_node.executors.memory.block_moves import NUM_SLOTS, BlockMoves, Kind, Lane, Move
+from gpu_node.executors.memory.block_moves import NUM_SLOTS, BlockMoves, Lane, Move, MoveKind
 
 NUM_BLOCKS = 8
 Content = list[object]
@@ -73,18 +73,18 @@ class Permuting:
         host, places = (host_end, range(len(move.blocks))) if move.has_host_end else (self.host, move.blocks)
         for number, (block, place) in enumerate(zip(move.blocks, places, strict=True)):
             match move.kind:
-                case Kind.GATHER:
+                case MoveKind.GATHER:
                     device_end[number] = self.device[block]
-                case Kind.SCATTER:
+                case MoveKind.SCATTER:
                     self.device[block] = device_end[number]
-                case Kind.SEND:
+                case MoveKind.SEND:
                     host[place] = device_end[number]
-                case Kind.FETCH:
+                case MoveKind.FETCH:
                     device_end[number] = host[place]
-                case Kind.TAKE:
+                case MoveKind.TAKE:
                     assert content is not None
                     content[block] = host_end[number]
-                case Kind.GIVE:
+                case MoveKind.GIVE:
                     assert content is not None
                     host_end[number] = content[block]
 
@@ -220,8 +220,8 @@ def test_the_script_is_right_as_planned() -> None:
     assert not is_ever_wrong(as_planned)
 
 
-@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
-def test_no_wait_can_be_left_out(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", MoveKind, ids=lambda kind: kind.name)
+def test_no_wait_can_be_left_out(kind: MoveKind) -> None:
     assert is_ever_wrong(lambda move: replace(move, after=None) if move.kind is kind else move)
 
 
@@ -229,7 +229,7 @@ def test_content_comes_back_behind_what_left() -> None:
     """Sends and fetches share a queue: in two of their own, a fetch would be ahead of what it is to fetch."""
 
     def parted(move: Move) -> Move:
-        return replace(move, lane=move.kind) if move.kind is Kind.FETCH else move  # type: ignore[arg-type]
+        return replace(move, lane=move.kind) if move.kind is MoveKind.FETCH else move  # type: ignore[arg-type]
 
     assert is_ever_wrong(parted)
 
@@ -238,11 +238,11 @@ def test_rows_wait_for_the_gather_and_not_for_the_transfer() -> None:
     moves = BlockMoves(slot_blocks=4).step([BlockSwap(0, 7), BlockSwap(1, 6)], [BlockSwap(2, 5), BlockSwap(3, 4)])
     gather, send, fetch = moves.before
     (scatter,) = moves.behind
-    assert (gather.kind, gather.lane, gather.blocks, gather.after) == (Kind.GATHER, Lane.COMPUTE, (1, 0), None)
-    assert (send.kind, send.lane, send.blocks, send.after) == (Kind.SEND, Lane.COPY, (6, 7), gather.number)
-    assert (fetch.kind, fetch.lane, fetch.blocks, fetch.after) == (Kind.FETCH, Lane.COPY, (4, 5), None)
+    assert (gather.kind, gather.lane, gather.blocks, gather.after) == (MoveKind.GATHER, Lane.COMPUTE, (1, 0), None)
+    assert (send.kind, send.lane, send.blocks, send.after) == (MoveKind.SEND, Lane.COPY, (6, 7), gather.number)
+    assert (fetch.kind, fetch.lane, fetch.blocks, fetch.after) == (MoveKind.FETCH, Lane.COPY, (4, 5), None)
     assert (scatter.kind, scatter.lane, scatter.blocks, scatter.after) == (
-        Kind.SCATTER,
+        MoveKind.SCATTER,
         Lane.COMPUTE,
         (3, 2),
         fetch.number,

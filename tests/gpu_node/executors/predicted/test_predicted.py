@@ -9,7 +9,7 @@ import pytest
 
 from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.engine.engine import Engine, EngineBusyError
-from gpu_node.engine.requests.chunk import Chunk
+from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Output, Payload, Sampling
@@ -61,7 +61,7 @@ def test_a_newer_attempt_replaces_an_older_one() -> None:
     assert one.add(payload("a", attempt=0)) == []
     assert one.step(0.0)[0].attempt == 1
     one.add(payload("a", attempt=2))
-    assert one.step(0.0) == [Chunk("a", 2, 0, one_token())]
+    assert one.step(0.0) == [OutputChunk("a", 2, 0, one_token())]
     assert one.stats().num_running == 1
 
 
@@ -83,7 +83,7 @@ def test_the_model_cannot_change_under_sequences() -> None:
 def test_without_a_model_requests_are_refused() -> None:
     one = Engine(PredictedExecutor(COST, OPTIONS, token_kv_bytes=1024, vocab_size=50), OPTIONS)
     assert one.add(payload("a")) == [
-        Chunk("a", 0, 0, [], "error", "model 'm' is not loaded here; loaded: none", is_last=True)
+        OutputChunk("a", 0, 0, [], "error", "model 'm' is not loaded here; loaded: none", is_last=True)
     ]
     assert one.stats().num_admittable == 0
 

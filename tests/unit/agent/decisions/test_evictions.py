@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.agent.decisions.actions import Ack, Action, Beat, Drain, Publish, Pull, Resume, Store, Tell
+from gpu_node.agent.decisions.actions import Ack, AgentAction, Beat, Drain, Publish, Pull, Resume, Store, Tell
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.process import protocol
-from gpu_node.engine.process.protocol import AbortRequests, HandOver, Image, LoadModel, Run
+from gpu_node.engine.process.protocol import AbortRequests, HandOverImages, Image, LoadModel, RunAttempt
 from shared.messages.requests import HANDED_OVER, Abort, Evict, EvictedRequest, FinishedRequest
 from tests.unit.agent.events import (
     attempt_of,
@@ -61,17 +61,17 @@ def test_as_many_give_way_as_wait_in_the_head_group_and_are_replaced_at_once() -
     """Between two steps: eviction and runs reach the engine together."""
     agent = make_full_agent()
     assert agent.handle(queue(("urgent", "a", 2), yielding=["g0", "g1"])) == [
-        Tell(protocol.Evict(["r3", "r2"])),
+        Tell(protocol.TakeOut(["r3", "r2"])),
         Pull("urgent", 2),
     ]
-    runs: list[Action] = [Tell(Run(payload_of("u0"))), Tell(Run(payload_of("u1")))]
+    runs: list[AgentAction] = [Tell(RunAttempt(payload_of("u0"))), Tell(RunAttempt(payload_of("u1")))]
     assert agent.handle(taken("urgent", 2, entry("u0"), entry("u1"))) == runs
 
 
 def test_the_last_group_goes_first_and_of_a_group_the_request_that_was_pulled_last() -> None:
     agent = make_full_agent()
     assert agent.handle(queue(("urgent", "a", 9), yielding=["g1", "g0"])) == [
-        Tell(protocol.Evict(["r4", "r1", "r0", "r3", "r2"])),
+        Tell(protocol.TakeOut(["r4", "r1", "r0", "r3", "r2"])),
         Pull("urgent", 5),
     ]
 
@@ -79,7 +79,7 @@ def test_the_last_group_goes_first_and_of_a_group_the_request_that_was_pulled_la
 def test_groups_that_do_not_yield_go_on() -> None:
     agent = make_full_agent()
     assert agent.handle(queue(("urgent", "a", 9), yielding=["g1"])) == [
-        Tell(protocol.Evict(["r3", "r2"])),
+        Tell(protocol.TakeOut(["r3", "r2"])),
         Pull("urgent", 2),
     ]
 
@@ -94,19 +94,21 @@ def test_only_those_give_way_that_the_rest_of_the_head_group_needs() -> None:
     agent = make_full_agent()
     agent.handle(step(num_admittable=1, num_received=NUM_RECEIVED))
     agent.handle(queue(("urgent", "a", 2), yielding=["g0", "g1"]))
-    assert agent.handle(taken("urgent", 1, entry("u0"))) == [Tell(Run(payload_of("u0")))], "room is not known yet"
-    assert agent.handle(step(num_received=NUM_RECEIVED + 1)) == [Tell(protocol.Evict(["r3"])), Pull("urgent", 1)]
+    assert agent.handle(taken("urgent", 1, entry("u0"))) == [Tell(RunAttempt(payload_of("u0")))], (
+        "room is not known yet"
+    )
+    assert agent.handle(step(num_received=NUM_RECEIVED + 1)) == [Tell(protocol.TakeOut(["r3"])), Pull("urgent", 1)]
 
 
 def test_where_some_wait_in_the_engine_its_answer_is_awaited() -> None:
     """The room may be theirs; and it may take more than one to make room for one."""
     agent = make_full_agent()
     agent.handle(step(num_received=NUM_RECEIVED, num_waiting=1))
-    assert agent.handle(queue(("urgent", "a", 1), yielding=["g0", "g1"])) == [Tell(protocol.Evict(["r3"]))]
+    assert agent.handle(queue(("urgent", "a", 1), yielding=["g0", "g1"])) == [Tell(protocol.TakeOut(["r3"]))]
     assert agent.handle(queue(("urgent", "a", 2), yielding=["g0", "g1"])) == [], "one eviction after the other"
     assert agent.handle(step(num_received=NUM_RECEIVED)) == []
     actions = agent.handle(evicted({"r3": 4}, num_received=NUM_RECEIVED))
-    assert actions[1:] == [Tell(protocol.Evict(["r2", "r4"])), Pull("urgent", 2)], "there was no room in it"
+    assert actions[1:] == [Tell(protocol.TakeOut(["r2", "r4"])), Pull("urgent", 2)], "there was no room in it"
 
 
 def test_groups_yield_to_the_head_that_was_named_and_to_no_other() -> None:
@@ -124,7 +126,7 @@ def test_groups_yield_to_the_head_that_was_named_and_to_no_other() -> None:
 def test_a_change_of_model_evicts_all_and_loads_when_they_are_out() -> None:
     agent = make_full_agent()
     everyone = ["r3", "r2", "r4", "r1", "r0"]
-    assert agent.handle(queue(("urgent", "b", 1), yielding=["g0", "g1"])) == [Tell(protocol.Evict(everyone))]
+    assert agent.handle(queue(("urgent", "b", 1), yielding=["g0", "g1"])) == [Tell(protocol.TakeOut(everyone))]
     assert agent.handle(step()) == []
     actions = agent.handle(evicted(dict.fromkeys(everyone, 4)))
     assert actions[-2:] == [Tell(LoadModel("b")), Beat(agent.heartbeat())]
@@ -134,7 +136,7 @@ def test_nobody_is_evicted_for_another_model_while_somebody_else_has_to_end_firs
     agent = make_full_agent()
     assert agent.handle(queue(("urgent", "b", 1), yielding=["g0"])) == []
     ends = [tokens("r2", 7, index=2, finish_reason="stop"), tokens("r3", 7, index=2, finish_reason="stop")]
-    assert agent.handle(step(*ends))[-1] == Tell(protocol.Evict(["r4", "r1", "r0"]))
+    assert agent.handle(step(*ends))[-1] == Tell(protocol.TakeOut(["r4", "r1", "r0"]))
 
 
 def test_a_model_on_the_device_becomes_the_current_one_beside_what_runs() -> None:
@@ -193,7 +195,7 @@ def test_a_request_goes_on_where_it_was_and_its_tokens_are_counted_on() -> None:
     agent.handle(evicted({"r3": 4}))
     agent.handle(queue(("resumed", "a", 1)))
     agent.handle(step(num_admittable=1, num_received=NUM_RECEIVED + 1))
-    assert agent.handle(taken("resumed", 1, entry("r3", kv_at="n0"))) == [Tell(Run(payload_of("r3")))]
+    assert agent.handle(taken("resumed", 1, entry("r3", kv_at="n0"))) == [Tell(RunAttempt(payload_of("r3")))]
     (published,) = agent.handle(step(tokens("r3", 7, index=2, finish_reason="stop"), num_received=NUM_RECEIVED + 2))
     assert isinstance(published, Publish)
     assert published.finished == [FinishedRequest("r3", 0, "stop", 3)]
@@ -225,8 +227,8 @@ def test_giving_up_a_parked_request_frees_its_kv() -> None:
 
 def test_a_running_request_is_evicted_written_down_and_given_back_in_one_transaction() -> None:
     agent = make_full_agent()
-    assert agent.handle(hand_over("r1")) == [Tell(protocol.Evict(["r1"]))]
-    assert agent.handle(evicted({"r1": 4})) == [Tell(HandOver(["r1"]))]
+    assert agent.handle(hand_over("r1")) == [Tell(protocol.TakeOut(["r1"]))]
+    assert agent.handle(evicted({"r1": 4})) == [Tell(HandOverImages(["r1"]))]
     assert agent.handle(Image("r1", b"kv")) == [
         Store("r1", b"kv"),
         Publish(acks=[Ack("g0", b"r1-0")], evicted=[gone("r1", kv_tokens=4, kv_at=HANDED_OVER)]),
@@ -236,7 +238,7 @@ def test_a_running_request_is_evicted_written_down_and_given_back_in_one_transac
 def test_a_parked_request_has_no_entry_to_acknowledge_any_more() -> None:
     agent = make_yielding_agent("u0")
     agent.handle(evicted({"r3": 4}))
-    assert agent.handle(hand_over("r3")) == [Tell(HandOver(["r3"]))]
+    assert agent.handle(hand_over("r3")) == [Tell(HandOverImages(["r3"]))]
     assert agent.handle(Image("r3", b"kv")) == [
         Store("r3", b"kv"),
         Publish(evicted=[gone("r3", kv_tokens=4, kv_at=HANDED_OVER)]),
@@ -246,7 +248,7 @@ def test_a_parked_request_has_no_entry_to_acknowledge_any_more() -> None:
 def test_a_request_that_gives_way_already_is_not_evicted_twice() -> None:
     agent = make_yielding_agent("u0")
     assert agent.handle(hand_over("r3")) == []
-    assert agent.handle(evicted({"r3": 4}))[0] == Tell(HandOver(["r3"]))
+    assert agent.handle(evicted({"r3": 4}))[0] == Tell(HandOverImages(["r3"]))
 
 
 @pytest.mark.parametrize("kv_tokens", [0, 4])
@@ -287,7 +289,7 @@ def test_a_request_that_was_handed_over_is_run_with_its_image() -> None:
     moved, elsewhere = entry("r0", kv_at=HANDED_OVER), entry("r1", kv_at="n1")
     assert agent.handle(taken("g0", 2, moved, elsewhere)) == [
         Resume(payload_of("r0")),
-        Tell(Run(payload_of("r1"))),
+        Tell(RunAttempt(payload_of("r1"))),
     ]
 
 
@@ -298,8 +300,8 @@ def test_a_node_that_stops_hands_over_what_runs_and_what_is_parked() -> None:
     agent = make_yielding_agent("u0")
     agent.handle(evicted({"r3": 4}))
     assert agent.handle(Drain()) == [
-        Tell(protocol.Evict(["r0", "r1", "r2", "r4", "u0"])),
-        Tell(HandOver(["r3"])),
+        Tell(protocol.TakeOut(["r0", "r1", "r2", "r4", "u0"])),
+        Tell(HandOverImages(["r3"])),
     ]
     agent.handle(Image("r3", b"kv"))
     agent.handle(evicted({"r0": 4, "r1": 4, "r2": 0, "r4": 4, "u0": 0}))

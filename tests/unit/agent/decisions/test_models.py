@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_node.agent.decisions.actions import Beat, Tell
 from gpu_node.agent.decisions.core import AgentCore
-from gpu_node.engine.process.protocol import EngineReady, LoadModel, ModelFailed, Step
+from gpu_node.engine.process.protocol import EngineReady, LoadModel, ModelFailed, StepReport
 from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.agent.events import OPTIONS, loaded, make_agent, queue, stats
 
@@ -13,7 +13,7 @@ COST_B = StepCost(step_s=0.02, token_s=0.002, context_token_s=0.0)
 
 
 def learn(agent: AgentCore, cost: StepCost) -> None:
-    agent.handle(Step([], stats(cost=cost)))
+    agent.handle(StepReport([], stats(cost=cost)))
 
 
 def load_s_of(agent: AgentCore) -> dict[str, float]:

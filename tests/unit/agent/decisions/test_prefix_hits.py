@@ -10,7 +10,7 @@ import pytest
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.prefix_hits import MEMORY_TOKENS, PrefixHits
 from gpu_node.engine.measures.counts import Counts, looked_up
-from gpu_node.engine.process.protocol import Step
+from gpu_node.engine.process.protocol import StepReport
 from shared.messages.step_cost import StepCost
 from tests.unit.agent.events import loaded, make_agent, stats
 
@@ -18,7 +18,7 @@ COST = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0)
 
 
 def step(agent: AgentCore, counts: Counts) -> None:
-    agent.handle(Step([], replace(stats(cost=COST), counts=counts)))
+    agent.handle(StepReport([], replace(stats(cost=COST), counts=counts)))
 
 
 def shares(agent: AgentCore) -> dict[str, float]:

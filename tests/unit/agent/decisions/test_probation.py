@@ -4,34 +4,44 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_node.agent.decisions.actions import Ack, Action, Drain, Entry, Publish, Pull, SayInventory, TakeStock, Tell
+from gpu_node.agent.decisions.actions import (
+    Ack,
+    AgentAction,
+    Drain,
+    GroupEntry,
+    Publish,
+    Pull,
+    SayInventory,
+    TakeStock,
+    Tell,
+)
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.process import protocol
-from gpu_node.engine.process.protocol import AbortRequests, Run
+from gpu_node.engine.process.protocol import AbortRequests, RunAttempt
 from shared.messages.requests import Abort, Attempt, Evict, EvictedRequest
 from tests.unit.agent.events import attempt_of, entry, evicted, make_agent, queue, step, taken, tokens
 
 
-def suspect(request_id: str) -> Entry:
+def suspect(request_id: str) -> GroupEntry:
     """An engine has died with its first attempt."""
     made = entry(request_id, attempt=1)
     assert made.payload is not None
     return replace(made, payload=replace(made.payload, num_crashes=1))
 
 
-def pulled(*entries: Entry) -> tuple[AgentCore, list[Action]]:
+def pulled(*entries: GroupEntry) -> tuple[AgentCore, list[AgentAction]]:
     """An agent that has pulled these of g0, and what it has done about it; there is room for two more."""
     agent = make_agent("a", num_admittable=len(entries) + 2)
     agent.handle(queue(("g0", "a", 9)))
     return agent, agent.handle(taken("g0", len(entries), *entries))
 
 
-def begun(actions: list[Action]) -> list[str]:
+def begun(actions: list[AgentAction]) -> list[str]:
     """Whom the engine is told to run."""
     return [
         action.command.payload.request_id
         for action in actions
-        if isinstance(action, Tell) and isinstance(action.command, Run)
+        if isinstance(action, Tell) and isinstance(action.command, RunAttempt)
     ]
 
 
@@ -94,7 +104,7 @@ def test_who_is_held_back_is_given_back_where_a_hand_over_is_asked_for() -> None
     assert actions == [
         Tell(AbortRequests(["r1"])),
         Publish(acks=[Ack("g0", b"r1-0")], evicted=[EvictedRequest("r1", 0, 0, 0, "n0")]),
-        Tell(protocol.Evict(["r0"])),
+        Tell(protocol.TakeOut(["r0"])),
         Pull("g0", 3),
     ]
 

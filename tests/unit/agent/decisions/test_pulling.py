@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_node.agent.decisions.actions import Ack, Action, Beat, Publish, Pull, Tell
+from gpu_node.agent.decisions.actions import Ack, AgentAction, Beat, Publish, Pull, Tell
 from gpu_node.agent.decisions.core import MAX_PULL
-from gpu_node.engine.process.protocol import AbortRequests, LoadModel, ModelFailed, Run
+from gpu_node.engine.process.protocol import AbortRequests, LoadModel, ModelFailed, RunAttempt
 from shared.messages.requests import Chunk, EvictedRequest, FinishedRequest, Tokens
 from tests.unit.agent.events import entry, evicted, loaded, make_agent, payload_of, queue, step, taken, tokens
 
@@ -52,7 +52,7 @@ def test_it_waits_for_the_answer_to_a_pull_before_the_next() -> None:
 def test_what_the_engine_has_not_seen_yet_takes_room() -> None:
     agent = make_agent("a", num_admittable=3)
     agent.handle(queue(("g0", "a", 9)))
-    runs: list[Action] = [Tell(Run(payload_of(name))) for name in ("r0", "r1", "r2")]
+    runs: list[AgentAction] = [Tell(RunAttempt(payload_of(name))) for name in ("r0", "r1", "r2")]
     assert agent.handle(taken("g0", 3, entry("r0"), entry("r1"), entry("r2"))) == runs, "three are under way"
     assert agent.handle(step(num_admittable=3, num_received=0)) == [], "the engine has seen none of them"
     assert agent.handle(step(num_admittable=2, num_received=2)) == [Pull("g0", 1)], "one is still under way"
@@ -71,7 +71,7 @@ def test_an_entry_that_cannot_run_takes_no_room() -> None:
 def test_a_group_that_gave_less_than_was_asked_for_is_empty_and_the_next_one_is_served() -> None:
     agent = make_agent("a", num_admittable=3)
     agent.handle(queue(("g0", "a", 1), ("g1", "a", 5)))
-    assert agent.handle(taken("g0", 3, entry("r0"))) == [Tell(Run(payload_of("r0"))), Pull("g1", 2)]
+    assert agent.handle(taken("g0", 3, entry("r0"))) == [Tell(RunAttempt(payload_of("r0"))), Pull("g1", 2)]
 
 
 def test_a_group_that_gave_all_is_asked_again() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpu_node.agent.telemetry.engine_gauges import EngineGauges
-from gpu_node.engine.process.protocol import Step
+from gpu_node.engine.process.protocol import StepReport
 from shared.config.engine import EngineOptions
 from tests.samples import samples_of
 from tests.unit.agent.events import make_agent, stats
@@ -22,7 +22,7 @@ def test_between_two_epochs_and_without_a_model_nothing_is_said() -> None:
 def test_the_batch_and_the_memory_of_every_tier() -> None:
     agent = make_agent("a")  # 100 blocks of 64 bytes, of which 50 are free
     told = replace(stats(num_waiting=3), num_running=2, swapped_kv_bytes=128, evicted_kv_bytes=256)
-    agent.handle(Step([], told))
+    agent.handle(StepReport([], told))
     assert samples_of(EngineGauges(lambda: agent, OPTIONS).collect()) == {
         ("vllm:num_requests_running", "a"): 2,
         ("vllm:num_requests_waiting", "a"): 3,

@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 from gpu_node.agent.decisions.actions import Publish
 from gpu_node.agent.telemetry.metrics import EpochMetrics, observe_published
 from gpu_node.engine.measures.counts import Counts, TierCounts, looked_up
-from gpu_node.engine.process.protocol import Evicted, Step
+from gpu_node.engine.process.protocol import StepReport, TakenOut
 from shared.messages.requests import HANDED_OVER, EvictedRequest
 from tests.unit.agent.events import loaded, make_agent, stats
 
@@ -58,7 +58,7 @@ def test_what_moves_between_device_and_host_memory_is_counted_by_tier() -> None:
     before = [value(name, **labels) for name, labels in names]
     swapped, evicted = TierCounts(1024, 512, 5, 3), TierCounts(4096, 2048, 9, 7)
     counts = Counts(num_recomputed=2, swapped=swapped, evicted=evicted)
-    metrics.observe(Evicted([], replace(stats(), counts=counts)))
+    metrics.observe(TakenOut([], replace(stats(), counts=counts)))
     grown = [value(name, **labels) - old for (name, labels), old in zip(names, before, strict=True)]
     assert grown == [1024, 512, 4096, 2048, 3, 7, 5, 9, 2]
 
@@ -79,5 +79,5 @@ def test_the_engines_counts_are_told_as_they_grow_and_begin_anew_with_an_epoch()
     for epoch in ([_counts(1, 20, 8, 0), _counts(1, 20, 8, 0), _counts(2, 30, 16, 12)], [_counts(0, 5, 0, 3)]):
         metrics = EpochMetrics(make_agent())
         for counts in epoch:
-            metrics.observe(Step([], replace(stats(), counts=counts)))
+            metrics.observe(StepReport([], replace(stats(), counts=counts)))
     assert [value(name) - old for name, old in zip(names, before, strict=True)] == [2, 35, 16, 15]

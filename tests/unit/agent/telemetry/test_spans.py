@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from gpu_node.agent.decisions.actions import Publish
 from gpu_node.agent.telemetry.spans import RunSpans
-from gpu_node.engine.process.protocol import Run
+from gpu_node.engine.process.protocol import RunAttempt
 from shared.messages.requests import Chunk, EvictedRequest, FinishedRequest, Tokens
 from tests.unit.agent.events import entry, payload_of, tokens
 
@@ -40,7 +40,7 @@ def trace() -> Trace:
 
 
 def test_a_run_has_one_first_token_and_the_ends_of_its_choices(trace: Trace) -> None:
-    trace.spans.begin(Run(payload_of("r0")))
+    trace.spans.begin(RunAttempt(payload_of("r0")))
     trace.publish(tokens("r0", 5, choice=1), tokens("r0", 6, choice=0))
     trace.publish(tokens("r0", 7, index=1, choice=1, finish_reason="length", is_last=False))
     assert trace.ended() == []
@@ -55,7 +55,7 @@ def test_a_run_has_one_first_token_and_the_ends_of_its_choices(trace: Trace) -> 
 
 
 def test_a_resumed_run_has_a_first_token_of_its_own(trace: Trace) -> None:
-    trace.spans.begin(Run(payload_of("r0", 1, output=[5, 6])))
+    trace.spans.begin(RunAttempt(payload_of("r0", 1, output=[5, 6])))
     trace.publish(
         tokens("r0", 7, attempt=1, index=2, finish_reason="stop"), finished=FinishedRequest("r0", 1, "stop", 3)
     )
@@ -68,7 +68,7 @@ def test_a_resumed_run_has_a_first_token_of_its_own(trace: Trace) -> None:
 
 
 def test_a_run_that_fails_at_once_has_no_first_token(trace: Trace) -> None:
-    trace.spans.begin(Run(payload_of("r0")))
+    trace.spans.begin(RunAttempt(payload_of("r0")))
     trace.publish(tokens("r0", finish_reason="error"), finished=FinishedRequest("r0", 0, "error", 0))
     (span,) = trace.ended()
     assert span.events == ()
@@ -76,16 +76,16 @@ def test_a_run_that_fails_at_once_has_no_first_token(trace: Trace) -> None:
 
 
 def test_what_is_aborted_says_so(trace: Trace) -> None:
-    trace.spans.begin(Run(payload_of("r0")))
+    trace.spans.begin(RunAttempt(payload_of("r0")))
     trace.spans.drop(["r0", "unknown"])
     (span,) = trace.ended()
     assert dict(span.attributes or {})["treadle.aborted"] is True
 
 
 def test_what_is_evicted_says_so_and_its_next_run_is_a_span_of_its_own(trace: Trace) -> None:
-    trace.spans.begin(Run(payload_of("r0")))
+    trace.spans.begin(RunAttempt(payload_of("r0")))
     trace.spans.publish(Publish(evicted=[EvictedRequest("r0", 0, 2, 9, "n0")]))
-    trace.spans.begin(Run(payload_of("r0")))
+    trace.spans.begin(RunAttempt(payload_of("r0")))
     trace.publish(tokens("r0", 7, index=2, finish_reason="stop"), finished=FinishedRequest("r0", 0, "stop", 3))
     evicted, resumed = trace.ended()
     assert dict(evicted.attributes or {})["treadle.evicted"] is True

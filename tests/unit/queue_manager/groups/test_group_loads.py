@@ -7,7 +7,7 @@ import pytest
 from services.queue_manager.groups.group_loads import Loads
 from services.queue_manager.learnt.arrivals import MAX_FLOWS
 from services.queue_manager.learnt.lengths import MIN_OBSERVED, Lengths
-from services.queue_manager.learnt.token_rates import PRIOR_TOKENS_PER_S, Paces
+from services.queue_manager.learnt.token_rates import PRIOR_TOKENS_PER_S, TokenRates
 from shared.messages.placement import GroupLoad
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 
@@ -142,7 +142,7 @@ def test_what_comes_is_described_anew_where_the_flow_or_its_lengths_have_changed
 
     def typical() -> GroupLoad:
         [(load, flow)] = groups.expected_newcomers("a")
-        fresh = Loads(groups.state.requests, Lengths(groups.state.lengths), Paces(groups.state.paces))
+        fresh = Loads(groups.state.requests, Lengths(groups.state.lengths), TokenRates(groups.state.paces))
         assert load == fresh.typical(flow)
         return load
 

@@ -13,11 +13,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from services.queue_manager import invariants
 from services.queue_manager.groups.open_groups import NOBODY
 from services.queue_manager.learnt.clusters import RECLUSTER_REQUESTS
-from services.queue_manager.learnt.token_rates import Pace
-from services.queue_manager.state.grouping import OPEN_S
+from services.queue_manager.learnt.token_rates import TokenRate
 from services.queue_manager.state.state import Request, State
 from services.queue_manager.state.totals import Totals
 from shared.config.config import QueueOptions
+from shared.config.policies import OPEN_S
 from shared.messages.placement import NodeState
 from shared.messages.requests import HANDED_OVER
 from shared.messages.slo import UNBOUNDED_S, Slo
@@ -339,7 +339,7 @@ def test_a_pace_is_learnt_from_when_a_request_begins() -> None:
     request = groups.add("r0")
     groups.pull(request, "n0", 1.0, begins_s=3.0)
     groups.learn_answer(request, 40, 5.0, is_cut=False)
-    assert groups.state.paces["a n0"] == Pace(tokens=40, seconds=2.0)
+    assert groups.state.paces["a n0"] == TokenRate(tokens=40, seconds=2.0)
 
 
 def test_what_a_node_has_drawn_of_those_who_leave_it_is_counted() -> None:

@@ -10,8 +10,8 @@ import pytest
 from services.queue_manager.groups.observer import BUSY_S, Observer
 from services.queue_manager.learnt.calibration import MEMORY_S, PRIOR_S, Calibration
 from services.queue_manager.learnt.lengths import Lengths
-from services.queue_manager.learnt.running import LOOK_INTERVAL_S, MAX_SINCE_S, Running
-from services.queue_manager.learnt.token_rates import Pace, Paces
+from services.queue_manager.learnt.running import LOOK_INTERVAL_S, MAX_SINCE_S, RunningRequests
+from services.queue_manager.learnt.token_rates import TokenRate, TokenRates
 from services.queue_manager.state.state import Group, Node, Request, State
 from shared.messages.placement import NodeState
 from shared.messages.slo import Slo
@@ -34,7 +34,7 @@ def observed(
     waits: bool = True,
     since_s: float = 0.0,
     before_s: float = 1.0,
-    pace: Pace | None,
+    pace: TokenRate | None,
     patient: tuple[str, ...] = (),
     num_unread: int = 0,
     ready_at_s: float = 0.0,
@@ -52,10 +52,10 @@ def observed(
     state.nodes["n0"] = Node("n0", "e0", known, queue=["g0"], told=[("g0", 1, None)] if waits else [])
     if patient:
         state.nodes["n0"].max_running, state.nodes["n0"].patient = 1, list(patient)
-    running = Running(state.running)
+    running = RunningRequests(state.running)
     for name in runs:
         running.add("a", name)
-    lengths, paces = Lengths(state.lengths), Paces(state.paces)
+    lengths, paces = Lengths(state.lengths), TokenRates(state.paces)
     for _ in range(16):
         lengths.observe("a", "batch-2", "t", 60, is_cut=False)
     observer = Observer(state, running, lengths, paces, Calibration(state.fits))
@@ -66,7 +66,7 @@ def observed(
 
 def test_a_busy_node_is_compared_with_the_model() -> None:
     """Where 8 have places and draw 160 tokens a second, one runs, and draws 10 in a second."""
-    (fit,) = observed(now=3.0, pace=Pace(tokens=20.0, seconds=2.0)).fits.values()
+    (fit,) = observed(now=3.0, pace=TokenRate(tokens=20.0, seconds=2.0)).fits.values()
     kept = math.exp(-1.0 / MEMORY_S) * PRIOR_S
     assert fit.tokens == pytest.approx(kept * 160 + 10)
     assert fit.modelled_tokens == pytest.approx(kept * 160 + 160)
@@ -74,12 +74,12 @@ def test_a_busy_node_is_compared_with_the_model() -> None:
 
 
 def test_who_waits_for_its_prompt_takes_no_place() -> None:
-    pace = Pace(tokens=20.0, seconds=2.0)
+    pace = TokenRate(tokens=20.0, seconds=2.0)
     assert observed(now=3.0, pace=pace, num_unread=5).fits == observed(now=3.0, pace=pace).fits
 
 
 def test_nothing_is_concluded_where_nobody_waits_or_no_pace_is_known() -> None:
-    pace = Pace(tokens=20.0, seconds=2.0)
+    pace = TokenRate(tokens=20.0, seconds=2.0)
     assert observed(now=3.0, waits=False, pace=pace).fits == {}
     assert observed(now=3.0, since_s=3.0 - BUSY_S / 2, pace=pace).fits == {}
     assert observed(now=3.0, pace=None).fits == {}
@@ -90,6 +90,6 @@ def test_nothing_is_concluded_where_nobody_waits_or_no_pace_is_known() -> None:
 
 def test_what_runs_counts_at_what_it_has_drawn() -> None:
     """Two seconds at 10 tokens a second: the bin of 20 tokens."""
-    state = observed(now=3.0, pace=Pace(tokens=20.0, seconds=2.0))
+    state = observed(now=3.0, pace=TokenRate(tokens=20.0, seconds=2.0))
     assert state.lengths["a batch-2 t"].running == {17: 1}
     assert state.running["a"].looked_at_s == 3.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from services.queue_manager.learnt.arrivals import MAX_FLOWS, MEMORY_S, Arrivals, Coming, Flow
+from services.queue_manager.learnt.arrivals import MAX_FLOWS, MEMORY_S, ArrivalRates, Coming, Flow
 from services.queue_manager.learnt.lifetimes import LEAST_SEEN_S, Gaps, Lifetimes, alive
 from shared.messages.slo import Slo
 
@@ -26,7 +26,7 @@ class Arrived:
 def flow_of(*times_s: float) -> Flow:
     flows: dict[str, Flow] = {}
     for time_s in times_s:
-        Arrivals(flows, Lifetimes()).observe(Arrived(), time_s)
+        ArrivalRates(flows, Lifetimes()).observe(Arrived(), time_s)
     return flows["a interactive"]
 
 
@@ -57,7 +57,7 @@ def test_those_who_come_in_bunches_tell_as_much_as_there_are_bunches() -> None:
 def coming_of(now: float, *times_s: float, lifetimes: Lifetimes | None = None) -> Coming:
     """What can be expected of the one stream that came at these times."""
     flows: dict[str, Flow] = {}
-    arrivals = Arrivals(flows, lifetimes or Lifetimes())
+    arrivals = ArrivalRates(flows, lifetimes or Lifetimes())
     for time_s in times_s:
         arrivals.observe(Arrived(), time_s)
     return arrivals.coming(flows["a interactive"], now)
@@ -86,7 +86,7 @@ def test_who_has_been_silent_may_have_ended() -> None:
 
 def test_what_has_ended_is_remembered_but_for_bursts() -> None:
     lifetimes = Lifetimes()
-    arrivals = Arrivals({}, lifetimes)
+    arrivals = ArrivalRates({}, lifetimes)
     for time_s in (0.0, 30.0, 31.0 + MEMORY_S, 33.0 + MEMORY_S, 35.0 + 2 * MEMORY_S):
         arrivals.observe(Arrived(), time_s)
     assert lifetimes == Lifetimes(1.0, 30.0)
@@ -94,7 +94,7 @@ def test_what_has_ended_is_remembered_but_for_bursts() -> None:
 
 def test_a_stream_of_which_nobody_has_come_for_long_has_ended() -> None:
     flows: dict[str, Flow] = {}
-    arrivals = Arrivals(flows, Lifetimes())
+    arrivals = ArrivalRates(flows, Lifetimes())
     for model, begin_s in (("old", 0.0), ("a", 200.0)):
         for number in range(21):
             arrivals.observe(Arrived(model), begin_s + number)
@@ -108,7 +108,7 @@ def test_after_a_lull_it_begins_anew() -> None:
 
 def test_what_comes_is_described_by_its_means() -> None:
     flows: dict[str, Flow] = {}
-    arrivals = Arrivals(flows, Lifetimes())
+    arrivals = ArrivalRates(flows, Lifetimes())
     arrivals.observe(Arrived(prompt_tokens=10, max_tokens=100), 0.0)
     arrivals.observe(Arrived(prompt_tokens=30, max_tokens=300), 0.0)
     (flow,) = arrivals.of_model("a")
@@ -120,7 +120,7 @@ def test_what_comes_is_described_by_its_means() -> None:
 def test_the_oldest_are_forgotten() -> None:
     flows: dict[str, Flow] = {}
     for number in range(MAX_FLOWS + 1):
-        Arrivals(flows, Lifetimes()).observe(Arrived(model=f"m{number}"), float(number))
+        ArrivalRates(flows, Lifetimes()).observe(Arrived(model=f"m{number}"), float(number))
     assert len(flows) == MAX_FLOWS
     assert "m0 interactive" not in flows
 
@@ -132,5 +132,5 @@ def test_a_flow_that_an_older_version_has_kept_learns_its_rate_anew() -> None:
     assert flow.estimate(100.0).per_s == 0.0
     flows = {"a interactive": flow}
     for number in range(1, 31):
-        Arrivals(flows, Lifetimes()).observe(Arrived(), 100.0 + number)
+        ArrivalRates(flows, Lifetimes()).observe(Arrived(), 100.0 + number)
     assert flow.estimate(130.0).per_s == pytest.approx(1.0, rel=0.05)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from services.queue_manager.learnt.running import LOOK_INTERVAL_S, Running
+from services.queue_manager.learnt.running import LOOK_INTERVAL_S, RunningRequests
 
 
-def running(*names: str) -> Running:
-    made = Running({})
+def running(*names: str) -> RunningRequests:
+    made = RunningRequests({})
     for name in names:
         made.add("a", name)
     return made

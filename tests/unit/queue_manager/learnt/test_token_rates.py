@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from services.queue_manager.learnt.token_rates import MAX_PACES, MEMORY_REQUESTS, PRIOR_TOKENS_PER_S, Pace, Paces
+from services.queue_manager.learnt.token_rates import (
+    MAX_PACES,
+    MEMORY_REQUESTS,
+    PRIOR_TOKENS_PER_S,
+    TokenRate,
+    TokenRates,
+)
 from services.queue_manager.state.state import Request
 from shared.messages.slo import Slo
 
 
 def test_the_first_request_sets_the_pace_and_later_ones_move_it() -> None:
-    paces = Paces({})
+    paces = TokenRates({})
     assert paces.tokens_per_s("a", "n0") == PRIOR_TOKENS_PER_S
     paces.observe("a", "n0", 100, seconds=2)
     assert paces.tokens_per_s("a", "n0") == 50
@@ -22,14 +28,14 @@ def test_the_first_request_sets_the_pace_and_later_ones_move_it() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0])
 def test_who_ends_as_it_begins_or_before_it_was_expected_to_says_nothing(seconds: float) -> None:
-    paces = Paces({})
+    paces = TokenRates({})
     paces.observe("a", "n0", 100, seconds)
     assert paces.tokens_per_s("a", "n0") == PRIOR_TOKENS_PER_S
 
 
 def test_the_oldest_are_forgotten() -> None:
-    known: dict[str, Pace] = {}
-    paces = Paces(known)
+    known: dict[str, TokenRate] = {}
+    paces = TokenRates(known)
     for number in range(MAX_PACES):
         paces.observe("a", f"n{number}", 1, seconds=1)
     paces.observe("a", "n0", 1, seconds=1)
@@ -41,6 +47,6 @@ def test_the_oldest_are_forgotten() -> None:
 
 def test_tokens_count_from_when_a_request_begins() -> None:
     """One that runs since 3 s has had a second's 20 tokens by 4 s, beside the 5 of an earlier attempt."""
-    paces = Paces({})
+    paces = TokenRates({})
     request = Request("r0", "gw", "a", Slo("batch"), "t", 8, 100, 0.0, 1, node="n0", begins_s=3.0, done_tokens=5)
     assert [paces.drawn_tokens(request, now) for now in (1.0, 3.0, 4.0, 99.0)] == [5.0, 5.0, 25.0, 100.0]

@@ -14,18 +14,18 @@ from services.queue_manager.learnt.wait_intervals import (
     NORMAL_Z,
     STEP,
     UPPER,
-    Bounds,
-    WatchedBound,
+    WaitIntervals,
+    WatchedInterval,
 )
 from shared.estimator.wait import NEVER, Wait
 
 TEN = Wait(10.0, 2.0)
 
 
-class Judged(Bounds):
+class Judged(WaitIntervals):
     def __init__(self) -> None:
         self.widths: dict[str, float] = {}
-        self.told: dict[str, WatchedBound] = {}
+        self.told: dict[str, WatchedInterval] = {}
         super().__init__(self.widths, self.told)
 
     def happens(self, wait: Wait, actual_s: float) -> bool:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from services.queue_manager.groups.groups import RequestGroups
-from services.queue_manager.plans.lateness import Found, Lateness
+from services.queue_manager.plans.lateness import Lateness, QueueLateness
 from services.queue_manager.state.state import Node, State
 from services.queue_manager.waits.predictions import Predictions
 from shared.messages.placement import NodeState
 from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import OPTIONS, make_group, make_queues, place
 
-NOBODY = Found(is_late=False, is_news=False)
-NEWS = Found(is_late=True, is_news=True)
-KNOWN = Found(is_late=True, is_news=False)
+NOBODY = QueueLateness(is_late=False, is_news=False)
+NEWS = QueueLateness(is_late=True, is_news=True)
+KNOWN = QueueLateness(is_late=True, is_news=False)
 
 
 class Queue:
@@ -31,7 +31,7 @@ class Queue:
         make_group(self.state, gid, due_s=due_s)
         place(self.state, "n0", gid)
 
-    def look(self) -> Found:
+    def look(self) -> QueueLateness:
         return self.lateness.look(self.node, 0.0)
 
 

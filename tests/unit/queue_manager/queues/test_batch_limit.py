@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from services.queue_manager.groups.groups import RequestGroups
-from services.queue_manager.learnt.arrivals import MEMORY_S, Arrivals
-from services.queue_manager.queues.batch_limit import MAX_GROUPS, Headroom, _pace_s
+from services.queue_manager.learnt.arrivals import MEMORY_S, ArrivalRates
+from services.queue_manager.queues.batch_limit import MAX_GROUPS, BatchLimits, _pace_s
 from services.queue_manager.state.state import Node, Request, State
 from services.queue_manager.telling.window import window
 from shared.messages.placement import NodeState
@@ -34,13 +34,13 @@ def come(
     """So many have come at 0 s, and have gone again."""
     for _ in range(number):
         slo = Slo(kind, deadline_s=4.0)
-        Arrivals(state.flows, state.lifetimes).observe(
+        ArrivalRates(state.flows, state.lifetimes).observe(
             Request("r", "gw", "a", slo, "t", prompt_tokens, max_tokens, 0.0, 0), 0.0
         )
 
 
 def look(state: State, now: float = 0.0, name: str = "n0") -> Node:
-    Headroom(state, RequestGroups(state, OPTIONS, {})).look(state.nodes[name], now)
+    BatchLimits(state, RequestGroups(state, OPTIONS, {})).look(state.nodes[name], now)
     return state.nodes[name]
 
 
@@ -188,7 +188,7 @@ def test_what_comes_now_outweighs_what_came_long_ago() -> None:
     state = make_state()
     come(state)
     late = Request("r", "gw", "a", Slo("other", deadline_s=4.0), "t", 0, 10, MEMORY_S, 0)
-    Arrivals(state.flows, state.lifetimes).observe(late, MEMORY_S)
+    ArrivalRates(state.flows, state.lifetimes).observe(late, MEMORY_S)
     assert bound_of_what_came(state, now=MEMORY_S) == 28
 
 

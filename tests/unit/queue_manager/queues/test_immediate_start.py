@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from services.queue_manager.queues.immediate_start import Seats
+from services.queue_manager.queues.immediate_start import ImmediateStarts
 from services.queue_manager.state.node_counts import PATIENCE_S
 from services.queue_manager.state.state import Node, State
 from shared.messages.placement import GroupLoad, NodeState
@@ -27,7 +27,7 @@ def make_state(*nodes: Node) -> State:
 
 
 def best(state: State, promise_s: float) -> str:
-    node = Seats(state).best(LOAD, promise_s)
+    node = ImmediateStarts(state).best(LOAD, promise_s)
     return node.node if node is not None else ""
 
 

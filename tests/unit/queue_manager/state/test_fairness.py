@@ -7,14 +7,14 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.queue_manager.state.fairness import Fairness, Line
+from services.queue_manager.state.fairness import Fairness, VirtualTime
 from shared.config.config import TenantSpec
 
 TENANTS = {"gold": TenantSpec(weight=4), "silver": TenantSpec(weight=2)}
 
 
-def make() -> tuple[Fairness, dict[str, Line]]:
-    lines: dict[str, Line] = {}
+def make() -> tuple[Fairness, dict[str, VirtualTime]]:
+    lines: dict[str, VirtualTime] = {}
     return Fairness(lines, TENANTS), lines
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.queue_manager.state.grouping import LEAST_BATCH, PRIOR_BATCH, Batches, grouping_rule
+from services.queue_manager.state.grouping import LEAST_BATCH, PRIOR_BATCH, Batches, most_requests
 from shared.config.config import QueueOptions
 from shared.messages.placement import NodeState
 
@@ -14,15 +14,15 @@ def node(name: str, model: str, max_num_seqs: int = 64) -> NodeState:
 def test_each_policy_has_its_groups() -> None:
     average = 10
     sizes = {
-        policy: grouping_rule(QueueOptions(policy=policy, delta=1.5)).max_requests(average)
+        policy: most_requests(QueueOptions(policy=policy, delta=1.5), average)
         for policy in ("qlm", "shepherd", "edf", "fcfs")
     }
     assert sizes == {"qlm": 15, "shepherd": PRIOR_BATCH, "edf": 1, "fcfs": 1}
-    assert [grouping_rule(QueueOptions(policy=policy)).is_fine for policy in ("qlm", "edf")] == [True, False]
+    assert [QueueOptions(policy=policy).rules.is_fine for policy in ("qlm", "edf")] == [True, False]
 
 
 def test_a_group_has_one_request_at_least() -> None:
-    assert grouping_rule(QueueOptions(delta=0.1)).max_requests(4) == 1
+    assert most_requests(QueueOptions(delta=0.1), 4) == 1
 
 
 def test_while_there_is_little_to_do_a_batch_counts_as_small() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from services.queue_manager.state.interning import MAX_SLOS, Sharing
+from services.queue_manager.state.interning import MAX_SLOS, Interning
 from services.queue_manager.state.state import State
 from shared.messages.codec import decode, encode
 from shared.messages.requests import Submit
@@ -22,7 +22,7 @@ def submit(request_id: str, deadline_s: float = 20.0) -> Submit:
 
 
 def test_requests_share_names_and_promises() -> None:
-    sharing = Sharing()
+    sharing = Interning()
     one, other = (sharing.request(submit(name), 5.0) for name in ("r0", "r1"))
     assert one.slo is other.slo
     assert one.gateway is other.gateway
@@ -32,7 +32,7 @@ def test_requests_share_names_and_promises() -> None:
 
 
 def test_only_so_many_promises_are_remembered() -> None:
-    sharing = Sharing()
+    sharing = Interning()
     for number in range(3 * MAX_SLOS):
         sharing.request(submit(f"r{number}", deadline_s=1.0 + number), 5.0)
     assert len(sharing._slos) <= MAX_SLOS
@@ -45,7 +45,7 @@ def test_a_restored_state_is_equal_and_shares_again() -> None:
     groups.pull(groups.state.requests["r0"], "n0", 1.0)
     state = msgspec.msgpack.decode(msgspec.msgpack.encode(groups.state), type=State)
     assert state.requests["r0"].slo is not state.requests["r1"].slo
-    Sharing().restore(state)
+    Interning().restore(state)
     assert state == groups.state
     assert list(state.requests) == list(groups.state.requests)
     requests, group = state.requests, state.groups["g0"]

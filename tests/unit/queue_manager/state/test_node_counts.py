@@ -8,8 +8,8 @@ from services.queue_manager.state.node_counts import (
     PATIENCE_S,
     counted_members,
     counted_running,
+    forget_promises,
     is_full,
-    note_change,
     note_members,
     promises_per_s,
     recount,
@@ -64,8 +64,8 @@ def test_a_sum_is_kept_until_something_changes() -> None:
     place(state, "n0", "g0")
     assert node.promises_per_s is None
     assert promises_per_s(state, node) == node.promises_per_s == 1 / 20
-    note_change(state, "")
-    assert node.promises_per_s == 1 / 20
+    forget_promises(node)
+    assert node.promises_per_s is None
 
 
 def test_a_snapshot_without_counts_is_counted() -> None:

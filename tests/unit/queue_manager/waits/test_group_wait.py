@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.queue_manager.waits.group_wait import SUM_ERROR, Outlook, Served, Slack
+from services.queue_manager.waits.group_wait import SUM_ERROR, GroupWait, Served, Slack
 from shared.estimator.estimator import GroupForecast, forecast
 from shared.estimator.overtaking import Stream
 from shared.estimator.wait import Wait
@@ -17,8 +17,8 @@ NO_TIME = Slack(first_s=0.0, member_s=0.0, pace=1.0)
 PATIENT = Slack(first_s=1e6, member_s=0.0, pace=0.5)
 
 
-def outlook(full: Served, small: Served | None = None, slack: Slack = NO_TIME) -> Outlook:
-    return Outlook(full, small, slack, lambda wait: wait)
+def outlook(full: Served, small: Served | None = None, slack: Slack = NO_TIME) -> GroupWait:
+    return GroupWait(full, small, slack, lambda wait: wait)
 
 
 def of_one() -> GroupForecast:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from services.queue_manager.state.grouping import OPEN_S
 from services.queue_manager.state.state import Group, Node
-from services.queue_manager.waits.newcomers import Kind, Newcomers
+from services.queue_manager.waits.newcomers import NewcomerKind, Newcomers
 from shared.config.config import QueueOptions
+from shared.config.policies import OPEN_S
 from shared.estimator.batching import Batching, batching
 from shared.messages.placement import NodeState
 from shared.messages.step_cost import ModelRate, StepCost
@@ -34,7 +34,7 @@ def made(*nodes: Node, policy: str = "qlm") -> tuple[MadeGroups, Newcomers]:
     return groups, Newcomers(groups.state, groups, QueueOptions(policy=policy))  # type: ignore[arg-type]
 
 
-def kinds_at(newcomers: Newcomers, where: Node, *groups: Group, now: float = 100.0) -> list[Kind]:
+def kinds_at(newcomers: Newcomers, where: Node, *groups: Group, now: float = 100.0) -> list[NewcomerKind]:
     return newcomers.kinds(where, where.known, groups, now)
 
 

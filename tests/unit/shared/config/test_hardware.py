@@ -9,7 +9,7 @@ import pytest
 from shared.config.hardware import (
     DEVICES,
     MODELS,
-    Device,
+    DataSheet,
     UnknownHardwareError,
     device_named,
     fits,
@@ -24,10 +24,10 @@ from shared.messages.placement import GroupLoad, NodeState
 
 A100, LLAMA_3_8B = DEVICES["a100"], MODELS["llama-3-8b"]
 A100_40GB = replace(A100, memory_bytes_per_s=1_555e9, memory_bytes=40e9)  # NVIDIA A100 data sheet
-A40 = Device("a40", 149.7e12, 696e9, 48e9, 32e9, 1e9)  # NVIDIA A40 data sheet
+A40 = DataSheet("a40", 149.7e12, 696e9, 48e9, 32e9, 1e9)  # NVIDIA A40 data sheet
 
 
-def output_tokens_per_s(device: Device, batch: int, prompt: float, output: float) -> float:
+def output_tokens_per_s(device: DataSheet, batch: int, prompt: float, output: float) -> float:
     """Of Llama 3 8B, with that many requests always there."""
     node = NodeState("n", "llama-3-8b", max_num_seqs=batch, rates=[model_rate(device, LLAMA_3_8B, source=None)])
     load = GroupLoad("g", "llama-3-8b", 1e6, mean_prompt_tokens=prompt, mean_output_tokens=output, num_waiting=1_000)
@@ -77,7 +77,7 @@ def test_loading_takes_the_slower_of_link_and_disk() -> None:
     ],
 )
 def test_throughput_is_within_30_percent_of_what_others_have_measured(
-    device: Device, batch: int, prompt: float, output: float, published: float
+    device: DataSheet, batch: int, prompt: float, output: float, published: float
 ) -> None:
     """Llama 3(.1) 8B in bfloat16, output tokens a second.
 

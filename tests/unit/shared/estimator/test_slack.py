@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.estimator.overtaking import SHARE_ERROR, Stream, overtaken
-from shared.estimator.slack import Patience, patient
+from shared.estimator.slack import BatchSlack, patient
 from shared.estimator.wait import NEVER, Wait
 
 SMALL, FULL = Wait(20.0, 2.0), Wait(10.0, 1.0)
 
 
-def patience(slack_s: float, pace: float = 0.5, full: Wait = FULL) -> Patience:
-    return Patience(slack_s, pace, 0.5, full)
+def patience(slack_s: float, pace: float = 0.5, full: Wait = FULL) -> BatchSlack:
+    return BatchSlack(slack_s, pace, 0.5, full)
 
 
 def test_with_time_enough_the_small_batch_serves_it_to_the_start() -> None:
@@ -73,10 +73,10 @@ def test_both_ends_are_the_plain_path(small_s: float, pace: float, slack_s: floa
     small, full = Wait(small_s, 1.0), Wait(pace * small_s, 1.0)
     late = [Stream(pace * one.share, pace**2 * one.square_s, one.horizon_s) for one in ahead]
     plain = overtaken(full, late)
-    hasty = patient(small, ahead, Patience(-slack_s, pace, 0.5, full))
+    hasty = patient(small, ahead, BatchSlack(-slack_s, pace, 0.5, full))
     assert (hasty.mean_s, hasty.std_s) == pytest.approx((plain.mean_s, plain.std_s))
     bounded = overtaken(small, ahead)
-    calm = patient(small, ahead, Patience(math.inf, pace, 0.5, full))
+    calm = patient(small, ahead, BatchSlack(math.inf, pace, 0.5, full))
     assert (calm.mean_s, calm.std_s) == pytest.approx((bounded.mean_s, bounded.std_s))
 
 
@@ -85,8 +85,8 @@ def test_more_work_ahead_never_starts_it_earlier(
     one_s: float, other_s: float, pace: float, slack_s: float, ahead: list[Stream]
 ) -> None:
     less_s, more_s = sorted((one_s, other_s))
-    less = patient(Wait(less_s, 0.0), ahead, Patience(slack_s, pace, 0.5, Wait(pace * less_s, 0.0)))
-    more = patient(Wait(more_s, 0.0), ahead, Patience(slack_s, pace, 0.5, Wait(pace * more_s, 0.0)))
+    less = patient(Wait(less_s, 0.0), ahead, BatchSlack(slack_s, pace, 0.5, Wait(pace * less_s, 0.0)))
+    more = patient(Wait(more_s, 0.0), ahead, BatchSlack(slack_s, pace, 0.5, Wait(pace * more_s, 0.0)))
     assert less.mean_s <= more.mean_s + 1e-6
 
 
@@ -94,6 +94,6 @@ def test_more_work_ahead_never_starts_it_earlier(
 def test_a_little_more_slack_changes_little(small_s: float, pace: float, slack_s: float, ahead: list[Stream]) -> None:
     """No jump where patience ends: only where all slack is gone at once, it is another batch."""
     small, full = Wait(small_s, 0.0), Wait(pace * small_s, 0.0)
-    before = patient(small, ahead, Patience(1.0 + slack_s, pace, 0.5, full))
-    after = patient(small, ahead, Patience(1.0 + slack_s + 1e-9, pace, 0.5, full))
+    before = patient(small, ahead, BatchSlack(1.0 + slack_s, pace, 0.5, full))
+    after = patient(small, ahead, BatchSlack(1.0 + slack_s + 1e-9, pace, 0.5, full))
     assert after.mean_s == pytest.approx(before.mean_s, abs=1e-3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.messages.inventories import GatewayInventory, NodeInventory, Span, of_gateway, of_node, spans
+from shared.messages.inventories import GatewayInventory, IdRange, NodeInventory, of_gateway, of_node, spans
 from shared.messages.requests import Attempt
 
 names = st.lists(st.sampled_from("abcdefgh"), unique=True)
@@ -17,7 +17,7 @@ def test_there_is_one_part_of_nothing() -> None:
 
 
 def test_parts_hold_so_many_and_leave_no_id_between_them() -> None:
-    assert spans(["d", "a", "c", "b", "e"], 2) == [Span("", "b"), Span("b", "d"), Span("d", "")]
+    assert spans(["d", "a", "c", "b", "e"], 2) == [IdRange("", "b"), IdRange("b", "d"), IdRange("d", "")]
 
 
 def test_a_node_s_parts_tell_what_runs_and_what_is_kept() -> None:

@@ -8,14 +8,14 @@ from shared.telemetry.log_folding import (
     MAX_KINDS_OF_EVENT,
     MAX_VALUE_CHARS,
     Folding,
-    Kind,
+    LogKind,
     Summary,
     kind_of,
     summary_line,
 )
 
 
-def kind(event: str = "no sign of life sent", level: str = "warning", **fields: object) -> Kind:
+def kind(event: str = "no sign of life sent", level: str = "warning", **fields: object) -> LogKind:
     found = kind_of({"event": event, "level": level, **fields})
     assert found is not None
     return found

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.generation.generation import Generation, Verdict
 from gateway.openai.delta import Delta
-from services.simulator.cluster.clients import Clients, Outcome, prompt
+from services.simulator.cluster.clients import ClientOutcome, Clients, prompt
 from services.simulator.cluster.memory_bus import MemoryBus
 from services.simulator.workloads.request import WorkloadRequest
 from shared.bus import streams
@@ -24,7 +24,7 @@ class Life:
 
     def __init__(self) -> None:
         self.bus = MemoryBus()
-        self.over: list[Outcome] = []
+        self.over: list[ClientOutcome] = []
         self.sent: list[Message] = []
         clients = Clients(self.bus, ClusterConfig(), self.over.append)
         self.bus.listen(lambda _now, stream, message: self.sent.append(message) if stream == streams.QUEUE else None)

@@ -8,7 +8,7 @@ import pytest
 
 from services.simulator.cluster.cluster import SimulatedCluster
 from services.simulator.cluster.node import Loading
-from services.simulator.devices.device import Device, ModelOnDevice
+from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
 from shared.config.config import ClusterConfig, QueueOptions
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
@@ -32,7 +32,7 @@ def make_cluster(solve_s: float) -> SimulatedCluster:
         engine=EngineOptions(block_size=4, kv_cache_bytes=3 << 20, max_num_seqs=3, step_tokens=16),
         queue=QueueOptions(delta=1 / 32),
     )
-    device = Device("d", dict.fromkeys(MODELS, ON_DEVICE), kv_bytes_per_s=10e9)
+    device = SimulatedDevice("d", dict.fromkeys(MODELS, ON_DEVICE), kv_bytes_per_s=10e9)
     return SimulatedCluster(config, {"n0": device}, solve_s=lambda _: solve_s)
 
 

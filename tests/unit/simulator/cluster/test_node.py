@@ -8,7 +8,7 @@ from gpu_node.executors.predicted.executor import PredictedExecutor
 from services.simulator.cluster.memory_bus import MemoryBus
 from services.simulator.cluster.node import SimulatedNode
 from services.simulator.cluster.node_engine import SteppedEngine
-from services.simulator.devices.device import Device, ModelOnDevice
+from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
 from shared.bus import streams
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.message import Message
@@ -35,7 +35,7 @@ OPTIONS = EngineOptions(
 )
 COST = StepCost(step_s=0.02, token_s=0.0, context_token_s=0.0)
 ON_DEVICE = ModelOnDevice(COST, kv_token_bytes=23_040, kv_cache_bytes=3 << 20, disk_load_s=2.0, host_load_s=0.5)
-DEVICE = Device("d", {"a": ON_DEVICE, "b": ON_DEVICE}, kv_bytes_per_s=10e9)
+DEVICE = SimulatedDevice("d", {"a": ON_DEVICE, "b": ON_DEVICE}, kv_bytes_per_s=10e9)
 NUM_TOKENS = 20
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from services.simulator.cluster.memory_bus import MemoryBus
-from services.simulator.cluster.pools import Lease
+from services.simulator.cluster.pools import NodeLease
 from services.simulator.devices.catalogue import cluster_config, device
 from services.simulator.reports.report import report
-from services.simulator.simulation import Run, Scenario, simulate
+from services.simulator.simulation import Scenario, SimulationRun, simulate
 from services.simulator.utilization import PERIOD_S, STABILIZATION_S, UtilizationScaler
 from services.simulator.workloads.request import WorkloadRequest
 from shared.bus import streams
@@ -38,11 +38,11 @@ def request(arrival_s: float, slo: str = "interactive") -> WorkloadRequest:
     return WorkloadRequest(arrival_s, MODEL, slo, prompt_tokens=2_000, output_tokens=20)
 
 
-def run(requests: list[WorkloadRequest], cluster: ClusterConfig, utilization: float | None = None) -> Run:
+def run(requests: list[WorkloadRequest], cluster: ClusterConfig, utilization: float | None = None) -> SimulationRun:
     return simulate(Scenario(cluster, {"p": device(DEVICE, [MODEL])}, requests, utilization=utilization))
 
 
-def lives(found: Run) -> list[tuple[str, float]]:
+def lives(found: SimulationRun) -> list[tuple[str, float]]:
     """Nodes in the order in which they were ordered, and when, since the first request."""
     return [(lease.node, round(lease.start_s - found.start_s)) for lease in found.leases]
 
@@ -85,14 +85,14 @@ def test_the_same_run_gives_the_same_pools() -> None:
 
 
 def test_a_lease_is_paid_from_the_order_to_the_end() -> None:
-    lease = Lease("p-0", 10.0, 30.0)
+    lease = NodeLease("p-0", 10.0, 30.0)
     assert [lease.seconds(0, 100), lease.seconds(20, 100), lease.seconds(0, 15), lease.seconds(40, 50)] == [
         20,
         10,
         5,
         0,
     ]
-    assert Lease("p-0", 10.0).seconds(0, 100) == 90
+    assert NodeLease("p-0", 10.0).seconds(0, 100) == 90
 
 
 class Scaled:

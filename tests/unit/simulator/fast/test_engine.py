@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_node.engine.memory import forecast
-from services.simulator.devices.span import Span
+from services.simulator.devices.span import StepSpan
 from services.simulator.fast.admission import peak_slots
 from tests.unit.simulator.engine_life import COST, Ask, Driver, Life, fast, options, payload, stepped
 
@@ -126,12 +126,12 @@ def test_both_engines_give_every_request_the_same_times(
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40))), st.integers(1, 8))
 def test_peak_slots_are_peak_blocks(demands: list[tuple[int, int]], block_size: int) -> None:
-    blocks = forecast.peak_blocks([forecast.Demand(tokens, growth) for growth, tokens in demands], block_size)
+    blocks = forecast.peak_blocks([forecast.KvDemand(tokens, growth) for growth, tokens in demands], block_size)
     assert peak_slots(demands, block_size) // block_size == blocks
 
 
 def test_steps_of_a_span_grow_by_its_contexts() -> None:
-    span = Span(start_s=1.0, cost=COST, num_sequences=2, num_context_tokens=10, num_steps=4)
+    span = StepSpan(start_s=1.0, cost=COST, num_sequences=2, num_context_tokens=10, num_steps=4)
     times = [1.0]
     for step in range(4):
         times.append(times[-1] + COST.predict_s(2, 10 + 2 * step, 10 + 2 * step))

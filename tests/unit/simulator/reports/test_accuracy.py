@@ -7,20 +7,22 @@ from dataclasses import replace
 
 import pytest
 
-from services.simulator.cluster.clients import Outcome
+from services.simulator.cluster.clients import ClientOutcome
 from services.simulator.recording import Prediction
 from services.simulator.reports.accuracy import LONG_QUEUE, MIN_JUDGED, estimator_accuracy
 from services.simulator.workloads.request import WorkloadRequest
 
 
-def outcomes(waits_s: Sequence[float], gap_s: float = 0.001, model: str = "m") -> list[Outcome]:
+def outcomes(waits_s: Sequence[float], gap_s: float = 0.001, model: str = "m") -> list[ClientOutcome]:
     """Requests that come one after the other and wait so long."""
     found = []
     for number, wait_s in enumerate(waits_s):
         sent_s = number * gap_s
         request = WorkloadRequest(sent_s, model, "interactive", 10, 10)
         start_s = sent_s + wait_s
-        found.append(Outcome(number, request, sent_s, started_s=start_s, first_token_s=start_s, finished_s=start_s))
+        found.append(
+            ClientOutcome(number, request, sent_s, started_s=start_s, first_token_s=start_s, finished_s=start_s)
+        )
     return found
 
 
@@ -28,7 +30,7 @@ def told(waits_s: Sequence[float], *, off_s: float = 0.0) -> list[Prediction]:
     return [Prediction(number, wait_s + off_s, wait_s + 1.0) for number, wait_s in enumerate(waits_s)]
 
 
-def followed(surge: list[Outcome]) -> list[Outcome]:
+def followed(surge: list[ClientOutcome]) -> list[ClientOutcome]:
     """As many come behind, which are not judged."""
     last = surge[-1].sent_s
     behind = outcomes([900.0] * len(surge))

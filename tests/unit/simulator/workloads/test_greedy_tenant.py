@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from services.simulator.cluster.clients import Outcome
+from services.simulator.cluster.clients import ClientOutcome
 from services.simulator.devices.catalogue import cluster_config, devices_of
 from services.simulator.simulation import Scenario, Simulation
-from services.simulator.workloads.arrivals import Mix
+from services.simulator.workloads.arrivals import WeightedNames
 from services.simulator.workloads.paper import ONE_MODEL, PaperWorkload
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config.config import QueueOptions, TenantSpec
@@ -23,7 +23,7 @@ MODEST_PER_S = 1.0
 
 
 def drawn(tenant: str, per_s: float, seconds: float, slo: str, seed: int) -> list[WorkloadRequest]:
-    requests = PaperWorkload(ONE_MODEL, Mix({slo: 1})).draw(per_s, int(per_s * seconds), Random(seed))
+    requests = PaperWorkload(ONE_MODEL, WeightedNames({slo: 1})).draw(per_s, int(per_s * seconds), Random(seed))
     return [replace(one, tenant=tenant) for one in requests]
 
 
@@ -34,7 +34,7 @@ def simulation(requests: Sequence[WorkloadRequest], **tenants: TenantSpec) -> Si
     return Simulation(Scenario(config, devices, sorted(requests, key=lambda one: one.arrival_s)))
 
 
-def of_modest(requests: Sequence[WorkloadRequest]) -> list[Outcome]:
+def of_modest(requests: Sequence[WorkloadRequest]) -> list[ClientOutcome]:
     """What the modest tenant sees once the other one has begun."""
     run = simulation(requests)
     num = sum(one.tenant == "modest" for one in requests)
@@ -42,7 +42,7 @@ def of_modest(requests: Sequence[WorkloadRequest]) -> list[Outcome]:
     return [one for one in run.recording.outcomes if one.request.tenant == "modest" and one.request.arrival_s >= CALM_S]
 
 
-def worst_s(outcomes: Sequence[Outcome]) -> tuple[float, float]:
+def worst_s(outcomes: Sequence[ClientOutcome]) -> tuple[float, float]:
     """Of twenty the second worst: to first token, and end to end."""
     assert all(one.is_answered for one in outcomes)
     firsts = sorted((one.first_token_s or 0.0) - one.sent_s for one in outcomes)

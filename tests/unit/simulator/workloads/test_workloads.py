@@ -8,14 +8,14 @@ from random import Random
 
 import pytest
 
-from services.simulator.workloads.arrivals import Mix, poisson
+from services.simulator.workloads.arrivals import WeightedNames, poisson
 from services.simulator.workloads.lengths import MAX_TOTAL_TOKENS, draw_answer, draw_mega, draw_sharegpt
 from services.simulator.workloads.paper import MEGA_SHARE, WORKLOADS
 from services.simulator.workloads.request import DEFAULT_LIMIT_TOKENS, WorkloadError, WorkloadRequest
 from services.simulator.workloads.trace import Trace
 from shared.files.length_trace import TraceLine
 
-ALL = Mix({"interactive": 1})
+ALL = WeightedNames({"interactive": 1})
 
 
 def test_drawn_lengths_have_the_quartiles_of_sharegpt() -> None:
@@ -82,12 +82,12 @@ def test_the_seed_decides() -> None:
 
 
 def test_a_mix_is_drawn_by_its_weights() -> None:
-    mix, random = Mix({"a": 3, "b": 1, "c": 0}), Random(0)
+    mix, random = WeightedNames({"a": 3, "b": 1, "c": 0}), Random(0)
     drawn = [mix.draw(random) for _ in range(4_000)]
     assert drawn.count("a") / 4_000 == pytest.approx(0.75, abs=0.03)
     assert "c" not in drawn
     with pytest.raises(WorkloadError, match="one above 0"):
-        Mix({"a": 0})
+        WeightedNames({"a": 0})
 
 
 def test_clients_allow_the_usual_limit_or_what_the_trace_needs() -> None:

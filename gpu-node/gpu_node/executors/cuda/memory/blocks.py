@@ -14,7 +14,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import BlockCopy, StepPlan
 from gpu_node.executors.cuda.memory.arena import WORD_BYTES, CudaArena, bytes_of
 from gpu_node.executors.cuda.memory.lanes import Lanes
-from gpu_node.executors.memory.block_moves import NUM_SLOTS, BlockMoves, Kind, Move
+from gpu_node.executors.memory.block_moves import NUM_SLOTS, BlockMoves, Move, MoveKind
 from gpu_node.kernels.triton.blocks import copy_blocks, gather_blocks, scatter_blocks
 from gpu_node.kernels.triton.launch import upload
 
@@ -109,19 +109,19 @@ class CudaBlocks:
     def _do(self, move: Move, content: memoryview | None) -> None:
         staging = self._staging[move.slot, : len(move.blocks)]
         match move.kind:
-            case Kind.GATHER:
+            case MoveKind.GATHER:
                 gather_blocks(self._arena.words, self._lines(move.blocks), staging)
-            case Kind.SCATTER:
+            case MoveKind.SCATTER:
                 scatter_blocks(staging, self._lines(move.blocks), self._arena.words)
-            case Kind.SEND:
+            case MoveKind.SEND:
                 for there, here in self._transfers(move, staging):
                     there.copy_(here, non_blocking=True)
-            case Kind.FETCH:
+            case MoveKind.FETCH:
                 for there, here in self._transfers(move, staging):
                     here.copy_(there, non_blocking=True)
-            case Kind.TAKE:
+            case MoveKind.TAKE:
                 self._part(move, content)[:] = bytes_of(self._host_end(move))
-            case Kind.GIVE:
+            case MoveKind.GIVE:
                 bytes_of(self._host_end(move))[:] = self._part(move, content)
 
     def _transfers(self, move: Move, staging: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

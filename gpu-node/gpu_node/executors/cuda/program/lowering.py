@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 
 from gpu_node import kernels
-from gpu_node.executors.collectives import ALONE, Group
+from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.cuda.program import products
 from gpu_node.executors.cuda.program.step import CudaStep
-from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Kind, Operator, Program, Rows
+from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Operator, OperatorKind, Program, Rows
 from gpu_node.graph.share import WHOLE, Share
 from gpu_node.kernels.triton import activations, norms
 from gpu_node.kernels.triton import experts as grouped
@@ -28,27 +28,27 @@ from gpu_node.kernels.triton.route import route
 
 Launch = Callable[[CudaStep], None]
 
-_ACTIVATIONS: Mapping[Kind, Callable[..., None]] = {
-    Kind.SILU_MUL: activations.silu_mul,
-    Kind.RELU: activations.relu,
-    Kind.GELU: activations.gelu,
+_ACTIVATIONS: Mapping[OperatorKind, Callable[..., None]] = {
+    OperatorKind.SILU_MUL: activations.silu_mul,
+    OperatorKind.RELU: activations.relu,
+    OperatorKind.GELU: activations.gelu,
 }
-_NORMS: Mapping[Kind, Callable[..., None]] = {
-    Kind.RMS_NORM: norms.rms_norm,
-    Kind.HEAD_NORM: norms.head_norm,
-    Kind.LAYER_NORM: norms.layer_norm,
+_NORMS: Mapping[OperatorKind, Callable[..., None]] = {
+    OperatorKind.RMS_NORM: norms.rms_norm,
+    OperatorKind.HEAD_NORM: norms.head_norm,
+    OperatorKind.LAYER_NORM: norms.layer_norm,
 }
-_JOINED_NORMS: Mapping[Kind, Callable[..., None]] = {
-    Kind.RMS_NORM: norms.add_rms_norm,
-    Kind.LAYER_NORM: norms.add_layer_norm,
+_JOINED_NORMS: Mapping[OperatorKind, Callable[..., None]] = {
+    OperatorKind.RMS_NORM: norms.add_rms_norm,
+    OperatorKind.LAYER_NORM: norms.add_layer_norm,
 }
-_ANGLES = {Kind.ROPE_ANGLES, Kind.SCALED_ROPE_ANGLES}
-_WIDE = {Kind.ROUTE, *_ANGLES}
+_ANGLES = {OperatorKind.ROPE_ANGLES, OperatorKind.SCALED_ROPE_ANGLES}
+_WIDE = {OperatorKind.ROUTE, *_ANGLES}
 """Operators that write float32 whatever the model's type is: shares that may be small, and angles."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place:
+class BufferColumns:
     """Some columns of a buffer, in the rows of a share. There is one of each."""
 
     numbers: torch.Tensor
@@ -88,7 +88,7 @@ def lower(
     max_positions: int,
     tasks: Tasks | None = None,
     joins_norms: bool = True,
-    group: Group = ALONE,
+    group: DeviceGroup = ALONE,
 ) -> Lowered:
     """Buffers and launches for ``program``; ``weights`` lie on the device, in the type of its buffers.
 
@@ -115,7 +115,7 @@ def lower(
 def _feeds(operator: Operator, follower: Operator) -> bool:
     """Whether ``operator`` adds to a buffer in place which ``follower`` then norms into another one."""
     return (
-        operator.kind is Kind.ADD
+        operator.kind is OperatorKind.ADD
         and follower.kind in _JOINED_NORMS
         and operator.share == follower.share
         and operator.outputs == operator.inputs[:1] == follower.inputs[:1] != follower.outputs
@@ -129,7 +129,7 @@ class _Lowering:
         weights: Mapping[str, torch.Tensor],
         caches: Sequence[LayerCache],
         tasks: Tasks | None,
-        group: Group,
+        group: DeviceGroup,
         num_rows: Mapping[Rows, int],
         max_positions: int,
     ) -> None:
@@ -138,7 +138,7 @@ class _Lowering:
         self._caches = caches
         self._tasks = tasks
         self._max_positions = max_positions
-        self._places_of: dict[tuple[str, Share], Place] = {}
+        self._places_of: dict[tuple[str, Share], BufferColumns] = {}
         self._buffers = {buffer.name: buffer for buffer in program.buffers}
         wide = {program.result, *(one.outputs[0] for one in program.operators if one.kind in _WIDE)}
         numbers = caches[0].numbers
@@ -156,12 +156,12 @@ class _Lowering:
         buffer = self._buffers[name]
         return self._wholes[buffer.view_of or name].narrow(1, buffer.first_column, buffer.num_columns)
 
-    def _place(self, name: str, share: Share) -> Place:
+    def _place(self, name: str, share: Share) -> BufferColumns:
         if (name, share) not in self._places_of:
-            self._places_of[name, share] = Place(self.whole(name), self._buffers[name].rows, share)
+            self._places_of[name, share] = BufferColumns(self.whole(name), self._buffers[name].rows, share)
         return self._places_of[name, share]
 
-    def _places(self, operator: Operator, share: Share | None = None) -> list[Place]:
+    def _places(self, operator: Operator, share: Share | None = None) -> list[BufferColumns]:
         """Of inputs, then outputs; in the rows of another ``share`` than the operator's, where one is given."""
         return [self._place(name, share or operator.share) for name in (*operator.inputs, *operator.outputs)]
 
@@ -178,7 +178,7 @@ class _Lowering:
     def make_angles(self, operator: Operator) -> Launch:
         """Angles of every position once; a step looks them up."""
         positions, theta = torch.arange(self._max_positions), operator.attributes["theta"]
-        if operator.kind is Kind.SCALED_ROPE_ANGLES:
+        if operator.kind is OperatorKind.SCALED_ROPE_ANGLES:
             factors = self._weights[operator.weights[0]].to("cpu", torch.float32)
             angles = kernels.scaled_rope_angles(positions, factors, theta)
         else:
@@ -211,12 +211,12 @@ class _Lowering:
         """A product with what is done to its sums, and its bias."""
         places, (matrix, *biases) = self._places(operator), [self._weights[name] for name in operator.weights]
         x, out, weight = places[0], places[-1], matrix.T
-        if operator.kind is Kind.LINEAR_ADD:
+        if operator.kind is OperatorKind.LINEAR_ADD:
             assert operator.outputs == operator.inputs[1:], "added in place"
             return lambda step: products.add_product(x.of(step), weight, out.of(step))
-        if operator.kind is Kind.GATED_LINEAR:
+        if operator.kind is OperatorKind.GATED_LINEAR:
             return lambda step: products.multiply_and_gate(x.of(step), weight, out.of(step))
-        if operator.kind is Kind.LINEAR_BIAS:
+        if operator.kind is OperatorKind.LINEAR_BIAS:
             return lambda step: products.multiply_and_add(biases[0], x.of(step), weight, out.of(step))
         return lambda step: products.multiply(x.of(step), weight, out.of(step))
 
@@ -229,7 +229,7 @@ class _Lowering:
         """Keys and values into their blocks, turned before or not."""
         share, cache = operator.share, self._cache(operator)
         inputs = [self._place(name, share) for name in operator.inputs]
-        if operator.kind is Kind.WRITE_KV:
+        if operator.kind is OperatorKind.WRITE_KV:
             k, v = inputs
             return lambda step: rotary.write_kv(k.of(step), v.of(step), cache, step.written(share))
         assert operator.outputs == operator.inputs[:2], "turned in place"
@@ -241,7 +241,7 @@ class _Lowering:
     def attention(self, operator: Operator) -> Launch:
         """Attention over the blocks of a layer, with a window or without."""
         (q, out), share, cache = self._places(operator, WHOLE), operator.share, self._cache(operator)
-        if operator.kind is Kind.PAGED_ATTENTION:
+        if operator.kind is OperatorKind.PAGED_ATTENTION:
             return lambda step: attention.paged_attention(q.of(step), cache, step.attended(share), out.of(step))
         window = int(operator.attributes["window"])
         return lambda step: attention.window_attention(q.of(step), cache, step.attended(share), window, out.of(step))
@@ -298,21 +298,21 @@ class _Lowering:
         return lambda _step: poll(tasks.counters, tasks.ring, cache)
 
 
-LOWERINGS: Mapping[Kind, Callable[[_Lowering, Operator], Launch]] = {
+LOWERINGS: Mapping[OperatorKind, Callable[[_Lowering, Operator], Launch]] = {
     **dict.fromkeys(PRODUCTS, _Lowering.product),
     **dict.fromkeys(ATTENTIONS, _Lowering.attention),
     **dict.fromkeys(_NORMS, _Lowering.norm),
     **dict.fromkeys(_ACTIVATIONS, _Lowering.activation),
     **dict.fromkeys(_ANGLES, _Lowering.make_angles),
-    **dict.fromkeys((Kind.WRITE_KV, Kind.ROPE_WRITE_KV), _Lowering.write_kv),
-    Kind.EMBEDDING: _Lowering.embedding,
-    Kind.ROPE: _Lowering.rope,
-    Kind.ROUTE: _Lowering.route,
-    Kind.EXPERTS: _Lowering.experts,
-    Kind.ADD: _Lowering.add,
-    Kind.ADD_BIAS: _Lowering.add_bias,
-    Kind.SELECT_DRAWS: _Lowering.select_draws,
-    Kind.ALL_REDUCE: _Lowering.all_reduce,
-    Kind.ALL_GATHER: _Lowering.all_gather,
-    Kind.POLL: _Lowering.poll,
+    **dict.fromkeys((OperatorKind.WRITE_KV, OperatorKind.ROPE_WRITE_KV), _Lowering.write_kv),
+    OperatorKind.EMBEDDING: _Lowering.embedding,
+    OperatorKind.ROPE: _Lowering.rope,
+    OperatorKind.ROUTE: _Lowering.route,
+    OperatorKind.EXPERTS: _Lowering.experts,
+    OperatorKind.ADD: _Lowering.add,
+    OperatorKind.ADD_BIAS: _Lowering.add_bias,
+    OperatorKind.SELECT_DRAWS: _Lowering.select_draws,
+    OperatorKind.ALL_REDUCE: _Lowering.all_reduce,
+    OperatorKind.ALL_GATHER: _Lowering.all_gather,
+    OperatorKind.POLL: _Lowering.poll,
 }

@@ -39,7 +39,7 @@ class RecordedLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class StepRecording:
     """Launches in their order."""
 
     launches: Sequence[RecordedLaunch]
@@ -53,12 +53,12 @@ class Recording:
 class RecordedGraphs:
     """Captures by listening to torch and to `gpu_node.kernels.triton.launch`."""
 
-    def capture(self, queue: Callable[[], object]) -> Recording:
+    def capture(self, queue: Callable[[], object]) -> StepRecording:
         """`CaptureError` for what a device could not capture."""
         launches: list[RecordedLaunch] = []
         with recording(lambda name, run: launches.append(RecordedLaunch(name, run))), _Listening(launches):
             queue()
-        return Recording(tuple(launches))
+        return StepRecording(tuple(launches))
 
 
 class _Listening(TorchDispatchMode):  # type: ignore[no-untyped-call]
