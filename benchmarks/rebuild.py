@@ -36,7 +36,7 @@ from shared.bus import streams
 from shared.config.config import ADMIN_PORT_ENV, CONFIG_ENV, REDIS_ENV, load_config
 from shared.messages.codec import FIELD, encode
 from shared.messages.message import Message
-from shared.messages.nodes import NodeUp
+from shared.messages.nodes import NodeState, NodeUp
 from shared.messages.requests import Cancel, GatewayBeat, Submit
 from shared.messages.slo import Slo
 from shared.messages.step_cost import ModelRate, StepCost
@@ -153,7 +153,7 @@ class Traffic:
         for number in range(num_nodes):
             model = MODELS[number % len(MODELS)]
             name = f"node-{number}"
-            self.say(NodeUp(node=name, epoch="1", model=model, max_num_seqs=256, step_tokens=2048, rates=rates))
+            self.say(NodeUp(epoch="1", known=NodeState(name, model, max_num_seqs=256, step_tokens=2048, rates=rates)))
 
     def submit(self, num_requests: int) -> None:
         """So many more wait."""

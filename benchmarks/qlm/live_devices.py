@@ -33,19 +33,21 @@ def live_devices(recording: Recording) -> dict[str, SimulatedDevice]:
     """
     config = ClusterConfig.model_validate(recording.config)
     last = {beat.node: beat for beat in recording.beats}
-    kv_token_bytes = {rate.model: rate.kv_token_bytes for beat in last.values() for rate in beat.rates}
-    costs = step_costs(recording.steps, {node: beat.device for node, beat in last.items()}, recording.trace.began_s)
+    kv_token_bytes = {rate.model: rate.kv_token_bytes for beat in last.values() for rate in beat.facts.rates}
+    costs = step_costs(
+        recording.steps, {node: beat.facts.device for node, beat in last.items()}, recording.trace.began_s
+    )
     loads = _loads(recording.beats)
     disk_s = statistics.mean(loads.disk_s)
     host_s = statistics.mean(loads.host_s) if loads.host_s else 0.0
-    kv_bytes_per_s = [beat.kv_bytes_per_s for beat in last.values() if beat.kv_bytes_per_s]
+    kv_bytes_per_s = [beat.facts.kv_bytes_per_s for beat in last.values() if beat.facts.kv_bytes_per_s]
     return {
         node: SimulatedDevice(
-            beat.device,
+            beat.facts.device,
             {
                 name: ModelOnDevice(cost, kv_token_bytes[name], config.engine.unmeasured_kv_bytes, disk_s, host_s)
                 for (device, name), cost in costs.items()
-                if device == beat.device and name in kv_token_bytes
+                if device == beat.facts.device and name in kv_token_bytes
             },
             statistics.mean(kv_bytes_per_s) if kv_bytes_per_s else DEFAULT_KV_BYTES_PER_S,
         )
@@ -85,9 +87,9 @@ def _loads(beats: Sequence[Heartbeat]) -> _Loads:
     swap_s: dict[str, float] = {}
     loaded: set[tuple[str, str]] = set()
     for beat in beats:
-        if beat.swap_s and beat.swap_s != swap_s.get(beat.node):
-            swap_s[beat.node] = beat.swap_s
+        if beat.facts.swap_s and beat.facts.swap_s != swap_s.get(beat.node):
+            swap_s[beat.node] = beat.facts.swap_s
             is_first = (beat.node, beat.model) not in loaded
-            (loads.disk_s if is_first else loads.host_s).append(beat.swap_s)
+            (loads.disk_s if is_first else loads.host_s).append(beat.facts.swap_s)
             loaded.add((beat.node, beat.model))
     return loads

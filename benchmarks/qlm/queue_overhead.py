@@ -34,7 +34,8 @@ from shared.config.config import ClusterConfig, QueueOptions
 from shared.config.nodes import NodeSpec
 from shared.messages.codec import decode, encode
 from shared.messages.messages import AnyMessage
-from shared.messages.placement import NodeState, PlacementProblem, Plan, PlanRequest
+from shared.messages.nodes import NodeState
+from shared.messages.placement import PlacementProblem, Plan, PlanRequest
 from shared.messages.requests import Attempt, Enqueued, Finished, FinishedRequest, Pulled, Submit, VirtualQueue
 from shared.messages.step_cost import ModelRate, StepCost
 from shared.service.core import Drop, Effect, Send

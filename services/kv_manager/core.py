@@ -67,7 +67,7 @@ class KvManagerCore:
         self.state.nodes[beat.node] = NodeMemory(
             node=beat.node,
             epoch=beat.epoch,
-            device=beat.device,
+            device=beat.facts.device,
             model=beat.model,
             num_blocks=beat.num_blocks,
             num_used_blocks=num_used,

@@ -8,15 +8,15 @@ import msgspec
 
 from services.scheduler.assignment import demand_of, next_model
 from services.scheduler.losses import Losses
-from services.scheduler.nodes import has_changed, node_state, node_up
+from services.scheduler.nodes import has_changed, node_state
 from services.scheduler.scaling import Scaling, ScalingState
 from shared.bus import streams
 from shared.config.config import ClusterConfig
 from shared.estimator.rates import share_rates
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, Scaled
-from shared.messages.placement import NodeState, Operations, PlacementProblem, PlanRequest, Solved
+from shared.messages.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, NodeState, NodeUp, Scaled
+from shared.messages.placement import Operations, PlacementProblem, PlanRequest, Solved
 from shared.messages.requests import Attempt
 from shared.service.core import Effect, Send, Solve
 from shared.service.liveness import Liveness
@@ -147,7 +147,7 @@ class SchedulerCore:
         self.state.nodes[beat.node] = record
         self.scaling.hear(beat, state, now)
         if is_news:
-            effects.append(Send(streams.QUEUE, node_up(state, beat.epoch)))
+            effects.append(Send(streams.QUEUE, NodeUp(epoch=beat.epoch, known=state)))
         if _is_idle(record):
             if known is not None:
                 effects += self._assign()
@@ -232,7 +232,7 @@ def _is_idle(record: NodeRecord) -> bool:
 
 def _still_assigned(known: NodeRecord | None, beat: Heartbeat) -> str:
     """What the node was told to load, unless it has a model by now or could not load that one."""
-    if known is None or beat.model or beat.loading or known.assigned in beat.broken_models:
+    if known is None or beat.model or beat.loading or known.assigned in beat.facts.broken_models:
         return ""
     return known.assigned
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, Metric
 
 from services.scheduler.core import SchedulerCore
-from shared.messages.placement import NodeState
+from shared.messages.nodes import NodeState
 from shared.service.core_metrics import gauge, gauges
 
 

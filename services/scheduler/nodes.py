@@ -7,8 +7,7 @@ from dataclasses import astuple
 import msgspec
 
 from shared.estimator.estimator import swap_s
-from shared.messages.nodes import Heartbeat, NodeUp
-from shared.messages.placement import NodeState
+from shared.messages.nodes import Heartbeat, NodeState
 from shared.messages.step_cost import ModelRate
 
 NEWS_SHARE = 0.1  # learnt numbers that change by less are not told again
@@ -16,39 +15,12 @@ NEWS_SHARE = 0.1  # learnt numbers that change by less are not told again
 
 def node_state(beat: Heartbeat, known: NodeState | None, now: float) -> NodeState:
     """The node as placement sees it, which knew it like this before."""
-    state = NodeState(
-        node=beat.node,
-        model=beat.loading or beat.model,
-        swap_s=beat.swap_s,
-        broken_models=beat.broken_models,
-        device=beat.device,
-        max_num_seqs=beat.max_num_seqs,
-        step_tokens=beat.step_tokens,
-        kv_bytes_per_s=beat.kv_bytes_per_s,
-        rates=beat.rates,
-    )
+    state = NodeState.of(beat.facts, beat.node, beat.loading or beat.model)
     if not beat.loading:
         return state
     if known is not None and known.is_loading and known.model == beat.loading:
         return msgspec.structs.replace(state, ready_at_s=known.ready_at_s)
     return msgspec.structs.replace(state, ready_at_s=now + swap_s(state, "", beat.loading))
-
-
-def node_up(state: NodeState, epoch: str) -> NodeUp:
-    """All of it for the queue manager."""
-    return NodeUp(
-        node=state.node,
-        epoch=epoch,
-        model=state.model,
-        ready_at_s=state.ready_at_s,
-        device=state.device,
-        max_num_seqs=state.max_num_seqs,
-        step_tokens=state.step_tokens,
-        kv_bytes_per_s=state.kv_bytes_per_s,
-        rates=state.rates,
-        broken_models=state.broken_models,
-        swap_s=state.swap_s,
-    )
 
 
 def has_changed(told: NodeState, state: NodeState) -> bool:

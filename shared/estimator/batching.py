@@ -27,7 +27,8 @@ from dataclasses import replace
 
 import msgspec
 
-from shared.messages.placement import GroupLoad, NodeState
+from shared.messages.nodes import NodeState
+from shared.messages.placement import GroupLoad
 from shared.messages.step_cost import ModelRate, StepCost
 
 PRIOR_TOKENS_PER_S = 50.0  # throughput assumed with a model of which the node knows nothing

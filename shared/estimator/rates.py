@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from shared.estimator.batching import PRIOR_SWAP_S
-from shared.messages.placement import NodeState
+from shared.messages.nodes import NodeState
 from shared.messages.step_cost import ModelRate
 
 

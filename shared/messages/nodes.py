@@ -2,14 +2,60 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from shared.messages.message import Message
 from shared.messages.requests import Attempt
 from shared.messages.step_cost import ModelRate
 
 # One object for all: msgspec leaves a field out only where it holds the default itself, and a node's numbers pass from
-# `Heartbeat` to `NodeState` and `NodeUp`. Equal floats of two files are two objects.
+# `NodeFacts` to `NodeState`. Equal floats of two files are two objects.
 UNMEASURED = 0.0
 READY = 0.0
+
+
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a node is and can do, as far as it knows."""
+
+    device: str = ""
+    """Kind of its device."""
+    max_num_seqs: int = 0
+    """Sequences that the engine runs together at most."""
+    step_tokens: int = 0
+    """Most rows of a step."""
+    kv_bytes_per_s: float = UNMEASURED
+    """Measured rate at which KV moves between device and host memory; 0.0 before the first move."""
+    swap_s: float = UNMEASURED
+    """Duration of its last model swap; 0.0 before the first."""
+    rates: list[ModelRate] = []
+    """What it knows of the models that it has loaded in this epoch, or has a profile of."""
+    broken_models: list[str] = []
+    """Models that could not be loaded here in this epoch."""
+
+
+class NodeState(NodeFacts, frozen=True):
+    """A node as placement sees it: its facts, and what it serves."""
+
+    node: str
+    model: str
+    """The model it holds, or is loading; ``""`` while there is none."""
+    ready_at_s: float = READY
+    """When its load is expected to be over; 0.0 where nothing is being loaded."""
+
+    @classmethod
+    def of(cls, facts: NodeFacts, node: str, model: str, ready_at_s: float = READY) -> NodeState:
+        """A node with these facts."""
+        return cls(node, model, ready_at_s, **msgspec.structs.asdict(facts))
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether its model is on the way: no request can begin at once."""
+        return self.ready_at_s > READY
+
+    def ready_in_s(self, now: float) -> float:
+        """Until its model can be served; no time where nothing is being loaded, or that takes longer than expected."""
+        return max(0.0, self.ready_at_s - now)
+
 
 # --- nodes: agent <-> scheduler, KV manager, queue manager ----------------------------------------------------------
 
@@ -20,47 +66,23 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     node: str
     epoch: str
     """Changes with every life of the agent or its engine: what an older epoch ran is lost."""
-    device: str
+    facts: NodeFacts = NodeFacts()
     model: str
     """Loaded model, or ``""`` while there is none."""
-    num_blocks: int
-    num_free_blocks: int
-    num_running: int
-    num_waiting: int
-    swap_s: float
-    """Duration of the last model swap on this node; 0.0 before the first."""
-    block_bytes: int = 0
     loading: str = ""
     """Model whose weights are being brought to the device, or ``""``; told at once when that begins."""
-    broken_models: list[str] = []
-    """Models that could not be loaded here in this epoch."""
-    max_num_seqs: int = 0
-    """Sequences that the engine runs together at most."""
-    step_tokens: int = 0
-    """Most rows of a step."""
-    kv_bytes_per_s: float = UNMEASURED
-    """Measured rate at which KV moves between device and host memory; 0.0 before the first move."""
-    rates: list[ModelRate] = []
-    """What it knows of the models that it has loaded in this epoch, or has a profile of."""
+    num_blocks: int
+    num_free_blocks: int
+    block_bytes: int = 0
+    num_running: int
+    num_waiting: int
 
 
 class NodeUp(Message, frozen=True, kw_only=True):
     """Scheduler to queue manager: this node serves. Sent again when its model, or what is known of it, changes."""
 
-    node: str
     epoch: str
-    model: str
-    """Loaded, or being loaded."""
-    ready_at_s: float = READY
-    """When that is expected to be over; 0.0 where nothing is being loaded."""
-    device: str = ""
-    """Kind of its device."""
-    max_num_seqs: int = 0
-    step_tokens: int = 0
-    kv_bytes_per_s: float = UNMEASURED
-    rates: list[ModelRate] = []
-    broken_models: list[str] = []
-    swap_s: float = UNMEASURED
+    known: NodeState
 
 
 class NodeDown(Message, frozen=True, kw_only=True):

@@ -9,8 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from shared.messages.message import Message
-from shared.messages.nodes import READY, UNMEASURED
-from shared.messages.step_cost import ModelRate
+from shared.messages.nodes import NodeState
 
 
 class GroupLoad(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -104,33 +103,6 @@ class PlanRequest(Message, frozen=True, kw_only=True):
     """When the last of those came whom ``arrivals`` tells of."""
     visits: list[Visits] = []
     """Whom to expect at the nodes beside the groups, where they take turns between models."""
-
-
-class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A node as placement sees it."""
-
-    node: str
-    model: str
-    """The model it holds, or is loading."""
-    ready_at_s: float = READY
-    """When its load is expected to be over; 0.0 where nothing is being loaded."""
-    swap_s: float = UNMEASURED
-    """Duration of its last model swap; 0.0 before the first."""
-    broken_models: list[str] = []
-    device: str = ""
-    max_num_seqs: int = 0
-    step_tokens: int = 0
-    kv_bytes_per_s: float = UNMEASURED
-    rates: list[ModelRate] = []
-
-    @property
-    def is_loading(self) -> bool:
-        """Whether its model is on the way: nobody can begin at once."""
-        return self.ready_at_s > READY
-
-    def ready_in_s(self, now: float) -> float:
-        """Until its model can be served; no time where nothing is being loaded, or that takes longer than expected."""
-        return max(0.0, self.ready_at_s - now)
 
 
 class PoolState(msgspec.Struct, frozen=True):

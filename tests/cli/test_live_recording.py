@@ -12,7 +12,7 @@ from gpu_node.engine.process.step_file import StepLine
 from shared.bus import streams
 from shared.messages.codec import encode
 from shared.messages.message import Message
-from shared.messages.nodes import Heartbeat
+from shared.messages.nodes import Heartbeat, NodeFacts
 from shared.messages.placement import Plan, PlanRequest, Solved
 from shared.messages.requests import Attempt, Evicted, EvictedRequest, Pulled, Submit
 from shared.messages.slo import Slo
@@ -34,16 +34,12 @@ def beat(node: str, model: str, swap_s: float, *known: str) -> Heartbeat:
     return Heartbeat(
         node=node,
         epoch=f"{node}-1",
-        device="cpu",
+        facts=NodeFacts(device="cpu", swap_s=swap_s, max_num_seqs=8, step_tokens=256, rates=rates),
         model=model,
         num_blocks=256,
         num_free_blocks=256,
         num_running=0,
         num_waiting=0,
-        swap_s=swap_s,
-        max_num_seqs=8,
-        step_tokens=256,
-        rates=rates,
     )
 
 

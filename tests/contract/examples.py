@@ -10,12 +10,22 @@ from msgspec import inspect
 
 from shared.messages.inventories import GatewayInventory, NodeInventory
 from shared.messages.message import Message, Tick
-from shared.messages.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, NodeUp, Scale, Scaled
+from shared.messages.nodes import (
+    Fence,
+    Heartbeat,
+    Load,
+    NodeDown,
+    NodeFacts,
+    NodeGone,
+    NodeState,
+    NodeUp,
+    Scale,
+    Scaled,
+)
 from shared.messages.payload import Output, Payload, Sampling
 from shared.messages.placement import (
     Arrivals,
     GroupLoad,
-    NodeState,
     Operations,
     PlacementProblem,
     Plan,
@@ -79,7 +89,16 @@ _LOAD = GroupLoad(
     output_error_tokens=0.75,
 )
 _RATE = ModelRate("smol", StepCost(0.01, 0.001, 0.0001, 0.00001), 22_000, 23_040, 1.5, 0.25)
-_NODE = NodeState("node-0", "smol", 1700000002.5, 0.75, ["llama"], "cpu", 32, 256, 1e9, [_RATE])
+_FACTS = NodeFacts(
+    device="cpu",
+    max_num_seqs=32,
+    step_tokens=256,
+    kv_bytes_per_s=1e9,
+    swap_s=0.75,
+    rates=[_RATE],
+    broken_models=["llama"],
+)
+_NODE = NodeState.of(_FACTS, "node-0", "smol", 1700000002.5)
 _ARRIVALS = Arrivals(_LOAD, 1.5)
 _PLAN = Plan(
     version=7,
@@ -92,20 +111,22 @@ _PLAN = Plan(
 HEARTBEAT = Heartbeat(
     node="node-0",
     epoch="e-1",
-    device="cpu",
+    facts=NodeFacts(
+        device="cpu",
+        swap_s=0.75,
+        broken_models=["llama"],
+        max_num_seqs=32,
+        step_tokens=256,
+        kv_bytes_per_s=1e9,
+        rates=[_RATE],
+    ),
     model="smol",
     num_blocks=1024,
     num_free_blocks=1000,
     num_running=2,
     num_waiting=1,
-    swap_s=0.75,
     block_bytes=368640,
     loading="llama-b",
-    broken_models=["llama"],
-    max_num_seqs=32,
-    step_tokens=256,
-    kv_bytes_per_s=1e9,
-    rates=[_RATE],
     traceparent=TRACE,
 )
 _SAMPLING = Sampling(
@@ -197,17 +218,19 @@ MESSAGES: list[Message] = [
     ),
     HEARTBEAT,
     NodeUp(
-        node="node-0",
         epoch="e-1",
-        model="smol",
-        ready_at_s=1700000002.5,
-        device="cpu",
-        max_num_seqs=32,
-        step_tokens=256,
-        kv_bytes_per_s=1e9,
-        rates=[_RATE],
-        swap_s=0.75,
-        broken_models=["llama"],
+        known=NodeState(
+            "node-0",
+            "smol",
+            1700000002.5,
+            device="cpu",
+            max_num_seqs=32,
+            step_tokens=256,
+            kv_bytes_per_s=1e9,
+            rates=[_RATE],
+            swap_s=0.75,
+            broken_models=["llama"],
+        ),
         traceparent=TRACE,
     ),
     NodeDown(node="node-0", epoch="e-1", has_crashed=True, blamed=[Attempt("r-1", 1)], traceparent=TRACE),

@@ -15,7 +15,7 @@ from shared.bus import streams
 from shared.bus.bus import connect
 from shared.config.config import ClusterConfig
 from shared.messages.codec import FIELD, decode_entry, encode
-from shared.messages.nodes import Heartbeat, NodeDown
+from shared.messages.nodes import Heartbeat, NodeDown, NodeFacts
 from shared.service.driver import Driver
 from shared.service.tasks import cancel_all
 from tests.chaos.clock import SetClock
@@ -41,13 +41,12 @@ def beat(node: str) -> bytes:
     heartbeat = Heartbeat(
         node=node,
         epoch=f"{node}-1",
-        device="cpu",
+        facts=NodeFacts(device="cpu", swap_s=0.0),
         model="",
         num_blocks=0,
         num_free_blocks=0,
         num_running=0,
         num_waiting=0,
-        swap_s=0.0,
     )
     return encode(heartbeat)
 

@@ -19,7 +19,8 @@ from redis.asyncio import Redis
 from shared.bus.bus import connect
 from shared.messages.codec import decode_entry
 from shared.messages.messages import AnyMessage
-from shared.messages.placement import NodeState, PlacementProblem, Plan, Solved
+from shared.messages.nodes import NodeState
+from shared.messages.placement import PlacementProblem, Plan, Solved
 from shared.messages.requests import Cancel
 from shared.service.core import Effect, Send, Solve
 from shared.service.solver import Solver

@@ -14,8 +14,8 @@ Effects: ``STREAM <- MESSAGE`` (``if it exists``: only to a stream that is there
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import get_args
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, get_args
 
 import msgspec
 
@@ -27,13 +27,12 @@ CLASSES = {kind.__name__: kind for kind in get_args(AnyMessage)}
 STAND_INS: dict[str, dict[str, object]] = {
     "Submit": {"gateway": "gw", "slo": "interactive", "prompt_tokens": 8, "max_tokens": 100},
     "Heartbeat": {
-        "device": "cpu",
+        "facts": {"device": "cpu"},
         "model": "",
         "num_blocks": 100,
         "num_free_blocks": 100,
         "num_running": 0,
         "num_waiting": 0,
-        "swap_s": 0.0,
     },
 }
 
@@ -72,11 +71,17 @@ def replay(text: str, make_core: Callable[[], Core], check: Callable[[Core], Non
 def parse(line: str) -> tuple[AnyMessage, float]:
     """``> TIME CLASS {FIELDS}`` as a message and its time."""
     _, time_s, name, *rest = line.split(" ", 3)
-    fields = STAND_INS.get(name, {}) | json.loads(rest[0] if rest else "{}")
+    fields = _filled(STAND_INS.get(name, {}), json.loads(rest[0] if rest else "{}"))
     if isinstance(fields.get("slo"), str):
         fields["slo"] = ClusterConfig().slo(fields["slo"])
     message: AnyMessage = msgspec.convert(msgspec.to_builtins(fields), CLASSES[name])
     return message, float(time_s)
+
+
+def _filled(stand_ins: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """What is given, and the stand-ins for what is not; in records inside, too."""
+    inner = {key: value | given[key] for key, value in stand_ins.items() if key in given and isinstance(value, dict)}
+    return {**stand_ins, **given, **inner}
 
 
 def show(effect: Effect) -> str:

@@ -10,8 +10,8 @@ from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
 from shared.config.config import ClusterConfig
 from shared.estimator.estimator import swap_s
-from shared.messages.nodes import Heartbeat, NodeUp
-from shared.messages.placement import NodeState, PlanRequest
+from shared.messages.nodes import Heartbeat, NodeState, NodeUp
+from shared.messages.placement import PlanRequest
 from shared.messages.step_cost import ModelRate, StepCost
 from shared.service.core import Effect, Send, Solve
 from tests.contract.examples import HEARTBEAT
@@ -20,7 +20,11 @@ UNKNOWN = "a model of which the node knows nothing"
 
 
 def heartbeat(last_swap_s: float) -> Heartbeat:
-    return msgspec.structs.replace(HEARTBEAT, swap_s=last_swap_s)
+    return with_facts(HEARTBEAT, swap_s=last_swap_s)
+
+
+def with_facts(beat: Heartbeat, **facts: object) -> Heartbeat:
+    return msgspec.structs.replace(beat, facts=msgspec.structs.replace(beat.facts, **facts))
 
 
 class Both:
@@ -68,9 +72,9 @@ def test_what_a_node_has_not_measured_both_know_from_others_of_its_kind() -> Non
     both = Both(["smol", "other"])
     learnt = ModelRate("other", StepCost(0.5, 0.0, 0.0), kv_tokens=100, kv_token_bytes=1, load_s=3.0)
     both.beat(heartbeat(7.0))
-    assert both.predicted[0].rates == HEARTBEAT.rates, "nobody has run the other model"
-    both.beat(msgspec.structs.replace(HEARTBEAT, node="node-1", model="other", rates=[learnt]))
-    assert both.predicted[0].rates == [*HEARTBEAT.rates, learnt]
+    assert both.predicted[0].rates == HEARTBEAT.facts.rates, "nobody has run the other model"
+    both.beat(with_facts(msgspec.structs.replace(HEARTBEAT, node="node-1", model="other"), rates=[learnt]))
+    assert both.predicted[0].rates == [*HEARTBEAT.facts.rates, learnt]
     assert both.predicted == both.planned
 
 
@@ -85,7 +89,7 @@ def test_a_swap_that_took_longer_is_news_and_one_that_took_about_as_long_is_not(
 def test_a_load_is_told_when_it_begins_and_when_it_ends_and_planned_with_meanwhile() -> None:
     both = Both(["smol", "other"])
     other = ModelRate("other", StepCost(0.5, 0.0, 0.0), kv_tokens=100, kv_token_bytes=1, load_s=3.0)
-    before = msgspec.structs.replace(HEARTBEAT, loading="", rates=[*HEARTBEAT.rates, other])
+    before = with_facts(msgspec.structs.replace(HEARTBEAT, loading=""), rates=[*HEARTBEAT.facts.rates, other])
     loading = msgspec.structs.replace(before, loading="other")
     assert both.beat(before) == 1
     assert both.beat(loading) == 1

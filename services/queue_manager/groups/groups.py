@@ -25,7 +25,8 @@ from services.queue_manager.state.node_counts import note_members
 from services.queue_manager.state.state import Group, Request, State
 from shared.config.config import QueueOptions, TenantSpec
 from shared.estimator.mixture import mixed
-from shared.messages.placement import GroupLoad, NodeState
+from shared.messages.nodes import NodeState
+from shared.messages.placement import GroupLoad
 from shared.messages.requests import Submit
 
 

@@ -12,7 +12,6 @@ from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.state import Group, Node, Request, State
 from shared.estimator.rates import share_rates
 from shared.messages.nodes import NodeDown, NodeUp
-from shared.messages.placement import NodeState
 from shared.service.core import Effect
 
 
@@ -29,18 +28,19 @@ class Nodes:
     def up(self, message: NodeUp, now: float) -> list[Effect]:
         """A node serves, or is known better. A new one, or other models that it has or cannot have, call for a plan."""
         effects: list[Effect] = []
-        node = self._state.nodes.get(message.node)
+        known = message.known
+        node = self._state.nodes.get(known.node)
         if node is not None and node.epoch != message.epoch:
             effects += self._lose(node, now)
             node = None
-        is_swapped = node is None or node.model != message.model
-        is_other = is_swapped or (node is not None and node.known.broken_models != message.broken_models)
+        is_swapped = node is None or node.model != known.model
+        is_other = is_swapped or (node is not None and node.known.broken_models != known.broken_models)
         if node is None:
-            node = Node(node=message.node, epoch=message.epoch, known=_known(message))
+            node = Node(node=known.node, epoch=message.epoch, known=known)
             self._state.nodes[node.node] = node
-        if is_swapped and message.model:
-            self._state.last_holders[message.model] = node.node
-        node.known, node.own_rates = _known(message), message.rates
+        if is_swapped and known.model:
+            self._state.last_holders[known.model] = node.node
+        node.known, node.own_rates = known, known.rates
         self._share_rates(node, now)
         self._groups.learn_nodes(other.known for other in self._state.nodes.values())
         if is_other:
@@ -107,18 +107,3 @@ class Nodes:
     def _place_all(self, now: float) -> None:
         for group in self._queues.unplaced():
             self._queues.place(group, now)
-
-
-def _known(message: NodeUp) -> NodeState:
-    return NodeState(
-        node=message.node,
-        model=message.model,
-        ready_at_s=message.ready_at_s,
-        device=message.device,
-        max_num_seqs=message.max_num_seqs,
-        step_tokens=message.step_tokens,
-        kv_bytes_per_s=message.kv_bytes_per_s,
-        rates=message.rates,
-        broken_models=message.broken_models,
-        swap_s=message.swap_s,
-    )

@@ -16,7 +16,8 @@ from dataclasses import replace
 import msgspec
 
 from shared.estimator.batching import batching, held_tokens
-from shared.messages.placement import GroupLoad, NodeState
+from shared.messages.nodes import NodeState
+from shared.messages.placement import GroupLoad
 from shared.messages.step_cost import ModelRate, StepCost
 
 MEMORY_S = 120.0  # of a busy node; what is older counts less than 1/e

@@ -22,7 +22,7 @@ from services.queue_manager.learnt.wait_intervals import WatchedInterval
 from services.queue_manager.state.fairness import VirtualTime
 from services.queue_manager.state.grouping import ModelBatch
 from services.queue_manager.state.totals import Totals
-from shared.messages.placement import NodeState
+from shared.messages.nodes import NodeState
 from shared.messages.requests import Submit
 from shared.messages.slo import Slo
 from shared.messages.step_cost import ModelRate

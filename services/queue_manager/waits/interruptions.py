@@ -21,7 +21,8 @@ from services.queue_manager.learnt.arrivals import Coming
 from services.queue_manager.state.state import Node, State
 from shared.estimator.batching import Batching, batching
 from shared.estimator.estimator import swap_s
-from shared.messages.placement import NodeState, Visits
+from shared.messages.nodes import NodeState
+from shared.messages.placement import Visits
 
 INTERRUPTS_S = 30.0  # who has to start within this does not wait for the turn of its model
 LEAST_PRESENT = 0.01  # fewer than this are not told: most of many models are asked for now and then

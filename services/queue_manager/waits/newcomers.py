@@ -21,7 +21,8 @@ from services.queue_manager.waits.interruptions import num_present
 from shared.config.config import QueueOptions
 from shared.estimator.batching import Batching, batching
 from shared.estimator.overtaking import Stream, held_share
-from shared.messages.placement import GroupLoad, NodeState
+from shared.messages.nodes import NodeState
+from shared.messages.placement import GroupLoad
 
 
 class NewcomerKind(NamedTuple):

@@ -27,7 +27,8 @@ from shared.config.config import QueueOptions
 from shared.estimator.batching import num_seqs
 from shared.estimator.estimator import GroupForecast, forecast, swap_s
 from shared.estimator.wait import NEVER, Wait
-from shared.messages.placement import GroupLoad, NodeState
+from shared.messages.nodes import NodeState
+from shared.messages.placement import GroupLoad
 from shared.messages.requests import Submit
 
 FORECAST_GROUPS = 64  # of a queue are predicted one by one, which bounds the work; behind them, sums are good enough

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.messages.placement import GroupLoad, NodeState, Operations
+from shared.messages.nodes import NodeState
+from shared.messages.placement import GroupLoad, Operations
 
 
 def places(nodes: Sequence[NodeState], load: GroupLoad, operations: Operations) -> tuple[int, ...]:

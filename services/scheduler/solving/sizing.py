@@ -23,7 +23,8 @@ from services.scheduler.solving.cost import late_request_s
 from services.scheduler.solving.greedy import insert_all
 from services.scheduler.solving.layout import Budget, Layout
 from services.scheduler.solving.tables import make_instance
-from shared.messages.placement import Arrivals, GroupLoad, NodeState, PlacementProblem, PoolState
+from shared.messages.nodes import NodeState
+from shared.messages.placement import Arrivals, GroupLoad, PlacementProblem, PoolState
 from shared.messages.requests import HANDED_OVER
 from shared.messages.slo import UNBOUNDED_S
 

@@ -14,7 +14,8 @@ from shared.estimator.answer import long_answer_s
 from shared.estimator.batching import Batching, batching, longest_tokens, rate_of
 from shared.estimator.estimator import evict_s, swap_s
 from shared.estimator.overtaking import held_share
-from shared.messages.placement import GroupLoad, NodeState, PlacementProblem, Visits
+from shared.messages.nodes import NodeState
+from shared.messages.placement import GroupLoad, PlacementProblem, Visits
 from shared.messages.requests import HANDED_OVER
 
 HAND_OVER_BYTES_PER_S = 250e6  # of KV from node to node, through Redis

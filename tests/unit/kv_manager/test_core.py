@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.kv_manager.core import NODE_TIMEOUT_S, KvManagerCore
 from services.kv_manager.metrics import measure
 from shared.messages.message import Tick
-from shared.messages.nodes import Heartbeat, NodeGone
+from shared.messages.nodes import Heartbeat, NodeFacts, NodeGone
 from tests.samples import samples_of
 
 
@@ -15,13 +15,12 @@ def beat(
     return Heartbeat(
         node=node,
         epoch=epoch,
-        device="cpu",
+        facts=NodeFacts(device="cpu", swap_s=0.0),
         model=model,
         num_blocks=100,
         num_free_blocks=num_free_blocks,
         num_running=0,
         num_waiting=0,
-        swap_s=0.0,
         block_bytes=block_bytes,
     )
 

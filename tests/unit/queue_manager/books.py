@@ -8,7 +8,7 @@ from services.queue_manager.state.node_counts import note_members
 from services.queue_manager.state.state import Group, Node, Request, State
 from services.queue_manager.state.totals import Totals
 from shared.config.config import QueueOptions
-from shared.messages.placement import NodeState
+from shared.messages.nodes import NodeState
 from shared.messages.slo import Slo
 
 OPTIONS = QueueOptions()

@@ -15,7 +15,7 @@ from shared.config.nodes import NodePool
 from shared.messages.inventories import GatewayInventory, NodeInventory
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import NodeDown, NodeUp
+from shared.messages.nodes import NodeDown, NodeState, NodeUp
 from shared.messages.placement import Plan
 from shared.messages.requests import (
     HANDED_OVER,
@@ -83,11 +83,14 @@ messages = st.one_of(
     st.builds(Evicted, node=nodes, epoch=epochs, requests=st.lists(evictions, min_size=1, max_size=3)),
     st.builds(
         NodeUp,
-        node=nodes,
         epoch=epochs,
-        model=st.sampled_from(["", "a", "b"]),
-        max_num_seqs=st.just(2),
-        rates=st.sampled_from([[], RATES]),
+        known=st.builds(
+            NodeState,
+            node=nodes,
+            model=st.sampled_from(["", "a", "b"]),
+            max_num_seqs=st.just(2),
+            rates=st.sampled_from([[], RATES]),
+        ),
     ),
     st.builds(NodeDown, node=nodes, epoch=epochs, has_crashed=st.booleans(), blamed=st.lists(attempts, max_size=1)),
     st.builds(

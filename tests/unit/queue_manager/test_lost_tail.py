@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from services.queue_manager.core import QueueManagerCore
 from shared.messages.inventories import of_gateway, of_node
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import NodeUp
+from shared.messages.nodes import NodeState, NodeUp
 from shared.messages.requests import Attempt, Enqueued, GatewayBeat
 from tests.unit.queue_manager.handlers.test_moves import CONFIG, KINDS, LONG_DAY, MODELS, act, begin, end
 from tests.unit.queue_manager.world import World
@@ -86,7 +86,7 @@ def say_again(world: World, chance: Random) -> None:
         running = [Attempt(name, attempt) for name, attempt in node.running.items()]
         parked = [Attempt(name, attempt) for name, attempt in node.parked.items()]
         says.append(list(of_node(node.name, node.epoch, running, parked, SPLIT)))
-        says.append([NodeUp(node=node.name, epoch=node.epoch, model=MODELS[node.name], max_num_seqs=2)])
+        says.append([NodeUp(epoch=node.epoch, known=NodeState(node.name, MODELS[node.name], max_num_seqs=2))])
     while says:
         turn = chance.choice(says)
         world.inbox.append(turn.pop(0))

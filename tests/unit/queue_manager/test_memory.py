@@ -11,7 +11,7 @@ import pytest
 from services.queue_manager.core import QueueManagerCore
 from shared.config.config import ClusterConfig
 from shared.messages.codec import decode, encode
-from shared.messages.nodes import NodeUp
+from shared.messages.nodes import NodeState, NodeUp
 from shared.messages.requests import Submit
 from shared.messages.step_cost import ModelRate, StepCost
 
@@ -29,7 +29,7 @@ def fill(core: QueueManagerCore) -> None:
     for number in range(NUM_NODES):
         model = f"model-{number % NUM_MODELS}"
         rate = ModelRate(model, StepCost(0.02, 5e-5, 1e-8), kv_tokens=200_000, kv_token_bytes=131_072, load_s=5.0)
-        up = NodeUp(node=f"node-{number}", epoch="1", model=model, max_num_seqs=256, rates=[rate])
+        up = NodeUp(epoch="1", known=NodeState(f"node-{number}", model, max_num_seqs=256, rates=[rate]))
         core.handle(decode(encode(up)), 0.0)
     for number in range(NUM_REQUESTS):
         submit = Submit(

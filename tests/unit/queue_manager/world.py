@@ -14,7 +14,7 @@ from shared.bus import streams
 from shared.config.config import ClusterConfig
 from shared.messages.message import Message
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import NodeDown, NodeUp
+from shared.messages.nodes import NodeDown, NodeState, NodeUp
 from shared.messages.placement import Plan
 from shared.messages.requests import (
     HANDED_OVER,
@@ -96,13 +96,13 @@ class World:
     def start(self, name: str, model: str) -> None:
         self.num_epochs += 1
         self.nodes[name] = WorldNode(name, f"{name}.{self.num_epochs}")
-        self.inbox.append(NodeUp(node=name, epoch=self.nodes[name].epoch, model=model, max_num_seqs=2))
+        self.inbox.append(NodeUp(epoch=self.nodes[name].epoch, known=NodeState(name, model, max_num_seqs=2)))
 
     def load(self, name: str, model: str, load_s: float = 0.0) -> None:
         """A node has begun to load a model; or it is there, where that takes no time."""
         ready_at_s = self.now + load_s if load_s else 0.0
         epoch = self.nodes[name].epoch
-        self.inbox.append(NodeUp(node=name, epoch=epoch, model=model, ready_at_s=ready_at_s, max_num_seqs=2))
+        self.inbox.append(NodeUp(epoch=epoch, known=NodeState(name, model, ready_at_s, max_num_seqs=2)))
 
     def die(self, name: str) -> None:
         node = self.nodes.pop(name)

@@ -6,7 +6,7 @@ from services.scheduler.core import SchedulerCore
 from services.scheduler.metrics import measure
 from shared.config.config import ClusterConfig
 from shared.config.nodes import NodePool, ScalingOptions
-from shared.messages.nodes import Heartbeat, NodeGone, Scaled
+from shared.messages.nodes import Heartbeat, NodeFacts, NodeGone, Scaled
 from shared.messages.placement import GroupLoad, Plan, PlanRequest, Solved
 from tests.samples import samples_of
 
@@ -15,15 +15,13 @@ def beat(node: str, model: str, *, loading: str = "", broken_models: tuple[str, 
     return Heartbeat(
         node=node,
         epoch=f"{node}.1",
-        device="cpu",
+        facts=NodeFacts(device="cpu", swap_s=0.0, broken_models=list(broken_models)),
         model=model,
         num_blocks=100,
         num_free_blocks=100,
         num_running=0,
         num_waiting=0,
-        swap_s=0.0,
         loading=loading,
-        broken_models=list(broken_models),
     )
 
 

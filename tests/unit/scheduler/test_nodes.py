@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import msgspec
 
-from services.scheduler.nodes import has_changed, node_state, node_up
+from services.scheduler.nodes import has_changed, node_state
 from shared.estimator.batching import PRIOR_SWAP_S
-from shared.messages.nodes import Heartbeat
-from shared.messages.placement import NodeState
+from shared.messages.nodes import Heartbeat, NodeFacts, NodeState, NodeUp
 from shared.messages.step_cost import ModelRate, StepCost
 
 RATES = [ModelRate(model, StepCost(1.0, 0.0, 0.0), 100, 1, load_s) for model, load_s in (("a", 0.0), ("b", 7.0))]
@@ -19,15 +18,13 @@ def beat(model: str = "a", loading: str = "", rates: list[ModelRate] = RATES, sw
     return Heartbeat(
         node="n0",
         epoch="n0.1",
-        device="cpu",
+        facts=NodeFacts(device="cpu", swap_s=swap_s, rates=rates),
         model=model,
         num_blocks=100,
         num_free_blocks=100,
         num_running=0,
         num_waiting=0,
-        swap_s=swap_s,
         loading=loading,
-        rates=rates,
     )
 
 
@@ -67,7 +64,7 @@ def test_another_load_begins_anew() -> None:
 
 
 def test_a_load_that_failed_leaves_the_model_before() -> None:
-    failed = msgspec.structs.replace(beat(), broken_models=["b"])
+    failed = msgspec.structs.replace(beat(), facts=msgspec.structs.replace(beat().facts, broken_models=["b"]))
     known = node_state(failed, begun(), 101.0)
     assert (known.model, known.ready_at_s) == ("a", 0.0)
 
@@ -81,8 +78,8 @@ def test_it_is_news_when_a_load_begins_and_when_it_ends_and_not_between() -> Non
 
 
 def test_the_queue_manager_is_told_when_it_is_ready() -> None:
-    told = node_up(begun(), "n0.1")
-    assert (told.model, told.ready_at_s) == ("b", 107.0)
+    told = NodeUp(epoch="n0.1", known=begun())
+    assert (told.known.model, told.known.ready_at_s) == ("b", 107.0)
 
 
 def test_what_is_found_in_caches_is_news_where_it_is_another_tenth() -> None:

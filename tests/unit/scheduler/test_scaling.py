@@ -10,8 +10,7 @@ from services.scheduler.scaling import QUIET_S, REPEAT_S, Scaling, ScalingState
 from shared.bus import streams
 from shared.config.engine import EngineOptions
 from shared.config.nodes import NodePool, ScalingOptions
-from shared.messages.nodes import Heartbeat, Scale, Scaled
-from shared.messages.placement import NodeState
+from shared.messages.nodes import Heartbeat, NodeFacts, NodeState, Scale, Scaled
 from shared.service.core import Effect, Send
 
 POOL = NodePool(name="p", min_nodes=0, max_nodes=5, start_s=30)
@@ -56,13 +55,12 @@ def beat(node: str, model: str, num_running: int) -> Heartbeat:
     return Heartbeat(
         node=node,
         epoch="1",
-        device="cpu",
+        facts=NodeFacts(device="cpu", swap_s=0.0),
         model=model,
         num_blocks=1,
         num_free_blocks=1,
         num_running=num_running,
         num_waiting=0,
-        swap_s=0.0,
     )
 
 

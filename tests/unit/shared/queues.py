@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shared.messages.placement import GroupLoad, NodeState
+from shared.messages.nodes import NodeState
+from shared.messages.placement import GroupLoad
 from shared.messages.step_cost import ModelRate, StepCost
 
 

@@ -33,7 +33,7 @@ from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process import protocol
 from gpu_node.engine.process.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, StepReport
 from shared.config.engine import EngineOptions
-from shared.messages.nodes import Fence, Heartbeat, Load
+from shared.messages.nodes import Fence, Heartbeat, Load, NodeFacts
 from shared.messages.requests import Abort, Attempt, Evict, GroupRef, VirtualQueue
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
@@ -142,20 +142,22 @@ class AgentCore:
         return Heartbeat(
             node=self.node,
             epoch=self.epoch,
-            device=self.device,
+            facts=NodeFacts(
+                device=self.device,
+                swap_s=self.models.swap_s,
+                broken_models=sorted(self.models.broken),
+                max_num_seqs=self._options.max_num_seqs,
+                step_tokens=self._options.step_tokens,
+                kv_bytes_per_s=self.stats.kv_bytes_per_s,
+                rates=self.models.rates(),
+            ),
             model=self.model,
             num_blocks=loaded.num_blocks if loaded else 0,
             num_free_blocks=self.stats.num_free_blocks if loaded else 0,
             block_bytes=loaded.block_bytes if loaded else 0,
             num_running=self.stats.num_running,
             num_waiting=self.stats.num_waiting,
-            swap_s=self.models.swap_s,
             loading=self.models.fetching,
-            broken_models=sorted(self.models.broken),
-            max_num_seqs=self._options.max_num_seqs,
-            step_tokens=self._options.step_tokens,
-            kv_bytes_per_s=self.stats.kv_bytes_per_s,
-            rates=self.models.rates(),
         )
 
     def _is_mine(self, message: VirtualQueue | Evict | Load | Fence) -> bool:

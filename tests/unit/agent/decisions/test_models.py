@@ -17,24 +17,24 @@ def learn(agent: AgentCore, cost: StepCost) -> None:
 
 
 def load_s_of(agent: AgentCore) -> dict[str, float]:
-    return {rate.model: rate.load_s for rate in agent.heartbeat().rates}
+    return {rate.model: rate.load_s for rate in agent.heartbeat().facts.rates}
 
 
 def test_a_node_is_of_the_kind_that_its_device_calls_itself() -> None:
     agent = AgentCore("n0", "n0.1", "cuda:0", OPTIONS)
-    assert agent.heartbeat().device == "cuda:0"
+    assert agent.heartbeat().facts.device == "cuda:0"
     told = agent.handle(EngineReady("NVIDIA H200"))
-    assert [action.heartbeat.device for action in told if isinstance(action, Beat)] == ["NVIDIA H200"]
+    assert [action.heartbeat.facts.device for action in told if isinstance(action, Beat)] == ["NVIDIA H200"]
 
 
 def test_a_model_whose_steps_were_not_measured_has_no_rate() -> None:
-    assert make_agent("a").heartbeat().rates == []
+    assert make_agent("a").heartbeat().facts.rates == []
 
 
 def test_a_rate_tells_what_the_device_does_with_the_model_and_how_much_kv_fits() -> None:
     agent = make_agent("a")
     learn(agent, COST_A)
-    assert agent.heartbeat().rates == [ModelRate("a", COST_A, kv_tokens=400, kv_token_bytes=16, load_s=0.0)]
+    assert agent.heartbeat().facts.rates == [ModelRate("a", COST_A, kv_tokens=400, kv_token_bytes=16, load_s=0.0)]
 
 
 def test_what_was_learnt_of_a_model_stays_when_it_goes() -> None:
@@ -42,7 +42,7 @@ def test_what_was_learnt_of_a_model_stays_when_it_goes() -> None:
     learn(agent, COST_A)
     agent.handle(loaded("b", load_s=2.5, tiers={"a": "host", "b": "device"}))
     learn(agent, COST_B)
-    rates = agent.heartbeat().rates
+    rates = agent.heartbeat().facts.rates
     assert [(rate.model, rate.cost) for rate in rates] == [("a", COST_A), ("b", COST_B)]
 
 

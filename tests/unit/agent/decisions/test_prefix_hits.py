@@ -22,7 +22,7 @@ def step(agent: AgentCore, counts: Counts) -> None:
 
 
 def shares(agent: AgentCore) -> dict[str, float]:
-    return {rate.model: round(rate.cached_share, 3) for rate in agent.heartbeat().rates}
+    return {rate.model: round(rate.cached_share, 3) for rate in agent.heartbeat().facts.rates}
 
 
 def test_the_share_is_of_the_tokens_and_of_late() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpu_node.agent.decisions.actions import Ack, Beat, NewEpoch, Publish, Tell
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.process.protocol import AbortRequests, LoadModel
-from shared.messages.nodes import Fence, Heartbeat, Load
+from shared.messages.nodes import Fence, Heartbeat, Load, NodeFacts
 from shared.messages.requests import Abort, Chunk, FinishedRequest, Tokens
 from tests.unit.agent.events import (
     attempt_of,
@@ -174,16 +174,13 @@ def test_a_loaded_model_is_reported_at_once() -> None:
     beat = Heartbeat(
         node="n0",
         epoch="n0.1",
-        device="cpu",
+        facts=NodeFacts(device="cpu", swap_s=1.5, max_num_seqs=8, step_tokens=64),
         model="b",
         num_blocks=100,
         num_free_blocks=100,
         block_bytes=64,
         num_running=0,
         num_waiting=0,
-        swap_s=1.5,
-        max_num_seqs=8,
-        step_tokens=64,
     )
     assert agent.handle(loaded("b", load_s=1.5)) == [Beat(beat)]
 
@@ -192,7 +189,7 @@ def test_a_model_that_was_there_already_says_nothing_about_the_time_of_a_swap() 
     agent = make_agent()
     agent.handle(loaded("a", load_s=1.5))
     agent.handle(loaded("a", load_s=0.0))
-    assert agent.heartbeat().swap_s == 1.5
+    assert agent.heartbeat().facts.swap_s == 1.5
 
 
 def test_without_a_model_a_heartbeat_tells_of_no_memory() -> None:

@@ -212,7 +212,7 @@ def test_requests_of_a_model_that_no_node_can_load_are_answered_with_the_reason(
     agent = make_agent()
     agent.handle(queue(("g0", "b", 2)))
     assert agent.handle(ModelFailed("b", "no such file")) == [Beat(agent.heartbeat())]
-    assert agent.heartbeat().broken_models == ["b"]
+    assert agent.heartbeat().facts.broken_models == ["b"]
     assert agent.handle(queue(("g0", "b", 2), hopeless=["b"])) == [Pull("g0", MAX_PULL)]
     assert agent.handle(taken("g0", MAX_PULL, entry("r0", model="b"), entry("r1", model="b"))) == [
         refusal("r0", "r1", error="no such file")

@@ -18,7 +18,7 @@ from services.queue_manager.state.state import Request, State
 from services.queue_manager.state.totals import Totals
 from shared.config.config import QueueOptions
 from shared.config.policies import OPEN_S
-from shared.messages.placement import NodeState
+from shared.messages.nodes import NodeState
 from shared.messages.requests import HANDED_OVER
 from shared.messages.slo import UNBOUNDED_S, Slo
 from tests.unit.queue_manager.made import LARGE, LATER, SOON, MadeGroups

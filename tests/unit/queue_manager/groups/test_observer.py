@@ -13,7 +13,7 @@ from services.queue_manager.learnt.lengths import Lengths
 from services.queue_manager.learnt.running import LOOK_INTERVAL_S, MAX_SINCE_S, RunningRequests
 from services.queue_manager.learnt.token_rates import TokenRate, TokenRates
 from services.queue_manager.state.state import Group, Node, Request, State
-from shared.messages.placement import NodeState
+from shared.messages.nodes import NodeState
 from shared.messages.slo import Slo
 from shared.messages.step_cost import ModelRate, StepCost
 

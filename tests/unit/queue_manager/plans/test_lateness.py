@@ -6,7 +6,7 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.plans.lateness import Lateness, QueueLateness
 from services.queue_manager.state.state import Node, State
 from services.queue_manager.waits.predictions import Predictions
-from shared.messages.placement import NodeState
+from shared.messages.nodes import NodeState
 from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import OPTIONS, make_group, make_queues, place
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.queue_manager.plans import repair
 from services.queue_manager.state.state import State
-from shared.messages.placement import NodeState
+from shared.messages.nodes import NodeState
 from tests.unit.queue_manager.books import make_group, make_queues, make_state, orders, place
 
 NOW = 1.0

@@ -10,7 +10,7 @@ from services.queue_manager.learnt.arrivals import MEMORY_S, ArrivalRates
 from services.queue_manager.queues.batch_limit import MAX_GROUPS, BatchLimits, _pace_s
 from services.queue_manager.state.state import Node, Request, State
 from services.queue_manager.telling.window import window
-from shared.messages.placement import NodeState
+from shared.messages.nodes import NodeState
 from shared.messages.slo import Slo
 from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import OPTIONS, make_group, place

@@ -8,7 +8,8 @@ import pytest
 from services.queue_manager.queues.immediate_start import ImmediateStarts
 from services.queue_manager.state.node_counts import PATIENCE_S
 from services.queue_manager.state.state import Node, State
-from shared.messages.placement import GroupLoad, NodeState
+from shared.messages.nodes import NodeState
+from shared.messages.placement import GroupLoad
 from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import make_group, place
 

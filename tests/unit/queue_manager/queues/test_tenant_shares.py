@@ -12,8 +12,7 @@ from services.queue_manager.state.state import Node, State
 from services.queue_manager.telling.window import window, yielding
 from services.queue_manager.waits.admission import Admission
 from shared.config.config import ClusterConfig, QueueOptions, SloClass, TenantSpec
-from shared.messages.nodes import NodeUp
-from shared.messages.placement import NodeState
+from shared.messages.nodes import NodeState, NodeUp
 from shared.messages.requests import Attempt, GroupRef, Pulled, Submit
 from shared.messages.slo import Slo
 from shared.messages.step_cost import ModelRate, StepCost
@@ -179,7 +178,7 @@ def submit(name: str, tenant: str, slo: Slo) -> Submit:
 def test_a_tenant_is_not_refused_for_the_queue_of_another() -> None:
     core = QueueManagerCore(CONFIG)
     rates = [ModelRate("a", StepCost(1.0, 0.0, 0.0), 1000, 16, 0.0)]
-    core.handle(NodeUp(node="n0", epoch="1", model="a", max_num_seqs=1, rates=rates), 0.0)
+    core.handle(NodeUp(epoch="1", known=NodeState("n0", "a", max_num_seqs=1, rates=rates)), 0.0)
     core.handle(submit("f", "flood", Slo("other", ttft_s=5.0)), 0.0)
     (gid,) = core.state.groups
     core.handle(Pulled(node="n0", epoch="1", group=gid, requests=[Attempt("f", 0)]), 0.0)

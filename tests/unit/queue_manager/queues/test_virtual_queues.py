@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.config.config import QueueOptions
-from shared.messages.placement import NodeState
+from shared.messages.nodes import NodeState
 from tests.unit.queue_manager.books import make_group, make_queues, make_state, orders, place
 
 NOW = 1.0

@@ -15,7 +15,7 @@ from services.queue_manager.state.node_counts import (
     recount,
 )
 from services.queue_manager.state.state import Node, State
-from shared.messages.placement import NodeState
+from shared.messages.nodes import NodeState
 from tests.unit.queue_manager.books import make_group, make_state, place
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 

@@ -7,7 +7,7 @@ import pytest
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.waits.admission import MIN_RETRY_AFTER_S, lateness_s
 from shared.config.config import ClusterConfig, SloClass
-from shared.messages.nodes import NodeUp
+from shared.messages.nodes import NodeState, NodeUp
 from shared.messages.requests import Attempt, Pulled, Rejected, Submit
 from shared.messages.slo import Slo
 from shared.messages.step_cost import ModelRate, StepCost
@@ -25,7 +25,7 @@ def make_core(*models: str) -> QueueManagerCore:
     """One node that holds ``a``, runs one request at a time, a token a second, and knows its rates for these models."""
     core = QueueManagerCore(CONFIG)
     rates = [ModelRate(model, StepCost(1.0, 0.0, 0.0), 1000, 16, 0.0 if model == "a" else 8.0) for model in models]
-    core.handle(NodeUp(node="n0", epoch="1", model="a", max_num_seqs=1, rates=rates), 0.0)
+    core.handle(NodeUp(epoch="1", known=NodeState("n0", "a", max_num_seqs=1, rates=rates)), 0.0)
     return core
 
 
@@ -95,5 +95,5 @@ def test_a_model_that_is_swapped_out_costs_its_swap() -> None:
 
 def test_a_model_that_is_broken_everywhere_is_not_refused_but_answered_with_the_reason() -> None:
     core = QueueManagerCore(CONFIG)
-    core.handle(NodeUp(node="n0", epoch="1", model="a", broken_models=["b"]), 0.0)
+    core.handle(NodeUp(epoch="1", known=NodeState("n0", "a", broken_models=["b"])), 0.0)
     assert refusals(core.handle(submit("first", model="b"), 0.0)) == []

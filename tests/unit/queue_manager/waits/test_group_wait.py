@@ -8,7 +8,8 @@ from services.queue_manager.waits.group_wait import SUM_ERROR, GroupWait, Served
 from shared.estimator.estimator import GroupForecast, forecast
 from shared.estimator.overtaking import Stream
 from shared.estimator.wait import Wait
-from shared.messages.placement import GroupLoad, NodeState
+from shared.messages.nodes import NodeState
+from shared.messages.placement import GroupLoad
 from shared.messages.step_cost import ModelRate, StepCost
 
 HALF = Stream(share=0.5, square_s=0.0, horizon_s=1e6)

@@ -11,7 +11,7 @@ from services.queue_manager.waits.interruptions import INTERRUPTS_S, visits
 from services.queue_manager.waits.newcomers import Newcomers
 from shared.config.config import ClusterConfig, QueueOptions
 from shared.estimator.overtaking import held_share
-from shared.messages.placement import NodeState
+from shared.messages.nodes import NodeState
 from shared.messages.slo import Slo
 from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.made import LARGE, MadeGroups

@@ -11,7 +11,7 @@ from services.queue_manager.waits.newcomers import NewcomerKind, Newcomers
 from shared.config.config import QueueOptions
 from shared.config.policies import OPEN_S
 from shared.estimator.batching import Batching, batching
-from shared.messages.placement import NodeState
+from shared.messages.nodes import NodeState
 from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.made import LARGE, LATER, SOON, MadeGroups
 

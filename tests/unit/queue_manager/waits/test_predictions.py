@@ -12,7 +12,7 @@ from services.queue_manager.state.state import Node, State, Unread
 from services.queue_manager.waits.predictions import FORECAST_GROUPS, Predictions, Prospect
 from shared.config.config import QueueOptions
 from shared.estimator.wait import NEVER, Wait
-from shared.messages.placement import NodeState
+from shared.messages.nodes import NodeState
 from shared.messages.requests import Submit
 from shared.messages.slo import Slo
 from shared.messages.step_cost import ModelRate, StepCost

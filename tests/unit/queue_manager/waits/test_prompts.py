@@ -11,8 +11,7 @@ from services.queue_manager.state.state import Node, Request, Unread
 from services.queue_manager.waits.prompts import PromptLines, Reading, left
 from shared.config.config import ClusterConfig
 from shared.estimator.estimator import NO_PROMPTS, Prompts
-from shared.messages.nodes import NodeUp
-from shared.messages.placement import NodeState
+from shared.messages.nodes import NodeState, NodeUp
 from shared.messages.requests import Attempt, Finished, FinishedRequest, Pulled, Submit
 from shared.messages.slo import Slo
 from shared.messages.step_cost import ModelRate, StepCost
@@ -177,7 +176,7 @@ def test_an_answer_that_ends_before_its_prompt_was_expected_brings_the_line_forw
 def core_with_one_request() -> QueueManagerCore:
     """It waits for the node's second epoch, which takes 0.25 s for each of its 8 rows."""
     core = QueueManagerCore(ClusterConfig())
-    core.handle(NodeUp(node="n0", epoch="2", model="a", max_num_seqs=4, rates=[RATE]), 1.0)
+    core.handle(NodeUp(epoch="2", known=NodeState("n0", "a", max_num_seqs=4, rates=[RATE])), 1.0)
     slo = Slo("batch", deadline_s=3600.0)
     core.handle(Submit(request_id="r0", gateway="gw", model="a", slo=slo, prompt_tokens=8, max_tokens=10), 1.0)
     return core

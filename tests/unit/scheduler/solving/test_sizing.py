@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from services.scheduler.solving.sizing import AHEAD_S, expected, moved, needed_nodes, nodes_of
-from shared.messages.placement import Arrivals, GroupLoad, NodeState, PlacementProblem, PoolState
+from shared.messages.nodes import NodeState
+from shared.messages.placement import Arrivals, GroupLoad, PlacementProblem, PoolState
 from shared.messages.requests import HANDED_OVER
 from tests.unit.scheduler.problems import SWAP_S, load, node, running
 

@@ -10,7 +10,8 @@ import pytest
 from services.scheduler.solving.instance import Instance
 from services.scheduler.solving.tables import HAND_OVER_BYTES_PER_S, MARGIN, make_instance
 from shared.bus.streams import MAX_IMAGE_BYTES
-from shared.messages.placement import GroupLoad, NodeState, PlacementProblem, Visits
+from shared.messages.nodes import NodeState
+from shared.messages.placement import GroupLoad, PlacementProblem, Visits
 from shared.messages.requests import HANDED_OVER
 from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.scheduler.problems import SWAP_S, load, node, running

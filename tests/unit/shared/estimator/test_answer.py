@@ -8,7 +8,8 @@ import pytest
 
 from shared.estimator.answer import long_answer_s, long_answer_tokens
 from shared.estimator.batching import Batching, batching
-from shared.messages.placement import GroupLoad, NodeState
+from shared.messages.nodes import NodeState
+from shared.messages.placement import GroupLoad
 from shared.messages.step_cost import ModelRate, StepCost
 
 

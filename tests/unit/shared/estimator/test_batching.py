@@ -16,7 +16,7 @@ from shared.estimator.batching import (
     rate_of,
     residual_tokens,
 )
-from shared.messages.placement import NodeState
+from shared.messages.nodes import NodeState
 from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.shared.queues import group, node
 

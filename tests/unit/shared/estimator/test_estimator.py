@@ -20,7 +20,8 @@ from shared.estimator.estimator import (
     throughput,
 )
 from shared.estimator.wait import NOW
-from shared.messages.placement import GroupLoad, NodeState
+from shared.messages.nodes import NodeState
+from shared.messages.placement import GroupLoad
 from shared.messages.step_cost import StepCost
 from tests.unit.shared.queues import group, node
 

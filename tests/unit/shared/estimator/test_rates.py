@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shared.estimator.batching import PRIOR_SWAP_S
 from shared.estimator.rates import share_rates
-from shared.messages.placement import NodeState
+from shared.messages.nodes import NodeState
 from shared.messages.step_cost import ModelRate, StepCost
 
 

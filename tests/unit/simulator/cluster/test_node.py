@@ -144,7 +144,7 @@ def test_a_change_of_model_and_back_computes_nothing_again() -> None:
     assert sorted(queue.finished()) == ["b0", "b1", "u0"]
     assert [queue.token_ids(name) for name in ("b0", "b1")] == [undisturbed(name) for name in ("b0", "b1")]
     assert queue.nodes["n0"].num_swaps == 3
-    assert queue.nodes["n0"].core.heartbeat().swap_s == ON_DEVICE.host_load_s
+    assert queue.nodes["n0"].core.heartbeat().facts.swap_s == ON_DEVICE.host_load_s
 
 
 def test_a_request_goes_on_at_another_node_with_its_kv() -> None:

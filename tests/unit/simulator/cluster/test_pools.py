@@ -15,7 +15,7 @@ from shared.bus import streams
 from shared.config.config import ClusterConfig, QueueOptions
 from shared.config.nodes import NodePool, ScalingOptions
 from shared.messages.message import Message
-from shared.messages.nodes import Heartbeat, Scale
+from shared.messages.nodes import Heartbeat, NodeFacts, Scale
 
 MODEL, DEVICE = "mistral-7b", "a10"
 START_S = 20.0
@@ -118,13 +118,12 @@ class Scaled:
                     Heartbeat(
                         node=f"p-{number}",
                         epoch="1",
-                        device="cpu",
+                        facts=NodeFacts(device="cpu", swap_s=0.0),
                         model=MODEL,
                         num_blocks=1,
                         num_free_blocks=1,
                         num_running=int(beat < 10 * share),
                         num_waiting=0,
-                        swap_s=0.0,
                     ),
                 )
         self.bus.run_until(self.bus.now + PERIOD_S)
