@@ -216,7 +216,7 @@ class SchedulerCore:
             policy=self._policy,
             operations=self._operations,
             arrivals=request.arrivals if pools else [],
-            visits=request.visits,
+            interruptions=request.interruptions,
             pools=[
                 msgspec.structs.replace(pool, fresh=fresh)
                 for pool, fresh in zip(pools, shared[len(live) :], strict=True)

@@ -28,7 +28,7 @@ from dataclasses import replace
 import msgspec
 
 from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad
+from shared.messages.placement import RequestShape
 from shared.messages.step_cost import ModelRate, StepCost
 
 PRIOR_TOKENS_PER_S = 50.0  # throughput assumed with a model of which the node knows nothing
@@ -133,49 +133,49 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
     """Of a step's rows, those that decoding takes from prompts."""
 
 
-def full_batch(node: NodeState, load: GroupLoad, num_requests: float = math.inf) -> Batch:
+def full_batch(node: NodeState, shape: RequestShape, num_requests: float = math.inf) -> Batch:
     """As many requests like these as run together on the node, and no more than ``num_requests``."""
-    rate = rate_of(node, load.model)
-    output, prompt = max(1.0, load.mean_output_tokens), load.mean_prompt_tokens
-    kept, computed = kept_tokens(load), prompt * (1 - rate.cached_share)
+    rate = rate_of(node, shape.model)
+    output, prompt = max(1.0, shape.mean_output_tokens), shape.mean_prompt_tokens
+    kept, computed = shape.kept_tokens, prompt * (1 - rate.cached_share)
     batch = min(float(num_seqs(node)), max(1.0, num_requests))
     if rate.kv_tokens:
-        held = kept + held_tokens(load)
+        held = kept + held_tokens(shape)
         too_few = (kept + prompt + output) / 2
         batch = max(1.0, min(batch, (rate.kv_tokens - too_few) / held))
     return _fed(batch, computed, output, node.step_tokens)
 
 
 def batching(
-    node: NodeState, load: GroupLoad, num_requests: float = math.inf, *, among: Batch | None = None
+    node: NodeState, shape: RequestShape, num_requests: float = math.inf, *, among: Batch | None = None
 ) -> Batching:
-    """Work out the group's steady state on the node, with no more than ``num_requests`` together.
+    """Work out the steady state of such requests on the node, with no more than ``num_requests`` together.
 
     Alone, or ``among`` others that run with it.
     """
-    rate = rate_of(node, load.model)
+    rate = rate_of(node, shape.model)
     cost = rate.cost
-    output = max(1.0, load.mean_output_tokens)
-    prompt = load.mean_prompt_tokens * (1 - rate.cached_share)
-    kept = kept_tokens(load) + load.mean_prompt_tokens * rate.cached_share
-    held = kept + prompt + residual_tokens(output, load.std_output_tokens)
-    full = full_batch(node, load, num_requests) if among is None else among
+    output = max(1.0, shape.mean_output_tokens)
+    prompt = shape.mean_prompt_tokens * (1 - rate.cached_share)
+    kept = shape.kept_tokens + shape.mean_prompt_tokens * rate.cached_share
+    held = kept + prompt + residual_tokens(output, shape.std_output_tokens)
+    full = full_batch(node, shape, num_requests) if among is None else among
     batch, num_step_tokens = full.requests, full.num_step_tokens
     chunks = _chunks(prompt, node.step_tokens, full.num_decode_rows)
     burst_steps = prompt / node.step_tokens if node.step_tokens else 0.0
     row_s = cost.token_s + cost.decode_context_token_s * held
     read = chunks * kept + prompt * (chunks + 1) / 2
-    attended = prompt * kept + (prompt**2 + load.std_prompt_tokens**2 + prompt) / 2
+    attended = prompt * kept + (prompt**2 + shape.std_prompt_tokens**2 + prompt) / 2
     prompt_rows_s = cost.predict_s(prompt, read, attended) - cost.step_s if prompt else 0.0
     prompt_s = prompt_rows_s + output * cost.step_s * (1 / num_step_tokens - 1 / batch)
     token_s = cost.step_s / batch + row_s
-    std_prompt_s = load.std_prompt_tokens * (cost.token_s + cost.attended_token_s * (kept + prompt))
-    std_output_s = load.std_output_tokens * (token_s + prompt_s / output)
+    std_prompt_s = shape.std_prompt_tokens * (cost.token_s + cost.attended_token_s * (kept + prompt))
+    std_output_s = shape.std_output_tokens * (token_s + prompt_s / output)
     return Batching(
         batch=batch,
         num_step_tokens=num_step_tokens,
         output_tokens=output,
-        std_output_tokens=load.std_output_tokens,
+        std_output_tokens=shape.std_output_tokens,
         token_s=token_s,
         prompt_s=prompt_s,
         burst_s=prompt_rows_s + burst_steps * cost.step_s,
@@ -187,19 +187,14 @@ def batching(
         row_s=row_s,
         std_request_s=math.hypot(std_output_s, std_prompt_s),
         std_prompt_s=std_prompt_s,
-        error_s=load.output_error_tokens * token_s,
+        error_s=shape.output_error_tokens * token_s,
     )
 
 
-def kept_tokens(load: GroupLoad) -> float:
-    """Of each waiting member that was evicted: computed before."""
-    return load.kv_tokens / load.num_requests if load.kv_at else 0.0
-
-
-def held_tokens(load: GroupLoad) -> float:
+def held_tokens(shape: RequestShape) -> float:
     """KV memory that a waiting member takes on average while it runs, the unused part of its last block included."""
-    residual = residual_tokens(max(1.0, load.mean_output_tokens), load.std_output_tokens)
-    return load.mean_prompt_tokens + residual + BLOCK_TOKENS - 1
+    residual = residual_tokens(max(1.0, shape.mean_output_tokens), shape.std_output_tokens)
+    return shape.mean_prompt_tokens + residual + BLOCK_TOKENS - 1
 
 
 def residual_tokens(mean_tokens: float, std_tokens: float) -> float:

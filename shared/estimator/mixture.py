@@ -10,34 +10,34 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from shared.messages.placement import GroupLoad
+from shared.messages.placement import GroupLoad, RequestShape
 
 
-def mixture(loads: Iterable[GroupLoad]) -> dict[str, GroupLoad]:
-    """By model, a load whose typical request is that of all of them, each as often as it is there."""
+def mixture(loads: Iterable[GroupLoad]) -> dict[str, RequestShape]:
+    """By model, the typical request of all of them, each as often as it is there."""
     by_model: dict[str, list[GroupLoad]] = {}
     for load in loads:
         by_model.setdefault(load.model, []).append(load)
     return {model: mixed(model, [(load, load.num_requests) for load in parts]) for model, parts in by_model.items()}
 
 
-def mixed(model: str, parts: Sequence[tuple[GroupLoad, int]]) -> GroupLoad:
-    """The same of loads of one model, with how often each is there."""
+def mixed(model: str, parts: Sequence[tuple[RequestShape, int]]) -> RequestShape:
+    """The same of requests of one model, with how often each is there."""
     number = sum([num for _, num in parts]) or 1
-    prompt = sum([num * load.mean_prompt_tokens for load, num in parts]) / number
-    output = sum([num * load.mean_output_tokens for load, num in parts]) / number
-    square_prompt = sum([num * (load.mean_prompt_tokens**2 + load.std_prompt_tokens**2) for load, num in parts])
-    square_output = sum([num * (load.mean_output_tokens**2 + load.std_output_tokens**2) for load, num in parts])
-    kept = sum([load.kv_tokens for load, _ in parts if load.kv_at])
-    return GroupLoad(
-        group="",
+    prompt = sum([num * shape.mean_prompt_tokens for shape, num in parts]) / number
+    output = sum([num * shape.mean_output_tokens for shape, num in parts]) / number
+    square_prompt = sum([num * (shape.mean_prompt_tokens**2 + shape.std_prompt_tokens**2) for shape, num in parts])
+    square_output = sum([num * (shape.mean_output_tokens**2 + shape.std_output_tokens**2) for shape, num in parts])
+    return RequestShape(
         model=model,
-        deadline_s=0.0,
-        num_waiting=number,
         mean_prompt_tokens=prompt,
-        std_prompt_tokens=math.sqrt(max(0.0, square_prompt / number - prompt**2)),
+        std_prompt_tokens=deviation(prompt, square_prompt / number),
         mean_output_tokens=output,
-        std_output_tokens=math.sqrt(max(0.0, square_output / number - output**2)),
-        kv_tokens=kept,
-        kv_at=next((load.kv_at for load, _ in parts if load.kv_at), ""),
+        std_output_tokens=deviation(output, square_output / number),
+        kept_tokens=sum([num * shape.kept_tokens for shape, num in parts]) / number,
     )
+
+
+def deviation(mean: float, square: float) -> float:
+    """Standard deviation of what has this mean, and whose squares have that: √(E[X²] - E[X]²)."""
+    return math.sqrt(max(0.0, square - mean * mean))

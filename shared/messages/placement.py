@@ -12,11 +12,32 @@ from shared.messages.message import Message
 from shared.messages.nodes import NodeState
 
 
-class GroupLoad(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the scheduler needs to know of a group to place it."""
+class RequestShape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A typical request of a model, before its first new token: what it takes of a device hangs on this."""
+
+    model: str
+    mean_prompt_tokens: float = 0.0
+    """To be computed before the first new token."""
+    std_prompt_tokens: float = 0.0
+    """Attention to a prompt grows with its square."""
+    mean_output_tokens: float = 0.0
+    """Expected."""
+    std_output_tokens: float = 0.0
+    output_error_tokens: float = 0.0
+    """Standard error of ``mean_output_tokens``: how well it is known by now."""
+    max_tokens: float = 0.0
+    """The most that it may ask for, mean of all; what a worst-case policy counts with."""
+    kept_tokens: float = 0.0
+    """Computed before it was evicted: their KV is kept."""
+
+
+class GroupLoad(RequestShape, frozen=True, omit_defaults=True):
+    """What the scheduler needs to know of a group to place it.
+
+    Its shape is that of a waiting member; where none waits, that of a running one when it began.
+    """
 
     group: str
-    model: str
     deadline_s: float
     """Earliest absolute time by which a member must have started (see `Slo.start_by_s`)."""
     node: str = ""
@@ -28,23 +49,12 @@ class GroupLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     """Place among the groups of its model and kind of promise; no plan starts a higher one before a lower one."""
     num_waiting: int = 0
     num_running: int = 0
-    mean_prompt_tokens: float = 0.0
-    """To be computed before the first new token, of a waiting member; where none waits, what running ones had to."""
-    mean_output_tokens: float = 0.0
-    """Expected of a waiting member; where none waits, of a running one when it began."""
-    std_output_tokens: float = 0.0
     running_output_tokens: float = 0.0
     """Expected to come from the running members, all together."""
-    max_tokens: float = 0.0
-    """The most that a waiting member may ask for, mean of all; what a worst-case policy counts with."""
     kv_tokens: float = 0.0
     """Tokens whose KV would have to move with the group: of running members, and of those that were evicted."""
     kv_at: str = ""
     """Where the KV of its waiting members lies, if they were evicted: a node, or `HANDED_OVER`."""
-    std_prompt_tokens: float = 0.0
-    """Of a waiting member: attention to a prompt grows with its square."""
-    output_error_tokens: float = 0.0
-    """Standard error of ``mean_output_tokens``: how well it is known by now."""
     end_by_s: float = 0.0
     """Absolute time by which the same member must have ended; 0.0 where only its start was promised."""
 
@@ -76,7 +86,7 @@ class Arrivals(msgspec.Struct, frozen=True):
     """More than this is seldom expected."""
 
 
-class Visits(msgspec.Struct, frozen=True):
+class Interruption(msgspec.Struct, frozen=True):
     """Urgent newcomers of a model keep a node from all others for some of the time."""
 
     node: str
@@ -101,7 +111,7 @@ class PlanRequest(Message, frozen=True, kw_only=True):
     """What is to be expected beside the groups; told where there are pools of nodes."""
     came_s: float = 0.0
     """When the last of those came whom ``arrivals`` tells of."""
-    visits: list[Visits] = []
+    interruptions: list[Interruption] = []
     """Whom to expect at the nodes beside the groups, where they take turns between models."""
 
 
@@ -133,7 +143,7 @@ class PlacementProblem(Message, frozen=True, kw_only=True):
     operations: Operations = Operations()
     arrivals: list[Arrivals] = []
     """As in `PlanRequest`."""
-    visits: list[Visits] = []
+    interruptions: list[Interruption] = []
     """As in `PlanRequest`."""
     pools: list[PoolState] = []
     """Those whose size is asked for as well."""

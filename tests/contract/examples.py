@@ -26,13 +26,13 @@ from shared.messages.payload import Output, Payload, Sampling
 from shared.messages.placement import (
     Arrivals,
     GroupLoad,
+    Interruption,
     Operations,
     PlacementProblem,
     Plan,
     PlanRequest,
     PoolState,
     Solved,
-    Visits,
 )
 from shared.messages.requests import (
     HANDED_OVER,
@@ -87,6 +87,7 @@ _LOAD = GroupLoad(
     end_by_s=1700000060.5,
     std_prompt_tokens=120.5,
     output_error_tokens=0.75,
+    kept_tokens=103.5,
 )
 _RATE = ModelRate("smol", StepCost(0.01, 0.001, 0.0001, 0.00001), 22_000, 23_040, 1.5, 0.25)
 _FACTS = NodeFacts(
@@ -253,7 +254,7 @@ MESSAGES: list[Message] = [
         queues={"node-0": ["g-1"]},
         arrivals=[_ARRIVALS],
         came_s=1700000000.25,
-        visits=[Visits("node-0", "llama", 1.75, 8.5)],
+        interruptions=[Interruption("node-0", "llama", 1.75, 8.5)],
         traceparent=TRACE,
     ),
     PlacementProblem(
@@ -265,7 +266,7 @@ MESSAGES: list[Message] = [
         policy="edf",
         operations=Operations(evict=False, balance=False, migrate=False, swap=False),
         arrivals=[_ARRIVALS],
-        visits=[Visits("node-0", "llama", 1.75, 8.5)],
+        interruptions=[Interruption("node-0", "llama", 1.75, 8.5)],
         pools=[PoolState("spare", 1, 4, [0.0, 12.5], 30.5, _NODE)],
         traceparent=TRACE,
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -11,7 +10,8 @@ from services.queue_manager.learnt.lengths import Distribution, Lengths, Moments
 from services.queue_manager.learnt.token_rates import TokenRates
 from services.queue_manager.state.state import Group, Request
 from services.queue_manager.state.totals import Totals
-from shared.messages.placement import GroupLoad
+from shared.estimator.mixture import deviation
+from shared.messages.placement import GroupLoad, RequestShape
 from shared.messages.requests import Submit
 
 
@@ -20,7 +20,7 @@ class _Typical(NamedTuple):
 
     lengths: Distribution
     sums: tuple[float, float, float, float]
-    load: GroupLoad
+    shape: RequestShape
 
 
 class Loads:
@@ -45,6 +45,7 @@ class Loads:
         mean, std = _rest(lengths, fresh, num_fresh, fresh.done_tokens / max(1, num_fresh))
         drawn = self._drawn_tokens(group, now)
         rest, _ = _rest(lengths, group.running_totals, group.num_running, drawn)
+        kv_tokens = waiting.kv_tokens + group.running_totals.prompt_tokens + drawn * group.num_running
         return GroupLoad(
             group=group.gid,
             model=group.model,
@@ -61,7 +62,8 @@ class Loads:
             std_output_tokens=std,
             running_output_tokens=rest * group.num_running,
             max_tokens=(fresh.max_tokens - fresh.done_tokens) / max(1, num_fresh),
-            kv_tokens=waiting.kv_tokens + group.running_totals.prompt_tokens + drawn * group.num_running,
+            kv_tokens=kv_tokens,
+            kept_tokens=kv_tokens / group.num_members if group.kv_at else 0.0,
             kv_at=group.kv_at,
             std_prompt_tokens=0.0 if group.kv_at else _spread(fresh, num_fresh),
             output_error_tokens=lengths.error(std),
@@ -72,7 +74,7 @@ class Loads:
         """A request that comes now, as if it were a group."""
         lengths = self._lengths.distribution(message.model, message.slo.kind, message.tenant)
         output = lengths.rest(message.max_tokens)
-        std = max(0.0, output.square - output.mean**2) ** 0.5
+        std = deviation(*output)
         return GroupLoad(
             group="",
             model=message.model,
@@ -85,7 +87,7 @@ class Loads:
             max_tokens=message.max_tokens,
         )
 
-    def typical(self, flow: Flow) -> GroupLoad:
+    def typical(self, flow: Flow) -> RequestShape:
         """A request as they come of one kind; O(1), and less where nothing has changed."""
         lengths = self._lengths.distribution(flow.model, flow.slo_kind, "")
         sums = (flow.num, flow.prompt_tokens, flow.square_prompt_tokens, flow.limit_tokens)
@@ -95,7 +97,7 @@ class Loads:
             if len(self._typical) >= MAX_FLOWS:
                 self._typical.clear()
             kept = self._typical[key] = _Typical(lengths, sums, _typical(flow, lengths))
-        return kept.load
+        return kept.shape
 
     def expected_output(self, message: Submit) -> Moments:
         """Output tokens that a request is expected to draw, before it has joined a group."""
@@ -119,19 +121,15 @@ class Loads:
         return min(drawn, totals.max_tokens / num_running)
 
 
-def _typical(flow: Flow, lengths: Distribution) -> GroupLoad:
+def _typical(flow: Flow, lengths: Distribution) -> RequestShape:
     prompt, square = flow.prompt_tokens / flow.num, flow.square_prompt_tokens / flow.num
     output = lengths.rest(flow.limit_tokens / flow.num)
-    return GroupLoad(
-        group="",
+    return RequestShape(
         model=flow.model,
-        slo=flow.slo_kind,
-        deadline_s=0.0,
-        num_waiting=1,
         mean_prompt_tokens=prompt,
-        std_prompt_tokens=math.sqrt(max(0.0, square - prompt**2)),
+        std_prompt_tokens=deviation(prompt, square),
         mean_output_tokens=output.mean,
-        std_output_tokens=math.sqrt(max(0.0, output.square - output.mean**2)),
+        std_output_tokens=deviation(*output),
     )
 
 
@@ -140,7 +138,7 @@ def _spread(totals: Totals, num_requests: int) -> float:
     if not num_requests:
         return 0.0
     mean = totals.prompt_tokens / num_requests
-    return math.sqrt(max(0.0, totals.square_prompt_tokens / num_requests - mean * mean))
+    return deviation(mean, totals.square_prompt_tokens / num_requests)
 
 
 def _rest(lengths: Distribution, totals: Totals, num_requests: int, done: float) -> tuple[float, float]:
@@ -153,4 +151,4 @@ def _rest(lengths: Distribution, totals: Totals, num_requests: int, done: float)
         one_mean, one_square = lengths.rest(limit, done)
         mean += number / num_requests * one_mean
         square += number / num_requests * one_square
-    return mean, max(0.0, square - mean * mean) ** 0.5
+    return mean, deviation(mean, square)

@@ -26,7 +26,7 @@ from services.queue_manager.state.state import Group, Request, State
 from shared.config.config import QueueOptions, TenantSpec
 from shared.estimator.mixture import mixed
 from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad
+from shared.messages.placement import GroupLoad, RequestShape
 from shared.messages.requests import Submit
 
 
@@ -188,7 +188,7 @@ class RequestGroups:
         """Nodes have come, gone, or changed their model: how many share what runs bounds the groups."""
         self._batches.learn(nodes)
 
-    def expected_newcomers(self, model: str) -> Iterator[tuple[GroupLoad, Flow]]:
+    def expected_newcomers(self, model: str) -> Iterator[tuple[RequestShape, Flow]]:
         """What comes for a model: a typical request of each kind, and how they come."""
         for flow in self._arrivals.of_model(model):
             yield self._loads.typical(flow), flow
@@ -197,9 +197,9 @@ class RequestGroups:
         """What is still to come of what has come so far."""
         return self._arrivals.coming(flow, now)
 
-    def typical(self, model: str, now: float) -> GroupLoad | None:
+    def typical(self, model: str, now: float) -> RequestShape | None:
         """A request of all that have come for a model of late; None where nobody has."""
-        kinds = [(load, max(1, round(flow.num_at(now)))) for load, flow in self.expected_newcomers(model)]
+        kinds = [(shape, max(1, round(flow.num_at(now)))) for shape, flow in self.expected_newcomers(model)]
         return mixed(model, kinds) if kinds else None
 
     def load(self, group: Group, now: float) -> GroupLoad:

@@ -7,7 +7,8 @@ from services.queue_manager.learnt.lengths import Lengths
 from services.queue_manager.learnt.running import MAX_SINCE_S, RunningRequests
 from services.queue_manager.learnt.token_rates import TokenRates
 from services.queue_manager.state.state import Node, Request, State
-from shared.messages.placement import GroupLoad
+from shared.estimator.mixture import deviation
+from shared.messages.placement import RequestShape
 
 BUSY_S = 1.0  # a node at whose head somebody has waited for so long has no place to spare
 
@@ -55,20 +56,17 @@ class Observer:
             return False  # its batch may have been kept small
         return now - self._state.requests[next(iter(group.waiting))].arrival_s >= BUSY_S
 
-    def _like(self, model: str, members: list[Request]) -> GroupLoad:
-        """A group of requests like these, before any of them began."""
+    def _like(self, model: str, members: list[Request]) -> RequestShape:
+        """A typical one of these requests, before any of them began."""
         number = len(members)
         prompt = sum(one.prompt_tokens for one in members) / number
         square = sum(one.prompt_tokens**2 for one in members) / number
         limit = sum(one.max_tokens for one in members) / number
         output = self._lengths.of_model(model).rest(limit)
-        return GroupLoad(
-            group="",
+        return RequestShape(
             model=model,
-            deadline_s=0.0,
-            num_waiting=number,
             mean_prompt_tokens=prompt,
-            std_prompt_tokens=max(0.0, square - prompt**2) ** 0.5,
+            std_prompt_tokens=deviation(prompt, square),
             mean_output_tokens=output.mean,
-            std_output_tokens=max(0.0, output.square - output.mean**2) ** 0.5,
+            std_output_tokens=deviation(*output),
         )

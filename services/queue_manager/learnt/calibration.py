@@ -17,7 +17,7 @@ import msgspec
 
 from shared.estimator.batching import batching, held_tokens
 from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad
+from shared.messages.placement import RequestShape
 from shared.messages.step_cost import ModelRate, StepCost
 
 MEMORY_S = 120.0  # of a busy node; what is older counts less than 1/e
@@ -69,19 +69,21 @@ class Calibration:
         self._fits = fits
         self._expected: dict[tuple[str, str], tuple[NodeState, NodeState]] = {}  # node as known: computed when asked
 
-    def observe(self, node: NodeState, load: GroupLoad, num_running: int, num_tokens: float, seconds: float) -> None:
+    def observe(
+        self, node: NodeState, shape: RequestShape, num_running: int, num_tokens: float, seconds: float
+    ) -> None:
         """For so many seconds, while others waited, so many like these ran, and drew so many tokens together.
 
         How fast they are is compared at the batch that there was.
         """
-        key = f"{load.model} {node.device}"
+        key = f"{shape.model} {node.device}"
         fit = self._fits.pop(key, None) or Fit()
-        batch = batching(node, load).batch
-        held = held_tokens(load)
+        batch = batching(node, shape).batch
+        held = held_tokens(shape)
         fewer = msgspec.structs.replace(
             node, rates=[replace(rate, kv_tokens=_kv_tokens(rate, fit)) for rate in node.rates]
         )
-        work = batching(fewer, load)
+        work = batching(fewer, shape)
         if not fit.seconds:
             prior = PRIOR_S * work.tokens_per_s
             fit.add(0.0, PRIOR_S, batch * held, batch * held, prior, prior)

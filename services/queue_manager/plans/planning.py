@@ -24,7 +24,7 @@ from services.queue_manager.plans.lateness import Lateness
 from services.queue_manager.plans.repair import note_asked
 from services.queue_manager.state.journal import Journal
 from services.queue_manager.state.state import Group, State
-from services.queue_manager.waits.interruptions import visits
+from services.queue_manager.waits.interruptions import interruptions
 from services.queue_manager.waits.predictions import Predictions
 from shared.bus import streams
 from shared.config.config import QueueOptions
@@ -210,7 +210,7 @@ class Planning:
             queues=queues,
             arrivals=arrivals,
             came_s=came_s,
-            visits=visits(self._state, self._groups, now) if self._by_prediction else [],
+            interruptions=interruptions(self._state, self._groups, now) if self._by_prediction else [],
         )
         return Send(streams.SCHEDULER, request)
 

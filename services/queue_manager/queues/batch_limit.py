@@ -84,8 +84,8 @@ class BatchLimits:
         None where nothing has come, or the node has told nothing of what its steps cost.
         """
         number = places = added_s = 0.0
-        for load, flow in self._groups.expected_newcomers(node.model):
-            work = batching(node.known, load)
+        for shape, flow in self._groups.expected_newcomers(node.model):
+            work = batching(node.known, shape)
             met = flow.num_at(now) * work.output_tokens
             number += met
             places += met / work.batch

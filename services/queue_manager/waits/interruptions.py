@@ -22,32 +22,33 @@ from services.queue_manager.state.state import Node, State
 from shared.estimator.batching import Batching, batching
 from shared.estimator.estimator import swap_s
 from shared.messages.nodes import NodeState
-from shared.messages.placement import Visits
+from shared.messages.placement import Interruption
 
 INTERRUPTS_S = 30.0  # who has to start within this does not wait for the turn of its model
 LEAST_PRESENT = 0.01  # fewer than this are not told: most of many models are asked for now and then
 
 
-def visits(state: State, groups: RequestGroups, now: float) -> list[Visits]:
+def interruptions(state: State, groups: RequestGroups, now: float) -> list[Interruption]:
     """Of all nodes, where several models are asked for; O(nodes x urgent kinds)."""
     models = dict.fromkeys(flow.model for flow in state.flows.values())
     if len(models) < 2:
         return []
-    coming = [(load, groups.coming(flow, now)) for model in models for load, flow in groups.expected_newcomers(model)]
-    urgent = [(load, one) for load, one in coming if one.patience_s <= INTERRUPTS_S]
+    flows = [one for model in models for one in groups.expected_newcomers(model)]
+    coming = [(shape, flow.slo_kind, groups.coming(flow, now)) for shape, flow in flows]
+    urgent = [one for one in coming if one[2].patience_s <= INTERRUPTS_S]
     holders = Counter(node.model for node in state.nodes.values())
     works: dict[tuple[str, str, str], Batching] = {}
     found = []
     for node in state.nodes.values():
-        for load, one in urgent:
-            per_s = one.rate_per_s * _part(state, node, load.model, holders[load.model])
-            if per_s and load.model not in node.known.broken_models:
-                key = (node.known.device, load.model, load.slo)
+        for shape, slo_kind, one in urgent:
+            per_s = one.rate_per_s * _part(state, node, shape.model, holders[shape.model])
+            if per_s and shape.model not in node.known.broken_models:
+                key = (node.known.device, shape.model, slo_kind)
                 if key not in works:
-                    works[key] = batching(node.known, load)
-                number = _num_present(per_s, works[key], swap_s(node.known, "", load.model))
+                    works[key] = batching(node.known, shape)
+                number = _num_present(per_s, works[key], swap_s(node.known, "", shape.model))
                 if number >= LEAST_PRESENT:
-                    found.append(Visits(node.node, load.model, number, one.patience_s))
+                    found.append(Interruption(node.node, shape.model, number, one.patience_s))
     return found
 
 

@@ -22,7 +22,7 @@ from shared.config.config import QueueOptions
 from shared.estimator.batching import Batching, batching
 from shared.estimator.overtaking import Stream, held_share
 from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad
+from shared.messages.placement import RequestShape
 
 
 class NewcomerKind(NamedTuple):
@@ -35,7 +35,7 @@ class NewcomerKind(NamedTuple):
     stream: Stream
     """For as long as they can be expected to come."""
     num_present: float
-    """That keep the node from other models at a time (`visits`); 0.0 of those who wait for their turn."""
+    """That keep the node from other models at a time (`interruptions`); 0.0 of those who wait for their turn."""
 
 
 class Joining(NamedTuple):
@@ -60,29 +60,29 @@ class Newcomers:
             return []
         models = dict.fromkeys([node.model, *(group.model for group in groups)])
         return [
-            self._kind(node, known, load, flow, now)
+            self._kind(node, known, shape, flow, now)
             for model in models
             if model not in known.broken_models
-            for load, flow in self._groups.expected_newcomers(model)
+            for shape, flow in self._groups.expected_newcomers(model)
         ]
 
-    def _kind(self, node: Node, known: NodeState, load: GroupLoad, flow: Flow, now: float) -> NewcomerKind:
-        work = batching(known, load)
+    def _kind(self, node: Node, known: NodeState, shape: RequestShape, flow: Flow, now: float) -> NewcomerKind:
+        work = batching(known, shape)
         coming = self._groups.coming(flow, now)
-        per_s = coming.rate_per_s * self._part(node, work, load)
+        per_s = coming.rate_per_s * self._part(node, work, shape)
         stream = _stream(work, per_s, coming.lasts_s, coming.error)
-        number = num_present(self._state, node, known, load.model, work, coming)
+        number = num_present(self._state, node, known, shape.model, work, coming)
         return NewcomerKind(flow.model, flow.slo_kind, coming.patience_s, stream, number)
 
-    def _part(self, node: Node, work: Batching, load: GroupLoad) -> float:
+    def _part(self, node: Node, work: Batching, shape: RequestShape) -> float:
         """Of all that come, those who come to this node: as much as it does of what the holders of the model can do."""
         per_s = {node.known.device: 1 / work.request_s}
-        all_per_s = 0.0 if node.model == load.model else per_s[node.known.device]
+        all_per_s = 0.0 if node.model == shape.model else per_s[node.known.device]
         for other in self._state.nodes.values():
-            if other.model == load.model:
+            if other.model == shape.model:
                 device = other.known.device
                 if device not in per_s:
-                    per_s[device] = 1 / batching(other.known, load).request_s
+                    per_s[device] = 1 / batching(other.known, shape).request_s
                 all_per_s += per_s[device]
         return per_s[node.known.device] / all_per_s
 

@@ -159,9 +159,10 @@ def moved(load: GroupLoad, nodes: list[NodeState], now_s: float) -> list[GroupLo
         mean_output_tokens=load.running_output_tokens / load.num_running,
         running_output_tokens=0.0,
         kv_at=HANDED_OVER,
+        kept_tokens=load.kv_tokens / load.num_running,
         deadline_s=now_s + UNBOUNDED_S,
     )
     if not load.num_waiting:
         return [ran]
-    waits = replace(load, node="", num_running=0, running_output_tokens=0.0, kv_tokens=0.0, kv_at="")
+    waits = replace(load, node="", num_running=0, running_output_tokens=0.0, kv_tokens=0.0, kv_at="", kept_tokens=0.0)
     return [ran, waits]

@@ -15,7 +15,7 @@ from shared.estimator.batching import Batching, batching, longest_tokens, rate_o
 from shared.estimator.estimator import evict_s, swap_s
 from shared.estimator.overtaking import held_share
 from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad, PlacementProblem, Visits
+from shared.messages.placement import GroupLoad, Interruption, PlacementProblem
 from shared.messages.requests import HANDED_OVER
 
 HAND_OVER_BYTES_PER_S = 250e6  # of KV from node to node, through Redis
@@ -60,8 +60,8 @@ def make_instance(problem: PlacementProblem) -> Instance:
         if kind not in tables:
             tables[kind] = _tabulate(node, loads, problem.now_s)
         homes = [group for group, facts in enumerate(groups) if facts.home == number]
-        visits = [visit for visit in problem.visits if visit.node == node.node]
-        table = _stretched(tables[kind], loads, visits, problem.now_s) if visits else tables[kind]
+        interruptions = [one for one in problem.interruptions if one.node == node.node]
+        table = _stretched(tables[kind], loads, interruptions, problem.now_s) if interruptions else tables[kind]
         nodes.append(_make_node(node, loads, homes, table, node.ready_in_s(problem.now_s)))
         batches.append([work.batch for work in tables[kind].batchings])
     groups = _with_room_for_kv(problem.nodes, groups, loads, batches)
@@ -127,7 +127,9 @@ def _tabulate(node: NodeState, loads: Sequence[GroupLoad], now_s: float) -> _Kin
     )
 
 
-def _stretched(table: _KindTable, loads: Sequence[GroupLoad], visits: Sequence[Visits], now_s: float) -> _KindTable:
+def _stretched(
+    table: _KindTable, loads: Sequence[GroupLoad], interruptions: Sequence[Interruption], now_s: float
+) -> _KindTable:
     """Of a node that urgent newcomers keep from the groups of other models for some of the time.
 
     It goes on with the same batch afterwards: what a batch has in it takes as much longer as what waits behind it.
@@ -135,7 +137,7 @@ def _stretched(table: _KindTable, loads: Sequence[GroupLoad], visits: Sequence[V
     factors = []
     by_model = dict.fromkeys(table.overlap_s, 1.0)
     for load in loads:
-        others = (one for one in visits if one.model != load.model and load.deadline_s - now_s > one.patience_s)
+        others = (one for one in interruptions if one.model != load.model and load.deadline_s - now_s > one.patience_s)
         num_others = fsum(one.num_present for one in others)
         factors.append(1 / (1 - held_share(num_others)))
         by_model[load.model] = max(by_model[load.model], factors[-1])

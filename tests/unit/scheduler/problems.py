@@ -52,8 +52,8 @@ def load(
     """A group that waits, and takes a node ``drain_s`` to serve."""
     return GroupLoad(
         group,
-        model,
         due_s,
+        model=model,
         node=node,
         slo=slo,
         rank=rank,
@@ -80,8 +80,8 @@ def running(
     """A group of which every member runs; they need ``rest_s`` together, and ``kv_s`` to be moved out or in."""
     return GroupLoad(
         group,
-        model,
         due_s,
+        model=model,
         node=node,
         slo=slo,
         rank=rank,

@@ -40,7 +40,7 @@ def test_nodes_demand_and_plans() -> None:
     core.handle(beat("n0", "a"), 1.0)
     core.handle(beat("n1", "b", broken_models=("c",)), 1.0)
     core.handle(beat("n2", "a"), 1.0)
-    group = GroupLoad("g0", "a", deadline_s=9.0, num_waiting=2, mean_output_tokens=15.0)
+    group = GroupLoad("g0", model="a", deadline_s=9.0, num_waiting=2, mean_output_tokens=15.0)
     core.handle(PlanRequest(version=1, groups=[group]), 2.0)
     core.handle(Solved(plan=Plan(version=1, queues={"n0": ["g0"]}, num_swaps=3)), 3.0)
     core.handle(NodeGone(node="n2", epoch="n2.1"), 4.0)

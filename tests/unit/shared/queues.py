@@ -49,7 +49,7 @@ def group(
     """``left`` is what the running members have left, all together."""
     return GroupLoad(
         gid,
-        model,
+        model=model,
         deadline_s=1e6,
         num_waiting=waiting,
         num_running=running,
@@ -59,6 +59,7 @@ def group(
         running_output_tokens=left,
         kv_tokens=kv_tokens,
         kv_at=kv_at,
+        kept_tokens=kv_tokens / (waiting + running) if kv_at else 0.0,
         std_prompt_tokens=std_prompt,
         output_error_tokens=error,
     )

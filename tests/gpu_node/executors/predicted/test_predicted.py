@@ -89,7 +89,7 @@ def test_without_a_model_requests_are_refused() -> None:
 
 
 def test_bookkeeping_and_prediction_do_not_import_torch() -> None:
-    modules = ["engine", "scheduler", "protocol", "server", "connection"]
+    modules = ["engine", "steps.scheduler", "process.protocol", "process.server", "process.connection"]
     imports = "; ".join(f"import gpu_node.engine.{module}" for module in modules)
     code = f"{imports}; import gpu_node.executors.predicted.executor, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,7 +8,7 @@ from services.queue_manager.groups.group_loads import Loads
 from services.queue_manager.learnt.arrivals import MAX_FLOWS
 from services.queue_manager.learnt.lengths import MIN_OBSERVED, Lengths
 from services.queue_manager.learnt.token_rates import PRIOR_TOKENS_PER_S, TokenRates
-from shared.messages.placement import GroupLoad
+from shared.messages.placement import GroupLoad, RequestShape
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 
 PRIOR = (16, 64, 256, 1024)
@@ -140,11 +140,11 @@ def test_what_comes_is_described_anew_where_the_flow_or_its_lengths_have_changed
     """What is kept equals what somebody computes who has kept nothing."""
     groups = taught(40)
 
-    def typical() -> GroupLoad:
-        [(load, flow)] = groups.expected_newcomers("a")
+    def typical() -> RequestShape:
+        [(shape, flow)] = groups.expected_newcomers("a")
         fresh = Loads(groups.state.requests, Lengths(groups.state.lengths), TokenRates(groups.state.paces))
-        assert load == fresh.typical(flow)
-        return load
+        assert shape == fresh.typical(flow)
+        return shape
 
     first = typical()
     assert typical() is first

@@ -34,8 +34,8 @@ def submit(number: int, slo: Slo = CHAT, prompt_tokens: int = 10, attempt: int =
 def newcomer(message: Submit, now: float) -> GroupLoad:
     return GroupLoad(
         "",
-        message.model,
         message.slo.start_by_s(now),
+        model=message.model,
         num_waiting=1,
         mean_prompt_tokens=message.prompt_tokens,
         max_tokens=message.max_tokens,

@@ -25,7 +25,9 @@ def outlook(full: Served, small: Served | None = None, slack: Slack = NO_TIME) -
 def of_one() -> GroupForecast:
     """Of one who waits behind two who fill the batch; nobody knows how long their answers are."""
     rate = ModelRate("a", StepCost(0.1, 0.0, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=0.0)
-    load = GroupLoad("g", "a", 1e6, num_waiting=1, num_running=2, mean_output_tokens=10.0, running_output_tokens=20.0)
+    load = GroupLoad(
+        "g", 1e6, model="a", num_waiting=1, num_running=2, mean_output_tokens=10.0, running_output_tokens=20.0
+    )
     (one,) = forecast(NodeState("n0", "a", max_num_seqs=2, rates=[rate]), [load])
     return one
 

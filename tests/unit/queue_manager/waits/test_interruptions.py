@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from services.queue_manager.state.state import Group, Node
-from services.queue_manager.waits.interruptions import INTERRUPTS_S, visits
+from services.queue_manager.waits.interruptions import INTERRUPTS_S, interruptions
 from services.queue_manager.waits.newcomers import Newcomers
 from shared.config.config import ClusterConfig, QueueOptions
 from shared.estimator.overtaking import held_share
@@ -48,7 +48,7 @@ def present(groups: MadeGroups, model: str) -> float:
 
 def told(groups: MadeGroups) -> dict[tuple[str, str], float]:
     """By node and model."""
-    return {(one.node, one.model): one.num_present for one in visits(groups.state, groups, NOW)}
+    return {(one.node, one.model): one.num_present for one in interruptions(groups.state, groups, NOW)}
 
 
 def test_they_come_to_those_who_hold_their_model() -> None:
@@ -73,7 +73,7 @@ def test_they_go_on_to_the_one_that_held_their_model_last_as_long_as_it_lives() 
 
 def test_who_can_wait_for_the_turn_of_its_model_keeps_nobody_away() -> None:
     groups = made(node("n0", "a"), node("n1", "b"), slo=LATER)
-    assert visits(groups.state, groups, NOW) == []
+    assert interruptions(groups.state, groups, NOW) == []
 
 
 def test_who_comes_now_and_then_is_not_worth_telling() -> None:
@@ -82,12 +82,12 @@ def test_who_comes_now_and_then_is_not_worth_telling() -> None:
     assert told(groups)
     [(_, flow)] = groups.expected_newcomers("a")
     assert groups.coming(flow, NOW + 6.0).rate_per_s > 0.0
-    assert visits(groups.state, groups, NOW + 6.0) == []
+    assert interruptions(groups.state, groups, NOW + 6.0) == []
 
 
 def test_where_one_model_is_asked_for_nobody_takes_turns() -> None:
     groups = made(node("n0", "a"), come="a")
-    assert visits(groups.state, groups, NOW) == []
+    assert interruptions(groups.state, groups, NOW) == []
 
 
 def test_a_wait_behind_them_grows_by_the_time_in_which_they_hold_the_node() -> None:

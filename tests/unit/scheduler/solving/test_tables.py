@@ -11,7 +11,7 @@ from services.scheduler.solving.instance import Instance
 from services.scheduler.solving.tables import HAND_OVER_BYTES_PER_S, MARGIN, make_instance
 from shared.bus.streams import MAX_IMAGE_BYTES
 from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad, PlacementProblem, Visits
+from shared.messages.placement import GroupLoad, Interruption, PlacementProblem
 from shared.messages.requests import HANDED_OVER
 from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.scheduler.problems import SWAP_S, load, node, running
@@ -54,14 +54,20 @@ def test_where_urgent_newcomers_of_another_model_come_everything_takes_longer() 
 
     And who is due before the newcomers does not wait for them.
     """
-    visits = [Visits("n0", "b", log(2), 20.0), Visits("n0", "a", 1.0, 20.0), Visits("n1", "c", log(4 / 3), 20.0)]
+    interruptions = [
+        Interruption("n0", "b", log(2), 20.0),
+        Interruption("n0", "a", 1.0, 20.0),
+        Interruption("n1", "c", log(4 / 3), 20.0),
+    ]
     groups = [
         load("g0", drain_s=4, num_requests=4, due_s=21.0),
         msgspec.structs.replace(load("g1", drain_s=4, due_s=30.0), model="b"),
         load("g2", drain_s=4, num_requests=4, due_s=20.0),
     ]
     nodes = [node("n0"), node("n1"), node("n2")]
-    problem = make_instance(PlacementProblem(version=1, now_s=0.0, nodes=nodes, groups=groups, visits=visits))
+    problem = make_instance(
+        PlacementProblem(version=1, now_s=0.0, nodes=nodes, groups=groups, interruptions=interruptions)
+    )
     here, there, elsewhere = problem.nodes
     assert [group.name for group in problem.groups] == ["g2", "g0", "g1"]
     assert list(elsewhere.work_s) == pytest.approx([4, 4, 4])
@@ -84,8 +90,10 @@ def test_a_full_batch_overlaps_by_what_it_has_left() -> None:
 
 def test_what_a_full_batch_has_left_takes_longer_too_where_urgent_newcomers_come() -> None:
     ten = msgspec.structs.replace(load("g0", num_requests=8, due_s=21.0), mean_output_tokens=10.0)
-    visits = [Visits("n0", "b", log(2), 20.0)]
-    problem = make_instance(PlacementProblem(version=1, now_s=0.0, nodes=[batched()], groups=[ten], visits=visits))
+    interruptions = [Interruption("n0", "b", log(2), 20.0)]
+    problem = make_instance(
+        PlacementProblem(version=1, now_s=0.0, nodes=[batched()], groups=[ten], interruptions=interruptions)
+    )
     assert problem.nodes[0].overlap_s == {"a": pytest.approx(2 * 1.0)}
 
 

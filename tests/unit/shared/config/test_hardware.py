@@ -31,7 +31,9 @@ A40 = DataSheet("a40", 149.7e12, 696e9, 48e9, 32e9, 1e9)  # NVIDIA A40 data shee
 def output_tokens_per_s(device: DataSheet, batch: int, prompt: float, output: float) -> float:
     """Of Llama 3 8B, with that many requests always there."""
     node = NodeState("n", "llama-3-8b", max_num_seqs=batch, rates=[model_rate(device, LLAMA_3_8B, source=None)])
-    load = GroupLoad("g", "llama-3-8b", 1e6, mean_prompt_tokens=prompt, mean_output_tokens=output, num_waiting=1_000)
+    load = GroupLoad(
+        "g", 1e6, model="llama-3-8b", mean_prompt_tokens=prompt, mean_output_tokens=output, num_waiting=1_000
+    )
     return throughput(node, load)
 
 

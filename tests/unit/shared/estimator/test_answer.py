@@ -9,7 +9,7 @@ import pytest
 from shared.estimator.answer import long_answer_s, long_answer_tokens
 from shared.estimator.batching import Batching, batching
 from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad
+from shared.messages.placement import RequestShape
 from shared.messages.step_cost import ModelRate, StepCost
 
 
@@ -17,7 +17,7 @@ def work(std_output_tokens: float) -> Batching:
     """Four together at most, 0.1 s a step with one and 0.4 s with four; answers of 100 tokens, no prompts."""
     rate = ModelRate("a", StepCost(0.0, 0.1, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=0.0)
     node = NodeState("n0", "a", max_num_seqs=4, rates=[rate])
-    load = GroupLoad("g0", "a", 1e6, num_waiting=1, mean_output_tokens=100.0, std_output_tokens=std_output_tokens)
+    load = RequestShape(model="a", mean_output_tokens=100.0, std_output_tokens=std_output_tokens)
     return batching(node, load)
 
 

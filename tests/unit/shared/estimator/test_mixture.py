@@ -18,7 +18,7 @@ LONG = group(prompt=50, output=100)
 def test_each_request_counts_alike() -> None:
     """Three of 10 and 20 tokens, and one of 50 and 100: E[p²] = 700, E[o²] = 2,800."""
     mixed = mixture([SHORT, LONG])["a"]
-    assert (mixed.num_requests, mixed.mean_prompt_tokens, mixed.mean_output_tokens) == (4, 20.0, 40.0)
+    assert (mixed.mean_prompt_tokens, mixed.mean_output_tokens) == (20.0, 40.0)
     assert mixed.std_prompt_tokens == pytest.approx((700 - 20**2) ** 0.5)
     assert mixed.std_output_tokens == pytest.approx((2800 - 40**2) ** 0.5)
 
@@ -30,13 +30,13 @@ def test_what_lengths_spread_inside_a_group_is_kept() -> None:
 
 def test_each_model_has_its_own() -> None:
     mixed = mixture([SHORT, group("b", prompt=1), LONG])
-    assert {model: load.num_requests for model, load in mixed.items()} == {"a": 4, "b": 1}
+    assert {model: shape.mean_prompt_tokens for model, shape in mixed.items()} == {"a": 20.0, "b": 1.0}
 
 
 def test_what_was_kept_of_those_who_were_evicted_is_shared_by_all() -> None:
     evicted = group(output=20, waiting=1, kv_tokens=300, kv_at="n0")
     mixed = mixture([evicted, group(output=20, waiting=2), group(output=20, waiting=0, running=2, kv_tokens=99)])["a"]
-    assert mixed.kv_tokens == 300, "what runs has its own among what it holds"
+    assert mixed.kept_tokens == 300 / 5, "what runs has its own among what it holds"
 
 
 def test_a_mixture_of_nobody_is_nobody() -> None:
