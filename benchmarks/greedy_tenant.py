@@ -34,7 +34,8 @@ from services.simulator.simulation import Scenario, Simulation
 from services.simulator.workloads.arrivals import WeightedNames
 from services.simulator.workloads.paper import ONE_MODEL, PaperWorkload
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE, QueueOptions, TenantSpec
+from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
+from shared.config.queue import QueueOptions, TenantSpec
 
 GREEDY, MODEST, ONE, THREE = "greedy", "modest", "one", "three"
 TIMES = 100  # of its share, that the greedy tenant asks for

@@ -38,7 +38,7 @@ from services.simulator.simulation import Scenario, simulate
 from services.simulator.workloads.arrivals import poisson
 from services.simulator.workloads.lengths import draw_mega, draw_sharegpt
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config.config import QueueOptions
+from shared.config.queue import QueueOptions
 
 Policy = Literal["shepherd", "qlm"]
 

@@ -30,8 +30,9 @@ from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.groups.groups import RequestGroups
 from services.scheduler.nodes import node_up
 from services.scheduler.placement import solve
-from shared.config.config import ClusterConfig, QueueOptions
+from shared.config.config import ClusterConfig
 from shared.config.nodes import NodeSpec
+from shared.config.queue import QueueOptions
 from shared.messages.codec import decode, encode
 from shared.messages.messages import AnyMessage
 from shared.messages.nodes import NodeState

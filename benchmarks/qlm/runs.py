@@ -25,7 +25,7 @@ from services.simulator.reports.report import report
 from services.simulator.simulation import PLAN_VISITS, SOLVE_S, Scenario, SimulationRun, simulate
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config import hardware
-from shared.config.config import OperationOptions, QueueOptions
+from shared.config.queue import OperationOptions, QueueOptions
 
 POLICIES = ("qlm", "edf", "fcfs", "shepherd")
 SATURATED_PER_DEVICE = 600

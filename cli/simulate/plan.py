@@ -20,8 +20,8 @@ from services.simulator.devices.capacity import MAX_DEVICES, Attainment, Capacit
 from services.simulator.devices.catalogue import MAX_NUM_SEQS, cluster_config, device, devices_of
 from services.simulator.reports.report import attainment
 from services.simulator.simulation import Scenario, StalledError, simulate
-from shared.config.config import QueueOptions
 from shared.config.hardware import DEVICES
+from shared.config.queue import QueueOptions
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)

@@ -20,8 +20,8 @@ from services.simulator.reports.chrome_trace import chrome_trace
 from services.simulator.reports.report import DECIMALS, report
 from services.simulator.simulation import PLAN_VISITS, Scenario, SimulationRun, StalledError, simulate
 from services.simulator.workloads.request import WorkloadError
-from shared.config.config import OperationOptions, QueueOptions
 from shared.config.profiles import Profile, ProfileError, read_profiles
+from shared.config.queue import OperationOptions, QueueOptions
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _NOT_THERE = dict.fromkeys(("estimator_r2", "estimator_mean_error_s"), "too few waits to judge")

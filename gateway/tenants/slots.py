@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from gateway.openai import errors
 from gateway.tenants.auth import Client
 from gateway.tenants.shares import RESERVE, ShareRefusal, Shares
-from shared.config.config import HELD_BYTES_PER_BODY_BYTE, HELD_BYTES_PER_CALL, ClusterConfig
+from shared.config.config import ClusterConfig
+from shared.config.gateway import HELD_BYTES_PER_BODY_BYTE, HELD_BYTES_PER_CALL
 
 
 class Held:

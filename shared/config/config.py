@@ -13,10 +13,11 @@ from shared.config.durability import DurabilityOptions
 from shared.config.engine import EngineOptions, ModelSpec, Name
 from shared.config.files import ConfigError as ConfigError
 from shared.config.files import read_text, yaml_mapping, yaml_value
+from shared.config.gateway import GatewayOptions
 from shared.config.mend import UNCHECKED, Inspection, inspect
 from shared.config.nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems
-from shared.config.policies import POLICY_RULES, PolicyName, PolicyRules
 from shared.config.problems import bad_sources, doubles, listed, shared_cpus, taken_names, unknown_sizes
+from shared.config.queue import QueueOptions, TenantSpec
 from shared.config.section import PositiveSeconds, Section
 from shared.messages.slo import Slo
 
@@ -32,14 +33,8 @@ SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db
 
 MAX_KEYS_FILE_BYTES = 4 << 20  # some ten thousand keys; a file that grew beyond it is no list of keys
 
-# What a body makes a gateway hold, at most: each byte, with a token of up to five bytes in a payload, and 64 payloads.
-HELD_BYTES_PER_BODY_BYTE = 6
-HELD_BYTES_PER_CALL = 64 << 10
-
 ADMIN_SERVICES = ("queue-manager", "scheduler", "kv-manager", "gateway")  # in the order of their admin ports
 SERVICES = ("redis", *ADMIN_SERVICES)
-
-SPARE_CONNECTIONS = 1024  # beside those with a request: idle ones, and who asks for health or models
 
 
 class SloClass(Section):
@@ -60,105 +55,6 @@ class SloClass(Section):
     def _can_be_late(self) -> SloClass:
         if self.late == "refuse" and self.ttft_s is None and self.deadline_s is None:
             raise ValueError("late: 'refuse' needs ttft_s or deadline_s: without either, no request is ever late")
-        return self
-
-
-class OperationOptions(Section):
-    """Serving operations (QLM, SoCC'24 §5; ``pace`` is ours); each has a plain path without it."""
-
-    evict: bool = True
-    """Running requests give way to more urgent ones, and keep their KV."""
-    balance: bool = True
-    """Groups that wait may move to another node."""
-    migrate: bool = True
-    """Running groups may move to another node, with their KV."""
-    swap: bool = True
-    """A node may change its model for a group; without it, each keeps the one that it was given first."""
-    pace: bool = True
-    """Requests that have time do not join a batch that is as slow as its members' promises allow."""
-
-
-class QueueOptions(Section):
-    """How requests are grouped and ordered."""
-
-    policy: PolicyName = "qlm"
-    """``qlm``: groups placed by predicted waiting time. The others are what it is compared with."""
-    delta: Annotated[float, Field(gt=0, le=64)] = 0.5
-    """A request group is closed to newcomers when it has had this many average batches of requests (QLM's δ)."""
-    operations: OperationOptions = OperationOptions()
-    """What plans may do."""
-
-    @property
-    def rules(self) -> PolicyRules:
-        """What the policy has the queue manager do."""
-        return POLICY_RULES[self.policy]
-
-
-class TenantSpec(Section):
-    """What a tenant's requests get beside those of others."""
-
-    weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    """Its share of what gateways hold and nodes do, where tenants compete."""
-
-
-class GatewayOptions(Section):
-    """The REST front."""
-
-    host: str = "127.0.0.1"
-    """Address that it listens on."""
-    port: Annotated[int, Field(ge=1, le=65_535)] = 8080
-    """Port that it listens on."""
-    workers: Annotated[int, Field(ge=1, le=64)] = 1
-    """Processes that share the port, since each of them uses one core. ``max_inflight``, ``max_inflight_bytes`` and
-    ``max_connections`` are those of all together: each takes its share, and its own memory for models' vocabularies."""
-    max_body_bytes: Annotated[int, Field(ge=1024)] = 4 << 20
-    """Largest body of a request."""
-    max_inflight: Annotated[int, Field(ge=1)] = 4096
-    """Requests that are held open at a time."""
-    max_inflight_bytes: Annotated[int, Field(ge=1024)] = 128 << 20
-    """Bodies and payloads of the requests that are held open at a time. The payloads lie in Redis as well; the gateway
-    itself needs about six times as much memory."""
-    max_connections: Annotated[int, Field(ge=1)] | None = None
-    """Connections of clients that are held open at a time; without it, 1024 more than max_inflight. Each needs an open
-    file. Where there are more, idle ones make room."""
-    default_slo: str = "interactive"
-    """Class of requests that name none."""
-    drain_s: PositiveSeconds = 15.0
-    """Asked to stop, it takes no more connections and lets requests that run end for this long; the others are cut off.
-
-    More than `treadle down` waits (20 s) is of use only where something more patient stops it."""
-    cold_start_ttl_s: PositiveSeconds = 300.0
-    """A request whose model no node can serve is held for this long, then dropped with 503. While nodes can, it is held
-    as its class's ``queue_ttl_s`` says, also where its model has to be swapped in first."""
-
-    @property
-    def most_connections(self) -> int:
-        """``max_connections``, or what stands for it."""
-        return self.max_connections or self.max_inflight + SPARE_CONNECTIONS
-
-    @model_validator(mode="after")
-    def _can_be_reached(self) -> GatewayOptions:
-        if self.most_connections < self.max_inflight:
-            raise ValueError(
-                f"max_connections: {self.max_connections} connections cannot bring max_inflight ({self.max_inflight}) "
-                "requests; take at least as many, or lower max_inflight"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _takes_the_largest_body(self) -> GatewayOptions:
-        least = HELD_BYTES_PER_BODY_BYTE * self.max_body_bytes + HELD_BYTES_PER_CALL
-        problems = []
-        if self.max_inflight < self.workers:
-            problems.append(f"max_inflight: each of {self.workers} workers needs one at least")
-        if self.max_inflight_bytes // self.workers < least:
-            each = f", in each of {self.workers} workers" if self.workers > 1 else ""
-            problems.append(
-                f"max_inflight_bytes: a body of max_body_bytes and its payload may need {least}{each}; "
-                f"take at least {least * self.workers}"
-            )
-        if problems:
-            raise ValueError("\n".join(problems))
         return self
 
 

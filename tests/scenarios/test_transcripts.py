@@ -17,9 +17,10 @@ from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.state.grouping import LEAST_BATCH
 from services.scheduler.core import SchedulerCore
-from shared.config.config import ClusterConfig, QueueOptions, SloClass
+from shared.config.config import ClusterConfig, SloClass
 from shared.config.engine import ModelSpec
 from shared.config.nodes import NodePool, ScalingOptions
+from shared.config.queue import QueueOptions
 from shared.service.core import Core
 from tests.scenarios.transcript import replay
 

@@ -8,9 +8,10 @@ from random import Random
 from typing import Literal
 
 from services.queue_manager.state.grouping import LEAST_BATCH
-from shared.config.config import ClusterConfig, QueueOptions, SloClass
+from shared.config.config import ClusterConfig, SloClass
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
+from shared.config.queue import QueueOptions
 from shared.messages.payload import Sampling
 from tests.schedules.engine import Speed
 from tests.schedules.orders import Order

@@ -13,8 +13,9 @@ from services.queue_manager.plans.planning import WAITING_INTERVAL_S
 from services.queue_manager.plans.rescue import OVERDUE_S
 from services.simulator.cluster.cluster import SimulatedCluster, searching
 from services.simulator.simulation import PLAN_VISITS
-from shared.config.config import ClusterConfig, GatewayOptions, SloClass
+from shared.config.config import ClusterConfig, SloClass
 from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.gateway import GatewayOptions
 from shared.config.nodes import NodeSpec
 from shared.messages.payload import Sampling
 

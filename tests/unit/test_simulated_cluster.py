@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from services.simulator.cluster.cluster import SimulatedCluster
 from shared.bus import streams
-from shared.config.config import ClusterConfig, QueueOptions
+from shared.config.config import ClusterConfig
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
+from shared.config.queue import QueueOptions
 from shared.messages.nodes import NodeGone
 from tests.unit.simulated import FAULTS, LONG_S, MODELS, READY_S, assert_nothing_left, play, run, submit
 

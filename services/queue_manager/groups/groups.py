@@ -23,7 +23,7 @@ from services.queue_manager.state.grouping import Batches
 from services.queue_manager.state.journal import Journal
 from services.queue_manager.state.node_counts import note_members
 from services.queue_manager.state.state import Group, Request, State
-from shared.config.config import QueueOptions, TenantSpec
+from shared.config.queue import QueueOptions, TenantSpec
 from shared.estimator.mixture import mixed
 from shared.messages.nodes import NodeState
 from shared.messages.placement import GroupLoad, RequestShape

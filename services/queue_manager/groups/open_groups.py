@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from services.queue_manager.state.grouping import Batches, most_requests
 from services.queue_manager.state.state import Group, State
-from shared.config.config import QueueOptions
+from shared.config.queue import QueueOptions
 
 NEW, AGAIN = "new ", "again "  # beginnings of keys: first attempts, and those whose node was lost
 NO_SEAT = " "  # end of a key: its requests may wait anywhere

@@ -27,7 +27,7 @@ from services.queue_manager.state.state import Group, State
 from services.queue_manager.waits.interruptions import interruptions
 from services.queue_manager.waits.predictions import Predictions
 from shared.bus import streams
-from shared.config.config import QueueOptions
+from shared.config.queue import QueueOptions
 from shared.messages.placement import Plan, PlanRequest
 from shared.service.core import Effect, Send
 

@@ -24,7 +24,7 @@ from operator import attrgetter
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.state.fairness import DEFAULT_TENANT
 from services.queue_manager.state.state import Group, Node, State
-from shared.config.config import TenantSpec
+from shared.config.queue import TenantSpec
 from shared.estimator.batching import batching
 
 ACTIVE_S = 30.0  # a tenant that was here so lately is expected back: places are left for it

@@ -11,7 +11,7 @@ from services.queue_manager.queues.immediate_start import ImmediateStarts
 from services.queue_manager.queues.planned_order import is_before
 from services.queue_manager.state.node_counts import forget_promises, note_members
 from services.queue_manager.state.state import Group, Node, State
-from shared.config.config import QueueOptions
+from shared.config.queue import QueueOptions
 from shared.estimator.batching import batching, residual_tokens
 from shared.estimator.estimator import drain_s, swap_s
 from shared.messages.placement import GroupLoad

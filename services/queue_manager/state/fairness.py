@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from shared.config.config import TenantSpec
+from shared.config.queue import TenantSpec
 
 DEFAULT_TENANT = TenantSpec()
 LOOKS = 2  # tenants looked at for each group that is opened: more than come, so that those who have left are forgotten

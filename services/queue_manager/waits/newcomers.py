@@ -18,7 +18,7 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.learnt.arrivals import Flow
 from services.queue_manager.state.state import Group, Node, State
 from services.queue_manager.waits.interruptions import num_present
-from shared.config.config import QueueOptions
+from shared.config.queue import QueueOptions
 from shared.estimator.batching import Batching, batching
 from shared.estimator.overtaking import Stream, held_share
 from shared.messages.nodes import NodeState

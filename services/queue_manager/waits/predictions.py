@@ -23,7 +23,7 @@ from services.queue_manager.waits.expected_order import expected_order
 from services.queue_manager.waits.group_wait import GroupWait, Served, Slack, later
 from services.queue_manager.waits.newcomers import Joining, NewcomerKind, Newcomers
 from services.queue_manager.waits.prompts import left
-from shared.config.config import QueueOptions
+from shared.config.queue import QueueOptions
 from shared.estimator.batching import num_seqs
 from shared.estimator.estimator import GroupForecast, forecast, swap_s
 from shared.estimator.wait import NEVER, Wait

@@ -16,4 +16,4 @@ POLICIES: dict[str, Policy] = {
     "fcfs": fcfs.place,
     "shepherd": shepherd.place,
 }
-"""As `shared.config.config.QueueOptions.policy` names them. Each keeps the rules of `Instance`."""
+"""As `shared.config.queue.QueueOptions.policy` names them. Each keeps the rules of `Instance`."""

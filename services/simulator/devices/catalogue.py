@@ -7,10 +7,11 @@ from types import MappingProxyType
 
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
 from shared.config import hardware
-from shared.config.config import ClusterConfig, QueueOptions
+from shared.config.config import ClusterConfig
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.config.profiles import Profile
+from shared.config.queue import QueueOptions
 
 MAX_MODEL_LEN = 4096
 """Tokens of prompt and answer together where nothing else is said: the shortest context of QLM's three models."""

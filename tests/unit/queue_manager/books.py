@@ -7,7 +7,7 @@ from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.node_counts import note_members
 from services.queue_manager.state.state import Group, Node, Request, State
 from services.queue_manager.state.totals import Totals
-from shared.config.config import QueueOptions
+from shared.config.queue import QueueOptions
 from shared.messages.nodes import NodeState
 from shared.messages.slo import Slo
 

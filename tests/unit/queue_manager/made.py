@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.state.grouping import LEAST_BATCH
 from services.queue_manager.state.state import Group, Request, State
-from shared.config.config import QueueOptions
+from shared.config.queue import QueueOptions
 from shared.messages.slo import Slo
 
 SOON = Slo("interactive", deadline_s=20.0)

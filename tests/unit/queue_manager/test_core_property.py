@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.state.grouping import LEAST_BATCH
-from shared.config.config import ClusterConfig, QueueOptions, SloClass
+from shared.config.config import ClusterConfig, SloClass
 from shared.config.nodes import NodePool
+from shared.config.queue import QueueOptions
 from shared.messages.inventories import GatewayInventory, NodeInventory
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage

@@ -38,11 +38,6 @@ class PageArena:
         self._pages: dict[Tenant, set[int]] = {}
         self._rights: dict[Tenant, int] = {}
 
-    @property
-    def num_free_pages(self) -> int:
-        """Pages that nobody leases."""
-        return len(self._free)
-
     def pages(self, tenant: Tenant) -> frozenset[int]:
         """What a tenant leases."""
         return frozenset(self._pages[tenant])

@@ -16,8 +16,8 @@ from services.queue_manager.learnt.clusters import RECLUSTER_REQUESTS
 from services.queue_manager.learnt.token_rates import TokenRate
 from services.queue_manager.state.state import Request, State
 from services.queue_manager.state.totals import Totals
-from shared.config.config import QueueOptions
 from shared.config.policies import OPEN_S
+from shared.config.queue import QueueOptions
 from shared.messages.nodes import NodeState
 from shared.messages.requests import HANDED_OVER
 from shared.messages.slo import UNBOUNDED_S, Slo

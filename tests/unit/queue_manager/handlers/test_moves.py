@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from services.queue_manager.handlers.evictions import HAND_OVER_TIMEOUT_S
 from services.queue_manager.state.grouping import LEAST_BATCH
-from shared.config.config import ClusterConfig, QueueOptions
+from shared.config.config import ClusterConfig
+from shared.config.queue import QueueOptions
 from shared.messages.slo import Slo
 from tests.unit.queue_manager.world import KV_TOKENS, World, WorldNode
 

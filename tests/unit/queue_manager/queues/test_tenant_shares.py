@@ -11,7 +11,8 @@ from services.queue_manager.queues.tenant_shares import ACTIVE_S, TenantShares, 
 from services.queue_manager.state.state import Node, State
 from services.queue_manager.telling.window import window, yielding
 from services.queue_manager.waits.admission import Admission
-from shared.config.config import ClusterConfig, QueueOptions, SloClass, TenantSpec
+from shared.config.config import ClusterConfig, SloClass
+from shared.config.queue import QueueOptions, TenantSpec
 from shared.messages.nodes import NodeState, NodeUp
 from shared.messages.requests import Attempt, GroupRef, Pulled, Submit
 from shared.messages.slo import Slo

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.config.config import QueueOptions
+from shared.config.queue import QueueOptions
 from shared.messages.nodes import NodeState
 from tests.unit.queue_manager.books import make_group, make_queues, make_state, orders, place
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.queue_manager.state.fairness import Fairness, VirtualTime
-from shared.config.config import TenantSpec
+from shared.config.queue import TenantSpec
 
 TENANTS = {"gold": TenantSpec(weight=4), "silver": TenantSpec(weight=2)}
 

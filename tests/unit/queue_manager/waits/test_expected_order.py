@@ -8,7 +8,7 @@ from services.queue_manager.learnt.changing_rate import Belief, ChangingRate
 from services.queue_manager.state.state import Node, State
 from services.queue_manager.waits.expected_order import expected_order
 from services.queue_manager.waits.predictions import Predictions
-from shared.config.config import QueueOptions
+from shared.config.queue import QueueOptions
 from shared.messages.nodes import NodeState
 from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import OPTIONS, make_group, make_queues, place

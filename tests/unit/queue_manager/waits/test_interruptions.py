@@ -9,7 +9,8 @@ import pytest
 from services.queue_manager.state.state import Group, Node
 from services.queue_manager.waits.interruptions import INTERRUPTS_S, interruptions
 from services.queue_manager.waits.newcomers import Newcomers
-from shared.config.config import ClusterConfig, QueueOptions
+from shared.config.config import ClusterConfig
+from shared.config.queue import QueueOptions
 from shared.estimator.overtaking import held_share
 from shared.messages.nodes import NodeState
 from shared.messages.slo import Slo

@@ -8,8 +8,8 @@ import pytest
 
 from services.queue_manager.state.state import Group, Node
 from services.queue_manager.waits.newcomers import NewcomerKind, Newcomers
-from shared.config.config import QueueOptions
 from shared.config.policies import OPEN_S
+from shared.config.queue import QueueOptions
 from shared.estimator.batching import Batching, batching
 from shared.messages.nodes import NodeState
 from shared.messages.step_cost import ModelRate, StepCost

@@ -10,7 +10,7 @@ import pytest
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.state.state import Node, State, Unread
 from services.queue_manager.waits.predictions import FORECAST_GROUPS, Predictions, Prospect
-from shared.config.config import QueueOptions
+from shared.config.queue import QueueOptions
 from shared.estimator.wait import NEVER, Wait
 from shared.messages.nodes import NodeState
 from shared.messages.requests import Submit

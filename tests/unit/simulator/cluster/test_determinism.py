@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from services.simulator.cluster.cluster import SimulatedCluster
-from shared.config.config import ClusterConfig, QueueOptions
+from shared.config.config import ClusterConfig
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
+from shared.config.queue import QueueOptions
 from shared.messages.message import Message
 from shared.messages.payload import Sampling
 

@@ -9,9 +9,10 @@ import pytest
 from services.simulator.cluster.cluster import SimulatedCluster
 from services.simulator.cluster.node import Loading
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
-from shared.config.config import ClusterConfig, QueueOptions
+from shared.config.config import ClusterConfig
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
+from shared.config.queue import QueueOptions
 from shared.messages.payload import Sampling
 from shared.messages.step_cost import StepCost
 

@@ -12,8 +12,9 @@ from services.simulator.simulation import Scenario, SimulationRun, simulate
 from services.simulator.utilization import PERIOD_S, STABILIZATION_S, UtilizationScaler
 from services.simulator.workloads.request import WorkloadRequest
 from shared.bus import streams
-from shared.config.config import ClusterConfig, QueueOptions
+from shared.config.config import ClusterConfig
 from shared.config.nodes import NodePool, ScalingOptions
+from shared.config.queue import QueueOptions
 from shared.messages.message import Message
 from shared.messages.nodes import Heartbeat, NodeFacts, Scale
 

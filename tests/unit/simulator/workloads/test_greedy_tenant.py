@@ -14,7 +14,7 @@ from services.simulator.simulation import Scenario, Simulation
 from services.simulator.workloads.arrivals import WeightedNames
 from services.simulator.workloads.paper import ONE_MODEL, PaperWorkload
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config.config import QueueOptions, TenantSpec
+from shared.config.queue import QueueOptions, TenantSpec
 
 NUM_SEQS = 32
 SHARE_PER_S = 3.0  # half of what an A100 answers
