@@ -28,14 +28,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.groups.groups import RequestGroups
-from services.scheduler.nodes import node_up
 from services.scheduler.placement import solve
 from shared.config.config import ClusterConfig
 from shared.config.nodes import NodeSpec
 from shared.config.queue import QueueOptions
 from shared.messages.codec import decode, encode
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import NodeState
+from shared.messages.nodes import NodeState, NodeUp
 from shared.messages.placement import PlacementProblem, Plan, PlanRequest
 from shared.messages.requests import Attempt, Enqueued, Finished, FinishedRequest, Pulled, Submit, VirtualQueue
 from shared.messages.step_cost import ModelRate, StepCost
@@ -69,7 +68,7 @@ class Load:
         self.nodes = [_node(spec.name, MODELS[number % len(MODELS)]) for number, spec in enumerate(config.nodes)]
         for node in self.nodes:
             self._running[node.node] = deque()
-            self.decide(node_up(node, epoch="1"))
+            self.decide(NodeUp(epoch="1", known=node))
 
     def decide(self, message: AnyMessage) -> float:
         """Seconds that the core takes for one message, as it comes off the wire."""
