@@ -13,7 +13,6 @@ from tests.docs.rooms import PAGE, ROOT, dotted, first_sentence, modules, page, 
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-MAX_LINES = 250
 SOURCES = (ROOT, ROOT / "gpu-node")  # what paths and names of modules are relative to
 PATH = re.compile(r"[\w.*-]+(?:/[\w.*-]*)+")
 DOTTED = re.compile(r"(?:shared|gateway|services|cli|gpu_node|tests|benchmarks)(?:\.\w+)+")
@@ -79,21 +78,11 @@ def test_levels_and_purity_are_those_of_the_contracts() -> None:
     assert table() == expected
 
 
-def test_architecture_page_is_short() -> None:
-    assert len(ARCHITECTURE.read_text("utf-8").splitlines()) <= MAX_LINES
-
-
 @pytest.mark.parametrize("path", [ARCHITECTURE, *DECISIONS, ROOT / "docs" / "papers.md"], ids=lambda path: path.name)
 def test_named_files_and_modules_exist(path: Path) -> None:
     spans = re.findall(r"`([^`\n]+)`", path.read_text("utf-8"))
     named = [span for span in spans if PATH.fullmatch(span) or DOTTED.fullmatch(span)]
     assert [name for name in named if not exists(name)] == []
-
-
-@pytest.mark.parametrize("path", [ARCHITECTURE, PAGE, *DECISIONS], ids=lambda path: path.name)
-def test_links_lead_somewhere(path: Path) -> None:
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text("utf-8"))
-    assert [link for link in links if not (path.parent / link).exists()] == []
 
 
 def test_architecture_page_links_to_every_decisions_page() -> None:
