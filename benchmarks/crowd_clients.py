@@ -14,6 +14,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import cast
 
 import uvloop
@@ -164,9 +165,7 @@ async def one_client(account: Account) -> None:
     while number is not None:
         lost: asyncio.Future[int | None] = loop.create_future()
         try:
-            await loop.create_connection(
-                lambda number=number, lost=lost: Client(account, number, lost.set_result), HOST, account.options.port
-            )
+            await loop.create_connection(partial(Client, account, number, lost.set_result), HOST, account.options.port)
         except OSError:
             account.outcomes["not connected"] += 1
             number = next(account.numbers, None)

@@ -145,7 +145,8 @@ def _simulate(requests: Sequence[WorkloadRequest]) -> tuple[Times, Simulation]:
         recorded = simulation.recording.outcomes
         if len(recorded) > len(over):
             over = list(recorded)
-            return sum(one.request.tenant == MODEST for one in over) == num_modest
+            num_over: int = sum(one.request.tenant == MODEST for one in over)
+            return num_over == num_modest
         return False
 
     simulation.run_until(is_over)

@@ -272,7 +272,7 @@ def faults(results: dict[str, Any]) -> list[str]:
     # idle ones are those that this benchmark's own session keeps for its next requests
     held = ("connections header", "connections request", "connections refused", "inflight_requests")
     found += [f"held: {name} {after[name]:g}" for name in held if name in after]
-    return found + results["honest_errors"]
+    return [*found, *results["honest_errors"]]
 
 
 async def measure(cluster: Cluster) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any, cast
 
 import yaml
 from redis import Redis
@@ -107,11 +108,26 @@ class Cluster:
 
     def holder(self) -> bytes:
         """Who leads, in which term."""
-        return bytes(self.redis.get(streams.lease(SERVICE)) or b"")
+        return cast("bytes | None", self.redis.get(streams.lease(SERVICE))) or b""
 
     def committed(self) -> bytes:
         """How far the inbox has been handled."""
-        return bytes(self.redis.hget(streams.state(SERVICE), "committed") or b"0-0")
+        return self.state("committed") or b"0-0"
+
+    def state(self, field: str) -> bytes | None:
+        """What the service keeps of itself under this name."""
+        return cast("bytes | None", self.redis.hget(streams.state(SERVICE), field))
+
+    def inbox(self, behind: bytes = b"") -> list[bytes]:
+        """Ids of the inbox's entries."""
+        first = b"(" + behind if behind else b"-"
+        entries = cast("list[tuple[bytes, Any]]", self.redis.xrange(streams.QUEUE, min=first))
+        return [entry_id for entry_id, _ in entries]
+
+    def newest(self) -> bytes:
+        """Id of the last one."""
+        [(entry_id, _)] = cast("list[tuple[bytes, Any]]", self.redis.xrevrange(streams.QUEUE, count=1))
+        return entry_id
 
     def close(self) -> None:
         """End everything."""
@@ -204,7 +220,7 @@ def fill(cluster: Cluster, traffic: Traffic, num_requests: int, progress: Progre
     for first in range(0, num_requests, PIECE):
         number = min(PIECE, num_requests - first)
         traffic.submit(number)
-        newest = cluster.redis.xrevrange(streams.QUEUE, count=1)[0][0]
+        newest = cluster.newest()
         wait_for(lambda newest=newest: _order(cluster.committed()) >= _order(newest))
         progress.advance(task, number)
 
@@ -217,8 +233,7 @@ def _order(entry_id: bytes) -> tuple[int, int]:
 def time_to_lead(cluster: Cluster, instance: str, *, restart: bool) -> dict[str, float]:
     """Kill the leader; seconds until another term has committed something."""
     old = cluster.holder()
-    snapshot_id = cluster.redis.hget(streams.state(SERVICE), "id") or b"-"
-    num_entries = len(cluster.redis.xrange(streams.QUEUE, min=b"(" + snapshot_id if snapshot_id != b"-" else b"-"))
+    num_entries = len(cluster.inbox(behind=cluster.state("id") or b""))
     began = time.monotonic()
     cluster.kill(instance)
     if restart:

@@ -15,6 +15,8 @@ import random
 import statistics
 import sys
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import aiohttp
 
@@ -80,9 +82,9 @@ async def measure(url: str, model: str, node: str, num_pairs: int, prompt_tokens
                 prompt_token_ids=prompt,
                 sampling=sampling,
             )
-            calls = [
-                lambda payload=payload: engine_ttft_s(engine, payload),
-                lambda prompt=prompt: cluster_ttft_s(session, url, model, prompt),
+            calls: list[Callable[[], Awaitable[float]]] = [
+                partial(engine_ttft_s, engine, payload),
+                partial(cluster_ttft_s, session, url, model, prompt),
             ]
             order = (0, 1) if number % 2 else (1, 0)
             times = {place: await calls[place]() for place in order}

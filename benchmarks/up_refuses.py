@@ -28,7 +28,8 @@ from cli.cluster.health import known_state
 from cli.cluster.process_plan import NODE_STAGE, process_plan
 from shared.config.config import ClusterConfig, load_config
 from tests.cli.whole_model import write_whole
-from tests.e2e.cluster import HOST, free_port_range
+from tests.e2e.cluster import HOST
+from tests.ports import free_port_range
 
 LIMIT_S = 15.0  # what issue 18 asks for
 POLL_S = 0.005
@@ -97,7 +98,7 @@ def measured(case: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
         folder = Path(name)
         config = folder / "cluster.yaml"
         port = free_port_range(NUM_PORTS)
-        values = {
+        values: dict[str, Any] = {
             "models": [{"name": "m", **case(folder)}],
             "nodes": [{"name": "node-0"}],
             "engine": {"kv_cache_bytes": 1 << 20},

@@ -1,4 +1,8 @@
-"""Fixtures shared by all suites: a real Redis (or Valkey) of the session's own."""
+"""What all suites share: a real Redis (or Valkey) of the session's own, the real model, and how tests are told apart.
+
+What a test needs is seen by its fixtures: `redis_program` makes it a test of a real Redis, `model_file` one of the real
+model. `make test-fast` leaves both out, and those marked ``slow``.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +13,69 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
+from xdist.remote import Producer
 
 from cli.cluster.ports import free_port
 from cli.cluster.redis_server import find_server
 from shared.bus.bus import connect
+from shared.config.config import ClusterConfig
+from shared.files.model_file import model_path
+from tests.sharing import FilesAndGroups
 
 START_TRIES = 200
+REQUIRE_MODEL_ENV = "TREADLE_REQUIRE_MODEL"
+MARKED_BY_FIXTURE = {"redis_program": pytest.mark.redis, "model_file": pytest.mark.model}
+
+# how long an example takes says how busy the machine is
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 if shutil.which("nvidia-smi") is None:
     # kernels of the CUDA device run on the CPU; Triton reads this when it is imported, which others may do first
     os.environ["TRITON_INTERPRET"] = "1"
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAndGroups:
+    return FilesAndGroups(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for fixture, mark in MARKED_BY_FIXTURE.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> tuple[bool, bool]:
+    """The longest first, so that no process is left with one of them at the end; else as they were collected."""
+    return (item.get_closest_marker("e2e") is None, item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def redis_program() -> Path:
+    """The server's program."""
+    return find_server()
+
+
+@pytest.fixture(scope="session")
+def model_file() -> Path:
+    """The first default model, as `treadle models pull` leaves it; with TREADLE_REQUIRE_MODEL set it must be there."""
+    path = model_path(ClusterConfig().models[0])
+    if not path.is_file():
+        missing = f"no model at {path}: run `treadle models pull`"
+        if os.environ.get(REQUIRE_MODEL_ENV):
+            pytest.fail(missing)
+        pytest.skip(f"{missing}, or set {REQUIRE_MODEL_ENV}=1 to fail instead")
+    return path
+
+
+@pytest.fixture(scope="session")
+def redis_url(redis_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server started for this session, empty, gone afterwards."""
     if url := os.environ.get("TREADLE_TEST_REDIS_URL"):
         yield url
@@ -33,7 +83,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     port = free_port("127.0.0.1")
     data: Path = tmp_path_factory.mktemp("redis")
     options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(data)]
-    with (data / "log").open("wb") as log, subprocess.Popen([str(find_server()), *options], stdout=log) as server:
+    with (data / "log").open("wb") as log, subprocess.Popen([str(redis_program), *options], stdout=log) as server:
         try:
             url = f"redis://127.0.0.1:{port}/0"
             _wait_until_up(url)

@@ -91,8 +91,8 @@ def _error(ours: torch.Tensor, expected: torch.Tensor) -> float:
     return float((ours.double().cpu() - expected).norm() / (expected.norm() + 1e-30))
 
 
-def _wide(*tensors: torch.Tensor) -> Iterator[torch.Tensor]:
-    return (tensor.double().cpu() for tensor in tensors)
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double().cpu()
 
 
 def _norms(sizes: Sizes, numbers: random.Random) -> float:
@@ -100,20 +100,20 @@ def _norms(sizes: Sizes, numbers: random.Random) -> float:
     weight, bias = sizes.numbers(2, sizes.columns)
     out, total = sizes.poisoned(x), x + residual
     norms.add_rms_norm(residual.clone(), x, weight, EPSILON, out)
-    error = _error(out, reference.rms_norm(*_wide(total, weight), EPSILON))
+    error = _error(out, reference.rms_norm(_wide(total), _wide(weight), EPSILON))
     out = sizes.poisoned(x)
     norms.add_layer_norm(residual.clone(), x, weight, bias, EPSILON, out)
-    return max(error, _error(out, reference.layer_norm(*_wide(total, weight, bias), EPSILON)))
+    return max(error, _error(out, reference.layer_norm(_wide(total), _wide(weight), _wide(bias), EPSILON)))
 
 
 def _activations(sizes: Sizes, numbers: random.Random) -> float:
     gate, up = sizes.numbers(2, numbers.randint(1, 33), 3 * sizes.columns)
     out = sizes.poisoned(gate)
     activations.silu_mul(gate, up, out)
-    error = _error(out, reference.silu_mul(*_wide(gate, up)))
+    error = _error(out, reference.silu_mul(_wide(gate), _wide(up)))
     out = sizes.poisoned(gate)
     activations.gelu(gate, out)
-    return max(error, _error(out, reference.gelu(*_wide(gate))))
+    return max(error, _error(out, reference.gelu(_wide(gate))))
 
 
 def _rope(sizes: Sizes, numbers: random.Random) -> float:
@@ -123,7 +123,7 @@ def _rope(sizes: Sizes, numbers: random.Random) -> float:
     angles = reference.rope_angles(positions, sizes.head_dim, 1e4)
     out = sizes.poisoned(x)
     rope(x, angles.to(sizes.device), out)
-    return _error(out, reference.rope(*_wide(x, angles)))
+    return _error(out, reference.rope(_wide(x), _wide(angles)))
 
 
 class _Paged:
@@ -149,7 +149,7 @@ class _Paged:
         write_kv(k, v, self.cache, self.batch(whole))
         heads = (block_size, sizes.num_kv_heads, sizes.head_dim)
         self.expected = torch.full((num_blocks, 2, *heads), torch.nan, dtype=torch.float64)
-        reference.write_kv(*_wide(k, v), self.expected, paged_batch(whole, block_size))
+        reference.write_kv(_wide(k), _wide(v), self.expected, paged_batch(whole, block_size))
         num_rows = sum(one.num_rows for one in self.sequences)
         self.q = sizes.numbers(num_rows, sizes.num_shared * k.shape[1])
         self.out = sizes.poisoned(self.q)
@@ -160,7 +160,7 @@ class _Paged:
 
     def error(self, window: int | None = None) -> float:
         batch = paged_batch(self.sequences, 16)
-        return _error(self.out, reference.paged_attention(next(_wide(self.q)), self.expected, batch, window))
+        return _error(self.out, reference.paged_attention(_wide(self.q), self.expected, batch, window))
 
 
 def _prefill(sizes: Sizes, numbers: random.Random) -> float:
@@ -218,8 +218,8 @@ def _experts(sizes: Sizes, numbers: random.Random) -> float:
     down = sizes.numbers(num_experts, x.shape[1], inner) / inner**0.5
     out = sizes.poisoned(x)
     experts(x, routing, gate, up, down, num_chosen, out)
-    expected_routing = reference.route(next(_wide(logits)), num_chosen)
-    expected = reference.experts(*_wide(x), expected_routing, *_wide(gate, up, down))
+    expected_routing = reference.route(_wide(logits), num_chosen)
+    expected = reference.experts(_wide(x), expected_routing, _wide(gate), _wide(up), _wide(down))
     return max(_error(routing, expected_routing), _error(out, expected))
 
 
@@ -229,11 +229,11 @@ def _copies(sizes: Sizes, numbers: random.Random) -> float:
     expected = arena.clone().view(num_blocks, -1)
     sources, destinations = numbers.sample(range(num_blocks), 6), numbers.sample(range(num_blocks), 6)
     expected[destinations] = expected[sources]
-    as_lines = [
+    from_lines, to_lines = (
         torch.tensor([block * lines for block in blocks], dtype=torch.int32, device=sizes.device)
         for blocks in (sources, destinations)
-    ]
-    copy_blocks(arena, *as_lines, lines)
+    )
+    copy_blocks(arena, from_lines, to_lines, lines)
     return 0.0 if arena.equal(expected.flatten()) else 1.0
 
 
@@ -261,7 +261,9 @@ def _draws(sizes: Sizes, numbers: random.Random) -> float:
     there, arrays = logits.to(sizes.device), draw_arrays(draws, sizes.vocab_size, sizes.device)
     tokens, cells = torch.full((2, len(draws)), -7, dtype=torch.int32, device=sizes.device)
     draw_tokens(there, adjusted_logits(there, arrays.adjustments, cells), arrays, tokens, cells)
-    return sum(one != other for one, other in zip(tokens.tolist(), expected, strict=True)) / len(draws)
+    wrong = [one != other for one, other in zip(tokens.tolist(), expected, strict=True)]
+    share: float = sum(wrong) / len(draws)
+    return share
 
 
 _CASES: dict[str, Case] = {

@@ -37,10 +37,10 @@ COPY_RATE, MATRIX_RATE = "copy_gb_per_s", "matrix_tflop_per_s"
 def median_s(run: Callable[[], object], device: torch.device) -> float:
     """Seconds on the device, with nothing of use in its caches, and nothing in them that has to be written back."""
     others = torch.zeros(CACHE_BYTES // 8, dtype=torch.int64, device=device)
-    times = []
+    times: list[float] = []
     for number in range(NUM_TRIES + 3):  # the first ones compile and warm up
         others.amax()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         begin.record()
         run()
         end.record()

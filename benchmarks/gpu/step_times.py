@@ -54,9 +54,6 @@ class _TimedStep:
     submitted_s: float
     steps: list[StepTime]
 
-    def is_done(self) -> bool:
-        return self.pending.is_done()
-
     def result(self) -> StepResult:
         began_s = perf_counter()
         result = self.pending.result()

@@ -96,7 +96,7 @@ class FadingMean:
         return num / (self._memory_s * -math.expm1(-(now - self._begin_s) / self._memory_s))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """As far as arrivals look at it."""
 

@@ -38,6 +38,7 @@ from estimator_accuracy import CALM_REQUESTS, CASES, LONG_QUEUE, Case, Policy, d
 from rich.console import Console
 from rich.progress import track
 
+from services.simulator.recording import Prediction
 from services.simulator.simulation import Scenario, Simulation
 from services.simulator.workloads.arrivals import poisson
 from services.simulator.workloads.lengths import draw_answer
@@ -70,6 +71,10 @@ class Study:
     num_seeds: int
 
 
+def _is_predicted(predictions: Sequence[Prediction], due: int) -> bool:
+    return bool(predictions) and predictions[-1].number >= due
+
+
 def checkpoints(case: Case, study: Study, seed: int) -> Iterator[Checkpoint]:
     """Of one simulation, as evenly among the judged requests as waits are predicted."""
     made = scenario(case, study.policy, study.num_requests, seed)
@@ -78,7 +83,7 @@ def checkpoints(case: Case, study: Study, seed: int) -> Iterator[Checkpoint]:
     last = -1
     for place in range(study.num_checkpoints):
         due = max(CALM_REQUESTS + place * study.num_requests // study.num_checkpoints, last + 1)
-        if not simulation.run_until(lambda due=due: bool(predictions) and predictions[-1].number >= due):
+        if not simulation.run_until(partial(_is_predicted, predictions, due)):
             raise SystemExit(f"no wait was predicted behind request {due}: take more --requests or fewer --checkpoints")
         prediction = predictions[-1]
         last = prediction.number

@@ -61,7 +61,7 @@ def main() -> None:
         for round_number in range(options.rounds):
             for policy in policies:
                 task = progress.add_task(f"{policy}, round {round_number + 1}", total=options.batch)
-                recording = run(policy, warm_up(), trace(), lambda task=task: progress.advance(task))
+                recording = run(policy, warm_up(), trace(), partial(progress.advance, task))
                 if options.record:
                     recording.save(options.record / f"{policy}-{round_number + 1}")
                 runs[policy].append(summary(recording))

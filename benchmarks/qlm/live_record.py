@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from live_client import Played
@@ -98,7 +98,8 @@ class Recording:
     def _listen(self, redis: Redis, names: list[str], stop: Event) -> None:
         places: dict[Any, Any] = dict.fromkeys(names, b"0")
         while not stop.is_set():
-            for stream, entries in redis.xread(places, block=POLL_MS) or []:
+            answer = redis.xread(places, block=POLL_MS) or []
+            for stream, entries in cast("list[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]", answer):
                 for entry_id, fields in entries:
                     places[stream.decode()] = entry_id
                     time_s = int(entry_id.split(b"-")[0]) / 1000

@@ -63,8 +63,8 @@ def group(random: Random, name: str, nodes: list[NodeState], load: float) -> Gro
     num_waiting = random.randint(0 if num_running else 1, max(1, round(256 * load)))
     prompt, output = random.randint(20, 2000), random.randint(20, 600)
     return GroupLoad(
-        name,
-        model,
+        group=name,
+        model=model,
         deadline_s=within_s * random.uniform(-0.2, 1.0),
         node=random.choice(homes) if num_running else "",
         slo=slo,

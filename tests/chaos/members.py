@@ -19,7 +19,7 @@ from shared.config.config import (
 from shared.service.service import INSTANCE_ENV
 from tests.chaos.member import Member
 from tests.chaos.tiny_model import write_tiny_model
-from tests.e2e.cluster import free_port_range
+from tests.ports import free_port_range
 
 HOST = "127.0.0.1"
 API_KEY = "sk-chaos-key-that-must-be-in-no-log"

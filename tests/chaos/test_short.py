@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
-from shared.config.config import SMOLLM2_SOURCE
-from shared.config.engine import ModelSpec
-from shared.files.model_file import model_path
 from tests.chaos.checker.check import judge, report
 from tests.chaos.faults.catalogue import KINDS
 from tests.chaos.run import Options, perform
@@ -30,13 +26,10 @@ def failed_seeds() -> list[tuple[int, str]]:
 
 
 @pytest.mark.e2e
-@pytest.mark.model
+@pytest.mark.usefixtures("model_file", "redis_program")
 @pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.parametrize(("seed", "names"), [*FIXED, *failed_seeds()])
 async def test_every_promise_is_kept_under_faults(tmp_path: Path, seed: int, names: str) -> None:
-    path = model_path(ModelSpec(name="m", source=SMOLLM2_SOURCE))
-    if not path.exists() and not os.environ.get("TREADLE_REQUIRE_MODEL"):
-        pytest.skip(f"no model at {path}: run `treadle models pull`, or set TREADLE_REQUIRE_MODEL=1 to fail instead")
     kinds = [name for name in names.split(",") if name]
     said: list[str] = []
     history = await perform(

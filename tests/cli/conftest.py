@@ -20,8 +20,10 @@ from cli.cluster.state import ClusterState
 from shared.config.config import load_config
 from tests.cli import stand_in
 from tests.cli.whole_model import write_whole
+from tests.ports import free_port_range
 
 COMMAND_TIMEOUT_S = 60
+NUM_PROCESSES = 5  # with an admin port
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -72,17 +74,16 @@ def treadle(*arguments: str, environment: dict[str, str]) -> subprocess.Complete
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def cluster(tmp_path: Path, redis_program: Path) -> Iterator[Cluster]:
     stand_in.install(tmp_path / "modules")
     model = write_whole(tmp_path / "tiny.gguf")
-    admin_port = 20_000 + free_port("127.0.0.1") % 12_000  # five in a row, below the ports that the kernel gives out
     cluster = Cluster(
         tmp_path,
         {
             "models": [{"name": "tiny", "source": str(model)}],
             "nodes": [{"name": "rack/node-0", "num_threads": 3}],
             "gateway": {"port": free_port("127.0.0.1")},
-            "admin_port": admin_port,
+            "admin_port": free_port_range(NUM_PROCESSES),
             "data_dir": str(tmp_path / "data"),
         },
         {"PYTHONPATH": os.pathsep.join([str(tmp_path / "modules"), str(REPOSITORY)])},

@@ -14,8 +14,6 @@ from shared.messages.codec import FIELD, decode, encode
 from shared.messages.requests import Attempt, Enqueued, Pulled
 from tests.contract.other_side import unpack
 
-pytestmark = pytest.mark.redis
-
 # lengths and counts on both sides of MessagePack's borders: short and long strings, arrays and integers
 REQUESTS = [Attempt("r", 0), Attempt("r" * 31, 127), Attempt("r" * 32, 128), Attempt("ä" * 200, 65_536)]
 

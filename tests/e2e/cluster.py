@@ -20,9 +20,10 @@ import psutil
 import yaml
 from redis import Redis
 
-from cli.cluster.ports import free_port, is_free
+from cli.cluster.ports import free_port
 from shared.config.config import ADMIN_SERVICES
 from tests.gateway.tiny import write_model
+from tests.ports import free_port_range
 
 HOST = "127.0.0.1"
 COMMAND_TIMEOUT_S = 240  # a busy machine takes long to read weights
@@ -31,7 +32,6 @@ WAIT_S = 60.0
 POLL_S = 0.05
 TAIL_LINES = 30
 NUM_SERVICES = 4  # with admin ports of their own, before the nodes
-PORT_TRIES = 100
 
 T = TypeVar("T")
 
@@ -44,15 +44,6 @@ def wait_for(what: str, find: Callable[[], T], timeout_s: float = WAIT_S) -> T:
             raise TimeoutError(f"not within {timeout_s:g} s: {what}")
         time.sleep(POLL_S)
     return found
-
-
-def free_port_range(num_ports: int) -> int:
-    """The first of some consecutive free ports, below those that the kernel gives out itself."""
-    for _ in range(PORT_TRIES):
-        first = 20_000 + free_port(HOST) % 12_000
-        if all(is_free(HOST, first + number) for number in range(num_ports)):
-            return first
-    raise OSError("no range of free ports")
 
 
 def runs(pid: int) -> bool:

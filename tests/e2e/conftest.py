@@ -1,9 +1,8 @@
-"""One real cluster for all tests of this folder; after each it is whole and idle again."""
+"""One real cluster for the tests of this folder that ask for it; after each it is whole and idle again."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,8 +11,6 @@ import pytest
 from openai import AsyncOpenAI
 
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
-from shared.config.engine import ModelSpec
-from shared.files.model_file import model_path
 from tests.e2e.cluster import Cluster
 from tests.e2e.collector import Collector, collecting
 from tests.e2e.traffic import MAX_TOKENS, PROMPTS, Ask, complete, openai_client
@@ -25,20 +22,18 @@ HERE = Path(__file__).parent
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
-            for mark in (pytest.mark.e2e, pytest.mark.model, pytest.mark.timeout(TEST_TIMEOUT_S)):
+            for mark in (pytest.mark.e2e, pytest.mark.timeout(TEST_TIMEOUT_S)):
                 item.add_marker(mark)
+            if "whole_cluster" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group("the cluster of tests/e2e"))
 
 
-@pytest.fixture(scope="session")
-def model_file() -> Path:
-    """The weights, as `treadle models pull` leaves them."""
-    path = model_path(ModelSpec(name="m", source=SMOLLM2_SOURCE))
-    if not path.exists() and not os.environ.get("TREADLE_REQUIRE_MODEL"):
-        pytest.skip(f"no model at {path}: run `treadle models pull`, or set TREADLE_REQUIRE_MODEL=1 to fail instead")
-    return path
+@pytest.fixture(autouse=True)
+def _needs_redis(redis_program: Path) -> None:
+    """Every cluster of this folder has a real server."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def collector() -> Iterator[Collector]:
     with collecting() as collector:
         yield collector
@@ -51,7 +46,7 @@ def own_collector() -> Iterator[Collector]:
         yield collector
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def whole_cluster(
     tmp_path_factory: pytest.TempPathFactory, model_file: Path, collector: Collector
 ) -> Iterator[Cluster]:
@@ -95,7 +90,7 @@ async def client(cluster: Cluster) -> AsyncIterator[AsyncOpenAI]:
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def undisturbed(whole_cluster: Cluster) -> dict[str, str]:
     """Greedy answers by prompt, the same on both models (and nodes) and in different batches."""
 

@@ -16,8 +16,9 @@ import pytest
 from openai import OpenAI
 
 from shared.config.config import SMOLLM2_SHA256
-from tests.e2e.cluster import HOST, Cluster, free_port_range, runs
+from tests.e2e.cluster import HOST, Cluster, runs
 from tests.e2e.traffic import PROMPTS
+from tests.ports import free_port_range
 
 KEY = "sk-of-acme-which-no-log-may-hold"
 ENGINE = {"kv_cache_bytes": 64 << 20}

@@ -28,7 +28,6 @@ from gateway.tenants.keys import Keys
 from gateway.workers.sockets import open_sockets
 from shared.bus.redis_health import RedisHealth
 from shared.config.config import ClusterConfig
-from shared.files.model_file import model_path
 from shared.service.admin import listen_on_sockets
 from tests.gateway.memory_queue import Answer, MemoryQueue
 from tests.gateway.tiny import write_model
@@ -167,20 +166,12 @@ async def start_gateway(
 
 
 @pytest.fixture(scope="session")
-def real_path() -> Path:
-    """The file of the first default model."""
-    path = model_path(ClusterConfig().models[0])
-    if not path.is_file():
-        pytest.skip(f"{path} is not there; run `treadle models pull`")
-    return path
-
-
-@pytest.fixture(scope="session")
-def real_model(real_path: Path) -> ServedModel:
+def real_model(model_file: Path) -> ServedModel:
+    """The first default model, read from that file."""
     return load_models(ClusterConfig())["smollm2-135m"]
 
 
 @pytest.fixture(scope="session")
-def reference(real_path: Path) -> Any:
+def reference(model_file: Path) -> Any:
     """Hugging Face's tokenizer of the same file."""
-    return AutoTokenizer.from_pretrained(str(real_path.parent), gguf_file=real_path.name)
+    return AutoTokenizer.from_pretrained(str(model_file.parent), gguf_file=model_file.name)

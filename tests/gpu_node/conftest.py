@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +14,6 @@ from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
 from shared.files.model_file import model_path
 from tests.gpu_node import tiny
-
-REQUIRE_MODEL_ENV = "TREADLE_REQUIRE_MODEL"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -38,11 +35,10 @@ def tiny_path(tiny_model: LlamaForCausalLM, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="session")
-def real_model() -> ModelSpec:
-    """The default cluster's model; with TREADLE_REQUIRE_MODEL set, a missing file is a failure, not a skip."""
+def real_model(model_file: Path) -> ModelSpec:
+    """The default cluster's model, whose file is there."""
     spec = ClusterConfig().models[0]
-    if not model_path(spec).is_file() and not os.environ.get(REQUIRE_MODEL_ENV):
-        pytest.skip(f"{model_path(spec)} is not there; `treadle models pull` fetches it")
+    assert model_path(spec) == model_file
     return spec
 
 

@@ -23,7 +23,7 @@ from shared.messages.codec import FIELD, encode
 from shared.messages.message import Message
 from shared.messages.nodes import Scale, Scaled
 from shared.service.tasks import cancel_all
-from tests.e2e.cluster import free_port_range
+from tests.ports import free_port_range
 from tests.redis.waiting import until
 
 POOL = NodePool(name="p", max_nodes=9)

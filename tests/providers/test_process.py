@@ -23,8 +23,8 @@ from shared.processes.node_processes import find_nodes
 from shared.processes.process_record import is_running
 from shared.processes.processes import stop
 from shared.telemetry.log_files import log_file
-from tests.e2e.cluster import free_port_range
 from tests.gateway.tiny import write_model
+from tests.ports import free_port_range
 
 POOL = NodePool(name="p", max_nodes=3, executor="predicted", device="a10")
 OTHER = NodePool(name="p-other", max_nodes=3, executor="predicted", device="a10")

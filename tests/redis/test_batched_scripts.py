@@ -17,8 +17,6 @@ from shared.bus.bus import connect
 from tests.redis.own_server import OwnServer
 from tests.redis.waiting import until
 
-pytestmark = pytest.mark.redis
-
 APPEND = "redis.call('RPUSH', KEYS[1], ARGV[1]) return redis.call('LLEN', KEYS[1])"
 REFUSE_TWO = "if ARGV[1] == '2' then return redis.error_reply('ERR not two') end return ARGV[1]"
 LIST = "treadle:test:list"

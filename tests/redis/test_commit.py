@@ -17,8 +17,6 @@ from shared.service.lease import LEASE_S, FencedError
 from tests.redis.counting import INBOX, SERVICE, committed_id, said
 from tests.redis.own_server import OwnServer
 
-pytestmark = pytest.mark.redis
-
 A, B = "treadle:test:a", "treadle:test:b"
 ENTRIES = ("6-0", "7-0", "8-0", "9-0")
 

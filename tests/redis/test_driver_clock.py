@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import pytest
 from redis.asyncio import Redis
 
 from shared.bus import streams
@@ -20,8 +19,6 @@ from shared.service.core import Effect, Send
 from tests.redis.counting import INBOX, OUT, SERVICE, said
 from tests.redis.life import life
 from tests.redis.waiting import until
-
-pytestmark = pytest.mark.redis
 
 STEP_S = 600
 ALARMS = 10

@@ -15,8 +15,6 @@ from tests.redis.counting import INBOX, SERVICE, check_numbers, said, say
 from tests.redis.life import Life, life
 from tests.redis.waiting import lasting, until
 
-pytestmark = pytest.mark.redis
-
 SLACK_S = 2.0
 
 

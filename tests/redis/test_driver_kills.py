@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from redis.asyncio import Redis
 
 from shared.service import driver
 from tests.redis.counting import INBOX, SCRATCH, check_numbers, check_scratch, committed_id, said, say
 from tests.redis.life import life
 from tests.redis.waiting import lasting
-
-pytestmark = pytest.mark.redis
 
 NUM_KILLS = 320
 MAX_PIECES_A_LIFE = 6

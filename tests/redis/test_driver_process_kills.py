@@ -7,15 +7,12 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
 from redis.asyncio import Redis
 
 from tests.redis import counting_service
 from tests.redis.counting import SCRATCH, check_numbers, check_scratch, committed_id, said, say
 from tests.redis.life import life
 from tests.redis.waiting import until
-
-pytestmark = pytest.mark.redis
 
 NUM_KILLS = 20
 WORDS_A_PIECE = 40

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from shared.bus.bus import connect
 from tests.redis.counting import SCRATCH, check_numbers, check_scratch, committed_id, said, say
 from tests.redis.life import life
 from tests.redis.own_server import OwnServer
 from tests.redis.waiting import lasting, until
-
-pytestmark = pytest.mark.redis
 
 NUM_OUTAGES = 3
 WORDS_A_PIECE = 2000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from redis.asyncio import Redis
 
 from shared.bus import streams
@@ -14,8 +13,6 @@ from shared.service.cluster_clock import id_order
 from shared.service.core import Send
 from tests.redis.counting import INBOX, OUT, SERVICE, CountingCore, check_numbers, fold, said, say
 from tests.redis.life import life
-
-pytestmark = pytest.mark.redis
 
 WORDS = [f"w{number}" for number in range(200)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
 from prometheus_client import REGISTRY
 from redis.asyncio import Redis
 
@@ -18,8 +17,6 @@ from shared.service.driver import Driver
 from tests.redis.counting import INBOX, POISON, SERVICE, CountingCore, check_numbers, said, say
 from tests.redis.life import life
 from tests.redis.waiting import PATIENCE_S, until
-
-pytestmark = pytest.mark.redis
 
 
 async def letters(redis: Redis) -> list[dict[bytes, bytes]]:

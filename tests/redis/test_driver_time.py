@@ -20,8 +20,6 @@ from tests.redis.counting import INBOX, OUT, num_ticks, said, say
 from tests.redis.life import Life, life
 from tests.redis.waiting import lasting, until
 
-pytestmark = pytest.mark.redis
-
 AFTER_S = 0.05
 IDLE_S = 2 * RENEW_S
 

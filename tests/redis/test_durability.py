@@ -20,8 +20,6 @@ from tests.redis.replicated import Replicated
 from tests.redis.server_version import needs_waitaof
 from tests.redis.test_gateway_queue import PAYLOAD, SUBMIT
 
-pytestmark = pytest.mark.redis
-
 COUNT = "return redis.call('INCR', KEYS[1])"
 REPLICA = DurabilityOptions(replicas=1, timeout_s=0.5)
 TTL_S = 60

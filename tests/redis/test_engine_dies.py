@@ -23,8 +23,6 @@ from shared.messages.requests import Attempt, Enqueued
 from tests.redis.scripted_engine import ScriptedEngine
 from tests.redis.waiting import until
 
-pytestmark = pytest.mark.redis
-
 STEP_TIMEOUT_S = 60.0
 EPOCH = "n0-1"
 

@@ -26,8 +26,6 @@ from tests.redis.life import Life, life
 from tests.redis.replicated import NUM_SENTINELS, Replicated
 from tests.redis.waiting import PATIENCE_S, until
 
-pytestmark = pytest.mark.redis
-
 PROCESS = "counting"
 NUM_BEFORE = 200
 NUM_AFTER = 10

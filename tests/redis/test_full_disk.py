@@ -32,8 +32,6 @@ from tests.redis.life import life
 from tests.redis.own_server import OwnServer
 from tests.redis.waiting import until
 
-pytestmark = pytest.mark.redis
-
 ROOM = 256 << 10
 PAYLOAD = Payload("r-1", 0, "gw-0", "m", [1, 2], Sampling(max_tokens=4))
 SUBMIT = Submit(request_id="r-1", gateway="gw-0", model="m", slo=Slo(name="s"), prompt_tokens=2, max_tokens=4)

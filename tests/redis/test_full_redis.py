@@ -42,8 +42,6 @@ from tests.redis.life import life
 from tests.redis.own_server import OwnServer
 from tests.redis.waiting import until
 
-pytestmark = pytest.mark.redis
-
 MAX_MEMORY = 8 << 20
 BALLAST = "ballast:"
 NUM_PROMPT = 40_000  # tokens, of up to 3 bytes each: a hundred such payloads are more than Redis has here

@@ -42,8 +42,6 @@ from tests.redis.own_server import OwnServer
 from tests.redis.waiting import PATIENCE_S, until
 from tests.redis.wire import transactions
 
-pytestmark = pytest.mark.redis
-
 TOKENS = streams.tokens("gw-0")
 SLO = Slo(name="interactive", deadline_s=20.0)
 PAYLOAD = Payload(

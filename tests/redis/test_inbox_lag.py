@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 
-import pytest
 from redis.asyncio import Redis
 
 from shared.bus.bus import connect
@@ -14,8 +13,6 @@ from shared.service.tasks import cancel_all
 from tests.redis.counting import INBOX, SERVICE, committed_id, say
 from tests.redis.life import life
 from tests.redis.waiting import until
-
-pytestmark = pytest.mark.redis
 
 
 async def test_both_ends_of_an_inbox(redis: Redis, redis_url: str) -> None:

@@ -23,8 +23,6 @@ from tests.redis.counting import INBOX, SERVICE, CountingCore, check_numbers, sa
 from tests.redis.life import life
 from tests.redis.waiting import until
 
-pytestmark = pytest.mark.redis
-
 LONG_S = 1.5 * LEASE_S
 HANG_S = 1.0
 

@@ -20,8 +20,6 @@ from shared.messages.codec import FIELD, encode
 from shared.messages.nodes import Load
 from tests.redis.waiting import until
 
-pytestmark = pytest.mark.redis
-
 SPARSE_BYTES = 4 << 30  # the engine reads them for seconds, to make sure that they are what they should be
 WAIT_S = 60.0  # an engine takes some seconds to start
 

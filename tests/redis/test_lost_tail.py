@@ -14,8 +14,6 @@ import pytest
 
 from tests.redis.lost_tail_cluster import Cluster
 
-pytestmark = pytest.mark.redis
-
 NUM_CLUSTERS = 4  # side by side: most of the time is waiting for processes to notice
 NUM_TRUNCATIONS = int(os.environ.get("TREADLE_TRUNCATIONS", "40"))
 NUM_ANSWERS = 4  # between two losses: whoever asks gets on

@@ -21,8 +21,6 @@ from shared.messages.nodes import NodeGone
 from shared.messages.requests import VirtualQueue
 from tests.redis.waiting import until
 
-pytestmark = pytest.mark.redis
-
 
 class BrokenCore(AgentCore):
     """Fails at the first event."""

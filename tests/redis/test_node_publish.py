@@ -27,8 +27,6 @@ from shared.messages.requests import (
 from tests.contract.examples import HEARTBEAT
 from tests.redis.wire import transactions
 
-pytestmark = pytest.mark.redis
-
 GROUP = streams.group("g-1")
 DONE = FinishedRequest("a", 0, "stop", 2)
 TAKEN_OUT = EvictedRequest("a", 0, output_tokens=2, kv_tokens=9, kv_at=HANDED_OVER)

@@ -17,8 +17,6 @@ from shared.messages.payload import Payload, Sampling
 from shared.messages.requests import Attempt, Enqueued, Evicted, EvictedRequest, Pulled, Rejected
 from tests.contract.other_side import pack
 
-pytestmark = pytest.mark.redis
-
 GROUP = streams.group("g-1")
 
 

@@ -13,8 +13,6 @@ from gpu_node.agent.process.engine_process import EngineRefusedError
 from shared.config.config import CONFIG_ENV
 from shared.config.engine import EngineOptions
 
-pytestmark = pytest.mark.redis
-
 
 async def test_it_is_not_tried_again(redis: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "treadle.yaml"

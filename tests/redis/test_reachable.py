@@ -8,8 +8,6 @@ from cli.cluster.ports import free_port
 from shared.bus.bus import RedisUnreachableError, check_reachable, connect
 from tests.redis.own_server import HOST, OwnServer
 
-pytestmark = pytest.mark.redis
-
 SECRET = "s3cr3t-word"
 REMEDY = "start one there or set TREADLE_REDIS_URL"
 

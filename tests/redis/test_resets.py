@@ -11,8 +11,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from shared.bus.bus import connect
 
-pytestmark = pytest.mark.redis
-
 
 async def command_behind_a_reset(url: str) -> None:
     async with connect(url) as redis:

@@ -22,8 +22,6 @@ from tests.chaos.clock import SetClock
 from tests.redis.own_server import OwnServer
 from tests.redis.waiting import until
 
-pytestmark = pytest.mark.redis
-
 BEAT_S = 0.5
 FOUND_S = 15.0  # the promise, on a busy machine too
 

@@ -28,8 +28,6 @@ from tests.redis.counting import INBOX, OUT, said, say
 from tests.redis.life import life
 from tests.redis.waiting import PATIENCE_S, until
 
-pytestmark = pytest.mark.redis
-
 DEADLY, FAILING, SLOW = 666, 500, 3600
 SLOW_S = 30.0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from redis.asyncio import Redis
 
 from shared.bus import streams
@@ -12,8 +11,6 @@ from shared.bus.bus import MAX_READ_ENTRIES, READ_BLOCK_MS, StreamReader
 from shared.messages.codec import FIELD, encode
 from shared.messages.requests import Cancel
 from tests.redis.counting import INBOX, say
-
-pytestmark = pytest.mark.redis
 
 AT_ONCE_MS = 1
 

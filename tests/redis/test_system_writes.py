@@ -14,8 +14,6 @@ from shared.messages.message import Message
 from shared.messages.requests import Cancel
 from tests.redis.wire import transactions
 
-pytestmark = pytest.mark.redis
-
 A, B, GROUP = "treadle:test:a", "treadle:test:b", streams.group("g-1")
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -44,7 +43,6 @@ def test_special_and_impossible_tokens_have_no_text(tiny: ServedModel) -> None:
     assert found == ["hello", "", "<tool>", "", "", ""]
 
 
-@pytest.mark.model
 def test_the_real_vocabulary_decodes_as_the_reference(real_model: ServedModel, reference: object) -> None:
     table = real_model.tokenizer.token_bytes
 
@@ -56,7 +54,6 @@ def test_the_real_vocabulary_decodes_as_the_reference(real_model: ServedModel, r
     check()
 
 
-@pytest.mark.model
 def test_the_real_vocabulary_round_trips(real_model: ServedModel) -> None:
     tokenizer = real_model.tokenizer
     known = {data for data in tokenizer.token_bytes if len(data) == 1}

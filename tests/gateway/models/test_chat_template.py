@@ -62,7 +62,6 @@ def test_an_invalid_template_is_refused_at_once() -> None:
         template("{{ " + "(" * 5000 + " }}")
 
 
-@pytest.mark.model
 def test_the_real_template_agrees_with_the_reference(real_model: ServedModel, reference: Any) -> None:
     assert real_model.template is not None
     tokenizer = real_model.tokenizer

@@ -253,7 +253,6 @@ def test_merges_may_be_written_with_a_space_between(open_directory: Open) -> Non
     assert open_directory(tokenizer={"model": model}).encode("hello") == open_directory().encode("hello")
 
 
-@pytest.mark.model
 def test_a_real_vocabulary_saved_as_a_directory_agrees_with_its_file(
     real_model: ServedModel, reference: Any, tmp_path: Path
 ) -> None:

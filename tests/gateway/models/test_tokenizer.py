@@ -113,13 +113,11 @@ def test_qwen2_composes_characters(tmp_path: Path) -> None:
     assert tokenizer.encode("e\u0301") == ids("é")
 
 
-@pytest.mark.model
 @pytest.mark.parametrize("text", AWKWARD)
 def test_the_real_tokenizer_agrees_with_the_reference(real_model: ServedModel, reference: Any, text: str) -> None:
     assert real_model.tokenizer.encode(text) == reference.encode(text)
 
 
-@pytest.mark.model
 @given(st.text(max_size=80))
 def test_the_real_tokenizer_agrees_on_any_text_without_digits(
     real_model: ServedModel, reference: Any, text: str
@@ -137,7 +135,6 @@ def digit_reference(reference: Any) -> Any:
     return whole
 
 
-@pytest.mark.model
 @given(st.text(alphabet=st.sampled_from(" \n.,ab0123456789²½٣Ⅷ"), max_size=40))
 @example("a  1")
 @example("²³½ ٣ Ⅷ")
@@ -145,7 +142,6 @@ def test_the_real_tokenizer_agrees_on_digits(real_model: ServedModel, digit_refe
     assert real_model.tokenizer.encode(text) == digit_reference.encode(text)
 
 
-@pytest.mark.model
 def test_the_real_end_token(real_model: ServedModel, reference: Any) -> None:
     assert real_model.tokenizer.eos_ids == (reference.eos_token_id,)
 

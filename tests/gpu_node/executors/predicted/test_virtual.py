@@ -149,7 +149,6 @@ def test_weights_come_from_disk_first_and_then_from_host_memory(vocabulary: Path
     assert executor.load_s(model) == hardware.load_s(A100, MISTRAL, "disk")
 
 
-@pytest.mark.model
 def test_without_a_name_a_model_is_as_large_as_its_file(real_model: ModelSpec) -> None:
     own, known = model_shape(real_model), hardware.model_named("smollm2-135m")
     assert (own.num_layers, own.num_heads, own.num_kv_heads, own.head_dim) == (30, 9, 3, 64)
