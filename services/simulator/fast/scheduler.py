@@ -9,7 +9,9 @@ from gpu_node.engine.steps.limits import refusal
 from gpu_node.engine.steps.preemption import newest
 from gpu_node.executors.predicted.executor import AnswerTokens
 from services.simulator.fast.admission import FastAdmission
+from services.simulator.fast.beginnings import Beginnings
 from services.simulator.fast.parking import Parked
+from services.simulator.fast.plain import check_request
 from services.simulator.fast.roster import FastRoster
 from services.simulator.fast.sequence import FastSequence
 from services.simulator.fast.step_done import StepDone
@@ -27,6 +29,7 @@ class FastScheduler:
         self._options = options
         self._answer_tokens = answer_tokens
         self._admission = FastAdmission(model, self.roster, options.max_num_seqs)
+        self._beginnings = Beginnings(model.block_size, self.roster)
         self._num_added = 0
 
     # --- requests come and go -----------------------------------------------------------------------------------------
@@ -37,10 +40,15 @@ class FastScheduler:
         return self._admission.num_admittable
 
     def add(self, payload: Payload, parked: Parked | None) -> list[OutputChunk]:
-        """Queue a request; with what was kept of it, it goes on from there."""
+        """Queue a request; with what was kept of it, it goes on from there.
+
+        Raises `FastEngineError` for one that is not plain.
+        """
         error = refusal(payload, self.model, self._options)
         if error:
             return [refusal_chunk(payload, error)]
+        check_request(payload)
+        self._beginnings.check(payload)
         num_answer_tokens = self._answer_tokens(payload.sampling)
         sequence = FastSequence.of(payload, self._num_added, self.model.max_model_len, num_answer_tokens, parked)
         self._num_added += 1
