@@ -14,12 +14,13 @@ from rich.table import Table
 
 from cli.errors import CliError
 from cli.progress_bar import progress_bar
+from cli.simulate.checked_run import checked_run
 from cli.simulate.workload_option import ALLOW_LEFT_OUT, DEVICE_COSTS, SLO_MIX, WorkloadChoice, workload_choice
 from cli.tables import print_table
 from services.simulator.devices.capacity import MAX_DEVICES, Attainment, CapacityError, Trial, least_devices
 from services.simulator.devices.catalogue import MAX_NUM_SEQS, cluster_config, device, devices_of
 from services.simulator.reports.report import attainment
-from services.simulator.simulation import Scenario, StalledError, simulate
+from services.simulator.simulation import Scenario
 from shared.config.hardware import DEVICES
 from shared.config.queue import QueueOptions
 
@@ -129,10 +130,7 @@ def _trial(choice: WorkloadChoice, kind: str, num_requests: int, max_num_seqs: i
             devices=nodes,
             requests=choice.draw(num_requests, seed + number, _first(choice, num_requests, seed + number)),
         )
-        try:
-            return attainment(simulate(scenario).recording.outcomes, scenario.config)
-        except StalledError as error:
-            raise CliError(str(error)) from error
+        return attainment(checked_run(scenario).recording.outcomes, scenario.config)
 
     return attained
 

@@ -12,14 +12,14 @@ from rich.table import Table
 
 from cli.errors import CliError
 from cli.progress_bar import progress_bar
+from cli.simulate.checked_run import checked_run
 from cli.simulate.workload_option import ALLOW_LEFT_OUT, DEVICE_COUNTS, SLO_MIX, workload_choice
 from cli.tables import print_table
 from services.simulator.cluster import cluster
 from services.simulator.devices.catalogue import MAX_NUM_SEQS, cluster_config, devices_of
 from services.simulator.reports.chrome_trace import chrome_trace
 from services.simulator.reports.report import DECIMALS, report
-from services.simulator.simulation import PLAN_VISITS, Scenario, SimulationRun, StalledError, simulate
-from services.simulator.workloads.request import WorkloadError
+from services.simulator.simulation import PLAN_VISITS, Scenario, SimulationRun
 from shared.config.profiles import Profile, ProfileError, read_profiles
 from shared.config.queue import OperationOptions, QueueOptions
 
@@ -94,7 +94,8 @@ def run(
         plan_visits=plan_visits,
     )
     began_s = time.perf_counter()
-    done = _simulate(scenario)
+    with progress_bar("requests over", len(scenario.requests)) as show:
+        done = checked_run(scenario, show)
     found = {
         "workload": choice.name,
         "policy": policy,
@@ -119,14 +120,6 @@ def _profiles(path: Path) -> list[Profile]:
     try:
         return read_profiles(path)
     except ProfileError as error:
-        raise CliError(str(error)) from error
-
-
-def _simulate(scenario: Scenario) -> SimulationRun:
-    try:
-        with progress_bar("requests over", len(scenario.requests)) as show:
-            return simulate(scenario, show)
-    except (WorkloadError, StalledError) as error:
         raise CliError(str(error)) from error
 
 

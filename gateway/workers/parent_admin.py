@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY
 
 from gateway.workers.expositions import merge
 from gateway.workers.worker_client import WorkerClient
@@ -20,16 +20,10 @@ T = TypeVar("T")
 class ParentAdmin:
     """The four paths of `shared.service.admin.Admin`."""
 
-    def __init__(
-        self,
-        pool: WorkerPool,
-        clients: Callable[[], Mapping[int, WorkerClient]],
-        registry: CollectorRegistry = REGISTRY,
-    ) -> None:
+    def __init__(self, pool: WorkerPool, clients: Callable[[], Mapping[int, WorkerClient]]) -> None:
         """``clients``: a line to each process that runs, by its life."""
         self._pool = pool
         self._clients = clients
-        self._registry = registry
 
     def routes(self) -> list[web.RouteDef]:
         """Routes to add to an aiohttp application."""
@@ -38,7 +32,7 @@ class ParentAdmin:
 
     async def _metrics(self, _: web.Request) -> web.Response:
         texts = await self._ask(lambda client: client.text("/metrics"))
-        body = merge(self._registry, {name: text for name, text in self._names(texts).items() if text})
+        body = merge(REGISTRY, {name: text for name, text in self._names(texts).items() if text})
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _status(self, _: web.Request) -> web.Response:

@@ -88,7 +88,8 @@ def simulate(scenario: Scenario, progress: Progress = lambda _: None) -> Simulat
     """Run until every request is over; ``progress`` hears how many are. The same scenario gives the same run.
 
     A request waits in vain where no node may ever have its model: when all others are over, it is over as `UNSERVED`.
-    Raises `WorkloadError` for requests that no device can serve, `StalledError` when nothing happens any more.
+    Raises `WorkloadError` for requests that no device can serve, `StalledError` when nothing happens any more, and
+    `FastEngineError` for what the engine cannot do.
     """
     simulation = Simulation(scenario)
     simulation.run_until(lambda: False, progress)
@@ -99,7 +100,7 @@ class Simulation:
     """A scenario on its way, from the first request on: can be stopped, looked at, and made to go on differently."""
 
     def __init__(self, scenario: Scenario) -> None:
-        """Raises `WorkloadError` for requests that no device can serve."""
+        """Raises `WorkloadError` for requests that no device can serve, `FastEngineError` for options of the engine."""
         _check(scenario)
         self._scenario = scenario
         self._cluster = SimulatedCluster(

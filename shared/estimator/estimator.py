@@ -143,11 +143,6 @@ class GroupForecast:
     work: Batching
 
     @property
-    def begins_at_once(self) -> bool:
-        """Whether the first waiting member has a place now."""
-        return self.begin == NOW and self.ahead.has_place(self.work)
-
-    @property
     def start(self) -> Wait:
         """Until the first waiting member has its first token; no time where none waits."""
         return self.wait_at(0) if self.num_waiting else NOW

@@ -24,9 +24,8 @@ _OUTPUTS = (1, 2)
 class RotatedStderr:
     """Standard error as a stream for loggers; the file behind it is looked at after each line."""
 
-    def __init__(self, path: Path, max_bytes: int = LOG_MAX_BYTES) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._outputs = [output for output in _OUTPUTS if _is_at(os.fstat(output), path)]
 
@@ -47,7 +46,7 @@ class RotatedStderr:
         ours = os.fstat(2)
         if not _is_at(ours, self._path):
             self._follow()
-        elif ours.st_size > self._max_bytes:
+        elif ours.st_size > LOG_MAX_BYTES:
             self._rotate()
             self._follow()
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from cli.errors import CliError
 from cli.main import main
+from cli.simulate.checked_run import checked_run
+from services.simulator.cluster import cluster
+from services.simulator.devices.catalogue import cluster_config, devices_of
+from services.simulator.simulation import Scenario
+from services.simulator.workloads.request import WorkloadRequest
+from shared.config.queue import QueueOptions
 
 SMALL = ["--workload", "wa", "--devices", "a100=1", "--rate", "10", "--requests", "40", "--max-num-seqs", "8"]
 
@@ -146,3 +154,23 @@ def test_a_plan_for_devices_that_are_too_small_is_refused() -> None:
     result = invoke("plan", "--trace", "wb", "--rate", "1", "--device", "a10")
     assert result.exit_code == 2
     assert "--device a10: vicuna-13b, llama-70b does not fit into its memory" in result.output
+
+
+@pytest.mark.parametrize(
+    ("make_engine", "message"),
+    [(cluster.fast, "does not know preemption 'swap': run with the live bookkeeping"), (cluster.stepped, "")],
+)
+def test_what_an_engine_cannot_do_it_refuses(make_engine: cluster.MakeEngine, message: str) -> None:
+    config = cluster_config(["a100-0"], ["mistral-7b"], QueueOptions())
+    scenario = Scenario(
+        config.model_copy(update={"engine": replace(config.engine, preemption="swap", host_kv_bytes=1 << 30)}),
+        devices_of({"a100": 1}, ["mistral-7b"]),
+        [WorkloadRequest(0.0, "mistral-7b", "batch-1", prompt_tokens=8, output_tokens=2)],
+        make_engine,
+    )
+    if not message:
+        assert [one.reason for one in checked_run(scenario).recording.outcomes] == ["stop"]
+        return
+    with pytest.raises(CliError) as refused:
+        checked_run(scenario)
+    assert message in str(refused.value)

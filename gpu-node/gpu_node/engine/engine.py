@@ -123,10 +123,6 @@ class Engine:
 
     # --- models come and go -------------------------------------------------------------------------------------------
 
-    def is_loaded(self, name: str) -> bool:
-        """Whether `load_model` would have nothing to load."""
-        return name in self._residents
-
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Make a model the current one. Others stay while there are places and memory for all.
 

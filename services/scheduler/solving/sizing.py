@@ -39,9 +39,9 @@ NUM_VISITS = 50_000  # of groups in one trial (see `anytime`): 0.05 s on one cor
 Sizes = Mapping[str, int]
 
 
-def needed_nodes(problem: PlacementProblem, num_visits: int = NUM_VISITS) -> dict[str, int]:
+def needed_nodes(problem: PlacementProblem) -> dict[str, int]:
     """Nodes of each pool. The pools that come first grow first, and shrink last. Deterministic."""
-    trials = _Trials(problem, num_visits)
+    trials = _Trials(problem)
     sizes = {pool.pool: len(pool.ready_s) for pool in problem.pools}
     grown = set()
     for pool in problem.pools:
@@ -59,9 +59,8 @@ def needed_nodes(problem: PlacementProblem, num_visits: int = NUM_VISITS) -> dic
 class _Trials:
     """Lateness by sizes of the pools; each is worked out once."""
 
-    def __init__(self, problem: PlacementProblem, num_visits: int) -> None:
+    def __init__(self, problem: PlacementProblem) -> None:
         self._problem = problem
-        self._num_visits = num_visits
         horizon_s = AHEAD_S + max(pool.start_s for pool in problem.pools)
         self._groups = [*problem.groups, *(group for kind in problem.arrivals for group in expected(kind, horizon_s))]
         self._known: dict[tuple[int, ...], float] = {}
@@ -91,7 +90,7 @@ class _Trials:
             operations=replace(self._problem.operations, swap=True),  # a new node is given the model that is wanted
         )
         instance = make_instance(trial)
-        layout = Layout(instance, Budget(self._num_visits))
+        layout = Layout(instance, Budget(NUM_VISITS))
         insert_all(layout, range(len(instance.groups)))
         return late_request_s(instance, layout.queues)
 

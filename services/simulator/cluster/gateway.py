@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gateway.generation.generation import Generation, Verdict
 from gateway.inflight.job import Job
@@ -27,7 +27,6 @@ class Answer:
     sent_s: float
     first_token_s: float | None = None
     finished_s: float | None = None
-    token_times_s: list[float] = field(default_factory=list)
 
     @property
     def token_ids(self) -> list[int]:
@@ -114,7 +113,6 @@ class SimulatedGateway:
             self._try_again(answer)
         elif isinstance(news, Delta):
             answer.first_token_s = now if answer.first_token_s is None else answer.first_token_s
-            answer.token_times_s += [now] * news.num_tokens
         if answer.generation.is_over and answer.finished_s is None:
             answer.finished_s = now
             self._release(answer)

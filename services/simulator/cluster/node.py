@@ -25,22 +25,16 @@ from gpu_node.agent.decisions.actions import (
 from gpu_node.agent.decisions.core import AgentCore, AgentEvent
 from gpu_node.agent.decisions.models import DEVICE, DISK
 from gpu_node.engine.border.executor import ModelTooLargeError
+from gpu_node.engine.process.commands import Commands
 from gpu_node.engine.process.protocol import (
-    AbortRequests,
     Command,
-    HandOverImages,
-    Image,
+    EngineEvent,
     LoadModel,
     ModelFailed,
-    ModelLoaded,
-    Reset,
     RunAttempt,
     Shutdown,
     StepReport,
-    TakenOut,
-    TakeOut,
 )
-from gpu_node.engine.requests.chunk import OutputChunk
 from services.simulator.cluster.memory_bus import MemoryBus
 from services.simulator.cluster.node_engine import NodeEngine
 from services.simulator.devices.device import SimulatedDevice
@@ -94,6 +88,8 @@ class SimulatedNode:
         self._num_epochs = 0
         self._is_alive = False
         self._commands: deque[Command] = deque()
+        self._events: list[EngineEvent] = []
+        """What the engine has said and the agent has not heard."""
         self._is_busy = False
         self._step_end_s: float | None = None
         self._started_s = 0.0
@@ -106,6 +102,7 @@ class SimulatedNode:
         self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", self._device.kind, self._options)
         self.engine = self._make_engine()
         self._commands, self._is_busy, self._step_end_s = deque(), False, None
+        self._told = Commands(self.engine, self._events.append)
         self._bus.subscribe(streams.node_inbox(self.node), self.receive)
         for model in self._models:
             if model not in self._device.models:
@@ -234,47 +231,27 @@ class SimulatedNode:
 
     def _run(self) -> None:
         """Between two steps: carry out commands, then compute until there is something to tell."""
-        events: list[AgentEvent] = []
-        chunks: list[OutputChunk] = []
         has_news = bool(self._commands)
-        while self._commands:
-            match self._commands.popleft():
-                case LoadModel(model):
-                    return self._load(model, [*events, StepReport.of(chunks, self.engine.stats())])
-                case RunAttempt(payload, image):
-                    chunks += self.engine.add(payload, image)
-                case TakeOut(request_ids):
-                    last, kept = self.engine.evict(request_ids)
-                    events += [
-                        StepReport.of([*chunks, *last], self.engine.stats()),
-                        TakenOut(kept, self.engine.stats()),
-                    ]
-                    chunks = []
-                case HandOverImages(request_ids):
-                    events += [Image(one.request_id, one.data) for one in self.engine.hand_over(request_ids)]
-                case AbortRequests(request_ids):
-                    self.engine.abort(request_ids)
-                case Reset():
-                    self.engine.reset()
-                case Shutdown():
-                    raise AssertionError("a simulated engine dies with its node")
+        match self._told.carry_out(self._commands):
+            case LoadModel(model):
+                return self._load(model)
+            case Shutdown():
+                raise AssertionError("a simulated engine dies with its node")
         if has_news:
-            events.append(StepReport.of(chunks, self.engine.stats()))
+            self._told.report()
         self._is_busy = self.engine.has_work
         if self._is_busy:
             self._started_s = self._bus.now
             self._step_until(self.engine.start(self._bus.now))
-        for event in events:
-            self._feed(event)
-        return None
+        return self._feed_events()
 
-    def _load(self, model: str, events: list[AgentEvent]) -> None:
+    def _load(self, model: str) -> None:
         """What was to be told before is told first; other commands wait until the model is there."""
+        self._told.report()
         source = self.engine.tiers.get(model, DISK)
         load_s = self._device.load_s(model, source)
         self._later(load_s, lambda: self._loaded(model, source, load_s))
-        for event in events:
-            self._feed(event)
+        self._feed_events()
 
     def _loaded(self, model: str, source: str, load_s: float) -> None:
         try:
@@ -284,20 +261,17 @@ class SimulatedNode:
         else:
             if source != DEVICE:
                 self.loadings.append(Loading(self._bus.now - load_s, self._bus.now, model, source))
-            self._feed(
-                ModelLoaded(
-                    model=model,
-                    num_blocks=loaded.num_blocks,
-                    block_size=loaded.block_size,
-                    block_bytes=loaded.block_bytes,
-                    max_model_len=loaded.max_model_len,
-                    load_s=load_s,
-                    source=source,
-                    tiers=self.engine.tiers,
-                )
-            )
-        self._feed(StepReport([], self.engine.stats()))
+            self._told.loaded(loaded, load_s, source)
+        self._told.report()
+        self._feed_events()
         self._run()
+
+    def _feed_events(self) -> None:
+        """What the engine said."""
+        events = self._events.copy()
+        self._events.clear()
+        for event in events:
+            self._feed(event)
 
     def _step_until(self, end_s: float) -> None:
         """The engine computes until then, unless it is interrupted again."""

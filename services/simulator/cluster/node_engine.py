@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Protocol
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.process.commands import CommandedEngine
 from gpu_node.engine.requests.chunk import OutputChunk
-from gpu_node.engine.requests.image import HandedOver, Kept
 from shared.config.engine import ModelSpec
-from shared.messages.payload import Payload
 
 
-class NodeEngine(Protocol):
+class NodeEngine(CommandedEngine, Protocol):
     """What runs on a node. Between `start` and `finish` it computes, and nothing else may be asked but `interrupt`."""
 
     @property
@@ -29,31 +27,6 @@ class NodeEngine(Protocol):
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Make a model the current one; takes no time of its own, the node waits for it."""
-        ...
-
-    @property
-    def tiers(self) -> dict[str, str]:
-        """Where the weights of models are, ``device`` or ``host``; those of others are on disk."""
-        ...
-
-    def add(self, payload: Payload, image: bytes = b"") -> list[OutputChunk]:
-        """Queue a request, or let it go on from what is kept of it or from an image; what ends at once is told."""
-        ...
-
-    def evict(self, request_ids: Iterable[str]) -> tuple[list[OutputChunk], list[Kept]]:
-        """Take requests out and keep their KV as far as host memory has room; what came before, and what is kept."""
-        ...
-
-    def hand_over(self, request_ids: Iterable[str]) -> list[HandedOver]:
-        """Give away what is kept of evicted requests."""
-        ...
-
-    def abort(self, request_ids: Iterable[str]) -> None:
-        """Forget requests; unknown ones are ignored."""
-        ...
-
-    def reset(self) -> None:
-        """Forget all requests."""
         ...
 
     def start(self, now: float) -> float:
@@ -85,10 +58,6 @@ class NodeEngine(Protocol):
 
         An answer that is longer by then ends with its next token.
         """
-        ...
-
-    def stats(self) -> EngineStats:
-        """The state between two steps."""
         ...
 
     def check(self) -> None:

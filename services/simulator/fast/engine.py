@@ -1,9 +1,10 @@
 """The engine of long simulations: decides as `gpu_node.engine` does, but jumps over steps in which nothing is decided.
 
-For plain requests only: one choice, no two prompts that begin alike, one model at a time, preemption by recompute. A
-run of steps in which all sequences decode, nobody ends, nobody is admitted and blocks do not run out is one event
-(`StepSpan`); any other step is carried out by itself (`FastScheduler`). A test holds that both engines give every
-request the same times. Clients hear of first tokens and of ends; the tokens between come with the end.
+For plain requests only: one choice, no two prompts that begin alike, one model at a time, preemption by recompute; all
+else it refuses (`services.simulator.fast.plain`). A run of steps in which all sequences decode, none ends, none is
+admitted and blocks do not run out is one event (`StepSpan`); any other step is carried out by itself (`FastScheduler`).
+Both engines ask one rule of admission and learn lengths in one way, and a test holds that they give every request the
+same times. Clients hear of first tokens and of ends; the tokens between come with the end.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from gpu_node.executors.predicted.executor import AnswerTokens
 from services.simulator.devices.device import SimulatedDevice
 from services.simulator.devices.span import StepSpan
 from services.simulator.fast.parking import FastParking
+from services.simulator.fast.plain import check_options
 from services.simulator.fast.scheduler import FastScheduler
 from shared.bus.streams import MAX_IMAGE_BYTES
 from shared.config.engine import EngineOptions, ModelSpec
@@ -30,9 +32,8 @@ class FastEngine:
     """One device and the requests of its current model. As `services.simulator.cluster.node_engine.NodeEngine`."""
 
     def __init__(self, device: SimulatedDevice, options: EngineOptions, answer_tokens: AnswerTokens) -> None:
-        assert options.max_models == 1, "the fast engine holds one model at a time"
-        assert options.preemption == "recompute", "the fast engine knows no swaps of blocks"
-        assert options.step_tokens >= options.max_num_seqs, "all sequences decode in every step"
+        """Raises `FastEngineError` for options that it cannot follow."""
+        check_options(options)
         self._device = device
         self._options = options
         self._answer_tokens = answer_tokens

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.requests.choices import refusal_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.steps.limits import refusal
+from gpu_node.engine.steps.preemption import newest
 from gpu_node.executors.predicted.executor import AnswerTokens
-from services.simulator.fast.admission import FastAdmission, SpanDemand
+from services.simulator.fast.admission import FastAdmission
+from services.simulator.fast.beginnings import Beginnings
 from services.simulator.fast.parking import Parked
+from services.simulator.fast.plain import check_request
 from services.simulator.fast.roster import FastRoster
 from services.simulator.fast.sequence import FastSequence
 from services.simulator.fast.step_done import StepDone
@@ -27,7 +28,8 @@ class FastScheduler:
         self.num_preemptions = 0
         self._options = options
         self._answer_tokens = answer_tokens
-        self._admission = FastAdmission(model, options.max_num_seqs)
+        self._admission = FastAdmission(model, self.roster, options.max_num_seqs)
+        self._beginnings = Beginnings(model.block_size, self.roster)
         self._num_added = 0
 
     # --- requests come and go -----------------------------------------------------------------------------------------
@@ -35,16 +37,18 @@ class FastScheduler:
     @property
     def num_admittable(self) -> int:
         """How many more requests can be expected to run at once."""
-        roster = self.roster
-        if len(roster.requests) >= self._options.max_num_seqs:
-            return 0
-        return self._admission.num_admittable(self._running_demands(), [self._demand(one) for one in roster.waiting])
+        return self._admission.num_admittable
 
     def add(self, payload: Payload, parked: Parked | None) -> list[OutputChunk]:
-        """Queue a request; with what was kept of it, it goes on from there."""
+        """Queue a request; with what was kept of it, it goes on from there.
+
+        Raises `FastEngineError` for one that is not plain.
+        """
         error = refusal(payload, self.model, self._options)
         if error:
             return [refusal_chunk(payload, error)]
+        check_request(payload)
+        self._beginnings.check(payload)
         num_answer_tokens = self._answer_tokens(payload.sampling)
         sequence = FastSequence.of(payload, self._num_added, self.model.max_model_len, num_answer_tokens, parked)
         self._num_added += 1
@@ -52,7 +56,7 @@ class FastScheduler:
             has_ended = bool(payload.outputs and payload.outputs[0].finish_reason)
             if has_ended or sequence.offset >= sequence.end_len:
                 return [self._end_chunk(sequence)]
-            self._admission.on_arrival(sequence.num_prompt_tokens, sequence.max_len)
+            self._admission.typical.on_arrival(sequence.num_prompt_tokens, sequence.max_len)
         self.roster.add(sequence)
         return []
 
@@ -74,9 +78,8 @@ class FastScheduler:
         if roster.prefilling is not None or not len(batch):
             return 0
         num_steps = batch.num_steps_to_end
-        if roster.waiting and len(roster.running) < self._options.max_num_seqs:
-            candidate = self._demand(roster.waiting[0])
-            num_steps = min(num_steps, self._admission.num_blocked_steps(candidate, self._running_demands()))
+        if roster.waiting:
+            num_steps = min(num_steps, self._admission.num_blocked_steps(roster.waiting[0]))
         return min(num_steps, batch.num_steps_within(roster.blocks.num_free))
 
     def pass_steps(self, num_steps: int) -> list[OutputChunk]:
@@ -137,10 +140,10 @@ class FastScheduler:
         return num_left - (end - start)
 
     def _make_room(self, sequence: FastSequence, num_blocks: int, drafted: set[str]) -> bool:
-        """Free blocks for one that runs, at the cost of whoever came last; False if that is itself."""
+        """Free blocks for one that runs, at the cost of those that came last; False if that is itself."""
         roster = self.roster
         while roster.blocks.num_free < num_blocks:
-            victim = max(roster.running.values(), key=lambda running: running.order)
+            victim = newest(roster.running.values())
             self.num_preemptions += 1
             roster.put_back(victim, is_drafted=victim.payload.request_id in drafted)
             if victim is sequence:
@@ -152,9 +155,7 @@ class FastScheduler:
         roster = self.roster
         while roster.waiting and num_left > 0:
             sequence = roster.waiting[0]
-            if len(roster.running) >= self._options.max_num_seqs:
-                return
-            if self._admission.num_blocked_steps(self._demand(sequence), self._running_demands()):
+            if self._admission.num_blocked_steps(sequence):
                 return
             num_used = self._begin(sequence, num_left, done)
             if num_used == 0:
@@ -209,20 +210,8 @@ class FastScheduler:
     def _finish(self, sequence: FastSequence) -> OutputChunk:
         """All its tokens are drawn; the last is never computed."""
         self.roster.end(sequence)
-        self._admission.on_finish(sequence.offset - sequence.num_prompt_tokens)
+        self._admission.typical.on_finish(sequence.offset - sequence.num_prompt_tokens)
         return self._end_chunk(sequence)
 
     def _end_chunk(self, sequence: FastSequence) -> OutputChunk:
         return sequence.tell(self.roster.num_known(sequence), sequence.end_reason)
-
-    # --- what it is now -----------------------------------------------------------------------------------------------
-
-    def _demand(self, sequence: FastSequence) -> SpanDemand:
-        return self._admission.demand(self.roster.num_known(sequence), sequence.num_prompt_tokens, sequence.max_len)
-
-    def _running_demands(self) -> list[SpanDemand]:
-        """Those that do not decode yet were admitted last."""
-        roster, batch = self.roster, self.roster.batch
-        num_others = len(roster.running) - len(batch)
-        others = [self._demand(sequence) for sequence in islice(reversed(roster.running.values()), num_others)]
-        return [*self._admission.demands(batch, batch.clock), *others]

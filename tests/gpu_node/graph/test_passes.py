@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import UnsplittableError, column_cuts, even_plan, split_operators
-from gpu_node.graph.passes.split_plan import MAX_PARTS, expected_delay_s, plan_splits
+from gpu_node.graph.passes.split_plan import MAX_PARTS, plan_splits
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.graph.program import TOKEN_IDS, Buffer, Operator, OperatorKind, Program, Rows
 from gpu_node.graph.share import Share, sequences_of
@@ -257,19 +257,13 @@ def test_split_refuses_what_it_cannot_cut() -> None:
         split_operators(LLAMA, {99: 2})
 
 
-def test_the_expected_delay_of_a_task() -> None:
-    # each operator of T seconds is hit with probability T / 8, and delays by (T - 1) ** 2 / 2 T on average
-    assert expected_delay_s([1.0, 2.0, 5.0], slack_s=1.0) == (0 + 1 + 16) / (2 * 8)
-    assert expected_delay_s([], slack_s=1.0) == 0.0
-
-
 def test_the_longest_operators_are_halved_until_the_delay_is_small_enough() -> None:
     by_kind = {OperatorKind.GATED_LINEAR: 8.0, OperatorKind.PAGED_ATTENTION: 4.0, OperatorKind.RMS_NORM: 3.0}
     fused = fuse(LLAMA)
     durations_s = [by_kind.get(one.kind, 0.0) for one in fused.operators]
     place = {one.kind: index for index, one in enumerate(fused.operators)}
-    # three norms of 3 s cannot be cut: the sum of all is 21 s
-    assert expected_delay_s(durations_s, 2.0) == (36 + 4 + 3 * 1) / 42
+    # three norms of 3 s cannot be cut; an operator of T seconds out of 21 is hit with probability T / 21, and delays by
+    # (T - 2) ** 2 / 2 T on average: together (36 + 4 + 3 * 1) / 42
     assert plan_splits(fused, durations_s, 2.0, most_delay_s=43 / 42) == {}
     # 8 s as 4 + 4 s: 4 + 4 + 4 + 3; then all of 4 s as 2 s, which is no longer than the slack
     assert plan_splits(fused, durations_s, 2.0, most_delay_s=15 / 42) == {place[OperatorKind.GATED_LINEAR]: 2}

@@ -94,11 +94,6 @@ class BlockManager:
         tables = self._swapped_out if sequence_id in self._swapped_out else self._tables
         return tables[sequence_id].blocks
 
-    def digest_of(self, block: int) -> bytes | None:
-        """Digest of the prefix that ends in ``block``, the name by which other nodes know it; None if it has none."""
-        prefix = self._prefixes.prefix_of(block)
-        return None if prefix is None else prefix.digest
-
     def match(self, token_ids: Sequence[int]) -> list[int]:
         """Blocks that hold the longest cached prefix of ``token_ids``, short of its last token.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 WINDOW_REQUESTS = 64
@@ -42,24 +42,36 @@ class KvDemand:
     """Blocks that it holds, or would take over from the prefix cache; counted once among all sequences."""
 
 
-def peak_blocks(demands: Iterable[KvDemand], block_size: int) -> int:
-    """Upper bound of the blocks held at once while all ``demands`` grow, if none is added.
-
-    Memory only falls when a sequence ends, so the peak lies at one of the ends. Just before the end of the sequence
-    that grows by g, the ones alive are those that grow by g or more, and each has grown by g.
-    (Admission by predicted peak memory: NanoFlow, OSDI'25, §4.2.1.)
-    """
-    peak = num_tokens = num_shared_blocks = 0
-    seen: set[int] = set()
+def peak_slots(demands: Iterable[KvDemand], block_size: int) -> int:
+    """`peak_of_growths` of sequences that share blocks: a block that several of them hold counts with the first."""
     longest_first = sorted(demands, key=lambda demand: -demand.num_growth_tokens)
-    for num_alive, demand in enumerate(longest_first, start=1):
-        num_tokens += demand.num_tokens
+    return peak_of_growths(_without_shared(longest_first, block_size), block_size)
+
+
+def _without_shared(demands: Iterable[KvDemand], block_size: int) -> Iterator[tuple[int, int]]:
+    seen: set[int] = set()
+    for demand in demands:
         num_seen = len(seen)
         seen.update(demand.blocks)
-        num_shared_blocks += len(demand.blocks) - (len(seen) - num_seen)
-        # each sequence's last block may be filled by one token only: block_size - 1 slots of it are waste
-        num_slots = num_tokens + num_alive * (demand.num_growth_tokens + block_size - 1)
-        peak = max(peak, num_slots // block_size - num_shared_blocks)
+        num_shared_blocks = len(demand.blocks) - (len(seen) - num_seen)
+        yield demand.num_growth_tokens, demand.num_tokens - num_shared_blocks * block_size
+
+
+def peak_of_growths(longest_first: Iterable[tuple[int, int]], block_size: int) -> int:
+    """Upper bound of the KV slots taken at once while sequences grow, if none is added; whole blocks of it are held.
+
+    Of each sequence, the tokens that it grows by and those that it has; those that grow longest come first. Memory only
+    falls when a sequence ends, so the peak lies at one of the ends. Just before the end of the sequence that grows by
+    g, the ones alive are those that grow by g or more, and each has grown by g.
+    (Admission by predicted peak memory: NanoFlow, OSDI'25, §4.2.1.)
+    """
+    peak = num_tokens = 0
+    waste = block_size - 1  # each sequence's last block may be filled by one token only
+    for num_alive, (growth, tokens) in enumerate(longest_first, start=1):
+        num_tokens += tokens
+        num_slots = num_tokens + num_alive * (growth + waste)
+        if num_slots > peak:
+            peak = num_slots
     return peak
 
 

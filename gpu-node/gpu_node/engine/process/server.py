@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import structlog
 
 from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.engine import Engine, EngineBusyError
+from gpu_node.engine.process.commands import Commands
 from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
-from gpu_node.engine.process.protocol import (
-    AbortRequests,
-    Command,
-    EngineReady,
-    HandOverImages,
-    Image,
-    LoadModel,
-    ModelFailed,
-    ModelLoaded,
-    Reset,
-    RunAttempt,
-    Shutdown,
-    StepReport,
-    TakenOut,
-    TakeOut,
-)
+from gpu_node.engine.process.protocol import Command, EngineReady, LoadModel, ModelFailed, Shutdown, StepReport
 from gpu_node.engine.requests.chunk import OutputChunk
 from shared.config.config import ClusterConfig
 from shared.files.model_file import ModelFileError
+from shared.messages.payload import Payload
 
 log = structlog.get_logger()
+
+
+class LoggedCommands(Commands):
+    """Writes down which requests never ran."""
+
+    def add(self, payload: Payload, image: bytes) -> list[OutputChunk]:
+        """As `Commands.add`."""
+        ended = super().add(payload, image)
+        if ended and ended[-1].is_last:
+            log.info("request ends at once", request_id=payload.request_id, error=ended[-1].error)
+        return ended
 
 
 class EngineServer:
@@ -48,6 +47,7 @@ class EngineServer:
         self._config = config
         self._device = device
         self._clock = clock
+        self._commands = LoggedCommands(engine, connection.send)
 
     def run(self) -> None:
         """Step while there is work, with a look at the socket between steps; without work, wait for the socket."""
@@ -68,32 +68,15 @@ class EngineServer:
 
     def _take_commands(self, commands: list[Command]) -> bool:
         """Carry out commands in their order; False on `Shutdown`. The agent then learns what they changed."""
-        chunks: list[OutputChunk] = []
-        for command in commands:
-            match command:
+        left = deque(commands)
+        while left:
+            match self._commands.carry_out(left):
                 case Shutdown():
                     return False
                 case LoadModel(model):
                     self._load(model)
-                case RunAttempt(payload, image):
-                    ended = self._engine.add(payload, image)
-                    if ended and ended[-1].is_last:
-                        log.info("request ends at once", request_id=payload.request_id, error=ended[-1].error)
-                    chunks += ended
-                case AbortRequests(request_ids):
-                    self._engine.abort(request_ids)
-                case Reset():
-                    self._engine.reset()
-                case TakeOut(request_ids):
-                    last, kept = self._engine.evict(request_ids)
-                    self._connection.send(StepReport.of(chunks + last, self._engine.stats()))
-                    self._connection.send(TakenOut(kept, self._engine.stats()))
-                    chunks = []
-                case HandOverImages(request_ids):
-                    for handed_over in self._engine.hand_over(request_ids):
-                        self._connection.send(Image(handed_over.request_id, handed_over.data))
         if commands:
-            self._connection.send(StepReport.of(chunks, self._engine.stats()))
+            self._commands.report()
         return True
 
     def _load(self, name: str) -> None:
@@ -108,18 +91,7 @@ class EngineServer:
         else:
             load_s = 0.0 if source == "device" else self._clock() - started_s
             log.info("model loaded", model=name, num_blocks=model.num_blocks, source=source, load_s=round(load_s, 3))
-            self._connection.send(
-                ModelLoaded(
-                    model=name,
-                    num_blocks=model.num_blocks,
-                    block_size=model.block_size,
-                    block_bytes=model.block_bytes,
-                    max_model_len=model.max_model_len,
-                    load_s=load_s,
-                    source=source,
-                    tiers=self._engine.tiers,
-                )
-            )
+            self._commands.loaded(model, load_s, source)
 
     def _fail(self, name: str, error: str) -> None:
         log.error("model not loaded", model=name, error=error)

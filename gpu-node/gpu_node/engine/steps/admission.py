@@ -1,58 +1,62 @@
-"""Whether one more request may run: only while the predicted peak of KV memory fits, so preemption is the exception."""
+"""Admission (`gpu_node.engine.steps.admission_rule`) for requests whose sequences share blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from collections.abc import Sequence as AnySequence
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.memory.block_manager import BlockManager
-from gpu_node.engine.memory.forecast import KvDemand, RunningMean, expected_growth, peak_blocks
+from gpu_node.engine.memory.forecast import KvDemand, peak_slots
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
+from gpu_node.engine.steps.admission_rule import AdmissionCase, AdmissionRule
+from gpu_node.engine.steps.typical_request import TypicalRequest
 
 
 class KvAdmission:
-    """Learns how long outputs are and predicts from it. Before the first end, outputs are taken to use their limit."""
+    """Says what requests will need, as far as typical ones tell."""
 
     def __init__(self, model: LoadedModel, blocks: BlockManager, max_num_seqs: int) -> None:
         self._model = model
         self._blocks = blocks
-        self._max_num_seqs = max_num_seqs
-        self._prompt_tokens = RunningMean()
-        self._limit_tokens = RunningMean()
-        self._output_tokens = RunningMean()
+        self._rule = AdmissionRule(max_num_seqs, model.block_size)
+        self._typical = TypicalRequest(model)
 
     def on_arrival(self, request: EngineRequest) -> None:
         """Learn what a typical request asks for."""
         leader = request.sequences[0]
-        self._prompt_tokens.observe(leader.num_prompt_tokens)
-        self._limit_tokens.observe(leader.max_len - 1 - leader.num_prompt_tokens)
+        self._typical.on_arrival(leader.num_prompt_tokens, leader.max_len)
 
     def on_finish(self, num_output_tokens: int) -> None:
         """Learn how long an output has become."""
-        self._output_tokens.observe(num_output_tokens)
+        self._typical.on_finish(num_output_tokens)
 
-    def admits(self, candidate: EngineRequest, running: Iterable[EngineRequest]) -> bool:
-        """Whether ``candidate`` fits beside ``running`` up to the predicted peak."""
-        demands = self._running_demands(running)
-        demands += self._unforked_demands(candidate, self._blocks.match(candidate.sequences[0].token_ids))
-        return peak_blocks(demands, self._model.block_size) <= self._blocks.num_usable_blocks
+    def admits(self, candidate: EngineRequest, running: Collection[EngineRequest]) -> bool:
+        """Whether ``candidate`` may run beside ``running``."""
+
+        def peak() -> int:
+            cached = self._blocks.match(candidate.sequences[0].token_ids)
+            return self._peak_slots(running, self._unforked_demands(candidate, cached))
+
+        return self._rule.num_blocked_steps(self._case(running, [candidate], peak)) == 0
 
     def num_admittable(self, running: Collection[EngineRequest], waiting: Collection[EngineRequest]) -> int:
         """How many typical requests fit beside these; what the waiting ones could reuse is left out of account."""
-        num_places = self._max_num_seqs - sum(request.num_places for here in (running, waiting) for request in here)
-        if num_places > 0:
-            demands = self._running_demands(running)
-            demands += [demand for request in waiting for demand in self._unforked_demands(request, ())]
-            num_left_blocks = self._blocks.num_usable_blocks - peak_blocks(demands, self._model.block_size)
-            num_places = min(num_places, num_left_blocks // self._typical_blocks())
-        return max(num_places, 0 if running or waiting else 1)
 
-    def _typical_blocks(self) -> int:
-        prompt_tokens = self._prompt_tokens.value(default=self._model.max_model_len)
-        output_tokens = self._output_tokens.value(default=self._limit_tokens.value(default=0))
-        num_tokens = min(round(prompt_tokens + output_tokens), self._model.max_model_len)
-        return max(1, -(-num_tokens // self._model.block_size))
+        def peak() -> int:
+            demands = [demand for request in waiting for demand in self._unforked_demands(request, ())]
+            return self._peak_slots(running, demands)
+
+        return self._rule.num_admittable(self._case(running, waiting, peak), self._typical.num_blocks)
+
+    def _case(
+        self, running: Iterable[EngineRequest], wanting: Iterable[EngineRequest], peak: Callable[[], int]
+    ) -> AdmissionCase:
+        num_taken, num_wanted = (sum(request.num_places for request in here) for here in (running, wanting))
+        return AdmissionCase(num_taken, num_wanted, self._blocks.num_usable_blocks, peak)
+
+    def _peak_slots(self, running: Iterable[EngineRequest], others: list[KvDemand]) -> int:
+        return peak_slots([*self._running_demands(running), *others], self._model.block_size)
 
     def _running_demands(self, running: Iterable[EngineRequest]) -> list[KvDemand]:
         demands: list[KvDemand] = []
@@ -77,7 +81,5 @@ class KvAdmission:
         return demands
 
     def _demand(self, sequence: Sequence, num_tokens: int, blocks: AnySequence[int]) -> KvDemand:
-        num_limit_tokens = sequence.max_len - 1
-        mean_tokens = self._output_tokens.value(default=num_limit_tokens)
-        max_growth_tokens = num_limit_tokens - len(sequence.token_ids)
-        return KvDemand(num_tokens, expected_growth(sequence.num_output_tokens, mean_tokens, max_growth_tokens), blocks)
+        growth = self._typical.growth(len(sequence.token_ids), sequence.num_prompt_tokens, sequence.max_len)
+        return KvDemand(num_tokens, growth, blocks)

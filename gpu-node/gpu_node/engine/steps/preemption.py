@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import Enum, auto
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.sequence import EngineRequest
@@ -20,6 +20,23 @@ class KvFate(Enum):
     """They are dropped, and computed again when it is the request's turn."""
     NO_ROOM = auto()
     """The same, although a swap would be worth it: host memory has no room."""
+
+
+class Ordered(Protocol):
+    """A request in any engine."""
+
+    @property
+    def order(self) -> int:
+        """Place in the order of arrival at its engine."""
+        ...
+
+
+R = TypeVar("R", bound=Ordered)
+
+
+def newest(running: Collection[R]) -> R:
+    """The request that came last."""
+    return max(running, key=lambda request: request.order)
 
 
 class PreemptionPolicy(Protocol):
@@ -40,7 +57,7 @@ class NewestFirst:
     def victim(self, running: Collection[EngineRequest], now: float) -> EngineRequest:
         """The request that came last; the oldest is never a victim while there is another, so it always advances."""
         del now
-        return max(running, key=lambda request: request.order)
+        return newest(running)
 
 
 class AlwaysRecompute(NewestFirst):

@@ -254,11 +254,7 @@ class Scheduler:
             one.num_drawn_tokens += 1
 
     def _admits(self, request: EngineRequest) -> bool:
-        """Whether there are places, and memory up to the predicted peak; alone, a request always has its try."""
-        running = self._roster.running.values()
-        if self._roster.num_taken_places + request.num_places > self._options.max_num_seqs:
-            return False
-        return not running or self._admission.admits(request, running)
+        return self._admission.admits(request, self._roster.running.values())
 
     def _restore(self, step: Step) -> bool:
         """Let the first in line go on from its image; False where it has no room in this step: nobody gives way for it.

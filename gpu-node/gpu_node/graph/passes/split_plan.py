@@ -19,17 +19,11 @@ MAX_PARTS = 64
 """Of one operator; each part costs a barrier of its own."""
 
 
-def expected_delay_s(durations_s: Sequence[float], slack_s: float) -> float:
-    """W for operators of these durations; ``slack_s`` is K - N."""
-    whole_s = sum(durations_s)
-    return sum(max(one - slack_s, 0.0) ** 2 for one in durations_s) / (2 * whole_s) if whole_s else 0.0
-
-
 def plan_splits(program: Program, durations_s: Sequence[float], slack_s: float, most_delay_s: float) -> SplitPlan:
     """Halve the longest operator that can be cut until W is small enough, or nothing longer than the slack can be cut.
 
-    ``durations_s``: of each operator of the program, whole. ``most_delay_s``: of W; the paper's is 5 % of the sender's
-    mean step.
+    ``durations_s``: of each operator of the program, whole. ``slack_s`` is K - N. ``most_delay_s``: of W; the paper's
+    is 5 % of the sender's mean step.
     """
     assert len(durations_s) == len(program.operators)
     num_parts = [1] * len(durations_s)

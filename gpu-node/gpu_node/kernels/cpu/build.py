@@ -45,36 +45,36 @@ class CompilerError(OperatorError, RuntimeError):
     """The kernels cannot be compiled on this machine."""
 
 
-def library_path(extra_flags: tuple[str, ...] = ()) -> Path:
+def library_path() -> Path:
     """The library of the sources as they are now, compiled if it is not there yet."""
     named = os.environ.get(LIBRARY_ENV)
     if named:
         return Path(named)
     compiler = find_compiler()
     files = sources()
-    folder = _cache_folder() / _digest(files, compiler, extra_flags)
+    folder = _cache_folder() / _digest(files, compiler)
     library = folder / "libtreadle_cpu.so"
     if not library.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # engines of one machine start together; the first compiles for all
             if not library.is_file():
-                compile_library(library, compiler, files, extra_flags)
+                compile_library(library, compiler, files)
     return library
 
 
-def compile_library(library: Path, compiler: str, sources: list[Path], extra_flags: tuple[str, ...] = ()) -> None:
+def compile_library(library: Path, compiler: str, sources: list[Path]) -> None:
     """Compile and link; the library appears under its name only when it is whole."""
     level_flags = _X86_FLAGS if platform.machine() in ("x86_64", "AMD64") else {}
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         objects = []
         for source in (path for path in sources if path.suffix == ".cpp"):
             target = str(Path(scratch, source.stem + ".o"))
-            flags = (*_FLAGS, *level_flags.get(source.name, ()), *extra_flags)
+            flags = (*_FLAGS, *level_flags.get(source.name, ()))
             _call(compiler, *flags, "-c", str(source), "-o", target)
             objects.append(target)
         whole = Path(scratch, library.name)
-        _call(compiler, "-shared", "-pthread", *extra_flags, *objects, "-o", str(whole))
+        _call(compiler, "-shared", "-pthread", *objects, "-o", str(whole))
         whole.rename(library)
 
 
@@ -116,8 +116,8 @@ def _cache_folder() -> Path:
     return Path(named) if named else Path.home() / ".cache" / "treadle" / "kernels"
 
 
-def _digest(sources: list[Path], compiler: str, extra_flags: tuple[str, ...]) -> str:
-    digest = hashlib.sha256(repr((compiler, platform.machine(), _FLAGS, _X86_FLAGS, extra_flags)).encode())
+def _digest(sources: list[Path], compiler: str) -> str:
+    digest = hashlib.sha256(repr((compiler, platform.machine(), _FLAGS, _X86_FLAGS)).encode())
     for path in sources:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpu_node.engine.border.plan import BlockCopy
 from gpu_node.engine.memory.block_manager import BlockManager
+from gpu_node.engine.memory.prefix import PrefixCache
 
 A, B, C = [1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]
 
@@ -149,11 +150,9 @@ def test_an_orphan_is_not_taken_for_the_child_of_a_prefix_with_the_same_digest()
 
 
 def test_models_do_not_share_prefixes() -> None:
-    one, other = manager(2, model="one"), manager(2, model="other")
-    compute(one, 0, A)
-    compute(other, 0, A)
-    assert one.match([*A, 20]) == [0]
-    assert one.digest_of(0) != other.digest_of(0)
+    """Of the same tokens, each has its own digest."""
+    one, other = PrefixCache("one"), PrefixCache("other")
+    assert one.extend(one.root, tuple(A)).digest != other.extend(other.root, tuple(A)).digest
 
 
 def test_what_the_device_has_lost_is_not_found_again() -> None:

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from gpu_node.engine.memory.forecast import KvDemand, RunningMean, expected_growth, peak_blocks
+from gpu_node.engine.memory.forecast import KvDemand, RunningMean, expected_growth, peak_slots
 
 
 def test_one_sequence_peaks_at_its_end() -> None:
-    assert peak_blocks([KvDemand(5, 0)], 4) == 2
-    assert peak_blocks([KvDemand(5, 3)], 4) == 2
-    assert peak_blocks([KvDemand(5, 4)], 4) == 3
+    """3 slots of its last block may be empty."""
+    assert peak_slots([KvDemand(5, 0)], 4) == 8
+    assert peak_slots([KvDemand(5, 3)], 4) == 11
+    assert peak_slots([KvDemand(5, 4)], 4) == 12
 
 
 def test_the_peak_is_not_the_sum_of_the_ends() -> None:
     # after 4 steps: 12 + 8 slots; then the first is gone and the second grows alone to 20 slots
-    assert peak_blocks([KvDemand(8, 4), KvDemand(4, 16)], 4) == (12 + 8 + 2 * 3) // 4
+    assert peak_slots([KvDemand(8, 4), KvDemand(4, 16)], 4) == 12 + 8 + 2 * 3
 
 
 def test_shared_blocks_count_once_while_any_holder_lives() -> None:
     together = [KvDemand(12, 0, [0, 1, 2]), KvDemand(12, 0, [0, 1, 3])]
-    assert peak_blocks(together, 4) == (24 + 2 * 3) // 4 - 2
+    assert peak_slots(together, 4) == 24 + 2 * 3 - 2 * 4
     # the longer-lived one is charged with the shared blocks: alone at its end it holds them all
-    assert peak_blocks([KvDemand(8, 0, [0, 1]), KvDemand(8, 8, [0, 1])], 4) == 4
+    assert peak_slots([KvDemand(8, 0, [0, 1]), KvDemand(8, 8, [0, 1])], 4) == 16 + 3
 
 
 def test_nothing_needs_nothing() -> None:
-    assert peak_blocks([], 4) == 0
+    assert peak_slots([], 4) == 0
 
 
 def test_expected_growth_follows_the_mean_within_the_limit() -> None:

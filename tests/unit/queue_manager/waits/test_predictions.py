@@ -11,7 +11,7 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.state.state import Node, State, Unread
 from services.queue_manager.waits.predictions import FORECAST_GROUPS, Predictions, Prospect
 from shared.config.queue import QueueOptions
-from shared.estimator.wait import NEVER, Wait
+from shared.estimator.wait import NEVER, NOW, Wait
 from shared.messages.nodes import NodeState
 from shared.messages.requests import Submit
 from shared.messages.slo import Slo
@@ -81,11 +81,11 @@ def test_who_gives_way_by_plan_counts_as_running_until_its_node_is_told() -> Non
     place(state, "n0", "waits", "runs")
     node, predictions = state.nodes["n0"], predictions_of(state)
     running = predictions.of_node(node, 0.0)["waits"]
-    assert not running.begins_at_once
+    assert running.place_and_prompt(0)[0] != NOW
     node.yielding = ["runs"]
     assert predictions.of_node(node, 0.0)["waits"] == running
     node.told_yielding = ["runs"]
-    assert predictions.of_node(node, 0.0)["waits"].begins_at_once
+    assert predictions.of_node(node, 0.0)["waits"].place_and_prompt(0)[0] == NOW
 
 
 def test_prompts_that_its_node_has_yet_to_compute_come_before_those_who_wait() -> None:
@@ -186,7 +186,7 @@ def test_who_waits_is_told_of_the_rest_of_the_load() -> None:
     load_until(state, 5.0)
     node, predictions = state.nodes["n0"], predictions_of(state)
     assert predictions.of_node(node, 1.0)["waits"].start.mean_s == pytest.approx(4.0 + 0.1)
-    assert not predictions.of_node(node, 1.0)["waits"].begins_at_once
+    assert predictions.of_node(node, 1.0)["waits"].place_and_prompt(0)[0] != NOW
     assert [outlook.wait_at(0).mean_s for _, outlook in predictions.outlooks(node, 1.0)] == [pytest.approx(4.0 + 0.1)]
 
 

@@ -163,7 +163,7 @@ def test_no_place_gets_free_before_they_are_computed() -> None:
 
 def test_on_an_empty_node_prompts_that_are_left_still_come_first() -> None:
     (line,) = forecast(FOUR, [group()], Prompts(wait_s=3.0, work_s=2.0))
-    assert line.begins_at_once
+    assert line.place_and_prompt(0)[0] == NOW
     assert line.start.mean_s == 3.0 + 1.0
 
 
@@ -224,7 +224,7 @@ def test_a_load_that_has_begun_ends_before_anybody_begins() -> None:
     assert only.begin == Wait(3.0, 0.0)
     assert only.start.mean_s == 3 + 1
     assert only.completion.mean_s == 3 + 10
-    assert not only.begins_at_once
+    assert only.place_and_prompt(0)[0] != NOW
 
 
 def test_another_model_waits_for_the_rest_of_that_load_and_for_its_own() -> None:

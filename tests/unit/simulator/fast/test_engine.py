@@ -7,9 +7,12 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_node.engine.memory import forecast
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.steps.typical_request import TypicalRequest
 from services.simulator.devices.span import StepSpan
-from services.simulator.fast.admission import peak_slots
+from services.simulator.fast.admission import batch_demands
+from services.simulator.fast.decode_batch import DecodeBatch
+from services.simulator.fast.sequence import FastSequence
 from tests.unit.simulator.engine_life import COST, Ask, Driver, Life, fast, options, payload, stepped
 
 
@@ -124,10 +127,26 @@ def test_both_engines_give_every_request_the_same_times(
     assert_same(*both(workload, num_blocks, max_num_seqs, step_tokens))
 
 
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40))), st.integers(1, 8))
-def test_peak_slots_are_peak_blocks(demands: list[tuple[int, int]], block_size: int) -> None:
-    blocks = forecast.peak_blocks([forecast.KvDemand(tokens, growth) for growth, tokens in demands], block_size)
-    assert peak_slots(demands, block_size) // block_size == blocks
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(0, 29), st.integers(0, 20)), min_size=1, max_size=8),
+    st.lists(st.integers(1, 40), max_size=5),
+)
+def test_a_batch_grows_as_its_sequences_do(shapes: list[tuple[int, int, int]], ended: list[int]) -> None:
+    """Each has a prompt, known tokens behind it, and a limit above both."""
+    model = LoadedModel("m", 16, 4, 1, 64, 256, frozenset())
+    batch, typical = DecodeBatch(model.block_size), TypicalRequest(model)
+    for num_output_tokens in ended:
+        typical.on_finish(num_output_tokens)
+    expected = []
+    for number, (prompt_tokens, output_tokens, more_tokens) in enumerate(shapes):
+        num_tokens = prompt_tokens + output_tokens
+        ask = payload(number, Ask(0, prompt_tokens, 1, output_tokens + more_tokens + 4))
+        sequence = FastSequence.of(ask, number, model.max_model_len, 1, None)
+        sequence.offset, sequence.rank = num_tokens, number
+        batch.join(sequence)
+        expected.append((typical.growth(num_tokens + 3, prompt_tokens, sequence.max_len), num_tokens + 3))
+    batch.advance(3)
+    assert batch_demands(batch, typical) == expected
 
 
 def test_steps_of_a_span_grow_by_its_contexts() -> None:

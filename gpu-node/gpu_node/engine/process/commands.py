@@ -1,0 +1,116 @@
+"""What an engine does about the commands of its agent, and what the agent hears of it; the same live and simulated."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.process.protocol import (
+    AbortRequests,
+    Command,
+    EngineEvent,
+    HandOverImages,
+    Image,
+    LoadModel,
+    ModelLoaded,
+    Reset,
+    RunAttempt,
+    Shutdown,
+    StepReport,
+    TakenOut,
+    TakeOut,
+)
+from gpu_node.engine.requests.chunk import OutputChunk
+from gpu_node.engine.requests.image import HandedOver, Kept
+from shared.messages.payload import Payload
+
+
+class CommandedEngine(Protocol):
+    """As `gpu_node.engine.engine.Engine`."""
+
+    @property
+    def tiers(self) -> Mapping[str, str]:
+        """Where the weights of models are, ``device`` or ``host``; those of others are on disk."""
+        ...
+
+    def add(self, payload: Payload, image: bytes = b"") -> list[OutputChunk]:
+        """Queue a request, or let it go on from what is kept of it or from an image; what ends at once is told."""
+        ...
+
+    def evict(self, request_ids: Iterable[str]) -> tuple[list[OutputChunk], list[Kept]]:
+        """Take requests out and keep their KV as far as host memory has room; what came before, and what is kept."""
+        ...
+
+    def hand_over(self, request_ids: Iterable[str]) -> list[HandedOver]:
+        """Give away what is kept of evicted requests."""
+        ...
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """Forget requests; unknown ones are ignored."""
+        ...
+
+    def reset(self) -> None:
+        """Forget all requests."""
+        ...
+
+    def stats(self) -> EngineStats:
+        """The state between two steps."""
+        ...
+
+
+class Commands:
+    """Carries commands out between two steps, in their order."""
+
+    def __init__(self, engine: CommandedEngine, send: Callable[[EngineEvent], None]) -> None:
+        self._engine = engine
+        self._send = send
+        self._chunks: list[OutputChunk] = []
+
+    def carry_out(self, commands: deque[Command]) -> LoadModel | Shutdown | None:
+        """Take commands from the left, up to one that is the process's own business: that one is returned."""
+        while commands:
+            match commands.popleft():
+                case LoadModel() | Shutdown() as own:
+                    return own
+                case RunAttempt(payload, image):
+                    self._chunks += self.add(payload, image)
+                case AbortRequests(request_ids):
+                    self._engine.abort(request_ids)
+                case Reset():
+                    self._engine.reset()
+                case TakeOut(request_ids):
+                    last, kept = self._engine.evict(request_ids)
+                    self._chunks += last
+                    self.report()
+                    self._send(TakenOut(kept, self._engine.stats()))
+                case HandOverImages(request_ids):
+                    for handed_over in self._engine.hand_over(request_ids):
+                        self._send(Image(handed_over.request_id, handed_over.data))
+        return None
+
+    def report(self) -> None:
+        """Tell what has ended without a step, and what commands have changed."""
+        chunks, self._chunks = self._chunks, []
+        self._send(StepReport.of(chunks, self._engine.stats()))
+
+    def loaded(self, model: LoadedModel, load_s: float, source: str) -> None:
+        """Tell that a model has become the current one, from where its weights were, in so many seconds."""
+        self._send(
+            ModelLoaded(
+                model=model.name,
+                num_blocks=model.num_blocks,
+                block_size=model.block_size,
+                block_bytes=model.block_bytes,
+                max_model_len=model.max_model_len,
+                load_s=load_s,
+                source=source,
+                tiers=dict(self._engine.tiers),
+            )
+        )
+
+    def add(self, payload: Payload, image: bytes) -> list[OutputChunk]:
+        """Queue a request, or let it go on; what ends at once."""
+        return self._engine.add(payload, image)
