@@ -34,6 +34,7 @@ from rich.console import Console
 from rich.progress import track
 
 from services.simulator.devices.catalogue import cluster_config, device
+from services.simulator.recording import Recording
 from services.simulator.simulation import Scenario, simulate
 from services.simulator.workloads.arrivals import poisson
 from services.simulator.workloads.lengths import draw_mega, draw_sharegpt
@@ -114,7 +115,11 @@ def drawn_requests(case: Case, arrivals_s: Iterable[float], random: Random) -> l
 
 def run(case: Case, policy: Policy, num_requests: int, seed: int) -> list[Pair]:
     """One simulation."""
-    recording = simulate(scenario(case, policy, num_requests, seed)).recording
+    return judged(simulate(scenario(case, policy, num_requests, seed)).recording, num_requests)
+
+
+def judged(recording: Recording, num_requests: int) -> list[Pair]:
+    """Waits of so many requests behind the calm part, as far as they were predicted and ended."""
     outcomes = {outcome.number: outcome for outcome in recording.outcomes}
     starts = sorted(outcome.started_s for outcome in outcomes.values() if outcome.started_s is not None)
     pairs = []

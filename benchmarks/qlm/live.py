@@ -2,9 +2,9 @@
 
 Interactive requests keep coming, from before the batch until all of it is done. For each policy a cluster of its own is
 started and the trace is played against its gateway. Judged where the clients are: promises kept by class, total time,
-latency; and how well the waits were predicted that clients were told. Then the simulator replays the trace of the qlm
-run with the answers' lengths and this machine's measured step costs, and its decisions and times are compared with the
-live ones. ``--record FOLDER`` keeps each run for `fidelity.py`.
+latency; and how well the waits were predicted that clients were told. Then the simulator replays the trace of each qlm
+round with the answers' lengths and what this machine's steps cost in each *other* round, and its decisions and times
+are compared with the live ones (`fidelity.py`; nothing with one round). ``--record FOLDER`` keeps each run.
 
     python benchmarks/qlm/live.py --json
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fidelity import compare
+from fidelity import compared
 from live_client import Seen, play
 from live_cluster import MODELS, running, two_nodes
 from live_record import Recording
@@ -30,7 +30,10 @@ from live_trace import BATCH, INTERACTIVE, LiveRequest, live_trace
 from rich.console import Console
 from rich.progress import Progress
 
+from gateway.inflight.timeline import Timeline
 from gpu_node.engine.process.step_file import STEP_LOG_ENV
+from shared.config.config import ClusterConfig
+from shared.messages.slo import Slo
 
 POLICIES = ("qlm", "edf", "fcfs")
 WARM_UP_BATCH = 144  # each question twice: a length is learnt for each model and class
@@ -55,19 +58,20 @@ def main() -> None:
     warm_up = partial(live_trace, models, WARM_UP_BATCH, options.rate, WARM_UP_SEED)
     policies = options.policies.split(",")
     runs: dict[str, list[dict[str, Any]]] = {policy: [] for policy in policies}
-    fidelity: list[dict[str, Any]] = []
+    rounds: dict[str, Recording] = {}
     console = Console(stderr=True)
     with Progress(console=console) as progress:
         for round_number in range(options.rounds):
             for policy in policies:
                 task = progress.add_task(f"{policy}, round {round_number + 1}", total=options.batch)
                 recording = run(policy, warm_up(), trace(), partial(progress.advance, task))
+                name = f"{policy}-{round_number + 1}"
                 if options.record:
-                    recording.save(options.record / f"{policy}-{round_number + 1}")
+                    recording.save(options.record / name)
                 runs[policy].append(summary(recording))
                 if policy == "qlm":
-                    fidelity.append(compare(recording))
-    result = {"policies": runs, "fidelity": fidelity}
+                    rounds[name] = recording
+    result = {"policies": runs, "fidelity": compared(rounds)}
     json.dump(result, sys.stdout, indent=None if options.json else 2)
     sys.stdout.write("\n")
 
@@ -92,9 +96,9 @@ def summary(recording: Recording) -> dict[str, Any]:
     """What the clients of one run saw."""
     seen = recording.trace.seen
     classes = sorted({one.request.slo for one in seen})
-    deadlines = {name: spec["deadline_s"] for name, spec in two_nodes("qlm")["slo_classes"].items()}
+    config = ClusterConfig.model_validate(recording.config)
     done = [one for one in seen if not one.refused]
-    kept = {name: [_is_kept(one, deadlines[name]) for one in seen if one.request.slo == name] for name in classes}
+    kept = {name: [is_kept(one, config.slo(name)) for one in seen if one.request.slo == name] for name in classes}
     waits = [wait for one in done for wait in _judged_waits(one)]
     return {
         "slo_attainment": {
@@ -115,8 +119,14 @@ def summary(recording: Recording) -> dict[str, Any]:
     }
 
 
-def _is_kept(one: Seen, deadline_s: float) -> bool:
-    return not one.refused and one.latency_s <= deadline_s
+def is_kept(one: Seen, slo: Slo) -> bool:
+    """Whether the promise was kept where the client is: by the gateway's own rule. Refused is not kept."""
+    if one.refused or one.first_token_s is None or one.finished_s is None:
+        return False
+    timeline = Timeline(one.sent_s)
+    timeline.add(1, one.first_token_s)
+    timeline.add(one.output_tokens - 1, one.finished_s)
+    return timeline.keeps(slo)
 
 
 def _judged_waits(one: Seen) -> list[tuple[float, float]]:

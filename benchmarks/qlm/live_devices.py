@@ -1,15 +1,14 @@
-"""What live nodes told of themselves, as devices of the simulator."""
+"""What live nodes told of themselves in one round, as devices of the simulator for another."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 
 from live_record import Recording
 
 from gpu_node.engine.measures.cost_learner import CostLearner
-from gpu_node.engine.process.step_file import StepLine
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
 from shared.config.config import ClusterConfig
 from shared.messages.nodes import Heartbeat
@@ -27,16 +26,14 @@ class _Loads:
 
 
 def live_devices(recording: Recording) -> dict[str, SimulatedDevice]:
-    """By node, with the costs that devices of its kind had learnt at the end, and what the trace's steps took in all.
+    """By node, with the costs that devices of its kind had learnt at the end.
 
     They are learnt again, from the recorded steps: so a learner can be tried on a run that was recorded before it.
     """
     config = ClusterConfig.model_validate(recording.config)
     last = {beat.node: beat for beat in recording.beats}
     kv_token_bytes = {rate.model: rate.kv_token_bytes for beat in last.values() for rate in beat.facts.rates}
-    costs = step_costs(
-        recording.steps, {node: beat.facts.device for node, beat in last.items()}, recording.trace.began_s
-    )
+    costs = step_costs(recording)
     loads = _loads(recording.beats)
     disk_s = statistics.mean(loads.disk_s)
     host_s = statistics.mean(loads.host_s) if loads.host_s else 0.0
@@ -55,31 +52,47 @@ def live_devices(recording: Recording) -> dict[str, SimulatedDevice]:
     }
 
 
-def step_costs(
-    steps: Mapping[str, Sequence[StepLine]], device_of: Mapping[str, str], since_s: float
-) -> dict[tuple[str, str], StepCost]:
+def step_costs(recording: Recording) -> dict[tuple[str, str], StepCost]:
     """By device and model, what an engine's learner makes of the steps of all its nodes, in the order of time.
 
-    A node that had a model for a few steps only has learnt next to nothing of it. A learner passes over what held up a
-    step, and so its numbers come to some percent less than all steps took: those since then are given their sum.
+    A node that had a model for a few steps only has learnt next to nothing of it.
     """
     learners: dict[tuple[str, str], CostLearner] = {}
+    device_of = _device_of(recording)
+    steps = recording.steps
     lines = sorted(((line.taken_s, node, line) for node in steps for line in steps[node]), key=lambda each: each[:2])
     for _, node, line in lines:
         learner = learners.setdefault((device_of[node], line.model), CostLearner())
         learner.learn(line.num_rows, line.num_context_tokens, line.num_attended_tokens, line.cost_s)
-    costs = {key: learner.cost for key, learner in learners.items() if learner.cost is not None}
-    taken_s, predicted_s = dict.fromkeys(costs, 0.0), dict.fromkeys(costs, 0.0)
-    for time_s, node, line in lines:
-        key = device_of[node], line.model
-        if time_s >= since_s and key in costs:
-            taken_s[key] += line.cost_s
-            predicted_s[key] += costs[key].predict_s(line.num_rows, line.num_context_tokens, line.num_attended_tokens)
-    return {key: _times(cost, taken_s[key] / predicted_s[key] if taken_s[key] else 1.0) for key, cost in costs.items()}
+    return {key: learner.cost for key, learner in learners.items() if learner.cost is not None}
 
 
-def _times(cost: StepCost, factor: float) -> StepCost:
-    return StepCost(*(factor * number for number in astuple(cost)))
+@dataclass(frozen=True, slots=True)
+class StepTotals:
+    """What the steps of a trace took, and what costs that were learnt elsewhere say of the same steps."""
+
+    taken_s: float
+    predicted_s: float
+
+
+def step_totals(recording: Recording, costs: Mapping[tuple[str, str], StepCost]) -> StepTotals:
+    """Over the steps since the trace began whose device and model have a cost.
+
+    A learner passes over what held up a step, and another round is another time of the day: where the sums differ, all
+    times of a replay do, and that is a part of its error.
+    """
+    device_of = _device_of(recording)
+    pairs = [
+        (line.cost_s, cost.predict_s(line.num_rows, line.num_context_tokens, line.num_attended_tokens))
+        for node, lines in recording.steps.items()
+        for line in lines
+        if line.taken_s >= recording.trace.began_s and (cost := costs.get((device_of[node], line.model))) is not None
+    ]
+    return StepTotals(sum(taken_s for taken_s, _ in pairs), sum(predicted_s for _, predicted_s in pairs))
+
+
+def _device_of(recording: Recording) -> dict[str, str]:
+    return {beat.node: beat.facts.device for beat in recording.beats}
 
 
 def _loads(beats: Sequence[Heartbeat]) -> _Loads:

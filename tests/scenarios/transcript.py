@@ -8,7 +8,8 @@
 An input is a time in seconds, a message class and its fields; what is left out has its default, or the stand-in below.
 ``> snapshot`` goes on with a core that was restored from a snapshot, ``> describe`` shows what an operator sees.
 Effects: ``STREAM <- MESSAGE`` (``if it exists``: only to a stream that is there), ``drop STREAM``, ``solve {...}``; and
-``wake`` when the time at which the core wants a `Tick` has changed.
+``wake`` when the time at which the core wants a `Tick` has changed. A plan answers a question of this transcript
+(`tests.scenarios.questions`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import msgspec
 from shared.config.config import ClusterConfig
 from shared.messages.messages import AnyMessage
 from shared.service.core import Core, Drop, Effect, Send
+from tests.scenarios.questions import Questions
 
 CLASSES = {kind.__name__: kind for kind in get_args(AnyMessage)}
 STAND_INS: dict[str, dict[str, object]] = {
@@ -44,6 +46,7 @@ def replay(text: str, make_core: Callable[[], Core], check: Callable[[Core], Non
     """
     core = make_core()
     wake = core.wake_at
+    questions = Questions()
     answer: list[str] = []
     for line in text.splitlines():
         if line.startswith("  "):
@@ -55,7 +58,10 @@ def replay(text: str, make_core: Callable[[], Core], check: Callable[[Core], Non
             answer += [f"  {shown}" for shown in _describe(core)]
         elif line != "> snapshot":
             message, now = parse(line)
-            answer += [f"  {show(effect)}" for effect in core.handle(message, now)]
+            questions.hear(message)
+            for effect in core.handle(message, now):
+                questions.see(effect)
+                answer.append(f"  {show(effect)}")
         if line == "> snapshot" or always_restore:
             state = core.snapshot()
             core = make_core()

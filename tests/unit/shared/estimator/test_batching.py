@@ -72,6 +72,11 @@ def test_the_spread_of_a_request_is_that_of_its_output_and_of_its_prompt() -> No
     assert work.std_request_s == pytest.approx((3.3**2 + 4**2) ** 0.5)
 
 
+def test_a_mean_length_that_errs_makes_a_request_err_by_its_tokens() -> None:
+    work = batching(node(StepCost(1.0, 0.1, 0.0)), group(prompt=20, output=10, std=6, error=3))
+    assert work.error_s == pytest.approx(3 * (0.25 + 0.1))
+
+
 def test_the_batch_ends_where_the_kv_memory_ends() -> None:
     # a member holds 30 + 10 tokens on average, 15 more in its last block; the next, which needs 50, leaves 25 unused
     assert batching(node(COST, num_seqs=64, kv_tokens=575), group(prompt=30, output=20)).batch == 10
@@ -135,6 +140,8 @@ def test_a_model_that_a_node_has_never_had_is_taken_for_the_slowest_that_it_know
 def test_residual_life_of_equal_and_of_memoryless_lengths() -> None:
     assert residual_tokens(20, 0) == 10
     assert residual_tokens(20, 20) == 20
+    assert residual_tokens(20, 10) == 12.5  # 500 / 40
+    assert residual_tokens(20, 40) == 50.0  # 2,000 / 40
 
 
 def test_the_longest_of_several() -> None:

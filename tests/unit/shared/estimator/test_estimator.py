@@ -182,6 +182,70 @@ def test_the_first_end_of_a_full_batch_is_as_unsure_as_it_is_long() -> None:
     assert line.wait_at(0).std_s ** 2 == pytest.approx(2.5**2 + 1 / 12 + (MODEL_ERROR * 3.5) ** 2)
 
 
+def test_lengths_that_spread_less_than_their_mean_end_together_at_first() -> None:
+    """μ = 10, σ = 5: v = 1/4. The batch of four has 4 · 125 / 20 = 25 tokens left on average, a request takes 2.5 s.
+
+    k ends vary by min(k, k / 4 + 4 (1 - 1/16) / 6) = min(k, k / 4 + 5/8) request times squared.
+    """
+    (line,) = forecast(FOUR, [group(output=10, std=5, waiting=9, running=4, left=40)])
+    first, ninth = line.wait_at(0), line.wait_at(8)
+    # 40 tokens at 4 a second, less 6.25 - 2.5 s that stay; one end. Where in its step it falls: 1/12 s²
+    assert first.mean_s == pytest.approx(10 - 3.75 + 1)
+    assert first.std_s**2 == pytest.approx(2.5**2 * (1 / 4 + 5 / 8) + 1 / 12 + (MODEL_ERROR * 7.25) ** 2)
+    # eight more requests, nine ends
+    assert ninth.mean_s == pytest.approx(10 + 20 - 3.75 + 1)
+    assert ninth.std_s**2 == pytest.approx(2.5**2 * (9 / 4 + 5 / 8) + 1 / 12 + (MODEL_ERROR * 27.25) ** 2)
+
+
+def test_equal_lengths_are_as_unsure_as_where_in_the_batch_they_are() -> None:
+    """σ = 0: k ends vary by min(k, 4 / 6); they end in waves."""
+    (line,) = forecast(FOUR, [group(output=10, waiting=9, running=4, left=20)])
+    assert line.wait_at(8).std_s ** 2 == pytest.approx(
+        2.5**2 * 4 / 6 + 1 / 12 + (MODEL_ERROR * line.wait_at(8).mean_s) ** 2
+    )
+
+
+def test_lengths_that_spread_more_than_their_mean_vary_by_the_papers_law_from_the_first_end_on() -> None:
+    """μ = 10, σ = 20: v = 4, so four request times squared for each end; 4 · 500 / 20 = 100 tokens stay."""
+    (line,) = forecast(FOUR, [group(output=10, std=20, waiting=9, running=4, left=110)])
+    first, fifth = line.wait_at(0), line.wait_at(4)
+    assert first.mean_s == pytest.approx((110 + 10 - 100) / 4 + 1)
+    assert first.std_s**2 == pytest.approx(4 * 2.5**2 + 1 / 12 + (MODEL_ERROR * 6) ** 2)
+    assert fifth.mean_s == pytest.approx((110 + 50 - 100) / 4 + 1)
+    assert fifth.std_s**2 == pytest.approx(5 * 4 * 2.5**2 + 1 / 12 + (MODEL_ERROR * 16) ** 2)
+
+
+def test_a_batch_of_unlike_groups_spreads_by_each_of_its_own() -> None:
+    """Two of 10 tokens and two of 30 ± 40 run, and have 160 left, which takes 40 s. One more waits.
+
+    A request takes (2 · 2.5 + 2 · 7.5) / 4 = 5 s. The variances of all four are 2 · 10² s², so v = 200 / (4 · 5²) = 2.
+    Of what runs (2 · 100 + 2 · 2,500) / 2 over 2 · 10 + 2 · 30 tokens stay: 2,600 / 80 = 32.5 s.
+    """
+    short = group(output=10, waiting=0, running=2, left=20)
+    long = group(output=30, std=40, waiting=1, running=2, left=140)
+    _, line = forecast(FOUR, [short, long])
+    assert line.wait_at(0).mean_s == pytest.approx(40 - (32.5 - 5) + 1)
+    assert line.wait_at(0).std_s ** 2 == pytest.approx(2 * 5**2 + 1 / 12 + (MODEL_ERROR * 13.5) ** 2)
+
+
+def test_the_last_answer_ends_as_uncertainly_as_it_is_long() -> None:
+    """Alone at a token a second: 1 s to the first of 10 ± 5 tokens and nine more; or what is left of one that runs."""
+    (waits,) = forecast(FOUR, [group(output=10, std=5)])
+    assert waits.completion.mean_s == 1 + 9
+    assert waits.completion.std_s**2 == pytest.approx(1 / 12 + 5**2 + (MODEL_ERROR * 10) ** 2)
+    (runs,) = forecast(FOUR, [group(output=10, std=5, waiting=0, running=1, left=7)])
+    assert runs.completion.mean_s == 7
+    assert runs.completion.std_s**2 == pytest.approx(5**2 + (MODEL_ERROR * 7) ** 2)
+
+
+def test_a_wrong_mean_length_is_wrong_for_each_end() -> None:
+    """10 ± 10 tokens by a mean that errs by 2: 0.5 s of 2.5 s, once for each of three ends; by chance 3 · 2.5² s²."""
+    (line,) = forecast(FOUR, [group(output=10, std=10, error=2, waiting=9, running=4, left=40)])
+    third = line.wait_at(2)
+    assert third.mean_s == pytest.approx(7.5 + 1)
+    assert third.std_s**2 == pytest.approx(3 * 2.5**2 + (3 * 0.5) ** 2 + 1 / 12 + (MODEL_ERROR * 8.5) ** 2)
+
+
 def test_a_length_that_has_been_seen_too_seldom_is_wrong_for_all_alike() -> None:
     (line,) = forecast(FOUR, [group(output=10, error=2, waiting=1000, running=4, left=20)])
     # every one of 1,000 takes 2 / 4 s more or less

@@ -49,6 +49,24 @@ def test_behind_a_long_queue_the_error_is_compared_with_the_spread() -> None:
     assert found["estimator_p90_coverage"] == 1.0
 
 
+def test_errors_to_either_side_do_not_make_up_for_each_other() -> None:
+    """A second too long and three too short, in turn: squares of 5 in the mean, and 2 s without their signs."""
+    predictions = [
+        Prediction(number, wait_s + (-3.0 if number % 2 else 1.0), wait_s) for number, wait_s in enumerate(SURGE)
+    ]
+    found = estimator_accuracy(predictions, followed(outcomes(SURGE)))
+    spread = sum((step - (MIN_JUDGED - 1) / 2) ** 2 for step in range(MIN_JUDGED)) / 4
+    assert found["estimator_r2"] == pytest.approx(1 - MIN_JUDGED * 5 / spread)
+    assert found["estimator_mean_error_s"] == pytest.approx(2.0)
+
+
+def test_a_wait_that_is_as_long_as_its_bound_is_within_it() -> None:
+    bounds_s = [2.0, 1.75, 1.5, 3.0]  # of waits of 2 s: the second and the third are exceeded
+    predictions = [Prediction(number, 0.0, bound_s) for number, bound_s in enumerate(bounds_s)]
+    run = followed(outcomes([2.0] * 4, gap_s=1.0))
+    assert estimator_accuracy(predictions, run)["estimator_p90_coverage"] == 0.5
+
+
 def test_one_wait_less_is_too_few_to_judge() -> None:
     short = SURGE[:-1]
     found = estimator_accuracy(told(short), followed(outcomes(short)))
