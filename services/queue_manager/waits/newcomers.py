@@ -18,6 +18,7 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.learnt.arrivals import Flow
 from services.queue_manager.state.state import Group, Node, State
 from services.queue_manager.waits.interruptions import num_present
+from shared.config.corrections import Correction
 from shared.config.queue import QueueOptions
 from shared.estimator.batching import Batching, batching
 from shared.estimator.overtaking import Stream, held_share
@@ -52,11 +53,14 @@ class Newcomers:
     def __init__(self, state: State, groups: RequestGroups, options: QueueOptions) -> None:
         self._state = state
         self._groups = groups
-        self._is_by_due = options.rules.is_by_due
+        corrections = options.corrections
+        self._foresees = options.rules.is_by_due and Correction.NEWCOMERS in corrections
+        self._foresees_joining = Correction.JOINING in corrections
+        self._has_interruptions = Correction.INTERRUPTIONS in corrections
 
     def kinds(self, node: Node, known: NodeState, groups: Iterable[Group], now: float) -> list[NewcomerKind]:
         """What comes to the node, for the model that it holds and for those of these groups."""
-        if not self._is_by_due:
+        if not self._foresees:
             return []
         models = dict.fromkeys([node.model, *(group.model for group in groups)])
         return [
@@ -71,7 +75,9 @@ class Newcomers:
         coming = self._groups.coming(flow, now)
         per_s = coming.rate_per_s * self._part(node, work, shape)
         stream = _stream(work, per_s, coming.lasts_s, coming.error)
-        number = num_present(self._state, node, known, shape.model, work, coming)
+        number = 0.0
+        if self._has_interruptions:
+            number = num_present(self._state, node, known, shape.model, work, coming)
         return NewcomerKind(flow.model, flow.slo_kind, coming.patience_s, stream, number)
 
     def _part(self, node: Node, work: Batching, shape: RequestShape) -> float:
@@ -88,6 +94,8 @@ class Newcomers:
 
     def joining(self, group: Group, work: Batching, begin_s: float, now: float) -> Iterator[Joining]:
         """Who will join the group, which begins in so many seconds, at its pace so far."""
+        if not self._foresees_joining:
+            return
         influx = self._groups.open_groups.joining(group, begin_s, now)
         if influx.lasts_s > 0:
             # how many join until it is full is known
