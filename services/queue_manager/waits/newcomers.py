@@ -17,6 +17,7 @@ from typing import NamedTuple
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.learnt.arrivals import Flow
 from services.queue_manager.state.state import Group, Node, State
+from services.queue_manager.waits.arriving_share import arriving_shares
 from services.queue_manager.waits.interruptions import num_present
 from shared.config.corrections import Correction
 from shared.config.queue import QueueOptions
@@ -73,24 +74,12 @@ class Newcomers:
     def _kind(self, node: Node, known: NodeState, shape: RequestShape, flow: Flow, now: float) -> NewcomerKind:
         work = batching(known, shape)
         coming = self._groups.coming(flow, now)
-        per_s = coming.rate_per_s * self._part(node, work, shape)
+        per_s = coming.rate_per_s * arriving_shares(self._state, shape).get(node.node, 0.0)
         stream = _stream(work, per_s, coming.lasts_s, coming.error)
         number = 0.0
         if self._has_interruptions:
-            number = num_present(self._state, node, known, shape.model, work, coming)
+            number = num_present(known, shape.model, work, coming.patience_s, per_s)
         return NewcomerKind(flow.model, flow.slo_kind, coming.patience_s, stream, number)
-
-    def _part(self, node: Node, work: Batching, shape: RequestShape) -> float:
-        """Of all that come, those who come to this node: as much as it does of what the holders of the model can do."""
-        per_s = {node.known.device: 1 / work.request_s}
-        all_per_s = 0.0 if node.model == shape.model else per_s[node.known.device]
-        for other in self._state.nodes.values():
-            if other.model == shape.model:
-                device = other.known.device
-                if device not in per_s:
-                    per_s[device] = 1 / batching(other.known, shape).request_s
-                all_per_s += per_s[device]
-        return per_s[node.known.device] / all_per_s
 
     def joining(self, group: Group, work: Batching, begin_s: float, now: float) -> Iterator[Joining]:
         """Who will join the group, which begins in so many seconds, at its pace so far."""
