@@ -15,6 +15,7 @@ SECTIONS = (
     "EngineOptions",
     "QueueOptions",
     "OperationOptions",
+    "PredictionOptions",
     "GatewayOptions",
     "ScalingOptions",
     "NodePool",

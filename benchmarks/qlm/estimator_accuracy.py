@@ -33,12 +33,14 @@ from typing import Any, Literal, get_args
 from rich.console import Console
 from rich.progress import track
 
+from services.simulator.cluster.clients import ClientOutcome
 from services.simulator.devices.catalogue import cluster_config, device
-from services.simulator.recording import Recording
-from services.simulator.simulation import Scenario, simulate
+from services.simulator.recording import Prediction
+from services.simulator.simulation import Scenario, Simulation
 from services.simulator.workloads.arrivals import poisson
 from services.simulator.workloads.lengths import draw_mega, draw_sharegpt
 from services.simulator.workloads.request import WorkloadRequest
+from shared.config.corrections import PredictionOptions
 from shared.config.queue import QueueOptions
 
 Policy = Literal["shepherd", "qlm"]
@@ -52,6 +54,7 @@ BUCKETS = (0, 1, 10, 100, 300, 1_000)
 LONG_QUEUE = 100
 """From here on R² has to be 0.99."""
 QUANTILE = 0.9
+ALL_CORRECTIONS = PredictionOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +95,15 @@ class Pair:
     actual_s: float
 
 
-def scenario(case: Case, policy: Policy, num_requests: int, seed: int) -> Scenario:
+def scenario(
+    case: Case, policy: Policy, num_requests: int, seed: int, predictions: PredictionOptions = ALL_CORRECTIONS
+) -> Scenario:
     """What is simulated: the calm part, the judged requests, and those behind them."""
     random = Random(f"{case.name} {seed}")
     calm = poisson(CALM_SHARE * case.rate_per_s, CALM_REQUESTS, random)
     surge = poisson(case.rate_per_s, int((1 + case.behind_share) * num_requests), random)
     requests = drawn_requests(case, [*calm, *(calm[-1] + arrival_s for arrival_s in surge)], random)
-    config = cluster_config(["node"], [case.model], QueueOptions(policy=policy))
+    config = cluster_config(["node"], [case.model], QueueOptions(policy=policy, predictions=predictions))
     return Scenario(config, {"node": device(case.device, [case.model])}, requests)
 
 
@@ -115,18 +120,35 @@ def drawn_requests(case: Case, arrivals_s: Iterable[float], random: Random) -> l
 
 def run(case: Case, policy: Policy, num_requests: int, seed: int) -> list[Pair]:
     """One simulation."""
-    return judged(simulate(scenario(case, policy, num_requests, seed)).recording, num_requests)
+    simulation = Simulation(scenario(case, policy, num_requests, seed))
+    judged = range(CALM_REQUESTS, CALM_REQUESTS + num_requests)
+    run_until_started(simulation, judged)
+    return paired(simulation.recording.predictions, simulation.outcomes, judged)
 
 
-def judged(recording: Recording, num_requests: int) -> list[Pair]:
-    """Waits of so many requests behind the calm part, as far as they were predicted and ended."""
-    outcomes = {outcome.number: outcome for outcome in recording.outcomes}
-    starts = sorted(outcome.started_s for outcome in outcomes.values() if outcome.started_s is not None)
+def run_until_started(simulation: Simulation, judged: range) -> None:
+    """Nobody who comes or ends later changes how long these have waited."""
+    outcomes, left = simulation.outcomes, list(reversed(judged))
+
+    def have_started() -> bool:
+        while left and left[-1] < len(outcomes):
+            if outcomes[left[-1]].first_token_s is None and not outcomes[left[-1]].reason:
+                return False
+            left.pop()
+        return not left
+
+    simulation.run_until(have_started)
+
+
+def paired(predictions: Iterable[Prediction], outcomes: Sequence[ClientOutcome], judged: range) -> list[Pair]:
+    """What was predicted of judged requests, beside what came; ``outcomes`` are by number."""
+    starts = sorted(outcome.started_s for outcome in outcomes if outcome.started_s is not None)
     pairs = []
-    for prediction in recording.predictions:
+    for prediction in predictions:
         outcome = outcomes[prediction.number]
-        is_judged = CALM_REQUESTS <= prediction.number < CALM_REQUESTS + num_requests
-        if is_judged and outcome.first_token_s is not None:  # clients give up who were evicted too often without KV
+        if (
+            prediction.number in judged and outcome.first_token_s is not None
+        ):  # clients give up who were evicted too often without KV
             num_waiting = prediction.number - bisect_right(starts, outcome.sent_s)
             actual_s = outcome.first_token_s - outcome.sent_s
             pairs.append(Pair(num_waiting, prediction.wait_s, prediction.wait_p90_s, actual_s))

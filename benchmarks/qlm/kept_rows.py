@@ -34,6 +34,10 @@ class KeptRows:
         """What the code as it is has answered."""
         return cls(path, code_commit() if path is not None else "")
 
+    def has(self, question: str) -> bool:
+        """Whether there is a row of it."""
+        return question in self._rows
+
     def measured(self, question: str, measure: Callable[[], Row]) -> Row:
         """The row that is kept, else what is measured now."""
         if question not in self._rows:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import ValidationError
 from rich.table import Table
 
 from cli.errors import CliError
@@ -20,6 +21,7 @@ from services.simulator.devices.catalogue import MAX_NUM_SEQS, cluster_config, d
 from services.simulator.reports.chrome_trace import chrome_trace
 from services.simulator.reports.report import DECIMALS, report
 from services.simulator.simulation import PLAN_VISITS, Scenario, SimulationRun
+from shared.config.corrections import PredictionOptions
 from shared.config.profiles import Profile, ProfileError, read_profiles
 from shared.config.queue import OperationOptions, QueueOptions
 
@@ -55,6 +57,7 @@ def command() -> None:
 @click.option("--migrate/--no-migrate", default=True, help="Running groups change nodes.")
 @click.option("--swap/--no-swap", default=True, help="Nodes change models.")
 @click.option("--pace/--no-pace", default=True, help="Who has time leaves a batch the pace that it has to have.")
+@click.option("--without", default="", help="Corrections of predicted waits to leave out: A,B.  [default: none]")
 @click.option("--plan-visits", type=click.IntRange(min=1), default=PLAN_VISITS, show_default=True, help="Of a search.")
 @click.option("--engine", type=click.Choice(list(_ENGINES)), default="fast", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of the table.")
@@ -82,7 +85,10 @@ def run(
     wanted = {name: options[name] for name in ("rate", "slo", "models", "allow_left_out")}
     choice = workload_choice("--workload", workload, **wanted)
     operations = OperationOptions(**{name: options[name] for name in OperationOptions.model_fields})
-    queue = QueueOptions.model_validate({"policy": policy, "delta": options["delta"], "operations": operations})
+    predictions = _predictions(options["without"])
+    queue = QueueOptions.model_validate(
+        {"policy": policy, "delta": options["delta"], "operations": operations, "predictions": predictions}
+    )
     counts = {kind: int(count) for kind, count in devices.items()}
     measured = _profiles(profiles) if profiles else ()
     nodes = devices_of(counts, choice.models, measured, choice.max_model_lens)
@@ -112,6 +118,13 @@ def run(
         click.echo(json.dumps(found, indent=2))
     else:
         _print(found)
+
+
+def _predictions(without: str) -> PredictionOptions:
+    try:
+        return PredictionOptions.model_validate({"without": without.split(",") if without else []})
+    except ValidationError as error:
+        raise CliError(f"--without: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
 
 
 def _profiles(path: Path) -> list[Profile]:

@@ -31,6 +31,7 @@ from services.queue_manager.waits.predictions import Predictions
 from services.queue_manager.waits.prompts import PromptLines
 from shared.bus import streams
 from shared.config.config import ClusterConfig
+from shared.config.corrections import Correction
 from shared.messages.inventories import GatewayInventory, NodeInventory
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
@@ -62,7 +63,8 @@ class QueueManagerCore:
         shares = TenantShares(state, groups, config.tenants)
         self._notices = NodeNotices(state, self._planning, shares, batch_limits)
         self._admission = Admission(config.slo_classes, self.predictions)
-        self._requests = Requests(state, groups, self._queues, self._interning, PromptLines(state, groups))
+        prompts = PromptLines(state, groups, is_on=Correction.PROMPTS in options.corrections)
+        self._requests = Requests(state, groups, self._queues, self._interning, prompts)
         self._nodes = Nodes(state, groups, self._queues, self._requests)
         self._evictions = Evictions(state, groups, self._queues, self._requests)
         self._gateways = Gateways(state, self._requests)

@@ -11,7 +11,7 @@ from shared.messages.message import Message
 from shared.messages.requests import HANDED_OVER, Evicted, Finished, Pulled, Submit
 
 MAX_PREDICTIONS = 1_000
-"""Newcomers of a run whose wait is predicted: each prediction walks a queue."""
+"""Newcomers of a run whose wait is predicted, where nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Recording:
 
 
 class Recorder:
-    """Listens to a bus. ``predict_every``: of how many newcomers one is predicted."""
+    """Listens to a bus. ``predict_every``: of how many newcomers one is predicted; 0: none is."""
 
     def __init__(
         self, outcome_of: Callable[[str], ClientOutcome], predictions: Callable[[], Predictions], predict_every: int
@@ -74,7 +74,7 @@ class Recorder:
         """A message is sent."""
         del stream
         match message:
-            case Submit() if message.attempt == 0 and int(message.request_id) % self._predict_every == 0:
+            case Submit() if message.attempt == 0 and self._is_predicted(message):
                 self._predict(message, now)
             case Pulled():
                 self._pulled(message, now)
@@ -91,6 +91,9 @@ class Recorder:
     def over(self, outcome: ClientOutcome) -> None:
         """A request is over."""
         self.recording.outcomes.append(outcome)
+
+    def _is_predicted(self, submit: Submit) -> bool:
+        return bool(self._predict_every) and int(submit.request_id) % self._predict_every == 0
 
     def _predict(self, submit: Submit, now: float) -> None:
         prospect = self._predictions().of_newcomer(submit, now)

@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from services.queue_manager.core import QueueManagerCore
 from services.simulator.cluster.clients import ClientOutcome
 from services.simulator.cluster.cluster import MakeEngine, SimulatedCluster, fast, searching
+from services.simulator.cluster.memory_bus import Listener
 from services.simulator.cluster.node import Loading, SimulatedNode
 from services.simulator.cluster.pools import NodeLease
 from services.simulator.devices.device import SimulatedDevice
-from services.simulator.recording import Recording
+from services.simulator.recording import MAX_PREDICTIONS, Recording
 from services.simulator.traffic import Traffic
 from services.simulator.utilization import UtilizationScaler
 from services.simulator.workloads.request import WorkloadError, WorkloadRequest
@@ -46,6 +48,8 @@ class Scenario:
     """Effort of a plan; see `services.scheduler.solving.anytime`."""
     solve_s: float = SOLVE_S
     """From a question for a plan to its answer."""
+    max_predictions: int = MAX_PREDICTIONS
+    """Newcomers whose wait is predicted, spread over the run: each prediction walks a queue."""
     utilization: float | None = None
     """Pools follow this share of memory in use (`UtilizationScaler`); None: the promises, if there is a provider."""
 
@@ -113,7 +117,7 @@ class Simulation:
         )
         if scenario.utilization is not None:
             UtilizationScaler(self._cluster.bus, scenario.config.pools, scenario.utilization)
-        self._traffic = Traffic(self._cluster, scenario.config, scenario.requests, WARM_UP_S)
+        self._traffic = Traffic(self._cluster, scenario.config, scenario.requests, WARM_UP_S, scenario.max_predictions)
         self._cluster.bus.run_until(WARM_UP_S)
         nodes = self._cluster.nodes
         self._num_loaded = {name: len(node.loadings) for name, node in nodes.items()}
@@ -135,6 +139,15 @@ class Simulation:
     def outcomes(self) -> Sequence[ClientOutcome]:
         """Of the requests that have been sent, by number."""
         return self._traffic.outcomes
+
+    @property
+    def queue_manager(self) -> QueueManagerCore:
+        """To be asked, and not told."""
+        return self._cluster.queue_manager.core
+
+    def listen(self, listener: Listener) -> None:
+        """Have somebody hear every message from now on, when it is sent."""
+        self._cluster.bus.listen(listener)
 
     def run_until(self, is_reached: Callable[[], bool], progress: Progress = lambda _: None) -> bool:
         """Go on until something is so, which is returned, or every request is over.

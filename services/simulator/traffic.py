@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from services.simulator.cluster.clients import UNSERVED, ClientOutcome, Clients
 from services.simulator.cluster.cluster import SimulatedCluster
-from services.simulator.recording import MAX_PREDICTIONS, Recorder, Recording
+from services.simulator.recording import Recorder, Recording
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config.config import ClusterConfig
 
@@ -16,7 +16,12 @@ class Traffic:
     """Owns the requests. Their times count from ``start_s``."""
 
     def __init__(
-        self, cluster: SimulatedCluster, config: ClusterConfig, requests: Sequence[WorkloadRequest], start_s: float
+        self,
+        cluster: SimulatedCluster,
+        config: ClusterConfig,
+        requests: Sequence[WorkloadRequest],
+        start_s: float,
+        max_predictions: int,
     ) -> None:
         self.awaited = set(range(len(requests)))
         """Numbers of the requests that are not over, but for those that have been sent in vain."""
@@ -32,7 +37,7 @@ class Traffic:
         self._recorder = Recorder(
             lambda request_id: self.outcomes[int(request_id)],
             lambda: cluster.queue_manager.core.predictions,
-            -(-len(requests) // MAX_PREDICTIONS),
+            -(-len(requests) // max_predictions) if max_predictions else 0,
         )
         self._clients = Clients(cluster.bus, config, self._over)
         cluster.bus.listen(self._recorder)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from shared.config.corrections import Correction, PredictionOptions
 from shared.config.policies import POLICY_RULES, PolicyName, PolicyRules
 from shared.config.section import Section
 
@@ -34,11 +35,18 @@ class QueueOptions(Section):
     """A request group is closed to newcomers when it has had this many average batches of requests (QLM's δ)."""
     operations: OperationOptions = OperationOptions()
     """What plans may do."""
+    predictions: PredictionOptions = PredictionOptions()
+    """What predicted waiting times take into account."""
 
     @property
     def rules(self) -> PolicyRules:
         """What the policy has the queue manager do."""
         return POLICY_RULES[self.policy]
+
+    @property
+    def corrections(self) -> frozenset[Correction]:
+        """Of predicted waiting times, those that are on."""
+        return frozenset(Correction) - frozenset(self.predictions.without)
 
 
 class TenantSpec(Section):

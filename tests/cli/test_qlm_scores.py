@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from services.simulator.cluster.clients import ClientOutcome
-from services.simulator.recording import Prediction, Recording
+from services.simulator.recording import Prediction
 from services.simulator.workloads.request import WorkloadRequest
 from shared.bus import streams
 from shared.messages.codec import encode
@@ -95,7 +95,7 @@ def test_a_request_is_judged_behind_the_calm_part_with_those_who_wait_when_it_co
     outcomes += [outcome(calm, 10.0, 12.0), outcome(calm + 1, None, None), outcome(calm + 2, 20.0, 21.5)]
     outcomes += [outcome(calm + 3, 0.0, 0.25)]
     predictions = [Prediction(one.number, 7.0, 9.0) for one in outcomes[calm - 1 :]]
-    found = module.judged(Recording(predictions=predictions, outcomes=outcomes), 3)
+    found = module.paired(predictions, outcomes, range(calm, calm + 3))
     # the first finds the two of the calm part, the third these two and the two before it; the second got no token
     assert found == [pair(2, 7.0, 9.0, 12.0), pair(4, 7.0, 9.0, 21.5)]
 

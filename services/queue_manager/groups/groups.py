@@ -23,6 +23,7 @@ from services.queue_manager.state.grouping import Batches
 from services.queue_manager.state.journal import Journal
 from services.queue_manager.state.node_counts import note_members
 from services.queue_manager.state.state import Group, Request, State
+from shared.config.corrections import Correction
 from shared.config.queue import QueueOptions, TenantSpec
 from shared.estimator.mixture import mixed
 from shared.messages.nodes import NodeState
@@ -40,9 +41,9 @@ class RequestGroups:
         self._lengths = Lengths(state.lengths)
         self._paces = TokenRates(state.paces)
         self._running = RunningRequests(state.running)
-        self.calibration = Calibration(state.fits)
+        self.calibration = Calibration(state.fits, is_on=Correction.CALIBRATION in options.corrections)
         self._observer = Observer(state, self._running, self._lengths, self._paces, self.calibration)
-        self._arrivals = ArrivalRates(state.flows, state.lifetimes)
+        self._arrivals = ArrivalRates(state.flows, state.lifetimes, options.corrections)
         self._clusters = Clusters(state.clusters)
         self._batches = Batches(state.batches)
         self.open_groups = OpenGroups(state, options, self._batches)

@@ -6,13 +6,14 @@ Who comes later may go ahead of who waits (`newcomers`), and what comes is what 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from services.queue_manager.learnt.changing_rate import ChangingRate, Estimate
 from services.queue_manager.learnt.lifetimes import LEAST_SEEN_S, Gaps, Lifetimes, alive
+from shared.config.corrections import Correction
 from shared.messages.slo import Slo
 
 MEMORY_S = 60.0  # what came before this counts less than 1/e; after a lull of it a stream begins anew
@@ -63,6 +64,13 @@ class Flow(msgspec.Struct, array_like=True):
         """Requests a second. One burst is no rate yet: it counts as if it had lasted `LEAST_SEEN_S`."""
         return self.rate.estimate(max(now, self.since_s + LEAST_SEEN_S), self.dispersion)
 
+    def mean_rate(self, now: float) -> Estimate:
+        """The same over the last `MEMORY_S`, whatever has changed in it. The first begins the stream."""
+        seen_s = max(now - self.since_s, LEAST_SEEN_S)
+        num = max(0.0, self.num_at(now) - math.exp((self.since_s - now) / MEMORY_S))
+        per_s = num / (MEMORY_S * -math.expm1(-seen_s / MEMORY_S))
+        return Estimate(per_s, 1 / math.sqrt(max(1.0, num / self.dispersion)))
+
     def num_at(self, now: float) -> float:
         """Number of those that came, faded to now."""
         return math.exp((self.seen_s - now) / MEMORY_S) * self.num
@@ -83,9 +91,13 @@ class Coming(NamedTuple):
 class ArrivalRates:
     """Owns `State.flows` and `State.lifetimes`."""
 
-    def __init__(self, flows: dict[str, Flow], lifetimes: Lifetimes) -> None:
+    def __init__(
+        self, flows: dict[str, Flow], lifetimes: Lifetimes, corrections: Container[Correction] = frozenset(Correction)
+    ) -> None:
         self._flows = flows
         self._lifetimes = lifetimes
+        self._has_change_points = Correction.CHANGE_POINTS in corrections
+        self._has_lifetimes = Correction.LIFETIMES in corrections
         self._usual = (-math.inf, 0.0)  # asked once and again at one time
 
     def observe(self, request: Arrived, now: float) -> None:
@@ -120,10 +132,12 @@ class ArrivalRates:
 
     def coming(self, flow: Flow, now: float) -> Coming:
         """What can be expected of one of them from now on. O(flows)."""
-        lasts_s = max(LEAST_SEEN_S, flow.lasted_s + self._usual_s(now))
-        is_alive = alive(now - flow.seen_s, Gaps(flow.gap_s, flow.square_gap_s2), lasts_s)
-        per_s, error = flow.estimate(now)
-        return Coming(is_alive * per_s, lasts_s, error, flow.patience_s / flow.num)
+        per_s, error = flow.estimate(now) if self._has_change_points else flow.mean_rate(now)
+        lasts_s = max(LEAST_SEEN_S, flow.lasted_s)
+        if self._has_lifetimes:
+            lasts_s = max(LEAST_SEEN_S, flow.lasted_s + self._usual_s(now))
+            per_s *= alive(now - flow.seen_s, Gaps(flow.gap_s, flow.square_gap_s2), lasts_s)
+        return Coming(per_s, lasts_s, error, flow.patience_s / flow.num)
 
     def _usual_s(self, now: float) -> float:
         """For how long flows come, of those that have ended and those that have not."""

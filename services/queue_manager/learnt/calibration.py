@@ -65,8 +65,9 @@ class Fit(msgspec.Struct, array_like=True):
 class Calibration:
     """Corrects what is known of nodes. Owns `State.fits`."""
 
-    def __init__(self, fits: dict[str, Fit]) -> None:
+    def __init__(self, fits: dict[str, Fit], *, is_on: bool = True) -> None:
         self._fits = fits
+        self._is_on = is_on
         self._expected: dict[tuple[str, str], tuple[NodeState, NodeState]] = {}  # node as known: computed when asked
 
     def observe(
@@ -118,7 +119,7 @@ class Calibration:
         return msgspec.structs.replace(node, rates=[self._corrected(node, rate) for rate in rates])
 
     def _corrected(self, node: NodeState, rate: ModelRate) -> ModelRate:
-        fit = self._fits.get(f"{rate.model} {node.device}")
+        fit = self._fits.get(f"{rate.model} {node.device}") if self._is_on else None
         return rate if fit is None else corrected(rate, fit)
 
 

@@ -46,14 +46,15 @@ class WatchedInterval(msgspec.Struct, array_like=True):
 class WaitIntervals:
     """Owns `State.widths`, z by model, kind of promise and size of wait, and `State.open_bounds`."""
 
-    def __init__(self, widths: dict[str, float], told: dict[str, WatchedInterval]) -> None:
+    def __init__(self, widths: dict[str, float], told: dict[str, WatchedInterval], *, is_on: bool = True) -> None:
         self._widths = widths
         self._told = told
+        self._is_on = is_on
 
     def widened(self, model: str, slo_kind: str, wait: Wait) -> Wait:
         """The wait with the spread that it has to have."""
-        if wait == NEVER:
-            return NEVER
+        if wait == NEVER or not self._is_on:
+            return wait
         return Wait(wait.mean_s, wait.std_s * self._widths.get(_key(model, slo_kind, wait), NORMAL_Z) / NORMAL_Z)
 
     def watch(self, request_id: str, model: str, slo_kind: str, wait: Wait, now: float) -> None:

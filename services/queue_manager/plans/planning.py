@@ -27,6 +27,7 @@ from services.queue_manager.state.state import Group, State
 from services.queue_manager.waits.interruptions import interruptions
 from services.queue_manager.waits.predictions import Predictions
 from shared.bus import streams
+from shared.config.corrections import Correction
 from shared.config.queue import QueueOptions
 from shared.messages.placement import Plan, PlanRequest
 from shared.service.core import Effect, Send
@@ -59,6 +60,7 @@ class Planning:
         self._groups = groups
         self._lateness = Lateness(state, predictions)
         self._by_prediction = options.rules.predicts
+        self._has_interruptions = self._by_prediction and Correction.INTERRUPTIONS in options.corrections
 
     # --- reasons --------------------------------------------------------------------------------------------------
 
@@ -210,7 +212,7 @@ class Planning:
             queues=queues,
             arrivals=arrivals,
             came_s=came_s,
-            interruptions=interruptions(self._state, self._groups, now) if self._by_prediction else [],
+            interruptions=interruptions(self._state, self._groups, now) if self._has_interruptions else [],
         )
         return Send(streams.SCHEDULER, request)
 

@@ -17,7 +17,9 @@ from typing import NamedTuple
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.learnt.arrivals import Flow
 from services.queue_manager.state.state import Group, Node, State
+from services.queue_manager.waits.arriving_share import arriving_shares
 from services.queue_manager.waits.interruptions import num_present
+from shared.config.corrections import Correction
 from shared.config.queue import QueueOptions
 from shared.estimator.batching import Batching, batching
 from shared.estimator.overtaking import Stream, held_share
@@ -52,11 +54,14 @@ class Newcomers:
     def __init__(self, state: State, groups: RequestGroups, options: QueueOptions) -> None:
         self._state = state
         self._groups = groups
-        self._is_by_due = options.rules.is_by_due
+        corrections = options.corrections
+        self._foresees = options.rules.is_by_due and Correction.NEWCOMERS in corrections
+        self._foresees_joining = Correction.JOINING in corrections
+        self._has_interruptions = Correction.INTERRUPTIONS in corrections
 
     def kinds(self, node: Node, known: NodeState, groups: Iterable[Group], now: float) -> list[NewcomerKind]:
         """What comes to the node, for the model that it holds and for those of these groups."""
-        if not self._is_by_due:
+        if not self._foresees:
             return []
         models = dict.fromkeys([node.model, *(group.model for group in groups)])
         return [
@@ -69,25 +74,17 @@ class Newcomers:
     def _kind(self, node: Node, known: NodeState, shape: RequestShape, flow: Flow, now: float) -> NewcomerKind:
         work = batching(known, shape)
         coming = self._groups.coming(flow, now)
-        per_s = coming.rate_per_s * self._part(node, work, shape)
+        per_s = coming.rate_per_s * arriving_shares(self._state, shape).get(node.node, 0.0)
         stream = _stream(work, per_s, coming.lasts_s, coming.error)
-        number = num_present(self._state, node, known, shape.model, work, coming)
+        number = 0.0
+        if self._has_interruptions:
+            number = num_present(known, shape.model, work, coming.patience_s, per_s)
         return NewcomerKind(flow.model, flow.slo_kind, coming.patience_s, stream, number)
-
-    def _part(self, node: Node, work: Batching, shape: RequestShape) -> float:
-        """Of all that come, those who come to this node: as much as it does of what the holders of the model can do."""
-        per_s = {node.known.device: 1 / work.request_s}
-        all_per_s = 0.0 if node.model == shape.model else per_s[node.known.device]
-        for other in self._state.nodes.values():
-            if other.model == shape.model:
-                device = other.known.device
-                if device not in per_s:
-                    per_s[device] = 1 / batching(other.known, shape).request_s
-                all_per_s += per_s[device]
-        return per_s[node.known.device] / all_per_s
 
     def joining(self, group: Group, work: Batching, begin_s: float, now: float) -> Iterator[Joining]:
         """Who will join the group, which begins in so many seconds, at its pace so far."""
+        if not self._foresees_joining:
+            return
         influx = self._groups.open_groups.joining(group, begin_s, now)
         if influx.lasts_s > 0:
             # how many join until it is full is known

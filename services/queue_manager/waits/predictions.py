@@ -23,6 +23,7 @@ from services.queue_manager.waits.expected_order import expected_order
 from services.queue_manager.waits.group_wait import GroupWait, Served, Slack, later
 from services.queue_manager.waits.newcomers import Joining, NewcomerKind, Newcomers
 from services.queue_manager.waits.prompts import left
+from shared.config.corrections import Correction
 from shared.config.queue import QueueOptions
 from shared.estimator.batching import num_seqs
 from shared.estimator.estimator import GroupForecast, forecast, swap_s
@@ -77,9 +78,13 @@ class Predictions:
         self._groups = groups
         self._queues = queues
         self._newcomers = Newcomers(state, groups, options)
-        self.bounds = WaitIntervals(state.widths, state.open_bounds)
         self._calibration = groups.calibration
-        self._predicts = options.rules.predicts
+        predicted = options.corrections if options.rules.predicts else frozenset[Correction]()  # else nobody overtakes
+        self._has_planned_order = Correction.PLANNED_ORDER in predicted
+        self._has_expected_order = Correction.EXPECTED_ORDER in predicted
+        self._has_slack = Correction.SLACK in options.corrections
+        is_learnt = Correction.LEARNT_BOUNDS in options.corrections
+        self.bounds = WaitIntervals(state.widths, state.open_bounds, is_on=is_learnt)
 
     def of_node(self, node: Node, now: float) -> dict[str, GroupForecast]:
         """Forecasts of the groups at the head of a queue in which somebody waits, in order: if nobody came any more."""
@@ -94,7 +99,7 @@ class Predictions:
     def outlooks(self, node: Node, now: float) -> Iterator[tuple[Group, GroupWait]]:
         """Of all groups of a queue in which somebody waits, in order."""
         queue, groups = self._groups_at(node), self._planned(node)
-        if self._predicts:
+        if self._has_expected_order:
             groups[:FORECAST_GROUPS] = expected_order(self._groups, node.model, groups[:FORECAST_GROUPS], now)
         groups, _ = in_turn(node, groups)
         ways = self._ways(node, groups, self._loads(node, groups, len(groups), now), now)
@@ -143,7 +148,7 @@ class Predictions:
         full = self._calibration.expected(node.known)
         ways = [full]
         prompts, ready_s = left(node, now), node.known.ready_in_s(now)
-        if node.max_running is not None:
+        if node.max_running is not None and self._has_slack:
             ways.append(msgspec.structs.replace(full, max_num_seqs=max(1, min(num_seqs(full), node.max_running))))
         return [self._way(node, known, forecast(known, loads, prompts, ready_s), groups, now) for known in ways]
 
@@ -178,7 +183,7 @@ class Predictions:
         queue, order = self._groups_at(node), self._planned(node)
         index = queue.index(group) + 1 if group.node else self._queues.index_by_rule(node, group)
         place = index
-        if self._predicts:
+        if self._has_planned_order:
             place = order.index(group) + 1 if group.node else len(order)
             place = index_by_plan(node.model, order, group, place, may_evict=self._queues.may_evict)
         due_s = message.slo.start_by_s(now)
@@ -233,7 +238,7 @@ class Predictions:
     def _planned(self, node: Node) -> list[Group]:
         """A queue in the order that the next plan can be expected to bring; other policies overtake nobody."""
         queue = self._groups_at(node)
-        if not self._predicts:
+        if not self._has_planned_order:
             return queue
         return planned_order(node.model, queue, may_evict=self._queues.may_evict)
 

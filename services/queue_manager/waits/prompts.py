@@ -40,16 +40,19 @@ class Reading:
 class PromptLines:
     """Owns `Node.unread`."""
 
-    def __init__(self, state: State, groups: RequestGroups) -> None:
+    def __init__(self, state: State, groups: RequestGroups, *, is_on: bool = True) -> None:
         self._state = state
         self._groups = groups
+        self._is_on = is_on
 
     def reading(self, node: Node | None, group: Group | None, now: float) -> Reading:
         """Of members of a group that the node pulls now.
 
         As long as nobody knows how fast the node is, nothing is reckoned: a prior that is too slow would stay.
         """
-        if node is None or group is None or not any(rate.model == group.model for rate in node.known.rates):
+        if not self._is_on or node is None or group is None:
+            return Reading(None, 0.0, 0.0, now)
+        if not any(rate.model == group.model for rate in node.known.rates):
             return Reading(None, 0.0, 0.0, now)
         load = self._groups.load(group, now)
         work = batching(node.known, load)

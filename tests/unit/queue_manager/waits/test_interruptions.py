@@ -60,7 +60,7 @@ def test_they_come_to_those_who_hold_their_model() -> None:
 
 def test_and_to_any_where_nobody_does_but_to_nobody_who_cannot_serve_it() -> None:
     groups = made(node("n0", "a"), node("n1", "c", broken="b"))
-    assert told(groups) == pytest.approx({("n0", "a"): present(groups, "a"), ("n0", "b"): present(groups, "b") / 2})
+    assert told(groups) == pytest.approx({("n0", "a"): present(groups, "a"), ("n0", "b"): present(groups, "b")})
 
 
 def test_they_go_on_to_the_one_that_held_their_model_last_as_long_as_it_lives() -> None:
