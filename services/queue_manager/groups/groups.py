@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from services.queue_manager.groups.group_loads import Loads
 from services.queue_manager.groups.observer import Observer
-from services.queue_manager.groups.open_groups import OpenGroups, joining_key, resuming_key
+from services.queue_manager.groups.open_groups import OpenGroups
 from services.queue_manager.learnt.arrivals import ArrivalRates, Coming, Flow
 from services.queue_manager.learnt.calibration import Calibration
 from services.queue_manager.learnt.clusters import Clusters
@@ -19,6 +19,7 @@ from services.queue_manager.learnt.lengths import Lengths
 from services.queue_manager.learnt.running import RunningRequests
 from services.queue_manager.learnt.token_rates import TokenRates
 from services.queue_manager.state.fairness import Fairness
+from services.queue_manager.state.group_key import GroupKey
 from services.queue_manager.state.grouping import Batches
 from services.queue_manager.state.journal import Journal
 from services.queue_manager.state.node_counts import note_members
@@ -28,6 +29,7 @@ from shared.config.queue import QueueOptions, TenantSpec
 from shared.estimator.mixture import mixed
 from shared.messages.nodes import NodeState
 from shared.messages.placement import GroupLoad, RequestShape
+from shared.messages.request_kind import RequestKind
 from shared.messages.requests import Submit
 
 
@@ -62,39 +64,39 @@ class RequestGroups:
         beside those that begin now.
         """
         request.kv_tokens = 0
-        kind = request.slo.kind
-        lengths = self._lengths.distribution(request.model, kind, request.tenant)
+        kind = RequestKind.of(request)
+        lengths = self._lengths.distribution(*kind, request.tenant)
         output_tokens = lengths.rest(request.max_tokens, request.done_tokens).mean
-        line = f"{request.model} {kind}"
         is_new = request.attempt == 0
         tenant, cluster = "", 0
         if self._rules.is_fine:
-            tenant, cluster = request.tenant, self._clusters.nearest(line, request.prompt_tokens, output_tokens, now)
-        key = joining_key(line, tenant, cluster, seat, is_new=is_new)
-        group = self.open_groups.find(key, seat, now)
+            tenant, cluster = request.tenant, self._clusters.nearest(kind, request.prompt_tokens, output_tokens, now)
+        key = GroupKey(kind, tenant, cluster, seat, is_new)
+        group = self.open_groups.find(key, now)
         if group is None:
-            rank = self._fairness.open(line, tenant) if is_new else self._fairness.reopen(line)
-            group = self._add(Group(gid="", model=request.model, slo_kind=kind, tenant=tenant, key=key, rank=rank))
+            rank = self._fairness.open(kind, tenant) if is_new else self._fairness.reopen(kind)
+            group = self._add(
+                Group(gid="", model=kind.weights, slo_kind=kind.slo_kind, tenant=tenant, key=key, rank=rank)
+            )
         if is_new:
-            self._fairness.charge(line, tenant, request.prompt_tokens + output_tokens)
+            self._fairness.charge(kind, tenant, request.prompt_tokens + output_tokens)
             self._arrivals.observe(request, now)
         self._enter(group, request)
         return group
 
     def of_newcomer(self, message: Submit, now: float, seat: str = "") -> Group:
         """The group that a first attempt would join, or one like that which it would open; nothing is changed."""
-        kind = message.slo.kind
-        line = f"{message.model} {kind}"
+        kind = RequestKind.of(message)
         tenant, cluster = "", 0
         if self._rules.is_fine:
             output_tokens = self._loads.expected_output(message).mean
-            tenant, cluster = message.tenant, self._clusters.peek(line, message.prompt_tokens, output_tokens)
-        group = self.open_groups.find(joining_key(line, tenant, cluster, seat, is_new=True), seat, now)
+            tenant, cluster = message.tenant, self._clusters.peek(kind, message.prompt_tokens, output_tokens)
+        group = self.open_groups.find(GroupKey(kind, tenant, cluster, seat, is_new=True), now)
         if group is not None:
             return group
         due_s = message.slo.start_by_s(now)
-        rank = self._fairness.next_tag(line, tenant)
-        return Group(gid="", model=message.model, slo_kind=kind, tenant=tenant, rank=rank, start_by_s=due_s)
+        rank = self._fairness.next_tag(kind, tenant)
+        return Group(gid="", model=kind.weights, slo_kind=kind.slo_kind, tenant=tenant, rank=rank, start_by_s=due_s)
 
     def put_back(self, request: Request, origin: Group, *, kv_tokens: int, output_tokens: int, kv_at: str) -> Group:
         """Put a request that was evicted, and has left ``origin``, into a resume group.
@@ -104,10 +106,10 @@ class RequestGroups:
         """
         assert not request.group, "it must have left its group"
         root = origin.root or origin.gid
-        key = resuming_key(root, kv_at)
+        key = GroupKey(origin.kind, origin.tenant, place=kv_at, root=root)
         group = self.open_groups.newest(key)
         if group is None:
-            self._fairness.reopen(_line(origin), origin.rank)
+            self._fairness.reopen(origin.kind, origin.rank)
             group = self._add(
                 Group(
                     gid="",
@@ -136,7 +138,7 @@ class RequestGroups:
         group.running_totals.add(request)
         self._running.add(request.model, request.request_id)
         self._observer.look(request.model, now)
-        self._fairness.begin(_line(group), group.rank)
+        self._fairness.begin(group.kind, group.rank)
         self._note_members(group, 0, 1)
         self.journal.started.append(request.request_id)
         return group
@@ -163,7 +165,7 @@ class RequestGroups:
         assert not group.num_members, "a group with members cannot be closed"
         del self._state.groups[group.gid]
         self.open_groups.remove(group)
-        self._fairness.close(_line(group))
+        self._fairness.close(group.kind)
         self.journal.closed.append(group.gid)
 
     # --- what is learnt -------------------------------------------------------------------------------------------
@@ -173,8 +175,7 @@ class RequestGroups:
 
         ``output_tokens`` counts those of earlier attempts too.
         """
-        kind = request.slo.kind
-        self._lengths.observe(request.model, kind, request.tenant, output_tokens, is_cut=is_cut)
+        self._lengths.observe(*RequestKind.of(request), request.tenant, output_tokens, is_cut=is_cut)
         if request.node:
             num_drawn = output_tokens - request.done_tokens
             self._paces.observe(request.model, request.node, num_drawn, now - request.begins_s)
@@ -248,7 +249,3 @@ class RequestGroups:
             group.start_by_s = self._state.requests[first].start_by_s
             if group.waiting and group.hurried:
                 group.start_by_s = min(group.start_by_s, group.hurried[0][0])
-
-
-def _line(group: Group) -> str:
-    return f"{group.model} {group.slo_kind}"

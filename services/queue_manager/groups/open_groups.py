@@ -10,12 +10,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from services.queue_manager.state.group_key import GroupKey
 from services.queue_manager.state.grouping import Batches, most_requests
 from services.queue_manager.state.state import Group, State
 from shared.config.queue import QueueOptions
-
-NEW, AGAIN = "new ", "again "  # beginnings of keys: first attempts, and those whose node was lost
-NO_SEAT = " "  # end of a key: its requests may wait anywhere
 
 
 class Influx(NamedTuple):
@@ -28,16 +26,6 @@ class Influx(NamedTuple):
 
 
 NOBODY = Influx(0.0, 0.0, fills_it=False)
-
-
-def joining_key(line: str, tenant: str, cluster: int, seat: str, *, is_new: bool) -> str:
-    """Who joins one group: requests of one model and kind of promise (``line``) that begin or wait at one place."""
-    return f"{NEW if is_new else AGAIN}{line} {tenant} {cluster} {seat}"
-
-
-def resuming_key(root: str, kv_at: str) -> str:
-    """Who comes back into one group: evicted members of the group ``root`` whose KV lies at one place."""
-    return f"resume {root} {kv_at}"
 
 
 class OpenGroups:
@@ -58,20 +46,20 @@ class OpenGroups:
         if self._is_newest(group):
             del self._state.open_groups[group.key]
 
-    def newest(self, key: str) -> Group | None:
+    def newest(self, key: GroupKey) -> Group | None:
         """The group that was opened last under this key, unless it has ended."""
         return self._state.groups.get(self._state.open_groups.get(key, ""))
 
-    def find(self, key: str, seat: str, now: float) -> Group | None:
-        """The group that takes newcomers under this key, unless it is full or a plan has moved it off their seat.
+    def find(self, key: GroupKey, now: float) -> Group | None:
+        """The group that takes newcomers under this key, unless it is full or a plan has moved it off their place.
 
         Nor one that binds to a node those who could wait anywhere, or that has been open for long.
         """
         group = self.newest(key)
         if group is None or self._room(group) <= 0:
             return None
-        if seat:
-            return group if group.node == seat and group.gid not in self._state.hand_overs else None
+        if key.place:
+            return group if group.node == key.place and group.gid not in self._state.hand_overs else None
         is_bound = self._rules.stays_movable and group.running
         return None if is_bound or now > group.opened_s + self._rules.open_s else group
 
@@ -81,8 +69,7 @@ class OpenGroups:
         Or until it begins, in ``begin_s``, where that closes it. Where somebody waits, nobody joins those who found a
         seat, and who was lost by a node is no newcomer.
         """
-        is_open = group.key.startswith(NEW) and group.key.endswith(NO_SEAT)
-        is_open = is_open and not (self._rules.stays_movable and group.running)
+        is_open = group.key.is_movable and not (self._rules.stays_movable and group.running)
         room = self._room(group)
         closes_s = group.opened_s + self._rules.open_s - now
         if group.num_joined < 2 or now <= group.opened_s or not is_open or room <= 0 or closes_s <= 0:

@@ -14,6 +14,7 @@ import msgspec
 from services.queue_manager.learnt.changing_rate import ChangingRate, Estimate
 from services.queue_manager.learnt.lifetimes import LEAST_SEEN_S, Gaps, Lifetimes, alive
 from shared.config.corrections import Correction
+from shared.messages.request_kind import RequestKind
 from shared.messages.slo import Slo
 
 MEMORY_S = 60.0  # what came before this counts less than 1/e; after a lull of it a stream begins anew
@@ -92,7 +93,10 @@ class ArrivalRates:
     """Owns `State.flows` and `State.lifetimes`."""
 
     def __init__(
-        self, flows: dict[str, Flow], lifetimes: Lifetimes, corrections: Container[Correction] = frozenset(Correction)
+        self,
+        flows: dict[RequestKind, Flow],
+        lifetimes: Lifetimes,
+        corrections: Container[Correction] = frozenset(Correction),
     ) -> None:
         self._flows = flows
         self._lifetimes = lifetimes
@@ -102,15 +106,14 @@ class ArrivalRates:
 
     def observe(self, request: Arrived, now: float) -> None:
         """A first attempt has come. O(1)."""
-        model, slo_kind = request.model, request.slo.kind
-        key = f"{model} {slo_kind}"
-        flow = self._flows.pop(key, None)  # and to the end: the first is the one to forget
+        kind = RequestKind.of(request)
+        flow = self._flows.pop(kind, None)  # and to the end: the first is the one to forget
         if flow is not None and now > flow.seen_s + MEMORY_S:
             self._lifetimes.add(flow.lasted_s, is_over=True)
             self._lifetimes.fade()
             flow = None
         if flow is None:
-            flow = Flow(model, slo_kind, now, now)
+            flow = Flow(*kind, now, now)
         flow.rate.add(now, flow.dispersion)
         gap_s = now - flow.seen_s
         kept = math.exp(-gap_s / MEMORY_S)
@@ -122,7 +125,7 @@ class ArrivalRates:
         flow.patience_s = kept * flow.patience_s + request.slo.start_by_s(0.0)
         flow.gap_s = kept * flow.gap_s + gap_s
         flow.square_gap_s2 = kept * flow.square_gap_s2 + gap_s**2
-        self._flows[key] = flow
+        self._flows[kind] = flow
         if len(self._flows) > MAX_FLOWS:
             del self._flows[next(iter(self._flows))]
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import msgspec
 
+from services.queue_manager.learnt.weights_at import WeightsAt
 from shared.estimator.batching import batching, held_tokens
 from shared.messages.nodes import NodeState
 from shared.messages.placement import RequestShape
@@ -65,7 +66,7 @@ class Fit(msgspec.Struct, array_like=True):
 class Calibration:
     """Corrects what is known of nodes. Owns `State.fits`."""
 
-    def __init__(self, fits: dict[str, Fit], *, is_on: bool = True) -> None:
+    def __init__(self, fits: dict[WeightsAt, Fit], *, is_on: bool = True) -> None:
         self._fits = fits
         self._is_on = is_on
         self._expected: dict[tuple[str, str], tuple[NodeState, NodeState]] = {}  # node as known: computed when asked
@@ -77,7 +78,7 @@ class Calibration:
 
         How fast they are is compared at the batch that there was.
         """
-        key = f"{shape.model} {node.device}"
+        key = WeightsAt(shape.model, node.device)
         fit = self._fits.pop(key, None) or Fit()
         batch = batching(node, shape).batch
         held = held_tokens(shape)
@@ -119,7 +120,7 @@ class Calibration:
         return msgspec.structs.replace(node, rates=[self._corrected(node, rate) for rate in rates])
 
     def _corrected(self, node: NodeState, rate: ModelRate) -> ModelRate:
-        fit = self._fits.get(f"{rate.model} {node.device}") if self._is_on else None
+        fit = self._fits.get(WeightsAt(rate.model, node.device)) if self._is_on else None
         return rate if fit is None else corrected(rate, fit)
 
 

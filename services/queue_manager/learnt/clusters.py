@@ -13,6 +13,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from shared.messages.request_kind import RequestKind
+
 CELLS_PER_OCTAVE = 2  # resolution of both lengths; requests in one cell count together, which bounds the work
 WINDOW_REQUESTS = 512  # requests of a line that its centres are learnt from
 RECLUSTER_REQUESTS = 256  # learnt again after so many more,
@@ -43,13 +45,13 @@ class LengthClusters(msgspec.Struct):
 class Clusters:
     """Finds the cluster of a request. Owns `State.clusters`."""
 
-    def __init__(self, lines: dict[str, LengthClusters]) -> None:
+    def __init__(self, lines: dict[RequestKind, LengthClusters]) -> None:
         self._lines = lines
 
-    def nearest(self, line: str, prompt_tokens: float, output_tokens: float, now: float) -> int:
+    def nearest(self, kind: RequestKind, prompt_tokens: float, output_tokens: float, now: float) -> int:
         """Number of the cluster whose centre is nearest; the request is remembered for the next learning."""
-        clusters = self._lines.pop(line, None) or LengthClusters()
-        self._lines[line] = clusters  # at the end: the first is the one to forget
+        clusters = self._lines.pop(kind, None) or LengthClusters()
+        self._lines[kind] = clusters  # at the end: the first is the one to forget
         if len(self._lines) > MAX_LINES:
             del self._lines[next(iter(self._lines))]
         point = _point(prompt_tokens, output_tokens)
@@ -59,9 +61,9 @@ class Clusters:
             clusters.num_new, clusters.learnt_s = 0, now
         return _nearest(point, clusters.centres)
 
-    def peek(self, line: str, prompt_tokens: float, output_tokens: float) -> int:
+    def peek(self, kind: RequestKind, prompt_tokens: float, output_tokens: float) -> int:
         """The same for a request that may come; nothing is remembered."""
-        clusters = self._lines.get(line)
+        clusters = self._lines.get(kind)
         return _nearest(_point(prompt_tokens, output_tokens), clusters.centres) if clusters is not None else 0
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from shared.messages.placement import Arrivals, GroupLoad
+from shared.messages.request_kind import RequestKind
 from shared.messages.requests import Submit
 from shared.messages.slo import Slo
 
@@ -48,14 +49,13 @@ class Asked(msgspec.Struct):
 class Demand:
     """Owns `State.asked`: kinds are as few as models times classes, and of each a minute is kept."""
 
-    def __init__(self, asked: dict[str, Asked], newcomer: Callable[[Submit, float], GroupLoad]) -> None:
+    def __init__(self, asked: dict[RequestKind, Asked], newcomer: Callable[[Submit, float], GroupLoad]) -> None:
         self._asked = asked
         self._newcomer = newcomer
 
     def count(self, message: Submit, now: float) -> None:
         """A request comes, for the first time."""
-        key = f"{message.model} {message.slo.kind}"
-        asked = self._asked.setdefault(key, Asked(message.model, message.slo))
+        asked = self._asked.setdefault(RequestKind.of(message), Asked(message.model, message.slo))
         asked.slo, asked.came_s = message.slo, now
         number = int(now // BUCKET_S)
         if not asked.buckets or asked.buckets[-1].number != number:

@@ -191,14 +191,26 @@ def _at_risk(sketch: LengthSketch, numbers: list[int]) -> list[tuple[Bin, float]
     return found
 
 
+class LengthKey(NamedTuple):
+    """What is known of a request; ``""``: whichever it is."""
+
+    weights: str = ""
+    slo_kind: str = ""
+    tenant: str = ""
+
+
+ANY = LengthKey()
+"""All answers, and the prior before there are any."""
+
+
 class Lengths:
     """Learnt lengths of answers by what is known of a request. Owns `State.lengths`."""
 
-    def __init__(self, sketches: dict[str, LengthSketch]) -> None:
+    def __init__(self, sketches: dict[LengthKey, LengthSketch]) -> None:
         self._sketches = sketches
-        self._distributions: dict[str, Distribution] = {}  # computed from the sketches, when somebody asks
-        if "" not in sketches:
-            prior = sketches[""] = LengthSketch()
+        self._distributions: dict[LengthKey, Distribution] = {}  # computed from the sketches, when somebody asks
+        if ANY not in sketches:
+            prior = sketches[ANY] = LengthSketch()
             for tokens in PRIOR_TOKENS:
                 prior.observe(tokens, is_cut=False)
 
@@ -216,20 +228,20 @@ class Lengths:
 
     def look(self, model: str, running: Iterable[tuple[str, str, float]]) -> None:
         """All answers of a model that run now: (kind, tenant, tokens drawn)."""
-        counts: dict[str, dict[int, int]] = {}
+        counts: dict[LengthKey, dict[int, int]] = {}
         for kind, tenant, tokens in running:
             number = bin_of(tokens)
             for key in _keys(model, kind, tenant)[:-1]:
                 of_key = counts.setdefault(key, {})
                 of_key[number] = of_key.get(number, 0) + 1
         for key, sketch in self._sketches.items():
-            if key == model or key.startswith(f"{model} "):
+            if key.weights == model:
                 sketch.look(counts.get(key, {}))
                 self._distributions.pop(key, None)
 
     def distribution(self, model: str, kind: str, tenant: str) -> Distribution:
         """Of the finest key that has enough answers of its own; the prior's at last."""
-        key = next(filter(self._speaks, _keys(model, kind, tenant)), "")
+        key = next(filter(self._speaks, _keys(model, kind, tenant)), ANY)
         distribution = self._distributions.get(key)
         if distribution is None:
             distribution = self._distributions[key] = Distribution(self._sketches[key])
@@ -239,11 +251,12 @@ class Lengths:
         """Over all kinds of promises and tenants."""
         return self.distribution(model, "", "")
 
-    def _speaks(self, key: str) -> bool:
+    def _speaks(self, key: LengthKey) -> bool:
         sketch = self._sketches.get(key)
         return sketch is not None and sketch.num_observed >= MIN_OBSERVED
 
 
-def _keys(model: str, kind: str, tenant: str) -> tuple[str, ...]:
-    """Finest first. A model's and a tenant's name hold no space, so no two of them are written alike."""
-    return (f"{model} {kind} {tenant}", f"{model} {kind}", model, "") if tenant else (f"{model} {kind}", model, "")
+def _keys(model: str, kind: str, tenant: str) -> tuple[LengthKey, ...]:
+    """Finest first."""
+    coarser = (LengthKey(model, kind), LengthKey(model), ANY)
+    return (LengthKey(model, kind, tenant), *coarser) if tenant else coarser

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from statistics import NormalDist
+from typing import NamedTuple
 
 import msgspec
 
@@ -33,10 +34,19 @@ MAX_TOLD = 512  # predictions that are watched at a time
 MAX_WIDTHS = 512  # (model, kind, size) that are remembered; the one heard of longest ago is forgotten first
 
 
+class WaitKind(NamedTuple):
+    """Predicted waits that share a z."""
+
+    weights: str
+    slo_kind: str
+    size: int
+    """Of the predicted wait, in `OCTAVES`."""
+
+
 class WatchedInterval(msgspec.Struct, array_like=True):
     """A bound of which it is not known yet whether it is kept."""
 
-    key: str
+    key: WaitKind
     until_s: float
     """When it is over."""
     is_judged: bool = False
@@ -46,7 +56,9 @@ class WatchedInterval(msgspec.Struct, array_like=True):
 class WaitIntervals:
     """Owns `State.widths`, z by model, kind of promise and size of wait, and `State.open_bounds`."""
 
-    def __init__(self, widths: dict[str, float], told: dict[str, WatchedInterval], *, is_on: bool = True) -> None:
+    def __init__(
+        self, widths: dict[WaitKind, float], told: dict[str, WatchedInterval], *, is_on: bool = True
+    ) -> None:
         self._widths = widths
         self._told = told
         self._is_on = is_on
@@ -87,12 +99,12 @@ class WaitIntervals:
         """It does not wait any more, and has no place."""
         self._told.pop(request_id, None)
 
-    def _judge(self, key: str, *, missed: bool) -> None:
+    def _judge(self, key: WaitKind, *, missed: bool) -> None:
         z = self._widths.pop(key, NORMAL_Z)  # and to the end: the first is the one to forget
         self._widths[key] = min(MOST_Z, max(LEAST_Z, z + STEP * (missed - (1 - UPPER))))
         if len(self._widths) > MAX_WIDTHS:
             del self._widths[next(iter(self._widths))]
 
 
-def _key(model: str, slo_kind: str, wait: Wait) -> str:
-    return f"{model} {slo_kind} {int(math.log2(1 + wait.mean_s)) // OCTAVES}"
+def _key(model: str, slo_kind: str, wait: Wait) -> WaitKind:
+    return WaitKind(model, slo_kind, int(math.log2(1 + wait.mean_s)) // OCTAVES)

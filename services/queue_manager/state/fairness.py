@@ -15,6 +15,7 @@ from collections.abc import Mapping
 import msgspec
 
 from shared.config.queue import TenantSpec
+from shared.messages.request_kind import RequestKind
 
 DEFAULT_TENANT = TenantSpec()
 LOOKS = 2  # tenants looked at for each group that is opened: more than come, so that those who have left are forgotten
@@ -33,51 +34,51 @@ class VirtualTime(msgspec.Struct):
 class Fairness:
     """Start tags of groups. Owns `State.lines`."""
 
-    def __init__(self, lines: dict[str, VirtualTime], tenants: Mapping[str, TenantSpec]) -> None:
+    def __init__(self, lines: dict[RequestKind, VirtualTime], tenants: Mapping[str, TenantSpec]) -> None:
         self._lines = lines
         self._tenants = tenants
 
-    def next_tag(self, name: str, tenant: str) -> float:
+    def next_tag(self, kind: RequestKind, tenant: str) -> float:
         """The start tag that a group of this tenant would get now."""
-        line = self._lines.get(name)
+        line = self._lines.get(kind)
         return max(line.virtual_tokens, line.finish_tags.get(tenant, 0.0)) if line is not None else 0.0
 
-    def open(self, name: str, tenant: str) -> float:
+    def open(self, kind: RequestKind, tenant: str) -> float:
         """A group of this tenant was opened; answers its start tag."""
-        line = self._lines.setdefault(name, VirtualTime())
+        line = self._lines.setdefault(kind, VirtualTime())
         line.num_groups += 1
         for _ in range(LOOKS):
             self._look_at_one(line)
-        tag = self.next_tag(name, tenant)
+        tag = self.next_tag(kind, tenant)
         line.finish_tags[tenant] = tag
         return tag
 
-    def reopen(self, name: str, rank: float = 0.0) -> float:
+    def reopen(self, kind: RequestKind, rank: float = 0.0) -> float:
         """A group was opened for requests that had begun before: they cost nothing again; answers V.
 
         ``rank``: what they had, should the line have been forgotten meanwhile.
         """
-        line = self._lines.setdefault(name, VirtualTime(virtual_tokens=rank))
+        line = self._lines.setdefault(kind, VirtualTime(virtual_tokens=rank))
         line.num_groups += 1
         return line.virtual_tokens
 
-    def charge(self, name: str, tenant: str, tokens: float) -> None:
+    def charge(self, kind: RequestKind, tenant: str, tokens: float) -> None:
         """A request of so many expected tokens has joined a group of this tenant."""
-        line = self._lines[name]
+        line = self._lines[kind]
         finish_tag = max(line.finish_tags.get(tenant, 0.0), line.virtual_tokens)
         line.finish_tags[tenant] = finish_tag + tokens / self._tenants.get(tenant, DEFAULT_TENANT).weight
 
-    def begin(self, name: str, rank: float) -> None:
+    def begin(self, kind: RequestKind, rank: float) -> None:
         """A group with this start tag has begun."""
-        line = self._lines[name]
+        line = self._lines[kind]
         line.virtual_tokens = max(line.virtual_tokens, rank)
 
-    def close(self, name: str) -> None:
+    def close(self, kind: RequestKind) -> None:
         """A group has ended."""
-        line = self._lines[name]
+        line = self._lines[kind]
         line.num_groups -= 1
         if not line.num_groups:
-            del self._lines[name]
+            del self._lines[kind]
 
     def _look_at_one(self, line: VirtualTime) -> None:
         """Forget the tenant that was looked at longest ago, unless its finish tag says more than V does."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
+from services.queue_manager.state.group_key import GroupKey
 from services.queue_manager.state.state import Request, State
+from shared.messages.request_kind import RequestKind
 from shared.messages.requests import Submit
 from shared.messages.slo import Slo
 
@@ -63,9 +65,21 @@ class Interning:
 def _share_groups(state: State, names: Mapping[str, str], gids: Mapping[str, str]) -> None:
     """Where groups are many, each holds a few requests, and its names count."""
     state.groups = {gids[gid]: group for gid, group in state.groups.items()}
-    state.open_groups = {state.groups[gid].key: gids[gid] for gid in state.open_groups.values()}
+    kinds: dict[RequestKind, RequestKind] = {}
     for group in state.groups.values():
+        group.key = _shared(group.key, kinds, gids)
         group.model, group.slo_kind, group.tenant = map(sys.intern, (group.model, group.slo_kind, group.tenant))
         group.node, group.kv_at = sys.intern(group.node), sys.intern(group.kv_at)
         group.waiting = {names[name]: None for name in group.waiting}
         group.running = {names[name]: None for name in group.running}
+    state.open_groups = {state.groups[gid].key: gids[gid] for gid in state.open_groups.values()}
+
+
+def _shared(key: GroupKey, kinds: dict[RequestKind, RequestKind], gids: Mapping[str, str]) -> GroupKey:
+    kind = RequestKind(*map(sys.intern, key.kind))
+    return key._replace(
+        kind=kinds.setdefault(kind, kind),
+        tenant=sys.intern(key.tenant),
+        place=sys.intern(key.place),
+        root=gids.get(key.root, key.root),
+    )

@@ -14,15 +14,18 @@ from services.queue_manager.learnt.arrivals import Flow
 from services.queue_manager.learnt.calibration import Fit
 from services.queue_manager.learnt.clusters import LengthClusters
 from services.queue_manager.learnt.demand import Asked
-from services.queue_manager.learnt.lengths import LengthSketch
+from services.queue_manager.learnt.lengths import LengthKey, LengthSketch
 from services.queue_manager.learnt.lifetimes import Lifetimes
 from services.queue_manager.learnt.running import Runners
 from services.queue_manager.learnt.token_rates import TokenRate
-from services.queue_manager.learnt.wait_intervals import WatchedInterval
+from services.queue_manager.learnt.wait_intervals import WaitKind, WatchedInterval
+from services.queue_manager.learnt.weights_at import WeightsAt
 from services.queue_manager.state.fairness import VirtualTime
+from services.queue_manager.state.group_key import GroupKey
 from services.queue_manager.state.grouping import ModelBatch
 from services.queue_manager.state.totals import Totals
 from shared.messages.nodes import NodeState
+from shared.messages.request_kind import RequestKind
 from shared.messages.requests import Submit
 from shared.messages.slo import Slo
 from shared.messages.step_cost import ModelRate
@@ -81,7 +84,7 @@ class Group(msgspec.Struct, gc=False):
     slo_kind: str
     tenant: str = ""
     """``""`` where the policy does not tell tenants apart."""
-    key: str = ""
+    key: GroupKey = GroupKey()
     """What it is found under while it is open (`State.open_groups`)."""
     rank: float = 0.0
     """Start tag of its tenant (`fairness`): groups of one model and kind begin in this order."""
@@ -111,6 +114,11 @@ class Group(msgspec.Struct, gc=False):
     """Its part of `Node.drain_s`."""
     is_planned: bool = False
     """It stands where a plan has put it; else where a rule has."""
+
+    @property
+    def kind(self) -> RequestKind:
+        """Of its members."""
+        return RequestKind(self.model, self.slo_kind)
 
     @property
     def num_waiting(self) -> int:
@@ -317,32 +325,32 @@ class State(msgspec.Struct):
     """By group: it holds KV at its node and is to go on at another. Nobody pulls from it meanwhile."""
     plan: PlanState = msgspec.field(default_factory=PlanState)
     status: StatusState = msgspec.field(default_factory=StatusState)
-    open_groups: dict[str, str] = {}
+    open_groups: dict[GroupKey, str] = {}
     """The newest group of each key, which newcomers join while it has room."""
     next_group: int = 0
-    lengths: dict[str, LengthSketch] = {}
+    lengths: dict[LengthKey, LengthSketch] = {}
     """Learnt lengths of answers (`lengths.Lengths`)."""
-    paces: dict[str, TokenRate] = {}
+    paces: dict[WeightsAt, TokenRate] = {}
     """Learnt output tokens a second of one running request (`paces.Paces`)."""
-    widths: dict[str, float] = {}
+    widths: dict[WaitKind, float] = {}
     """Learnt widths of the bounds of predicted waits (`bounds.Bounds`)."""
     open_bounds: dict[str, WatchedInterval] = {}
     """Bounds that are watched."""
-    flows: dict[str, Flow] = {}
+    flows: dict[RequestKind, Flow] = {}
     """How fast work arrives (`arrivals.Arrivals`)."""
     lifetimes: Lifetimes = msgspec.field(default_factory=Lifetimes)
     """For how long it did (`lifetimes`)."""
-    fits: dict[str, Fit] = {}
+    fits: dict[WeightsAt, Fit] = {}
     """How nodes do against what is known of them (`calibration.Calibration`)."""
     running: dict[str, Runners] = {}
     """By model, what runs (`running.Running`)."""
-    clusters: dict[str, LengthClusters] = {}
+    clusters: dict[RequestKind, LengthClusters] = {}
     """Learnt clusters of lengths (`clusters.Clusters`)."""
-    lines: dict[str, VirtualTime] = {}
+    lines: dict[RequestKind, VirtualTime] = {}
     """Virtual time (`fairness.Fairness`)."""
     batches: dict[str, ModelBatch] = {}
     """What there is of each model (`grouping.Batches`)."""
-    asked: dict[str, Asked] = {}
+    asked: dict[RequestKind, Asked] = {}
     """What has come of late, by model and kind of promise (`demand.Demand`)."""
 
     @property

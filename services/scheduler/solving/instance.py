@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from shared.messages.request_kind import RequestKind
+
 Queues = list[list[int]]
 """The groups of every node, head first, both by number."""
 
@@ -19,7 +21,7 @@ class InstanceGroup:
 
     name: str
     model: str
-    kind: str
+    kind: RequestKind
     """Model and kind of promise: within one of these, groups start in the order of their numbers."""
     due_s: float
     """From now until the first deadline, as it was promised: what those go by who order by deadline."""

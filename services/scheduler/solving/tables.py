@@ -16,6 +16,7 @@ from shared.estimator.estimator import evict_s, swap_s
 from shared.estimator.overtaking import held_share
 from shared.messages.nodes import NodeState
 from shared.messages.placement import GroupLoad, Interruption, PlacementProblem
+from shared.messages.request_kind import RequestKind
 from shared.messages.requests import HANDED_OVER
 
 HAND_OVER_BYTES_PER_S = 250e6  # of KV from node to node, through Redis
@@ -43,7 +44,7 @@ def make_instance(problem: PlacementProblem) -> Instance:
         InstanceGroup(
             name=load.group,
             model=load.model,
-            kind=f"{load.model} {load.slo}",  # a model's name holds no space
+            kind=RequestKind(load.model, load.slo),
             due_s=load.deadline_s - problem.now_s,
             num_waiting=load.num_waiting,
             num_running=load.num_running,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from services.scheduler.solving.instance import Instance, Queues
+from shared.messages.request_kind import RequestKind
 
 
 def running_groups(instance: Instance) -> Queues:
@@ -21,7 +22,7 @@ def running_groups(instance: Instance) -> Queues:
 
 def turns(instance: Instance, key: Callable[[int], Any]) -> Iterator[int]:
     """The other groups that have a place, least key first; within a kind by number, whatever the keys."""
-    lines: dict[str, deque[int]] = {}
+    lines: dict[RequestKind, deque[int]] = {}
     for number, group in enumerate(instance.groups):
         if group.home is None and group.places:
             lines.setdefault(group.kind, deque()).append(number)

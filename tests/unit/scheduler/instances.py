@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.solving.cost import queue_cost
 from services.scheduler.solving.instance import Instance, InstanceGroup, InstanceNode, Queues
+from shared.messages.request_kind import RequestKind
 
 FAR_S = 1e6
 
@@ -57,7 +58,7 @@ def instance(nodes: list[Place], loads: list[Load], *, may_evict: bool = True) -
             InstanceGroup(
                 name=f"g{number}",
                 model=load.model,
-                kind=f"{load.model} {load.slo}",
+                kind=RequestKind(load.model, load.slo),
                 due_s=load.due_s,
                 num_waiting=load.waits,
                 num_running=load.runs,

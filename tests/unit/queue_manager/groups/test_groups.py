@@ -14,11 +14,13 @@ from services.queue_manager import invariants
 from services.queue_manager.groups.open_groups import NOBODY
 from services.queue_manager.learnt.clusters import RECLUSTER_REQUESTS
 from services.queue_manager.learnt.token_rates import TokenRate
+from services.queue_manager.learnt.weights_at import WeightsAt
 from services.queue_manager.state.state import Request, State
 from services.queue_manager.state.totals import Totals
 from shared.config.policies import OPEN_S
 from shared.config.queue import QueueOptions
 from shared.messages.nodes import NodeState
+from shared.messages.request_kind import RequestKind
 from shared.messages.requests import HANDED_OVER
 from shared.messages.slo import UNBOUNDED_S, Slo
 from tests.unit.queue_manager.made import LARGE, LATER, SOON, MadeGroups
@@ -311,7 +313,7 @@ def test_who_was_lost_by_a_node_does_not_queue_up_again() -> None:
     again = groups.join(requests[0], 2.0)
     assert (again.gid, again.rank) == ("g3", 0.0)
     assert groups.state.groups["g2"].rank == 312.0
-    assert groups.state.lines["a interactive"].finish_tags == {"default": 6 * 78.0}, "charged once"
+    assert groups.state.lines[RequestKind("a", "interactive")].finish_tags == {"default": 6 * 78.0}, "charged once"
     assert groups.add("new").group != again.gid, "newcomers stay out"
     assert groups.add("new").group != again.gid, "newcomers stay out"
 
@@ -339,7 +341,7 @@ def test_a_pace_is_learnt_from_when_a_request_begins() -> None:
     request = groups.add("r0")
     groups.pull(request, "n0", 1.0, begins_s=3.0)
     groups.learn_answer(request, 40, 5.0, is_cut=False)
-    assert groups.state.paces["a n0"] == TokenRate(tokens=40, seconds=2.0)
+    assert groups.state.paces[WeightsAt("a", "n0")] == TokenRate(tokens=40, seconds=2.0)
 
 
 def test_what_a_node_has_drawn_of_those_who_leave_it_is_counted() -> None:
@@ -427,7 +429,7 @@ class Life(RuleBasedStateMachine):
         state = self.groups.state
         invariants.check(state)
         assert set(state.open_groups.values()) <= state.groups.keys()
-        lines = Counter(f"{group.model} {group.slo_kind}" for group in state.groups.values())
+        lines = Counter(group.kind for group in state.groups.values())
         assert {name: line.num_groups for name, line in state.lines.items()} == lines
         for group in state.groups.values():
             load = self.groups.load(group, self.now)

@@ -9,9 +9,10 @@ import pytest
 
 from services.queue_manager.groups.observer import BUSY_S, Observer
 from services.queue_manager.learnt.calibration import MEMORY_S, PRIOR_S, Calibration
-from services.queue_manager.learnt.lengths import Lengths
+from services.queue_manager.learnt.lengths import LengthKey, Lengths
 from services.queue_manager.learnt.running import LOOK_INTERVAL_S, MAX_SINCE_S, RunningRequests
 from services.queue_manager.learnt.token_rates import TokenRate, TokenRates
+from services.queue_manager.learnt.weights_at import WeightsAt
 from services.queue_manager.state.state import Group, Node, Request, State
 from shared.messages.nodes import NodeState
 from shared.messages.slo import Slo
@@ -46,7 +47,7 @@ def observed(
     requests = {"r0": request("r0", node="n0", begins_s=1.0), "r1": request("r1", arrival_s=since_s)}
     requests |= {f"u{number}": request(f"u{number}", node="n0", begins_s=now + 1.0) for number in range(num_unread)}
     runs = {name: None for name, one in requests.items() if one.node}
-    state = State(requests=requests, paces={} if pace is None else {"a n0": pace})
+    state = State(requests=requests, paces={} if pace is None else {WeightsAt("a", "n0"): pace})
     state.groups["g0"] = Group("g0", "a", "batch-2", waiting={"r1": None} if waits else {}, running=runs)
     known = msgspec.structs.replace(KNOWN, ready_at_s=ready_at_s)
     state.nodes["n0"] = Node("n0", "e0", known, queue=["g0"], told=[("g0", 1, None)] if waits else [])
@@ -91,5 +92,5 @@ def test_nothing_is_concluded_where_nobody_waits_or_no_pace_is_known() -> None:
 def test_what_runs_counts_at_what_it_has_drawn() -> None:
     """Two seconds at 10 tokens a second: the bin of 20 tokens."""
     state = observed(now=3.0, pace=TokenRate(tokens=20.0, seconds=2.0))
-    assert state.lengths["a batch-2 t"].running == {17: 1}
+    assert state.lengths[LengthKey("a", "batch-2", "t")].running == {17: 1}
     assert state.running["a"].looked_at_s == 3.0

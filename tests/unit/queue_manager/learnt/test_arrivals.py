@@ -10,6 +10,7 @@ import pytest
 
 from services.queue_manager.learnt.arrivals import MAX_FLOWS, MEMORY_S, ArrivalRates, Coming, Flow
 from services.queue_manager.learnt.lifetimes import LEAST_SEEN_S, Gaps, Lifetimes, alive
+from shared.messages.request_kind import RequestKind
 from shared.messages.slo import Slo
 
 SOON = Slo("interactive", deadline_s=20.0)
@@ -24,10 +25,10 @@ class Arrived:
 
 
 def flow_of(*times_s: float) -> Flow:
-    flows: dict[str, Flow] = {}
+    flows: dict[RequestKind, Flow] = {}
     for time_s in times_s:
         ArrivalRates(flows, Lifetimes()).observe(Arrived(), time_s)
-    return flows["a interactive"]
+    return flows[RequestKind("a", "interactive")]
 
 
 def test_one_request_is_no_stream() -> None:
@@ -56,11 +57,11 @@ def test_those_who_come_in_bunches_tell_as_much_as_there_are_bunches() -> None:
 
 def coming_of(now: float, *times_s: float, lifetimes: Lifetimes | None = None) -> Coming:
     """What can be expected of the one stream that came at these times."""
-    flows: dict[str, Flow] = {}
+    flows: dict[RequestKind, Flow] = {}
     arrivals = ArrivalRates(flows, lifetimes or Lifetimes())
     for time_s in times_s:
         arrivals.observe(Arrived(), time_s)
-    return arrivals.coming(flows["a interactive"], now)
+    return arrivals.coming(flows[RequestKind("a", "interactive")], now)
 
 
 def test_a_burst_is_no_stream_and_expected_to_go_on_for_a_while() -> None:
@@ -93,12 +94,12 @@ def test_what_has_ended_is_remembered_but_for_bursts() -> None:
 
 
 def test_a_stream_of_which_nobody_has_come_for_long_has_ended() -> None:
-    flows: dict[str, Flow] = {}
+    flows: dict[RequestKind, Flow] = {}
     arrivals = ArrivalRates(flows, Lifetimes())
     for model, begin_s in (("old", 0.0), ("a", 200.0)):
         for number in range(21):
             arrivals.observe(Arrived(model), begin_s + number)
-    assert arrivals.coming(flows["a interactive"], 220.0).lasts_s == 20.0 + (20.0 + 20.0) / 2
+    assert arrivals.coming(flows[RequestKind("a", "interactive")], 220.0).lasts_s == 20.0 + (20.0 + 20.0) / 2
 
 
 def test_after_a_lull_it_begins_anew() -> None:
@@ -107,7 +108,7 @@ def test_after_a_lull_it_begins_anew() -> None:
 
 
 def test_what_comes_is_described_by_its_means() -> None:
-    flows: dict[str, Flow] = {}
+    flows: dict[RequestKind, Flow] = {}
     arrivals = ArrivalRates(flows, Lifetimes())
     arrivals.observe(Arrived(prompt_tokens=10, max_tokens=100), 0.0)
     arrivals.observe(Arrived(prompt_tokens=30, max_tokens=300), 0.0)
@@ -118,11 +119,11 @@ def test_what_comes_is_described_by_its_means() -> None:
 
 
 def test_the_oldest_are_forgotten() -> None:
-    flows: dict[str, Flow] = {}
+    flows: dict[RequestKind, Flow] = {}
     for number in range(MAX_FLOWS + 1):
         ArrivalRates(flows, Lifetimes()).observe(Arrived(model=f"m{number}"), float(number))
     assert len(flows) == MAX_FLOWS
-    assert "m0 interactive" not in flows
+    assert RequestKind("m0", "interactive") not in flows
 
 
 def test_a_flow_that_an_older_version_has_kept_learns_its_rate_anew() -> None:
@@ -130,7 +131,7 @@ def test_a_flow_that_an_older_version_has_kept_learns_its_rate_anew() -> None:
     kept = msgspec.msgpack.encode(["a", "interactive", 0.0, 100.0, 50.0, 500.0, 5000.0, 5000.0, 1000.0, 60.0, 80.0])
     flow = msgspec.msgpack.decode(kept, type=Flow)
     assert flow.estimate(100.0).per_s == 0.0
-    flows = {"a interactive": flow}
+    flows = {RequestKind("a", "interactive"): flow}
     for number in range(1, 31):
         ArrivalRates(flows, Lifetimes()).observe(Arrived(), 100.0 + number)
     assert flow.estimate(130.0).per_s == pytest.approx(1.0, rel=0.05)

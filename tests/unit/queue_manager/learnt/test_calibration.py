@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from services.queue_manager.learnt.calibration import MAX_FITS, MEMORY_S, MOST_RATIO, PRIOR_S, Calibration, Fit
+from services.queue_manager.learnt.weights_at import WeightsAt
 from shared.estimator.batching import batching
 from shared.estimator.estimator import drain_s
 from shared.messages.nodes import NodeState
@@ -30,11 +31,11 @@ def test_nothing_is_corrected_before_anything_was_observed() -> None:
 
 
 def test_what_was_observed_moves_the_prior_as_long_as_it_lasted() -> None:
-    fits: dict[str, Fit] = {}
+    fits: dict[WeightsAt, Fit] = {}
     modelled = 815 / 65
     Calibration(fits).observe(node(), LOAD, 8, num_tokens=640.0, seconds=5.0)
     kept = math.exp(-5.0 / MEMORY_S) * PRIOR_S
-    fit = fits["a gpu"]
+    fit = fits[WeightsAt("a", "gpu")]
     assert fit.places_ratio == pytest.approx((kept * modelled + 5 * 8) / ((kept + 5) * modelled))
     # a batch as modelled brings 20 tokens a second each; in 5 s there were 640
     assert fit.seconds_ratio == pytest.approx((kept + 5) * 20 * modelled / (kept * 20 * modelled + 640))
@@ -53,12 +54,12 @@ def test_in_the_end_the_model_says_what_is_observed() -> None:
 
 def test_many_short_and_few_long_requests_fill_the_same_memory() -> None:
     """Batches as modelled, in turns: 12 of 65 tokens, or 5 of 150. By means of numbers the ratio would be 1.2."""
-    fits: dict[str, Fit] = {}
+    fits: dict[WeightsAt, Fit] = {}
     long = msgspec.structs.replace(LOAD, mean_prompt_tokens=85.0)
     for number in range(400):
         load = (LOAD, long)[number % 2]
         Calibration(fits).observe(node(), load, (12, 5)[number % 2], num_tokens=1000.0, seconds=5.0)
-    assert fits["a gpu"].places_ratio == pytest.approx((12 * 65 + 5 * 150) / (815 + 772.5), rel=0.01)
+    assert fits[WeightsAt("a", "gpu")].places_ratio == pytest.approx((12 * 65 + 5 * 150) / (815 + 772.5), rel=0.01)
 
 
 def test_what_is_seen_of_a_device_holds_for_others_of_its_kind() -> None:
@@ -102,15 +103,19 @@ def test_what_is_expected_is_kept_until_a_fit_changes_or_the_node_is_known_bette
 
 
 def test_corrections_are_bounded() -> None:
-    fits: dict[str, Fit] = {}
+    fits: dict[WeightsAt, Fit] = {}
     for _ in range(400):
         Calibration(fits).observe(node(), LOAD, 1000, num_tokens=5.0, seconds=5.0)
-    assert (fits["a gpu"].places_ratio, fits["a gpu"].seconds_ratio) == (MOST_RATIO, MOST_RATIO)
+    fit = fits[WeightsAt("a", "gpu")]
+    assert (fit.places_ratio, fit.seconds_ratio) == (
+        MOST_RATIO,
+        MOST_RATIO,
+    )
 
 
 def test_the_oldest_are_forgotten() -> None:
-    fits: dict[str, Fit] = {}
+    fits: dict[WeightsAt, Fit] = {}
     for number in range(MAX_FITS + 1):
         Calibration(fits).observe(node(device=f"d{number}"), LOAD, 8, num_tokens=128.0, seconds=1.0)
     assert len(fits) == MAX_FITS
-    assert "a d0" not in fits
+    assert WeightsAt("a", "d0") not in fits

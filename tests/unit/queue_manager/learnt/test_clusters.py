@@ -17,6 +17,7 @@ from services.queue_manager.learnt.clusters import (
     cluster,
     k_means,
 )
+from shared.messages.request_kind import RequestKind
 
 # --- k-means --------------------------------------------------------------------------------------------------------
 
@@ -86,55 +87,58 @@ def test_centres_are_few_in_order_and_among_the_points(window: list[tuple[int, i
 
 
 def test_the_first_request_makes_the_first_cluster() -> None:
-    state: dict[str, LengthClusters] = {}
-    assert Clusters(state).nearest("a interactive", 64, 256, now=5.0) == 0
-    assert state["a interactive"].centres == [(6.0, 8.0)]
+    state: dict[RequestKind, LengthClusters] = {}
+    assert Clusters(state).nearest(RequestKind("a", "interactive"), 64, 256, now=5.0) == 0
+    assert state[RequestKind("a", "interactive")].centres == [(6.0, 8.0)]
 
 
 def test_centres_are_learnt_anew_after_so_many_requests() -> None:
-    state: dict[str, LengthClusters] = {}
+    state: dict[RequestKind, LengthClusters] = {}
     clusters = Clusters(state)
     for _ in range(RECLUSTER_REQUESTS // 2):
-        clusters.nearest("a x", 16, 64, now=0.0)
-    numbers = [clusters.nearest("a x", 4096, 64, now=0.0) for _ in range(RECLUSTER_REQUESTS // 2 + 1)]
-    assert state["a x"].centres == [(4.0, 6.0), (12.0, 6.0)]
+        clusters.nearest(RequestKind("a", "x"), 16, 64, now=0.0)
+    numbers = [clusters.nearest(RequestKind("a", "x"), 4096, 64, now=0.0) for _ in range(RECLUSTER_REQUESTS // 2 + 1)]
+    assert state[RequestKind("a", "x")].centres == [(4.0, 6.0), (12.0, 6.0)]
     assert numbers == [0] * (RECLUSTER_REQUESTS // 2) + [1]
-    assert clusters.nearest("a x", 20, 64, now=0.0) == 0
+    assert clusters.nearest(RequestKind("a", "x"), 20, 64, now=0.0) == 0
 
 
 def test_centres_are_learnt_anew_after_so_long() -> None:
-    state: dict[str, LengthClusters] = {}
+    state: dict[RequestKind, LengthClusters] = {}
     clusters = Clusters(state)
-    clusters.nearest("a x", 16, 64, now=0.0)
-    assert clusters.nearest("a x", 4096, 64, now=RECLUSTER_S - 0.1) == 0
-    assert state["a x"].centres == [(4.0, 6.0)]
-    assert clusters.nearest("a x", 4096, 64, now=RECLUSTER_S) == 1
-    assert state["a x"].centres == [(4.0, 6.0), (12.0, 6.0)]
+    clusters.nearest(RequestKind("a", "x"), 16, 64, now=0.0)
+    assert clusters.nearest(RequestKind("a", "x"), 4096, 64, now=RECLUSTER_S - 0.1) == 0
+    assert state[RequestKind("a", "x")].centres == [(4.0, 6.0)]
+    assert clusters.nearest(RequestKind("a", "x"), 4096, 64, now=RECLUSTER_S) == 1
+    assert state[RequestKind("a", "x")].centres == [(4.0, 6.0), (12.0, 6.0)]
 
 
 def test_only_the_last_requests_are_remembered() -> None:
-    state: dict[str, LengthClusters] = {}
+    state: dict[RequestKind, LengthClusters] = {}
     clusters = Clusters(state)
     for _ in range(WINDOW_REQUESTS):
-        clusters.nearest("a x", 16, 64, now=0.0)
+        clusters.nearest(RequestKind("a", "x"), 16, 64, now=0.0)
     for _ in range(WINDOW_REQUESTS):
-        clusters.nearest("a x", 4096, 64, now=0.0)
-    assert state["a x"].window == [(24, 12)] * WINDOW_REQUESTS
+        clusters.nearest(RequestKind("a", "x"), 4096, 64, now=0.0)
+    assert state[RequestKind("a", "x")].window == [(24, 12)] * WINDOW_REQUESTS
 
 
 def test_lines_learn_apart() -> None:
-    state: dict[str, LengthClusters] = {}
+    state: dict[RequestKind, LengthClusters] = {}
     clusters = Clusters(state)
-    clusters.nearest("a x", 16, 64, now=0.0)
-    clusters.nearest("a y", 4096, 64, now=0.0)
-    assert {line: learnt.centres for line, learnt in state.items()} == {"a x": [(4.0, 6.0)], "a y": [(12.0, 6.0)]}
+    clusters.nearest(RequestKind("a", "x"), 16, 64, now=0.0)
+    clusters.nearest(RequestKind("a", "y"), 4096, 64, now=0.0)
+    assert {line: learnt.centres for line, learnt in state.items()} == {
+        RequestKind("a", "x"): [(4.0, 6.0)],
+        RequestKind("a", "y"): [(12.0, 6.0)],
+    }
 
 
 def test_the_lines_heard_of_longest_ago_are_forgotten_first() -> None:
-    state: dict[str, LengthClusters] = {}
+    state: dict[RequestKind, LengthClusters] = {}
     clusters = Clusters(state)
     for number in [*range(MAX_LINES), 0, MAX_LINES]:
-        clusters.nearest(f"a {number}", 16, 64, now=0.0)
+        clusters.nearest(RequestKind("a", str(number)), 16, 64, now=0.0)
     assert len(state) == MAX_LINES
-    assert "a 0" in state
-    assert "a 1" not in state
+    assert RequestKind("a", "0") in state
+    assert RequestKind("a", "1") not in state

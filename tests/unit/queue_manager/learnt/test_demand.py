@@ -11,6 +11,7 @@ from shared.config.config import ClusterConfig
 from shared.config.nodes import NodePool
 from shared.messages.message import Tick
 from shared.messages.placement import GroupLoad, Plan, PlanRequest
+from shared.messages.request_kind import RequestKind
 from shared.messages.requests import Submit
 from shared.messages.slo import Slo
 from shared.service.core import Effect, Send
@@ -44,7 +45,7 @@ def newcomer(message: Submit, now: float) -> GroupLoad:
 
 class Counting:
     def __init__(self) -> None:
-        self.asked: dict[str, Asked] = {}
+        self.asked: dict[RequestKind, Asked] = {}
         self.demand = Demand(self.asked, newcomer)
 
     def come(self, *times_s: float, slo: Slo = CHAT, prompt_tokens: int = 10) -> None:

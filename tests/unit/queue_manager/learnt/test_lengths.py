@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.queue_manager.learnt.lengths import (
+    ANY,
     MAX_KEYS,
     MAX_WEIGHT,
     MEMORY_REQUESTS,
     MIN_OBSERVED,
     Distribution,
+    LengthKey,
     Lengths,
     LengthSketch,
     Moments,
@@ -163,14 +165,15 @@ def test_a_coarser_key_speaks_until_a_finer_one_has_enough_answers() -> None:
 
 
 def test_the_tenants_heard_of_longest_ago_are_forgotten_first() -> None:
-    sketches: dict[str, LengthSketch] = {}
+    sketches: dict[LengthKey, LengthSketch] = {}
     lengths = Lengths(sketches)
     for number in range(MAX_KEYS + 5):
         observe(lengths, "a", "interactive", f"t{number}", 50, times=1)
     assert len(sketches) == MAX_KEYS
     tenants = MAX_KEYS - 3
-    assert next(key for key in sketches if key.count(" ") == 2) == f"a interactive t{MAX_KEYS + 5 - tenants}"
-    assert {"a interactive", "a", ""} <= sketches.keys(), "coarser keys are heard of all the time"
+    assert next(key for key in sketches if key.tenant) == LengthKey("a", "interactive", f"t{MAX_KEYS + 5 - tenants}")
+    coarser = {LengthKey("a", "interactive"), LengthKey("a"), ANY}
+    assert coarser <= sketches.keys(), "they are heard of all the time"
 
 
 def test_distributions_follow_the_sketches() -> None:

@@ -11,6 +11,7 @@ from services.queue_manager.learnt.token_rates import (
     TokenRate,
     TokenRates,
 )
+from services.queue_manager.learnt.weights_at import WeightsAt
 from services.queue_manager.state.state import Request
 from shared.messages.slo import Slo
 
@@ -34,15 +35,15 @@ def test_who_ends_as_it_begins_or_before_it_was_expected_to_says_nothing(seconds
 
 
 def test_the_oldest_are_forgotten() -> None:
-    known: dict[str, TokenRate] = {}
+    known: dict[WeightsAt, TokenRate] = {}
     paces = TokenRates(known)
     for number in range(MAX_PACES):
         paces.observe("a", f"n{number}", 1, seconds=1)
     paces.observe("a", "n0", 1, seconds=1)
     paces.observe("a", "new", 1, seconds=1)
     assert len(known) == MAX_PACES
-    assert "a n0" in known
-    assert "a n1" not in known
+    assert WeightsAt("a", "n0") in known
+    assert WeightsAt("a", "n1") not in known
 
 
 def test_tokens_count_from_when_a_request_begins() -> None:

@@ -15,6 +15,7 @@ from services.queue_manager.learnt.wait_intervals import (
     STEP,
     UPPER,
     WaitIntervals,
+    WaitKind,
     WatchedInterval,
 )
 from shared.estimator.wait import NEVER, Wait
@@ -24,7 +25,7 @@ TEN = Wait(10.0, 2.0)
 
 class Judged(WaitIntervals):
     def __init__(self) -> None:
-        self.widths: dict[str, float] = {}
+        self.widths: dict[WaitKind, float] = {}
         self.told: dict[str, WatchedInterval] = {}
         super().__init__(self.widths, self.told)
 

@@ -9,20 +9,22 @@ from hypothesis import strategies as st
 
 from services.queue_manager.state.fairness import Fairness, VirtualTime
 from shared.config.queue import TenantSpec
+from shared.messages.request_kind import RequestKind
 
+A, B = RequestKind("a", "x"), RequestKind("b", "x")
 TENANTS = {"gold": TenantSpec(weight=4), "silver": TenantSpec(weight=2)}
 
 
-def make() -> tuple[Fairness, dict[str, VirtualTime]]:
-    lines: dict[str, VirtualTime] = {}
+def make() -> tuple[Fairness, dict[RequestKind, VirtualTime]]:
+    lines: dict[RequestKind, VirtualTime] = {}
     return Fairness(lines, TENANTS), lines
 
 
 def open_group(fairness: Fairness, tenant: str, *tokens: float) -> float:
     """Start tag of a group whose requests expect so many tokens."""
-    tag = fairness.open("a x", tenant)
+    tag = fairness.open(A, tenant)
     for one in tokens:
-        fairness.charge("a x", tenant, one)
+        fairness.charge(A, tenant, one)
     return tag
 
 
@@ -37,42 +39,42 @@ def test_a_newcomer_starts_with_what_runs_and_not_before() -> None:
     fairness, _ = make()
     tags = [open_group(fairness, "flood", 100) for _ in range(50)]
     for tag in tags[:3]:
-        fairness.begin("a x", tag)
+        fairness.begin(A, tag)
     assert open_group(fairness, "late", 100) == 200, "beside the flood's third group, before its fourth"
     assert open_group(fairness, "late", 100) == 300
 
 
 def test_virtual_time_does_not_run_back() -> None:
     fairness, lines = make()
-    fairness.open("a x", "t")
-    fairness.begin("a x", 500)
-    fairness.begin("a x", 100)
-    assert lines["a x"].virtual_tokens == 500
+    fairness.open(A, "t")
+    fairness.begin(A, 500)
+    fairness.begin(A, 100)
+    assert lines[A].virtual_tokens == 500
 
 
 def test_lines_do_not_compete() -> None:
     fairness, _ = make()
     open_group(fairness, "t", 1000)
-    assert fairness.open("b x", "t") == 0
+    assert fairness.open(B, "t") == 0
 
 
 def test_what_had_begun_before_costs_nothing_again() -> None:
     fairness, lines = make()
     open_group(fairness, "t", 1000)
-    fairness.begin("a x", 0)
-    assert fairness.reopen("a x") == 0
-    assert lines["a x"].finish_tags == {"t": 1000}
+    fairness.begin(A, 0)
+    assert fairness.reopen(A) == 0
+    assert lines[A].finish_tags == {"t": 1000}
 
 
 def test_a_line_without_groups_is_forgotten() -> None:
     fairness, lines = make()
     open_group(fairness, "t", 1000)
-    fairness.reopen("a x")
-    fairness.close("a x")
-    assert lines["a x"].num_groups == 1
-    fairness.close("a x")
+    fairness.reopen(A)
+    fairness.close(A)
+    assert lines[A].num_groups == 1
+    fairness.close(A)
     assert lines == {}
-    assert fairness.reopen("a x", 700) == 700, "those who come back do so before newcomers"
+    assert fairness.reopen(A, 700) == 700, "those who come back do so before newcomers"
     assert open_group(fairness, "t", 1) == 700
 
 
@@ -81,10 +83,10 @@ def test_tenants_without_a_claim_are_forgotten() -> None:
     fairness, lines = make()
     for number in range(10_000):
         open_group(fairness, f"t{number}", 10)
-    fairness.begin("a x", 10)
+    fairness.begin(A, 10)
     for number in range(10):
         open_group(fairness, f"u{number}", 10)
-    assert len(lines["a x"].finish_tags) == 10_000 + 10 - 20
+    assert len(lines[A].finish_tags) == 10_000 + 10 - 20
 
 
 weights = st.sampled_from([0.5, 1.0, 2.0, 4.0])  # so that all numbers are exact
@@ -101,13 +103,13 @@ def test_tenants_that_wait_are_served_by_their_weights(tenants: list[tuple[float
     waiting: list[tuple[float, int, str, int]] = []
     served: list[dict[str, float]] = [dict.fromkeys(specs, 0.0)]
     backlogged: list[set[str]] = []
-    fairness.open("a x", "")  # keeps the line
+    fairness.open(A, "")  # keeps the line
     num_opened = 0
     for turn in range(sum(len(groups) for _, groups, _ in tenants) + 11):
         for name, (_, groups, arrival) in zip(specs, tenants, strict=True):
             for size in groups if arrival == turn else ():
-                tag = fairness.open("a x", name)
-                fairness.charge("a x", name, size)
+                tag = fairness.open(A, name)
+                fairness.charge(A, name, size)
                 waiting.append((tag, num_opened, name, size))
                 num_opened += 1
         if waiting:
@@ -115,7 +117,7 @@ def test_tenants_that_wait_are_served_by_their_weights(tenants: list[tuple[float
             backlogged.append({name for _, _, name, _ in waiting})
             waiting.remove(first)
             tag, _, name, size = first
-            fairness.begin("a x", tag)
+            fairness.begin(A, tag)
             served.append(served[-1] | {name: served[-1][name] + size / specs[name].weight})
     largest = {name: max(groups) / weight for name, (weight, groups, _) in zip(specs, tenants, strict=True)}
     for one, other in combinations(specs, 2):

@@ -10,6 +10,7 @@ from services.queue_manager.waits.expected_order import expected_order
 from services.queue_manager.waits.predictions import Predictions
 from shared.config.queue import QueueOptions
 from shared.messages.nodes import NodeState
+from shared.messages.request_kind import RequestKind
 from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import OPTIONS, make_group, make_queues, place
 
@@ -32,7 +33,7 @@ def come(state: State, model: str, every_s: float, patience_s: float = PATIENCE_
     """Requests of a model have come for long, one in so many seconds."""
     rate = ChangingRate(NOW, beliefs=[Belief(1.0, 1e6 / every_s, 1e6)])
     flow = Flow(model, "interactive", -1e6, NOW, num=100.0, patience_s=100.0 * patience_s, rate=rate)
-    state.flows[f"{model} interactive"] = flow
+    state.flows[RequestKind(model, "interactive")] = flow
 
 
 def order(state: State) -> str:

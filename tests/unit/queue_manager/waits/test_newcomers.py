@@ -12,6 +12,7 @@ from shared.config.policies import OPEN_S
 from shared.config.queue import QueueOptions
 from shared.estimator.batching import Batching, batching
 from shared.messages.nodes import NodeState
+from shared.messages.request_kind import RequestKind
 from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.made import LARGE, LATER, SOON, MadeGroups
 
@@ -47,7 +48,7 @@ def test_what_comes_is_told_as_a_share_of_the_node() -> None:
     here = node()
     groups, newcomers = made(here)
     soon, later = kinds_at(newcomers, here)
-    coming = groups.coming(groups.state.flows["a interactive"], 100.0)
+    coming = groups.coming(groups.state.flows[RequestKind("a", "interactive")], 100.0)
     work = work_of(groups)
     assert (soon.slo_kind, later.slo_kind) == ("interactive", "batch")
     assert (soon.patience_s, later.patience_s) == pytest.approx((20.0, 3600.0))
