@@ -27,15 +27,15 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_node.bench.rates import kernels_flops_per_s, onednn_flops_per_s, read_bytes_per_s
 from gpu_node.kernels.cpu import (
-    CacheShape,
     CpuArena,
+    CpuCacheShape,
     CpuDevice,
     CpuProgram,
+    CpuRows,
+    CpuShare,
     CpuStep,
     Int32s,
     Limits,
-    Rows,
-    Share,
     Type,
     View,
 )
@@ -57,7 +57,7 @@ class Ours:
         heads, num_blocks = case.heads, case.batch * case.context // BLOCK_SIZE
         self._device, self._case = device, case
         max_rows = max(case.batch * case.num_rows, FILL_BLOCKS * BLOCK_SIZE)
-        cache = CacheShape(case.num_copies, num_blocks, BLOCK_SIZE, heads.num_kv_heads, heads.head_dim)
+        cache = CpuCacheShape(case.num_copies, num_blocks, BLOCK_SIZE, heads.num_kv_heads, heads.head_dim)
         self._arena = CpuArena(1, num_blocks * cache.block_bytes)
         self.program = CpuProgram(
             Limits(max_rows, max_rows, case.context, 1),
@@ -67,11 +67,11 @@ class Ours:
             host=self._arena,  # nothing is swapped
         )
         columns = [heads.num_heads * heads.head_dim, *[heads.num_kv_heads * heads.head_dim] * 2]
-        self._q, self._k, self._v = (self.program.buffer(Rows.TOKENS, Type.FLOAT32, number) for number in columns)
-        self._out = self.program.buffer(Rows.TOKENS, Type.FLOAT32, columns[0])
+        self._q, self._k, self._v = (self.program.buffer(CpuRows.TOKENS, Type.FLOAT32, number) for number in columns)
+        self._out = self.program.buffer(CpuRows.TOKENS, Type.FLOAT32, columns[0])
         for layer in range(case.num_copies):
             self.program.add("write_kv", self._k, self._v, layer)
-            self.program.add("attention", self._q, layer, 0, Share(0, 1), self._out)
+            self.program.add("attention", self._q, layer, 0, CpuShare(0, 1), self._out)
         order = torch.randperm(num_blocks, generator=torch.Generator().manual_seed(0))
         self._tables = order.view(case.batch, -1).numpy().astype(np.int32)
         self._fill(numbers)
@@ -82,7 +82,7 @@ class Ours:
         self._step = _step([first] * case.batch, [case.num_rows] * case.batch, self._tables)
 
     def _values(self, view: View) -> torch.Tensor:
-        return self.program.buffer_values(view, Rows.TOKENS)
+        return self.program.buffer_values(view, CpuRows.TOKENS)
 
     def _set(self, view: View, values: torch.Tensor) -> None:
         rows = values.reshape(-1, view.num_columns)

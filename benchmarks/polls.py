@@ -27,7 +27,7 @@ from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.passes.polls import insert_polls
-from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, CpuStep, Limits, Rows, Type
+from gpu_node.kernels.cpu import CpuArena, CpuCacheShape, CpuDevice, CpuProgram, CpuRows, CpuStep, Limits, Type
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.config import ClusterConfig
@@ -91,7 +91,7 @@ def tiny_operators_s(num_threads: int, num_tries: int) -> tuple[float, float]:
     )
     with CpuDevice(num_threads) as device:
         device.set_poll(never, c_uint64(0))
-        shape = CacheShape(1, 1, 16, 1, 2)
+        shape = CpuCacheShape(1, 1, 16, 1, 2)
         arena, host = CpuArena(1, shape.block_bytes), CpuArena(1, 0)
         programs = [tiny_program(shape, arena, host, polled=polled) for polled in (False, True)]
         least = [float("inf")] * 2
@@ -107,10 +107,10 @@ def tiny_operators_s(num_threads: int, num_tries: int) -> tuple[float, float]:
     return least[0], least[1]
 
 
-def tiny_program(shape: CacheShape, arena: CpuArena, host: CpuArena, *, polled: bool) -> CpuProgram:
+def tiny_program(shape: CpuCacheShape, arena: CpuArena, host: CpuArena, *, polled: bool) -> CpuProgram:
     """Additions of one row to another, over and over."""
     program = CpuProgram(Limits(1, 1, 16, 16), shape, 1, arena=arena, host=host)
-    one, other = (program.buffer(Rows.TOKENS, Type.FLOAT32, 16) for _ in range(2))
+    one, other = (program.buffer(CpuRows.TOKENS, Type.FLOAT32, 16) for _ in range(2))
     for _ in range(NUM_TINY):
         program.add("add", one, other, other)
         if polled:

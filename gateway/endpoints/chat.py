@@ -15,6 +15,7 @@ from gateway.models.models import ServedModel
 from gateway.openai import errors
 from gateway.openai.delta import Delta
 from gateway.openai.responses import (
+    AnswerMessage,
     ChatChoice,
     ChatChunkChoice,
     ChatCompletion,
@@ -22,7 +23,6 @@ from gateway.openai.responses import (
     ChatDelta,
     ChatLogprobs,
     FinishReason,
-    Message,
     Usage,
 )
 from gateway.openai.schema import ChatCompletionRequest, ChatMessage
@@ -144,7 +144,7 @@ class ChatRenderer:
         assert choice.finish_reason is not None, "it is whole"
         return ChatChoice(
             index=choice.choice,
-            message=Message(content=choice.text),
+            message=AnswerMessage(content=choice.text),
             logprobs=self._scores(choice),
             finish_reason=choice.finish_reason,
         )

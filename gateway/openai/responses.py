@@ -17,7 +17,7 @@ class Usage(Struct, frozen=True):
     total_tokens: int
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class AnswerMessage(Struct, frozen=True, kw_only=True):
     """The assistant's turn."""
 
     role: Literal["assistant"] = "assistant"
@@ -62,7 +62,7 @@ class ChatChoice(Struct, frozen=True, kw_only=True):
     """A continuation."""
 
     index: int
-    message: Message
+    message: AnswerMessage
     logprobs: ChatLogprobs | None = None
     finish_reason: FinishReason
 

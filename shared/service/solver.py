@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from shared.bus.system_writes import SystemWriter, add
 from shared.messages.codec import decode, encode
 from shared.messages.placement import PlacementProblem, Solved
-from shared.service.solver_process import FAILURE, HEADER, MAX_FRAME_BYTES, PROBLEM, Solve, framed, name_of
+from shared.service.solver_process import FAILURE, HEADER, MAX_FRAME_BYTES, PROBLEM, PlanSolver, framed, name_of
 from shared.service.tasks import cancel_all
 
 SOLVE_S = Histogram(
@@ -51,7 +51,7 @@ class _Worker:
         self._process, self._problems, self._answers = process, process.stdin, process.stdout
 
     @classmethod
-    async def start(cls, solve: Solve) -> _Worker:
+    async def start(cls, solve: PlanSolver) -> _Worker:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         command = [sys.executable, "-m", "shared.service.solver_process", name_of(solve)]
         pipe = asyncio.subprocess.PIPE
@@ -91,7 +91,7 @@ class Solver:
     A lost answer (worker killed, Redis gone) is logged and not retried here: the core asks again in its own time.
     """
 
-    def __init__(self, solve: Solve, redis: Redis, inbox: str) -> None:
+    def __init__(self, solve: PlanSolver, redis: Redis, inbox: str) -> None:
         self._solve = solve
         self._writer = SystemWriter(redis)
         self._inbox = inbox

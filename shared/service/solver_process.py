@@ -29,10 +29,10 @@ HEADER = struct.Struct("!BI")
 PROBLEM, PLAN, FAILURE = range(3)
 MAX_FRAME_BYTES = 1 << 30  # far more than any problem; a length above it is no length
 
-Solve = Callable[[PlacementProblem], Plan]
+PlanSolver = Callable[[PlacementProblem], Plan]
 
 
-def name_of(solve: Solve) -> str:
+def name_of(solve: PlanSolver) -> str:
     """How a worker finds a function: it must stand in a module."""
     return f"{solve.__module__}:{solve.__qualname__}"
 
@@ -51,7 +51,7 @@ def main() -> None:
     problems: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(sys.stdin.buffer, problems), daemon=True).start()
     module, _, name = sys.argv[1].partition(":")
-    solve: Solve = getattr(importlib.import_module(module), name)
+    solve: PlanSolver = getattr(importlib.import_module(module), name)
     while True:
         answers.write(_answer(solve, problems.get()))
         answers.flush()
@@ -64,7 +64,7 @@ def _receive(source: BinaryIO, problems: queue.SimpleQueue[bytes]) -> None:
     os._exit(0)  # the service has ended, and with it whoever would read an answer
 
 
-def _answer(solve: Solve, problem: bytes) -> bytes:
+def _answer(solve: PlanSolver, problem: bytes) -> bytes:
     try:
         message: Message = decode(problem)
         assert isinstance(message, PlacementProblem)

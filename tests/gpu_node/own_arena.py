@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuProgram, Limits
+from gpu_node.kernels.cpu import CpuArena, CpuCacheShape, CpuProgram, Limits
 from shared.config.engine import WeightType
 
 
 @contextmanager
 def program_with_arena(
     limits: Limits,
-    cache: CacheShape,
+    cache: CpuCacheShape,
     num_shared_heads: int,
     level: str = "",
     num_host_blocks: int = 0,

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.simulator.cluster.cluster import SimulatedCluster
-from services.simulator.cluster.service import Solver
 from shared.config.config import ClusterConfig
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
@@ -20,10 +19,11 @@ from shared.messages.message import Message
 from shared.messages.payload import Output
 from shared.messages.placement import PlacementProblem, Plan
 from shared.messages.requests import HANDED_OVER, Evicted, EvictedRequest
+from shared.service.solver_process import PlanSolver
 from tests.unit.simulated import FAULTS, LONG_S, MODELS, READY_S, assert_nothing_left, play, run, submit
 
 
-def make_cluster(solve: Solver, num_nodes: int = 2, evicted_kv_bytes: int = 1 << 20) -> SimulatedCluster:
+def make_cluster(solve: PlanSolver, num_nodes: int = 2, evicted_kv_bytes: int = 1 << 20) -> SimulatedCluster:
     """Two requests fill a node."""
     config = ClusterConfig(
         models=[ModelSpec(name=name, source="none", max_model_len=64) for name in MODELS],
@@ -47,7 +47,7 @@ def by_deadline(problem: PlacementProblem) -> Plan:
     return Plan(version=problem.version, queues={problem.nodes[0].node: [group.group for group in groups]})
 
 
-def at_random(seed: int) -> Solver:
+def at_random(seed: int) -> PlanSolver:
     random = Random(seed)
 
     def solve(problem: PlacementProblem) -> Plan:

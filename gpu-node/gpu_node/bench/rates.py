@@ -15,7 +15,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, CpuStep, Epilogue, Limits, Rows, Type
+from gpu_node.kernels.cpu import (
+    CpuArena,
+    CpuCacheShape,
+    CpuDevice,
+    CpuProgram,
+    CpuRows,
+    CpuStep,
+    Epilogue,
+    Limits,
+    Type,
+)
 
 READ_BYTES = 512 << 20  # far more than any cache holds
 NUM_READS = 20
@@ -95,12 +105,12 @@ def _onednn_product(shape: tuple[int, int, int]) -> Callable[[], object]:
 
 def _kernels_rate(device: CpuDevice, shape: tuple[int, int, int]) -> float:
     num_rows, num_inputs, num_outputs = shape
-    cache = CacheShape(1, 1, 16, 1, 16)
+    cache = CpuCacheShape(1, 1, 16, 1, 16)
     arena = CpuArena(1, cache.block_bytes)
     program = CpuProgram(Limits(num_rows, num_rows, num_rows, 1), cache, 1, arena=arena, host=arena)
     try:
-        x = program.buffer(Rows.TOKENS, Type.BFLOAT16, num_inputs)
-        out = program.buffer(Rows.TOKENS, Type.FLOAT32, num_outputs)
+        x = program.buffer(CpuRows.TOKENS, Type.BFLOAT16, num_inputs)
+        out = program.buffer(CpuRows.TOKENS, Type.FLOAT32, num_outputs)
         program.add("linear", x, program.weight(torch.ones(num_outputs, num_inputs)), Epilogue.STORE, out)
         step = _rows_only(num_rows)
         return _flops_per_s(shape, lambda: device.wait(device.submit(program, step)))

@@ -20,9 +20,6 @@ NUM_SEQUENCES = (2, 4, 6)
 NUM_PARTS = 1 + len(SCHEMES) + 2 * len(NUM_SEQUENCES)
 """How often every request is played."""
 
-Advance = Callable[[int], None]
-"""Hears how many requests have been played since it was called last."""
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -32,8 +29,13 @@ class Comparison:
     sharing: tuple[Saving, ...]
 
 
-def compare(trace: PagingTrace, memory: Memory, block_size: int, seed: int, advance: Advance) -> Comparison:
-    """Play the trace `NUM_PARTS` times. ``seed`` is the beams'."""
+def compare(
+    trace: PagingTrace, memory: Memory, block_size: int, seed: int, advance: Callable[[int], None]
+) -> Comparison:
+    """Play the trace `NUM_PARTS` times. ``seed`` is the beams'.
+
+    ``advance`` hears how many requests have been played since it was called last.
+    """
     schemes = tuple(play(trace.requests, server, advance) for server in _servers(memory, block_size))
     return Comparison(schemes, tuple(_savings(trace, block_size, seed, advance)))
 
@@ -44,7 +46,7 @@ def _servers(memory: Memory, block_size: int) -> Iterator[SchemeServer]:
         yield ContiguousServer(name, reserve, memory)
 
 
-def _savings(trace: PagingTrace, block_size: int, seed: int, advance: Advance) -> Iterator[Saving]:
+def _savings(trace: PagingTrace, block_size: int, seed: int, advance: Callable[[int], None]) -> Iterator[Saving]:
     for number in NUM_SEQUENCES:
         samples = partial(parallel_sampling, number)
         yield measure("parallel sampling", number, trace.requests, samples, block_size, advance)

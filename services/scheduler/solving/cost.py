@@ -30,7 +30,7 @@ from services.scheduler.solving.instance import Instance, InstanceNode, Queues
 LATE_WEIGHT = 1_000.0  # a second late counts as this many seconds of waiting: lateness decides, waiting breaks ties
 LATE_STEP_S = 30.0  # up to here a second late has price 1; then twice as far for each doubling of the price
 
-State = tuple[float, float, float, str, bool, float, float, float]
+WalkState = tuple[float, float, float, str, bool, float, float, float]
 """Of a walk, between two groups: clock_s (all work so far is done), start_s (the last group began), end_s (the last
 request so far ends), the model, whether running groups have been evicted, yield_s (to evict those not passed yet),
 the seconds by which requests are late, and the cost so far."""
@@ -54,14 +54,14 @@ def late_pieces(late_s: float) -> list[tuple[float, float]]:
     return pieces
 
 
-def beginning(node: InstanceNode) -> State:
+def beginning(node: InstanceNode) -> WalkState:
     """Before the first group."""
     return node.ready_s, node.ready_s, node.ready_s, node.model, False, node.yield_s, 0.0, 0.0
 
 
 def walk(
-    instance: Instance, number: int, queue: Iterable[int], state: State, limits: Iterable[float] = repeat(inf)
-) -> State:
+    instance: Instance, number: int, queue: Iterable[int], state: WalkState, limits: Iterable[float] = repeat(inf)
+) -> WalkState:
     """Go on from ``state`` through these groups of a node. Once the cost exceeds a group's limit, it is infinite.
 
     Cost of a group: its requests x (`LATE_WEIGHT` x penalty of the lateness of its mean member + seconds until all of
@@ -113,7 +113,7 @@ def walk(
     return clock_s, start_s, end_s, model, evicted, yield_s, total_late_s, cost
 
 
-def cost_of(state: State) -> float:
+def cost_of(state: WalkState) -> float:
     """Cost so far."""
     return state[-1]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations, repeat
 from math import inf
 
-from services.scheduler.solving.cost import State, beginning, cost_of, walk
+from services.scheduler.solving.cost import WalkState, beginning, cost_of, walk
 from services.scheduler.solving.instance import Instance, Queues
 
 MAX_PLACES = 24  # places tried in one queue; in a longer one those where its kind changes, and some between
@@ -55,7 +55,7 @@ class Layout:
         self.budget = budget
         self.queues: Queues = [[] for _ in instance.nodes]
         self.node_of: dict[int, int] = {}
-        self._states: list[list[State]] = [[beginning(node)] for node in instance.nodes]
+        self._states: list[list[WalkState]] = [[beginning(node)] for node in instance.nodes]
         self._costs: list[list[float]] = [[0.0] for _ in instance.nodes]  # of these states
 
     @property

@@ -17,7 +17,7 @@ from services.simulator.cluster.memory_bus import MemoryBus
 from services.simulator.cluster.node import SimulatedNode
 from services.simulator.cluster.node_engine import NodeEngine, SteppedEngine
 from services.simulator.cluster.pools import SimulatedProvider
-from services.simulator.cluster.service import SimulatedService, Solver, SolveTime
+from services.simulator.cluster.service import SimulatedService, SolveTime
 from services.simulator.devices.device import VOCAB_SIZE, ModelOnDevice, SimulatedDevice
 from services.simulator.devices.device_executor import device_executor
 from services.simulator.fast.engine import FastEngine
@@ -25,6 +25,7 @@ from shared.bus import streams
 from shared.config.config import ClusterConfig
 from shared.config.engine import EngineOptions
 from shared.messages.step_cost import StepCost
+from shared.service.solver_process import PlanSolver
 
 SMALL_PROBLEM_S = 0.005
 
@@ -41,7 +42,7 @@ def fast(device: SimulatedDevice, options: EngineOptions, answer_tokens: AnswerT
     return FastEngine(device, options, answer_tokens or (lambda sampling: sampling.max_tokens + 1))
 
 
-def searching(num_visits: int) -> Solver:
+def searching(num_visits: int) -> PlanSolver:
     """The live solver, whose search has this budget (`services.scheduler.solving.anytime`)."""
     return partial(solve, policies={**POLICIES, "qlm": partial(qlm.place, num_visits=num_visits)})
 
@@ -72,7 +73,7 @@ class SimulatedCluster:
         *,
         answer_tokens: AnswerTokens | None = None,
         make_engine: MakeEngine = stepped,
-        solve: Solver = solve,
+        solve: PlanSolver = solve,
         solve_s: SolveTime = lambda _: SMALL_PROBLEM_S,
     ) -> None:
         self.bus = MemoryBus()

@@ -11,7 +11,7 @@ from shared.messages.message import Message
 from shared.messages.payload import Payload
 from shared.messages.requests import Attempt, Enqueued, Pulled
 
-Handler = Callable[[Message, float], None]
+Subscriber = Callable[[Message, float], None]
 Listener = Callable[[float, str, Message], None]
 
 
@@ -26,7 +26,7 @@ class MemoryBus:
         self._latency_s = latency_s
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._num_scheduled = 0
-        self._handlers: dict[str, Handler] = {}
+        self._handlers: dict[str, Subscriber] = {}
         self._groups: dict[str, deque[Enqueued]] = {}
         self._listeners: list[Listener] = []
 
@@ -34,7 +34,7 @@ class MemoryBus:
         """Be told of every message as it is sent."""
         self._listeners.append(listener)
 
-    def subscribe(self, stream: str, handler: Handler) -> None:
+    def subscribe(self, stream: str, handler: Subscriber) -> None:
         """Deliver what is sent to ``stream`` from now on."""
         self._handlers[stream] = handler
 

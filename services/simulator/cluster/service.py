@@ -8,10 +8,10 @@ from typing import Generic, TypeVar, cast
 from services.simulator.cluster.memory_bus import MemoryBus
 from shared.messages.message import Message, Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.placement import PlacementProblem, Plan, Solved
+from shared.messages.placement import PlacementProblem, Solved
 from shared.service.core import Core, Drop, Effect, Send, Solve
+from shared.service.solver_process import PlanSolver
 
-Solver = Callable[[PlacementProblem], Plan]
 SolveTime = Callable[[PlacementProblem], float]
 """Seconds from a question for a plan to its answer."""
 
@@ -28,7 +28,7 @@ class SimulatedService(Generic[C]):
         inbox: str,
         make_core: Callable[[], C],
         *,
-        solve: Solver | None = None,
+        solve: PlanSolver | None = None,
         solve_s: SolveTime = lambda _: 0.0,
     ) -> None:
         self.core = make_core()

@@ -13,7 +13,7 @@ import torch
 from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.polls import insert_polls
-from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuStep, Int32s, Limits, Rows, Type, View
+from gpu_node.kernels.cpu import CpuCacheShape, CpuDevice, CpuRows, CpuStep, Int32s, Limits, Type, View
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Sampling
 from tests.gpu_node import tiny
@@ -27,7 +27,7 @@ class Adding:
 
     def __init__(self, num_threads: int, polled: Sequence[int]) -> None:
         self.device = CpuDevice(num_threads)
-        self._opened = program_with_arena(Limits(NUM_ROWS, 1, 16, 16), CacheShape(1, 1, 16, 1, 2), 1)
+        self._opened = program_with_arena(Limits(NUM_ROWS, 1, 16, 16), CpuCacheShape(1, 1, 16, 1, 2), 1)
         self.program, _, _ = self._opened.__enter__()
         self.views = [self._filled(0.0)]
         one = self._filled(1.0)
@@ -38,13 +38,13 @@ class Adding:
                 self.program.add("poll")
 
     def _filled(self, value: float) -> View:
-        view = self.program.buffer(Rows.TOKENS, Type.FLOAT32, NUM_COLUMNS)
-        self.program.buffer_values(view, Rows.TOKENS).fill_(value)
+        view = self.program.buffer(CpuRows.TOKENS, Type.FLOAT32, NUM_COLUMNS)
+        self.program.buffer_values(view, CpuRows.TOKENS).fill_(value)
         return view
 
     def num_done(self) -> int:
         """Operators that have written all that they write; asserts that no other has written anything."""
-        values = torch.stack([self.program.buffer_values(view, Rows.TOKENS) for view in self.views[1:]])
+        values = torch.stack([self.program.buffer_values(view, CpuRows.TOKENS) for view in self.views[1:]])
         done = [bool((one == number + 1).all()) for number, one in enumerate(values)]
         untouched = [bool(one.isnan().all()) for one in values]
         assert [not yes for yes in done] == untouched
@@ -111,7 +111,7 @@ def test_nothing_is_called_when_nothing_waits_and_once_for_all_that_was_asked(ma
     adding.run()
     assert served == []
     for view in adding.views[1:]:
-        adding.program.buffer_values(view, Rows.TOKENS).fill_(torch.nan)
+        adding.program.buffer_values(view, CpuRows.TOKENS).fill_(torch.nan)
     num_asked.value += 3
     adding.run()
     assert served == [1]

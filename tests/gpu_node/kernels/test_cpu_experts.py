@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gpu_node.kernels import cpu, reference
-from gpu_node.kernels.cpu import CacheShape, CpuDevice
+from gpu_node.kernels.cpu import CpuCacheShape, CpuDevice
 from tests.gpu_node.kernels.test_cpu_kernels import BFLOAT16_ERROR, FLOAT32_ERROR, Case, cases, error, rows
 
 
@@ -22,7 +22,7 @@ def device() -> Iterator[CpuDevice]:
 def case(request: pytest.FixtureRequest, device: CpuDevice) -> Iterator[Case]:
     if cpu.level(request.param) is None:
         pytest.skip(f"this machine has no {request.param}")
-    yield from cases(device, request.param, CacheShape(1, 8, 16, 1, 8), 1)
+    yield from cases(device, request.param, CpuCacheShape(1, 8, 16, 1, 8), 1)
 
 
 @pytest.mark.parametrize(("num_experts", "num_chosen"), [(4, 2), (8, 1), (5, 5), (60, 8)])

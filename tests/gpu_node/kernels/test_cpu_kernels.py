@@ -18,14 +18,14 @@ import torch
 
 from gpu_node.kernels import cpu, reference
 from gpu_node.kernels.cpu import (
-    CacheShape,
     CpuArena,
+    CpuCacheShape,
     CpuDevice,
     CpuProgram,
+    CpuRows,
     CpuStep,
     Epilogue,
     Limits,
-    Rows,
     Type,
     View,
 )
@@ -54,17 +54,17 @@ class Case:
     arena: CpuArena
     host: CpuArena
 
-    def filled(self, values: torch.Tensor, rows: Rows = Rows.TOKENS) -> View:
+    def filled(self, values: torch.Tensor, rows: CpuRows = CpuRows.TOKENS) -> View:
         view = self.poisoned(values.shape[1], rows)
         self.program.buffer_values(view, rows)[: len(values)] = values
         return view
 
-    def poisoned(self, num_columns: int, rows: Rows = Rows.TOKENS) -> View:
+    def poisoned(self, num_columns: int, rows: CpuRows = CpuRows.TOKENS) -> View:
         view = self.program.buffer(rows, Type.FLOAT32, num_columns)
         self.program.buffer_values(view, rows).fill_(torch.nan)
         return view
 
-    def rounded(self, view: View, rows: Rows = Rows.TOKENS) -> View:
+    def rounded(self, view: View, rows: CpuRows = CpuRows.TOKENS) -> View:
         out = self.program.buffer(rows, Type.BFLOAT16, view.num_columns)
         self.program.add("round", view, out)
         return out
@@ -72,7 +72,7 @@ class Case:
     def run(self, sequences: Sequence[PagedSequence], token_ids: Sequence[int] = (), **arrays: list[int]) -> None:
         self.device.wait(self.device.submit(self.program, step(sequences, token_ids, **arrays)))
 
-    def values(self, view: View, num_rows: int, rows: Rows = Rows.TOKENS) -> torch.Tensor:
+    def values(self, view: View, num_rows: int, rows: CpuRows = CpuRows.TOKENS) -> torch.Tensor:
         return self.program.buffer_values(view, rows)[:num_rows].clone()
 
 
@@ -104,10 +104,10 @@ def step(
 
 @pytest.fixture
 def case(device: CpuDevice, level: str) -> Iterator[Case]:
-    yield from cases(device, level, CacheShape(1, 8, 16, 1, 8), 1)
+    yield from cases(device, level, CpuCacheShape(1, 8, 16, 1, 8), 1)
 
 
-def cases(device: CpuDevice, level: str, cache: CacheShape, num_shared_heads: int) -> Iterator[Case]:
+def cases(device: CpuDevice, level: str, cache: CpuCacheShape, num_shared_heads: int) -> Iterator[Case]:
     torch.manual_seed(1)
     limits = Limits(MAX_ROWS, MAX_ROWS, 4096, 1000)
     with program_with_arena(limits, cache, num_shared_heads, level, num_host_blocks=2) as (program, arena, host):
@@ -152,11 +152,11 @@ def test_a_gated_product_is_the_product_of_the_plain_operators(case: Case, inner
     program = case.program
     narrow = case.rounded(case.filled(x))
     outs = []
-    joined = program.buffer(Rows.TOKENS, Type.BFLOAT16, inner)
+    joined = program.buffer(CpuRows.TOKENS, Type.BFLOAT16, inner)
     program.add("linear", narrow, program.weight(weight, halves=True), Epilogue.SILU_MUL, joined)
     both = case.poisoned(2 * inner)
     program.add("linear", narrow, program.weight(weight), Epilogue.STORE, both)
-    plain = program.buffer(Rows.TOKENS, Type.BFLOAT16, inner)
+    plain = program.buffer(CpuRows.TOKENS, Type.BFLOAT16, inner)
     program.add("silu_mul", View(both.buffer, 0, inner), View(both.buffer, inner, inner), plain)
     for narrow_out in (joined, plain):  # a product with the identity shows what a bfloat16 buffer holds
         outs.append(case.poisoned(inner))
@@ -188,7 +188,7 @@ def test_rows_alone(case: Case, num_rows: int, columns: int) -> None:
 @pytest.mark.parametrize("heads", [1, 3])
 @pytest.mark.parametrize("head_dim", [8, 10, 64])
 def test_rows_of_the_other_families(device: CpuDevice, level: str, num_rows: int, heads: int, head_dim: int) -> None:
-    for case in cases(device, level, CacheShape(1, 8, 16, heads, head_dim), 1):
+    for case in cases(device, level, CpuCacheShape(1, 8, 16, heads, head_dim), 1):
         columns = heads * head_dim
         x, weight, bias = 3 * torch.randn(num_rows, columns) + 1, torch.randn(columns), torch.randn(columns)
         view, normed, heads_normed, biased = case.filled(x), case.poisoned(columns), case.filled(x), case.filled(x)
@@ -218,7 +218,7 @@ def test_attention_in_a_window(device: CpuDevice, level: str, window: int) -> No
     batch = paged_batch(sequences, 16)
     cache = torch.full((13, 2, 16, 2, 8), torch.nan)
     q, k, v = torch.randn(200, 48), *torch.randn(2, 200, 16)
-    for case in cases(device, level, CacheShape(1, 13, 16, 2, 8), 3):
+    for case in cases(device, level, CpuCacheShape(1, 13, 16, 2, 8), 3):
         out = case.poisoned(48)
         case.program.add("write_kv", case.filled(k), case.filled(v), 0)
         case.program.add("attention", case.filled(q), 0, window, cpu.WHOLE, out)
@@ -242,7 +242,7 @@ def test_rounding_is_that_of_torch(case: Case) -> None:
     program = case.program
     narrow = case.rounded(case.filled(x))
     case.run(rows(1))
-    stored = program.buffer_values(View(narrow.buffer, 0, 4), Rows.TOKENS)[0].view(torch.bfloat16)
+    stored = program.buffer_values(View(narrow.buffer, 0, 4), CpuRows.TOKENS)[0].view(torch.bfloat16)
     expected = x[0].bfloat16()
     assert stored[6].isnan()
     expected[7] = 0.0  # numbers below the normal ones may become 0, as they do in the dot product
@@ -254,8 +254,8 @@ def test_rounding_is_that_of_torch(case: Case) -> None:
 def test_embedding_and_selected_rows(case: Case) -> None:
     table = torch.randn(70, 48)
     program = case.program
-    out, drawn = case.poisoned(48), case.poisoned(48, Rows.DRAWS)
-    rounded, product = program.buffer(Rows.DRAWS, Type.BFLOAT16, 48), case.poisoned(48, Rows.DRAWS)
+    out, drawn = case.poisoned(48), case.poisoned(48, CpuRows.DRAWS)
+    rounded, product = program.buffer(CpuRows.DRAWS, Type.BFLOAT16, 48), case.poisoned(48, CpuRows.DRAWS)
     program.add("embedding", program.weight(table), cpu.Index.TOKEN_IDS, out)
     program.add("select_draws", out, drawn)
     program.add("select_draws", case.rounded(out), rounded)
@@ -264,13 +264,13 @@ def test_embedding_and_selected_rows(case: Case) -> None:
     case.run(rows(11), token_ids, draw_rows=[3, 10])
     assert case.values(out, 11).equal(table[token_ids].bfloat16().float())
     for selected in (drawn, product):
-        assert case.values(selected, 2, Rows.DRAWS).equal(case.values(out, 11)[[3, 10]])
+        assert case.values(selected, 2, CpuRows.DRAWS).equal(case.values(out, 11)[[3, 10]])
 
 
 def test_rows_that_are_selected_keep_their_type_and_columns(case: Case) -> None:
     targets = [
-        (case.program.buffer(Rows.DRAWS, Type.BFLOAT16, 48), "keep their type and their columns"),
-        (case.poisoned(32, Rows.DRAWS), "keep their type and their columns"),
+        (case.program.buffer(CpuRows.DRAWS, Type.BFLOAT16, 48), "keep their type and their columns"),
+        (case.poisoned(32, CpuRows.DRAWS), "keep their type and their columns"),
         (case.poisoned(48), "selected from rows of tokens"),
     ]
     for target, words in targets:
@@ -309,7 +309,7 @@ def check_attention(
         size = -(-(start + num_rows) // block_size)
         sequences.append(PagedSequence(start, num_rows, list(range(num_blocks, num_blocks + size))[::-1]))
         num_blocks += size
-    shape = CacheShape(1, num_blocks, block_size, num_kv_heads, head_dim)
+    shape = CpuCacheShape(1, num_blocks, block_size, num_kv_heads, head_dim)
     kv_columns = num_kv_heads * head_dim
     cache = torch.full((num_blocks, 2, block_size, num_kv_heads, head_dim), torch.nan)
     angles = reference.rope_angles(torch.arange(300), head_dim, 1000.0)
@@ -354,7 +354,7 @@ def check_attention(
 
 
 def test_blocks_are_swapped_out_then_copied_all_at_once_then_swapped_in(device: CpuDevice, level: str) -> None:
-    for case in cases(device, level, CacheShape(2, 4, 3, 2, 4), 1):
+    for case in cases(device, level, CpuCacheShape(2, 4, 3, 2, 4), 1):
         blocks, host = case.arena.bits().reshape(4, -1), case.host.bits().reshape(2, -1)
         # different numbers in each place of a block, so that a piece in a wrong place is seen
         places = 100 * np.arange(blocks.shape[1])
@@ -367,12 +367,12 @@ def test_blocks_are_swapped_out_then_copied_all_at_once_then_swapped_in(device: 
 
 
 def test_blocks_of_one_program_lie_in_pages_with_the_rest_of_each_left_over(device: CpuDevice, level: str) -> None:
-    shape = CacheShape(1, 4, 2, 1, 8)
+    shape = CpuCacheShape(1, 4, 2, 1, 8)
     assert shape.block_bytes == 64
     arena, host = CpuArena(2, 64 * 2 + 63), CpuArena(1, 64)
     with pytest.raises(RuntimeError, match="do not fit into its arena"):
-        CpuProgram(Limits(1, 1, 8, 10), CacheShape(1, 5, 2, 1, 8), 1, level, arena=arena, host=host)
-    wide = CacheShape(1, 2, 4, 1, 8)  # one block a page
+        CpuProgram(Limits(1, 1, 8, 10), CpuCacheShape(1, 5, 2, 1, 8), 1, level, arena=arena, host=host)
+    wide = CpuCacheShape(1, 2, 4, 1, 8)  # one block a page
     programs = [CpuProgram(Limits(1, 1, 8, 10), one, 1, level, arena=arena, host=host) for one in (shape, wide)]
     arena.bits().reshape(4, -1)[:] = np.arange(4)[:, None]
     device.wait(device.submit(programs[0], step([], copies=[2, 1])))

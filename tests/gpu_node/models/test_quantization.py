@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.kernels import cpu
-from gpu_node.kernels.cpu import CacheShape, CpuDevice, Epilogue, Index, Limits, Rows, Type, View
+from gpu_node.kernels.cpu import CpuCacheShape, CpuDevice, CpuRows, Epilogue, Index, Limits, Type, View
 from gpu_node.kernels.cpu.library import failed, library
 from gpu_node.models.quantization import int8_weights, quantized
 from shared.config.engine import EngineOptions
@@ -50,7 +50,7 @@ def test_vectors_stay_as_they_are() -> None:
 @pytest.fixture
 def int8_case(device: CpuDevice, level: str) -> Iterator[Case]:
     torch.manual_seed(1)
-    limits, cache = Limits(300, 300, 4096, 1000), CacheShape(1, 8, 16, 1, 8)
+    limits, cache = Limits(300, 300, 4096, 1000), CpuCacheShape(1, 8, 16, 1, 8)
     with program_with_arena(limits, cache, 1, level, weights="int8") as (program, arena, host):
         yield Case(device, program, arena, host)
 
@@ -98,7 +98,7 @@ def test_joined_products_have_the_bits_of_the_plain_ones(int8_case: Case, num_ro
     program.add("linear", narrow, program.weight(weight), Epilogue.STORE, plain)
     program.add("add", added, plain, summed)
     program.add("linear", narrow, program.weight(weight), Epilogue.ADD, added)
-    joined, apart = (program.buffer(Rows.TOKENS, Type.BFLOAT16, inner) for _ in range(2))
+    joined, apart = (program.buffer(CpuRows.TOKENS, Type.BFLOAT16, inner) for _ in range(2))
     program.add("linear", narrow, program.weight(weight, halves=True), Epilogue.SILU_MUL, joined)
     program.add("silu_mul", View(plain.buffer, 0, inner), View(plain.buffer, inner, inner), apart)
     shown = [case.poisoned(inner), case.poisoned(inner)]

@@ -23,7 +23,7 @@ from gpu_node.executors.draws.token_draws import draws_of
 from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
-from gpu_node.kernels.cpu import CacheShape, CpuArena, CpuDevice, CpuProgram, Limits
+from gpu_node.kernels.cpu import CpuArena, CpuCacheShape, CpuDevice, CpuProgram, Limits
 from gpu_node.kernels.cpu.draws import CpuDraws
 from gpu_node.kernels.token_draw import cell_mark
 from gpu_node.models.architectures.families import build_program
@@ -131,7 +131,9 @@ class CpuExecutor:
             program = change(program)
         weights = load_weights(checkpoint, program, spec.load_format)
         limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
-        cache = CacheShape(config.num_layers, model.num_blocks, model.block_size, config.num_kv_heads, config.head_dim)
+        cache = CpuCacheShape(
+            config.num_layers, model.num_blocks, model.block_size, config.num_kv_heads, config.head_dim
+        )
         num_shared_heads = config.num_heads // config.num_kv_heads
         fresh = CpuProgram(
             limits, cache, num_shared_heads, self._level, arena=self._arena, host=self._host, weights=spec.weights

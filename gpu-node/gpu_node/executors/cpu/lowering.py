@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 import torch
 
 from gpu_node import kernels
-from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Operator, OperatorKind, Program
-from gpu_node.graph.program import Rows as ProgramRows
-from gpu_node.kernels.cpu import CpuProgram, Epilogue, Index, Rows, Share, Type, View
+from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Operator, OperatorKind, Program, Rows
+from gpu_node.kernels.cpu import CpuProgram, CpuRows, CpuShare, Epilogue, Index, Type, View
 
 PANEL_COLUMNS = 32
 """Columns that a product writes at a time (kPanelColumns in kernels.h)."""
@@ -107,8 +106,8 @@ class _Lowering:
         whole = self._whole(name)
         return self._selected.get(whole, whole)
 
-    def _rows(self, name: str) -> Rows:
-        return Rows.TOKENS if self._buffers[name].rows is ProgramRows.TOKENS else Rows.DRAWS
+    def _rows(self, name: str) -> CpuRows:
+        return CpuRows.TOKENS if self._buffers[name].rows is Rows.TOKENS else CpuRows.DRAWS
 
     def _narrow_buffers(self, program: Program, *, round_early: bool) -> frozenset[str]:
         """Buffers, views left out, that are bfloat16. Rows that are selected have the type of those beside them."""
@@ -198,7 +197,7 @@ class _Lowering:
         """Attention over the blocks of a layer, with a window or without."""
         assert operator.layer is not None
         window = int(operator.attributes["window"]) if operator.kind is OperatorKind.WINDOW_ATTENTION else 0
-        share = Share(operator.share.index, operator.share.count)
+        share = CpuShare(operator.share.index, operator.share.count)
         q, out = self.view(operator.inputs[0]), self.view(operator.outputs[0])
         self._target.add("attention", q, operator.layer, window, share, out)
 

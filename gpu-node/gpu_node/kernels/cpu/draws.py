@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from gpu_node.kernels.cpu.layout import Int32s
 from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
 from shared.messages.token_logprob import TokenLogprob
 
-Int32s = np.ndarray[Any, np.dtype[np.int32]]
 Float64s = np.ndarray[Any, np.dtype[np.float64]]
 
 _DRAW = struct.Struct("6dQ8i")

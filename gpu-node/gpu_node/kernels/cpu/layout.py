@@ -19,7 +19,7 @@ Int32s = np.ndarray[Any, np.dtype[np.int32]]
 Float32s = np.ndarray[Any, np.dtype[np.float32]]
 
 
-class Rows(IntEnum):
+class CpuRows(IntEnum):
     """What the rows of a buffer stand for."""
 
     TOKENS = 0
@@ -54,13 +54,13 @@ class View(Structure):
     _fields_ = (("buffer", c_int32), ("first_column", c_int32), ("num_columns", c_int32))
 
 
-class Share(Structure):
+class CpuShare(Structure):
     """Part ``index`` of ``count`` of a step's batch; see `gpu_node.graph.share`."""
 
     _fields_ = (("index", c_int32), ("count", c_int32))
 
 
-WHOLE = Share(0, 1)
+WHOLE = CpuShare(0, 1)
 Serve = CFUNCTYPE(None, c_void_p)
 """What a device calls between two operators."""
 
@@ -71,7 +71,7 @@ class Limits(Structure):
     _fields_ = (("max_rows", c_int32), ("max_draws", c_int32), ("max_positions", c_int32), ("vocabulary", c_int32))
 
 
-class CacheShape(Structure):
+class CpuCacheShape(Structure):
     """The paged KV cache of a program."""
 
     _fields_ = (

@@ -8,7 +8,7 @@ from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint64, c_voi
 from typing import Any
 
 from gpu_node.kernels.cpu.build import library_path
-from gpu_node.kernels.cpu.layout import CacheShape, Limits, Serve, Share, View
+from gpu_node.kernels.cpu.layout import CpuCacheShape, CpuShare, Limits, Serve, View
 from gpu_node.kernels.cpu.step import StepInput
 
 
@@ -30,7 +30,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "arena_new": (c_void_p, [c_int64, c_int64]),
     "arena_free": (None, [c_void_p]),
     "arena_data": (c_void_p, [c_void_p]),
-    "program_new": (c_void_p, [c_char_p, POINTER(Limits), POINTER(CacheShape), c_void_p, c_void_p, c_int32]),
+    "program_new": (c_void_p, [c_char_p, POINTER(Limits), POINTER(CpuCacheShape), c_void_p, c_void_p, c_int32]),
     "program_free": (None, [c_void_p]),
     "add_buffer": (c_int32, [c_void_p, c_int32, c_int32, c_int32]),
     "add_weight": (c_int32, [c_void_p, c_void_p, c_int32, c_int32, c_int32]),
@@ -44,7 +44,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rope": (c_int32, [c_void_p, View, c_int32]),
     "write_kv": (c_int32, [c_void_p, View, View, c_int32]),
     "rope_write_kv": (c_int32, [c_void_p, View, View, View, c_int32, c_int32]),
-    "attention": (c_int32, [c_void_p, View, c_int32, c_int32, Share, View]),
+    "attention": (c_int32, [c_void_p, View, c_int32, c_int32, CpuShare, View]),
     "layer_norm": (c_int32, [c_void_p, View, c_int32, c_int32, c_float, View]),
     "head_norm": (c_int32, [c_void_p, View, c_int32, c_float]),
     "add_bias": (c_int32, [c_void_p, View, c_int32]),

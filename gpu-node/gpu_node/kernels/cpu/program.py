@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from gpu_node.kernels.cpu.arena import CpuArena
-from gpu_node.kernels.cpu.layout import MAX_QUERIES, CacheShape, Limits, Rows, Share, Type, View
+from gpu_node.kernels.cpu.layout import MAX_QUERIES, CpuCacheShape, CpuRows, CpuShare, Limits, Type, View
 from gpu_node.kernels.cpu.library import failed, library
 from gpu_node.models.quantization import quantized
 from shared.config.engine import WeightType
@@ -21,7 +21,7 @@ class CpuProgram:
     def __init__(
         self,
         limits: Limits,
-        cache: CacheShape,
+        cache: CpuCacheShape,
         num_shared_heads: int,
         wanted_level: str = "",
         *,
@@ -47,7 +47,7 @@ class CpuProgram:
         handle, self.handle = self.handle, None
         self._library.treadle_program_free(handle)
 
-    def buffer(self, rows: Rows, kind: Type, num_columns: int) -> View:
+    def buffer(self, rows: CpuRows, kind: Type, num_columns: int) -> View:
         """A new buffer, all its columns."""
         return View(self._made(self._library.treadle_add_buffer(self.handle, rows, kind, num_columns)), 0, num_columns)
 
@@ -67,7 +67,7 @@ class CpuProgram:
         values = values.to(torch.float32).contiguous()
         return self._made(self._library.treadle_add_constant(self.handle, values.data_ptr(), values.numel()))
 
-    def add(self, operator: str, *arguments: View | Share | int | float) -> None:
+    def add(self, operator: str, *arguments: View | CpuShare | int | float) -> None:
         """Append an operator, by its name in the C interface."""
         self._made(getattr(self._library, f"treadle_{operator}")(self.handle, *arguments))
 
@@ -78,11 +78,11 @@ class CpuProgram:
         first, second = (np.array(weights, dtype=np.int32) for weights in (gates_up, downs))
         self.add("experts", x, routing, len(first), first.ctypes.data, second.ctypes.data, num_chosen, out)
 
-    def buffer_values(self, view: View, rows: Rows) -> torch.Tensor:
+    def buffer_values(self, view: View, rows: CpuRows) -> torch.Tensor:
         """A buffer as it lies in memory, float32 [largest number of rows, columns]; for tests and traces."""
         stride = c_int64()
         address = self._library.treadle_buffer_data(self.handle, view.buffer, stride)
-        num_rows = self._limits.max_rows if rows is Rows.TOKENS else self._limits.max_draws
+        num_rows = self._limits.max_rows if rows is CpuRows.TOKENS else self._limits.max_draws
         memory = (c_float * (num_rows * stride.value)).from_address(address)
         whole = torch.frombuffer(memory, dtype=torch.float32).view(num_rows, stride.value)
         return whole[:, view.first_column : view.first_column + view.num_columns]

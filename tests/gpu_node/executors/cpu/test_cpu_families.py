@@ -18,7 +18,7 @@ from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import Program
 from gpu_node.graph.share import Share
 from gpu_node.kernels import cpu
-from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuStep, Limits
+from gpu_node.kernels.cpu import CpuCacheShape, CpuDevice, CpuStep, Limits
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import Family, ModelConfig
 from tests.gpu_node.family_programs import (
@@ -55,7 +55,7 @@ def on_device(
     round_early: bool = True,
 ) -> torch.Tensor:
     """What `logits_of` gives, by a device."""
-    cache = CacheShape(LAYERS, NUM_BLOCKS, BLOCK_SIZE, model.num_kv_heads, HEAD_DIM)
+    cache = CpuCacheShape(LAYERS, NUM_BLOCKS, BLOCK_SIZE, model.num_kv_heads, HEAD_DIM)
     limits = Limits(128, 128, LENGTH, VOCAB)
     outputs = []
     with program_with_arena(limits, cache, HEADS // model.num_kv_heads) as (lowered, _, _):

@@ -12,7 +12,7 @@ import torch
 
 from gpu_node.engine.border.plan import Draw
 from gpu_node.executors.draws.sampler import sample
-from gpu_node.kernels.cpu import CacheShape, CpuDevice, CpuStep, Limits, Rows, Type
+from gpu_node.kernels.cpu import CpuCacheShape, CpuDevice, CpuRows, CpuStep, Limits, Type
 from gpu_node.kernels.cpu.draws import CpuDraws
 from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
 from shared.messages.payload import Sampling
@@ -36,9 +36,9 @@ def on_device(device: CpuDevice, level: str, cases: Sequence[Case]) -> tuple[lis
     """All cases in one step, each with a row of its own; the tokens, and the logprobs where asked for."""
     vocab_size = len(cases[0][0])
     limits = Limits(MAX_ROWS, MAX_ROWS, 64, vocab_size)
-    with program_with_arena(limits, CacheShape(1, 8, 16, 1, 8), 1, level) as (program, _, _):
-        view = program.buffer(Rows.DRAWS, Type.FLOAT32, vocab_size)
-        values = program.buffer_values(view, Rows.DRAWS)
+    with program_with_arena(limits, CpuCacheShape(1, 8, 16, 1, 8), 1, level) as (program, _, _):
+        view = program.buffer(CpuRows.DRAWS, Type.FLOAT32, vocab_size)
+        values = program.buffer_values(view, CpuRows.DRAWS)
         values.fill_(torch.nan)
         values[: len(cases)] = torch.stack([logits for logits, _, _ in cases])
         program.add("draw", view)
