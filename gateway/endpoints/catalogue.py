@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from aiohttp import web
 
-from gateway.endpoints.admission import find_model
+from gateway.endpoints.job_parts import find_model
 from gateway.http.context import CONTEXT, STARTED_S
 from gateway.models.models import ServedModel
 from gateway.openai.responses import ModelCard, ModelList

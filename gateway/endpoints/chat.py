@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from gateway.answers.spliced import MARK, SplicedText
 from gateway.answers.sse import SseEvent
-from gateway.endpoints import admission
+from gateway.endpoints import job_parts
 from gateway.generation.logprobs import LogprobWriter
 from gateway.models.chat_template import ChatTemplateError
 from gateway.models.models import ServedModel
@@ -40,15 +40,15 @@ class ChatEndpoint:
     async def prompts(self, body: ChatCompletionRequest, model: ServedModel) -> list[list[int]]:
         """The conversation in the model's own format; `ApiError` 400 when the model's template refuses it."""
         num_characters = sum(len(message.content) for message in body.messages)
-        admission.check_characters(model, num_characters, "messages")
+        job_parts.check_characters(model, num_characters, "messages")
         num_characters += CHARACTERS_PER_MESSAGE * len(body.messages)
-        return await admission.tokenise(lambda: [encode_messages(body.messages, model)], num_characters)
+        return await job_parts.tokenise(lambda: [encode_messages(body.messages, model)], num_characters)
 
-    def room(self, body: ChatCompletionRequest) -> admission.Room:
+    def room(self, body: ChatCompletionRequest) -> job_parts.Room:
         """As OpenAI: without a limit, what fits into the context."""
         if body.max_completion_tokens is not None:
-            return admission.Room(body.max_completion_tokens, None, "max_completion_tokens")
-        return admission.Room(body.max_tokens, None, "max_tokens")
+            return job_parts.Room(body.max_completion_tokens, None, "max_completion_tokens")
+        return job_parts.Room(body.max_tokens, None, "max_tokens")
 
     def renderer(self, body: ChatCompletionRequest, model: ServedModel, request_id: str, created: int) -> ChatRenderer:
         """Chat chunks, or one chat completion."""

@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from gateway.answers.spliced import MARK, SplicedText
 from gateway.answers.sse import SseEvent
-from gateway.endpoints import admission
+from gateway.endpoints import job_parts
 from gateway.generation.logprobs import LogprobWriter
 from gateway.models.models import ServedModel
 from gateway.openai import errors
@@ -31,20 +31,20 @@ class CompletionEndpoint:
             if not prompt:
                 raise errors.invalid("the prompt is empty", "prompt")
             if isinstance(prompt, str):
-                admission.check_characters(model, len(prompt), "prompt")
+                job_parts.check_characters(model, len(prompt), "prompt")
                 continue
             if len(prompt) >= model.max_model_len:
                 raise errors.context_length_exceeded(model.max_model_len, len(prompt), body.max_tokens or 1, "prompt")
-            admission.check_token_ids(tokenizer, prompt, "prompt")
+            job_parts.check_token_ids(tokenizer, prompt, "prompt")
 
         def encode() -> list[list[int]]:
             return [prompt if isinstance(prompt, list) else tokenizer.encode(prompt) for prompt in body.prompt]
 
-        return await admission.tokenise(encode, sum(len(prompt) for prompt in body.prompt if isinstance(prompt, str)))
+        return await job_parts.tokenise(encode, sum(len(prompt) for prompt in body.prompt if isinstance(prompt, str)))
 
-    def room(self, body: CompletionRequest) -> admission.Room:
+    def room(self, body: CompletionRequest) -> job_parts.Room:
         """As OpenAI: without a limit, 16 tokens."""
-        return admission.Room(body.max_tokens, DEFAULT_COMPLETION_TOKENS, "max_tokens")
+        return job_parts.Room(body.max_tokens, DEFAULT_COMPLETION_TOKENS, "max_tokens")
 
     def renderer(
         self, body: CompletionRequest, model: ServedModel, request_id: str, created: int

@@ -12,7 +12,7 @@ from aiohttp import web
 from gateway.answers.answer import Renderer, answer_stream, answer_whole
 from gateway.answers.call_record import Visit
 from gateway.answers.news_wait import NewsWait
-from gateway.endpoints import admission
+from gateway.endpoints import job_parts
 from gateway.http.body import BODY_BYTES, announced_bytes, read_body
 from gateway.http.context import CLIENT, CONTEXT, KEYS, METRICS, REQUEST_ID, SLOTS, VISITED, GatewayContext
 from gateway.http.flush import deliver
@@ -44,7 +44,7 @@ class Endpoint(Protocol[Body]):
     async def prompts(self, body: Body, model: ServedModel) -> list[list[int]]:
         """The prompts as the model reads them; at least one."""
 
-    def room(self, body: Body) -> admission.Room:
+    def room(self, body: Body) -> job_parts.Room:
         """How long the answer may be."""
 
     def renderer(self, body: Body, model: ServedModel, request_id: str, created: int) -> Renderer:
@@ -106,10 +106,10 @@ class Handler(Generic[Body]):
         endpoint = self._endpoint
         body = await read_body(http, endpoint.body_model)
         held.shrink(http[BODY_BYTES])  # aiohttp keeps it
-        model = admission.find_model(context, body.model)
+        model = job_parts.find_model(context, body.model)
         promise = choose_promise(context.config, http[CLIENT], body.slo, http.headers.get(SLO_HEADER))
         prompts = await endpoint.prompts(body, model)
-        payload_bytes = admission.payload_bytes(model.tokenizer.vocab_size, prompts)
+        payload_bytes = job_parts.payload_bytes(model.tokenizer.vocab_size, prompts)
         # a call has one slot already
         room.enter_context(http.app[SLOTS].take(http[CLIENT], len(prompts) - 1, payload_bytes))
         jobs = self._jobs(context, record, body, model, prompts, promise.slo)
@@ -128,13 +128,13 @@ class Handler(Generic[Body]):
         """One a prompt; `ApiError` 400 when one of them does not fit."""
         endpoint = self._endpoint
         room = endpoint.room(body)
-        limits = [admission.max_tokens(model, one, room, endpoint.prompt_param, body.num_candidates) for one in prompts]
+        limits = [job_parts.max_tokens(model, one, room, endpoint.prompt_param, body.num_candidates) for one in prompts]
         return [
             Job(
                 request_id=record.request_id if len(prompts) == 1 else f"{record.request_id}-{number}",
                 model=model.name,
                 prompt_token_ids=prompt,
-                sampling=admission.sampling(context, model, body, limit),
+                sampling=job_parts.sampling(context, model, body, limit),
                 stops=body.stop,
                 token_bytes=model.tokenizer.token_bytes,
                 slo=slo,

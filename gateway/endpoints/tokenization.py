@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import web
 
-from gateway.endpoints import admission
+from gateway.endpoints import job_parts
 from gateway.endpoints.chat import CHARACTERS_PER_MESSAGE, encode_messages
 from gateway.http.body import BODY_BYTES, announced_bytes, read_body
 from gateway.http.context import CLIENT, CONTEXT, SLOTS, GatewayContext
@@ -44,7 +44,7 @@ async def detokenize(http: web.Request) -> web.Response:
 
 def _model(context: GatewayContext, name: str | None) -> ServedModel:
     if name is not None:
-        return admission.find_model(context, name)
+        return job_parts.find_model(context, name)
     if len(context.models) > 1:
         raise errors.invalid(
             f"'model' is missing; there are: {', '.join(context.models)}", "model", code="missing_required_parameter"
@@ -76,7 +76,7 @@ def _tokens(body: TokenizeRequest, model: ServedModel) -> list[int]:
 
 
 def _detokenized(body: DetokenizeRequest, tokenizer: PromptTokenizer) -> DetokenizeAnswer:
-    admission.check_token_ids(tokenizer, body.tokens, "tokens")
+    job_parts.check_token_ids(tokenizer, body.tokens, "tokens")
     return DetokenizeAnswer(prompt=tokenizer.written(body.tokens))
 
 
@@ -86,5 +86,5 @@ async def _answer(work: Callable[[], msgspec.Struct], size: int) -> web.Response
     def body() -> bytes:
         return msgspec.json.encode(work())
 
-    data = body() if size <= admission.MAX_INLINE_CHARACTERS else await asyncio.to_thread(body)
+    data = body() if size <= job_parts.MAX_INLINE_CHARACTERS else await asyncio.to_thread(body)
     return web.Response(body=data, content_type="application/json")

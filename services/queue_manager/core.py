@@ -26,9 +26,9 @@ from services.queue_manager.state.state import State
 from services.queue_manager.telling.node_notices import NodeNotices
 from services.queue_manager.telling.overview import Overview
 from services.queue_manager.telling.status import Status
-from services.queue_manager.waits.admission import Admission
 from services.queue_manager.waits.predictions import Predictions
 from services.queue_manager.waits.prompts import PromptLines
+from services.queue_manager.waits.refusals import Refusals
 from shared.bus import streams
 from shared.config.config import ClusterConfig
 from shared.config.corrections import Correction
@@ -62,7 +62,7 @@ class QueueManagerCore:
         batch_limits = BatchLimits(state, groups) if limits_batches else None
         shares = TenantShares(state, groups, config.tenants)
         self._notices = NodeNotices(state, self._planning, shares, batch_limits)
-        self._admission = Admission(config.slo_classes, self.predictions)
+        self._refusals = Refusals(config.slo_classes, self.predictions)
         prompts = PromptLines(state, groups, is_on=Correction.PROMPTS in options.corrections)
         self._requests = Requests(state, groups, self._queues, self._interning, prompts)
         self._nodes = Nodes(state, groups, self._queues, self._requests)
@@ -126,7 +126,7 @@ class QueueManagerCore:
         if self._demand and message.attempt == 0:
             self._demand.count(message, now)
         if message.request_id not in self.state.requests:
-            refusal = self._admission.refusal(message, now)
+            refusal = self._refusals.refusal(message, now)
             if refusal is not None:
                 return [Send(streams.tokens(message.gateway), refusal, to_existing=True)]
         return self._requests.submit(message, now)

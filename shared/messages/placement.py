@@ -6,6 +6,8 @@ its solver's process.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from shared.messages.message import Message
@@ -162,6 +164,10 @@ class Plan(Message, frozen=True, kw_only=True):
     late_s: float = 0.0
     num_nodes: dict[str, int] = {}
     """By pool that was asked for, how many nodes the promises need."""
+
+
+PlanSolver = Callable[[PlacementProblem], Plan]
+"""Answers a problem, without changing anything."""
 
 
 class Solved(Message, frozen=True, kw_only=True):

@@ -19,8 +19,8 @@ from redis.exceptions import RedisError
 
 from shared.bus.system_writes import SystemWriter, add
 from shared.messages.codec import decode, encode
-from shared.messages.placement import PlacementProblem, Solved
-from shared.service.solver_process import FAILURE, HEADER, MAX_FRAME_BYTES, PROBLEM, PlanSolver, framed, name_of
+from shared.messages.placement import PlacementProblem, PlanSolver, Solved
+from shared.service.solver_process import FAILURE, HEADER, MAX_FRAME_BYTES, PROBLEM, framed, name_of
 from shared.service.tasks import cancel_all
 
 SOLVE_S = Histogram(

@@ -16,20 +16,17 @@ import struct
 import sys
 import threading
 import traceback
-from collections.abc import Callable
 from typing import BinaryIO
 
 from shared.messages.codec import decode, encode
 from shared.messages.message import Message
-from shared.messages.placement import PlacementProblem, Plan, Solved
+from shared.messages.placement import PlacementProblem, PlanSolver, Solved
 from shared.telemetry.telemetry import configure_logging
 
 HEADER = struct.Struct("!BI")
 """Before each frame: its kind, and its length in bytes."""
 PROBLEM, PLAN, FAILURE = range(3)
 MAX_FRAME_BYTES = 1 << 30  # far more than any problem; a length above it is no length
-
-PlanSolver = Callable[[PlacementProblem], Plan]
 
 
 def name_of(solve: PlanSolver) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from opentelemetry.trace import NoOpTracer
 
-from gateway.endpoints import admission
+from gateway.endpoints import job_parts
 from gateway.endpoints.chat import ChatEndpoint
 from gateway.endpoints.completions import CompletionEndpoint
 from gateway.endpoints.endpoint import Endpoint
@@ -84,13 +84,13 @@ def _payloads(endpoint: Endpoint[Any], data: bytes) -> list[Payload]:
     """As `gateway.endpoints.endpoint` makes them, up to the queue."""
     context = _context()
     body = parse_body(data, endpoint.body_model)
-    model = admission.find_model(context, body.model)
+    model = job_parts.find_model(context, body.model)
     choose_promise(context.config, ANYONE, body.slo, None)
     prompts = _loop().run_until_complete(endpoint.prompts(body, model))
     room, candidates = endpoint.room(body), body.num_candidates
-    limits = [admission.max_tokens(model, one, room, endpoint.prompt_param, candidates) for one in prompts]
+    limits = [job_parts.max_tokens(model, one, room, endpoint.prompt_param, candidates) for one in prompts]
     endpoint.renderer(body, model, "r", 0).opening()
-    sampling = [admission.sampling(context, model, body, limit) for limit in limits]
+    sampling = [job_parts.sampling(context, model, body, limit) for limit in limits]
     return [Payload("r", 0, "g", model.name, ids, how) for ids, how in zip(prompts, sampling, strict=True)]
 
 

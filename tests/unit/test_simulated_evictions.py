@@ -17,9 +17,8 @@ from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.messages.message import Message
 from shared.messages.payload import Output
-from shared.messages.placement import PlacementProblem, Plan
+from shared.messages.placement import PlacementProblem, Plan, PlanSolver
 from shared.messages.requests import HANDED_OVER, Evicted, EvictedRequest
-from shared.service.solver_process import PlanSolver
 from tests.unit.simulated import FAULTS, LONG_S, MODELS, READY_S, assert_nothing_left, play, run, submit
 
 

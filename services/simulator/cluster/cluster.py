@@ -24,8 +24,8 @@ from services.simulator.fast.engine import FastEngine
 from shared.bus import streams
 from shared.config.config import ClusterConfig
 from shared.config.engine import EngineOptions
+from shared.messages.placement import PlanSolver
 from shared.messages.step_cost import StepCost
-from shared.service.solver_process import PlanSolver
 
 SMALL_PROBLEM_S = 0.005
 

@@ -8,9 +8,8 @@ from typing import Generic, TypeVar, cast
 from services.simulator.cluster.memory_bus import MemoryBus
 from shared.messages.message import Message, Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.placement import PlacementProblem, Solved
+from shared.messages.placement import PlacementProblem, PlanSolver, Solved
 from shared.service.core import Core, Drop, Effect, Send, Solve
-from shared.service.solver_process import PlanSolver
 
 SolveTime = Callable[[PlacementProblem], float]
 """Seconds from a question for a plan to its answer."""

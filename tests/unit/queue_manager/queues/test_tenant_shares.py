@@ -10,7 +10,7 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.queues.tenant_shares import ACTIVE_S, TenantShares, in_turn, is_below
 from services.queue_manager.state.state import Node, State
 from services.queue_manager.telling.window import window, yielding
-from services.queue_manager.waits.admission import Admission
+from services.queue_manager.waits.refusals import Refusals
 from shared.config.config import ClusterConfig, SloClass
 from shared.config.queue import QueueOptions, TenantSpec
 from shared.messages.nodes import NodeState, NodeUp
@@ -185,7 +185,7 @@ def test_a_tenant_is_not_refused_for_the_queue_of_another() -> None:
     core.handle(Pulled(node="n0", epoch="1", group=gid, requests=[Attempt("f", 0)]), 0.0)
     for number in range(40):  # of a kind that is due earlier: ten tokens each, a token a second
         core.handle(submit(f"f{number}", "flood", Slo("other", ttft_s=5.0)), 0.0)
-    admission = Admission(CONFIG.slo_classes, core.predictions)
+    admission = Refusals(CONFIG.slo_classes, core.predictions)
     refused = admission.refusal(submit("f!", "flood", STRICT), 0.0)
     assert refused is not None
     assert refused.wait_s > 300.0

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.endpoints.admission import MAX_CANDIDATE_TOKENS, Room, max_tokens, payload_bytes
+from gateway.endpoints.job_parts import MAX_CANDIDATE_TOKENS, Room, max_tokens, payload_bytes
 from gateway.models.models import ServedModel
 from gateway.openai.errors import ApiError
 from shared.messages.codec import encode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.queue_manager.core import QueueManagerCore
-from services.queue_manager.waits.admission import MIN_RETRY_AFTER_S, lateness_s
+from services.queue_manager.waits.refusals import MIN_RETRY_AFTER_S, lateness_s
 from shared.config.config import ClusterConfig, SloClass
 from shared.messages.nodes import NodeState, NodeUp
 from shared.messages.requests import Attempt, Pulled, Rejected, Submit

@@ -1,4 +1,4 @@
-"""Who is told at once that the promise cannot be kept, instead of being late.
+"""Requests that are refused because their promise cannot be kept: their clients hear at once, and not late.
 
 A class that says ``late: refuse`` has its requests refused when they are likelier than not to miss: at the median of
 the prediction, which is the mean of a normal distribution. A more careful quantile would refuse requests that would
@@ -18,7 +18,7 @@ from shared.messages.slo import Slo
 MIN_RETRY_AFTER_S = 1.0  # who is refused does not come back sooner: the prediction is no better than that
 
 
-class Admission:
+class Refusals:
     """Judges first attempts. A later attempt was promised an answer already."""
 
     def __init__(self, slo_classes: Mapping[str, SloClass], predictions: Predictions) -> None:
