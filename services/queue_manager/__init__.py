@@ -1,1 +1,1 @@
-"""The queue: request groups, virtual queues, and who is working on what."""
+"""The queue: request groups, virtual queues, and which node works on what."""

@@ -74,12 +74,12 @@ class QueueManagerCore:
 
     @property
     def wake_at(self) -> float | None:
-        """When a gateway may have died, a plan is to be asked for, or somebody is to be told something."""
+        """When a gateway may have died, a plan is to be asked for, or a party is to be told something."""
         rooms = (self._gateways, self._evictions, self._planning, self._status)
         return min((time for room in rooms if (time := room.wake_at) is not None), default=None)
 
     def handle(self, message: AnyMessage, now: float) -> list[Effect]:
-        """Fold one message in. A message meant for somebody else is an error, and becomes a dead letter."""
+        """Fold one message in. A message meant for another service is an error, and becomes a dead letter."""
         self.state.now_s = now
         effects = self._dispatch(message, now)
         self._evictions.settle(now)

@@ -27,8 +27,8 @@ def check(state: State) -> None:
         assert not any(member.node for member in waiting), f"{gid}: a member runs and waits"
         assert not any(member.begins_s for member in waiting), f"{gid}: a member has begun and waits"
         assert all(member.node for member in running), f"{gid}: a member waits and runs"
-        assert group.waiting_totals == Totals.of(waiting), f"{gid} counts those who wait wrongly"
-        assert group.running_totals == Totals.of(running), f"{gid} counts those who run wrongly"
+        assert group.waiting_totals == Totals.of(waiting), f"{gid} counts waiting members wrongly"
+        assert group.running_totals == Totals.of(running), f"{gid} counts running members wrongly"
         due_s = min(member.start_by_s for member in waiting or running[:1])
         assert group.start_by_s == due_s, f"{gid} is due at {due_s}, says {group.start_by_s}"
         assert all(bool(member.kv_tokens) == bool(group.kv_at) for member in waiting), f"{gid}: KV that is not there"
@@ -36,14 +36,16 @@ def check(state: State) -> None:
         assert places == ([group.node] if group.node else []), f"{gid} stands in {places}, says {group.node!r}"
         assert not (group.waiting and group.kv_at in state.nodes) or group.node == group.kv_at, f"{gid} left its KV"
     assert state.num_placed == sum(bool(group.node) for group in state.groups.values()), "groups that have a place"
-    assert state.waiting_at.keys() == {node.node for node in state.nodes.values() if node.told}, "who was told of some"
+    assert state.waiting_at.keys() == {node.node for node in state.nodes.values() if node.told}, (
+        "nodes that were told of some"
+    )
     for node in state.nodes.values():
         assert len(node.queue) == len(set(node.queue)), f"{node.node} has a group twice"
         assert all(gid in state.groups for gid in node.queue), f"{node.node} has a group that is gone"
         head = [(ref.group, ref.num_waiting, ref.max_running) for ref in window(state, node)]
         assert node.told == head, f"{node.node} believes {node.told}, it is {head}: the next bell may not ring"
-        assert node.told_yielding == yielding(state, node, window(state, node)), f"{node.node}: who gives way"
-        assert node.told_hopeless == hopeless(state, node, window(state, node)), f"{node.node}: what nobody can load"
+        assert node.told_yielding == yielding(state, node, window(state, node)), f"{node.node}: groups that give way"
+        assert node.told_hopeless == hopeless(state, node, window(state, node)), f"{node.node}: what no node can load"
         num_members = counted_members(state, node)
         assert node.num_members == num_members, f"{node.node} counts {node.num_members} members, it has {num_members}"
         num_running = counted_running(state, node)
@@ -62,4 +64,4 @@ def check(state: State) -> None:
     assert all(gid in state.groups for gid in state.open_groups.values()), "an open group is gone"
     assert all(gid in state.groups for gid in state.hand_overs), "a group is gone that is handed over"
     assert all(gid in state.groups for gid in state.plan.late), "a group is gone that is late"
-    assert all(name in state.requests for name in state.watching), "a request is gone that somebody watches"
+    assert all(name in state.requests for name in state.watching), "a request is gone that a client watches"

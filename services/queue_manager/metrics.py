@@ -17,7 +17,7 @@ _LABELS = ("model", "slo_class", "tenant")
 class QueueMetrics:
     """A `shared.service.core_metrics.Measure`. One walk over the groups; no request is looked at.
 
-    Who has been seen in the queue is shown from then on, with 0 while it is empty: a series that ends looks broken.
+    A label seen in the queue is shown from then on, with 0 while it is empty: a series that ends looks broken.
     """
 
     def __init__(self) -> None:

@@ -40,7 +40,7 @@ class Loads:
         """O(1): the magnitudes of limits are few."""
         waiting, num_waiting = group.waiting_totals, group.num_waiting
         lengths = self._lengths.distribution(group.model, group.slo_kind, group.tenant)
-        # of who waits; where nobody does, what those who run had before them
+        # of waiting members; where none waits, what those that run had before them
         fresh, num_fresh = (waiting, num_waiting) if num_waiting else (group.running_totals, group.num_running)
         mean, std = _rest(lengths, fresh, num_fresh, fresh.done_tokens / max(1, num_fresh))
         drawn = self._drawn_tokens(group, now)
@@ -144,7 +144,7 @@ def _spread(totals: Totals, num_requests: int) -> float:
 def _rest(lengths: Distribution, totals: Totals, num_requests: int, done: float) -> tuple[float, float]:
     """Mean and standard deviation of the output tokens that one of these will still draw, ``done`` ones drawn.
 
-    A mixture over the magnitudes of their limits: what varies is the length, and who may have how much of it.
+    A mixture over the magnitudes of their limits: what varies is the length, and how much each may have of it.
     """
     mean = square = 0.0
     for number, limit in totals.limits():

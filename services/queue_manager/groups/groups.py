@@ -57,7 +57,7 @@ class RequestGroups:
     def join(self, request: Request, now: float, seat: str = "") -> Group:
         """Put a request that has to run from its payload into the open group of its cluster, or into a new one.
 
-        ``seat`` is the node where it can begin at once: then it joins those who did so there. Else it joins those who
+        ``seat`` is the node where it can begin at once: then it joins those that did so there. Else it joins those that
         wait; a group that waits has no such node, so that it can be placed anywhere.
 
         One that has been lost by a node does not queue up again: its tenant has been charged, and its group stands
@@ -200,7 +200,7 @@ class RequestGroups:
         return self._arrivals.coming(flow, now)
 
     def typical(self, model: str, now: float) -> RequestShape | None:
-        """A request of all that have come for a model of late; None where nobody has."""
+        """A request of all that have come for a model of late; None where none has."""
         kinds = [(shape, max(1, round(flow.num_at(now)))) for shape, flow in self.expected_newcomers(model)]
         return mixed(model, kinds) if kinds else None
 
@@ -238,7 +238,7 @@ class RequestGroups:
         """Its members have changed, so others may be due first, or wait no more.
 
         The first that waits is due first, but for those that were due earlier than one before them. Those are in the
-        heap: the others are due in order, and who follows a hurried one in order is due later than it.
+        heap: the others are due in order, and one that follows a hurried one in order is due later than it.
         """
         note_members(self._state, group, num_more, num_more_running)
         self.journal.note_queue(group.node)

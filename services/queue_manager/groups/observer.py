@@ -10,7 +10,7 @@ from services.queue_manager.state.state import Node, Request, State
 from shared.estimator.mixture import deviation
 from shared.messages.placement import RequestShape
 
-BUSY_S = 1.0  # a node at whose head somebody has waited for so long has no place to spare
+BUSY_S = 1.0  # a node at whose head a request has waited for so long has no place to spare
 
 
 class Observer:
@@ -48,7 +48,7 @@ class Observer:
             self._calibration.observe(node.known, self._like(model, members), num_running, num_tokens, look.since_s)
 
     def _is_busy(self, node: Node, now: float) -> bool:
-        """Whether somebody has waited there for a while, for the model that it holds."""
+        """Whether a request has waited there for a while, for the model that it holds."""
         group = self._state.groups.get(node.told[0][0]) if node.told else None
         if group is None or group.model != node.model or not group.waiting or node.known.is_loading:
             return False

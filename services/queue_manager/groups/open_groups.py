@@ -1,8 +1,8 @@
-"""Groups that take newcomers: which one a request can join, and who will still come to it.
+"""Groups that take newcomers: which one a request can join, and what will still come to it.
 
 A group is closed when it has had ``δ × average batch`` requests; QLM (SoCC'24, Algorithm 1) halves groups that are
-larger, which comes to the same without moving anybody. One whose members wait is closed after a while, too: whoever
-joins it goes before those who came to other groups meanwhile.
+larger, which comes to the same without moving a request. One whose members wait is closed after a while, too: one that
+joins it goes before those that came to other groups meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shared.config.queue import QueueOptions
 
 
 class Influx(NamedTuple):
-    """Newcomers who will join a group."""
+    """Newcomers that will join a group."""
 
     per_s: float
     lasts_s: float
@@ -25,7 +25,7 @@ class Influx(NamedTuple):
     """They come until it is full, so their number is known."""
 
 
-NOBODY = Influx(0.0, 0.0, fills_it=False)
+NO_INFLUX = Influx(0.0, 0.0, fills_it=False)
 
 
 class OpenGroups:
@@ -53,7 +53,7 @@ class OpenGroups:
     def find(self, key: GroupKey, now: float) -> Group | None:
         """The group that takes newcomers under this key, unless it is full or a plan has moved it off their place.
 
-        Nor one that binds to a node those who could wait anywhere, or that has been open for long.
+        Nor one that binds to a node requests that could wait anywhere, or that has been open for long.
         """
         group = self.newest(key)
         if group is None or self._room(group) <= 0:
@@ -64,16 +64,16 @@ class OpenGroups:
         return None if is_bound or now > group.opened_s + self._rules.open_s else group
 
     def joining(self, group: Group, begin_s: float, now: float) -> Influx:
-        """Who will join a group, at its pace so far: until it is full, or has been open for long.
+        """Newcomers that will join a group, at its pace so far: until it is full, or has been open for long.
 
-        Or until it begins, in ``begin_s``, where that closes it. Where somebody waits, nobody joins those who found a
-        seat, and who was lost by a node is no newcomer.
+        Or until it begins, in ``begin_s``, where that closes it. Where a request waits, none joins those that found a
+        place, and one that was lost by a node is no newcomer.
         """
         is_open = group.key.is_movable and not (self._rules.stays_movable and group.running)
         room = self._room(group)
         closes_s = group.opened_s + self._rules.open_s - now
         if group.num_joined < 2 or now <= group.opened_s or not is_open or room <= 0 or closes_s <= 0:
-            return NOBODY
+            return NO_INFLUX
         per_s = (group.num_joined - 1) / (now - group.opened_s)
         full_s = room / per_s
         lasts_s = min(full_s, closes_s, begin_s if self._rules.stays_movable else math.inf)

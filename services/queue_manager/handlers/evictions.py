@@ -2,7 +2,7 @@
 
 The agent evicts where a plan has a running group give way (`VirtualQueue.yielding`); the queue manager asks for a
 hand-over where a plan wants a group elsewhere whose KV is at a node (QLM, SoCC'24 §5: request eviction, load balancing;
-the KV that moves along is ours). Nobody pulls from a group between the question and the answer, so that no request is
+the KV that moves along is ours). No node pulls from a group between the question and the answer, so that no request is
 in two places. What is lost on the way is computed again, as after the death of a node.
 """
 
@@ -73,14 +73,14 @@ class Evictions:
         return (request.node or self._state.groups[request.group].kv_at) == node.node
 
     def _waits_unpulled(self, request: Request) -> bool:
-        """Whether somebody gives back what nobody has taken: Redis has lost the pull.
+        """Whether a node gives back what none has taken: Redis has lost the pull.
 
         The entry that a node could pull it by went with the acknowledgement.
         """
         return bool(request.group) and not request.node
 
     def _drop_image(self, evicted: EvictedRequest) -> list[Effect]:
-        """Nobody will fetch it, unless a newer attempt of the request has left one there."""
+        """No node will fetch it, unless a newer attempt of the request has left one there."""
         request = self._state.requests.get(evicted.request_id)
         is_newer = request is not None and request.group and self._state.groups[request.group].kv_at == HANDED_OVER
         if evicted.kv_at != HANDED_OVER or is_newer:

@@ -70,7 +70,7 @@ class Inventories:
     # --- nodes ----------------------------------------------------------------------------------------------------
 
     def of_node(self, message: NodeInventory) -> list[Effect]:
-        """Have the node stop what it is not believed to have; submit again what it does not have, or nobody knows."""
+        """Have the node stop what it is not believed to have; submit again what it does not have, or no node has."""
         node = self._state.nodes.get(message.node)
         if node is not None and node.epoch != message.epoch:
             node = None

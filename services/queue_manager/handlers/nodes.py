@@ -51,9 +51,9 @@ class Nodes:
         return effects
 
     def _share_rates(self, told: Node, now: float) -> None:
-        """What a node has not measured is known from others, as for a plan; who is known better is weighed anew.
+        """What a node has not measured is known from others, as for a plan; a node known better is weighed anew.
 
-        A model that nobody has run yet is known of none: what is predicted of it does not count as learnt.
+        A model that no node has run yet is known of none: what is predicted of it does not count as learnt.
         """
         nodes = list(self._state.nodes.values())
         own = [msgspec.structs.replace(node.known, rates=node.own_rates) for node in nodes]
@@ -74,7 +74,7 @@ class Nodes:
         return self._lose(node, now, suspects)
 
     def _suspects(self, lost: list[Request], message: NodeDown) -> list[Request]:
-        """Those of whom one may be why the engine died: what it ran, unless it knew better."""
+        """Requests of which one may be why the engine died: what it ran, unless it knew better."""
         blamed = {attempt.request_id: attempt.attempt for attempt in message.blamed}
         running = [request for request in lost if request.node]
         return [one for one in running if not blamed or blamed.get(one.request_id) == one.attempt]

@@ -81,7 +81,7 @@ class Requests:
         return self.forget(request) if request is not None else []
 
     def forget(self, request: Request) -> list[Effect]:
-        """Nobody waits for the answer any more."""
+        """No client waits for the answer any more."""
         self._end(request)
         return self._withdraw(request) if request.group else []
 
@@ -106,7 +106,7 @@ class Requests:
         return self.close_if_empty(self._groups.leave(request))
 
     def close_if_empty(self, group: Group) -> list[Effect]:
-        """Somebody has left the group: it ends with its last member, and so does its stream."""
+        """A member has left the group: it ends with its last member, and so does its stream."""
         if group.num_members:
             self._queues.lighten(group)
             return []
@@ -150,8 +150,8 @@ class Requests:
                 self._state.watching.pop(request.request_id, None)
                 self._groups.pull(request, message.node, now, begins_s=reading.read(request))
         if node is None:
-            # An epoch that is over, and then nobody reads this; or one that is not known yet, because Redis has lost
-            # what told of it: it would work for nobody.
+            # An epoch that is over, and then no node reads this; or one that is not known yet, because Redis has lost
+            # what told of it: it would work in vain.
             strays = [Attempt(request.request_id, request.attempt) for request in taken]
             inbox = streams.node_inbox(message.node)
             # not to an existing stream alone: Redis may have lost that as well, and the node reads it once it is there
@@ -164,7 +164,7 @@ class Requests:
         return [*abort(node, stopped), *self.lose(lost)]
 
     def lose(self, requests: list[Request]) -> list[Effect]:
-        """Give up attempts that may be at a node nobody knows of, as where a pull has crossed with a hand-over.
+        """Give up attempts that may be at a node that is not known, as where a pull has crossed with a hand-over.
 
         Two nodes may have them, or one may have them twice: another attempt is right whatever was done first.
         """

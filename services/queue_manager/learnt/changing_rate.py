@@ -1,9 +1,9 @@
-"""How fast requests come, where that changes at times of which nobody is told.
+"""How fast requests come, where that changes at times that are not told.
 
 Between changes requests come as a Poisson process of some rate λ; from one change to the next it takes `CHANGE_S` on
 average, exponentially. A stretch of s seconds in which n came has the likelihood λ^n exp(-λ s). So what is known of λ
 is a gamma distribution, of shape a and rate b before the stretch, of a + n and b + s behind it; and the stretch is
-evidence for who knew that, of ::
+evidence, to one that knew that, of ::
 
     Γ(a + n) / Γ(a) · b^a / (b + s)^(a + n)
 
@@ -79,7 +79,7 @@ class ChangingRate(msgspec.Struct, array_like=True):
     def estimate(self, now: float, dispersion: float) -> Estimate:
         """At a time, with what came since the last stretch, or did not. O(MAX_BELIEFS).
 
-        The mean is that of requests that have come: one of which nobody else has come yet is no stream.
+        The mean is that of requests that have come: one alone is no stream yet.
         """
         since_s = 0.0 if self.begun_s is None else max(0.0, now - self.begun_s)
         num, seconds = self.num / dispersion, since_s / dispersion

@@ -1,7 +1,7 @@
-"""How many requests come: counted by model and kind of promise, for who decides on the number of nodes.
+"""How many requests come: counted by model and kind of promise, to decide on the number of nodes.
 
-`arrivals` looks alike and measures another thing: the mean rate of those who were accepted, for predictions. Here all
-count who ask, since who is refused is a reason for a node too, and the rate is one that is seldom exceeded.
+`arrivals` looks alike and measures another thing: the mean rate of accepted requests, for predictions. Here all
+count that ask, since a refused request is a reason for a node too, and the rate is one that is seldom exceeded.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Demand:
 
     @property
     def came_s(self) -> float:
-        """When somebody came last; 0.0 where nobody has of late."""
+        """When a request came last; 0.0 where none has of late."""
         return max((asked.came_s for asked in self._asked.values()), default=0.0)
 
     def expected(self, now: float) -> list[Arrivals]:

@@ -4,8 +4,8 @@ A sketch is a histogram of the last answers with bins of a quarter octave, each 
 spreads within some percent, whatever the shape (lengths of chats are far from log-normal: many short answers, a bulge,
 a tail), and any cap can be put on it afterwards. An answer that reached its limit was *cut*: it says only that it would
 have been longer. So the distribution is the product-limit estimate (Kaplan and Meier, 1958) over the bins:
-S(v) = Π_{i ≤ v} (1 - ended_i / at_risk_i). Taking cut answers for ended ones would teach short lengths to whoever sets
-small limits now and then. What is left of S behind the longest answer seen is put one mean residual life of a
+S(v) = Π_{i ≤ v} (1 - ended_i / at_risk_i). Taking cut answers for ended ones would teach short lengths where clients
+set small limits now and then. What is left of S behind the longest answer seen is put one mean residual life of a
 memoryless length (tokens seen / answers ended) behind it.
 
 An answer that still runs is cut at what it has drawn by now. Without them lengths would be too short whenever load
@@ -62,7 +62,7 @@ class LengthSketch(msgspec.Struct):
     bins: dict[int, Bin] = {}
     """By quarter octave."""
     running: dict[int, int] = {}
-    """Answers that ran when somebody looked last, by the bin of what they had drawn."""
+    """Answers that ran at the last look, by the bin of what they had drawn."""
     looked_at_weight: float = 1.0
     """`weight` at that time."""
     ran: dict[int, float] = {}
@@ -127,8 +127,8 @@ class Distribution:
     def rest(self, limit: float, done: float = 0.0) -> Moments:
         """E[min(O, limit) - done | O > done]: tokens still to come when ``done`` have come without an end.
 
-        Who has outlived every length seen is expected to begin anew: lengths are taken as memoryless there. And who
-        still runs, runs for one token at least.
+        An answer that has outlived every length seen is expected to begin anew: lengths are taken as memoryless there.
+        And one that still runs, runs for one token at least.
         """
         if limit - done <= 1:
             return Moments(1.0, 1.0)
@@ -208,7 +208,7 @@ class Lengths:
 
     def __init__(self, sketches: dict[LengthKey, LengthSketch]) -> None:
         self._sketches = sketches
-        self._distributions: dict[LengthKey, Distribution] = {}  # computed from the sketches, when somebody asks
+        self._distributions: dict[LengthKey, Distribution] = {}  # computed from the sketches, when asked
         if ANY not in sketches:
             prior = sketches[ANY] = LengthSketch()
             for tokens in PRIOR_TOKENS:

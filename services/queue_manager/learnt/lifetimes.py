@@ -9,8 +9,8 @@ goes on for another x with probability ::
 which is as long as it has where nothing is known of streams (β = 0: J. R. Gott, Nature 363, 1993). β is all the time
 for which streams have come, itself among them, over the number of those that have ended, and one.
 
-One that has been silent for s may have ended. Gaps between those who came leave 1 / λ = E[G²] / 2 E[G] to wait at any
-time (Cox, Renewal Theory, 1962, ch. 5), which tells those who come evenly from those who come in bunches. With the
+One that has been silent for s may have ended. Gaps between those that came leave 1 / λ = E[G²] / 2 E[G] to wait at any
+time (Cox, Renewal Theory, 1962, ch. 5), which tells even streams from those that come in bunches. With the
 rate of ending μ = 1 / (a + β), it still comes with probability ::
 
     P(alive) = 1 / (1 + μ / (λ + μ) (exp((λ + μ) s) - 1))
@@ -28,7 +28,7 @@ import msgspec
 LEAST_SEEN_S = 10.0  # what has lasted for less is no stream yet, and counts as long as this
 LEAST_GAP_S = 2.0  # a gap that every stream is taken to have had: few tell little
 MAX_ENDED = 64  # streams that count as much as all before them
-NEVER_S = 100.0  # λ s from which on nobody comes any more, whatever μ is
+NEVER_S = 100.0  # λ s from which on none comes any more, whatever μ is
 
 
 class Lifetimes(msgspec.Struct, array_like=True):
@@ -56,7 +56,7 @@ class Lifetimes(msgspec.Struct, array_like=True):
 
 
 class Gaps(NamedTuple):
-    """Between those who came: sums, with any weights."""
+    """Between requests that came: sums, with any weights."""
 
     seconds: float
     square_s2: float
@@ -68,7 +68,7 @@ class Gaps(NamedTuple):
 
 
 def alive(silent_s: float, gaps: Gaps, lasts_s: float) -> float:
-    """Probability that a stream still comes of which nobody has come for so long; it lasts ``lasts_s`` about."""
+    """Probability that a stream still comes of which none has come for so long; it lasts ``lasts_s`` about."""
     end_per_s = 1 / lasts_s
     any_per_s = 1 / gaps.left_s + end_per_s
     if any_per_s * silent_s > NEVER_S:

@@ -1,7 +1,7 @@
-"""Who is predicted to start too late, and whether that was so when the last plan was applied.
+"""Groups predicted to start too late, and whether that was so when the last plan was applied.
 
-A plan leaves those late whom no order would have helped. Who they are is seen when their node is looked at next: to
-walk all queues when a plan is applied would hold up everybody for as long as that takes.
+A plan leaves those late which no order would have helped. Which they are is seen when their node is looked at next: to
+walk all queues when a plan is applied would hold up all requests for as long as that takes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class QueueLateness(NamedTuple):
     """What was seen at a node."""
 
     is_late: bool
-    """Somebody is."""
+    """A group is."""
     is_news: bool
-    """And nobody was when the last plan was applied."""
+    """And none was when the last plan was applied."""
 
 
 class Lateness:
@@ -43,7 +43,7 @@ class Lateness:
         self._state.plan.late.pop(gid, None)
 
     def look(self, node: Node, now: float) -> QueueLateness:
-        """At a node that has changed. Who is late there at the first look behind a plan was late by that already."""
+        """At a node that has changed. A group late there at the first look behind a plan was late already."""
         plan = self._state.plan
         late = self._late(node, now)
         known = set(plan.late)
@@ -60,7 +60,7 @@ class Lateness:
     def _late(self, node: Node, now: float) -> list[str]:
         """Groups of which the first or the last waiting member is predicted to start after it has to.
 
-        Where an end was promised, it has to start early enough for that. A broken model keeps nobody waiting.
+        Where an end was promised, it has to start early enough for that. A broken model keeps no group waiting.
         """
         late: list[str] = []
         for gid, one in self._predictions.of_node(node, now).items():

@@ -1,9 +1,9 @@
 """A plan comes late: it tells what would have been best when it was asked for. What has happened since goes before it.
 
 Gone groups and nodes are left out. A group that has KV at its node (it runs, or was evicted) stays there until that was
-handed over. One that has started since stays in front: only a plan that knew it to run may have it yield. So do those
-for whom their node has begun to load their model since: the plan counts with the model before, and by it the node would
-load for nothing. A group that the plan does not know is put behind the planned ones, by rule.
+handed over. One that has started since stays in front: only a plan that knew it to run may have it yield. So does
+one whose model its node has begun to load since: the plan counts with the model before, and by it the node would load
+for nothing. A group that the plan does not know is put behind the planned ones, by rule.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Why nobody starves, whatever the load: who is far too late goes first in the end.
+"""Why no request starves, whatever the load: one that is far too late goes first in the end.
 
-Under a load that never ends and is more than the nodes can do, everybody gets late, and a cost of lateness that grows
-faster than linearly does not settle who waits for ever: a single request that needs a swap may cost the many that
+Under a load that never ends and is more than the nodes can do, all requests get late, and a cost of lateness that grows
+faster than linearly does not settle which waits for ever: a single request that needs a swap may cost the many that
 would wait for it more at any time. So one rule stands above the plans: of those that wait at a node, the one that is
 due first goes to the front once it is late by more than OVERDUE_S, and stays there until it has begun. There is one
 such group in RESCUE_INTERVAL_S, which bounds what its swaps cost the others. Hence the k-th in the order of the times
 at which they are due begins within ``OVERDUE_S + k RESCUE_INTERVAL_S`` of its own, and what runs then, a load that has
-begun with those for whom it is made, and the next plan (at most `planning.WAITING_INTERVAL_S`), take; newcomers
-are due later, so nobody can get before it for ever. Each group is due at some time: one without a promise within a day
+begun with the groups for which it is made, and the next plan (at most `planning.WAITING_INTERVAL_S`), take; newcomers
+are due later, so none can get before it for ever. Each group is due at some time: one without a promise within a day
 (`shared.messages.slo.UNBOUNDED_S`).
 """
 
@@ -28,7 +28,7 @@ def rescue(state: State, node: Node, now: float) -> None:
         chosen = _overdue(waiting, now)
         if chosen is not None:
             node.rescued, node.rescued_at_s = chosen.gid, now
-    if node.known.is_loading:  # a load that has begun goes on: those for whom it is made stay in front of it
+    if node.known.is_loading:  # a load that has begun goes on: the groups for which it is made stay in front of it
         waiting = [group for group in waiting if group.model != node.model]
     if chosen in waiting and chosen is not waiting[0]:
         node.queue.remove(chosen.gid)

@@ -1,9 +1,9 @@
-"""How many requests may run together at a node before those who run there fall behind what they were promised.
+"""How many requests may run together at a node before those that run there fall behind their promises.
 
-A step takes the longer the more requests are in the batch, so whoever joins slows all others down. An engine fills its
+A step takes the longer the more requests are in the batch, so one that joins slows all others down. An engine fills its
 batch, which is best for throughput; but answers of hundreds of tokens lose their promises in the batch rather than in
-the queue. So who has time waits, where the batch is as large as its members' promises allow. With b requests as they
-come for its model, an output token takes (`shared.estimator.batching`; each request brings its prompt along) ::
+the queue. So a request with slack waits, where the batch is as large as its members' promises allow. With b requests as
+they come for its model, an output token takes (`shared.estimator.batching`; each request brings its prompt along) ::
 
     token_s(b) = step_s + b E[row_s + prompt_rows_s / o]
 
@@ -15,7 +15,7 @@ The mean E is over what has come for the model of late, each kind as often as it
 requests times the tokens of their answers (Little's law: it stays as long as its answer is). The few that run at one
 node are a small sample of that: by them the bound would jump by a multiple, and differ between nodes that are alike.
 
-Who has time is patient: in time even if all at the node that is due before it is done first, at `SLOWEST` of the
+A group with slack is patient: in time even if all at the node that is due before it is done first, at `SLOWEST` of the
 node's pace. All others join as long as they fit.
 """
 
@@ -33,7 +33,7 @@ from shared.messages.slo import Slo
 
 SLOWEST = 0.5  # of a full batch's throughput: as much as the smallest bound leaves, see above
 LEARNING_S = 1.0  # lengths and costs are learnt slowly: what follows from them holds for so long
-MAX_GROUPS = 64  # first groups in which somebody waits: while a bound holds, nobody is pulled from behind them
+MAX_GROUPS = 64  # first groups with waiting requests: while a bound holds, none is pulled from behind them
 
 
 class AverageRequest(NamedTuple):
@@ -104,7 +104,7 @@ class BatchLimits:
 
 
 def first_groups(state: State, node: Node) -> list[Group]:
-    """Of a queue, up to the last of the first `MAX_GROUPS` in which somebody waits."""
+    """Of a queue, up to the last of the first `MAX_GROUPS` with waiting requests."""
     groups = state.groups
     first: list[Group] = []
     num_waiting = 0
@@ -125,7 +125,7 @@ def _pace_s(slo: Slo, long_tokens: float) -> float | None:
 
 
 def slacks_s(groups: Sequence[Group], now: float) -> dict[str, float]:
-    """For how long each group can wait, due first first: who waits in one with more than 0 is patient."""
+    """For how long each group can wait, due first first: one with more than 0 is patient."""
     slacks: dict[str, float] = {}
     ahead_s = 0.0
     for group in sorted(groups, key=attrgetter("start_by_s")):
@@ -135,7 +135,7 @@ def slacks_s(groups: Sequence[Group], now: float) -> dict[str, float]:
 
 
 def _patient(groups: Sequence[Group], now: float) -> list[str]:
-    """Those of which somebody waits and all have time, due first first."""
+    """Groups with waiting requests, all of which have slack, due first first."""
     patient: list[str] = []
     ahead_s = 0.0
     for group in sorted(groups, key=attrgetter("start_by_s")):

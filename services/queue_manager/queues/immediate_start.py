@@ -1,6 +1,6 @@
 """At which node a newcomer begins, while it begins at once at any: where it costs the promises least.
 
-A batch that has room takes a request at once, so nobody waits; what the choice decides is how long answers take. With
+A batch that has room takes a request at once, so none waits; what the choice decides is how long answers take. With
 r requests there, the newcomer's answer takes (`shared.estimator.batching`; QLM's C = W + P + D, SoCC'24 §5, W = 0) ::
 
     answer_s = first_token_at(r + 1) + (o - 1) * step_at(r + 1)

@@ -1,8 +1,8 @@
-"""Where the next plan can be expected to have those who have come since the last one.
+"""Where the next plan can be expected to have groups that have come since the last one.
 
-A new group stands where a rule has put it, at the tail for the most part, where it costs nobody anything. The next plan
+A new group stands where a rule has put it, mostly at the tail, where it costs no other anything. The next plan
 weighs more: it has a group served with the first of its model, since a swap for it alone pays seldom, and before those
-that are due later, also where somebody has to give way for that.
+that are due later, also where a running group has to give way for that.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Who of several tenants may begin at a node: places of its batch are shared by weight, while they compete.
+"""Which of several tenants may begin at a node: places of its batch are shared by weight, while they compete.
 
-Fairness by virtual time (`fairness`) says who of one model and kind of promise is next. That alone lets a tenant that
+Fairness by virtual time (`fairness`) says which group of a model and kind of promise is next. That alone lets a tenant that
 floods the queue go ahead of others: its requests are late, and so join a batch that patient ones stay out of for the
 sake of its pace (`headroom`); they are of a kind that is due earlier; or they have every place when another comes.
 
@@ -8,8 +8,8 @@ A request that runs draws a token a step, so places are what tokens are shared b
 has been of late, one is *below* its share where it has less of the places taken than its weight among those tenants.
 Those below it go first among the groups of the model that the node holds, whatever they were promised, and do not wait
 for headroom. The others are held back: they begin only as long as the batch keeps its pace, late or not, and while they
-have no more than their share of it or `LEAST_SHARE`; and they leave a few places free, in which somebody else begins at
-once. Nobody who runs is stopped for that. A tenant that is alone is not held back.
+have no more than their share of it or `LEAST_SHARE`; and they leave a few places free, where another tenant begins at
+once. No running request is stopped for that. A tenant that is alone is not held back.
 
 A batch of half the size does much more than half of the work, since each step reads all weights: so `LEAST_SHARE` costs
 a sixth of the tokens at most while others are there (7B on A100), and keeps the pace that they would have beside a
@@ -29,7 +29,7 @@ from shared.estimator.batching import batching
 
 ACTIVE_S = 30.0  # a tenant that was here so lately is expected back: places are left for it
 RESERVE = 1 / 16  # of the places of a batch: as many begin at once where another tenant floods the node
-LEAST_SHARE = 1 / 2  # of the batch that those who are held back may have, however many share the node
+LEAST_SHARE = 1 / 2  # of the batch that tenants held back may have, however many share the node
 MAX_LOOKED = 1024  # groups of a queue among which those of tenants below their share are looked for
 MAX_FAVOURED = 32  # groups of theirs that a node is told at a time; as many as a window has
 
@@ -64,7 +64,7 @@ class TenantShares:
                 del node.shares[tenant]
 
     def _first_of(self, node: Node, tenants: set[str]) -> list[str]:
-        """Groups of these in which somebody waits for the node's model, due first first."""
+        """Groups of these in which a request waits for the node's model, due first first."""
         num_left = sum(node.shares[tenant].num_members - node.shares[tenant].num_running for tenant in tenants)
         found: list[Group] = []
         for gid in node.queue[:MAX_LOOKED]:
@@ -78,9 +78,9 @@ class TenantShares:
         return [group.gid for group in sorted(found, key=attrgetter("start_by_s"))[:MAX_FAVOURED]]
 
     def _bounds(self, node: Node, part: float, now: float) -> tuple[int | None, int | None]:
-        """Requests beside which those who are held back may begin, with this part of the batch; and prompts.
+        """Requests beside which a tenant held back may begin, with this part of the batch; and prompts.
 
-        Prompts of one step: whoever comes has no more than those before it. None where nothing is known of requests.
+        Prompts of one step: a newcomer has no more than those before it. None where nothing is known of requests.
         """
         typical = self._groups.typical(node.model, now)
         if typical is None:

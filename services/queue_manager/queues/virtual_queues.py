@@ -1,5 +1,5 @@
 """Virtual queues (QLM, SoCC'24 §4): an ordered list of groups a node. The scheduler orders them; new groups are put in
-by rule, so that nobody waits for a plan.
+by rule, so that no group waits for a plan.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class VirtualQueues:
         return min(holders, key=order, default=None)
 
     def _answer_in_s(self, node: Node, group: Group, load: GroupLoad, free_s: float) -> float:
-        """QLM's C = W + P + D (SoCC'24 §5) behind those who would be ahead, at the pace of a full batch."""
+        """QLM's C = W + P + D (SoCC'24 §5) behind the groups that would be ahead, at the pace of a full batch."""
         work = batching(node.known, load)
         ahead_s = free_s - fsum([other.drain_s for other in self._overtaken(node, group)])
         in_batch_s = work.batch * residual_tokens(work.output_tokens, work.std_output_tokens) * work.token_s
@@ -98,7 +98,7 @@ class VirtualQueues:
         self._insert(group, node, node.queue.index(other.gid), now)
 
     def enter_behind_head(self, group: Group, node: Node, now: float) -> None:
-        """Put a group without a place behind the first one in which somebody waits."""
+        """Put a group without a place behind the first one in which a request waits."""
         waiting = (i for i, gid in enumerate(node.queue) if self._state.groups[gid].num_waiting)
         self._insert(group, node, next(waiting, len(node.queue) - 1) + 1, now)
 

@@ -5,7 +5,7 @@ Each line (model and kind of promise) has a virtual time V. A group gets the sta
 tag of its tenant; each request that joins moves F on by its expected tokens (prompt and output) / weight. V is the
 start tag of the group begun last. Groups that begin in the order of their tags serve any two tenants, while both have
 something waiting, within the bound of the paper's Theorem 1: |W_a/w_a - W_b/w_b| ≤ l_a/w_a + l_b/w_b, with l the
-largest group of each. A tenant that floods the queue moves its own finish tag away, and nobody else's.
+largest group of each. A tenant that floods the queue moves its own finish tag away, and no other's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from shared.config.queue import TenantSpec
 from shared.messages.request_kind import RequestKind
 
 DEFAULT_TENANT = TenantSpec()
-LOOKS = 2  # tenants looked at for each group that is opened: more than come, so that those who have left are forgotten
+LOOKS = (
+    2  # tenants looked at for each group that is opened: more than come, so that tenants that have left are forgotten
+)
 
 
 class VirtualTime(msgspec.Struct):
@@ -28,7 +30,7 @@ class VirtualTime(msgspec.Struct):
     finish_tags: dict[str, float] = {}
     """By tenant, in the order in which they were looked at last."""
     num_groups: int = 0
-    """While there are none, nobody competes: the line is forgotten, and with it who had how much."""
+    """While there are none, no tenant competes: the line is forgotten, and with it what each had."""
 
 
 class Fairness:

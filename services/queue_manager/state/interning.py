@@ -14,7 +14,7 @@ from shared.messages.request_kind import RequestKind
 from shared.messages.requests import Submit
 from shared.messages.slo import Slo
 
-MAX_SLOS = 256  # different promises that are shared; clients who give numbers may make any number of them
+MAX_SLOS = 256  # different promises that are shared; clients that give numbers may make any number of them
 
 
 class Interning:

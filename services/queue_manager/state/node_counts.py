@@ -1,6 +1,6 @@
-"""Who stands at a node, as a newcomer meets them that would begin there at once: how many, and how urgent they are.
+"""Requests at a node, as a newcomer meets them that would begin there at once: how many, and how urgent they are.
 
-Their number is kept up, and that of those who run. What they were promised is summed up when a newcomer asks and kept
+Their number is kept up, and that of those that run. What they were promised is summed up when a newcomer asks and kept
 until something changes, which at most nodes nothing has: kept up by steps, a sum of floats would drift, and depend on
 the order of events. These functions own `Node.num_members`, `Node.num_running`, `Node.shares` and
 `Node.promises_per_s`.
@@ -13,7 +13,7 @@ import math
 from services.queue_manager.state.state import Group, Node, State, TenantShare
 from shared.estimator.batching import num_seqs
 
-PATIENCE_S = 120.0  # nobody likes to wait: a promise that is further away counts as this
+PATIENCE_S = 120.0  # no client likes to wait: a promise that is further away counts as this
 
 
 def is_full(node: Node) -> bool:

@@ -54,7 +54,7 @@ class Request(msgspec.Struct, array_like=True, gc=False):
     group: str = ""
     """Its group; ``""`` while it waits for its gateway to submit it again."""
     node: str = ""
-    """Who pulled this attempt; ``""`` while it waits in its group."""
+    """The node that pulled this attempt; ``""`` while it waits in its group."""
     begins_s: float = 0.0
     """When its prompt will have been computed, as far as is known since ``node`` pulled it (`prompts`)."""
     done_tokens: int = 0
@@ -93,7 +93,7 @@ class Group(msgspec.Struct, gc=False):
     root: str = ""
     """Of a resume group: the group that its members joined first."""
     waiting: dict[str, None] = {}
-    """Ids of the members that nobody has pulled, in the order of the group's stream."""
+    """Ids of the members that no node has pulled, in the order of the group's stream."""
     running: dict[str, None] = {}
     """Ids of those that a node works on, in the order in which they were pulled."""
     waiting_totals: Totals = msgspec.field(default_factory=Totals)
@@ -122,7 +122,7 @@ class Group(msgspec.Struct, gc=False):
 
     @property
     def num_waiting(self) -> int:
-        """Members that nobody has pulled."""
+        """Members that no node has pulled."""
         return len(self.waiting)
 
     @property
@@ -260,13 +260,13 @@ class PlanState(msgspec.Struct):
     applied_version: int = -1
     """Version of the newest plan that was applied."""
     stale_at_s: float | None = None
-    """When the last plan is too old; None while nobody waits."""
+    """When the last plan is too old; None while no request waits."""
     has_chance: bool = False
     """Another order may be better, though no promise is in danger."""
     has_idle: bool = False
     """So it may, for a node has nothing to do while others have."""
     touched: dict[str, None] = {}
-    """Nodes whose queues are to be looked at: somebody may start too late there by now."""
+    """Nodes whose queues are to be looked at: a group may start too late there by now."""
     checked_at_s: float = 0.0
     late: dict[str, None] = {}
     """Groups that are predicted to start too late, as far as that was found since the last plan."""
@@ -280,11 +280,11 @@ class StatusState(msgspec.Struct):
     """When the gateways are told next how the queue stands."""
 
     due_s: float | None = None
-    """None while nobody waits."""
+    """None while no request waits."""
     has_told: bool = False
-    """They believe that somebody waits."""
+    """They believe that a request waits."""
     num_told: int = 0
-    """How often they were told while somebody waited."""
+    """How often they were told while a request waited."""
     told_at_s: float | None = None
     """When they were told last, of a queue or of none."""
     has_shown: bool = False
@@ -314,7 +314,7 @@ class State(msgspec.Struct):
     inventories: dict[str, InventoryDate] = {}
     """By gateway, the inventory that it announced last."""
     watching: dict[str, None] = {}
-    """Requests that nobody has pulled yet and whose clients would like to hear of their place."""
+    """Requests that no node has pulled yet and whose clients would like to hear of their place."""
     last_holders: dict[str, str] = {}
     """By model, the node that came to hold it last."""
     num_placed: int = 0
@@ -322,7 +322,7 @@ class State(msgspec.Struct):
     waiting_at: dict[str, None] = {}
     """Nodes that were told of waiting requests."""
     hand_overs: dict[str, HandOver] = {}
-    """By group: it holds KV at its node and is to go on at another. Nobody pulls from it meanwhile."""
+    """By group: it holds KV at its node and is to go on at another. No node pulls from it meanwhile."""
     plan: PlanState = msgspec.field(default_factory=PlanState)
     status: StatusState = msgspec.field(default_factory=StatusState)
     open_groups: dict[GroupKey, str] = {}

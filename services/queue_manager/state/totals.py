@@ -1,4 +1,4 @@
-"""Sums over the waiting or the running members of a group, so that nobody has to walk over them."""
+"""Sums over the waiting or the running members of a group, so that none has to be walked over."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the gateways, and through them the clients, are told of the queue, and when.
 
-While somebody waits, every second. When nobody waits any longer, once. When nothing runs either, once more. Else
-slowly, as long as gateways live, with what runs or with nothing: who hears nothing knows then that nothing is known.
+While a request waits, every second. When none waits any longer, once. When nothing runs either, once more. Else
+slowly, as long as gateways live, with what runs or with nothing: one that hears nothing knows that nothing is known.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from shared.bus import streams
 from shared.messages.requests import DEFAULT_TENANT, QueueLine, QueuePlace, QueueStatus, Submit, TenantLine
 from shared.service.core import Effect, Send
 
-STATUS_DELAY_S = 0.25  # who is pulled sooner than this has not waited: nobody is told
+STATUS_DELAY_S = 0.25  # a request pulled sooner than this has not waited: no gateway is told
 STATUS_INTERVAL_S = 1.0
-# While nobody waits. What else wakes the core is enough for it: a gateway beats every 2 s, and without gateways there
-# is nobody to tell. A gateway believes what it was told for a few of these
+# While no request waits. What else wakes the core is enough for it: a gateway beats every 2 s, and without gateways
+# there is none to tell. A gateway believes what it was told for a few of these
 # (`gateway.inflight.queue_view.MAX_STATUS_AGE_S`).
 QUIET_INTERVAL_S = 5.0
 PLAN_PATIENCE_S = 0.5  # for so long a plan is waited for: a place that is told right before it is no place to count on
@@ -49,7 +49,7 @@ class Status:
         status = self._state.status
         status.due_s = None
         if status.told_at_s is None:
-            status.told_at_s = now  # since then nobody has been told
+            status.told_at_s = now  # since then none has been told
         is_news = status.has_told or (status.has_shown and not self._state.groups)
         if not is_news and now < status.told_at_s + QUIET_INTERVAL_S:
             return []

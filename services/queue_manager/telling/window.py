@@ -14,7 +14,7 @@ WINDOW_GROUPS = 32  # bounds the message where groups are small
 
 
 def window(state: State, node: Node, first: list[Group] | None = None) -> list[GroupRef]:
-    """The first groups of a queue in which somebody waits. Nobody pulls from a group that is handed over.
+    """The first groups of a queue with waiting requests. No node pulls from a group that is handed over.
 
     Groups that may have to wait for headroom do not hide those behind them: of each sort there are enough. Those that
     `headroom` does not look at do not overtake the ones that it has told to wait. ``first``: those that it does look
@@ -61,7 +61,7 @@ def is_at(state: State, node: Node, gid: str) -> bool:
 def _beside(node: Node, group: Group, *, is_patient: bool, is_held_back: bool) -> int | None:
     """Requests beside which members of a group may begin; None: as many as fit.
 
-    Who is below a share waits for nobody; who is not leaves room, and keeps the pace of the batch though it be late.
+    A tenant below its share waits for none; one above it leaves room, and keeps the batch's pace though it be late.
     """
     if not node.held_back:
         return node.max_running if is_patient else None
@@ -71,7 +71,7 @@ def _beside(node: Node, group: Group, *, is_patient: bool, is_held_back: bool) -
 def _beside_prompts(node: Node, group: Group, *, may_wait: bool) -> int | None:
     """Prompts beside which those of a group may be pulled; None: any number.
 
-    Who is below a share is never behind more than one step of others, and still takes no more places than it should
+    A tenant below its share is never behind more than one step of others, and still takes no more places than it should
     before the node has been told that it has its share.
     """
     if node.max_unread is None or group.model != node.model:
@@ -82,8 +82,8 @@ def _beside_prompts(node: Node, group: Group, *, may_wait: bool) -> int | None:
 def yielding(state: State, node: Node, head: list[GroupRef]) -> list[str]:
     """Groups that the plan has give way, as far as they run behind the first of ``head`` that may not wait; in order.
 
-    Not to their like: who was evicted waits in front of the rest of the old group, and would change places with it. And
-    not to who is due later: a plan may find that all are in time either way, and predictions err.
+    Not to their like: an evicted request waits in front of the rest of the old group, and would change places with it.
+    And not to groups due later: a plan may find that all are in time either way, and predictions err.
     """
     first_ref = next((ref for ref in head if ref.max_running is None), None)
     if not node.yielding or first_ref is None:

@@ -1,8 +1,8 @@
 """In which order a queue can be expected to be served where several models wait in it.
 
-A plan orders what is there. Whoever comes and cannot wait for those ahead has the next plan change to its model, and
+A plan orders what is there. A newcomer that cannot wait for those ahead has the next plan change to its model, and
 others of that model go along, wherever they stood: the batch that was loaded for one has room. So with λ such newcomers
-a second, those who stand behind other models are served in 1/λ seconds, if their turn is not before that.
+a second, groups behind other models are served in 1/λ seconds, if their turn is not before that.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def expected_order(groups: RequestGroups, model: str, queue: Sequence[Group], no
 def _brought_along(
     groups: RequestGroups, loaded: str, model: str, queue: Sequence[Group], now: float
 ) -> tuple[float, set[str]] | None:
-    """When somebody is expected who has the node serve ``model``, and the groups whose turn would be later."""
+    """When a newcomer is expected that has the node serve ``model``, and the groups whose turn would be later."""
     displaced = list(_displaced(loaded, model, queue))
     if not displaced:
         return None

@@ -1,4 +1,4 @@
-"""What a group of a queue has to expect: when its members start, with the newcomers who go ahead of them."""
+"""What a group of a queue has to expect: when its members start, with the newcomers that go ahead of them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Served:
     """A group in a batch of some size."""
 
     forecast: GroupForecast | None
-    """If nobody came; None behind the head of the queue, where it is known only how long all before it takes."""
+    """If none came; None behind the head of the queue, where it is known only how long all before it takes."""
     streams: Sequence[Stream]
-    """Of newcomers who go ahead."""
+    """Of newcomers that go ahead."""
     behind_s: float
     """What the forecast does not know of the work before it."""
 
     def place_and_prompt(self, position: int) -> tuple[Wait, Wait]:
-        """Of the member behind so many others, if nobody came."""
+        """Of the member behind so many others, if none came."""
         place, prompt = (NOW, NOW) if self.forecast is None else self.forecast.place_and_prompt(position)
         return later(place, self.behind_s), prompt
 
@@ -37,7 +37,7 @@ class Slack:
     """For how long the members of a group can wait for headroom (`headroom`), and what that costs."""
 
     first_s: float
-    """Of the first who waits."""
+    """Of the first that waits."""
     member_s: float
     """By how much each has more than the one before."""
     pace: float
@@ -51,7 +51,7 @@ class GroupWait:
     full: Served
     """In a batch that takes as many as fit."""
     small: Served | None
-    """In one that leaves headroom; None where nobody asks for that."""
+    """In one that leaves headroom; None where that is not asked for."""
     slack: Slack
     widened: Callable[[Wait], Wait]
     """What is learnt of the spread."""

@@ -15,7 +15,7 @@ from shared.config.config import SloClass
 from shared.messages.requests import Rejected, Submit
 from shared.messages.slo import Slo
 
-MIN_RETRY_AFTER_S = 1.0  # who is refused does not come back sooner: the prediction is no better than that
+MIN_RETRY_AFTER_S = 1.0  # a refused client does not come back sooner: the prediction is no better than that
 
 
 class Refusals:
@@ -39,7 +39,7 @@ class Refusals:
             request_id=message.request_id,
             attempt=message.attempt,
             wait_s=prospect.first_token.mean_s,
-            retry_after_s=max(MIN_RETRY_AFTER_S, late_s),  # a queue to which nobody comes drains a second a second
+            retry_after_s=max(MIN_RETRY_AFTER_S, late_s),  # a queue to which none comes drains a second a second
         )
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from services.queue_manager import invariants
-from services.queue_manager.groups.open_groups import NOBODY
+from services.queue_manager.groups.open_groups import NO_INFLUX
 from services.queue_manager.learnt.clusters import RECLUSTER_REQUESTS
 from services.queue_manager.learnt.token_rates import TokenRate
 from services.queue_manager.learnt.weights_at import WeightsAt
@@ -119,7 +119,7 @@ def test_who_waits_does_not_join_those_who_run_for_they_bind_a_group_to_its_node
     assert groups.add("r1").group == first.group
     groups.pull(first, "n0", 5.0)
     assert groups.add("r2").group != first.group
-    assert groups.open_groups.joining(groups.group_of(first), 1e6, 6.0) == NOBODY
+    assert groups.open_groups.joining(groups.group_of(first), 1e6, 6.0) == NO_INFLUX
 
 
 def test_a_group_that_waits_takes_newcomers_for_a_short_while() -> None:
@@ -127,7 +127,7 @@ def test_a_group_that_waits_takes_newcomers_for_a_short_while() -> None:
     times_s = (1.0, 2.0, 1.0 + OPEN_S, 1.5 + OPEN_S, 2.0 + OPEN_S)
     joined = [groups.add(f"r{number}", arrival_s=at_s).group for number, at_s in enumerate(times_s)]
     assert joined == ["g0", "g0", "g0", "g1", "g1"], "from when the first came"
-    assert groups.open_groups.joining(groups.state.groups["g0"], 1e6, 1.0 + OPEN_S) == NOBODY
+    assert groups.open_groups.joining(groups.state.groups["g0"], 1e6, 1.0 + OPEN_S) == NO_INFLUX
 
 
 def test_those_who_begin_at_once_share_a_group_however_old_it_is() -> None:

@@ -10,7 +10,7 @@ from shared.messages.nodes import NodeState
 from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import OPTIONS, make_group, make_queues, place
 
-NOBODY = QueueLateness(is_late=False, is_news=False)
+NO_INFLUX = QueueLateness(is_late=False, is_news=False)
 NEWS = QueueLateness(is_late=True, is_news=True)
 KNOWN = QueueLateness(is_late=True, is_news=False)
 
@@ -38,7 +38,7 @@ class Queue:
 def test_who_will_start_too_late_is_news_once() -> None:
     queue = Queue()
     queue.add(due_s=100.0)
-    assert queue.look() == NOBODY
+    assert queue.look() == NO_INFLUX
     queue.add(due_s=2.0)
     assert queue.look() == NEWS
     assert queue.look() == KNOWN
@@ -64,7 +64,7 @@ def test_who_gets_late_after_the_first_look_behind_a_plan_is_news() -> None:
     queue = Queue()
     queue.add(due_s=100.0)
     queue.lateness.begin_anew()
-    assert queue.look() == NOBODY
+    assert queue.look() == NO_INFLUX
     queue.state.groups["g0"].start_by_s = queue.state.groups["g0"].last_due_s = -1.0
     assert queue.look() == NEWS
 
