@@ -22,6 +22,7 @@ from typing import Protocol
 from services.queue_manager.learnt.arrivals import ArrivalRates, Flow
 from services.queue_manager.learnt.lifetimes import Lifetimes
 from services.simulator.workloads.arrivals import poisson
+from shared.messages.request_kind import RequestKind
 from shared.messages.slo import Slo
 
 FADING_S = (60.0, 240.0)
@@ -113,7 +114,7 @@ class ChangePoints:
     """The queue manager's own, which learns from the gaps how bunched the stream is."""
 
     def __init__(self, begin_s: float) -> None:
-        self._flows: dict[str, Flow] = {}
+        self._flows: dict[RequestKind, Flow] = {}
         self._arrivals = ArrivalRates(self._flows, Lifetimes())
         self.add(begin_s)
 

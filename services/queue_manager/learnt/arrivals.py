@@ -1,6 +1,6 @@
 """How fast work arrives, learnt online by model and kind of promise.
 
-Who comes later may go ahead of who waits (`newcomers`), and what comes is what batches are made of (`headroom`).
+What comes later may go ahead of what waits (`newcomers`), and what comes is what batches are made of (`headroom`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A node with requests to spare runs as many as its engine admits, which is not quite what fits on average: the engine
 predicts how its batch will grow, and lengths in it rise and fall together. Nor do tokens come quite as fast as steps of
-a mean batch would have it, above all where prompts come in clumps. Both are measured while somebody waits: requests
+a mean batch would have it, above all where prompts come in clumps. Both are measured while another waits: requests
 that run, and Θ itself, the output tokens a second of the node (QLM, SoCC'24 §5: learnt online per kind of device and
 model). Tokens are those of answers that ended, and by how much those that run have come further: so no answer has to
 end to be counted.

@@ -56,9 +56,7 @@ class WatchedInterval(msgspec.Struct, array_like=True):
 class WaitIntervals:
     """Owns `State.widths`, z by model, kind of promise and size of wait, and `State.open_bounds`."""
 
-    def __init__(
-        self, widths: dict[WaitKind, float], told: dict[str, WatchedInterval], *, is_on: bool = True
-    ) -> None:
+    def __init__(self, widths: dict[WaitKind, float], told: dict[str, WatchedInterval], *, is_on: bool = True) -> None:
         self._widths = widths
         self._told = told
         self._is_on = is_on
@@ -89,7 +87,7 @@ class WaitIntervals:
             self._judge(told.key, missed=now > told.until_s)
 
     def look(self, now: float) -> None:
-        """Whoever should have its place by now has missed its bound."""
+        """A request that should have its place by now has missed its bound."""
         for told in self._told.values():
             if not told.is_judged and now > told.until_s:
                 self._judge(told.key, missed=True)

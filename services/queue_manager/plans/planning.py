@@ -1,16 +1,16 @@
 """The conversation with the scheduler: when to ask for a plan, what to tell it, which answers to take.
 
-A plan is asked for at once when nodes come, go or change their model, when a group has no place, and when somebody is
-predicted to start too late who was not when the last plan was made (QLM, SoCC'24 §4: the scheduler is called when the
+A plan is asked for at once when nodes come, go or change their model, when a group has no place, and when one is
+predicted to start too late that was not when the last plan was made (QLM, SoCC'24 §4: the scheduler is called when the
 waiting-time estimator finds a violation); and soon when a node has nothing to do while others have. It is asked for at
-leisure when another order may be better though nobody is in danger (a node has nothing more to pull, or a group stands
-behind one that is due later), and when there is more work where somebody is late all the same. A burst is no leisure: a
-rule has placed it group by group, and it is the plan that spreads it over the nodes. And now and then while anybody
-waits, or where there are pools of nodes, while anybody has come of late: their sizes hang on the answer.
+leisure when another order may be better though no promise is in danger (a node has no more to pull, or a group stands
+behind one that is due later), and when there is more work where a group is late all the same. A burst is no leisure: a
+rule has placed it group by group, and it is the plan that spreads it over the nodes. And now and then while a request
+waits, or where there are pools of nodes, while one has come of late: their sizes hang on the answer.
 
-Nobody starves. Inside a group requests are served in the order in which they came. Groups of one model and one kind of
+None starves. Inside a group requests are served in the order in which they came. Groups of one model and one kind of
 promise start in the order of their rank, which newcomers cannot get before for ever (`fairness`). Between kinds and
-models the plan decides, whose cost of lateness grows faster than linearly, so that whoever is passed over becomes dear;
+models the plan decides, whose cost of lateness grows faster than linearly, so that a group passed over becomes dear;
 the groups that are due first are always among those that a plan is asked for. Where that is not enough, `rescue` is.
 """
 
@@ -35,8 +35,8 @@ from shared.service.core import Effect, Send
 PLAN_INTERVAL_S = 0.05  # plans are asked for at most this often
 LEISURE_S = 3.0  # and this often where no promise is in danger
 IDLE_S = 0.25  # but this often where a node has nothing to do, and another has
-WAITING_INTERVAL_S = 10.0  # a plan no older than this while anybody waits
-SIZING_INTERVAL_S = 5.0  # nor than this while anybody has come of late, where there are pools of nodes
+WAITING_INTERVAL_S = 10.0  # a plan no older than this while a request waits
+SIZING_INTERVAL_S = 5.0  # nor than this while a request has come of late, where there are pools of nodes
 CHECK_INTERVAL_S = 0.25  # queues that have changed are looked at this often
 GROWN, LEAST_GROWN = 1.5, 8  # as many groups as in the last question so many times, and so many more, are a burst
 PLAN_TIMEOUT_S = 5.0  # an unanswered request for a plan is sent again
@@ -142,7 +142,7 @@ class Planning:
         return not (self._state.nodes and self._state.groups)
 
     def _note_who_waits(self, now: float) -> None:
-        """Where nobody waits there is nothing to look at, and no plan that could get old but for the sizes of pools."""
+        """Where none waits there is nothing to look at, and no plan that could get old but for the sizes of pools."""
         plan, waiting_at = self._state.plan, self._state.waiting_at
         for name in [name for name in plan.touched if name not in waiting_at]:
             del plan.touched[name]
@@ -174,9 +174,9 @@ class Planning:
         self._lateness.begin_anew()
 
     def _check(self, now: float) -> None:
-        """Find out who is predicted to start too late, at the nodes that have changed.
+        """Find out which groups are predicted to start too late, at the nodes that have changed.
 
-        Where the last plan has left somebody late, more of that is no reason for haste.
+        Where the last plan has left a group late, more of that is no reason for haste.
         """
         plan = self._state.plan
         plan.checked_at_s = now

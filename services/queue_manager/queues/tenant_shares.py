@@ -1,8 +1,8 @@
 """Which of several tenants may begin at a node: places of its batch are shared by weight, while they compete.
 
-Fairness by virtual time (`fairness`) says which group of a model and kind of promise is next. That alone lets a tenant that
-floods the queue go ahead of others: its requests are late, and so join a batch that patient ones stay out of for the
-sake of its pace (`headroom`); they are of a kind that is due earlier; or they have every place when another comes.
+Fairness by virtual time (`fairness`) says which group of a model and kind of promise is next. That alone lets a tenant
+that floods the queue go ahead of others: its requests are late, and so join a batch that patient ones stay out of for
+the sake of its pace (`headroom`); they are of a kind that is due earlier; or they have every place when another comes.
 
 A request that runs draws a token a step, so places are what tokens are shared by. At a node where more than one tenant
 has been of late, one is *below* its share where it has less of the places taken than its weight among those tenants.

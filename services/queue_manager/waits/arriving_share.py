@@ -1,4 +1,4 @@
-"""What share of the requests that come for a model comes to which node: one rule for all who foresee newcomers.
+"""What share of the requests that come for a model comes to which node: one rule for all that foresees newcomers.
 
 They come to the nodes that hold their model, to each as much as it does of what all of these can do. Where none holds
 it at the moment, to the one that did last: the work of others has been placed elsewhere on their account, so they go on
@@ -16,7 +16,7 @@ from shared.messages.placement import RequestShape
 
 
 def arriving_shares(state: State, shape: RequestShape) -> dict[str, float]:
-    """By node, of all requests like these, those who come to it; nodes to which none do are left out. O(nodes)."""
+    """By node, of all requests like these, those that come to it; nodes to which none do are left out. O(nodes)."""
     places = _places(state, shape.model)
     known = {node.known.device: node.known for node in places}
     per_s = {device: 1 / batching(one, shape).request_s for device, one in known.items()}

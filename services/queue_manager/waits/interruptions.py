@@ -1,8 +1,8 @@
 """For how much of the time a node is kept from a model by urgent newcomers of another one.
 
-Who cannot wait for the work of another model has its node change to its own at once, and the others wait until nobody
-of it is there. Requests that come at λ a second and take D each keep a node busy with themselves as in M/G/∞, where
-λ D of them are there on average, Poisson distributed, and somebody is with a probability of (L. Takács, Introduction to
+A request that cannot wait for the work of another model has its node change to its own at once, and the others wait
+until none of it is there. Requests that come at λ a second and take D each keep a node busy with themselves as in M/G/∞,
+where λ D of them are there on average, Poisson distributed, and one is with a probability of (L. Takács, Introduction to
 the Theory of Queues, 1962, ch. 3) ::
 
     1 - exp(-λ D)
@@ -21,7 +21,7 @@ from shared.estimator.estimator import swap_s
 from shared.messages.nodes import NodeState
 from shared.messages.placement import Interruption
 
-INTERRUPTS_S = 30.0  # who has to start within this does not wait for the turn of its model
+INTERRUPTS_S = 30.0  # a request that has to start within this does not wait for the turn of its model
 LEAST_PRESENT = 0.01  # fewer than this are not told: most of many models are asked for now and then
 
 

@@ -1,9 +1,9 @@
-"""Who will come and go ahead of those who wait, as far as queues tell it.
+"""Requests that will come and go ahead of those that wait, as far as queues tell it.
 
 There are two ways to go ahead. A group that has room takes newcomers where it stands, before the groups behind it,
-until it is full, begins, or has been open for long (`open_groups`). And whoever is due earlier goes before whoever is
-due later (`virtual_queues`, and every plan but that of ``fcfs``): of a kind that has to start within P, those who come
-until D - P go ahead of a group that is due at D. Of another model that concerns who waits for its turn behind it: a
+until it is full, begins, or has been open for long (`open_groups`). And a request due earlier goes before those
+due later (`virtual_queues`, and every plan but that of ``fcfs``): of a kind that has to start within P, those that come
+until D - P go ahead of a group that is due at D. Of another model that concerns what waits for its turn behind it: a
 swap waits until the model before has nothing to do.
 """
 
@@ -37,7 +37,7 @@ class NewcomerKind(NamedTuple):
     stream: Stream
     """For as long as they can be expected to come."""
     num_present: float
-    """That keep the node from other models at a time (`interruptions`); 0.0 of those who wait for their turn."""
+    """That keep the node from other models at a time (`interruptions`); 0.0 of those that wait for their turn."""
 
 
 class Joining(NamedTuple):
@@ -82,7 +82,7 @@ class Newcomers:
         return NewcomerKind(flow.model, flow.slo_kind, coming.patience_s, stream, number)
 
     def joining(self, group: Group, work: Batching, begin_s: float, now: float) -> Iterator[Joining]:
-        """Who will join the group, which begins in so many seconds, at its pace so far."""
+        """Requests that will join the group, which begins in so many seconds, at its pace so far."""
         if not self._foresees_joining:
             return
         influx = self._groups.open_groups.joining(group, begin_s, now)
@@ -95,7 +95,7 @@ class Newcomers:
     def streams(
         self, group: Group, kinds: Iterable[NewcomerKind], joining: Sequence[Joining], now: float
     ) -> list[Stream]:
-        """Who goes ahead of those who wait in a group: more urgent kinds, and whoever joins groups before it.
+        """What goes ahead of those that wait in a group: more urgent kinds, and what joins groups before it.
 
         What counts as more urgent is not counted once more where it joins.
         """

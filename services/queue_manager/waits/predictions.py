@@ -1,4 +1,4 @@
-"""When those who wait will start, and one who comes now would: the estimator, asked about the queues as they are.
+"""When requests that wait will start, and one that comes now would: the estimator, asked about the queues as they are.
 
 What it is told of a node: its rates as they have proved (`calibration`), what stands in its queue, and the prompts that
 it has yet to compute (`prompts`).
@@ -34,7 +34,7 @@ from shared.messages.requests import Submit
 
 FORECAST_GROUPS = 64  # of a queue are predicted one by one, which bounds the work; behind them, sums are good enough
 PLAN_SHARE = 0.5  # of how far two places are apart, as a standard deviation, where a plan is expected to choose one
-NEWCOMER = ""  # group of the load of one who has not come yet
+NEWCOMER = ""  # group of the load of one that has not come yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,11 @@ class _Way:
     """A queue as it is served in a batch of some size."""
 
     forecasts: dict[str, GroupForecast]
-    """If nobody came, by group."""
+    """If none came, by group."""
     kinds: Sequence[NewcomerKind]
-    """Who comes."""
+    """Kinds that come."""
     joining: list[Joining]
-    """Who will join the groups so far."""
+    """What will join the groups so far."""
     mixed: float
     """What work comes to in this batch, beside that of other groups, of what it would be alone in a full one."""
 
@@ -79,7 +79,7 @@ class Predictions:
         self._queues = queues
         self._newcomers = Newcomers(state, groups, options)
         self._calibration = groups.calibration
-        predicted = options.corrections if options.rules.predicts else frozenset[Correction]()  # else nobody overtakes
+        predicted = options.corrections if options.rules.predicts else frozenset[Correction]()  # else none overtakes
         self._has_planned_order = Correction.PLANNED_ORDER in predicted
         self._has_expected_order = Correction.EXPECTED_ORDER in predicted
         self._has_slack = Correction.SLACK in options.corrections
@@ -87,7 +87,7 @@ class Predictions:
         self.bounds = WaitIntervals(state.widths, state.open_bounds, is_on=is_learnt)
 
     def of_node(self, node: Node, now: float) -> dict[str, GroupForecast]:
-        """Forecasts of the groups at the head of a queue in which somebody waits, in order: if nobody came any more."""
+        """Forecasts of the groups with waiting requests at the head of a queue, in order: if none came any more."""
         forecasts = forecast(
             self._calibration.expected(node.known),
             self._loads(node, self._groups_at(node), len(node.queue), now),
@@ -97,7 +97,7 @@ class Predictions:
         return {one.group: one for one in forecasts if one.num_waiting}
 
     def outlooks(self, node: Node, now: float) -> Iterator[tuple[Group, GroupWait]]:
-        """Of all groups of a queue in which somebody waits, in order."""
+        """Of all groups of a queue with waiting requests, in order."""
         queue, groups = self._groups_at(node), self._planned(node)
         if self._has_expected_order:
             groups[:FORECAST_GROUPS] = expected_order(self._groups, node.model, groups[:FORECAST_GROUPS], now)
@@ -109,7 +109,7 @@ class Predictions:
     def _along(
         self, node: Node, groups: Sequence[Group], ways: Sequence[_Way], now: float
     ) -> Iterator[tuple[Group, GroupWait]]:
-        """The outlooks of those of these groups in which somebody waits; the ways learn who will join them."""
+        """The outlooks of those of these groups with waiting requests; the ways learn what will join them."""
         slacks = slacks_s(self._groups_at(node), now) if len(ways) > 1 else {}
         ahead_s = 0.0
         for group in groups:
@@ -193,7 +193,7 @@ class Predictions:
         return prospect.unless(self._at(node, queue, index, group, newcomer, due_s, now))
 
     def _of_favoured(self, node: Node, group: Group, newcomer: GroupLoad, message: Submit, now: float) -> Prospect:
-        """For one of a tenant below its share: only those who are favoured like it are ahead."""
+        """For one of a tenant below its share: only those favoured like it are ahead."""
         order, num_first = in_turn(node, self._groups_at(node), message.tenant)
         place = order.index(group) + 1 if group in order[:num_first] else num_first
         return self._at(node, order, place, group, newcomer, message.slo.start_by_s(now), now)
@@ -229,14 +229,14 @@ class Predictions:
         others = [one for one in ahead if one is not group]
         ways = self._ways(node, [*others, group], loads, now)
         for _ in self._along(node, others, ways, now):
-            pass  # they are only to say who will join them
+            pass  # they are only to say what will join them
         due_before = [one for one in self._groups_at(node) if one.start_by_s <= group.start_by_s]
         slack_s = due_s - now - sum(one.drain_s for one in due_before) / SLOWEST if len(ways) > 1 else 0.0
         behind_s = sum(one.drain_s for one in ahead[FORECAST_GROUPS:])
         return self._outlook(ways, group, NEWCOMER, Slack(slack_s, 0.0, _pace(ways, NEWCOMER)), behind_s, now)
 
     def _planned(self, node: Node) -> list[Group]:
-        """A queue in the order that the next plan can be expected to bring; other policies overtake nobody."""
+        """A queue in the order that the next plan can be expected to bring; other policies overtake none."""
         queue = self._groups_at(node)
         if not self._has_planned_order:
             return queue
@@ -249,7 +249,7 @@ class Predictions:
         return partial(self.bounds.widened, group.model, group.slo_kind)
 
     def _nearest(self, model: str, now: float) -> Node | None:
-        """The node that could serve a model first which nobody holds: its own work, then the swap."""
+        """The node that could serve a model first which none holds: its own work, then the swap."""
 
         def order(node: Node) -> tuple[float, str]:
             free_s = node.known.ready_in_s(now) + node.drain_s

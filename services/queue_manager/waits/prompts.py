@@ -1,4 +1,4 @@
-"""Prompts that a node has yet to compute: whoever begins there has its first token behind them.
+"""Prompts that a node has yet to compute: a request that begins there has its first token behind them.
 
 An engine computes prompts one behind the other, in the rows that decoding leaves of a step. So what is left of them is
 the unfinished work of a queue with one server (Kleinrock, Queueing Systems I, 1975, §1.2): it jumps by a prompt's time
@@ -48,7 +48,7 @@ class PromptLines:
     def reading(self, node: Node | None, group: Group | None, now: float) -> Reading:
         """Of members of a group that the node pulls now.
 
-        As long as nobody knows how fast the node is, nothing is reckoned: a prior that is too slow would stay.
+        As long as it is not known how fast the node is, nothing is reckoned: a prior that is too slow would stay.
         """
         if not self._is_on or node is None or group is None:
             return Reading(None, 0.0, 0.0, now)
