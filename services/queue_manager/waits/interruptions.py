@@ -1,9 +1,9 @@
 """For how much of the time a node is kept from a model by urgent newcomers of another one.
 
 A request that cannot wait for the work of another model has its node change to its own at once, and the others wait
-until none of it is there. Requests that come at λ a second and take D each keep a node busy with themselves as in M/G/∞,
-where λ D of them are there on average, Poisson distributed, and one is with a probability of (L. Takács, Introduction to
-the Theory of Queues, 1962, ch. 3) ::
+until none of it is there. Requests that come at λ a second and take D each keep a node busy with themselves as in
+M/G/∞, where λ D of them are there on average, Poisson distributed, and one is with a probability of (L. Takács,
+Introduction to the Theory of Queues, 1962, ch. 3) ::
 
     1 - exp(-λ D)
 
