@@ -17,6 +17,8 @@ from prometheus_client import Counter, Gauge, Histogram
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from shared.bus import streams
+from shared.errors import OperatorError
 from shared.messages.codec import UndecodableError, decode_entry
 from shared.messages.message import Message, Tick
 from shared.service.cluster_clock import ClusterClock, id_order, id_time
@@ -55,6 +57,10 @@ C = TypeVar("C", bound=Core)
 
 class HandlerError(Exception):
     """A core raised on an entry, which is set aside now; the core's state can no longer be trusted."""
+
+
+class SnapshotError(OperatorError):
+    """The state that a service left in Redis is none that this version can go on with."""
 
 
 @dataclass(slots=True)
@@ -155,12 +161,25 @@ class Driver(Generic[C]):
             self._term = None
             LEASE_HELD.labels(self._service).set(0)
 
+    def _restore(self, core: C, snapshot: bytes) -> None:
+        try:
+            core.restore(snapshot)
+        except Exception as error:  # whatever a decoder raises, the bytes are at fault
+            raise SnapshotError(
+                f"the state of {self._service} in Redis (key {streams.state(self._service)}) cannot be read by this "
+                f"version: {type(error).__name__}: {error}; start the version that wrote it and let it finish what it "
+                "has accepted, or delete that key to give it up, and start again"
+            ) from error
+
     async def _begin(self) -> None:
-        """Build the core: snapshot, then the log up to the committed id, whose effects were sent before."""
+        """Build the core: snapshot, then the log up to the committed id, whose effects were sent before.
+
+        Raises `SnapshotError` for a snapshot that is not this version's.
+        """
         saved = await self._log.load()
         core = self._make_core()
         if saved.snapshot is not None:
-            core.restore(saved.snapshot)
+            self._restore(core, saved.snapshot)
         term = _Leadership(core, saved.snapshot_id, set(saved.aside), saved.make_clock(), len(saved.snapshot or b""))
         breathed_s = time.monotonic()
         while id_order(term.last_id) < id_order(saved.committed):

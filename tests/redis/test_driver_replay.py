@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from redis.asyncio import Redis
 
 from shared.bus import streams
@@ -11,6 +12,7 @@ from shared.messages.requests import Cancel
 from shared.service import driver
 from shared.service.cluster_clock import id_order
 from shared.service.core import Send
+from shared.service.driver import SnapshotError
 from tests.redis.counting import INBOX, OUT, SERVICE, CountingCore, check_numbers, fold, said, say
 from tests.redis.life import life
 
@@ -41,6 +43,21 @@ async def test_a_rebuilt_core_is_the_one_that_died(redis: Redis, redis_url: str)
         assert second.driver.core.snapshot() == state
         await second.end()
     assert await said(redis) == sent, "effects of the replay were sent before"
+
+
+@pytest.mark.parametrize("snapshot", [b"", b"\xc1", b"\x81\xa9num_words\xa3one"])
+async def test_a_state_of_another_version_ends_the_service_with_what_to_do(
+    redis: Redis, redis_url: str, snapshot: bytes
+) -> None:
+    state: dict[str | bytes, Any] = {"id": "1-0", "committed": "1-0", "state": snapshot, "clock": "0 0"}
+    await redis.hset(streams.state(SERVICE), mapping=state)
+    with pytest.raises(SnapshotError, match=f"key {streams.state(SERVICE)}.*start the version that wrote it"):
+        async with life(redis_url) as one:
+            await one.leads()
+    assert await redis.hget(streams.state(SERVICE), "state") == snapshot, "nothing of it is lost"
+    await redis.delete(streams.state(SERVICE))
+    async with life(redis_url) as anew:
+        await anew.leads()
 
 
 async def test_a_snapshot_bounds_the_inbox_and_equals_the_replay_from_zero(redis: Redis, redis_url: str) -> None:
