@@ -38,9 +38,7 @@ def command() -> None:
 
 @command.command("run")
 @click.option("--workload", required=True, help="wa, wb or wc (QLM's evaluation), or a CSV file of requests.")
-@click.option(
-    "--policy", type=click.Choice(get_args(PolicyName)), default="qlm", show_default=True, help="Order."
-)
+@click.option("--policy", type=click.Choice(get_args(PolicyName)), default="qlm", show_default=True, help="Order.")
 @click.option("--devices", type=DEVICE_COUNTS, default="a100=1", show_default=True, help="Such as a100=50,a10=30.")
 @click.option("--profiles", type=_FILE, help="Of `treadle profile`: measured costs in the place of published numbers.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Arrivals a second.  [default: the file's]")
