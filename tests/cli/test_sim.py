@@ -19,6 +19,8 @@ from services.simulator.simulation import Scenario
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config.queue import QueueOptions
 
+pytestmark = pytest.mark.slow
+
 SMALL = ["--workload", "wa", "--devices", "a100=1", "--rate", "10", "--requests", "40", "--max-num-seqs", "8"]
 
 

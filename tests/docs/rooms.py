@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +39,7 @@ def dotted(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removeprefix("gpu-node.")
 
 
+@cache
 def first_sentence(path: Path) -> str:
     """What a module says of itself; without a docstring a test fails, so the page need not say so."""
     text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""

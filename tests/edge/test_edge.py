@@ -16,7 +16,7 @@ from tests.edge.server import serving
 NUM_CASES = 2000
 SEED = 18
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

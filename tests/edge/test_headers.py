@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 from tests.edge.server import MAX_BODY_BYTES, serving
 
+pytestmark = pytest.mark.slow
+
 WAIT_S = 10.0
 NO_ANSWER_S = 0.5  # a request whose end was lost is waited for, longer than a test does
 KEY = "sk-very-secret"

@@ -11,6 +11,8 @@ from tests.fuzz.bounds import bounded
 from tests.fuzz.campaign import inputs, run
 from tests.fuzz.targets import TARGETS
 
+pytestmark = pytest.mark.slow
+
 SEED = 17
 NUM_SLOWEST = 150
 """Inputs of the slowest targets, which take milliseconds each; those of others are as many as their share says."""

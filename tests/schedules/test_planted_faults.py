@@ -28,6 +28,8 @@ from tests.schedules.schedule import run
 from tests.schedules.setup import Kind, Planned, Setup, drawn_setup
 from tests.schedules.transcript import Transcript
 
+pytestmark = pytest.mark.slow
+
 MAX_SEEDS = 300
 
 

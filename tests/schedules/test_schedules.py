@@ -8,6 +8,8 @@ import pytest
 
 from tests.schedules.tally import tally
 
+pytestmark = pytest.mark.slow
+
 NUM_SEEDS = 10_000
 SEEDS_A_TEST = 100
 FOUND = [  # in longer runs: what they found is mended

@@ -14,6 +14,8 @@ import yaml
 
 from cli.cluster.ports import free_port
 
+pytestmark = pytest.mark.slow
+
 HOST = "127.0.0.1"
 SECRET = "s3cret"
 

@@ -19,6 +19,8 @@ from shared.messages.payload import Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.models.test_families_models import FAMILIES, save
 
+pytestmark = pytest.mark.slow
+
 NUM_TOKENS = 20
 TIE = 1e-3
 """Logits nearer than this are a tie in float32: either token is right."""

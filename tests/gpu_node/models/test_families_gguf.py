@@ -21,6 +21,8 @@ from tests.gpu_node.executors.cpu.test_cpu_executor import TOLERANCE, part, spec
 from tests.gpu_node.gguf_files import experts_apart, tensors_of, write_gguf
 from tests.gpu_node.models.test_families_models import save
 
+pytestmark = pytest.mark.slow
+
 NUM_TOKENS = 20
 TEXTS = [list(range(10, 31)), [7], list(range(50, 58))]
 NAMES = ["llama", "mistral", "qwen2", "qwen3", "mixtral", "gpt2"]

@@ -15,6 +15,8 @@ from shared.messages.nodes import NodeState, NodeUp
 from shared.messages.requests import Submit
 from shared.messages.step_cost import ModelRate, StepCost
 
+pytestmark = pytest.mark.slow
+
 NUM_REQUESTS = 1000  # the fewer there are, the fewer share a group
 NUM_NODES = 16
 NUM_MODELS = 4

@@ -19,6 +19,8 @@ from shared.messages.payload import Sampling
 from shared.messages.token_logprob import TokenLogprob
 from tests.gpu_node.own_arena import program_with_arena
 
+pytestmark = pytest.mark.slow
+
 MAX_ROWS = 64
 LOGPROB_ERROR = 1e-4
 

@@ -18,6 +18,8 @@ from services.scheduler.solving.layout import Budget, Layout
 from services.scheduler.solving.search import improve
 from tests.unit.scheduler.instances import Load, Place, instance, instances, keeps_rules, least_of_all
 
+pytestmark = pytest.mark.slow
+
 VISITS = 20_000
 
 
