@@ -17,14 +17,14 @@ import aiohttp
 
 sys.path.append(str(Path(__file__).with_name("qlm")))
 
-from greedy_times import GREEDY, MODEST, NUM_SEQS, ONE, THREE, TIMES, Times, moved
+from greedy_times import GREEDY, MODEST, MODEST_PER_S, NUM_SEQS, ONE, THREE, TIMES, Times, moved
 from live_cluster import running
 from load.insisting import body
 
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 
 SHARE_CLIENTS = NUM_SEQS // 2
-MODEST_PER_S, WARM_UP_S = 5.0, 5.0
+WARM_UP_S = 5.0
 CLIENTS = Path(__file__).with_name("load") / "insisting.py"
 MAX_LOOKS = 180  # a second apart, until all clients of a crowd have asked
 WEIGHT_CLIENTS, WEIGHT_SECONDS = 64, 30.0

@@ -7,7 +7,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from greedy_times import GREEDY, MODEST, NUM_SEQS, ONE, THREE, TIMES, Times, moved
+from greedy_times import GREEDY, MODEST, MODEST_PER_S, NUM_SEQS, ONE, THREE, TIMES, Times, moved
+from load.insisting import NUM_PROMPT_TOKENS, NUM_TOKENS
 
 from services.simulator.devices.catalogue import cluster_config, devices_of
 from services.simulator.simulation import Scenario, Simulation
@@ -16,15 +17,16 @@ from services.simulator.workloads.paper import ONE_MODEL, PaperWorkload
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config.queue import QueueOptions, TenantSpec
 
-SHARE_PER_S, MODEST_PER_S, MODEST_REQUESTS = 3.0, 1.0, 300  # the node answers 6 requests a second
+SHARE_PER_S, LONG_MODEST_PER_S, LONG_MODEST_REQUESTS = 3.0, 1.0, 300  # the node answers 6 requests a second
 HELD = 4096 * 15 // 16  # requests of one tenant that a gateway holds by default
+LIVE_SHARE_PER_S, LIVE_REQUESTS, LIVE_FLOOD_S = 16.0, 1_200, 0.5  # answers of the live half: 32 a second
 WARM_UP_S = 30.0  # both at their share, while lengths and costs are learnt
 
 
 def simulated(slo: str, seed: int) -> dict[str, Any]:
     """The three cases; ``slo`` is the class that the greedy tenant asks for."""
-    span_s = WARM_UP_S + MODEST_REQUESTS / MODEST_PER_S
-    modest = _drawn(MODEST, MODEST_PER_S, int(MODEST_PER_S * span_s), "interactive", seed)
+    span_s = WARM_UP_S + LONG_MODEST_REQUESTS / LONG_MODEST_PER_S
+    modest = _drawn(MODEST, LONG_MODEST_PER_S, int(LONG_MODEST_PER_S * span_s), "interactive", seed)
     share = _drawn(GREEDY, SHARE_PER_S, int(SHARE_PER_S * span_s), slo, seed + 1)
     flood = _drawn(GREEDY, TIMES * SHARE_PER_S, HELD, slo, seed + 2)
     refill = _drawn(GREEDY, 2 * SHARE_PER_S, int(2 * SHARE_PER_S * span_s), slo, seed + 3)
@@ -35,6 +37,33 @@ def simulated(slo: str, seed: int) -> dict[str, Any]:
     cases = {"alone": modest, "share": [*modest, *share], "greedy": [*modest, *greedy]}
     figures = {name: _simulate(requests)[0].figures() for name, requests in cases.items()}
     return {"cases": figures, "moved": moved(figures)}
+
+
+def simulated_as_live() -> dict[str, Any]:
+    """The live half's cases with its lengths, in virtual time: what of its figures is the node's and the queue's.
+
+    Processes, sockets and the cores that they share are not in it.
+    """
+    span_s = WARM_UP_S + LIVE_REQUESTS / MODEST_PER_S
+    modest = _equal(MODEST, MODEST_PER_S, span_s, 1)
+    share = _equal(GREEDY, LIVE_SHARE_PER_S, span_s, 2)
+    flood = _equal(GREEDY, TIMES * LIVE_SHARE_PER_S, LIVE_FLOOD_S, 3)
+    refill = _equal(GREEDY, 2 * LIVE_SHARE_PER_S, span_s, 4)  # as much as the node answers, so that none of it runs dry
+    greedy = [
+        *(one for one in share if one.arrival_s < WARM_UP_S),
+        *(replace(one, arrival_s=one.arrival_s + WARM_UP_S) for one in [*flood, *refill]),
+    ]
+    cases = {"alone": modest, "share": [*modest, *share], "greedy": [*modest, *greedy]}
+    figures = {name: _simulate(requests)[0].figures() for name, requests in cases.items()}
+    return {"cases": figures, "moved": moved(figures)}
+
+
+def _equal(tenant: str, per_s: float, span_s: float, seed: int) -> list[WorkloadRequest]:
+    """Requests of the live half's lengths, at random times."""
+    draw, at_s, found = Random(seed), 0.0, list[WorkloadRequest]()
+    while (at_s := at_s + draw.expovariate(per_s)) < span_s:
+        found.append(WorkloadRequest(at_s, "mistral-7b", "interactive", NUM_PROMPT_TOKENS, NUM_TOKENS, tenant))
+    return found
 
 
 def simulated_weights(seed: int) -> dict[str, Any]:

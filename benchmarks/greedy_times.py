@@ -9,6 +9,7 @@ from typing import Any
 GREEDY, MODEST, ONE, THREE = "greedy", "modest", "one", "three"
 TIMES = 100  # of its share, that the greedy tenant asks for
 GOAL = 0.10  # by which the modest one's 99th percentile may move
+MODEST_PER_S = 5.0  # a third of its share of the live half's node
 NUM_SEQS = 32  # of a node, as in the default configuration
 
 
