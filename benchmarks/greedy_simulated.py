@@ -20,6 +20,7 @@ from shared.config.queue import QueueOptions, TenantSpec
 SHARE_PER_S, LONG_MODEST_PER_S, LONG_MODEST_REQUESTS = 3.0, 1.0, 300  # the node answers 6 requests a second
 HELD = 4096 * 15 // 16  # requests of one tenant that a gateway holds by default
 LIVE_SHARE_PER_S, LIVE_REQUESTS, LIVE_FLOOD_S = 16.0, 1_200, 0.5  # answers of the live half: 32 a second
+LIVE_BEFORE_S = 5.0  # that the crowd is there before times count, as in the live half
 WARM_UP_S = 30.0  # both at their share, while lengths and costs are learnt
 
 
@@ -48,10 +49,11 @@ def simulated_as_live() -> dict[str, Any]:
     modest = _equal(MODEST, MODEST_PER_S, span_s, 1)
     share = _equal(GREEDY, LIVE_SHARE_PER_S, span_s, 2)
     flood = _equal(GREEDY, TIMES * LIVE_SHARE_PER_S, LIVE_FLOOD_S, 3)
-    refill = _equal(GREEDY, 2 * LIVE_SHARE_PER_S, span_s, 4)  # as much as the node answers, so that none of it runs dry
+    refill = _equal(GREEDY, 3 * LIVE_SHARE_PER_S, span_s, 4)  # more than the node answers, so that it does not run dry
+    came_s = WARM_UP_S - LIVE_BEFORE_S
     greedy = [
-        *(one for one in share if one.arrival_s < WARM_UP_S),
-        *(replace(one, arrival_s=one.arrival_s + WARM_UP_S) for one in [*flood, *refill]),
+        *(one for one in share if one.arrival_s < came_s),
+        *(replace(one, arrival_s=one.arrival_s + came_s) for one in [*flood, *refill]),
     ]
     cases = {"alone": modest, "share": [*modest, *share], "greedy": [*modest, *greedy]}
     figures = {name: _simulate(requests)[0].figures() for name, requests in cases.items()}
