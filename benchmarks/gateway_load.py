@@ -8,10 +8,13 @@ is short of its own; ``--nodes N`` measures with N predicted nodes in real time 
 Throughput is told twice: as it came, and by the processor time that the gateway took (user and kernel), which holds
 better where others use the machine too. A token or request a core second is one over the processor time of one.
 
+``--floor`` measures beside it, by turns, what the same tokens and requests cost a process that does nothing but take
+them in and write them out through the same libraries (`load/floor.py`); ``floor_share`` is that over the gateway's.
+
 Added time to the first token: at the client, from the writing of a request to the first event with text, less the time
 from when the feeder read that request's submit to when it wrote its first token. So all that the gateway does is in it,
 both ways through Redis, and what the client's own core makes of it. Requests come by chance (Poisson), 128 tokens each,
-at 50 % and 80 % of the tokens a core second that were measured before.
+at 50 % and 80 % of the rate at which such requests would take all of the core (``core_bears_requests_per_s``).
 
 LiteLLM stands before a stub that streams the same number of words at the same pace (`load/stub.py`), with one worker,
 on the same core as the gateway. Runs alternate. Requests a second at equal p99: the most of ours with no higher p99 of
@@ -107,33 +110,52 @@ class Session:
         self._say(f"{served.name} {more}: {summary(seen, num_tokens)}")
         return seen
 
-    def repeated(self, served: Served, num_requests: int, num_tokens: int, **more: object) -> dict[str, Any]:
-        """Medians of several runs."""
-        runs = [self.load(served, num_requests, num_tokens, **more) for _ in range(self._options.rounds)]
-        return medians([summary(run, num_tokens) for run in runs])
+    def repeated(
+        self, all_served: list[Served], num_requests: int, num_tokens: int, **more: object
+    ) -> list[dict[str, Any]]:
+        """Medians of several runs of each server; runs of different servers take turns."""
+        runs: list[list[dict[str, Any]]] = [[] for _ in all_served]
+        for _ in range(self._options.rounds):
+            for number, served in enumerate(all_served):
+                runs[number].append(self.load(served, num_requests, num_tokens, **more))
+        return [medians([summary(run, num_tokens) for run in one]) for one in runs]
 
-    def capacity(self, gateway: Served) -> dict[str, Any]:
-        """Streams of long answers, and short answers streamed and whole."""
-        streams, options = self._options.streams, self._options
-        long_ = self.repeated(gateway, 2 * streams, LONG_TOKENS, concurrency=streams, stream=True)
-        num = options.requests
-        short = {
-            name: self.repeated(gateway, num, SHORT_TOKENS, concurrency=num // 5, stream=name == "streamed")
-            for name in ("streamed", "whole")
+    def capacity(self, gateway: Served, floor: Served | None) -> dict[str, Any]:
+        """Streams of long answers, and short answers streamed and whole; beside the floor, where there is one."""
+        streams, num = self._options.streams, self._options.requests
+        kinds = {
+            "long_streamed": (2 * streams, LONG_TOKENS, {"concurrency": streams, "stream": True}),
+            "short_streamed": (num, SHORT_TOKENS, {"concurrency": num // 5, "stream": True}),
+            "short_whole": (num, SHORT_TOKENS, {"concurrency": num // 5, "stream": False}),
         }
-        return {"long_streamed": long_, **{f"short_{name}": found for name, found in short.items()}}
+        all_served = [gateway, floor] if floor else [gateway]
+        found = {name: self.repeated(all_served, *asked, **more) for name, (*asked, more) in kinds.items()}
+        result: dict[str, Any] = {name: one[0] for name, one in found.items()}
+        if floor:
+            result["floor"] = {name: one[1] for name, one in found.items()}
+            result["floor_share"] = {
+                name: round(least["cpu_us_per_request"] / ours["cpu_us_per_request"], 3)
+                for name, (ours, least) in found.items()
+            }
+        return result
 
     def added(self, gateway: Served, tokens_per_core_s: float) -> dict[str, dict[str, Any]]:
-        """Runs at each share of what a core bears, still without what the feeder knows."""
-        found = {}
+        """Runs at each share of what a core bears, still without what the feeder knows.
+
+        What it bears of requests that come by chance is measured with such requests: the rate at which they would take
+        all of it, by the share that they take of it.
+        """
+        found, bears = {}, tokens_per_core_s / LONG_TOKENS
         for share in SHARES:
-            rate = share * tokens_per_core_s / LONG_TOKENS
-            runs = [
-                self.load(gateway, int(rate * ADDED_S), LONG_TOKENS, rate=rate, stream=True, seed=seed)
-                for seed in range(self._options.rounds)
-            ]
-            found[f"{share:.0%}"] = {"rate": rate, "runs": runs}
+            probe = self._at_rate(gateway, share * bears, seed=self._options.rounds)
+            bears = min(bears, len(probe["e2e_s"]) / probe["cpu_s"])
+            rate = share * bears
+            runs = [self._at_rate(gateway, rate, seed) for seed in range(self._options.rounds)]
+            found[f"{share:.0%}"] = {"rate": rate, "bears": bears, "runs": runs}
         return found
+
+    def _at_rate(self, gateway: Served, rate: float, seed: int) -> dict[str, Any]:
+        return self.load(gateway, int(rate * ADDED_S), LONG_TOKENS, rate=rate, stream=True, seed=seed)
 
     def sweep(self, all_served: list[Served]) -> dict[str, list[dict[str, Any]]]:
         """Short answers with more and more clients, streamed and whole, by turns."""
@@ -145,7 +167,7 @@ class Session:
                         continue
                     concurrency = SWEEP[served.name][step]
                     num = max(4 * concurrency, 128)
-                    run = self.repeated(served, num, SHORT_TOKENS, concurrency=concurrency, stream=stream)
+                    [run] = self.repeated([served], num, SHORT_TOKENS, concurrency=concurrency, stream=stream)
                     kind = f"{served.name}_{'streamed' if stream else 'whole'}"
                     found.setdefault(kind, []).append({"concurrency": concurrency, **run})
         return found
@@ -160,7 +182,8 @@ def added_summary(found: dict[str, dict[str, Any]], held_s: dict[str, float]) ->
             added = [ttft_s - held_s[request_id] for request_id, ttft_s in run["ttft_s"].items()]
             numbers = percentiles("added_ttft", added)
             runs.append({**numbers, "errors": run["errors"], "core_share": run["cpu_s"] / run["duration_s"]})
-        result[share] = {"requests_per_s": round(one["rate"], 1), **medians(runs)}
+        rates = {"requests_per_s": round(one["rate"], 1), "core_bears_requests_per_s": round(one["bears"], 1)}
+        result[share] = {**rates, **medians(runs)}
     return result
 
 
@@ -212,13 +235,18 @@ def measure(options: argparse.Namespace, folder: Path, say: Callable[[str], None
     session = Session(options, folder, say)
     venv = litellm_venv(options.litellm, folder)
     (folder / "gateway").mkdir()
+    (folder / "floor").mkdir()
     with ExitStack() as stack:
         gateway, feeder = stack.enter_context(
             servers.gateway(folder / "gateway", session.cores, options.step_s, options.nodes)
         )
         session.load(gateway, WARM_UP, SHORT_TOKENS, concurrency=50, stream=True)
         result: dict[str, Any] = {"behind": f"{options.nodes} predicted nodes" if options.nodes else "feeder"}
-        result |= session.capacity(gateway)
+        floor = None
+        if options.floor:
+            floor = stack.enter_context(servers.floor(folder / "floor", session.cores, options.step_s))
+            session.load(floor, WARM_UP, SHORT_TOKENS, concurrency=50, stream=True)
+        result |= session.capacity(gateway, floor)
         if feeder is None:
             return result
         if venv is not None:
@@ -244,6 +272,7 @@ def main() -> None:
     """Parse, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    parser.add_argument("--floor", action="store_true", help="the least that a gateway can do, beside it by turns")
     parser.add_argument("--litellm", default="", help="a venv with litellm[proxy]; 'none' leaves it out")
     parser.add_argument("--nodes", type=int, default=0, help="predicted nodes in real time instead of the feeder")
     parser.add_argument("--step-s", type=float, default=0.02, help="time of a step of the feeder and of the stub")

@@ -93,6 +93,30 @@ def redis(folder: Path, core: int) -> Iterator[str]:
 
 
 @contextmanager
+def feeder(
+    folder: Path, core: int, url: str, step_s: float, environment: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """What stands for the nodes."""
+    argv = [sys.executable, str(HERE / "feeder.py"), "--redis", url, "--step-s", str(step_s)]
+    with started(argv, core, environment, folder / "feeder.log") as process:
+        yield process
+
+
+@contextmanager
+def floor(folder: Path, cores: tuple[int, int], step_s: float) -> Iterator[Served]:
+    """The least that a gateway can do, in the place of one, with a Redis and a feeder of its own."""
+    port = free_port(HOST)
+    with ExitStack() as stack:
+        url = stack.enter_context(redis(folder, cores[1]))
+        stack.enter_context(feeder(folder, cores[1], url, step_s))
+        argv = [sys.executable, str(HERE / "floor.py"), "--redis", url, "--port", str(port)]
+        process = stack.enter_context(started(argv, cores[0], log=folder / "floor.log"))
+        served = Served("floor", f"http://{HOST}:{port}", MODEL, process)
+        wait_until_up(f"{served.url}/readyz", process)
+        yield served
+
+
+@contextmanager
 def gateway(
     folder: Path, cores: tuple[int, int], step_s: float, num_nodes: int = 0
 ) -> Iterator[tuple[Served, subprocess.Popen[bytes] | None]]:
@@ -115,10 +139,7 @@ def gateway(
     with ExitStack() as stack:
         url = stack.enter_context(redis(folder, cores[1]))
         environment = process_environment(str(file), url, num_threads=1)
-        fed = None
-        if num_nodes == 0:
-            argv = [sys.executable, str(HERE / "feeder.py"), "--redis", url, "--step-s", str(step_s)]
-            fed = stack.enter_context(started(argv, cores[1], environment, folder / "feeder.log"))
+        fed = None if num_nodes else stack.enter_context(feeder(folder, cores[1], url, step_s, environment))
         for spec in process_plan(ClusterConfig.model_validate(config)):
             if spec.name == GATEWAY or num_nodes:
                 core = cores[spec.name != GATEWAY]

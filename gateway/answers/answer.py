@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gateway.answers import call_record
 from gateway.answers.call_record import Visit
-from gateway.answers.news_wait import NewsWait, first_news, pass_on
+from gateway.answers.news_wait import NewsWait, first_news, pass_on, rest
 from gateway.answers.running_usage import with_usage
 from gateway.answers.sse import ClientGoneError, SseEvent, SseStream
 from gateway.http.context import ANSWERED
@@ -45,13 +45,8 @@ class Renderer(Protocol):
 async def answer_whole(record: Visit, call: InflightCall, renderer: Renderer, patience: NewsWait) -> web.Response:
     """Collect the answer, then send it."""
     deltas = _noted(record.timeline, call, await first_news(call, patience))
-
-    def collect(news: list[Delta] | End) -> bool:
-        deltas.extend(_noted(record.timeline, call, news))
-        return True
-
     while not call.is_complete:
-        await pass_on(call, patience, collect)
+        deltas = [*deltas, *_noted(record.timeline, call, await rest(call, patience))]
     record.outcome = call_record.OK
     body = renderer.whole(merged(deltas), _usage(call, record.timeline))
     return web.Response(body=msgspec.json.encode(body), content_type="application/json")
@@ -75,6 +70,8 @@ async def answer_stream(
     stream = SseStream(http)
 
     def events(deltas: list[Delta]) -> Sequence[SseEvent]:
+        if len(deltas) == 1 and not include_running_usage:  # a token, mostly
+            return renderer.events(deltas[0])
         found = [event for delta in deltas for event in renderer.events(delta)]
         return with_usage(found, _usage(call, record.timeline)) if include_running_usage else found
 

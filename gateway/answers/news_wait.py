@@ -89,11 +89,18 @@ def _left_s(call: InflightCall, patience: NewsWait, began_s: float, now: float) 
     return min(queue_left_s, cold_left_s)
 
 
+async def rest(call: InflightCall, patience: NewsWait) -> list[Delta] | End:
+    """All further tokens when the last of them is there; `ApiError` 503 when none comes for too long."""
+    silence_s, num_untold = 0.0, call.num_untold
+    while not await call.until_whole(patience.keep_alive_s):
+        silence_s = silence_s + patience.keep_alive_s if call.num_untold == num_untold else 0.0
+        num_untold = call.num_untold
+        _check_silence(call, patience, silence_s)
+    return call.all_news()
+
+
 async def pass_on(
-    call: InflightCall,
-    patience: NewsWait,
-    take: Callable[[list[Delta] | End], bool],
-    stream: SseStream | None = None,
+    call: InflightCall, patience: NewsWait, take: Callable[[list[Delta] | End], bool], stream: SseStream
 ) -> None:
     """Give the further tokens to ``take`` until it wants no more now, or there will be none.
 
@@ -108,8 +115,11 @@ async def pass_on(
 
     while not await call.pass_on(heard, patience.keep_alive_s):
         silence_s += patience.keep_alive_s
-        # of several prompts, some may still wait in the queue when others are through
-        if silence_s >= (patience.max_silence_s if call.has_begun else patience.queue_ttl_s):
-            raise errors.no_endpoints(f"no token has come for {silence_s:g} s")
-        if stream is not None:
-            await stream.keep_alive()
+        _check_silence(call, patience, silence_s)
+        await stream.keep_alive()
+
+
+def _check_silence(call: InflightCall, patience: NewsWait, silence_s: float) -> None:
+    # of several prompts, some may still wait in the queue when others are through
+    if silence_s >= (patience.max_silence_s if call.has_begun else patience.queue_ttl_s):
+        raise errors.no_endpoints(f"no token has come for {silence_s:g} s")

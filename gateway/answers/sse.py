@@ -44,6 +44,8 @@ class SseStream:
         self._write_s = request.app[CONNECTIONS].timeouts.write_s
         self.response = web.StreamResponse(headers=_HEADERS)
         self._writer: AbstractStreamWriter | None = None
+        self._transport = request.transport
+        self._protocol = request.protocol
         self._is_chunked = request.version >= HttpVersion11  # an older client reads until the connection is closed
 
     @property
@@ -65,11 +67,13 @@ class SseStream:
     @property
     def is_full(self) -> bool:
         """The client takes less than it is sent: there is something to `drain`."""
-        return self._request.protocol.writing_paused
+        return self._protocol.writing_paused
 
     def put(self, *events: SseEvent) -> None:
         """Send events, all in one write, without waiting for the client."""
-        if events:
+        if len(events) == 1:  # a token, mostly
+            self._write(b"data: %b\n\n" % _encode(events[0]))
+        elif events:
             self._write(b"".join([b"data: %b\n\n" % _encode(event) for event in events]))
 
     async def send(self, *events: SseEvent) -> None:
@@ -108,7 +112,7 @@ class SseStream:
             raise ClientGoneError from error
 
     def _write(self, data: bytes) -> None:
-        transport = self._request.transport
+        transport = self._transport
         if transport is None or transport.is_closing():
             raise ClientGoneError
         transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)

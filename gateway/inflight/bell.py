@@ -40,9 +40,9 @@ class Bell:
         is_rung, self._is_rung = self._is_rung, False
         return is_rung
 
-    def put_off(self, timeout_s: float) -> None:
-        """Who waits has so long from now on."""
-        self._limit_s = asyncio.get_running_loop().time() + timeout_s
+    def put_off(self, limit_s: float) -> None:
+        """Who waits has until then, a time of the loop."""
+        self._limit_s = limit_s
 
     def close(self) -> None:
         """Nobody waits any more: without this, the timer would hold on to it until it goes off."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
@@ -10,6 +9,7 @@ from gateway.inflight.bell import Bell
 from gateway.inflight.job import Job
 from gateway.inflight.queue_view import QueueView
 from gateway.inflight.request import InflightRequest
+from gateway.inflight.rounds import Rounds
 from gateway.openai.delta import Delta, End, merged
 from shared.messages.payload import Sampling
 from shared.messages.requests import QueueLine, QueuePlace
@@ -25,8 +25,9 @@ class InflightCall:
     client delays no other, and costs no more than its own answer.
     """
 
-    def __init__(self, jobs: Sequence[Job], gateway: str, view: QueueView) -> None:
+    def __init__(self, jobs: Sequence[Job], gateway: str, view: QueueView, rounds: Rounds) -> None:
         self._view = view
+        self._rounds = rounds
         self._max_news = sum(_max_news(job.sampling) for job in jobs)
         self._news: list[Delta | End] = []
         self._places: dict[str, QueuePlace] = {}
@@ -34,6 +35,7 @@ class InflightCall:
         self._take: Callable[[list[Delta] | End], bool] | None = None
         self._timeout_s = 0.0
         self._is_due = False
+        self._is_collected = False
         self._error: Exception | None = None
         first_choices = accumulate((job.sampling.num_choices for job in jobs), initial=0)
         self.requests = [
@@ -54,12 +56,12 @@ class InflightCall:
     @property
     def is_complete(self) -> bool:
         """The handler has been given all there is."""
-        if self._news:
-            return False
-        for request in self.requests:  # noqa: SIM110 - for every token: `all` over a generator takes three times as long
-            if not request.generation.is_over:
-                return False
-        return True
+        return not self._news and self._is_over
+
+    @property
+    def num_untold(self) -> int:
+        """News that the handler has not been given."""
+        return len(self._news)
 
     @property
     def has_begun(self) -> bool:
@@ -101,7 +103,7 @@ class InflightCall:
         places, self._places = self._places, {}
         if not self._news:  # places, then
             return min(places.values(), key=lambda place: place.wait_s)
-        return self._all_news()
+        return self.all_news()
 
     async def pass_on(self, take: Callable[[list[Delta] | End], bool], timeout_s: float) -> bool:
         """Give all that is new of an answer that has begun to ``take``, as it comes.
@@ -122,21 +124,41 @@ class InflightCall:
             raise self._error
         return is_in_time
 
-    def _pass(self) -> None:
+    async def until_whole(self, timeout_s: float) -> bool:
+        """Wait until all there will be has come, or why there is no more; False if it has not within ``timeout_s``.
+
+        The task that waits here is woken once, whatever the answer's length. `all_news` gives the answer.
+        """
+        self._is_collected = True
+        try:
+            return self._is_over or await self._bell.wait(timeout_s)
+        finally:
+            self._is_collected = False
+
+    def _pass(self, now: float | None = None) -> None:
         """In the round of the loop that follows the arrival: what came together is given together."""
         self._is_due = False
         if self._take is None or not self._news:  # whoever waited has enough, is gone, or has them already
             return
-        self._bell.put_off(self._timeout_s)
+        if now is not None:
+            self._bell.put_off(now + self._timeout_s)
         try:
-            wants_more = self._take(self._all_news())
+            wants_more = self._take(self.all_news())
         except Exception as error:
             self._error, wants_more = error, False
         if not wants_more or self.is_complete:
             self._take = None
             self._bell.ring()
 
-    def _all_news(self) -> list[Delta] | End:
+    @property
+    def _is_over(self) -> bool:
+        for request in self.requests:  # noqa: SIM110 - for every token: `all` over a generator takes three times as long
+            if not request.generation.is_over:
+                return False
+        return True
+
+    def all_news(self) -> list[Delta] | End:
+        """All that is new, one delta a choice, or why there is no answer."""
         news, self._news = self._news, []
         deltas: list[Delta] = []
         for one in news:
@@ -158,11 +180,12 @@ class InflightCall:
             return
         assert len(self._news) < self._max_news
         self._news.append(news)
-        if self._take is None:
+        if self._take is not None:
+            if not self._is_due:
+                self._is_due = True
+                self._rounds.add(self._pass)
+        elif not self._is_collected or self._is_over or not isinstance(news, Delta):
             self._bell.ring()
-        elif not self._is_due:
-            self._is_due = True
-            asyncio.get_running_loop().call_soon(self._pass)
 
 
 def _max_news(sampling: Sampling) -> int:

@@ -16,6 +16,7 @@ from gateway.inflight.queue_port import QueueFullError, QueuePort, QueueUnavaila
 from gateway.inflight.queue_view import QueueView
 from gateway.inflight.releases import Releases
 from gateway.inflight.request import InflightRequest
+from gateway.inflight.rounds import Rounds
 from shared.messages.requests import Attempt, QueueStatus, Rejected, Resubmit, Tokens
 
 Inbound = Tokens | Resubmit | Rejected | QueueStatus
@@ -35,6 +36,7 @@ class Dispatcher:
         self._gateway_id = gateway_id
         self._inflight: dict[str, InflightRequest] = {}
         self.view = QueueView()
+        self._rounds = Rounds()
         self._releases = Releases(queue)
         self._ending: set[asyncio.Task[None]] = set()
         self._is_stopping = False
@@ -55,7 +57,7 @@ class Dispatcher:
     @asynccontextmanager
     async def run(self, *jobs: Job) -> AsyncIterator[InflightCall]:
         """Submit the jobs of a call; on leaving, however it is left, the queue is told and nothing of them remains."""
-        call = InflightCall(jobs, self._gateway_id, self.view)
+        call = InflightCall(jobs, self._gateway_id, self.view, self._rounds)
         begun: dict[str, asyncio.Task[None]] = {}
         try:
             for request in call.requests:
@@ -149,7 +151,8 @@ class Dispatcher:
     async def _end(self, over: dict[str, InflightRequest], submits: dict[str, asyncio.Task[None]]) -> None:
         """Tell the queue, behind the submits: a cancel that overtakes its submit leaves a request for nobody."""
         for request_id, request in over.items():
-            await asyncio.wait([submits[request_id]])
+            if not submits[request_id].done():
+                await asyncio.wait([submits[request_id]])
             submits[request_id].exception()  # told to the client already
             await self._releases.tell(
                 request_id, ended_by_node=request.generation.ended_by_node, is_unsure=request.is_unsure

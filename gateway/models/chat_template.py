@@ -43,6 +43,8 @@ class ChatTemplate:
             raise ChatTemplateError(_text(error)) from error
         except Exception as error:  # nested so deeply that Jinja, or Python behind it, gives up
             raise ChatTemplateError(f"it cannot be compiled ({type(error).__name__}: {_text(error)})") from error
+        # Jinja joins globals and messages for every prompt; of its chain of mappings, that takes half of a rendering
+        self._template.globals = dict(self._template.globals)
 
     def render(self, messages: Sequence[dict[str, str]], *, is_open: bool = True) -> str:
         """The conversation; where it ``is_open``, with the beginning of the assistant's next turn."""

@@ -17,7 +17,7 @@ class Keys:
         self.ring = ring
         self.problem = ""
         """Why the file of the keys, as it is now, is not what holds; empty where it is."""
-        self._calls: dict[bytes, list[tuple[Client, InflightCall]]] = {}
+        self._calls: dict[bytes, dict[InflightCall, Client]] = {}
 
     def authenticate(self, headers: Mapping[str, str]) -> Client:
         """As `KeyRing.authenticate`, by the ring that holds now."""
@@ -28,20 +28,19 @@ class Keys:
         """While the call goes on: it ends with its key. `ApiError` 401 where that was revoked since the call came."""
         if not self.ring.knows(client):
             raise errors.key_revoked()
-        entry = (client, call)
-        calls = self._calls.setdefault(client.key_id, [])
-        calls.append(entry)
+        calls = self._calls.setdefault(client.key_id, {})
+        calls[call] = client
         try:
             yield
         finally:
-            calls.remove(entry)
+            del calls[call]
             if not calls and self._calls.get(client.key_id) is calls:
                 del self._calls[client.key_id]
 
     def replace(self, ring: KeyRing) -> int:
         """Other keys hold from now on; answers how many calls have ended with theirs."""
         self.ring = ring
-        revoked = [call for calls in self._calls.values() for client, call in calls if not ring.knows(client)]
+        revoked = [call for calls in self._calls.values() for call, client in calls.items() if not ring.knows(client)]
         for call in revoked:
             call.revoke()
         return len(revoked)

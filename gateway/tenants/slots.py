@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from gateway.openai import errors
 from gateway.tenants.auth import Client
@@ -14,20 +13,32 @@ from shared.config.gateway import HELD_BYTES_PER_BODY_BYTE, HELD_BYTES_PER_CALL
 
 
 class Held:
-    """What one holder has of the room."""
+    """What one holder has of the room, from entering to leaving.
 
-    def __init__(self, slots: Slots, tenant: str, num_slots: int, num_bytes: int) -> None:
+    A class, since a request takes twice and a generator would cost twice as much.
+    """
+
+    __slots__ = ("_slots", "client", "num_bytes", "num_slots")
+
+    def __init__(self, slots: Slots, client: Client, num_slots: int, num_bytes: int) -> None:
         self._slots = slots
-        self._tenant = tenant
+        self.client = client
         self.num_slots = num_slots
         self.num_bytes = num_bytes
+
+    def __enter__(self) -> Held:
+        self._slots.hold(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._slots.give_back(self)
 
     def shrink(self, num_bytes: int) -> None:
         """It turns out to need fewer bytes."""
         freed = self.num_bytes - num_bytes
         assert freed >= 0
         self.num_bytes = num_bytes
-        self._slots.free_bytes(self._tenant, freed)
+        self._slots.free_bytes(self.client.tenant, freed)
 
 
 class Slots:
@@ -73,25 +84,30 @@ class Slots:
         """A holder needs so many fewer."""
         self._bytes.give_back(tenant, num_bytes)
 
-    @contextmanager
-    def take(self, client: Client, num_slots: int = 1, num_bytes: int = 0) -> Iterator[Held]:
-        """Hold slots and bytes; `ApiError` 429 when there are too few, for all, for the tenant or for the key.
+    def take(self, client: Client, num_slots: int = 1, num_bytes: int = 0) -> Held:
+        """Slots and bytes, to be held by entering what is returned.
 
-        Nobody waits here: the queue is behind, not before.
+        `ApiError` 429 there when there are too few, for all, for the tenant or for the key: nobody waits here, the
+        queue is behind, not before.
         """
-        self._check(client, num_slots, num_bytes)
-        held, now = Held(self, client.tenant, num_slots, num_bytes), self._clock()
-        self._requests.take(client.tenant, num_slots, now)
-        self._bytes.take(client.tenant, num_bytes, now)
-        self._of_keys[client.key_id] += num_slots
-        try:
-            yield held
-        finally:
-            self._requests.give_back(client.tenant, num_slots)
-            self._bytes.give_back(client.tenant, held.num_bytes)
-            self._of_keys[client.key_id] -= num_slots
-            if not self._of_keys[client.key_id]:
-                del self._of_keys[client.key_id]
+        return Held(self, client, num_slots, num_bytes)
+
+    def hold(self, held: Held) -> None:
+        """As `take` says."""
+        client, now = held.client, self._clock()
+        self._check(client, held.num_slots, held.num_bytes)
+        self._requests.take(client.tenant, held.num_slots, now)
+        self._bytes.take(client.tenant, held.num_bytes, now)
+        self._of_keys[client.key_id] += held.num_slots
+
+    def give_back(self, held: Held) -> None:
+        """All that is held."""
+        client = held.client
+        self._requests.give_back(client.tenant, held.num_slots)
+        self._bytes.give_back(client.tenant, held.num_bytes)
+        self._of_keys[client.key_id] -= held.num_slots
+        if not self._of_keys[client.key_id]:
+            del self._of_keys[client.key_id]
 
     def _check(self, client: Client, num_slots: int, num_bytes: int) -> None:
         limit = client.max_inflight

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from operator import attrgetter
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -16,7 +17,6 @@ FIELD = b"m"  # the only field of a stream entry
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
-_known: dict[type, tuple[tuple[str, object], ...]] = {}
 _payload_decoder = msgspec.msgpack.Decoder(Payload)
 
 
@@ -29,28 +29,55 @@ def encode(message: Message | Payload) -> bytes:
     return _encoder.encode(_compact(message) if isinstance(message, Payload) else message)
 
 
-def _compact(record: object) -> Mapping[str, object]:
+def _compact(record: Any) -> dict[str, object]:
     """A dataclass as messages are written: what has its default is left out, as far down as dataclasses go."""
-    values: dict[str, object] = {}
-    for name, default in _defaults(type(record)):
-        value = getattr(record, name)
-        if is_dataclass(value):
-            values[name] = _compact(value)
-        elif value != default:
-            is_records = isinstance(value, list) and bool(value) and is_dataclass(value[0])
-            values[name] = [_compact(one) for one in value] if is_records else value
+    kind = type(record)
+    shape = _shapes.get(kind)
+    if shape is None:
+        shape = _shapes[kind] = _shape_of(kind)
+    values = {
+        name: value
+        for name, value, default in zip(shape.names, shape.values(record), shape.defaults, strict=True)
+        if value != default
+    }
+    for name in shape.records:
+        if name in values:
+            values[name] = _compact(values[name])
+    for name in shape.lists:
+        if name in values:
+            values[name] = [_compact(one) for one in values[name]]
     return values
 
 
-def _defaults(kind: type) -> tuple[tuple[str, object], ...]:
-    """Fields of a dataclass with what they are if nobody says otherwise; `MISSING` where that has to be said."""
-    known = _known.get(kind)
-    if known is None:
-        known = _known[kind] = tuple(
-            (field.name, field.default if field.default_factory is MISSING else field.default_factory())
-            for field in fields(kind)
-        )
-    return known
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What there is to know of a dataclass before it is written; looked up once a class."""
+
+    names: tuple[str, ...]
+    values: Callable[[object], tuple[Any, ...]]
+    """All fields of a record, in the order of ``names``."""
+    defaults: tuple[object, ...]
+    """What a field is if nobody says otherwise; `MISSING` where that has to be said."""
+    records: tuple[str, ...]
+    """Fields that are dataclasses."""
+    lists: tuple[str, ...]
+    """Fields that are lists of dataclasses."""
+
+
+_shapes: dict[type, _Shape] = {}
+
+
+def _shape_of(kind: type) -> _Shape:
+    """Of a dataclass of two fields or more."""
+    names = tuple(field.name for field in fields(kind))
+    hints = get_type_hints(kind)
+    return _Shape(
+        names,
+        attrgetter(*names),
+        tuple(field.default if field.default_factory is MISSING else field.default_factory() for field in fields(kind)),
+        tuple(name for name in names if is_dataclass(hints[name])),
+        tuple(name for name in names if any(map(is_dataclass, get_args(hints[name])))),
+    )
 
 
 def decode(data: bytes) -> AnyMessage:

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from gateway.answers import call_record
 from gateway.answers.answer import answer_stream
 from gateway.answers.call_record import Visit
-from gateway.answers.news_wait import NewsWait
+from gateway.answers.news_wait import NewsWait, first_news, rest
 from gateway.endpoints.completions import CompletionRenderer
 from gateway.http.connections import Connections
 from gateway.http.context import CONNECTIONS
@@ -25,7 +25,10 @@ from gateway.inflight.job import Job
 from gateway.inflight.timeline import Timeline
 from gateway.metrics.metrics import GatewayMetrics
 from gateway.models.models import ServedModel
+from gateway.openai.delta import Delta
+from gateway.openai.errors import ApiError
 from shared.messages.payload import Sampling
+from shared.messages.requests import Chunk, Tokens
 from shared.messages.slo import Slo
 from shared.service.admin import listen
 from tests.gateway.memory_queue import WAIT_S, MemoryQueue
@@ -92,6 +95,18 @@ async def test_silence_is_filled_with_comments_and_then_given_up(job: Job) -> No
         assert comments == [": keep-alive"] * 2
         assert '"code":"no_endpoints"' in last
         assert await queue.next_cancel() == "r"
+
+
+async def test_a_whole_answer_that_stands_still_is_given_up(job: Job) -> None:
+    queue = MemoryQueue()
+    dispatcher = Dispatcher(queue, "gateway-0")
+    patience = NewsWait(queue_ttl_s=WAIT_S, cold_start_ttl_s=WAIT_S, keep_alive_s=0.01, max_silence_s=0.03)
+    async with dispatcher.run(job) as call:
+        await dispatcher.deliver(Tokens(node="node-0", chunks=[Chunk("r", 0, 0, ids("a"))]))
+        assert await first_news(call, patience) == [Delta("a", 1)]
+        with pytest.raises(ApiError, match=r"no token has come for 0\.03 s"):
+            await rest(call, patience)
+    assert await queue.next_cancel() == "r"
 
 
 async def test_a_prompt_that_waits_in_the_queue_may_take_longer_than_one_that_has_begun(job: Job) -> None:

@@ -90,6 +90,39 @@ async def test_what_is_complete_is_finished_and_forgotten(queue: MemoryQueue, di
     assert (queue.payloads, queue.cancels.qsize()) == ({}, 0)
 
 
+async def test_who_waits_for_the_whole_answer_is_woken_by_its_end_only(dispatcher: Dispatcher, job: Job) -> None:
+    async with dispatcher.run(job) as call:
+        waiting = asyncio.create_task(call.until_whole(WAIT_S))
+        await asyncio.sleep(0)
+        await dispatcher.deliver(tokens(0, "ab"))
+        await dispatcher.deliver(tokens(2, "c"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert (waiting.done(), call.num_untold) == (False, 2)
+        await dispatcher.deliver(tokens(3, "d", "stop"))
+        assert await waiting
+        assert call.all_news() == [Delta("abcd", 4, "stop")]
+        assert call.is_complete
+        assert await call.until_whole(0.0), "at once, when it is there"
+
+
+async def test_the_whole_answer_is_waited_for_no_longer_than_was_said(dispatcher: Dispatcher, job: Job) -> None:
+    async with dispatcher.run(job) as call:
+        await dispatcher.deliver(tokens(0, "ab"))
+        assert await call.next_news(WAIT_S) == [Delta("ab", 2)]
+        assert not await call.until_whole(0.0)
+
+
+async def test_who_waits_for_a_whole_answer_hears_that_there_is_none(dispatcher: Dispatcher, job: Job) -> None:
+    """Of two prompts: one fails, the other still runs."""
+    async with dispatcher.run(job, replace(job, request_id="s")) as call:
+        waiting = asyncio.create_task(call.until_whole(WAIT_S))
+        await asyncio.sleep(0)
+        await dispatcher.deliver(tokens(0, "", "error"))
+        assert await waiting
+        assert call.all_news() is Failure.ENGINE
+
+
 async def test_what_is_left_early_is_cancelled(queue: MemoryQueue, dispatcher: Dispatcher, job: Job) -> None:
     async with dispatcher.run(job):
         await dispatcher.deliver(tokens(0, "ab"))
