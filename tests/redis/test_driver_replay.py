@@ -49,7 +49,7 @@ async def test_a_rebuilt_core_is_the_one_that_died(redis: Redis, redis_url: str)
 async def test_a_state_of_another_version_ends_the_service_with_what_to_do(
     redis: Redis, redis_url: str, snapshot: bytes
 ) -> None:
-    state: dict[str | bytes, Any] = {"id": "1-0", "committed": "1-0", "state": snapshot, "clock": "0 0"}
+    state: Any = {"id": "1-0", "committed": "1-0", "state": snapshot, "clock": "0 0"}
     await redis.hset(streams.state(SERVICE), mapping=state)
     with pytest.raises(SnapshotError, match=f"key {streams.state(SERVICE)}.*start the version that wrote it"):
         async with life(redis_url) as one:
