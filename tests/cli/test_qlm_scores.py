@@ -71,8 +71,39 @@ def test_a_summary_tells_queues_apart_by_their_length() -> None:
 
 
 def test_one_wait_behind_a_long_queue_has_no_spread() -> None:
-    found = importlib.import_module("estimator_accuracy").summary([pair(0, 1, 1, 1.0), pair(500, 3, 3, 4.0)])
-    assert found["r2_long_queues"] is None
+    summary = importlib.import_module("estimator_accuracy").summary
+    assert summary([pair(0, 1, 1, 1.0), pair(500, 3, 3, 4.0)])["r2_long_queues"] is None
+    # two of 4 and 8 s have 8; errors of 1 and 0
+    assert summary([pair(500, 3, 3, 4.0), pair(101, 8, 3, 8.0)])["r2_long_queues"] == 1 - 1 / 8
+
+
+def test_a_run_ends_when_all_who_are_judged_have_a_token_or_are_over() -> None:
+    """Numbers 1 and 2 are judged: neither the end of their answers nor anybody else is waited for."""
+    module = importlib.import_module("estimator_accuracy")
+    first, one, two = (
+        ClientOutcome(number, WorkloadRequest(0.0, "m", "batch-2", 10, 10), 0.0, reason="") for number in range(3)
+    )
+
+    class Run:
+        def __init__(self) -> None:
+            self.outcomes = [first]
+            self.has_ended: list[bool] = []
+
+        def run_until(self, has_ended: Any) -> None:
+            def look() -> None:
+                self.has_ended.append(has_ended())
+
+            look()
+            self.outcomes += [one, two]
+            look()
+            two.first_token_s = 3.0
+            look()
+            one.reason = "rejected"
+            look()
+
+    run = Run()
+    module.run_until_started(run, range(1, 3))
+    assert run.has_ended == [False, False, False, True]
 
 
 def test_a_request_is_judged_behind_the_calm_part_with_those_who_wait_when_it_comes() -> None:

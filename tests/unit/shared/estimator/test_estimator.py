@@ -252,6 +252,15 @@ def test_a_length_that_has_been_seen_too_seldom_is_wrong_for_all_alike() -> None
     assert line.wait_at(999).std_s == pytest.approx((1000 * 2 / 4) + 0, rel=0.05)
 
 
+def test_prompts_before_ones_own_differ_each_by_itself() -> None:
+    """Prompts of 30 ± 20 rows at 10 ms: 0.3 ± 0.2 s each. Three go first; then their step and one's own."""
+    state = node(StepCost(1.0, 0.01, 0.0), num_seqs=4)
+    (line,) = forecast(state, [group(prompt=30, std_prompt=20, output=10, waiting=4)])
+    assert line.last_start.mean_s == pytest.approx(3 * 0.3 + 1.03 + 0.3)
+    # four prompts' variances, and where in that step it comes
+    assert line.last_start.std_s**2 == pytest.approx(4 * 0.2**2 + 1.03**2 / 12 + (MODEL_ERROR * 2.23) ** 2)
+
+
 # --- other models ----------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from shared.estimator.wait import NEVER, NOW, Wait, waiting_time
@@ -34,6 +36,12 @@ def test_quantiles_are_those_of_the_normal_distribution(share: float, expected_s
 def test_a_quantile_is_never_negative_and_a_certain_wait_is_itself() -> None:
     assert Wait(1.0, 10.0).quantile(0.01) == 0.0
     assert Wait(3.0, 0.0).quantile(0.99) == 3.0
+
+
+def test_now_and_never_are_sure() -> None:
+    assert (NOW.mean_s, NOW.std_s) == (0.0, 0.0)
+    assert (NEVER.mean_s, NEVER.std_s) == (math.inf, 0.0)
+    assert NEVER.quantile(0.5) == math.inf
 
 
 def test_of_two_waits_one_behind_the_other_means_and_variances_add() -> None:

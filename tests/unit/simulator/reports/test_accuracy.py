@@ -86,6 +86,18 @@ def test_equal_waits_behind_a_long_queue_have_no_spread() -> None:
     assert (found["estimator_r2"], found["num_predictions_behind_long_queues"]) == (None, MIN_JUDGED + 1)
 
 
+def test_waits_that_differ_by_a_second_on_average_are_spread_enough() -> None:
+    waits_s = [49.0 if number % 2 else 51.0 for number in range(len(SURGE) - 1)]
+    found = estimator_accuracy(told(waits_s, off_s=2.0), followed(outcomes(waits_s, gap_s=2.0**-10)))
+    # thirty waits of 50 ± 1 s, each predicted 2 s too long: 1 - 4 / 1
+    assert (found["num_predictions_behind_long_queues"], found["estimator_r2"]) == (MIN_JUDGED, -3.0)
+
+
+def test_a_queue_is_long_with_more_than_a_hundred() -> None:
+    """As in docs/performance.md, whose figures are of these."""
+    assert (LONG_QUEUE, MIN_JUDGED) == (100, 30)
+
+
 def test_who_comes_last_is_not_judged() -> None:
     run = outcomes([5.0] * 10)
     found = estimator_accuracy([Prediction(number, 400.0, 900.0) for number in (3, 4, 5, 9)], run)
