@@ -81,3 +81,12 @@ def test_codes_are_those_that_the_gateway_answers_with() -> None:
     rows = table("codes")
     assert {cells[1].strip("`") for cells in rows} == named | reasons | OF_AIOHTTP
     assert [int(cells[0]) for cells in rows] == sorted(int(cells[0]) for cells in rows)
+
+
+def test_the_readme_names_the_fields_that_are_taken_and_not_used() -> None:
+    names = [cells[0] for cells in table("fields: both")]
+    first = next(place for place, cells in enumerate(table("fields: both")) if "not used, like the next" in cells[2])
+    unused = names[first:]
+    assert len(unused) == 6
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert [name for name in unused if name not in readme] == []

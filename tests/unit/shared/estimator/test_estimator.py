@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import log
+
 import pytest
 from msgspec.structs import replace
 
@@ -63,6 +65,7 @@ def test_a_swap_takes_what_loading_takes() -> None:
     assert swap_s(state, "a", "b") == 7.0
     assert swap_s(state, "b", "a") == 5.0  # loaded now: as long as the last swap took
     assert swap_s(node(STEP, model=""), "", "a") == 7.0
+    assert swap_s(node(STEP, model="a", load_s=0.0), "a", "b") == 0.0, "whatever the last swap took"
 
 
 def test_eviction_moves_the_keys_and_values() -> None:
@@ -229,13 +232,20 @@ def test_a_batch_of_unlike_groups_spreads_by_each_of_its_own() -> None:
 
 
 def test_the_last_answer_ends_as_uncertainly_as_it_is_long() -> None:
-    """Alone at a token a second: 1 s to the first of 10 ± 5 tokens and nine more; or what is left of one that runs."""
-    (waits,) = forecast(FOUR, [group(output=10, std=5)])
-    assert waits.completion.mean_s == 1 + 9
-    assert waits.completion.std_s**2 == pytest.approx(1 / 12 + 5**2 + (MODEL_ERROR * 10) ** 2)
-    (runs,) = forecast(FOUR, [group(output=10, std=5, waiting=0, running=1, left=7)])
-    assert runs.completion.mean_s == 7
-    assert runs.completion.std_s**2 == pytest.approx(5**2 + (MODEL_ERROR * 7) ** 2)
+    """Alone at two seconds a token: 2 s to the first of 10 ± 5 tokens, 18 s more; or what is left of one that runs."""
+    slow = node(StepCost(2.0, 0.0, 0.0), num_seqs=4)
+    (waits,) = forecast(slow, [group(output=10, std=5)])
+    assert waits.completion.mean_s == 2 + 18
+    assert waits.completion.std_s**2 == pytest.approx(2**2 / 12 + (5 * 2) ** 2 + (MODEL_ERROR * 20) ** 2)
+    (runs,) = forecast(slow, [group(output=10, std=5, waiting=0, running=1, left=7)])
+    assert runs.completion.mean_s == 14
+    assert runs.completion.std_s**2 == pytest.approx((5 * 2) ** 2 + (MODEL_ERROR * 14) ** 2)
+
+
+def test_the_last_to_start_of_a_full_batch_is_the_last_to_end() -> None:
+    """Eight of nine go first: 9 · 2.5 + 1 s. The longest of four has 10 + 10 √(2 ln 4) tokens, a second each."""
+    (line,) = forecast(FOUR, [group(output=10, std=10, waiting=9, running=4, left=40)])
+    assert line.completion.mean_s == pytest.approx(23.5 + 9 + 10 * (2 * log(4)) ** 0.5)
 
 
 def test_a_wrong_mean_length_is_wrong_for_each_end() -> None:
