@@ -97,6 +97,16 @@ def test_who_waits_without_danger_is_asked_about_now_and_then() -> None:
     assert asked.times_s == pytest.approx([12.0, 22.0])
 
 
+def test_a_question_holds_the_four_hundred_that_are_due_first() -> None:
+    asked = Asked(answers=False)
+    asked.do(node("n0", "a"), 1.0)
+    for number in range(402):
+        asked.do(submit(f"r{number}", f"m{number}", LATER if number == 7 else SOON), 2.0 + number / 1_000)
+    asked.wait_until(7.5)
+    models = {load.model for load in asked.questions[-1][1].groups}
+    assert models == {f"m{number}" for number in range(401) if number != 7}, "neither who came last nor who has time"
+
+
 def test_nobody_waits_and_nobody_asks() -> None:
     asked = Asked(answers=True)
     asked.do(node("n0", "a"), 1.0)
