@@ -23,6 +23,7 @@ from shared.messages.messages import AnyMessage
 from shared.messages.nodes import Heartbeat
 from shared.messages.placement import PlanRequest, Solved
 from shared.messages.requests import Evicted, Pulled, Submit
+from shared.service.cluster_clock import id_time
 
 POLL_MS = 100
 RUN_FILE = "run.msgpack"
@@ -102,8 +103,7 @@ class Recording:
             for stream, entries in cast("list[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]", answer):
                 for entry_id, fields in entries:
                     places[stream.decode()] = entry_id
-                    time_s = int(entry_id.split(b"-")[0]) / 1000
-                    self._hear(redis, Heard(time_s, stream.decode(), fields[FIELD]))
+                    self._hear(redis, Heard(id_time(entry_id), stream.decode(), fields[FIELD]))
 
     def _hear(self, redis: Redis, heard: Heard) -> None:
         self.heard.append(heard)
