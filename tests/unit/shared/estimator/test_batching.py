@@ -77,6 +77,10 @@ def test_a_mean_length_that_errs_makes_a_request_err_by_its_tokens() -> None:
     assert work.error_s == pytest.approx(3 * (0.25 + 0.1))
 
 
+def test_an_answer_has_a_token_at_least() -> None:
+    assert batching(node(COST), group(output=0.25)).output_tokens == 1.0
+
+
 def test_the_batch_ends_where_the_kv_memory_ends() -> None:
     # a member holds 30 + 10 tokens on average, 15 more in its last block; the next, which needs 50, leaves 25 unused
     assert batching(node(COST, num_seqs=64, kv_tokens=575), group(prompt=30, output=20)).batch == 10

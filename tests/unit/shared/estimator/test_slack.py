@@ -49,6 +49,12 @@ def test_whoever_comes_costs_slack_too() -> None:
     assert wait.std_s == pytest.approx(math.hypot(1.0, SHARE_ERROR * newcomers_s) / 0.75)
 
 
+def test_slack_that_lasts_longer_than_the_work_would_alone_may_still_end_before_it() -> None:
+    """Half a second is lost a second again: 12 s of patience, in which 6 of 20 s are done. The full batch has 7 s."""
+    wait = patient(SMALL, [Stream(0.5, 0.0, math.inf)], patience(6.0, pace=0.5))
+    assert wait.mean_s == pytest.approx(12.0 + 7.0 / 0.75)
+
+
 def test_when_they_stop_to_come_no_slack_is_lost_any_more() -> None:
     """Until 4 s newcomers take half: 2 s are done and 2 s of slack are left, as they stay. 18 s are left to do."""
     assert patient(SMALL, [Stream(0.5, 0.0, 4.0)], patience(4.0)) == Wait(22.0, math.hypot(2.0, SHARE_ERROR * 2.0))
