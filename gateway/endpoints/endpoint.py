@@ -128,6 +128,7 @@ class Handler(Generic[Body]):
         """One a prompt; `ApiError` 400 when one of them does not fit."""
         endpoint = self._endpoint
         room = endpoint.room(body)
+        now_s = time.time()
         limits = [job_parts.max_tokens(model, one, room, endpoint.prompt_param, body.num_candidates) for one in prompts]
         return [
             Job(
@@ -139,6 +140,7 @@ class Handler(Generic[Body]):
                 token_bytes=model.tokenizer.token_bytes,
                 slo=slo,
                 tenant=record.tenant,
+                enqueued_s=now_s,
                 span=record.span,
                 wants_place=body.include_queue,
             )

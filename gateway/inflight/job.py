@@ -27,6 +27,8 @@ class Job:
     tenant: str
     span: Span = field(default=INVALID_SPAN, repr=False)
     """Of the call that it belongs to; what the cluster does for it hangs below."""
+    enqueued_s: float = 0.0
+    """Unix time at which its client asked."""
     wants_place: bool = False
     """The client would like to hear of its place in the queue."""
 
@@ -50,6 +52,8 @@ class Job:
             outputs=outputs,
             traceparent=parent,
             num_crashes=num_crashes,
+            enqueued_s=self.enqueued_s,
+            due_s=self.slo.finish_by_s(self.enqueued_s, self.sampling.max_tokens),
         )
         submit = Submit(
             request_id=self.request_id,

@@ -35,6 +35,7 @@ class Matching:
 Name = Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
 WeightType = Literal["bfloat16", "int8"]
 LoadFormat = Literal["auto", "dummy"]
+Preemption = Literal["recompute", "swap", "swap_only", "adaptive"]
 
 DEFAULT_KV_CACHE_BYTES = 512 << 20
 MIN_MODEL_LEN = 16
@@ -91,8 +92,20 @@ class EngineOptions:
     """Plan and queue the next step while one runs, so that the device does not wait for the host."""
     max_models: Annotated[int, NumberRange(1, 8)] = 1
     """Models that an engine holds at a time; they share its KV memory."""
-    preemption: Literal["recompute", "swap"] = "recompute"
-    """What becomes of the KV of a request that has to give way."""
+    preemption: Preemption = "recompute"
+    """What becomes of the KV of a request that has to give way. ``swap``: to host memory while that has room, else it
+    is computed again; ``swap_only``: never computed again, so no more requests run than host memory could take;
+    ``adaptive``: whichever is predicted to cost less."""
+    order: Literal["fcfs", "fair", "slack"] = "fcfs"
+    """Who gives way last and comes back first: the earlier; who has waited longest for its length; who has least time
+    to its promise."""
+    admission: Literal["peak", "greedy", "priced"] = "peak"
+    """When one more request begins: while the predicted peak of memory fits; while its tokens so far fit; while what
+    its row earns exceeds the predicted price of the preemption that it risks."""
+    chunked_prefill: bool = True
+    """Prompts are computed in chunks beside decodes; without, in steps of their own."""
+    overlap_swaps: bool = True
+    """Swapped KV is copied beside the computing where the device can; without, in the same queue."""
     host_kv_bytes: Annotated[int, NumberRange(0)] = 0
     """Host memory for KV that is swapped out."""
     evicted_kv_bytes: Annotated[int, NumberRange(0)] = 256 << 20
@@ -108,5 +121,7 @@ class EngineOptions:
         return DEFAULT_KV_CACHE_BYTES if self.kv_cache_bytes is None else self.kv_cache_bytes
 
     def __post_init__(self) -> None:
-        if self.preemption == "swap" and self.host_kv_bytes == 0:
-            raise ValueError("preemption: 'swap' needs host_kv_bytes, the host memory to swap to")
+        if self.preemption != "recompute" and self.host_kv_bytes == 0:
+            raise ValueError(f"preemption: {self.preemption!r} needs host_kv_bytes, the host memory to swap to")
+        if self.preemption == "swap_only" and self.order != "fcfs":
+            raise ValueError(f"preemption: 'swap_only' goes with order 'fcfs' alone, not {self.order!r}")

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+UNPROMISED_S = 86_400.0
+"""A request that does not say until when it is due is so within a day: `shared.messages.slo.UNBOUNDED_S`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -76,3 +79,7 @@ class Payload:
     traceparent: str = ""
     num_crashes: int = 0
     """Engines that have died with it since it last brought a token: not 0 makes it a suspect, which begins alone."""
+    enqueued_s: float = 0.0
+    """When its client asked, in Unix time by the gateway's clock, at every attempt; 0.0 where it does not say."""
+    due_s: float = 0.0
+    """Likewise, until when its promise wants the last token; 0.0 where it does not say."""

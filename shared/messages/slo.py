@@ -6,6 +6,8 @@ import math
 
 import msgspec
 
+from shared.messages.payload import UNPROMISED_S
+
 CUSTOM = "custom"  # name of a promise that a request gave in numbers
 # What a promise in numbers may be. Nobody keeps one below these: a first token takes two messages through Redis and a
 # step, which reads all weights (a tenth of a millisecond for 300 MB on the fastest devices, some for 7B), and a further
@@ -13,7 +15,7 @@ CUSTOM = "custom"  # name of a promise that a request gave in numbers
 MIN_START_S, MAX_START_S = 0.001, 7 * 86_400.0
 MIN_TPOT_S, MAX_TPOT_S = 0.000_1, 3_600.0
 
-UNBOUNDED_S = 86_400.0  # a request without any promise is due within a day, so that nothing can starve
+UNBOUNDED_S = UNPROMISED_S  # a request without any promise is due within a day, so that nothing can starve
 
 
 class Slo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,3 +48,12 @@ class Slo(msgspec.Struct, frozen=True, omit_defaults=True):
         if ttft_s is None:
             return arrival_s + (UNBOUNDED_S if deadline_s is None else deadline_s)
         return arrival_s + (ttft_s if deadline_s is None else min(ttft_s, deadline_s))
+
+    def finish_by_s(self, arrival_s: float, max_tokens: int) -> float:
+        """Absolute time by which the last of ``max_tokens`` is due: by its pace from the first on, or by its deadline.
+
+        Without a promise for what comes behind the first token, that is due with it.
+        """
+        if self.deadline_s is not None:
+            return arrival_s + self.deadline_s
+        return self.start_by_s(arrival_s) + (self.tpot_s or 0.0) * (max_tokens - 1)

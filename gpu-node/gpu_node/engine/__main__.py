@@ -44,7 +44,7 @@ def main() -> int:
         with socket.socket(fileno=arguments.fd) as sock:
             profiled = profiled_costs(profiles, config, node, executor.device)
             engine = Engine(executor, config.engine, profiled, open_step_file(arguments.node))
-            EngineServer(EngineConnection(sock), engine, config, executor.device, time.monotonic).run()
+            EngineServer(EngineConnection(sock), engine, config, executor.device, time.monotonic, time.time).run()
     except Exception:  # the state is unknown now: say what happened, end, and be started anew by the agent
         structlog.get_logger().exception("engine failed")
         return 1

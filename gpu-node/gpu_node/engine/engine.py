@@ -12,9 +12,11 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.engine.border.sizing import device_paging, host_paging
 from gpu_node.engine.evictions.eviction import Eviction
+from gpu_node.engine.evictions.move_rates import measured_rates
 from gpu_node.engine.measures.cost_learner import CostLearner
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.device_time import DeviceTime
+from gpu_node.engine.measures.kv_costs import KvCosts, KvCostTables
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.arena import ArenaFullError, PageArena
 from gpu_node.engine.memory.block_manager import BlockManager
@@ -38,7 +40,7 @@ class _Resident:
 
     model: LoadedModel
     scheduler: Scheduler
-    cost: CostLearner
+    costs: KvCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +71,14 @@ class Engine:
         options: EngineOptions,
         profiled: Mapping[str, StepCost] | None = None,
         step_log: StepLog | None = None,
+        tables: Mapping[str, KvCostTables] | None = None,
     ) -> None:
         """``profiled`` is what steps of models were found to cost here before; the engine learns from there on.
 
-        ``step_log`` hears of each step.
+        ``tables`` are what preemptions of models were found to cost. ``step_log`` hears of each step.
         """
         self._step_log = step_log
+        self._tables = dict(tables or {})
         self._costs = {name: CostLearner(cost) for name, cost in (profiled or {}).items()}
         self._executor = executor
         self._options = options
@@ -150,8 +154,14 @@ class Engine:
         except EngineBusyError:
             self._executor.unload_model(spec.name)
             raise
-        cost = self._costs.setdefault(spec.name, CostLearner())
-        return _Resident(model, Scheduler(model, self._options, blocks=blocks), cost)
+        costs = self._kv_costs(model)
+        return _Resident(model, Scheduler(model, self._options, blocks=blocks, costs=costs), costs)
+
+    def _kv_costs(self, model: LoadedModel) -> KvCosts:
+        """Learnt of a model before, or measured now: its blocks hold nothing yet."""
+        learner = self._costs.setdefault(model.name, CostLearner())
+        rates = measured_rates(self._executor, model) if self._options.preemption == "adaptive" else None
+        return KvCosts(self._options, model.block_bytes, learner, rates, self._tables.get(model.name))
 
     def _blocks_for(self, model: LoadedModel) -> BlockManager:
         """Room for a new model, at the cost of idle ones."""
@@ -287,7 +297,7 @@ class Engine:
         result = step.pending.result()
         self.device_time.observe(result, follows=step.follows)
         self._step_s = result.moves_s + result.duration_s
-        step.resident.cost.observe(step.plan, result.duration_s + (result.idle_s if step.follows else 0.0))
+        step.resident.costs.observe(step.plan, result, result.idle_s if step.follows else 0.0)
         if self._step_log is not None:
             self._step_log.write(step.resident.model.name, step.plan, result, follows=step.follows)
         return step.resident.scheduler.commit(step.plan, result)
@@ -307,7 +317,7 @@ class Engine:
             step_s=self._step_s,
             num_received=self._num_received,
             kv_bytes_per_s=self._eviction.kv_bytes_per_s,
-            cost=resident.cost.cost if resident else None,
+            cost=resident.costs.step_cost if resident else None,
             swapped_kv_bytes=sum(map(_swapped_kv_bytes, self._residents.values())),
             evicted_kv_bytes=self._eviction.num_bytes,
             counts=self.counts,

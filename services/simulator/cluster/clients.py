@@ -79,6 +79,8 @@ class Clients:
             prompt_token_ids=prompt(outcome.number, request.prompt_tokens),
             sampling=Sampling(max_tokens=request.max_tokens, seed=outcome.number),
             outputs=outputs,
+            enqueued_s=outcome.sent_s,
+            due_s=self._slos[request.slo].finish_by_s(outcome.sent_s, request.max_tokens),
         )
         self._bus.send(
             streams.QUEUE,

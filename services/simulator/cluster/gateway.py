@@ -54,7 +54,7 @@ class SimulatedGateway:
 
     def submit(self, request_id: str, model: str, slo: Slo, prompt: list[int], sampling: Sampling) -> None:
         """A client asks."""
-        job = Job(request_id, model, prompt, sampling, (), self._token_bytes, slo, tenant="default")
+        job = Job(request_id, model, prompt, sampling, (), self._token_bytes, slo, "default", enqueued_s=self._bus.now)
         generation = Generation(self._token_bytes, (), sampling)
         self.answers[request_id] = Answer(job, generation, self._bus.now)
         self._send(self.answers[request_id])

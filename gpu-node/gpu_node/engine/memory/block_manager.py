@@ -174,9 +174,28 @@ class BlockManager:
         """Whether the sequence's blocks are in host memory."""
         return sequence_id in self._swapped_out
 
+    @property
+    def num_free_host_blocks(self) -> int:
+        """Of host memory, those of pages that other models lend included."""
+        return self._host.num_free
+
+    def is_held(self, block: int) -> bool:
+        """Whether a sequence holds a block of the device; else it is free, with or without content."""
+        return self._device.num_references(block) > 0
+
+    def num_distinct_blocks(self, sequence_ids: Collection[int]) -> int:
+        """Blocks of the device that these sequences hold, each once."""
+        return len(_distinct(self._tables, sequence_ids))
+
+    def num_lasting_blocks(self, sequence_ids: Collection[int]) -> int:
+        """Those of them that stay cached, whoever needs memory, when these are freed: other sequences hold them too."""
+        own = Counter(block for sequence_id in sequence_ids for block in self._tables[sequence_id].blocks)
+        shared = [block for block, count in own.items() if self._device.num_references(block) > count]
+        return sum(block in self._prefixes for block in shared)
+
     def can_swap_out(self, sequence_ids: Collection[int]) -> bool:
         """Whether host memory has room for all blocks of these sequences together."""
-        return len(_distinct(self._tables, sequence_ids)) <= self._host.num_free
+        return self.num_distinct_blocks(sequence_ids) <= self._host.num_free
 
     def swap_out(self, sequence_ids: Collection[int]) -> tuple[BlockSwap, ...]:
         """Move the sequences of a request to host memory; the moves to make before the step, one for each block.

@@ -41,13 +41,16 @@ class EngineServer:
         config: ClusterConfig,
         device: str,
         clock: Callable[[], float],
+        unix_clock: Callable[[], float],
     ) -> None:
+        """``clock`` measures; ``unix_clock`` tells how long requests have waited, at other nodes too."""
         self._connection = connection
         self._engine = engine
         self._config = config
         self._device = device
         self._clock = clock
         self._commands = LoggedCommands(engine, connection.send)
+        self._unix_clock = unix_clock
 
     def run(self) -> None:
         """Step while there is work, with a look at the socket between steps; without work, wait for the socket."""
@@ -60,7 +63,7 @@ class EngineServer:
             log.info("engine ends", reason=str(gone))
 
     def _step(self) -> None:
-        chunks = self._engine.step(self._clock())
+        chunks = self._engine.step(self._unix_clock())
         if chunks:
             self._connection.send(StepReport.of(chunks, self._engine.stats()))
         if not self._engine.has_work:

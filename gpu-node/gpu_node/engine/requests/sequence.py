@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from gpu_node.engine.requests.beams import Hypothesis, TopTokens
 from gpu_node.engine.requests.image import RequestState
-from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.payload import UNPROMISED_S, Output, Payload, Sampling
 from shared.messages.token_logprob import TokenLogprob
 
 
@@ -88,6 +88,8 @@ class EngineRequest:
     """Of a ranked request, those that have ended."""
     parked: RequestState | None = None
     """While it waits to go on from an image: where its sequences' blocks are in that."""
+    first_enqueued_s: float = 0.0
+    """When it arrived first, at any node; set by who queues it."""
 
     @classmethod
     def of(cls, payload: Payload, order: int, sequence_ids: Iterator[int], max_model_len: int) -> EngineRequest:
@@ -127,6 +129,26 @@ class EngineRequest:
     def holders(self) -> list[Sequence]:
         """Those that hold blocks, on the device or in host memory, unless the request has none at all."""
         return self.sequences if self.is_forked else self.sequences[:1]
+
+    @property
+    def is_prefill(self) -> bool:
+        """More is to be computed of it before the next token than the token before."""
+        return not self.is_forked or any(sequence.num_missing_tokens > 1 for sequence in self.sequences)
+
+    @property
+    def due_s(self) -> float:
+        """Until when its promise wants it whole."""
+        return self.payload.due_s or self.first_enqueued_s + UNPROMISED_S
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and output so far, of its longest sequence."""
+        return max(len(sequence.token_ids) for sequence in self.sequences)
+
+    @property
+    def num_left_tokens(self) -> int:
+        """Most tokens that may still come of one of its sequences."""
+        return max(sequence.max_len - len(sequence.token_ids) for sequence in self.sequences)
 
     @property
     def has_computed(self) -> bool:

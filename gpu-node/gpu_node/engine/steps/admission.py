@@ -19,6 +19,7 @@ class KvAdmission:
     def __init__(self, model: LoadedModel, blocks: BlockManager, max_num_seqs: int) -> None:
         self._model = model
         self._blocks = blocks
+        self._max_num_seqs = max_num_seqs
         self._rule = AdmissionRule(max_num_seqs, model.block_size)
         self._typical = TypicalRequest(model)
 
@@ -35,8 +36,7 @@ class KvAdmission:
         """Whether ``candidate`` may run beside ``running``."""
 
         def peak() -> int:
-            cached = self._blocks.match(candidate.sequences[0].token_ids)
-            return self._peak_slots(running, self._unforked_demands(candidate, cached))
+            return peak_slots(self._demands_beside(candidate, running), self._model.block_size)
 
         return self._rule.num_blocked_steps(self._case(running, [candidate], peak)) == 0
 
@@ -48,6 +48,11 @@ class KvAdmission:
             return self._peak_slots(running, demands)
 
         return self._rule.num_admittable(self._case(running, waiting, peak), self._typical.num_blocks)
+
+    def _demands_beside(self, candidate: EngineRequest, running: Iterable[EngineRequest]) -> list[KvDemand]:
+        """The candidate's come last."""
+        own = self._unforked_demands(candidate, self._blocks.match(candidate.sequences[0].token_ids))
+        return self._running_demands(running) + own
 
     def _case(
         self, running: Iterable[EngineRequest], wanting: Iterable[EngineRequest], peak: Callable[[], int]

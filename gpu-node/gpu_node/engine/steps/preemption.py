@@ -6,8 +6,10 @@ from collections.abc import Collection
 from enum import Enum, auto
 from typing import Protocol, TypeVar
 
+from gpu_node.engine.measures.kv_costs import KvCosts
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.sequence import EngineRequest
+from gpu_node.engine.steps.order import FirstComeFirstServed, RequestOrder, by_priority
 from shared.config.engine import EngineOptions
 
 
@@ -51,16 +53,19 @@ class PreemptionPolicy(Protocol):
         ...
 
 
-class NewestFirst:
-    """First come, first served: who came last gives way (PagedAttention, SOSP'23, §4.5)."""
+class LowestFirst:
+    """The victim is the running request of lowest priority (AdaptiveLLM, Algorithm 1)."""
+
+    def __init__(self, order: RequestOrder | None = None) -> None:
+        """By default who came last gives way."""
+        self._order = order or FirstComeFirstServed()
 
     def victim(self, running: Collection[EngineRequest], now: float) -> EngineRequest:
-        """The request that came last; the oldest is never a victim while there is another, so it always advances."""
-        del now
-        return newest(running)
+        """The highest is never a victim while there is another, so somebody always advances."""
+        return min(running, key=lambda request: by_priority(self._order, request, now))
 
 
-class AlwaysRecompute(NewestFirst):
+class AlwaysRecompute(LowestFirst):
     """One prefill of the prompt and the output so far; needs no host memory."""
 
     def fate(self, request: EngineRequest, blocks: BlockManager) -> KvFate:
@@ -69,7 +74,7 @@ class AlwaysRecompute(NewestFirst):
         return KvFate.RECOMPUTE
 
 
-class SwapIfRoom(NewestFirst):
+class SwapIfRoom(LowestFirst):
     """To host memory while it has room for the whole request (PagedAttention, SOSP'23, §4.5)."""
 
     def fate(self, request: EngineRequest, blocks: BlockManager) -> KvFate:
@@ -80,10 +85,33 @@ class SwapIfRoom(NewestFirst):
         return KvFate.SWAP if has_room else KvFate.NO_ROOM
 
 
-def preemption_policy(options: EngineOptions) -> PreemptionPolicy:
+class Cheaper(SwapIfRoom):
+    """Whichever costs less: a swap, if host memory has room, or computing again (AdaptiveLLM, Algorithm 1)."""
+
+    def __init__(self, costs: KvCosts, order: RequestOrder | None = None) -> None:
+        super().__init__(order)
+        self._costs = costs
+
+    def fate(self, request: EngineRequest, blocks: BlockManager) -> KvFate:
+        """As long as nothing is known of what computing costs, a swap. Blocks that others hold too stay cached."""
+        fate = super().fate(request, blocks)
+        if fate is KvFate.RECOMPUTE:
+            return fate
+        holders = [sequence.sequence_id for sequence in request.holders]
+        recompute_s = self._costs.recompute_s(
+            sum(sequence.num_computed_tokens for sequence in request.holders),
+            blocks.num_lasting_blocks(holders) * blocks.block_size,
+        )
+        is_cheaper = recompute_s is None or self._costs.swap_s(blocks.num_distinct_blocks(holders)) < recompute_s
+        return fate if is_cheaper else KvFate.RECOMPUTE
+
+
+def preemption_policy(options: EngineOptions, costs: KvCosts, order: RequestOrder) -> PreemptionPolicy:
     """The policy that the configuration names."""
     match options.preemption:
         case "recompute":
-            return AlwaysRecompute()
-        case "swap":
-            return SwapIfRoom()
+            return AlwaysRecompute(order)
+        case "swap" | "swap_only":  # the latter admits no more than it could swap
+            return SwapIfRoom(order)
+        case "adaptive":
+            return Cheaper(costs, order)

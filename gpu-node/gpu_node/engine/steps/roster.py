@@ -9,6 +9,7 @@ only the positions of tokens that are known and committed are published, and the
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence as AnySequence
 from dataclasses import replace
 from itertools import count
 
@@ -41,6 +42,12 @@ class Roster:
         """Put a new request at the end of the line."""
         self.requests[request.request_id] = request
         self.waiting.append(request)
+
+    def bring_forward(self, requests: AnySequence[EngineRequest]) -> None:
+        """Put some of those that wait in front, in this order."""
+        for request in requests:
+            self.waiting.remove(request)
+        self.waiting.extendleft(reversed(requests))
 
     def admit(self) -> EngineRequest:
         """Let the first in line run. Its leader begins with what is cached of the tokens that all sequences share."""

@@ -13,25 +13,34 @@ A pure state machine: no clock, no tensors, no I/O. Plans are committed in the o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan, StepResult
-from gpu_node.engine.measures.counts import Counts, TierCounts, looked_up
+from gpu_node.engine.measures.cost_learner import CostLearner
+from gpu_node.engine.measures.counts import Counts, TierCounts
+from gpu_node.engine.measures.kv_costs import KvCosts
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.choices import end_chunks, refusal_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.ends import finish_reason
 from gpu_node.engine.requests.image import RequestState
-from gpu_node.engine.requests.sequence import EngineRequest, Sequence
-from gpu_node.engine.steps.admission import KvAdmission
+from gpu_node.engine.requests.sequence import EngineRequest
+from gpu_node.engine.steps.decisions import Decisions, decisions
+from gpu_node.engine.steps.draft import Draft
+from gpu_node.engine.steps.intake import Intake
 from gpu_node.engine.steps.limits import refusal
 from gpu_node.engine.steps.outcome import StepOutcome
-from gpu_node.engine.steps.preemption import KvFate, PreemptionPolicy, preemption_policy
+from gpu_node.engine.steps.preemption import KvFate, PreemptionPolicy
 from gpu_node.engine.steps.resumption import HeldState, held_state, resumed
 from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT, Roster
-from gpu_node.engine.steps.rows import draw_of, num_tops, scheduled_rows, wanted_rows
-from gpu_node.engine.steps.step import Step, StepPart
+from gpu_node.engine.steps.rows import num_tops, wanted_rows
+from gpu_node.engine.steps.step import Step
 from shared.config.engine import EngineOptions
 from shared.messages.payload import Payload
+
+Decide = Callable[[LoadedModel, BlockManager, EngineOptions, KvCosts], Decisions]
 
 
 class Scheduler:
@@ -43,19 +52,28 @@ class Scheduler:
         options: EngineOptions,
         policy: PreemptionPolicy | None = None,
         blocks: BlockManager | None = None,
+        costs: KvCosts | None = None,
+        decide: Decide = decisions,
     ) -> None:
-        """``blocks`` are those of the model; by default it has all memory for itself."""
+        """``blocks`` are those of the model; by default it has all memory for itself.
+
+        ``costs`` are what decisions are made by, where they ask for costs. ``decide`` makes the decisions' rules; with
+        a ``policy``, its own is in the place of the one of these about preemption.
+        """
         self.blocks = blocks or BlockManager.alone(
             model.num_blocks, model.block_size, model.name, model.num_host_blocks
         )
-        self.counts = Counts()
+        self._counts = Counts()
         self._model = model
         self._options = options
-        self._policy = policy or preemption_policy(options)
+        made = decide(model, self.blocks, options, costs or KvCosts(options, model.block_bytes, CostLearner()))
+        self._decisions = made if policy is None else replace(made, preemption=policy)
         self._roster = Roster(self.blocks)
-        self._admission = KvAdmission(model, self.blocks, options.max_num_seqs)
-        self._outcome = StepOutcome(model, self._roster, self._admission)
+        self._draft = Draft(self._roster)
+        self._intake = Intake(options, self._roster, self._draft, self._decisions)
+        self._outcome = StepOutcome(model, self._roster, made.admission)
         self._num_added = 0
+        self._undated: list[EngineRequest] = []
 
     # --- requests come and go -----------------------------------------------------------------------------------------
 
@@ -80,14 +98,19 @@ class Scheduler:
         return [request.request_id for request in self._roster.waiting if request.parked is not None]
 
     @property
+    def counts(self) -> Counts:
+        """Since it began."""
+        return self._counts + self._intake.counts
+
+    @property
     def num_preemptions(self) -> int:
         """How often a request gave way because memory ran out."""
-        return self.counts.num_preemptions
+        return self._counts.num_preemptions
 
     @property
     def num_admittable(self) -> int:
         """How many more requests can be expected to run at once; the agent pulls no more than this."""
-        return self._admission.num_admittable(self._roster.running.values(), self._roster.waiting)
+        return self._decisions.admission.num_admittable(self._roster.running.values(), self._roster.waiting)
 
     def attempt_of(self, request_id: str) -> int | None:
         """The attempt of a request that is here, or None."""
@@ -109,7 +132,7 @@ class Scheduler:
         if state is not None:
             request = resumed(state, payload, order, ids, max_model_len)
             request.num_top = num_tops(payload.sampling, self._model)
-            self._roster.add(request)
+            self._queue(request)
             return []
         request = EngineRequest.of(payload, order, ids, max_model_len)
         request.num_top = num_tops(payload.sampling, self._model)
@@ -117,9 +140,15 @@ class Scheduler:
         chunks = end_chunks(payload, request.sequences, reasons)
         request.sequences = [one for one, reason in zip(request.sequences, reasons, strict=True) if not reason]
         if request.sequences:
-            self._roster.add(request)
-            self._admission.on_arrival(request)
+            self._queue(request)
+            self._decisions.admission.on_arrival(request)
         return chunks
+
+    def _queue(self, request: EngineRequest) -> None:
+        request.first_enqueued_s = request.payload.enqueued_s
+        if not request.first_enqueued_s:
+            self._undated.append(request)
+        self._roster.add(request)
 
     def held_state(self, request_id: str) -> HeldState | None:
         """What an image of a request has to keep, to be followed by `abort`. None where nothing is computed of it.
@@ -149,7 +178,7 @@ class Scheduler:
     # --- one step -----------------------------------------------------------------------------------------------------
 
     def schedule(self, now: float) -> StepPlan:
-        """Plan the next step at time ``now`` in seconds.
+        """Plan the next step at time ``now``: Unix time in seconds, or any other in which payloads say when they came.
 
         Empty when nothing can be planned: there is no request, or what follows hangs on steps in flight. Any other plan
         is in flight until it is committed; `MAX_STEPS_IN_FLIGHT` may be.
@@ -158,23 +187,55 @@ class Scheduler:
         assert len(roster.steps) < MAX_STEPS_IN_FLIGHT, "the oldest step is to be committed first"
         step = Step(self._options.step_tokens)
         roster.steps.append(step)
-        num_preemptions = self.num_preemptions
-        # In the order of admission the decodes come first by themselves: a prefill that is not finished has used up
-        # the budget, so nothing was admitted behind it.
-        for request in list(roster.running.values()):
-            if step.num_left_tokens == 0:
-                break
-            if request.request_id in roster.running:  # else it was preempted for one before it
-                self._advance(request, step, now)
-        if self.num_preemptions == num_preemptions:  # else memory has just run out
-            self._swap_in()
-            if not step.swaps_in:  # what comes back is not to be read in the same step
-                self._admit(step)
+        self._date(now)
+        if self._options.chunked_prefill:
+            self._schedule_together(step, now)
+        else:
+            self._schedule_apart(step, now)
         plan = step.seal()
         if plan.is_empty:
             roster.steps.pop()
         self._count_swaps(plan)
         return plan
+
+    def _date(self, now: float) -> None:
+        """Who does not say when it came first has come now."""
+        for request in self._undated:
+            request.first_enqueued_s = now
+        self._undated.clear()
+
+    def _schedule_together(self, step: Step, now: float) -> None:
+        """Decodes, then chunks of prompts with what they leave of the budget."""
+        # In the order of admission the decodes come first by themselves: a prefill that is not finished has used up
+        # the budget, so nothing was admitted behind it.
+        if not self._advance_all(self._roster.running.values(), step, now):
+            return  # memory has just run out
+        num_next = self._intake.line_up(now)
+        self._intake.swap_in(num_next)
+        if not step.swaps_in:  # what comes back is not to be read in the same step
+            self._intake.admit(step, num_next)
+
+    def _schedule_apart(self, step: Step, now: float) -> None:
+        """Prompts in steps of their own, ahead of decodes (vLLM 0.2.5, which AdaptiveLLM changes)."""
+        running = self._roster.running.values()
+        num_next = 0
+        if self._advance_all([one for one in running if one.is_prefill], step, now):
+            num_next = self._intake.line_up(now)
+            self._intake.admit(step, num_next)
+        if step.has_rows:
+            return
+        if self._advance_all([one for one in running if not one.is_prefill], step, now):
+            self._intake.swap_in(num_next)
+
+    def _advance_all(self, requests: Iterable[EngineRequest], step: Step, now: float) -> bool:
+        """Schedule what these want, as far as the budget goes; False where somebody had to give way."""
+        num_preemptions = self._counts.num_preemptions
+        for request in list(requests):
+            if step.num_left_tokens == 0:
+                break
+            if request.request_id in self._roster.running:  # else it was preempted for one before it
+                self._advance(request, step, now)
+        return self._counts.num_preemptions == num_preemptions
 
     def commit(self, plan: StepPlan, result: StepResult) -> list[OutputChunk]:
         """Take in what the oldest step in flight computed; returns new tokens and ends.
@@ -203,24 +264,20 @@ class Scheduler:
     def _advance(self, request: EngineRequest, step: Step, now: float) -> None:
         """Schedule as much of a running request as the budget takes, preempting others or itself for the blocks."""
         for sequence, end in wanted_rows(request, step.num_left_tokens):
-            while not self._has_room(sequence, end):
-                victim = self._policy.victim(self._roster.running.values(), now)
+            while not self._draft.has_room(sequence, end):
+                victim = self._decisions.preemption.victim(self._roster.running.values(), now)
                 self._preempt(victim)
                 if victim is request:
                     return
-            self._schedule(request, sequence, end, step)
-
-    def _has_room(self, sequence: Sequence, end: int) -> bool:
-        num_new_blocks = self.blocks.num_new_blocks(sequence.sequence_id, sequence.num_computed_tokens, end)
-        return num_new_blocks == 0 or num_new_blocks <= self.blocks.num_free_blocks
+            self._draft.add(request, sequence, end, step)
 
     def _preempt(self, victim: EngineRequest) -> None:
-        fate = self._policy.fate(victim, self.blocks)
+        fate = self._decisions.preemption.fate(victim, self.blocks)
         if fate is KvFate.SWAP and self._roster.can_swap_out(victim):
-            self.counts += Counts(num_preemptions=1)
+            self._counts += Counts(num_preemptions=1)
             self._roster.swap_out(victim)
             return
-        self.counts += Counts(
+        self._counts += Counts(
             num_preemptions=1,
             num_recomputed=int(victim.has_computed),
             swapped=TierCounts(num_refused=int(fate is KvFate.NO_ROOM)),
@@ -231,73 +288,4 @@ class Scheduler:
         if plan.swaps_out or plan.swaps_in:
             block_bytes = self._model.block_bytes
             moved = TierCounts(out_bytes=len(plan.swaps_out) * block_bytes, in_bytes=len(plan.swaps_in) * block_bytes)
-            self.counts += Counts(swapped=moved)
-
-    def _schedule(self, request: EngineRequest, sequence: Sequence, end: int, step: Step) -> None:
-        """Put the rows up to ``end`` into the step. Where the leader has computed what all share, the others fork."""
-        copies = self.blocks.append(sequence.sequence_id, sequence.num_computed_tokens, end)
-        forks = not request.is_forked and end == request.num_shared_tokens
-        group = request.sequences if forks else [sequence]
-        drawing = [one for one in group if end == len(one.token_ids) + one.num_drawn_tokens]
-        draws = tuple(draw_of(request, one) for one in drawing)
-        table = self.blocks.table(sequence.sequence_id)
-        rows = scheduled_rows(sequence, end, table, draws)
-        sequence.num_computed_tokens = end
-        if forks:
-            self._roster.fork(request)
-        for one in group:
-            is_leader = one is sequence
-            step.add(
-                StepPart(request, one, end, one in drawing, rows if is_leader else None, copies if is_leader else ())
-            )
-        for one in drawing:
-            one.num_drawn_tokens += 1
-
-    def _admits(self, request: EngineRequest) -> bool:
-        return self._admission.admits(request, self._roster.running.values())
-
-    def _restore(self, step: Step) -> bool:
-        """Let the first in line go on from its image; False where it has no room in this step: nobody gives way for it.
-
-        Then nobody behind it may begin either.
-        """
-        request = self._roster.restore()
-        for sequence, end in wanted_rows(request, step.num_left_tokens):
-            if not self._has_room(sequence, end):
-                return False
-            self._schedule(request, sequence, end, step)
-        return True
-
-    def _swap_in(self) -> None:
-        """Bring back swapped-out requests; they are first in line, being preempted ones."""
-        roster = self._roster
-        while roster.waiting and roster.is_swapped_out(roster.waiting[0]):
-            request = roster.waiting[0]
-            if roster.num_swap_in_blocks(request) > self.blocks.num_free_blocks or not self._admits(request):
-                return
-            self.counts += Counts(swapped=TierCounts(num_restored=1))
-            roster.swap_in()
-
-    def _admit(self, step: Step) -> None:
-        """Start waiting requests in their order; one that does not fit holds up those behind it, so none starves."""
-        roster = self._roster
-        while roster.waiting and step.num_left_tokens > 0:
-            request = roster.waiting[0]
-            if roster.is_swapped_out(request) or not self._admits(request):
-                return
-            if request.parked is not None:
-                if request.parked.num_blocks > self.blocks.num_free_blocks:
-                    return
-                self.counts += Counts(restored_tokens=request.parked.kv_tokens, evicted=TierCounts(num_restored=1))
-                if not self._restore(step):
-                    return
-                continue
-            roster.admit()
-            ((leader, end),) = wanted_rows(request, step.num_left_tokens)
-            if not self._has_room(leader, end):
-                roster.put_back(request)  # nobody who runs gives way to it
-                return
-            self.counts += looked_up(
-                request.num_shared_tokens, leader.num_computed_tokens, is_prompt=not leader.num_output_tokens
-            )
-            self._schedule(request, leader, end, step)
+            self._counts += Counts(swapped=moved)

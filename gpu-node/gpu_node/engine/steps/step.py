@@ -37,6 +37,11 @@ class Step:
         self.restores: list[Restore] = []
         self._parts: dict[int, StepPart] = {}
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether anything is computed in it."""
+        return bool(self._parts)
+
     def part(self, sequence_id: int) -> StepPart | None:
         """What the step does for a sequence, or None."""
         return self._parts.get(sequence_id)

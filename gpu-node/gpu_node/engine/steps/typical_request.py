@@ -38,6 +38,12 @@ class TypicalRequest:
         return expected_growth(num_tokens - num_prompt_tokens, mean_tokens, num_limit_tokens - num_tokens)
 
     @property
+    def num_prompt_blocks(self) -> int:
+        """KV blocks that its prompt takes."""
+        prompt_tokens = self._prompt_tokens.value(default=self._model.max_model_len)
+        return max(1, -(-round(prompt_tokens) // self._model.block_size))
+
+    @property
     def num_blocks(self) -> int:
         """KV blocks that it holds at its end."""
         prompt_tokens = self._prompt_tokens.value(default=self._model.max_model_len)

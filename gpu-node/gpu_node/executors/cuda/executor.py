@@ -40,16 +40,15 @@ class CudaExecutor:
         dtype: torch.dtype = torch.bfloat16,
         optimize: bool = True,
         graphs: bool = True,
-        overlaps_swaps: bool = True,
         passes: Sequence[Pass] = (),
         group: DeviceGroup = ALONE,
         memory: DeviceMemory | None = None,
     ) -> None:
         """``dtype``: of weights, buffers and KV. ``passes`` change each model's program, behind the pass `optimize`.
 
-        Plain paths: ``optimize=False``, the builder's operators; ``graphs=False``, a launch for each in every step;
-        ``overlaps_swaps=False``, swaps in the queue that computes. ``group``: the devices that share each model's
-        heads. ``memory``: what there is of it, where that is not to be asked of the device.
+        Plain paths: ``optimize=False``, the builder's operators; ``graphs=False``, a launch for each in every step.
+        ``group``: the devices that share each model's heads. ``memory``: what there is of it, where that is not to be
+        asked of the device.
         """
         self.device = torch.cuda.get_device_name(device) if device.type == "cuda" else "cuda"
         copies = copy_stream(device)
@@ -69,7 +68,7 @@ class CudaExecutor:
                 passes=((optimized,) if optimize else ()) + tuple(passes),
                 joins_norms=optimize,
                 graphs=graphs,
-                overlaps_swaps=overlaps_swaps,
+                overlaps_swaps=options.overlap_swaps,
                 group=group,
             ),
         )

@@ -12,6 +12,7 @@ from gpu_node.engine.border.sizing import MAX_CONTEXT_LENGTH, cut
 from gpu_node.executors.draws.counter import uniform
 from gpu_node.executors.memory.host_tier import HostTier
 from shared.config.engine import EngineOptions, ModelSpec
+from shared.files.kv_paging import block_bytes
 from shared.messages.payload import Sampling
 from shared.messages.step_cost import StepCost
 from shared.messages.token_logprob import TokenLogprob
@@ -51,6 +52,7 @@ class PredictedExecutor:
         self._left: HostTier[None] = HostTier(options.host_models, lambda _: None)
         self._options = options
         self._token_kv_bytes = token_kv_bytes
+        self._block_bytes = block_bytes(options.block_size, token_kv_bytes)
         self._vocab_size = vocab_size
         self._context_length = context_length
 
@@ -101,15 +103,34 @@ class PredictedExecutor:
     def submit(self, plan: StepPlan) -> ComputedStep:
         """Predict the duration; each token follows from seed, choice and position alone, so none is fed back."""
         draws = [draw for part in plan.sequences for draw in part.draws]
-        moves_s, self._moves_s = self._moves_s, 0.0
+        rows_s = self._rows_s(plan)
+        moves_s, self._moves_s = self._moves_s + self._swaps_s(plan, rows_s), 0.0
         return ComputedStep(
             StepResult(
                 token_ids={draw.sequence_id: self._token(draw) for draw in draws},
-                duration_s=self._cost.predict_s(plan.num_tokens, plan.num_context_tokens, plan.num_attended_tokens),
+                duration_s=rows_s,
                 moves_s=moves_s,
                 logprobs={draw.sequence_id: self._logprob(draw.num_top) for draw in draws if draw.num_top is not None},
             )
         )
+
+    def _rows_s(self, plan: StepPlan) -> float:
+        """A step that only moves blocks computes nothing."""
+        if not plan.sequences and (plan.swaps_out or plan.swaps_in):
+            return 0.0
+        return self._cost.predict_s(plan.num_tokens, plan.num_context_tokens, plan.num_attended_tokens)
+
+    def _swaps_s(self, plan: StepPlan, rows_s: float) -> float:
+        """What a plan's swaps add to its rows: all that they take in one queue, or what does not fit beside the rows.
+
+        Bytes over bandwidth for each direction (AdaptiveLLM, equations 2-4). Beside the rows there is one copy queue
+        for both directions (`gpu_node.executors.memory.block_moves`), and the next step reads what came back.
+        """
+        if not plan.swaps_out and not plan.swaps_in:
+            return 0.0
+        num_bytes = (len(plan.swaps_out) + len(plan.swaps_in)) * self._block_bytes
+        copies_s = num_bytes / self._kv_bytes_per_s
+        return max(0.0, copies_s - rows_s) if self._options.overlap_swaps else copies_s
 
     def _token(self, draw: Draw) -> int:
         drawn = uniform(draw.sampling.seed, draw.position, draw.choice)

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from itertools import count
 
+from gpu_node.engine.measures.cost_learner import CostLearner
+from gpu_node.engine.measures.kv_costs import KvCosts
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.sequence import EngineRequest
-from gpu_node.engine.steps.preemption import AlwaysRecompute, KvFate, SwapIfRoom, preemption_policy
-from shared.config.engine import EngineOptions
+from gpu_node.engine.steps.order import Fair
+from gpu_node.engine.steps.preemption import (
+    AlwaysRecompute,
+    Cheaper,
+    KvFate,
+    PreemptionPolicy,
+    SwapIfRoom,
+    preemption_policy,
+)
+from shared.config.engine import EngineOptions, Preemption
 from tests.gpu_node.bookkeeping import payload, prompt
 
 
@@ -22,8 +32,15 @@ def running(blocks: BlockManager, num_tokens: int, num_computed_tokens: int) -> 
 
 
 def test_it_is_recomputed_unless_the_configuration_says_swap() -> None:
-    assert isinstance(preemption_policy(EngineOptions()), AlwaysRecompute)
-    assert isinstance(preemption_policy(EngineOptions(preemption="swap", host_kv_bytes=1)), SwapIfRoom)
+    named: dict[Preemption, type[PreemptionPolicy]] = {
+        "recompute": AlwaysRecompute,
+        "swap": SwapIfRoom,
+        "swap_only": SwapIfRoom,
+        "adaptive": Cheaper,
+    }
+    for name, policy in named.items():
+        options = EngineOptions(host_kv_bytes=1, preemption=name)
+        assert type(preemption_policy(options, KvCosts(options, 1, CostLearner()), Fair())) is policy
 
 
 def test_it_is_swapped_while_host_memory_has_room_for_all_of_it() -> None:

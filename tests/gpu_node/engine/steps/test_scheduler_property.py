@@ -73,6 +73,7 @@ class SwapEveryOther(SwapIfRoom):
     """What was swapped once may be recomputed the next time, and the other way round."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._is_swap = False
 
     def fate(self, request: EngineRequest, blocks: BlockManager) -> KvFate:

@@ -1,0 +1,166 @@
+"""What giving way costs a request: computing its keys and values again, or moving them out and in (AdaptiveLLM, §3.2).
+
+There are two costs of each, by how the engine runs:
+
+                        recompute                                 swap
+    plain forms         a prompt step of the sequence alone       KV bytes / D2H bandwidth + KV bytes / H2D bandwidth
+                        (§3.2, by regression)                     (equations 2-4)
+    chunked, beside     what its rows add to steps that run       what of each copy does not fit beside the step that
+                        anyway                                    runs meanwhile
+
+The first of each is the paper's. A plain form (`EngineOptions.chunked_prefill`, `EngineOptions.overlap_swaps`) is
+charged by the paper's cost, the other by what it adds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpu_node.engine.border.plan import StepPlan, StepResult
+from gpu_node.engine.measures.cost_learner import CostLearner
+from gpu_node.engine.measures.cost_table import CostTable, LearntRatio
+from shared.config.engine import EngineOptions
+from shared.messages.step_cost import StepCost
+
+UNKNOWN_BYTES_PER_S = 10e9
+"""Between device and host until it has been measured: what a copy by one core of a server gives."""
+STEP_MEMORY = 16
+"""Steps after which the usual duration of a step has forgotten one."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvCostTables:
+    """What `treadle profile` has learnt of a model on a device, by tokens of a sequence and by blocks."""
+
+    prompt: CostTable
+    """A prompt step alone, by tokens."""
+    chunk: CostTable
+    """What so many rows of a prompt add to a step in which others decode."""
+    move_out: CostTable
+    """Of blocks to host memory, in the computing queue."""
+    move_in: CostTable
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRates:
+    """Measured when a model was loaded. 0.0 where blocks cannot be moved."""
+
+    out_bytes_per_s: float = UNKNOWN_BYTES_PER_S
+    in_bytes_per_s: float = UNKNOWN_BYTES_PER_S
+
+
+class KvCosts:
+    """Of one model on one device; learns from each step."""
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        block_bytes: int,
+        learner: CostLearner,
+        rates: MoveRates | None = None,
+        tables: KvCostTables | None = None,
+    ) -> None:
+        """Without ``tables`` recomputing is predicted from the learnt step cost, and copies from ``rates``."""
+        self._options = options
+        self._block_bytes = block_bytes
+        self._learner = learner
+        self._rates = rates or MoveRates()
+        self._tables = tables
+        self._usual_step_s = 0.0
+        self._prompt_ratio, self._chunk_ratio, self._move_ratio = LearntRatio(), LearntRatio(), LearntRatio()
+
+    @property
+    def step_cost(self) -> StepCost | None:
+        """As far as it is known by now."""
+        return self._learner.cost
+
+    @property
+    def usual_step_s(self) -> float:
+        """How long a step takes of late; 0.0 before the first."""
+        return self._usual_step_s
+
+    # --- predictions --------------------------------------------------------------------------------------------------
+
+    def recompute_s(self, num_tokens: int, num_kept_tokens: int = 0) -> float | None:
+        """Of a sequence so long, whose first ``num_kept_tokens`` stay cached; None while nothing is known."""
+        if self._options.chunked_prefill:
+            return self._chunks_s(num_tokens, num_kept_tokens)
+        if self._tables is not None:
+            kept_s = self._tables.prompt.at(num_kept_tokens) - self._tables.prompt.at(0) if num_kept_tokens else 0.0
+            return (self._tables.prompt.at(num_tokens) - kept_s) * self._prompt_ratio.value
+        cost = self.step_cost
+        return None if cost is None else cost.predict_s(*_sizes(num_tokens, num_kept_tokens))
+
+    def _chunks_s(self, num_tokens: int, num_kept_tokens: int) -> float | None:
+        if self._tables is not None:
+            table = self._tables.chunk
+            return max(0.0, table.at(num_tokens) - table.at(num_kept_tokens)) * self._chunk_ratio.value
+        cost = self.step_cost
+        return None if cost is None else cost.predict_s(*_sizes(num_tokens, num_kept_tokens)) - cost.step_s
+
+    def swap_s(self, num_blocks: int) -> float:
+        """Out and back in of so many blocks; infinite where blocks cannot be moved."""
+        out_s, in_s = self._out_s(num_blocks), self._in_s(num_blocks)
+        if self._options.overlap_swaps:
+            return max(0.0, out_s - self._usual_step_s) + max(0.0, in_s - self._usual_step_s)
+        return out_s + in_s
+
+    def _out_s(self, num_blocks: int) -> float:
+        if self._tables is not None:
+            return self._tables.move_out.at(num_blocks) * self._move_ratio.value if num_blocks else 0.0
+        return self._rated_s(num_blocks, self._rates.out_bytes_per_s)
+
+    def _in_s(self, num_blocks: int) -> float:
+        if self._tables is not None:
+            return self._tables.move_in.at(num_blocks) * self._move_ratio.value if num_blocks else 0.0
+        return self._rated_s(num_blocks, self._rates.in_bytes_per_s)
+
+    def _rated_s(self, num_blocks: int, bytes_per_s: float) -> float:
+        """Equations 2 to 4: whole blocks over the bandwidth of their direction."""
+        if bytes_per_s <= 0:
+            return float("inf")
+        return num_blocks * self._block_bytes / bytes_per_s * self._move_ratio.value
+
+    # --- what steps tell ----------------------------------------------------------------------------------------------
+
+    def observe(self, plan: StepPlan, result: StepResult, waited_s: float) -> None:
+        """A step is over, before which the device had waited ``waited_s`` for its host."""
+        took_s = result.duration_s + waited_s
+        if plan.swaps_out or plan.swaps_in:  # what it took is not the rows' alone
+            self._observe_moves(plan, result)
+            return
+        self._learner.observe(plan, took_s)
+        self._usual_step_s += (took_s - self._usual_step_s) / (STEP_MEMORY if self._usual_step_s else 1)
+        if self._tables is not None:
+            self._observe_prompts(plan, took_s, self._tables)
+
+    def _observe_moves(self, plan: StepPlan, result: StepResult) -> None:
+        """In the computing queue a step lasts as long as its copies longer; beside it, nothing is seen of them."""
+        cost = self.step_cost
+        if self._options.overlap_swaps or cost is None:
+            return
+        predicted_s = self._out_s(len(plan.swaps_out)) + self._in_s(len(plan.swaps_in))
+        rows_s = cost.predict_s(plan.num_tokens, plan.num_context_tokens, plan.num_attended_tokens)
+        own_s = result.moves_s or result.duration_s - (rows_s if plan.sequences else 0.0)
+        self._move_ratio.observe(own_s, predicted_s / self._move_ratio.value)
+
+    def _observe_prompts(self, plan: StepPlan, took_s: float, tables: KvCostTables) -> None:
+        """A prompt step alone tells of that table; one chunk beside decodes, of the other, less what decodes take."""
+        prompts = [part for part in plan.sequences if len(part.token_ids) > 1]
+        if len(prompts) != 1:
+            return
+        (prompt,) = prompts
+        num_tokens = prompt.start + len(prompt.token_ids)
+        if len(plan.sequences) == 1 and prompt.start == 0:
+            self._prompt_ratio.observe(took_s, tables.prompt.at(num_tokens))
+        elif (cost := self.step_cost) is not None and len(plan.sequences) > 1:
+            num_others = plan.num_tokens - len(prompt.token_ids)
+            context = plan.num_context_tokens - num_tokens
+            decodes_s = cost.predict_s(num_others, context, context)
+            self._chunk_ratio.observe(took_s - decodes_s, tables.chunk.at(num_tokens) - tables.chunk.at(prompt.start))
+
+
+def _sizes(num_tokens: int, num_kept_tokens: int) -> tuple[int, int, int]:
+    """Rows, context and pairs of the rows behind what is kept, in one go."""
+    num_rows = num_tokens - num_kept_tokens
+    return num_rows, num_tokens, num_rows * num_kept_tokens + num_rows * (num_rows + 1) // 2

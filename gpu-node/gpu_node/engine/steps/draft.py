@@ -1,0 +1,41 @@
+"""Rows of the step that is drafted: whether blocks have room for them, and what they write."""
+
+from __future__ import annotations
+
+from gpu_node.engine.requests.sequence import EngineRequest, Sequence
+from gpu_node.engine.steps.roster import Roster
+from gpu_node.engine.steps.rows import draw_of, scheduled_rows
+from gpu_node.engine.steps.step import Step, StepPart
+
+
+class Draft:
+    """Puts rows of running requests into a step."""
+
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
+        self._blocks = roster.blocks
+
+    def has_room(self, sequence: Sequence, end: int) -> bool:
+        """Whether enough blocks are free to compute the sequence up to ``end``."""
+        num_new_blocks = self._blocks.num_new_blocks(sequence.sequence_id, sequence.num_computed_tokens, end)
+        return num_new_blocks == 0 or num_new_blocks <= self._blocks.num_free_blocks
+
+    def add(self, request: EngineRequest, sequence: Sequence, end: int, step: Step) -> None:
+        """Put the rows up to ``end`` into the step. Where the leader has computed what all share, the others fork."""
+        copies = self._blocks.append(sequence.sequence_id, sequence.num_computed_tokens, end)
+        forks = not request.is_forked and end == request.num_shared_tokens
+        group = request.sequences if forks else [sequence]
+        drawing = [one for one in group if end == len(one.token_ids) + one.num_drawn_tokens]
+        draws = tuple(draw_of(request, one) for one in drawing)
+        table = self._blocks.table(sequence.sequence_id)
+        rows = scheduled_rows(sequence, end, table, draws)
+        sequence.num_computed_tokens = end
+        if forks:
+            self._roster.fork(request)
+        for one in group:
+            is_leader = one is sequence
+            step.add(
+                StepPart(request, one, end, one in drawing, rows if is_leader else None, copies if is_leader else ())
+            )
+        for one in drawing:
+            one.num_drawn_tokens += 1
