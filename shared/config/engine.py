@@ -123,5 +123,3 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if self.preemption != "recompute" and self.host_kv_bytes == 0:
             raise ValueError(f"preemption: {self.preemption!r} needs host_kv_bytes, the host memory to swap to")
-        if self.preemption == "swap_only" and self.order != "fcfs":
-            raise ValueError(f"preemption: 'swap_only' goes with order 'fcfs' alone, not {self.order!r}")

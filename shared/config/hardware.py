@@ -86,6 +86,8 @@ DEVICES = {
         DataSheet("a10", 125e12, 600e9, 24e9, 32e9, _DISK_BYTES_PER_S),
         # NVIDIA A100 80GB data sheet, SXM: 312 TFLOPS bfloat16, 2,039 GB/s; PCIe 4.0 x16
         DataSheet("a100", 312e12, 2_039e9, 80e9, 32e9, _DISK_BYTES_PER_S),
+        # NVIDIA A800 80GB PCIe data sheet: 312 TFLOPS bfloat16, 1,935 GB/s; PCIe 4.0 x16, 64 GB/s both ways together
+        DataSheet("a800-pcie", 312e12, 1_935e9, 80e9, 32e9, _DISK_BYTES_PER_S),
         # NVIDIA H100 data sheet, SXM: 1,979 TFLOPS bfloat16 with sparsity, half of it without, 3.35 TB/s, 80 GB; PCIe
         # 5.0 x16, 128 GB/s both ways together
         DataSheet("h100", 989.5e12, 3_350e9, 80e9, 64e9, _DISK_BYTES_PER_S),
@@ -107,6 +109,13 @@ MODELS = {
         # model card of Llama-2-70b-hf: 69.0 B, 80 layers of 8,192, 64 heads, 8 for keys. Weights of 4 bits
         # with a scale and a zero for each 128, so that it fits one card of 80 GB; products in 16 bits
         ModelShape("llama-70b", 68.977e9, 32_000 * 8_192, 80, 64, 8, 128, 4_096, weight_bytes=0.5 + 4 / 128),
+        # configurations of facebook/opt-13b and opt-30b: 40 layers of 5,120, 40 heads; 48 of 7,168, 56 heads; the table
+        # of words is the output layer
+        ModelShape("opt-13b", 12.853e9, 0, 40, 40, 40, 128, 2_048),
+        ModelShape("opt-30b", 29.975e9, 0, 48, 56, 56, 128, 2_048),
+        # Llama (Touvron et al., 2023, table 2): 13.0 B, 40 layers of 5,120, 40 heads; 32.5 B, 60 of 6,656, 52 heads
+        ModelShape("llama-13b", 13.016e9, 32_000 * 5_120, 40, 40, 40, 128, 2_048),
+        ModelShape("llama-33b", 32.529e9, 32_000 * 6_656, 60, 52, 52, 128, 2_048),
         # model card of Meta-Llama-3-8B: 8.03 B, 32 layers of 4,096, 32 heads, 8 for keys, 128,256 words
         ModelShape("llama-3-8b", 8.030e9, 128_256 * 4_096, 32, 32, 8, 128, 8_192),
         # model card of SmolLM2-135M: 134.5 M, 30 layers of 576, 9 heads, 3 for keys; the table of words

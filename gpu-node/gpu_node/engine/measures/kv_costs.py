@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_node.engine.border.plan import StepPlan, StepResult
+from gpu_node.engine.border.plan import ScheduledSequence, StepPlan, StepResult
 from gpu_node.engine.measures.cost_learner import CostLearner
 from gpu_node.engine.measures.cost_table import CostTable, LearntRatio
 from shared.config.engine import EngineOptions
@@ -67,6 +67,7 @@ class KvCosts:
         self._rates = rates or MoveRates()
         self._tables = tables
         self._usual_step_s = 0.0
+        self._step_share = 1.0
         self._prompt_ratio, self._chunk_ratio, self._move_ratio = LearntRatio(), LearntRatio(), LearntRatio()
 
     @property
@@ -85,11 +86,18 @@ class KvCosts:
         """Of a sequence so long, whose first ``num_kept_tokens`` stay cached; None while nothing is known."""
         if self._options.chunked_prefill:
             return self._chunks_s(num_tokens, num_kept_tokens)
+        return self._prompt_step_s(num_tokens, num_kept_tokens)
+
+    def _prompt_step_s(self, num_tokens: int, num_kept_tokens: int) -> float | None:
+        """A prompt step alone, of whose fixed part those who usually share such a step pay theirs."""
         if self._tables is not None:
-            kept_s = self._tables.prompt.at(num_kept_tokens) - self._tables.prompt.at(0) if num_kept_tokens else 0.0
-            return (self._tables.prompt.at(num_tokens) - kept_s) * self._prompt_ratio.value
+            table = self._tables.prompt
+            rows_s = table.at(num_tokens) - table.at(num_kept_tokens)
+            return (table.at(0) * self._step_share + rows_s) * self._prompt_ratio.value
         cost = self.step_cost
-        return None if cost is None else cost.predict_s(*_sizes(num_tokens, num_kept_tokens))
+        if cost is None:
+            return None
+        return cost.predict_s(*_sizes(num_tokens, num_kept_tokens)) - cost.step_s * (1 - self._step_share)
 
     def _chunks_s(self, num_tokens: int, num_kept_tokens: int) -> float | None:
         if self._tables is not None:
@@ -131,8 +139,11 @@ class KvCosts:
             return
         self._learner.observe(plan, took_s)
         self._usual_step_s += (took_s - self._usual_step_s) / (STEP_MEMORY if self._usual_step_s else 1)
-        if self._tables is not None:
-            self._observe_prompts(plan, took_s, self._tables)
+        prompts = [part for part in plan.sequences if len(part.token_ids) > 1]
+        if prompts:
+            self._step_share += (1 / len(prompts) - self._step_share) / STEP_MEMORY
+        if self._tables is not None and len(prompts) == 1:
+            self._observe_prompt(prompts[0], plan, took_s, self._tables)
 
     def _observe_moves(self, plan: StepPlan, result: StepResult) -> None:
         """In the computing queue a step lasts as long as its copies longer; beside it, nothing is seen of them."""
@@ -144,12 +155,8 @@ class KvCosts:
         own_s = result.moves_s or result.duration_s - (rows_s if plan.sequences else 0.0)
         self._move_ratio.observe(own_s, predicted_s / self._move_ratio.value)
 
-    def _observe_prompts(self, plan: StepPlan, took_s: float, tables: KvCostTables) -> None:
+    def _observe_prompt(self, prompt: ScheduledSequence, plan: StepPlan, took_s: float, tables: KvCostTables) -> None:
         """A prompt step alone tells of that table; one chunk beside decodes, of the other, less what decodes take."""
-        prompts = [part for part in plan.sequences if len(part.token_ids) > 1]
-        if len(prompts) != 1:
-            return
-        (prompt,) = prompts
         num_tokens = prompt.start + len(prompt.token_ids)
         if len(plan.sequences) == 1 and prompt.start == 0:
             self._prompt_ratio.observe(took_s, tables.prompt.at(num_tokens))

@@ -143,6 +143,8 @@ class EngineRequest:
     @property
     def num_tokens(self) -> int:
         """Prompt and output so far, of its longest sequence."""
+        if len(self.sequences) == 1:  # most by far, and each that waits is asked
+            return len(self.sequences[0].token_ids)
         return max(len(sequence.token_ids) for sequence in self.sequences)
 
     @property

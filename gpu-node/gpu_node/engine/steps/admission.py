@@ -32,13 +32,16 @@ class KvAdmission:
         """Learn how long an output has become."""
         self._typical.on_finish(num_output_tokens)
 
-    def admits(self, candidate: EngineRequest, running: Collection[EngineRequest]) -> bool:
-        """Whether ``candidate`` may run beside ``running``."""
+    def num_blocked_steps(self, candidate: EngineRequest, running: Collection[EngineRequest]) -> int:
+        """0 where ``candidate`` may run beside ``running``; else the steps before that need be asked again.
+
+        As long as none of these ends or leaves, and none comes.
+        """
 
         def peak() -> int:
             return peak_slots(self._demands_beside(candidate, running), self._model.block_size)
 
-        return self._rule.num_blocked_steps(self._case(running, [candidate], peak)) == 0
+        return self._rule.num_blocked_steps(self._case(running, [candidate], peak))
 
     def num_admittable(self, running: Collection[EngineRequest], waiting: Collection[EngineRequest]) -> int:
         """How many typical requests fit beside these; what the waiting ones could reuse is left out of account."""

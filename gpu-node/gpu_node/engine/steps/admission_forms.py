@@ -10,6 +10,7 @@ from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.memory.forecast import KvDemand
 from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.admission import KvAdmission
+from gpu_node.engine.steps.admission_rule import UNTIL_ONE_ENDS
 from shared.config.engine import EngineOptions
 
 WATERMARK = 0.01
@@ -19,11 +20,14 @@ WATERMARK = 0.01
 class _OtherAdmission(KvAdmission):
     """Has a rule of its own where there are places, and somebody runs."""
 
-    def admits(self, candidate: EngineRequest, running: Collection[EngineRequest]) -> bool:
-        """Whether ``candidate`` may run beside ``running``; alone, a request always has its try."""
+    retry_steps = UNTIL_ONE_ENDS
+    """After which one that does not fit may, although nobody has ended."""
+
+    def num_blocked_steps(self, candidate: EngineRequest, running: Collection[EngineRequest]) -> int:
+        """As of every rule; alone, a request always has its try."""
         if candidate.num_places > self._num_left_places(running):
-            return False
-        return not running or self._fits(candidate, running)
+            return UNTIL_ONE_ENDS
+        return 0 if not running or self._fits(candidate, running) else self.retry_steps
 
     def _fits(self, candidate: EngineRequest, running: Collection[EngineRequest]) -> bool:
         raise NotImplementedError
@@ -79,6 +83,8 @@ class PricedAdmission(_OtherAdmission):
     of computing again (`gpu_node.engine.measures.kv_costs`). So a cheap preemption is risked where a dear one is not.
     """
 
+    retry_steps = 4
+
     def __init__(self, model: LoadedModel, blocks: BlockManager, max_num_seqs: int, costs: KvCosts) -> None:
         super().__init__(model, blocks, max_num_seqs)
         self._costs = costs
@@ -105,10 +111,10 @@ class PricedAdmission(_OtherAdmission):
 
 
 class SwappableAdmission(_OtherAdmission):
-    """What another rule admits, while host memory could take all who may have to give way at their full length.
+    """What another rule admits, while host memory could take all who run at their full length.
 
-    Who came first never does (`FirstComeFirstServed`). So nothing is ever computed again, and host memory bounds the
-    batch: AdaptiveLLM's baseline vLLM_s (§4.3).
+    So whoever has to give way is swapped, nothing is ever computed again, and host memory bounds the batch:
+    AdaptiveLLM's baseline vLLM_s (§4.3).
     """
 
     def __init__(self, inner: KvAdmission, model: LoadedModel, blocks: BlockManager, max_num_seqs: int) -> None:
@@ -126,13 +132,13 @@ class SwappableAdmission(_OtherAdmission):
         self._inner.on_finish(num_output_tokens)
 
     def _fits(self, candidate: EngineRequest, running: Collection[EngineRequest]) -> bool:
-        """Both have to agree."""
-        others = sorted([*running, candidate], key=lambda request: request.order)[1:]
+        """Both have to agree. What is swapped out already, and comes back by this, is in host memory's use."""
         num_held = 0
         if self._blocks.is_swapped_out(candidate.sequences[0].sequence_id):
             num_held = self._blocks.num_swap_in_blocks([one.sequence_id for one in candidate.holders])
-        num_needed = sum(map(self._num_full_blocks, others))
-        return num_needed <= self._blocks.num_free_host_blocks + num_held and self._inner.admits(candidate, running)
+        num_needed = sum(map(self._num_full_blocks, [*running, candidate]))
+        has_room = num_needed <= self._blocks.num_free_host_blocks + num_held
+        return has_room and self._inner.num_blocked_steps(candidate, running) == 0
 
     def _num_full_blocks(self, request: EngineRequest) -> int:
         """Of all its sequences at their limit, what they share counted for each: more than they will ever hold."""

@@ -11,6 +11,7 @@ from gpu_node.engine.steps.admission import KvAdmission
 from gpu_node.engine.steps.admission_forms import kv_admission
 from gpu_node.engine.steps.order import RequestOrder, request_order
 from gpu_node.engine.steps.preemption import PreemptionPolicy, preemption_policy
+from gpu_node.engine.steps.set_choice import SetChoice
 from shared.config.engine import EngineOptions
 
 
@@ -21,9 +22,15 @@ class Decisions:
     order: RequestOrder
     preemption: PreemptionPolicy
     admission: KvAdmission
+    choice: SetChoice
 
 
 def decisions(model: LoadedModel, blocks: BlockManager, options: EngineOptions, costs: KvCosts) -> Decisions:
     """Those that the configuration names."""
     order = request_order(options, costs)
-    return Decisions(order, preemption_policy(options, costs, order), kv_admission(model, blocks, options, costs))
+    return Decisions(
+        order=order,
+        preemption=preemption_policy(options, costs, order),
+        admission=kv_admission(model, blocks, options, costs),
+        choice=SetChoice(order),
+    )

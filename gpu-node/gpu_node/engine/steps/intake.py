@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from gpu_node.engine.measures.counts import Counts, TierCounts, looked_up
 from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.decisions import Decisions
 from gpu_node.engine.steps.draft import Draft
-from gpu_node.engine.steps.order import by_priority
 from gpu_node.engine.steps.roster import Roster
 from gpu_node.engine.steps.rows import wanted_rows
+from gpu_node.engine.steps.set_choice import Room
 from gpu_node.engine.steps.step import Step
 from shared.config.engine import EngineOptions
+
+MAX_BLOCKED_STEPS = 16
+"""For so long at most nobody asks again for a request that was refused: prefixes that are computed meanwhile may let it
+in earlier than its rule of admission knows."""
 
 
 class Intake:
@@ -25,6 +27,10 @@ class Intake:
         self._draft = draft
         self._decisions = decisions
         self.counts = Counts()
+        self._num_steps = 0
+        self._refused: EngineRequest | None = None
+        self._refused_until = 0
+        self._refused_state = (0, 0, 0, 0)
 
     def line_up(self, now: float) -> int:
         """Put those in front who shall come next; how many of the line may. They all come from where the first does.
@@ -32,17 +38,14 @@ class Intake:
         In one line that is everybody. Else the largest sets that fit are built of those in host memory and of all
         others, each by priority, and the one of higher mean priority is next (AdaptiveLLM, Algorithm 2).
         """
+        self._num_steps += 1
         roster = self._roster
         if self._decisions.order.is_line or not roster.waiting:
             return len(roster.waiting)
-        if self._num_left_places() <= 0 or not self._blocks.num_free_blocks:
+        if self._num_left_places() <= 0 or not self._blocks.num_free_blocks or self._is_blocked():
             return 0
-        swapped = [request for request in roster.waiting if roster.is_swapped_out(request)]
-        others = [request for request in roster.waiting if not roster.is_swapped_out(request)]
-        sets = [found for found in (self._largest(swapped, now), self._largest(others, now)) if found]
-        if not sets:
-            return 0
-        chosen = max(sets, key=lambda found: self._mean_priority(found, now))
+        room = Room(self._num_left_places(), self._blocks.num_free_blocks)
+        chosen = self._decisions.choice.choose(roster, room, self._num_blocks, now)
         roster.bring_forward(chosen)
         return len(chosen)
 
@@ -92,7 +95,26 @@ class Intake:
         return self._options.max_num_seqs - self._roster.num_taken_places
 
     def _admits(self, request: EngineRequest) -> bool:
-        return self._decisions.admission.admits(request, self._roster.running.values())
+        """Asked where the answer may be another than the last time."""
+        if self._is_blocked() and request is self._refused:
+            return False
+        running = self._roster.running.values()
+        num_steps = self._decisions.admission.num_blocked_steps(request, running)
+        self._refused = request if num_steps else None
+        self._refused_until = self._num_steps + min(num_steps, MAX_BLOCKED_STEPS)
+        self._refused_state = self._state()
+        return num_steps == 0
+
+    def _is_blocked(self) -> bool:
+        """Whoever was refused last would be again: nobody came, left or ended since, and not for long enough."""
+        if self._refused is None or self._num_steps >= self._refused_until:
+            return False
+        return self._refused_state == self._state()
+
+    def _state(self) -> tuple[int, int, int, int]:
+        """Changes with all that may admit a request earlier than the rule of admission says."""
+        roster = self._roster
+        return len(roster.requests), len(roster.running), roster.num_taken_places, self._blocks.num_usable_blocks
 
     def _restore(self, step: Step) -> bool:
         """Let the first in line go on from its image; False where it has no room in this step: nobody gives way for it.
@@ -106,18 +128,6 @@ class Intake:
             self._draft.add(request, sequence, end, step)
         return True
 
-    def _largest(self, requests: Collection[EngineRequest], now: float) -> list[EngineRequest]:
-        """The longest beginning of these, by priority, for which places and blocks are free now."""
-        num_places, num_blocks = self._num_left_places(), self._blocks.num_free_blocks
-        found: list[EngineRequest] = []
-        for request in sorted(requests, key=lambda one: by_priority(self._decisions.order, one, now), reverse=True):
-            num_places -= request.num_places
-            num_blocks -= self._num_blocks(request)
-            if num_places < 0 or num_blocks < 0:
-                break
-            found.append(request)
-        return found
-
     def _num_blocks(self, request: EngineRequest) -> int:
         """Free blocks that it takes when it comes; of a prompt, as if nothing were cached."""
         if self._roster.is_swapped_out(request):
@@ -125,6 +135,3 @@ class Intake:
         if request.parked is not None:
             return request.parked.num_blocks
         return -(-len(request.sequences[0].token_ids) // self._blocks.block_size)
-
-    def _mean_priority(self, requests: Collection[EngineRequest], now: float) -> float:
-        return sum(self._decisions.order.priority(request, now) for request in requests) / len(requests)

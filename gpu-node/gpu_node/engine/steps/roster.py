@@ -30,6 +30,7 @@ class Roster:
         self.requests: dict[str, EngineRequest] = {}
         self.waiting: deque[EngineRequest] = deque()
         self.running: dict[str, EngineRequest] = {}  # in the order of admission
+        self.swapped: dict[str, EngineRequest] = {}  # of those that wait
         self.steps: deque[Step] = deque()  # in flight, oldest first; the last may be a draft
         self.sequence_ids = count()
 
@@ -102,12 +103,13 @@ class Roster:
             sequence.go_back(sequence.num_computed_tokens if drafted is None else drafted.start)
             self._discard_parts(sequence)
         del self.running[request.request_id]
+        self.swapped[request.request_id] = request
         draft.swaps_out += self.blocks.swap_out([one.sequence_id for one in request.holders])
         self.waiting.appendleft(request)
 
     def is_swapped_out(self, request: EngineRequest) -> bool:
         """Whether a waiting request has its blocks in host memory."""
-        return self.blocks.is_swapped_out(request.sequences[0].sequence_id)
+        return request.request_id in self.swapped
 
     def num_swap_in_blocks(self, request: EngineRequest) -> int:
         """Free blocks that `swap_in` takes."""
@@ -117,6 +119,7 @@ class Roster:
         """Let the first in line, which is swapped out, run again; from the next step on it is computed."""
         request = self.waiting.popleft()
         self.running[request.request_id] = request
+        del self.swapped[request.request_id]
         self.steps[-1].swaps_in += self.blocks.swap_in([one.sequence_id for one in request.holders])
 
     def restore(self) -> EngineRequest:
@@ -143,7 +146,7 @@ class Roster:
             self._release(request)
             return
         self.waiting.remove(request)
-        if self.is_swapped_out(request):
+        if self.swapped.pop(request.request_id, None) is not None:
             self._release(request)
 
     def end(self, request: EngineRequest, sequence: Sequence) -> None:
@@ -181,6 +184,8 @@ class Roster:
         assert len(waiting) == len(self.waiting), "waits once"
         assert not waiting.keys() & self.running.keys(), "waiting or running"
         assert {**waiting, **self.running} == self.requests, "all are waiting or running"
+        away = {one for one in waiting.values() if self.blocks.is_swapped_out(one.sequences[0].sequence_id)}
+        assert away == set(self.swapped.values()), "who is in host memory waits"
         assert len(self.steps) <= MAX_STEPS_IN_FLIGHT
         assert all(step.plan is not None for step in list(self.steps)[:-1]), "only the last is a draft"
         for request in self.requests.values():
