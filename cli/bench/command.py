@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from cli.bench.engine import engine
+from cli.bench.memory import memory
 from cli.bench.paging import paging
 from cli.bench.percentiles import PERCENTS
 from cli.bench.serve import LoadResult, LoadSpec, run_load, served_models
@@ -29,6 +30,7 @@ def command() -> None:
 
 
 command.add_command(engine)
+command.add_command(memory)
 command.add_command(paging)
 
 

@@ -107,7 +107,31 @@ class ProfileResult(ReportLine, frozen=True):
     load: float
 
 
-Said = Machine | PointProgress | PointResult | ProfileStart | ProfilePoint | ProfileResult
+class MemoryRow(ReportLine, frozen=True):
+    """One policy under one load, as `gpu_node.bench.memory` met it."""
+
+    form: str
+    """``paper``: prompts alone, swaps in the computing queue; ``chunked``; ``cpu``: chunked, on the real model."""
+    device: str
+    model: str
+    input_tokens: int
+    """Mean of the prompts."""
+    max_tokens: int
+    policy: str
+    """`EngineOptions.preemption`."""
+    order: str
+    admission: str
+    requests_per_s: float
+    weighted_turnaround: float
+    """Mean of (finish - send) / (finish - first scheduled) (AdaptiveLLM, equation 5)."""
+    preemptions: int
+    swapped: int
+    recomputed: int
+    decision_share: float
+    """Processor time of all decisions, beside the run's time."""
+
+
+Said = Machine | PointProgress | PointResult | ProfileStart | ProfilePoint | ProfileResult | MemoryRow
 
 
 def encode(line: ReportLine) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from gpu_node.bench.memory.run import Outcome, PressureRun
@@ -80,6 +80,12 @@ def predicted_cases(*, quick: bool) -> list[Case]:
     ]
 
 
+def cpu_cases(model: str, *, quick: bool) -> list[Case]:
+    """Of the real model: the paper's limit, and one mean where it has to be quick."""
+    means = INPUT_TOKENS[:1] if quick else INPUT_TOKENS
+    return [Case("cpu", "cpu", model, input_tokens, 64, policy) for input_tokens in means for policy in POLICIES]
+
+
 def engine_options(case: Case, token_kv_bytes: int) -> EngineOptions:
     """Of a case whose tokens take so many bytes of KV memory."""
     is_paper = case.form == "paper"
@@ -108,8 +114,3 @@ def run_predicted(case: Case, num_requests: int, seed: int, advance: Callable[[i
     spec = ModelSpec(name=case.model, source="", max_model_len=MAX_MODEL_LEN)
     load = requests(num_requests, case.input_tokens, case.max_tokens, seed)
     return PressureRun(executor, options, spec, load, cost, MoveRates(bytes_per_s, bytes_per_s)).outcome(advance)
-
-
-def plain(case: Case) -> Case:
-    """The same load, recomputed."""
-    return replace(case, policy=Policy("recompute"))
