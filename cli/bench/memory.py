@@ -33,9 +33,9 @@ FORMS = ("paper", "chunked", "cpu")
 def memory(config_file: Path | None, forms: tuple[str, ...], quick: bool, seed: int, as_json: bool) -> None:
     """Compare preemption, order and admission: the same requests in 128 blocks of device and 64 of host memory.
 
-    AdaptiveLLM's evaluation: three samples of prompts, limits from 32 to 256 tokens. ``paper``: a predicted A800, prompts
-    in steps of their own, swaps in the computing queue; ``chunked``: the same device, prompts in chunks beside decodes,
-    swaps beside both; ``cpu``: the first model of the configuration, really computed.
+    AdaptiveLLM's evaluation: three samples of prompts, limits from 32 to 256 tokens. ``paper``: a predicted A800,
+    prompts in steps of their own, swaps in the computing queue; ``chunked``: the same device, prompts in chunks beside
+    decodes, swaps beside both; ``cpu``: the first model of the configuration, really computed.
     """
     config = load_config(config_file)
     asked = forms or (FORMS[:2] if quick else FORMS)

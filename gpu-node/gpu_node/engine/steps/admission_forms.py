@@ -83,7 +83,7 @@ class PricedAdmission(_OtherAdmission):
     of computing again (`gpu_node.engine.measures.kv_costs`). So a cheap preemption is risked where a dear one is not.
     """
 
-    retry_steps = 4
+    retry_steps = 8
 
     def __init__(self, model: LoadedModel, blocks: BlockManager, max_num_seqs: int, costs: KvCosts) -> None:
         super().__init__(model, blocks, max_num_seqs)
@@ -148,8 +148,8 @@ class SwappableAdmission(_OtherAdmission):
 def steps_until_full(demands: Sequence[KvDemand], block_size: int, num_usable_blocks: int) -> int | None:
     """After how many steps ``demands`` are predicted to hold more than the usable blocks; None where they never do.
 
-    Between two ends each of those alive grows by a token a step, so the step is found on a straight line. Bounds are
-    those of `gpu_node.engine.memory.forecast.peak_blocks`.
+    Between two ends each of those alive grows by a token a step, so the step is found on a straight line. Of the last
+    block of each, half is taken to be empty: a price is paid for what is expected, not for the worst.
     """
     blocks = [block for demand in demands for block in demand.blocks]
     num_shared_blocks = len(blocks) - len(set(blocks))
@@ -157,7 +157,7 @@ def steps_until_full(demands: Sequence[KvDemand], block_size: int, num_usable_bl
     num_tokens = sum(demand.num_tokens for demand in shortest_first)
     for num_ended, demand in enumerate(shortest_first):
         num_alive = len(shortest_first) - num_ended
-        room = (num_usable_blocks + num_shared_blocks + 1) * block_size - 1 - num_tokens - num_alive * (block_size - 1)
+        room = (num_usable_blocks + num_shared_blocks + 1) * block_size - 1 - num_tokens - num_alive * (block_size // 2)
         num_steps = room // num_alive  # that fit beside one another
         if num_steps < demand.num_growth_tokens:
             return max(0, num_steps)
