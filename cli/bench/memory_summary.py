@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gpu_node.bench.report import MemoryRow
@@ -67,7 +67,7 @@ def _turnaround_change(policies: dict[Policy, MemoryRow]) -> float:
     return fair / fcfs - 1
 
 
-_RATIOS = {
+_RATIOS: dict[str, Callable[[dict[Policy, MemoryRow]], float]] = {
     "adaptive_vs_recompute": lambda rows: _rate(rows, "adaptive") / _rate(rows, "recompute"),
     "adaptive_vs_swap_only": lambda rows: _rate(rows, "adaptive") / _rate(rows, "swap_only"),
     "fair_turnaround_change": _turnaround_change,

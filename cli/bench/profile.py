@@ -17,10 +17,11 @@ from cli.errors import CliError
 from cli.models.argument import find_model
 from cli.tables import print_table
 from gpu_node.bench.report import PointProgress as Doing
-from gpu_node.bench.report import ProfilePoint, ProfileResult, ProfileStart, encode
+from gpu_node.bench.report import PredictorTables, ProfilePoint, ProfileResult, ProfileStart, encode
 from shared.config.config import ClusterConfig, load_config
 from shared.config.engine import ModelSpec
 from shared.config.nodes import NodeSpec
+from shared.config.predictors import Predictor, encode_predictor, predictor_file
 from shared.config.profiles import Profile, ProfileError, add_profile, encode_profiles, profiles_file, read_profiles
 
 
@@ -43,17 +44,23 @@ def command(config_file: Path | None, model: str | None, node: str | None, as_js
     path = profiles_file(config)
     try:
         profiles = read_profiles(path)  # says what is wrong with the file before anything is measured
-        points, result = _measure(config.model_copy(update={"models": [spec], "nodes": [node_spec]}))
+        points, tables, result = _measure(config.model_copy(update={"models": [spec], "nodes": [node_spec]}))
     except ProfileError as error:
         raise CliError(str(error)) from error
     RunDir(config).create()
     write_atomically(path, encode_profiles(add_profile(profiles, _profile(spec, node_spec, result))))
+    if tables is not None:
+        file = predictor_file(config, result.device, spec.name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, encode_predictor(_predictor(config, spec, node_spec, result.device, tables)))
     if as_json:
-        for line in (*points, result):
+        for line in (*points, *([tables] if tables else []), result):
             click.echo(encode(line))
     else:
         print_table(_table(points))
         click.echo(_words(result))
+        if tables is not None:
+            click.echo(_predictor_words(tables))
         click.echo(f"kept in {path}")
 
 
@@ -71,12 +78,13 @@ def _named_node(config: ClusterConfig, name: str | None) -> NodeSpec:
     return config.node(name or names[0])
 
 
-def _measure(config: ClusterConfig) -> tuple[list[ProfilePoint], ProfileResult]:
+def _measure(config: ClusterConfig) -> tuple[list[ProfilePoint], PredictorTables | None, ProfileResult]:
     """With a progress bar on stderr where that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
     progress = Progress(*columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal)
     points: list[ProfilePoint] = []
+    tables: PredictorTables | None = None
     result: ProfileResult | None = None
     task = progress.add_task("starting", total=None)
     with progress, closing(lines_of(config, (), module="gpu_node.bench.profiling")) as lines:
@@ -88,12 +96,50 @@ def _measure(config: ClusterConfig) -> tuple[list[ProfilePoint], ProfileResult]:
                     progress.update(task, total=line.num_rows)
                 case ProfilePoint():
                     points.append(line)
+                case PredictorTables():
+                    tables = line
                 case ProfileResult():
                     result = line
                 case _:
                     raise AssertionError(f"no part of a profile: {line}")
     assert result is not None, "the process ended well, so it has said its result"
-    return points, result
+    return points, tables, result
+
+
+def _predictor(
+    config: ClusterConfig, spec: ModelSpec, node: NodeSpec, device: str, tables: PredictorTables
+) -> Predictor:
+    return Predictor(
+        model=spec.name,
+        source=spec.source,
+        weights=spec.weights,
+        device=device,
+        executor=node.executor,
+        num_threads=node.num_threads,
+        tensor_parallel=node.tensor_parallel,
+        num_layers=tables.num_layers,
+        hidden_size=tables.hidden_size,
+        block_size=config.engine.block_size,
+        prompt=tables.prompt,
+        chunk=tables.chunk,
+        move_out=tables.move_out,
+        move_in=tables.move_in,
+    )
+
+
+def _predictor_words(tables: PredictorTables) -> str:
+    """How good each predictor is, beside how far repetitions differ."""
+    named = (
+        ("a prompt alone", tables.prompt),
+        ("a chunk", tables.chunk),
+        ("blocks out", tables.move_out),
+        ("blocks in", tables.move_in),
+    )
+    return "\n".join(
+        f"{name}: {one.regressor}, degree {one.degree}; error {one.held_out_error:.1%} held out, "
+        f"repetitions differ by {one.repeatability:.1%}"
+        for name, one in named
+    )
 
 
 def _profile(spec: ModelSpec, node: NodeSpec, result: ProfileResult) -> Profile:

@@ -18,16 +18,27 @@ from statistics import median
 
 from gpu_node.bench.measurement import Bench
 from gpu_node.bench.point import BenchPoint
-from gpu_node.bench.report import PointProgress, ProfilePoint, ProfileResult, ProfileStart, ReportLine, encode
+from gpu_node.bench.predictors.samples import CostBench, Kind
+from gpu_node.bench.report import (
+    PointProgress,
+    PredictorTables,
+    ProfilePoint,
+    ProfileResult,
+    ProfileStart,
+    ReportLine,
+    encode,
+)
 from gpu_node.bench.step_fit import StepSample, fit, median_error
 from gpu_node.bench.step_log import LoggedStep
 from gpu_node.engine.border.executor import BlocksStayError, Executor, ModelTooLargeError
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.executors.memory.host_tier import HOST
 from gpu_node.executors.node_executor import make_executor
+from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.config import ClusterConfig, load_config
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.errors import OperatorError
+from shared.files.model_file import checked_path
 
 BATCHES, CONTEXTS = (1, 4, 16, 64), (16, 256, 1024)
 HELD_OUT_BATCHES, HELD_OUT_CONTEXTS = (2, 8, 32), (96, 640)
@@ -37,6 +48,9 @@ MAX_POINT_TOKENS = 16_384
 """Prompts of a point, all together: more would take a small device minutes."""
 WARM_UP = BenchPoint(2, 8, 4)
 MOVED_BLOCKS = 64
+KINDS: tuple[Kind, ...] = ("prompt", "chunk", "move_out", "move_in")
+LEAST_POINTS = 5
+"""Of a cost, fitted and held-out ones together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +129,25 @@ def profile(config: ClusterConfig) -> None:
     )
     for one in measured:
         _say(one.line(result))
+    tables = _predictors(executor, options, spec)
+    if tables is not None:
+        _say(tables)
     _say(result)
+
+
+def _predictors(executor: Executor, options: EngineOptions, spec: ModelSpec) -> PredictorTables | None:
+    """None where blocks cannot be moved, so that there is nothing to choose, or the model is too short to tell."""
+    from gpu_node.bench.predictors.tables import table  # scikit-learn takes a second to import
+
+    executor.unload_model(spec.name)
+    samples = CostBench(executor, options, spec).samples(lambda doing: _say(PointProgress(doing)))
+    num_points = [sum(one.kind == kind and one.seconds > 0 for one in samples) for kind in KINDS]
+    if min(num_points) < LEAST_POINTS:
+        return None
+    shape = open_checkpoint(checked_path(spec)).config
+    _say(PointProgress("regressions"))
+    prompt, chunk, move_out, move_in = (table(one, samples, shape.num_layers, shape.hidden_size) for one in KINDS)
+    return PredictorTables(shape.num_layers, shape.hidden_size, prompt, chunk, move_out, move_in)
 
 
 def _sorted(point: BenchPoint, steps: Sequence[LoggedStep], *, is_held_out: bool) -> list[_Measured]:

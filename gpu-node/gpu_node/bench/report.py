@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from shared.config.predictors import PredictorTable
 from shared.messages.step_cost import StepCost
 
 
@@ -107,6 +108,17 @@ class ProfileResult(ReportLine, frozen=True):
     load: float
 
 
+class PredictorTables(ReportLine, frozen=True):
+    """What giving way costs, by regression; said before the result, where blocks can be moved."""
+
+    num_layers: int
+    hidden_size: int
+    prompt: PredictorTable
+    chunk: PredictorTable
+    move_out: PredictorTable
+    move_in: PredictorTable
+
+
 class MemoryRow(ReportLine, frozen=True):
     """One policy under one load, as `gpu_node.bench.memory` met it."""
 
@@ -131,7 +143,7 @@ class MemoryRow(ReportLine, frozen=True):
     """Processor time of all decisions, beside the run's time."""
 
 
-Said = Machine | PointProgress | PointResult | ProfileStart | ProfilePoint | ProfileResult | MemoryRow
+Said = Machine | PointProgress | PointResult | ProfileStart | ProfilePoint | ProfileResult | PredictorTables | MemoryRow
 
 
 def encode(line: ReportLine) -> str:

@@ -11,12 +11,16 @@ import time
 import structlog
 
 from gpu_node.engine.engine import Engine
+from gpu_node.engine.measures.kv_costs import KvCostTables
 from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
+from gpu_node.engine.process.cost_tables import cost_tables
 from gpu_node.engine.process.protocol import EngineRefused, Shutdown
 from gpu_node.engine.process.server import EngineServer
 from gpu_node.engine.process.step_file import open_step_file
 from gpu_node.executors.node_executor import make_executor
-from shared.config.config import load_config
+from shared.config.config import ClusterConfig, load_config
+from shared.config.nodes import NodeSpec
+from shared.config.predictors import predictor_file, read_predictor
 from shared.config.profiles import profiled_costs, profiles_file, read_profiles
 from shared.errors import OperatorError
 from shared.telemetry.telemetry import configure_logging
@@ -36,6 +40,7 @@ def main() -> int:
         node = config.node(arguments.node)
         profiles = read_profiles(profiles_file(config))
         executor = make_executor(node, config.engine)
+        tables = _cost_tables(config, node, executor.device)
     except OperatorError as error:  # no traceback: the text says all, and pydantic's own may hold a secret
         structlog.get_logger().error("engine not started", error=str(error))
         _refuse(arguments.fd, str(error))
@@ -43,12 +48,24 @@ def main() -> int:
     try:
         with socket.socket(fileno=arguments.fd) as sock:
             profiled = profiled_costs(profiles, config, node, executor.device)
-            engine = Engine(executor, config.engine, profiled, open_step_file(arguments.node))
+            engine = Engine(executor, config.engine, profiled, open_step_file(arguments.node), tables)
             EngineServer(EngineConnection(sock), engine, config, executor.device, time.monotonic, time.time).run()
     except Exception:  # the state is unknown now: say what happened, end, and be started anew by the agent
         structlog.get_logger().exception("engine failed")
         return 1
     return 0
+
+
+def _cost_tables(config: ClusterConfig, node: NodeSpec, device: str) -> dict[str, KvCostTables]:
+    """By model, where `treadle profile` has measured it on such a node; only who decides by cost reads them."""
+    if config.engine.preemption != "adaptive" and config.engine.admission != "priced":
+        return {}
+    found = {}
+    for spec in config.models:
+        predictor = read_predictor(predictor_file(config, device, spec.name), config, spec, node, device)
+        if predictor is not None:
+            found[spec.name] = cost_tables(predictor)
+    return found
 
 
 def _refuse(fd: int, reason: str) -> None:

@@ -1,0 +1,131 @@
+"""What is measured for predictors: prompts alone, chunks beside decodes, blocks that go out and come back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from gpu_node.bench.step_log import LoggedStep, LoggingExecutor
+from gpu_node.engine.border.executor import BlocksStayError, Executor
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.engine import Engine
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Payload, Sampling
+
+Kind = Literal["prompt", "chunk", "move_out", "move_in"]
+TOKENS, HELD_OUT_TOKENS = (8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024), (24, 48, 96, 160, 320, 640, 896)
+BLOCKS, HELD_OUT_BLOCKS = (1, 2, 4, 8, 16, 32, 64), (3, 6, 12, 24, 48)
+NUM_REPEATS = 3
+NUM_DECODES, NUM_DECODE_STEPS = 4, 8
+"""Sequences beside a chunk, and the steps in which they tell what a step takes without it."""
+DECODE_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CostSample:
+    """The median of some measurements of one size."""
+
+    kind: Kind
+    size: int
+    """Tokens of a prompt, or blocks."""
+    seconds: float
+    spread: float
+    """Median of |measured / seconds - 1|: no predictor can be held to less."""
+    is_held_out: bool
+
+
+class CostBench:
+    """An engine with one model, whose steps are written down."""
+
+    def __init__(self, executor: Executor, options: EngineOptions, spec: ModelSpec) -> None:
+        self._log = LoggingExecutor(executor)
+        self._engine = Engine(self._log, options)
+        self.model: LoadedModel = self._engine.load_model(spec)
+        self._options = options
+        self._numbers = random.Random(0)  # noqa: S311 - the same prompts on every machine
+        self._num_added = 0
+
+    def samples(self, say: Callable[[str], None]) -> list[CostSample]:
+        """All sizes that the model and its memory take."""
+        room_tokens = min(self.model.max_model_len, self.model.num_blocks * self.model.block_size // 2)
+        room_tokens -= NUM_DECODES * (2 * DECODE_TOKENS) + 1
+        sizes = [(size, False) for size in TOKENS] + [(size, True) for size in HELD_OUT_TOKENS]
+        found: list[CostSample] = []
+        say("prompts alone")
+        self._prompt_s(TOKENS[0])
+        found += [_sample("prompt", size, held, self._prompt_s) for size, held in sizes if size <= room_tokens]
+        if self._options.max_num_seqs > NUM_DECODES and self._options.step_tokens > NUM_DECODES:
+            say("chunks beside decodes")
+            found += [_sample("chunk", size, held, self._chunk_s) for size, held in sizes if size <= room_tokens]
+        say("moves of blocks")
+        return found + self._moves()
+
+    def _prompt_s(self, num_tokens: int) -> float:
+        """All steps of one prompt, to its first token."""
+        self._log.steps.clear()
+        self._add(num_tokens, 1)
+        self._run()
+        return sum(step.duration_s for step in self._log.steps)
+
+    def _chunk_s(self, num_tokens: int) -> float:
+        """What a prompt adds to the steps in which it is computed, beside sequences that decode."""
+        num_chunks = -(-num_tokens // max(1, self._options.step_tokens - NUM_DECODES))
+        for _ in range(NUM_DECODES):
+            self._add(DECODE_TOKENS, NUM_DECODE_STEPS + 2 * num_chunks + DECODE_TOKENS)
+        self._log.steps.clear()
+        while sum(step.is_decode for step in self._log.steps) < NUM_DECODE_STEPS:
+            self._engine.step(0.0)
+        without_s = median(step.duration_s for step in self._log.steps if step.is_decode)
+        self._log.steps.clear()
+        name = self._add(num_tokens, 1)
+        while not any(chunk.request_id == name for chunk in self._engine.step(0.0)):
+            pass
+        added_s = sum(max(0.0, step.duration_s - without_s) for step in self._log.steps if not step.is_decode)
+        self._engine.reset()
+        self._run()
+        return added_s
+
+    def _moves(self) -> list[CostSample]:
+        found: list[CostSample] = []
+        for size, is_held_out in [(size, False) for size in BLOCKS] + [(size, True) for size in HELD_OUT_BLOCKS]:
+            if size > self.model.num_blocks:
+                continue
+            out_s: list[float] = []
+            in_s: list[float] = []
+            for _ in range(2 * NUM_REPEATS):  # small, and the first touches pages for the first time
+                try:
+                    content, duration_s = self._log.read_blocks(self.model.name, range(size), swapped_out=False)
+                except BlocksStayError:
+                    return []
+                out_s.append(duration_s)
+                in_s.append(self._log.write_blocks(self.model.name, range(size), content))
+            found.append(_of("move_out", size, is_held_out, out_s[1:]))
+            found.append(_of("move_in", size, is_held_out, in_s[1:]))
+        return found
+
+    def _add(self, num_prompt_tokens: int, num_output_tokens: int) -> str:
+        """Random tokens, so that no cached prefix helps."""
+        self._num_added += 1
+        prompt = [self._numbers.randrange(self.model.vocab_size) for _ in range(num_prompt_tokens)]
+        sampling = Sampling(max_tokens=num_output_tokens, temperature=0.0, ignore_eos=True)
+        refused = self._engine.add(Payload(str(self._num_added), 0, "bench", self.model.name, prompt, sampling))
+        assert not refused, refused
+        return str(self._num_added)
+
+    def _run(self) -> list[LoggedStep]:
+        while self._engine.has_work:
+            self._engine.step(0.0)
+        return self._log.steps
+
+
+def _sample(kind: Kind, size: int, is_held_out: bool, measure: Callable[[int], float]) -> CostSample:
+    return _of(kind, size, is_held_out, [measure(size) for _ in range(NUM_REPEATS)])
+
+
+def _of(kind: Kind, size: int, is_held_out: bool, measured_s: list[float]) -> CostSample:
+    middle = median(measured_s)
+    spread = median(abs(one / middle - 1) for one in measured_s) if middle > 0 else 0.0
+    return CostSample(kind, size, middle, spread, is_held_out)
