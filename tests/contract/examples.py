@@ -286,6 +286,8 @@ PAYLOAD = Payload(
     outputs=[Output([7], "stop")],
     traceparent=TRACE,
     num_crashes=1,
+    enqueued_s=1_700_000_000.25,
+    due_s=1_700_000_060.25,
 )
 
 EXAMPLES: list[Message | Payload] = [*MESSAGES, PAYLOAD]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan, StepResult
@@ -39,8 +40,10 @@ def scheduler(
     max_num_seqs: int = 4,
     policy: PreemptionPolicy | None = None,
     num_host_blocks: int = 0,
+    **given: Any,
 ) -> Scheduler:
-    options = EngineOptions(block_size=block_size, step_tokens=step_tokens, max_num_seqs=max_num_seqs)
+    """``given`` are further options."""
+    options = EngineOptions(block_size=block_size, step_tokens=step_tokens, max_num_seqs=max_num_seqs, **given)
     return Scheduler(model(num_blocks, block_size, max_model_len, num_host_blocks), options, policy)
 
 

@@ -201,7 +201,11 @@ def node(device: Device, resources: ExitStack, numbers: random.Random, seed: int
         step_tokens=numbers.choice([24, 64, 256]),
         max_num_seqs=numbers.choice([24, 48]),
         async_scheduling=bool((seed + seed // 2 + seed // 4) % 2),
-        preemption=["recompute", "swap"][seed % 2],
+        preemption=["recompute", "swap", "adaptive", "swap", "recompute", "adaptive", "adaptive", "swap_only"][seed % 8],
+        order=["fcfs", "fair", "slack"][seed % 3],
+        admission=["peak", "greedy", "priced"][seed // 2 % 3],
+        chunked_prefill=seed % 4 != 2,
+        overlap_swaps=seed % 4 != 1,
         host_kv_bytes=numbers.choice([1 << 18, 1 << 20]),
     )
     tiny.run(engine, [tiny.request(f"short-{number}", [number], 1) for number in range(64)])

@@ -51,7 +51,7 @@ class SetChoice:
         return chosen
 
     def _rank(self, roster: Roster, now: float) -> None:
-        """Newcomers find their places; who has gone is looked for where it would be taken."""
+        """Newcomers find their places; who has been aborted loses its own."""
         if self._num_choices % RANKED_CHOICES == 0:
             self._ranked, self._known = [], set()
         self._num_choices += 1
@@ -64,12 +64,9 @@ class SetChoice:
             for one in newcomers:
                 insort(self._ranked, one, key=lambda other: _lowest_first(self._order, other, now))
         self._known.update(newcomers)
-        if len(self._ranked) > len(roster.waiting) - len(roster.swapped):  # somebody has been aborted
-            self._ranked = [
-                one
-                for one in self._ranked
-                if one.request_id in roster.requests and one.request_id not in roster.running
-            ]
+        if len(self._ranked) > len(roster.waiting) - len(roster.swapped):
+            waiting = set(roster.waiting)
+            self._ranked = [one for one in self._ranked if one in waiting]
             self._known = set(self._ranked)
 
     def _mean_priority(self, requests: list[EngineRequest], now: float) -> float:

@@ -161,8 +161,12 @@ class Run:
     step_tokens=st.integers(5, 20),
     max_num_seqs=st.integers(5, 12),
     max_in_flight=st.integers(1, MAX_STEPS_IN_FLIGHT),
-    policy=st.sampled_from([AlwaysRecompute, OldestFirst, SwapIfRoom, SwapOldest, SwapEveryOther]),
+    policy=st.sampled_from([AlwaysRecompute, OldestFirst, SwapIfRoom, SwapOldest, SwapEveryOther, None]),
     num_host_blocks=st.integers(0, 16),
+    order=st.sampled_from(["fcfs", "fair", "slack"]),
+    admission=st.sampled_from(["peak", "greedy", "priced"]),
+    preemption=st.sampled_from(["recompute", "swap_only", "adaptive"]),
+    chunked_prefill=st.booleans(),
 )
 def test_everything_ends_as_if_alone_and_nothing_leaks(
     clients: tuple[Client, ...],
@@ -170,10 +174,27 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     step_tokens: int,
     max_num_seqs: int,
     max_in_flight: int,
-    policy: Callable[[], PreemptionPolicy],
+    policy: Callable[[], PreemptionPolicy] | None,
     num_host_blocks: int,
+    order: str,
+    admission: str,
+    preemption: str,
+    chunked_prefill: bool,
 ) -> None:
-    one = scheduler(num_blocks, BLOCK_SIZE, MAX_MODEL_LEN, step_tokens, max_num_seqs, policy(), num_host_blocks)
+    one = scheduler(
+        num_blocks,
+        BLOCK_SIZE,
+        MAX_MODEL_LEN,
+        step_tokens,
+        max_num_seqs,
+        policy() if policy else None,
+        num_host_blocks,
+        host_kv_bytes=1,
+        order=order,
+        admission=admission,
+        preemption=preemption,
+        chunked_prefill=chunked_prefill,
+    )
     teach_short_outputs(one)
     run = Run(one, list(clients), max_in_flight)
     for step in range(MAX_STEPS):
