@@ -11,7 +11,7 @@ from shared.config.engine import Name
 from shared.config.problems import shared_devices
 from shared.config.section import PositiveSeconds, Section
 
-KINDS = ("cpu", "a10", "a100", "h100", "h200")  # of `shared.config.hardware`
+KINDS = ("cpu", "a10", "a100", "a800-pcie", "h100", "h200")  # of `shared.config.hardware`
 MAX_CPU = 1023  # the highest number that a set of CPUs holds in the C library (CPU_SETSIZE)
 MAX_POOL_NODES = 1000  # a pool takes as many consecutive admin ports where its nodes share a machine
 
@@ -21,7 +21,7 @@ class NodeTemplate(Section):
 
     device: Annotated[str, Field(pattern=rf"^({'|'.join(KINDS)}|cuda:(0|[1-9][0-9]?))$")] = "cpu"
     """``cpu``; ``cuda:N``, the NVIDIA device that has this number for the process; or a kind that is only predicted:
-    ``a10``, ``a100``, ``h100``, ``h200``."""
+    ``a10``, ``a100``, ``a800-pcie``, ``h100``, ``h200``."""
     num_threads: Annotated[int, Field(ge=1, le=256)] = 1
     """Threads that compute; more than the machine has free cores for make every step wait for the last of them."""
     executor: Literal["cpu", "cuda", "reference", "predicted"] = "cpu"

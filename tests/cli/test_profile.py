@@ -9,7 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import main
+from gpu_node.engine.process.cost_tables import cost_tables
 from shared.config.config import load_config
+from shared.config.predictors import PredictorError, predictor_file, read_predictor
 from shared.config.profiles import profiled_costs, profiles_file, read_profiles
 from tests.gpu_node import tiny
 
@@ -41,7 +43,7 @@ def run(config: Path, *arguments: str) -> Result:
 def test_steps_are_measured_and_the_cost_is_kept_for_engines(config: Path) -> None:
     result = run(config, "--json")
     assert result.exit_code == 0, result.output
-    *points, last = map(json.loads, result.stdout.splitlines())
+    *points, tables, last = map(json.loads, result.stdout.splitlines())
     assert {(point["kind_of_step"], point["is_held_out"]) for point in points} == {
         ("decode", False),
         ("prompt", False),
@@ -55,6 +57,14 @@ def test_steps_are_measured_and_the_cost_is_kept_for_engines(config: Path) -> No
     cluster = load_config(config)
     (kept,) = read_profiles(profiles_file(cluster))
     assert (kept.model, kept.cost.step_s) == ("tiny", last["cost"]["step_s"])
+    assert tables["kind"] == "predictortables"
+    spec, node, path = cluster.models[0], cluster.nodes[0], predictor_file(cluster, "cpu", "tiny")
+    predictor = read_predictor(path, cluster, spec, node, "cpu")
+    assert predictor is not None
+    assert predictor.prompt.seconds == tables["prompt"]["seconds"]
+    assert cost_tables(predictor).prompt.at(32) > 0
+    with pytest.raises(PredictorError, match=r"'cpu' instead of 'other'.*run `treadle profile --model tiny` again"):
+        read_predictor(path, cluster, spec, node, "other")
     assert profiled_costs([kept], cluster, cluster.nodes[0], "cpu") == {"tiny": kept.cost}
 
 

@@ -36,6 +36,7 @@ LAST_ARRIVAL, LAST_EVENT = 2, 30
 MAX_STEPS = 2000
 NUM_SEEDS = 8
 BLOCK_SIZES = [1, 2, 4, 5, 8, 16]
+PREEMPTIONS = ["recompute", "swap", "adaptive", "swap", "recompute", "adaptive", "adaptive", "swap"]
 LOGPROB_ERROR = 1e-4
 """Of float32 sums whose order depends on the batch. The CPU device's order does not: there it is 0."""
 
@@ -201,7 +202,9 @@ def node(device: Device, resources: ExitStack, numbers: random.Random, seed: int
         step_tokens=numbers.choice([24, 64, 256]),
         max_num_seqs=numbers.choice([24, 48]),
         async_scheduling=bool((seed + seed // 2 + seed // 4) % 2),
-        preemption=["recompute", "swap", "adaptive", "swap", "recompute", "adaptive", "adaptive", "swap_only"][seed % 8],
+        preemption=["recompute", "swap", "adaptive", "swap", "recompute", "adaptive", "adaptive", "swap"][
+            seed % 8
+        ],
         order=["fcfs", "fair", "slack"][seed % 3],
         admission=["peak", "greedy", "priced"][seed // 2 % 3],
         chunked_prefill=seed % 4 != 2,

@@ -50,8 +50,8 @@ class CostBench:
 
     def samples(self, say: Callable[[str], None]) -> list[CostSample]:
         """All sizes that the model and its memory take."""
-        room_tokens = min(self.model.max_model_len, self.model.num_blocks * self.model.block_size // 2)
-        room_tokens -= NUM_DECODES * (2 * DECODE_TOKENS) + 1
+        room_tokens = self.model.num_blocks * self.model.block_size // 2 - NUM_DECODES * 4 * DECODE_TOKENS
+        room_tokens = min(room_tokens, self.model.max_model_len - 1)
         sizes = [(size, False) for size in TOKENS] + [(size, True) for size in HELD_OUT_TOKENS]
         found: list[CostSample] = []
         say("prompts alone")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
+from gpu_node.engine.border.plan import BlockSwap, Draw, ScheduledSequence, StepPlan
 from gpu_node.engine.engine import Engine, EngineBusyError
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.executors.predicted.executor import PredictedExecutor
@@ -93,3 +93,19 @@ def test_bookkeeping_and_prediction_do_not_import_torch() -> None:
     imports = "; ".join(f"import gpu_node.engine.{module}" for module in modules)
     code = f"{imports}; import gpu_node.executors.predicted.executor, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_swaps_cost_bytes_over_bandwidth_beside_the_rows_or_behind_them() -> None:
+    """Blocks of 64 bytes at 6,400 B/s: 10 ms each. A step of one row takes 15 ms."""
+    cost = StepCost(step_s=0.010, token_s=0.005, context_token_s=0.0)
+    rows = (ScheduledSequence(0, (5,), 0, (0,), ()),)
+    swaps = (BlockSwap(0, 0), BlockSwap(1, 1))
+    for overlap_swaps, moves_s in ((True, 0.005), (False, 0.020)):
+        options = EngineOptions(block_size=1, kv_cache_bytes=1 << 20, overlap_swaps=overlap_swaps)
+        executor = PredictedExecutor(cost, options, 64, 100, 6_400.0)
+        result = executor.submit(StepPlan(rows, swaps_out=swaps)).result()
+        assert (result.duration_s, result.moves_s) == pytest.approx((0.015, moves_s))
+        result = executor.submit(StepPlan(rows, swaps_in=swaps[:1])).result()
+        assert (result.duration_s, result.moves_s) == pytest.approx((0.015, 0.0 if overlap_swaps else 0.010))
+        result = executor.submit(StepPlan((), swaps_in=swaps)).result()
+        assert (result.duration_s, result.moves_s) == pytest.approx((0.0, 0.020)), "nothing is computed"
