@@ -16,8 +16,8 @@ PAPER = {
     "adaptive_vs_swap_only": {"17": [1.95, 2.46], "20": [1.99, 2.55], "340": [1.64, 2.50]},
     "fair_turnaround_change": [-0.40, -0.20],
 }
-Load = tuple[str, str, str, int, int]
-Policy = tuple[str, str, str]
+_Load = tuple[str, str, str, int, int]
+_PolicyKey = tuple[str, str, str]
 
 
 def summary(rows: Iterable[MemoryRow]) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def summary(rows: Iterable[MemoryRow]) -> dict[str, Any]:
 
     Other forms' stand beside them, under their names. None where a form was not run.
     """
-    loads: dict[Load, dict[Policy, MemoryRow]] = defaultdict(dict)
+    loads: dict[_Load, dict[_PolicyKey, MemoryRow]] = defaultdict(dict)
     for row in rows:
         load = (row.form, row.device, row.model, row.input_tokens, row.max_tokens)
         loads[load][row.policy, row.order, row.admission] = row
@@ -41,7 +41,7 @@ def summary(rows: Iterable[MemoryRow]) -> dict[str, Any]:
     }
 
 
-def _by_input(loads: dict[Load, dict[Policy, MemoryRow]], form: str) -> dict[str, dict[str, float]]:
+def _by_input(loads: dict[_Load, dict[_PolicyKey, MemoryRow]], form: str) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for load, policies in loads.items():
         if load[0] == form and load[4] == PAPER_LIMIT:
@@ -49,25 +49,25 @@ def _by_input(loads: dict[Load, dict[Policy, MemoryRow]], form: str) -> dict[str
     return found
 
 
-def _rate(policies: dict[Policy, MemoryRow], policy: str, order: str = "fcfs", admission: str = "greedy") -> float:
+def _rate(policies: dict[_PolicyKey, MemoryRow], policy: str, order: str = "fcfs", admission: str = "greedy") -> float:
     return policies[policy, order, admission].requests_per_s
 
 
-def _vs_best(policies: dict[Policy, MemoryRow]) -> float:
+def _vs_best(policies: dict[_PolicyKey, MemoryRow]) -> float:
     return _rate(policies, "adaptive") / max(_rate(policies, one) for one in FIXED)
 
 
-def _priced_vs_best(policies: dict[Policy, MemoryRow]) -> float:
+def _priced_vs_best(policies: dict[_PolicyKey, MemoryRow]) -> float:
     peak, greedy, priced = (_rate(policies, "adaptive", admission=one) for one in ("peak", "greedy", "priced"))
     return priced / max(peak, greedy)
 
 
-def _turnaround_change(policies: dict[Policy, MemoryRow]) -> float:
+def _turnaround_change(policies: dict[_PolicyKey, MemoryRow]) -> float:
     fair, fcfs = (policies["adaptive", order, "greedy"].weighted_turnaround for order in ("fair", "fcfs"))
     return fair / fcfs - 1
 
 
-_RATIOS: dict[str, Callable[[dict[Policy, MemoryRow]], float]] = {
+_RATIOS: dict[str, Callable[[dict[_PolicyKey, MemoryRow]], float]] = {
     "adaptive_vs_recompute": lambda rows: _rate(rows, "adaptive") / _rate(rows, "recompute"),
     "adaptive_vs_swap_only": lambda rows: _rate(rows, "adaptive") / _rate(rows, "swap_only"),
     "fair_turnaround_change": _turnaround_change,

@@ -18,7 +18,7 @@ from statistics import median
 
 from gpu_node.bench.measurement import Bench
 from gpu_node.bench.point import BenchPoint
-from gpu_node.bench.predictors.samples import CostBench, Kind
+from gpu_node.bench.predictors.samples import CostBench, CostKind
 from gpu_node.bench.report import (
     PointProgress,
     PredictorTables,
@@ -48,7 +48,7 @@ MAX_POINT_TOKENS = 16_384
 """Prompts of a point, all together: more would take a small device minutes."""
 WARM_UP = BenchPoint(2, 8, 4)
 MOVED_BLOCKS = 64
-KINDS: tuple[Kind, ...] = ("prompt", "chunk", "move_out", "move_in")
+KINDS: tuple[CostKind, ...] = ("prompt", "chunk", "move_out", "move_in")
 LEAST_POINTS = 5
 """Of a cost, fitted and held-out ones together."""
 

@@ -77,6 +77,7 @@ async def test_a_job_becomes_a_payload_and_a_submit(queue: MemoryQueue, dispatch
             prompt_token_ids=ids("prompt"),
             sampling=job.sampling,
             traceparent=TRACEPARENT,
+            due_s=20.0,
         )
 
 

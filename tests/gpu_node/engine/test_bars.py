@@ -202,9 +202,7 @@ def node(device: Device, resources: ExitStack, numbers: random.Random, seed: int
         step_tokens=numbers.choice([24, 64, 256]),
         max_num_seqs=numbers.choice([24, 48]),
         async_scheduling=bool((seed + seed // 2 + seed // 4) % 2),
-        preemption=["recompute", "swap", "adaptive", "swap", "recompute", "adaptive", "adaptive", "swap"][
-            seed % 8
-        ],
+        preemption=["recompute", "swap", "adaptive", "swap", "recompute", "adaptive", "adaptive", "swap"][seed % 8],
         order=["fcfs", "fair", "slack"][seed % 3],
         admission=["peak", "greedy", "priced"][seed // 2 % 3],
         chunked_prefill=seed % 4 != 2,

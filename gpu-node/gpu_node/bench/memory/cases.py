@@ -14,7 +14,7 @@ from shared.config import hardware
 from shared.config.engine import EngineOptions, ModelSpec, Preemption
 from shared.files.kv_paging import block_bytes
 
-Form = Literal["paper", "chunked", "cpu"]
+EngineForm = Literal["paper", "chunked", "cpu"]
 NUM_DEVICE_BLOCKS, NUM_HOST_BLOCKS, BLOCK_SIZE = 128, 64, 16
 """AdaptiveLLM, §4.2."""
 MAX_MODEL_LEN = NUM_DEVICE_BLOCKS * BLOCK_SIZE
@@ -32,7 +32,7 @@ FIXED: tuple[Preemption, ...] = ("recompute", "swap_only", "swap")
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class PressurePolicy:
     """What one run decides by."""
 
     preemption: Preemption
@@ -41,11 +41,11 @@ class Policy:
 
 
 POLICIES = (
-    *(Policy(one) for one in FIXED),
-    Policy("adaptive"),
-    Policy("adaptive", order="fair"),
-    Policy("adaptive", admission="peak"),
-    Policy("adaptive", admission="priced"),
+    *(PressurePolicy(one) for one in FIXED),
+    PressurePolicy("adaptive"),
+    PressurePolicy("adaptive", order="fair"),
+    PressurePolicy("adaptive", admission="peak"),
+    PressurePolicy("adaptive", admission="priced"),
 )
 
 
@@ -53,12 +53,12 @@ POLICIES = (
 class Case:
     """One row."""
 
-    form: Form
+    form: EngineForm
     device: str
     model: str
     input_tokens: int
     max_tokens: int
-    policy: Policy
+    policy: PressurePolicy
 
     @property
     def load(self) -> tuple[str, str, str, int, int]:
@@ -70,7 +70,7 @@ def predicted_cases(*, quick: bool) -> list[Case]:
     """Of the simulator: all limits for one model, and the paper's for the others."""
     shapes = [(MODELS[0], limit) for limit in ((64,) if quick else LIMITS)]
     shapes += [] if quick else [(model, 64) for model in MODELS[1:]]
-    forms: tuple[Form, ...] = ("paper", "chunked")
+    forms: tuple[EngineForm, ...] = ("paper", "chunked")
     return [
         Case(form, DEVICE, model, input_tokens, limit, policy)
         for form in forms

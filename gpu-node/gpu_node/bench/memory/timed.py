@@ -14,7 +14,7 @@ from gpu_node.engine.steps.decisions import Decisions, decisions
 from gpu_node.engine.steps.order import RequestOrder
 from gpu_node.engine.steps.preemption import KvFate, PreemptionPolicy
 from gpu_node.engine.steps.roster import Roster
-from gpu_node.engine.steps.set_choice import Room, SetChoice
+from gpu_node.engine.steps.set_choice import FreeRoom, SetChoice
 from shared.config.engine import EngineOptions
 
 
@@ -53,7 +53,7 @@ class _TimedChoice(SetChoice):
         self._watch = watch
 
     def choose(
-        self, roster: Roster, room: Room, num_blocks: Callable[[EngineRequest], int], now: float
+        self, roster: Roster, room: FreeRoom, num_blocks: Callable[[EngineRequest], int], now: float
     ) -> list[EngineRequest]:
         started_s = time.thread_time()
         found = super().choose(roster, room, num_blocks, now)

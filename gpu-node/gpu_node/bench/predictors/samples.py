@@ -15,7 +15,7 @@ from gpu_node.engine.engine import Engine
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload, Sampling
 
-Kind = Literal["prompt", "chunk", "move_out", "move_in"]
+CostKind = Literal["prompt", "chunk", "move_out", "move_in"]
 TOKENS, HELD_OUT_TOKENS = (8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024), (24, 48, 96, 160, 320, 640, 896)
 BLOCKS, HELD_OUT_BLOCKS = (1, 2, 4, 8, 16, 32, 64), (3, 6, 12, 24, 48)
 NUM_REPEATS = 3
@@ -28,7 +28,7 @@ DECODE_TOKENS = 16
 class CostSample:
     """The median of some measurements of one size."""
 
-    kind: Kind
+    kind: CostKind
     size: int
     """Tokens of a prompt, or blocks."""
     seconds: float
@@ -121,11 +121,11 @@ class CostBench:
         return self._log.steps
 
 
-def _sample(kind: Kind, size: int, is_held_out: bool, measure: Callable[[int], float]) -> CostSample:
+def _sample(kind: CostKind, size: int, is_held_out: bool, measure: Callable[[int], float]) -> CostSample:
     return _of(kind, size, is_held_out, [measure(size) for _ in range(NUM_REPEATS)])
 
 
-def _of(kind: Kind, size: int, is_held_out: bool, measured_s: list[float]) -> CostSample:
+def _of(kind: CostKind, size: int, is_held_out: bool, measured_s: list[float]) -> CostSample:
     middle = median(measured_s)
     spread = median(abs(one / middle - 1) for one in measured_s) if middle > 0 else 0.0
     return CostSample(kind, size, middle, spread, is_held_out)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from statistics import mean
 
 from gpu_node.bench.predictors.regression import Features, best_fit
-from gpu_node.bench.predictors.samples import CostSample, Kind
+from gpu_node.bench.predictors.samples import CostKind, CostSample
 from shared.config.predictors import PredictorTable
 
 
-def table(kind: Kind, samples: Sequence[CostSample], num_layers: int, hidden_size: int) -> PredictorTable:
+def table(kind: CostKind, samples: Sequence[CostSample], num_layers: int, hidden_size: int) -> PredictorTable:
     """Of one kind of cost, at all sizes that were measured and at 0, where only a prompt step costs anything."""
     mine = [sample for sample in samples if sample.kind == kind and sample.seconds > 0]
     pairs = [(Features(num_layers, hidden_size, one.size), one.seconds) for one in mine if not one.is_held_out]

@@ -8,7 +8,7 @@ from gpu_node.engine.steps.rows import draw_of, scheduled_rows
 from gpu_node.engine.steps.step import Step, StepPart
 
 
-class Draft:
+class RowDraft:
     """Puts rows of running requests into a step."""
 
     def __init__(self, roster: Roster) -> None:

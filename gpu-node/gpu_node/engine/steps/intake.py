@@ -5,10 +5,10 @@ from __future__ import annotations
 from gpu_node.engine.measures.counts import Counts, TierCounts, looked_up
 from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.decisions import Decisions
-from gpu_node.engine.steps.draft import Draft
+from gpu_node.engine.steps.draft import RowDraft
 from gpu_node.engine.steps.roster import Roster
 from gpu_node.engine.steps.rows import wanted_rows
-from gpu_node.engine.steps.set_choice import Room
+from gpu_node.engine.steps.set_choice import FreeRoom
 from gpu_node.engine.steps.step import Step
 from shared.config.engine import EngineOptions
 
@@ -17,10 +17,10 @@ MAX_BLOCKED_STEPS = 16
 in earlier than its rule of admission knows."""
 
 
-class Intake:
+class WaitingLine:
     """Takes requests out of the line of those that wait."""
 
-    def __init__(self, options: EngineOptions, roster: Roster, draft: Draft, decisions: Decisions) -> None:
+    def __init__(self, options: EngineOptions, roster: Roster, draft: RowDraft, decisions: Decisions) -> None:
         self._options = options
         self._roster = roster
         self._blocks = roster.blocks
@@ -44,7 +44,7 @@ class Intake:
             return len(roster.waiting)
         if self._num_left_places() <= 0 or not self._blocks.num_free_blocks or self._is_blocked():
             return 0
-        room = Room(self._num_left_places(), self._blocks.num_free_blocks)
+        room = FreeRoom(self._num_left_places(), self._blocks.num_free_blocks)
         chosen = self._decisions.choice.choose(roster, room, self._num_blocks, now)
         roster.bring_forward(chosen)
         return len(chosen)

@@ -45,7 +45,7 @@ class Fair:
         return max(0.0, now - request.first_enqueued_s) / request.num_tokens
 
 
-class Slack:
+class LeastSlack:
     """Who has least time left beside what its promise asks for yet (deadlines: AdaptiveLLM, §6, its future work)."""
 
     is_line = False
@@ -70,7 +70,7 @@ def request_order(options: EngineOptions, costs: KvCosts) -> RequestOrder:
         case "fair":
             return Fair()
         case "slack":
-            return Slack(costs)
+            return LeastSlack(costs)
 
 
 def by_priority(order: RequestOrder, request: EngineRequest, now: float) -> tuple[float, int]:

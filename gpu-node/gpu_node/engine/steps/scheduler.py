@@ -28,8 +28,8 @@ from gpu_node.engine.requests.ends import finish_reason
 from gpu_node.engine.requests.image import RequestState
 from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.decisions import Decisions, decisions
-from gpu_node.engine.steps.draft import Draft
-from gpu_node.engine.steps.intake import Intake
+from gpu_node.engine.steps.draft import RowDraft
+from gpu_node.engine.steps.intake import WaitingLine
 from gpu_node.engine.steps.limits import refusal
 from gpu_node.engine.steps.outcome import StepOutcome
 from gpu_node.engine.steps.preemption import KvFate, PreemptionPolicy
@@ -69,8 +69,8 @@ class Scheduler:
         made = decide(model, self.blocks, options, costs or KvCosts(options, model.block_bytes, CostLearner()))
         self._decisions = made if policy is None else replace(made, preemption=policy)
         self._roster = Roster(self.blocks)
-        self._draft = Draft(self._roster)
-        self._intake = Intake(options, self._roster, self._draft, self._decisions)
+        self._draft = RowDraft(self._roster)
+        self._intake = WaitingLine(options, self._roster, self._draft, self._decisions)
         self._outcome = StepOutcome(model, self._roster, made.admission)
         self._num_added = 0
         self._undated: list[EngineRequest] = []

@@ -15,7 +15,7 @@ RANKED_CHOICES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FreeRoom:
     """What is free now."""
 
     num_places: int
@@ -35,7 +35,7 @@ class SetChoice:
         self._num_choices = 0
 
     def choose(
-        self, roster: Roster, room: Room, num_blocks: Callable[[EngineRequest], int], now: float
+        self, roster: Roster, room: FreeRoom, num_blocks: Callable[[EngineRequest], int], now: float
     ) -> list[EngineRequest]:
         """The set that comes next, highest first; empty where none fits. ``num_blocks``: free ones that one takes."""
         self._rank(roster, now)
@@ -74,7 +74,7 @@ class SetChoice:
 
 
 def _largest(
-    ranked: Iterable[EngineRequest], room: Room, num_blocks: Callable[[EngineRequest], int]
+    ranked: Iterable[EngineRequest], room: FreeRoom, num_blocks: Callable[[EngineRequest], int]
 ) -> list[EngineRequest]:
     """The longest beginning of these for which there is room."""
     num_places, num_left_blocks = room.num_places, room.num_blocks

@@ -6,7 +6,7 @@ import pytest
 
 from cli.bench.memory_summary import summary
 from gpu_node.bench.memory.__main__ import _row
-from gpu_node.bench.memory.cases import POLICIES, Case, Policy, run_predicted
+from gpu_node.bench.memory.cases import POLICIES, Case, PressurePolicy, run_predicted
 from gpu_node.bench.memory.workload import requests
 from gpu_node.bench.report import MemoryRow
 
@@ -36,20 +36,20 @@ def test_each_policy_does_what_it_is_called(form: str) -> None:
 
 
 def test_ratios_are_of_the_same_load() -> None:
-    def row(policy: Policy, requests_per_s: float, turnaround: float) -> MemoryRow:
+    def row(policy: PressurePolicy, requests_per_s: float, turnaround: float) -> MemoryRow:
         return MemoryRow(
             "paper", "d", "m", 17, 64, policy.preemption, policy.order, policy.admission, requests_per_s, turnaround,
             3, 2, 1, 0.001,
         )  # fmt: skip
 
     rates = {
-        Policy("recompute"): (10.0, 4.0),
-        Policy("swap_only"): (5.0, 4.0),
-        Policy("swap"): (11.0, 4.0),
-        Policy("adaptive"): (12.0, 4.0),
-        Policy("adaptive", order="fair"): (9.0, 3.0),
-        Policy("adaptive", admission="peak"): (8.0, 4.0),
-        Policy("adaptive", admission="priced"): (15.0, 4.0),
+        PressurePolicy("recompute"): (10.0, 4.0),
+        PressurePolicy("swap_only"): (5.0, 4.0),
+        PressurePolicy("swap"): (11.0, 4.0),
+        PressurePolicy("adaptive"): (12.0, 4.0),
+        PressurePolicy("adaptive", order="fair"): (9.0, 3.0),
+        PressurePolicy("adaptive", admission="peak"): (8.0, 4.0),
+        PressurePolicy("adaptive", admission="priced"): (15.0, 4.0),
     }
     found = summary([row(policy, *values) for policy, values in rates.items()])
     assert found["adaptive_vs_best_fixed_min"] == 12 / 11

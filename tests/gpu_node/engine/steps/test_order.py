@@ -8,10 +8,10 @@ from gpu_node.engine.measures.cost_learner import CostLearner
 from gpu_node.engine.measures.kv_costs import KvCosts, MoveRates
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.sequence import EngineRequest
-from gpu_node.engine.steps.order import Fair, FirstComeFirstServed, RequestOrder, Slack, by_priority
+from gpu_node.engine.steps.order import Fair, FirstComeFirstServed, LeastSlack, RequestOrder, by_priority
 from gpu_node.engine.steps.preemption import AlwaysRecompute, Cheaper, KvFate
 from gpu_node.engine.steps.roster import Roster
-from gpu_node.engine.steps.set_choice import Room, SetChoice
+from gpu_node.engine.steps.set_choice import FreeRoom, SetChoice
 from shared.config.engine import EngineOptions
 from shared.messages.payload import UNPROMISED_S, Payload, Sampling
 from shared.messages.step_cost import StepCost
@@ -51,7 +51,7 @@ def test_fair_is_the_wait_by_the_length() -> None:
 def test_slack_is_what_a_promise_leaves() -> None:
     """Before any step, minus the time left; who has no promise is due in a day."""
     requests = [request(0, 10, 0.0), request(1, 10, 0.0, due_s=130.0), request(2, 10, 0.0, due_s=110.0)]
-    slack = Slack(costs())
+    slack = LeastSlack(costs())
     assert [slack.priority(one, 100.0) for one in requests] == [100.0 - UNPROMISED_S, -30.0, -10.0]
     assert ranked(slack, requests, 100.0) == [2, 1, 0]
 
@@ -105,7 +105,7 @@ def test_blocks_that_others_hold_are_free_to_compute_again() -> None:
     assert policy.fate(second, blocks) is KvFate.RECOMPUTE
 
 
-def chosen(requests: list[EngineRequest], swapped: list[int], room: Room, now: float = 100.0) -> list[int]:
+def chosen(requests: list[EngineRequest], swapped: list[int], room: FreeRoom, now: float = 100.0) -> list[int]:
     roster = Roster(BlockManager.alone(8, block_size=4, model="m"))
     for one in requests:
         roster.add(one)
@@ -118,16 +118,16 @@ def chosen(requests: list[EngineRequest], swapped: list[int], room: Room, now: f
 def test_the_set_of_the_higher_mean_priority_comes_next() -> None:
     """Algorithm 2 at 100 s. In host memory: 100/10 = 10 and 80/20 = 4; waiting: 60/10 = 6."""
     requests = [request(0, 10, 0.0), request(1, 20, 20.0), request(2, 10, 40.0)]
-    assert chosen(requests, [0, 1], Room(9, 99)) == [0, 1], "7 is more than 6"
-    assert chosen(requests, [0, 1], Room(9, 3)) == [0], "the second does not fit: 10 is more than 6"
-    assert chosen(requests, [1], Room(9, 99)) == [0, 2], "8 is more than 4"
-    assert chosen(requests, [0, 1], Room(9, 2)) == []
-    assert chosen(requests, [0, 1], Room(0, 99)) == []
+    assert chosen(requests, [0, 1], FreeRoom(9, 99)) == [0, 1], "7 is more than 6"
+    assert chosen(requests, [0, 1], FreeRoom(9, 3)) == [0], "the second does not fit: 10 is more than 6"
+    assert chosen(requests, [1], FreeRoom(9, 99)) == [0, 2], "8 is more than 4"
+    assert chosen(requests, [0, 1], FreeRoom(9, 2)) == []
+    assert chosen(requests, [0, 1], FreeRoom(0, 99)) == []
 
 
 def test_nobody_passes_one_that_does_not_fit() -> None:
     requests = [request(0, 40, 0.0), request(1, 4, 99.0)]  # 2.5 and 0.25
-    assert chosen(requests, [], Room(9, 5)) == []
+    assert chosen(requests, [], FreeRoom(9, 5)) == []
 
 
 def test_a_ranking_that_is_kept_takes_newcomers_in_and_loses_who_has_gone() -> None:
@@ -137,7 +137,7 @@ def test_a_ranking_that_is_kept_takes_newcomers_in_and_loses_who_has_gone() -> N
         roster.add(one)
 
     def next_one() -> list[int]:
-        return [one.order for one in choice.choose(roster, Room(1, 9), lambda _: 1, 100.0)]
+        return [one.order for one in choice.choose(roster, FreeRoom(1, 9), lambda _: 1, 100.0)]
 
     assert next_one() == [0]
     assert next_one() == [0], "who was chosen but did not come is there again"

@@ -113,8 +113,8 @@ def test_what_does_not_fit_together_is_reported_at_once() -> None:
 def test_what_is_predicted_says_what_it_stands_for() -> None:
     text = "models: [{name: m, source: m.gguf, predict_as: gpt-9}]\nengine: {max_models: 2}\nnodes: [{name: n, "
     assert problems(f"{text}executor: predicted, device: a100}}]") == [
-        "models.0.predict_as: 'gpt-9' is in no catalogue; there are: mistral-7b, vicuna-13b, llama-70b, opt-13b, opt-30b, "
-        "llama-13b, llama-33b, llama-3-8b, smollm2-135m",
+        "models.0.predict_as: 'gpt-9' is in no catalogue; there are: mistral-7b, vicuna-13b, llama-70b, opt-13b, "
+        "opt-30b, llama-13b, llama-33b, llama-3-8b, smollm2-135m",
         "engine.max_models: nodes with executor: predicted hold one model at a time; set it to 1",
     ]
     assert problems("nodes: [{name: n, device: a100}, {name: o, executor: predicted, cpus: [0]}]") == [
@@ -146,7 +146,7 @@ def test_a_node_on_nvidia_devices_names_them_and_nothing_of_a_processor() -> Non
     assert problems(text) == [
         f"nodes.0: {nameless}",
         "nodes.1: device: cuda:0 is for executor: cuda; set that too",
-        "nodes.2.device: String should match pattern '^(cpu|a10|a100|h100|h200|cuda:(0|[1-9][0-9]?))$'",
+        "nodes.2.device: String should match pattern '^(cpu|a10|a100|a800-pcie|h100|h200|cuda:(0|[1-9][0-9]?))$'",
         f"nodes.3: {nameless}",
         "nodes.3: num_threads: 2 is for processors; leave it out with executor: cuda",
         "nodes.3: executor: cuda has no threads that compute; leave cpus empty",

@@ -59,7 +59,8 @@ def test_what_fits_where() -> None:
     }
     small = {"mistral-7b", "llama-3-8b", "smollm2-135m"}
     assert {model for device, model in fitting if device == "a10"} == small
-    assert {model for device, model in fitting if device == "a100"} == set(MODELS) - {"llama-33b"}  # Llama 70B in 4 bits
+    large = {model for device, model in fitting if device == "a100"}
+    assert large == set(MODELS) - {"llama-33b"}, "Llama 70B in 4 bits"
     assert ("cpu", "smollm2-135m") in fitting
 
 
@@ -94,7 +95,7 @@ def test_throughput_is_within_30_percent_of_what_others_have_measured(
 
 def test_names_that_nobody_knows_are_answered_with_those_that_are_known() -> None:
     assert (device_named("a10").name, model_named("llama-70b").name) == ("a10", "llama-70b")
-    with pytest.raises(UnknownHardwareError, match=r"no device 'a11' is known; there are a10, a100, a800-pcie, h100, h200, cpu"):
+    with pytest.raises(UnknownHardwareError, match=r"no device 'a11' is known; there are a10, a100, a800-pcie, h100"):
         device_named("a11")
     with pytest.raises(UnknownHardwareError, match=r"no model 'gpt-5' is known; there are mistral-7b"):
         model_named("gpt-5")
