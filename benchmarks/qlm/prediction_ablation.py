@@ -278,12 +278,13 @@ def told(pairs: Sequence[Pair]) -> Row:
     """How well waits were predicted. Ratios are of those behind long queues, or of all where there are none."""
     long = [pair for pair in pairs if pair.num_waiting > LONG_QUEUE]
     ratios = [pair.predicted_s / pair.actual_s for pair in long or pairs]
+    within = [pair.actual_s <= pair.bound_s for pair in pairs]
     return {
         "num_predictions": len(pairs),
         "r2": round(r_squared(pairs), NUM_DIGITS) if len(pairs) > 1 else None,
         "r2_over_100": round(r_squared(long), NUM_DIGITS) if len(long) > 1 else None,
-        "coverage_p90": round(statistics.mean(pair.actual_s <= pair.bound_s for pair in pairs), NUM_DIGITS),
-        "median_ratio": round(statistics.median(ratios), NUM_DIGITS),
+        "coverage_p90": round(statistics.mean(within), NUM_DIGITS) if within else None,
+        "median_ratio": round(statistics.median(ratios), NUM_DIGITS) if ratios else None,
     }
 
 
