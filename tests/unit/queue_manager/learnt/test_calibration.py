@@ -122,7 +122,7 @@ def test_the_oldest_are_forgotten() -> None:
 
 
 def test_left_out_it_corrects_nothing() -> None:
-    fits: dict[str, Fit] = {}
+    fits: dict[WeightsAt, Fit] = {}
     Calibration(fits).observe(node(), LOAD, 8, num_tokens=640.0, seconds=5.0)
     left_out = Calibration(fits, is_on=False)
     assert left_out.expected(node()) == left_out.expected_of(node(), "a") == node()
