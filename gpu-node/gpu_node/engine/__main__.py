@@ -36,6 +36,7 @@ def main() -> int:
         node = config.node(arguments.node)
         profiles = read_profiles(profiles_file(config))
         executor = make_executor(node, config.engine)
+        store = open_store(config.engine.tiers, node.name, executor)
     except OperatorError as error:  # no traceback: the text says all, and pydantic's own may hold a secret
         structlog.get_logger().error("engine not started", error=str(error))
         _refuse(arguments.fd, str(error))
@@ -43,11 +44,14 @@ def main() -> int:
     try:
         with socket.socket(fileno=arguments.fd) as sock:
             profiled = profiled_costs(profiles, config, node, executor.device)
-            engine = Engine(executor, config.engine, profiled, open_step_file(arguments.node))
+            engine = Engine(executor, config.engine, profiled, open_step_file(arguments.node), store)
             EngineServer(EngineConnection(sock), engine, config, executor.device, time.monotonic).run()
     except Exception:  # the state is unknown now: say what happened, end, and be started anew by the agent
         structlog.get_logger().exception("engine failed")
         return 1
+    finally:
+        if store is not None:
+            store.close()
     return 0
 
 
