@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from shared.config.bounds import STRICT, Matching, NumberRange
-from shared.config.tiers import TierOptions
+from shared.config.tiers import NO_TIERS, TierOptions
 
 Name = Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
 WeightType = Literal["bfloat16", "int8"]
@@ -74,7 +74,7 @@ class EngineOptions:
     """Host memory for KV that is swapped out."""
     evicted_kv_bytes: Annotated[int, NumberRange(0)] = 256 << 20
     """Host memory for the KV of requests that were evicted for more urgent ones; without room it is computed again."""
-    tiers: TierOptions = TierOptions()
+    tiers: TierOptions = NO_TIERS
     """Host memory and SSD for full blocks, so that what comes back is not computed again."""
     host_models: Annotated[int, NumberRange(0, 64)] = 1
     """Models whose weights stay in host memory when they leave the device, so that they come back quickly."""

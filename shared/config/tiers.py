@@ -41,3 +41,7 @@ class TierOptions:
         if self.ssd_bytes and not self.host_bytes:
             problems.append("host_bytes: ssd_bytes needs it, since blocks go through host memory to the SSD and back")
         return problems
+
+
+NO_TIERS = TierOptions()
+"""Nothing is kept below the device."""

@@ -15,6 +15,7 @@ from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
 from gpu_node.engine.process.protocol import EngineRefused, Shutdown
 from gpu_node.engine.process.server import EngineServer
 from gpu_node.engine.process.step_file import open_step_file
+from gpu_node.engine.tiers.kv_store import open_store
 from gpu_node.executors.node_executor import make_executor
 from shared.config.config import load_config
 from shared.config.profiles import profiled_costs, profiles_file, read_profiles

@@ -1,4 +1,4 @@
-"""What lies where on an SSD: blocks in slots of segments, found by the digest of their prefix, least recently used first.
+"""What lies where on an SSD: blocks in slots of segments, found by digest; the one used longest ago goes first.
 
 A segment is a file, cut into slots of one size; models whose blocks differ in size have segments of their own, and the
 order of use is one for all. A slot is taken for a write, found when that has succeeded, held while it is read, and

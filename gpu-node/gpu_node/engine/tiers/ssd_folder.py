@@ -88,7 +88,7 @@ class SsdFolder:
 
     def segments(self) -> list[tuple[int, int]]:
         """Number and bytes of a slot of every segment that is there. `OSError` where the folder cannot be read."""
-        found = (_SEGMENT.fullmatch(name) for name in os.listdir(self.path))
+        found = (_SEGMENT.fullmatch(file.name) for file in self.path.iterdir())
         return sorted((int(one[1]), int(one[2])) for one in found if one is not None and int(one[2]) > HEADER_BYTES)
 
     def headers(self, segment: int, slot_bytes: int) -> list[tuple[int, bytes, Slot]]:
