@@ -180,7 +180,7 @@ def test_host_memory_without_room_for_a_block_keeps_nothing(path: Path, plain: A
         with engine(path, "cpu", tiers) as kept:
             assert kept.play() == plain
             counts = kept.engine.counts
-        assert (counts.first_cached_tokens, counts.kept.num_lost_blocks > 0) == (0, True)
+        assert (counts.kept.host_tokens, counts.kept.store_tokens, counts.kept.num_lost_blocks > 0) == (0, 0, True)
 
 
 def test_a_folder_has_one_owner(tmp_path: Path) -> None:
