@@ -23,7 +23,7 @@ from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
 from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.steps.scheduler import Scheduler
-from gpu_node.engine.tiers.store import Store
+from gpu_node.engine.tiers.block_store import BlockStore
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload
 from shared.messages.step_cost import StepCost
@@ -73,7 +73,7 @@ class Engine:
         options: EngineOptions,
         profiled: Mapping[str, StepCost] | None = None,
         step_log: StepLog | None = None,
-        store: Store | None = None,
+        store: BlockStore | None = None,
     ) -> None:
         """``profiled`` is what steps of models were found to cost here before; the engine learns from there on.
 

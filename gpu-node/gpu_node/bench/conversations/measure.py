@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from gpu_node.bench.conversations.player import Answer, Player
+from gpu_node.bench.conversations.player import Player, TimedAnswer
 from gpu_node.bench.conversations.workload import (
     ANSWER_TOKENS,
     LONE_ANSWER_TOKENS,
@@ -29,10 +29,10 @@ HOST_PART = 4
 SPARE_SSD = 2
 """Times as much room on the SSD as all conversations take."""
 
-Advance = Callable[[str, int], None]
+PromptsAsked = Callable[[str, int], None]
 """Hears what is done now, and how many more prompt tokens were asked."""
 
-Answers = list[list[Answer]]
+Answers = list[list[TimedAnswer]]
 """By turn, then by user."""
 
 
@@ -40,7 +40,7 @@ class Conversations:
     """The workload on one node and model, with tiers of several sizes."""
 
     def __init__(
-        self, node: NodeSpec, spec: ModelSpec, options: EngineOptions, size: Size, folder: Path, advance: Advance
+        self, node: NodeSpec, spec: ModelSpec, options: EngineOptions, size: Size, folder: Path, advance: PromptsAsked
     ) -> None:
         self._node, self._spec, self._size, self._folder = node, spec, size, folder
         self._advance = advance
@@ -116,7 +116,7 @@ class Conversations:
     def _player(self, row: str) -> Player:
         return Player(self._node, self._spec, replace(self._options, tiers=self.tiers(row)))
 
-    def _turn(self, player: Player, row: str, number: int, histories: list[list[int]]) -> list[Answer]:
+    def _turn(self, player: Player, row: str, number: int, histories: list[list[int]]) -> list[TimedAnswer]:
         for user, history in enumerate(histories):
             history.extend(message(user, number, self._vocab_size))
         doing = f"{row}, turn {number + 1} of {self._size.num_turns}"

@@ -19,7 +19,7 @@ from shared.messages.payload import Payload, Sampling
 
 
 @dataclass(slots=True)
-class Answer:
+class TimedAnswer:
     """What came of a request."""
 
     tokens: list[int] = field(default_factory=list)
@@ -59,13 +59,13 @@ class Player:
 
     def play(
         self, prompts: Sequence[list[int]], num_output_tokens: int, num_at_a_time: int, advance: Callable[[int], None]
-    ) -> list[Answer]:
+    ) -> list[TimedAnswer]:
         """Greedy answers of equal length, in the order of ``prompts``; who has one lets the next ask.
 
         ``advance`` hears of prompt tokens whose answer has begun.
         """
         sampling = Sampling(max_tokens=num_output_tokens, temperature=0.0, ignore_eos=True)
-        answers: dict[str, Answer] = {}
+        answers: dict[str, TimedAnswer] = {}
         asked_s: dict[str, float] = {}
         waiting = deque(prompts)
         num_open = 0
@@ -74,7 +74,7 @@ class Player:
                 request_id = str(self._num_asked)
                 self._num_asked += 1
                 prompt = waiting.popleft()
-                asked_s[request_id], answers[request_id] = time.perf_counter(), Answer()
+                asked_s[request_id], answers[request_id] = time.perf_counter(), TimedAnswer()
                 chunks = self._engine.add(Payload(request_id, 0, "bench", self.model.name, prompt, sampling))
                 assert not chunks, "no request is refused"
                 num_open += 1

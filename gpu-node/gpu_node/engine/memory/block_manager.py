@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import BlockCopy, BlockSwap, StepPlan
 from gpu_node.engine.memory.arena import PageArena
-from gpu_node.engine.memory.arrivals import Arrivals
+from gpu_node.engine.memory.awaited_prefixes import AwaitedPrefixes
 from gpu_node.engine.memory.block_pool import BlockPool
 from gpu_node.engine.memory.host_cache import HostCache
 from gpu_node.engine.memory.prefix import Digest, Prefix, PrefixCache, chained_digest, token_blocks
@@ -60,7 +60,7 @@ class BlockManager:
         self._swapped_out: dict[int, _Table] = {}  # their blocks are the host's
         self._device = BlockPool(device, model.blocks_per_page, model.num_reserved_pages, self._prefixes.forget)
         self.host = HostCache(model, host, digest, caches=caches_in_host, has_store=has_store)
-        self.arrivals = Arrivals()
+        self.arrivals = AwaitedPrefixes()
         self.lookup = TierLookup(self._prefixes, self.host, model.block_size)
         self._caches_in_host = caches_in_host
         self._host = self.host.pool

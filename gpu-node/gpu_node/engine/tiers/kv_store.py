@@ -19,7 +19,7 @@ from gpu_node.engine.memory.prefix import Prefix
 from gpu_node.engine.memory.ssd_index import SsdIndex
 from gpu_node.engine.tiers.record import slot_bytes
 from gpu_node.engine.tiers.ssd_folder import Disk, SsdFolder, segment_bytes
-from gpu_node.engine.tiers.ssd_thread import Done, Job, SsdThread, Told
+from gpu_node.engine.tiers.ssd_thread import BlockJob, Done, EarlierBlocks, SsdThread
 from shared.config.tiers import TierOptions
 from shared.errors import OperatorError
 
@@ -123,7 +123,7 @@ class KvStore:
         assert slot is not None
         self._num_reads += 1
         content = self._memory.host_block(model.name, host_block)
-        self._thread.ask(Job(blocks, True, slot, prefix, content, host_block))
+        self._thread.ask(BlockJob(blocks, True, slot, prefix, content, host_block))
         return True
 
     def write_copies(self, model: LoadedModel) -> None:
@@ -142,12 +142,12 @@ class KvStore:
                 continue
             self._num_writes += 1
             content = self._memory.host_block(model.name, one.block)
-            self._thread.ask(Job(blocks, False, slot, one.prefix, content, one.block))
+            self._thread.ask(BlockJob(blocks, False, slot, one.prefix, content, one.block))
 
     def take_in(self, wait_s: float = 0.0) -> None:
         """Fold in what the thread has done; its first answer is waited for, ``wait_s`` at most."""
         for answer in self._thread.answers(wait_s):
-            if isinstance(answer, Told):
+            if isinstance(answer, EarlierBlocks):
                 self._index.tell(answer.blocks)
                 log.info("%d blocks of KV found in %s", len(answer.blocks), self._folder.path)
                 self._hear(answer.error)

@@ -23,7 +23,7 @@ END_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BlockJob:
     """A block to be written or read."""
 
     owner: object
@@ -40,7 +40,7 @@ class Job:
 class Done:
     """A job has come to its end."""
 
-    job: Job
+    job: BlockJob
     error: str = ""
     """What the system said; empty where it did as it was told."""
     is_damaged: bool = False
@@ -55,7 +55,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EarlierBlocks:
     """What an earlier life has left."""
 
     blocks: list[tuple[bytes, Slot]]
@@ -68,25 +68,25 @@ class SsdThread:
 
     def __init__(self, folder: SsdFolder, segments: Sequence[tuple[int, int]]) -> None:
         self._folder = folder
-        self._reads: deque[Job] = deque()
-        self._writes: deque[Job] = deque()
-        self._running: Job | None = None
+        self._reads: deque[BlockJob] = deque()
+        self._writes: deque[BlockJob] = deque()
+        self._running: BlockJob | None = None
         self._is_telling = True
         self._ends = False
         self._changed = Condition()
-        self._answers: SimpleQueue[Done | Told] = SimpleQueue()
+        self._answers: SimpleQueue[Done | EarlierBlocks] = SimpleQueue()
         self._thread = Thread(target=self._run, args=(list(segments),), name="kv-tiers", daemon=True)
         self._thread.start()
 
-    def ask(self, job: Job) -> None:
+    def ask(self, job: BlockJob) -> None:
         """Queue a job."""
         with self._changed:
             (self._reads if job.is_read else self._writes).append(job)
             self._changed.notify_all()
 
-    def answers(self, wait_s: float = 0.0) -> list[Done | Told]:
+    def answers(self, wait_s: float = 0.0) -> list[Done | EarlierBlocks]:
         """What has come to its end since the last call; the first of them is waited for, ``wait_s`` at most."""
-        answers: list[Done | Told] = []
+        answers: list[Done | EarlierBlocks] = []
         try:
             answers.append(self._answers.get(timeout=wait_s) if wait_s else self._answers.get_nowait())
             while True:
@@ -136,7 +136,7 @@ class SsdThread:
                 self._running = None
                 self._changed.notify_all()
 
-    def _next(self) -> Job | None:
+    def _next(self) -> BlockJob | None:
         with self._changed:
             self._changed.wait_for(lambda: self._reads or self._writes or self._ends)
             if self._ends:
@@ -144,7 +144,7 @@ class SsdThread:
             self._running = (self._reads or self._writes).popleft()
             return self._running
 
-    def _tell(self, segments: list[tuple[int, int]]) -> Told:
+    def _tell(self, segments: list[tuple[int, int]]) -> EarlierBlocks:
         blocks: list[tuple[int, bytes, Slot]] = []
         errors = []
         for number, slot_bytes in segments:
@@ -153,11 +153,11 @@ class SsdThread:
             except OSError as error:
                 errors.append(str(error))
         blocks.sort(key=lambda one: one[0])
-        return Told([(digest, slot) for _, digest, slot in blocks], "; ".join(errors[:1]))
+        return EarlierBlocks([(digest, slot) for _, digest, slot in blocks], "; ".join(errors[:1]))
 
-    def _do(self, job: Job) -> Done:
+    def _do(self, job: BlockJob) -> Done:
         started_s = time.perf_counter()
-        act: Callable[[Job], None] = self._read if job.is_read else self._write
+        act: Callable[[BlockJob], None] = self._read if job.is_read else self._write
         error, is_damaged = "", False
         try:
             act(job)
@@ -167,11 +167,11 @@ class SsdThread:
             error = str(failure)
         return Done(job, error, is_damaged, duration_s=time.perf_counter() - started_s)
 
-    def _write(self, job: Job) -> None:
+    def _write(self, job: BlockJob) -> None:
         header = header_of(job.prefix, time.time_ns(), job.content)
         self._folder.write(job.slot, [memoryview(encode(header)), *job.content])
 
-    def _read(self, job: Job) -> None:
+    def _read(self, job: BlockJob) -> None:
         data = bytearray(HEADER_BYTES)
         num_bytes = self._folder.read(job.slot, [memoryview(data), *job.content])
         if num_bytes < HEADER_BYTES + sum(piece.nbytes for piece in job.content):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gpu_node.engine.memory.arrivals import MAX_WAIT_S, Arrivals
+from gpu_node.engine.memory.awaited_prefixes import MAX_WAIT_S, AwaitedPrefixes
 
 
 def test_a_request_waits_until_all_of_its_blocks_are_there() -> None:
-    arrivals = Arrivals()
+    arrivals = AwaitedPrefixes()
     arrivals.expect("a", [b"1", b"2"])
     arrivals.expect("b", [b"2"])
     assert arrivals.is_awaited("a", 10.0)
@@ -20,7 +20,7 @@ def test_a_request_waits_until_all_of_its_blocks_are_there() -> None:
 
 
 def test_nobody_waits_longer_than_the_limit_nor_again_until_the_store_is_quick() -> None:
-    arrivals = Arrivals()
+    arrivals = AwaitedPrefixes()
     arrivals.expect("a", [b"1"])
     assert arrivals.is_awaited("a", 10.0)
     assert not arrivals.is_awaited("a", 10.0 + MAX_WAIT_S)
@@ -36,7 +36,7 @@ def test_nobody_waits_longer_than_the_limit_nor_again_until_the_store_is_quick()
 
 
 def test_who_is_gone_is_forgotten() -> None:
-    arrivals = Arrivals()
+    arrivals = AwaitedPrefixes()
     arrivals.expect("a", [b"1"])
     arrivals.forget("a")
     assert not arrivals.is_awaited("a", 0.0)

@@ -8,7 +8,7 @@ MAX_WAIT_S = 0.25
 """A request waits so long for its blocks at the head of the line, then it begins without them."""
 
 
-class Arrivals:
+class AwaitedPrefixes:
     """Which blocks each request waits for, by digest. Reads begin when a request is queued, ahead of its turn."""
 
     def __init__(self) -> None:

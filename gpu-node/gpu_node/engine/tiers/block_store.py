@@ -10,7 +10,7 @@ from gpu_node.engine.measures.counts import KeptCounts
 from gpu_node.engine.memory.block_manager import BlockManager
 
 
-class Store(Protocol):
+class BlockStore(Protocol):
     """Full blocks of all models of an engine. Whatever goes wrong is a miss."""
 
     counts: KeptCounts
