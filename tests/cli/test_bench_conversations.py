@@ -37,6 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_every_row_says_what_was_computed_and_where_the_rest_was(model: str, tmp_path: Path) -> None:
     options = ["--quick", "--json", "--threads", "1", "--model", model, "--folder", str(tmp_path)]
     result = CliRunner().invoke(main, ["bench", "conversations", *options])

@@ -282,6 +282,7 @@ def test_a_torn_protocol_ends_the_process_with_a_log_line(config_path: Path) -> 
     assert "a frame claims 4294967295 bytes" in json.loads(line)["exception"]
 
 
+@pytest.mark.slow
 def test_a_folder_of_tiers_has_one_engine_and_outlives_a_kill(tiny_path: Path, tmp_path: Path) -> None:
     path = tmp_path / "treadle.yaml"
     tiers = f"  tiers: {{host_bytes: 1048576, ssd_bytes: 4194304, ssd_folder: {tmp_path}/kv}}\n"

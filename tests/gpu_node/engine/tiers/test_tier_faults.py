@@ -21,6 +21,8 @@ from gpu_node.engine.tiers.ssd_folder import FolderError, SsdFolder, SystemDisk
 from shared.config.tiers import TierOptions
 from tests.gpu_node.engine.tiers.conversations import NUM_TURNS, NUM_USERS, engine, host_ssd, make_model
 
+pytestmark = pytest.mark.slow
+
 Answers = list[list[list[int]]]
 LAST = range(NUM_TURNS - 1, NUM_TURNS)
 

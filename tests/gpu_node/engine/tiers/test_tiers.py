@@ -18,6 +18,8 @@ from tests.gpu_node.engine.tiers.conversations import (
     make_model,
 )
 
+pytestmark = pytest.mark.slow
+
 TURN_TOKENS = MESSAGE_TOKENS + ANSWER_TOKENS
 PROMPT_TOKENS = NUM_USERS * sum(turn * TURN_TOKENS + MESSAGE_TOKENS for turn in range(NUM_TURNS))
 FULL_TURN_TOKENS = [(turn * TURN_TOKENS - 1) // BLOCK_SIZE * BLOCK_SIZE for turn in range(NUM_TURNS)]
