@@ -12,6 +12,7 @@ from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.preemption import AlwaysRecompute, PreemptionPolicy
 from gpu_node.engine.steps.scheduler import Scheduler
 from shared.config.engine import EngineOptions
+from shared.config.tiers import TierOptions
 from shared.messages.payload import Output, Payload, Sampling
 
 EOS = 99
@@ -39,8 +40,12 @@ def scheduler(
     max_num_seqs: int = 4,
     policy: PreemptionPolicy | None = None,
     num_host_blocks: int = 0,
+    *,
+    keeps: bool = False,
 ) -> Scheduler:
-    options = EngineOptions(block_size=block_size, step_tokens=step_tokens, max_num_seqs=max_num_seqs)
+    """``keeps`` copies of full blocks in host memory."""
+    tiers = TierOptions(host_bytes=int(keeps))
+    options = EngineOptions(block_size=block_size, step_tokens=step_tokens, max_num_seqs=max_num_seqs, tiers=tiers)
     return Scheduler(model(num_blocks, block_size, max_model_len, num_host_blocks), options, policy)
 
 

@@ -15,6 +15,7 @@ from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
 from gpu_node.engine.process.protocol import EngineRefused, Shutdown
 from gpu_node.engine.process.server import EngineServer
 from gpu_node.engine.process.step_file import open_step_file
+from gpu_node.engine.tiers.kv_store import open_store
 from gpu_node.executors.node_executor import make_executor
 from shared.config.config import load_config
 from shared.config.profiles import profiled_costs, profiles_file, read_profiles
@@ -36,6 +37,7 @@ def main() -> int:
         node = config.node(arguments.node)
         profiles = read_profiles(profiles_file(config))
         executor = make_executor(node, config.engine)
+        store = open_store(config.engine.tiers, node.name, executor)
     except OperatorError as error:  # no traceback: the text says all, and pydantic's own may hold a secret
         structlog.get_logger().error("engine not started", error=str(error))
         _refuse(arguments.fd, str(error))
@@ -43,11 +45,14 @@ def main() -> int:
     try:
         with socket.socket(fileno=arguments.fd) as sock:
             profiled = profiled_costs(profiles, config, node, executor.device)
-            engine = Engine(executor, config.engine, profiled, open_step_file(arguments.node))
+            engine = Engine(executor, config.engine, profiled, open_step_file(arguments.node), store)
             EngineServer(EngineConnection(sock), engine, config, executor.device, time.monotonic).run()
     except Exception:  # the state is unknown now: say what happened, end, and be started anew by the agent
         structlog.get_logger().exception("engine failed")
         return 1
+    finally:
+        if store is not None:
+            store.close()
     return 0
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan, StepResult
-from gpu_node.engine.measures.counts import Counts, TierCounts, looked_up
+from gpu_node.engine.measures.counts import Counts, KeptCounts, TierCounts, looked_up
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.choices import end_chunks, refusal_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
@@ -46,7 +46,11 @@ class Scheduler:
     ) -> None:
         """``blocks`` are those of the model; by default it has all memory for itself."""
         self.blocks = blocks or BlockManager.alone(
-            model.num_blocks, model.block_size, model.name, model.num_host_blocks
+            model.num_blocks,
+            model.block_size,
+            model.name,
+            model.num_host_blocks,
+            caches_in_host=options.tiers.host_bytes > 0,
         )
         self.counts = Counts()
         self._model = model
@@ -94,6 +98,10 @@ class Scheduler:
         request = self._roster.requests.get(request_id)
         return None if request is None else request.payload.attempt
 
+    def leading_tokens(self, request_id: str) -> list[int]:
+        """Tokens of the sequence that computes first of a request that is here, those of its output so far included."""
+        return self._roster.requests[request_id].sequences[0].token_ids
+
     def add(self, payload: Payload, state: RequestState | None = None) -> list[OutputChunk]:
         """Queue a request. What ends at once is told: a request that can never run, choices that were complete.
 
@@ -137,6 +145,7 @@ class Scheduler:
         if request is None:
             return False
         self._roster.remove(request)
+        self.blocks.arrivals.forget(request_id)
         return True
 
     def reset(self) -> int:
@@ -169,11 +178,12 @@ class Scheduler:
         if self.num_preemptions == num_preemptions:  # else memory has just run out
             self._swap_in()
             if not step.swaps_in:  # what comes back is not to be read in the same step
-                self._admit(step)
+                self._admit(step, now)
+        self._count_swaps(step)
+        step.swaps_out += self.blocks.copies_out()
         plan = step.seal()
         if plan.is_empty:
             roster.steps.pop()
-        self._count_swaps(plan)
         return plan
 
     def commit(self, plan: StepPlan, result: StepResult) -> list[OutputChunk]:
@@ -192,6 +202,7 @@ class Scheduler:
                 self.blocks.publish(sequence.sequence_id, sequence.token_ids, part.end)
             if part.draws:
                 chunks += self._outcome.take(part.request, sequence, result)
+        self.blocks.end(plan)
         self._roster.steps.popleft()
         return chunks
 
@@ -227,10 +238,12 @@ class Scheduler:
         )
         self._roster.put_back(victim)
 
-    def _count_swaps(self, plan: StepPlan) -> None:
-        if plan.swaps_out or plan.swaps_in:
+    def _count_swaps(self, step: Step) -> None:
+        """Of preempted requests; copies of full blocks are counted apart."""
+        num_in = len(step.swaps_in) - step.num_brought_in
+        if step.swaps_out or num_in:
             block_bytes = self._model.block_bytes
-            moved = TierCounts(out_bytes=len(plan.swaps_out) * block_bytes, in_bytes=len(plan.swaps_in) * block_bytes)
+            moved = TierCounts(out_bytes=len(step.swaps_out) * block_bytes, in_bytes=num_in * block_bytes)
             self.counts += Counts(swapped=moved)
 
     def _schedule(self, request: EngineRequest, sequence: Sequence, end: int, step: Step) -> None:
@@ -268,6 +281,31 @@ class Scheduler:
             self._schedule(request, sequence, end, step)
         return True
 
+    def _bring_in(self, request: EngineRequest, step: Step) -> bool:
+        """Let what host memory has of a new request's prefix come back with this step; False if it has nothing."""
+        leader = request.sequences[0]
+        brought = self.blocks.bring_in(leader.sequence_id, leader.token_ids[: request.num_shared_tokens])
+        if not brought.swaps:
+            return False
+        step.swaps_in += brought.swaps
+        step.num_brought_in += len(brought.swaps)
+        leader.num_computed_tokens += brought.num_tokens
+        self.counts += looked_up(
+            request.num_shared_tokens, leader.num_computed_tokens, is_prompt=not leader.num_output_tokens
+        )
+        num_store_tokens = brought.num_store_tokens
+        num_host_tokens = len(brought.swaps) * self._model.block_size - num_store_tokens
+        found = KeptCounts(host_tokens=num_host_tokens, store_tokens=num_store_tokens)
+        self.counts += Counts(kept=found)
+        return True
+
+    def _reads_what_comes(self, leader: Sequence, step: Step) -> bool:
+        """Whether a sequence has found blocks whose content comes with this step."""
+        if not step.num_brought_in:
+            return False
+        coming = {swap.device_block for swap in step.swaps_in}
+        return not coming.isdisjoint(self.blocks.table(leader.sequence_id))
+
     def _swap_in(self) -> None:
         """Bring back swapped-out requests; they are first in line, being preempted ones."""
         roster = self._roster
@@ -278,12 +316,17 @@ class Scheduler:
             self.counts += Counts(swapped=TierCounts(num_restored=1))
             roster.swap_in()
 
-    def _admit(self, step: Step) -> None:
-        """Start waiting requests in their order; one that does not fit holds up those behind it, so none starves."""
+    def _admit(self, step: Step, now: float) -> None:
+        """Start waiting requests in their order; one that does not fit holds up those behind it, so none starves.
+
+        Nor does one that waits for its prefix: not for long.
+        """
         roster = self._roster
         while roster.waiting and step.num_left_tokens > 0:
             request = roster.waiting[0]
             if roster.is_swapped_out(request) or not self._admits(request):
+                return
+            if self.blocks.arrivals.is_awaited(request.request_id, now):
                 return
             if request.parked is not None:
                 if request.parked.num_blocks > self.blocks.num_free_blocks:
@@ -293,8 +336,10 @@ class Scheduler:
                     return
                 continue
             roster.admit()
+            if self._bring_in(request, step):
+                continue  # it is computed from the next step on
             ((leader, end),) = wanted_rows(request, step.num_left_tokens)
-            if not self._has_room(leader, end):
+            if self._reads_what_comes(leader, step) or not self._has_room(leader, end):
                 roster.put_back(request)  # nobody who runs gives way to it
                 return
             self.counts += looked_up(

@@ -30,6 +30,8 @@ BLOCK_SIZE = 2
 MAX_MODEL_LEN = 16
 MAX_STEPS = 2000
 LAST_ARRIVAL = 9
+MORE_TO_KEEP = 8
+"""Times as much host memory as for swaps, so that it has what the device has given up."""
 
 
 Content = list[list[int | None]]
@@ -162,6 +164,7 @@ class Run:
     max_in_flight=st.integers(1, MAX_STEPS_IN_FLIGHT),
     policy=st.sampled_from([AlwaysRecompute, OldestFirst, SwapIfRoom, SwapOldest, SwapEveryOther]),
     num_host_blocks=st.integers(0, 16),
+    keeps=st.booleans(),
 )
 def test_everything_ends_as_if_alone_and_nothing_leaks(
     clients: tuple[Client, ...],
@@ -171,8 +174,18 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     max_in_flight: int,
     policy: Callable[[], PreemptionPolicy],
     num_host_blocks: int,
+    keeps: bool,
 ) -> None:
-    one = scheduler(num_blocks, BLOCK_SIZE, MAX_MODEL_LEN, step_tokens, max_num_seqs, policy(), num_host_blocks)
+    one = scheduler(
+        num_blocks,
+        BLOCK_SIZE,
+        MAX_MODEL_LEN,
+        step_tokens,
+        max_num_seqs,
+        policy(),
+        num_host_blocks * (MORE_TO_KEEP if keeps else 1),
+        keeps=keeps,
+    )
     teach_short_outputs(one)
     run = Run(one, list(clients), max_in_flight)
     for step in range(MAX_STEPS):
@@ -182,6 +195,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
             break
     event(f"restored {min(run.num_restored, 3)}")
     event("swapped" if run.num_swaps else "recomputed" if one.num_preemptions else "never preempted")
+    event("found in host memory" if one.counts.kept.host_tokens else "found on the device")
     assert one.blocks.num_free_blocks == num_blocks
     for client in clients:
         assert client.is_over, "every request ends"

@@ -36,7 +36,7 @@ def test_all_problems_of_options_are_told_at_once() -> None:
 
 
 def test_what_is_named_exists() -> None:
-    assert {one.name for one in fields(EngineOptions)} - OPTIONS == {"max_models", "preemption"}
+    assert {one.name for one in fields(EngineOptions)} - OPTIONS == {"max_models", "preemption", "tiers"}
     assert {one.name for one in fields(Sampling)} - SAMPLING == {
         "stop_token_ids",
         "ignore_eos",
