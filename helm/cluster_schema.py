@@ -13,6 +13,7 @@ SECTIONS = (
     "SloClass",
     "TenantSpec",
     "EngineOptions",
+    "TierOptions",
     "QueueOptions",
     "OperationOptions",
     "PredictionOptions",

@@ -142,8 +142,9 @@ OFFLOAD = Row(
             width=12,
         ),
         Panel(
-            "Host memory in use",
-            "Share of what the configuration gives: host_kv_bytes for swapped KV, evicted_kv_bytes for evicted.",
+            "Host memory and SSD in use",
+            "Share of what the configuration gives: host_kv_bytes for swapped KV, evicted_kv_bytes for evicted, "
+            "tiers.host_bytes and tiers.ssd_bytes for copies of full blocks.",
             "percentunit",
             [
                 Query(
@@ -178,6 +179,34 @@ OFFLOAD = Row(
     ],
 )
 
+KEPT = Row(
+    "KV that returns: tiers below the device",
+    [
+        Panel(
+            "Found below the device",
+            "Prompt tokens a second that were found in host memory or on the SSD, and not computed.",
+            "short",
+            [Query(rate("treadle_kv_tier_hits_total", "tier"), "{{tier}}")],
+        ),
+        Panel(
+            "Not kept",
+            "Full blocks a second without a copy in a tier: no room, or too many waiting to be written.",
+            "short",
+            [Query(rate("treadle_kv_tier_lost_blocks_total", "tier"), "{{tier}}")],
+        ),
+        Panel(
+            "SSD: blocks and faults",
+            "Blocks a second written (out) and read (in); blocks that failed or were damaged; requests that did not "
+            "wait for a slow disk.",
+            "short",
+            [
+                Query(rate("treadle_kv_ssd_blocks_total", "direction"), "{{direction}}"),
+                Query(rate("treadle_kv_ssd_faults_total", "reason"), "{{reason}}"),
+            ],
+        ),
+    ],
+)
+
 MEMORY = Row(
     "KV memory by tier",
     [
@@ -199,7 +228,8 @@ MEMORY = Row(
         ),
         Panel(
             "All tiers",
-            "device, and in host memory: swapped (of preempted requests) and evicted (of those that gave way).",
+            "device, and in host memory: swapped (of preempted requests) and evicted (of those that gave way); "
+            "host and ssd: copies of full blocks.",
             "bytes",
             [
                 Query("sum by (tier) (treadle_node_kv_used_bytes)", "{{tier}} used"),

@@ -6,7 +6,7 @@ from functools import partial
 
 from observability.gateway_row import GATEWAYS
 from observability.grafana import Dashboard, Panel, Query, Row, Variable, stat
-from observability.node_rows import ENGINES, MEMORY, OFFLOAD, OPERATIONS
+from observability.node_rows import ENGINES, KEPT, MEMORY, OFFLOAD, OPERATIONS
 from observability.promql import increase, quantile, rate
 
 _NODE = '{node=~"$node"}'
@@ -288,5 +288,18 @@ OPERATORS = Dashboard(
         Variable("model", "label_values(treadle_requests_total, model)"),
         Variable("node", "label_values(treadle_node_info, node)"),
     ],
-    rows=[CLUSTER, VIRTUAL_QUEUES, PLANS, POOLS, ESTIMATOR, OPERATIONS, ENGINES, MEMORY, OFFLOAD, GATEWAYS, SERVICES],
+    rows=[
+        CLUSTER,
+        VIRTUAL_QUEUES,
+        PLANS,
+        POOLS,
+        ESTIMATOR,
+        OPERATIONS,
+        ENGINES,
+        MEMORY,
+        KEPT,
+        OFFLOAD,
+        GATEWAYS,
+        SERVICES,
+    ],
 )

@@ -37,12 +37,14 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.learnt.wait_intervals import WaitIntervals
 from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.waits.predictions import Predictions
+from services.simulator.cluster.clients import ClientOutcome
 from services.simulator.devices.catalogue import cluster_config, devices_of
 from services.simulator.recording import Prediction
 from services.simulator.reports.report import report
 from services.simulator.simulation import Scenario, Simulation
 from shared.config.config import ClusterConfig
 from shared.config.corrections import Correction, PredictionOptions
+from shared.estimator.wait import NEVER, Wait
 from shared.messages.message import Message
 from shared.messages.requests import Cancel, Finished, Pulled, QueueStatus, Submit
 
@@ -137,6 +139,29 @@ def matters(run: Run, without: frozenset[Correction]) -> frozenset[Correction]:
     return without - idle
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A request that waited already, and for how much longer it was expected to."""
+
+    number: int
+    time_s: float
+    wait_s: float
+
+
+class Bounds(WaitIntervals):
+    """Those of a predictor; they keep what they are to be judged by."""
+
+    def __init__(self, *, is_on: bool) -> None:
+        super().__init__({}, {}, is_on=is_on)
+        self.places: list[Place] = []
+
+    def watch(self, request_id: str, model: str, slo_kind: str, wait: Wait, now: float) -> None:
+        """One of those that wait."""
+        if wait != NEVER:
+            self.places.append(Place(int(request_id), now, wait.mean_s))
+        super().watch(request_id, model, slo_kind, wait, now)
+
+
 class Predictor:
     """Predicts with some corrections in a simulation that may have others: it looks at its queue manager's state."""
 
@@ -145,7 +170,7 @@ class Predictor:
         self._judge_every = run.judge_every
         self._state = simulation.queue_manager.state
         is_learnt = Correction.LEARNT_BOUNDS in self._config.queue.corrections
-        self._bounds = WaitIntervals({}, {}, is_on=is_learnt)
+        self.bounds = Bounds(is_on=is_learnt)
         self.found: list[Prediction] = []
 
     def __call__(self, now: float, stream: str, message: Message) -> None:
@@ -160,7 +185,7 @@ class Predictor:
             case QueueStatus() if self._state.anybody_waits:
                 self._watch(now)
             case Pulled():
-                self._bounds.hear([one.request_id for one in message.requests], [], now)
+                self.bounds.hear([one.request_id for one in message.requests], [], now)
             case Finished() | Cancel():
                 self._hear_ended(message, now)
 
@@ -169,12 +194,12 @@ class Predictor:
         queue = self._config.queue
         groups = RequestGroups(self._state, queue, self._config.tenants)
         predictions = Predictions(self._state, groups, VirtualQueues(self._state, groups, queue), queue)
-        predictions.bounds = self._bounds
+        predictions.bounds = self.bounds
         return predictions
 
     def _watch(self, now: float) -> None:
         """As `services.queue_manager.telling.status` does."""
-        self._bounds.look(now)
+        self.bounds.look(now)
         names = list(self._state.waiting_at)
         if names:
             node = self._state.nodes[names[self._state.status.num_told % len(names)]]
@@ -182,7 +207,7 @@ class Predictor:
 
     def _hear_ended(self, message: Finished | Cancel, now: float) -> None:
         ended = [message.request_id] if isinstance(message, Cancel) else [one.request_id for one in message.requests]
-        self._bounds.hear([], ended, now)
+        self.bounds.hear([], ended, now)
 
 
 def _with(config: ClusterConfig, without: frozenset[Correction]) -> ClusterConfig:
@@ -243,6 +268,7 @@ def measure(job: Job) -> Row:
             {"run": job.run, "label": run.label, "seed": job.seed, "variant": name}
             | done
             | told(paired(predictors[matters(run, variants()[name])].found, simulation.outcomes, run.judged))
+            | {"r2_places": r2_of_places(predictors[matters(run, variants()[name])].bounds.places, simulation.outcomes)}
             for name in job.chosen
         ]
     }
@@ -252,13 +278,24 @@ def told(pairs: Sequence[Pair]) -> Row:
     """How well waits were predicted. Ratios are of those behind long queues, or of all where there are none."""
     long = [pair for pair in pairs if pair.num_waiting > LONG_QUEUE]
     ratios = [pair.predicted_s / pair.actual_s for pair in long or pairs]
+    within = [pair.actual_s <= pair.bound_s for pair in pairs]
     return {
         "num_predictions": len(pairs),
         "r2": round(r_squared(pairs), NUM_DIGITS) if len(pairs) > 1 else None,
         "r2_over_100": round(r_squared(long), NUM_DIGITS) if len(long) > 1 else None,
-        "coverage_p90": round(statistics.mean(pair.actual_s <= pair.bound_s for pair in pairs), NUM_DIGITS),
-        "median_ratio": round(statistics.median(ratios), NUM_DIGITS),
+        "coverage_p90": round(statistics.mean(within), NUM_DIGITS) if within else None,
+        "median_ratio": round(statistics.median(ratios), NUM_DIGITS) if ratios else None,
     }
+
+
+def r2_of_places(places: Sequence[Place], outcomes: Sequence[ClientOutcome]) -> float | None:
+    """How well those were told who waited already: until each was pulled."""
+    pairs = [
+        Pair(0, place.wait_s, 0.0, started_s - place.time_s)
+        for place in places
+        if (started_s := outcomes[place.number].started_s) is not None
+    ]
+    return round(r_squared(pairs), NUM_DIGITS) if len(pairs) > 1 else None
 
 
 # --- what pays --------------------------------------------------------------------------------------------------------
@@ -267,7 +304,7 @@ def told(pairs: Sequence[Pair]) -> Row:
 def effects(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
     """By correction and run, by how much a figure is higher with it than without: the mean over seeds, and all of them.
 
-    R² is that over 100 waiting, where a run has any, else that of all waits.
+    R² is that over 100 waiting, where a run has any, else that of all waits; and that of places (`r2_of_places`).
     """
     by_key = {(row["variant"], row["run"], row["seed"]): row for row in rows}
     found: dict[str, dict[str, Row]] = {}
@@ -278,7 +315,7 @@ def effects(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
             if pairs:
                 found.setdefault(one.value, {})[run] = {
                     name: _difference([(_figure(on, name), _figure(off, name)) for on, off in pairs])
-                    for name in ("r2_over_100", "coverage_p90", "kept", "answers_per_s", "ttft_p99_s")
+                    for name in ("r2_over_100", "r2_places", "coverage_p90", "kept", "answers_per_s", "ttft_p99_s")
                 }
     return found
 
@@ -300,7 +337,7 @@ def _difference(pairs: Sequence[tuple[float | None, float | None]]) -> Row | Non
 
 def pays(of_runs: dict[str, Row]) -> bool:
     """Whether it moves anything, in any run."""
-    least = {"r2_over_100": LEAST_R2, "coverage_p90": LEAST_COVERAGE, "kept": LEAST_KEPT}
+    least = {"r2_over_100": LEAST_R2, "r2_places": LEAST_R2, "coverage_p90": LEAST_COVERAGE, "kept": LEAST_KEPT}
     return any(
         figures[name] is not None and abs(figures[name]["mean"]) >= bound
         for figures in of_runs.values()
@@ -310,11 +347,22 @@ def pays(of_runs: dict[str, Row]) -> bool:
 
 def table_of(rows: Sequence[Row]) -> Table:
     """A line a variant and run, over the seeds."""
-    table = Table("run", "variant", "R² over 100", "R²", "bound", "ratio", "kept", "answers/s", "TTFT p99")
+    table = Table(
+        "run", "variant", "R² over 100", "R²", "R² of places", "bound", "ratio", "kept", "answers/s", "TTFT p99"
+    )
     keys = dict.fromkeys((row["label"], row["variant"]) for row in rows)
     for label, variant in keys:
         alike = [row for row in rows if (row["label"], row["variant"]) == (label, variant)]
-        figures = ("r2_over_100", "r2", "coverage_p90", "median_ratio", "kept", "answers_per_s", "ttft_p99_s")
+        figures = (
+            "r2_over_100",
+            "r2",
+            "r2_places",
+            "coverage_p90",
+            "median_ratio",
+            "kept",
+            "answers_per_s",
+            "ttft_p99_s",
+        )
         table.add_row(label, variant, *(_mean(alike, name) for name in figures))
     return table
 

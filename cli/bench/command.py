@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from cli.bench.conversations import conversations
 from cli.bench.engine import engine
 from cli.bench.memory import memory
 from cli.bench.paging import paging
@@ -29,6 +30,7 @@ def command() -> None:
     """Measure a running cluster, one engine alone, or the bookkeeping on a trace."""
 
 
+command.add_command(conversations)
 command.add_command(engine)
 command.add_command(memory)
 command.add_command(paging)

@@ -15,7 +15,7 @@ from shared.config.files import ConfigError as ConfigError
 from shared.config.files import read_text, yaml_mapping, yaml_value
 from shared.config.gateway import GatewayOptions
 from shared.config.mend import UNCHECKED, Inspection, inspect
-from shared.config.nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems
+from shared.config.nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems, ssd_problems
 from shared.config.problems import bad_sources, doubles, listed, shared_cpus, taken_names, unknown_sizes
 from shared.config.queue import QueueOptions, TenantSpec
 from shared.config.section import PositiveSeconds, Section
@@ -133,6 +133,7 @@ class ClusterConfig(Section):
             *unknown_sizes([model.predict_as for model in self.models]),
             *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
             *cuda_problems(self.nodes, self.pools, self.scaling.provider, int8_models),
+            *ssd_problems([*self.nodes, *self.pools], self.engine.tiers),
             *doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),
         ]
         if not self.nodes and not self.pools:

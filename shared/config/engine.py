@@ -6,31 +6,11 @@ pydantic check these classes and their rules like every other section.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-
-@dataclass(frozen=True, slots=True)
-class NumberRange:
-    """Of a number, both included, for `Annotated`."""
-
-    ge: float
-    le: float | None = None
-
-    def __get_pydantic_core_schema__(self, source: object, handler: Callable[[object], dict[str, Any]]) -> object:
-        return handler(source) | {"ge": self.ge} | ({} if self.le is None else {"le": self.le})
-
-
-@dataclass(frozen=True, slots=True)
-class Matching:
-    """What a text must look like, for `Annotated`."""
-
-    pattern: str
-
-    def __get_pydantic_core_schema__(self, source: object, handler: Callable[[object], dict[str, Any]]) -> object:
-        return handler(source) | {"pattern": self.pattern}
-
+from shared.config.bounds import STRICT, Matching, NumberRange
+from shared.config.tiers import NO_TIERS, TierOptions
 
 Name = Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
 WeightType = Literal["bfloat16", "int8"]
@@ -41,15 +21,12 @@ DEFAULT_KV_CACHE_BYTES = 512 << 20
 MIN_MODEL_LEN = 16
 """Tokens; a node whose memory holds no such request does not serve the model."""
 
-_STRICT: Any = {"extra": "forbid", "use_attribute_docstrings": True}
-"""As `shared.config.section.Section`."""
-
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """A model that the cluster serves under ``name``."""
 
-    __pydantic_config__: ClassVar = _STRICT
+    __pydantic_config__: ClassVar = STRICT
 
     name: Name
     """What clients say as ``model``."""
@@ -75,7 +52,7 @@ class ModelSpec:
 class EngineOptions:
     """How every engine forms its batches and divides its memory."""
 
-    __pydantic_config__: ClassVar = _STRICT
+    __pydantic_config__: ClassVar = STRICT
 
     block_size: Annotated[int, NumberRange(1, 256)] = 16
     """Tokens in a block of the KV cache."""
@@ -110,6 +87,8 @@ class EngineOptions:
     """Host memory for KV that is swapped out."""
     evicted_kv_bytes: Annotated[int, NumberRange(0)] = 256 << 20
     """Host memory for the KV of requests that were evicted for more urgent ones; without room it is computed again."""
+    tiers: TierOptions = NO_TIERS
+    """Host memory and SSD for full blocks, so that what comes back is not computed again."""
     host_models: Annotated[int, NumberRange(0, 64)] = 1
     """Models whose weights stay in host memory when they leave the device, so that they come back quickly."""
     step_timeout_s: Annotated[float, NumberRange(1)] = 60.0

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from shared.config.engine import Name
 from shared.config.problems import shared_devices
 from shared.config.section import PositiveSeconds, Section
+from shared.config.tiers import TierOptions
 
 KINDS = ("cpu", "a10", "a100", "a800-pcie", "h100", "h200")  # of `shared.config.hardware`
 MAX_CPU = 1023  # the highest number that a set of CPUs holds in the C library (CPU_SETSIZE)
@@ -192,4 +193,23 @@ def cuda_problems(
                 f"pools.{number}.max_nodes: {pool.max_nodes} nodes of one machine would share {pool.device}; set 1, "
                 "and make a pool for each device"
             )
+    return problems
+
+
+def ssd_problems(nodes: Sequence[NodeSpec | NodePool], tiers: TierOptions) -> list[str]:
+    """Nodes whose blocks cannot be written to the SSD that the tiers ask for."""
+    if not tiers.ssd_bytes:
+        return []
+    remedy = "leave engine.tiers.ssd_bytes and ssd_folder out; host_bytes works"
+    problems = [
+        f"engine.tiers.ssd_bytes: {node.name} has executor: {node.executor}, whose blocks cannot be written to an SSD "
+        f"yet; {remedy}"
+        for node in nodes
+        if node.executor not in ("cpu", "reference")
+    ]
+    problems += [
+        f"engine.tiers.ssd_bytes: each process of {node.name} (tensor_parallel) has a part of every block; {remedy}"
+        for node in nodes
+        if node.executor == "reference" and node.tensor_parallel > 1
+    ]
     return problems

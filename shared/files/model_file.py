@@ -65,6 +65,11 @@ def model_digest(path: Path) -> str:
     return sha256_of_directory(path) if path.is_dir() else sha256_of(path)
 
 
+def weights_digest(spec: ModelSpec) -> str:
+    """Hex digest of the file or directory that a model's weights come from: configured, or computed from it."""
+    return spec.sha256 if spec.sha256 is not None else model_digest(checked_path(spec))
+
+
 def checked_path(spec: ModelSpec) -> Path:
     """The model's file or directory, present and with the configured digest; `ModelFileError` otherwise."""
     path = model_path(spec)

@@ -269,3 +269,68 @@ def test_learnt_rates_are_compared_stream_by_stream(
     stays, changes = found["stays at 3/s"], found["from 1/s to 8/s: the first two minutes"]
     assert stays["change points"] < stays["fading mean of 60 s"]
     assert changes["change points"] < min(changes["fading mean of 60 s"], changes["fading mean of 240 s"])
+
+
+def test_a_predictor_beside_a_simulation_says_what_its_queue_manager_does() -> None:
+    """Means and bounds: it looks at the same state, and learns its own bounds from the same messages."""
+    module, accuracy = importlib.import_module("prediction_ablation"), importlib.import_module("estimator_accuracy")
+    run = module.RUNS["accuracy 4"](40, 0)
+    simulation = module.Simulation(run.scenario)
+    predictor = module.Predictor(simulation, run, frozenset())
+    simulation.listen(predictor)
+    accuracy.run_until_started(simulation, run.judged)
+    own = {one.number: one for one in simulation.recording.predictions}
+    both = [(own[one.number], one) for one in predictor.found if one.number in own]
+    assert len(both) > 20
+    assert all(one == other for one, other in both)
+
+
+def test_what_a_correction_is_worth_is_the_difference_without_it() -> None:
+    module = importlib.import_module("prediction_ablation")
+
+    def row(variant: str, seed: int, r2: float, kept: float) -> dict[str, Any]:
+        return {
+            "run": "x",
+            "seed": seed,
+            "variant": variant,
+            "r2_over_100": None,
+            "r2": r2,
+            "r2_places": None,
+            "coverage_p90": 0.9,
+            "kept": kept,
+        }
+
+    rows = [row("all", 0, 0.9, 0.99), row("all", 1, 0.8, 0.97)]
+    rows += [row("without slack", 0, 0.5, 0.98), row("without slack", 1, 0.8, 0.98)]
+    rows += [row("without joining", 0, 0.896, 0.989), row("without joining", 1, 0.796, 0.971)]
+    found = module.effects(rows)
+    assert list(found) == ["joining", "slack"]
+    assert found["slack"]["x"] == {
+        "r2_over_100": {"mean": 0.2, "seeds": [0.4, 0.0]},
+        "r2_places": None,
+        "coverage_p90": {"mean": 0.0, "seeds": [0.0, 0.0]},
+        "kept": {"mean": 0.0, "seeds": [0.01, -0.01]},
+        "answers_per_s": None,
+        "ttft_p99_s": None,
+    }
+    assert [module.pays(found[name]) for name in ("slack", "joining")] == [True, False]
+
+
+def test_variants_that_decide_alike_are_judged_by_one_simulation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    module = importlib.import_module("prediction_ablation")
+    variants = "all,without slack,without prompts,only calibration"
+    (job, other) = module.jobs(["policies wa"], variants.split(","), {"policies": 60}, [0])
+    assert (job.chosen, other.chosen) == (("all", "without slack"), ("without prompts", "only calibration"))
+    monkeypatch.setattr(module.KeptRows, "of_this_code", lambda path: module.KeptRows(path, "c1"))
+    options = ["--runs", "policies wa", "--variants", variants, "--policy-requests", "60", "--seeds", "0", "--json"]
+    monkeypatch.setattr(sys, "argv", ["prediction_ablation", *options, "--rows", str(tmp_path / "a.rows")])
+    found = []
+    for _ in range(2):
+        module.main()
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0] == found[1]
+    assert [row["variant"] for row in found[0]["rows"]] == variants.split(",")
+    assert all(row["kept"] == 1.0 for row in found[0]["rows"])
+    assert set(found[0]["pays"]) == {"prompts", "slack"}

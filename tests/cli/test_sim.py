@@ -176,3 +176,10 @@ def test_what_an_engine_cannot_do_it_refuses(make_engine: cluster.MakeEngine, me
     with pytest.raises(CliError) as refused:
         checked_run(scenario)
     assert message in str(refused.value)
+
+
+def test_corrections_of_predicted_waits_are_left_out_by_name() -> None:
+    assert found("sim", "run", *SMALL, "--without", "slack,change-points")["num_answered"] == 40
+    result = invoke("sim", "run", *SMALL, "--without", "slack,changepoints")
+    assert result.exit_code == 2
+    assert result.stderr == "Error: --without: no correction is named 'changepoints'; did you mean 'change-points'?\n"

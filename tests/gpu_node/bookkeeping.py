@@ -13,6 +13,7 @@ from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.preemption import AlwaysRecompute, PreemptionPolicy
 from gpu_node.engine.steps.scheduler import Scheduler
 from shared.config.engine import EngineOptions
+from shared.config.tiers import TierOptions
 from shared.messages.payload import Output, Payload, Sampling
 
 EOS = 99
@@ -40,10 +41,15 @@ def scheduler(
     max_num_seqs: int = 4,
     policy: PreemptionPolicy | None = None,
     num_host_blocks: int = 0,
+    *,
+    keeps: bool = False,
     **given: Any,
 ) -> Scheduler:
-    """``given`` are further options."""
-    options = EngineOptions(block_size=block_size, step_tokens=step_tokens, max_num_seqs=max_num_seqs, **given)
+    """``keeps`` copies of full blocks in host memory; ``given`` are further options."""
+    tiers = TierOptions(host_bytes=int(keeps))
+    options = EngineOptions(
+        block_size=block_size, step_tokens=step_tokens, max_num_seqs=max_num_seqs, tiers=tiers, **given
+    )
     return Scheduler(model(num_blocks, block_size, max_model_len, num_host_blocks), options, policy)
 
 

@@ -62,7 +62,7 @@ class IntegerDevice:
         for copy, source in zip(plan.copies, sources, strict=True):
             self._blocks[copy.destination] = source
         for swap in plan.swaps_in:
-            self._blocks[swap.device_block] = self._host.pop(swap.host_block)
+            self._blocks[swap.device_block] = list(self._host[swap.host_block])
         written: set[tuple[int, int]] = set()
         for part in plan.sequences:
             self._write(part, written)

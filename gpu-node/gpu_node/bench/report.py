@@ -143,7 +143,64 @@ class MemoryRow(ReportLine, frozen=True):
     """Processor time of all decisions, beside the run's time."""
 
 
-Said = Machine | PointProgress | PointResult | ProfileStart | ProfilePoint | ProfileResult | PredictorTables | MemoryRow
+class HitRate(msgspec.Struct, frozen=True):
+    """Parts of the prompt tokens that were found, by where they were."""
+
+    device: float
+    host: float
+    ssd: float
+
+
+class Ttft(msgspec.Struct, frozen=True):
+    """Median seconds to the first token."""
+
+    first: float
+    """Of first turns."""
+    later: float
+    """Of those behind them."""
+
+
+class ConversationRow(ReportLine, frozen=True):
+    """All conversations with some tiers."""
+
+    row: str
+    """``off``, ``host``, ``host_ssd``; ``ssd_cold``: the last turn alone, when only the SSD has what was said."""
+    prompt_tokens: int
+    prefill_tokens: int
+    """Those of them that were computed."""
+    hit_rate: HitRate
+    ttft_s: Ttft
+    seconds: float
+    tokens_equal: bool
+    """Every answer is the one without tiers."""
+    num_lost: int
+    """Full blocks that were not kept in host memory."""
+    num_unwritten: int
+    """Blocks that were not written to the SSD."""
+
+
+class CopyOutRow(ReportLine, frozen=True):
+    """Requests that nobody follows up, with some tiers."""
+
+    row: str
+    seconds: list[float]
+    """Of each run; the runs of all rows take turns."""
+    copy_out_cost: float
+    """Part of the throughput without tiers that is lost: one less the median of each turn's ratio."""
+
+
+Said = (
+    Machine
+    | PointProgress
+    | PointResult
+    | ProfileStart
+    | ProfilePoint
+    | ProfileResult
+    | PredictorTables
+    | MemoryRow
+    | ConversationRow
+    | CopyOutRow
+)
 
 
 def encode(line: ReportLine) -> str:

@@ -17,6 +17,7 @@ from gpu_node.engine.process.cost_tables import cost_tables
 from gpu_node.engine.process.protocol import EngineRefused, Shutdown
 from gpu_node.engine.process.server import EngineServer
 from gpu_node.engine.process.step_file import open_step_file
+from gpu_node.engine.tiers.kv_store import open_store
 from gpu_node.executors.node_executor import make_executor
 from shared.config.config import ClusterConfig, load_config
 from shared.config.nodes import NodeSpec
@@ -41,6 +42,7 @@ def main() -> int:
         profiles = read_profiles(profiles_file(config))
         executor = make_executor(node, config.engine)
         tables = _cost_tables(config, node, executor.device)
+        store = open_store(config.engine.tiers, node.name, executor)
     except OperatorError as error:  # no traceback: the text says all, and pydantic's own may hold a secret
         structlog.get_logger().error("engine not started", error=str(error))
         _refuse(arguments.fd, str(error))
@@ -48,11 +50,14 @@ def main() -> int:
     try:
         with socket.socket(fileno=arguments.fd) as sock:
             profiled = profiled_costs(profiles, config, node, executor.device)
-            engine = Engine(executor, config.engine, profiled, open_step_file(arguments.node), tables)
+            engine = Engine(executor, config.engine, profiled, open_step_file(arguments.node), store, tables)
             EngineServer(EngineConnection(sock), engine, config, executor.device, time.monotonic, time.time).run()
     except Exception:  # the state is unknown now: say what happened, end, and be started anew by the agent
         structlog.get_logger().exception("engine failed")
         return 1
+    finally:
+        if store is not None:
+            store.close()
     return 0
 
 

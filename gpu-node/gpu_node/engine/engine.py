@@ -14,7 +14,7 @@ from gpu_node.engine.border.sizing import device_paging, host_paging
 from gpu_node.engine.evictions.eviction import Eviction
 from gpu_node.engine.evictions.move_rates import measured_rates
 from gpu_node.engine.measures.cost_learner import CostLearner
-from gpu_node.engine.measures.counts import Counts
+from gpu_node.engine.measures.counts import Counts, KeptCounts
 from gpu_node.engine.measures.device_time import DeviceTime
 from gpu_node.engine.measures.kv_costs import KvCosts, KvCostTables
 from gpu_node.engine.measures.stats import EngineStats
@@ -25,9 +25,13 @@ from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
 from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.steps.scheduler import Scheduler
+from gpu_node.engine.tiers.block_store import BlockStore
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload
 from shared.messages.step_cost import StepCost
+
+PROMOTION_WAIT_S = 0.005
+"""Between two looks at the store while nothing but requests that wait for it is there; the agent is heard as often."""
 
 
 class EngineBusyError(RuntimeError):
@@ -71,12 +75,15 @@ class Engine:
         options: EngineOptions,
         profiled: Mapping[str, StepCost] | None = None,
         step_log: StepLog | None = None,
+        store: BlockStore | None = None,
         tables: Mapping[str, KvCostTables] | None = None,
     ) -> None:
         """``profiled`` is what steps of models were found to cost here before; the engine learns from there on.
 
-        ``tables`` are what preemptions of models were found to cost. ``step_log`` hears of each step.
+        ``tables`` are what preemptions of models were found to cost. ``step_log`` hears of each step. ``store`` is the
+        tier below host memory; its owner closes it.
         """
+        self._store = store
         self._step_log = step_log
         self._tables = dict(tables or {})
         self._costs = {name: CostLearner(cost) for name, cost in (profiled or {}).items()}
@@ -113,7 +120,9 @@ class Engine:
     @property
     def counts(self) -> Counts:
         """Since the engine began, those of models that have gone included."""
-        counts = [self._eviction.counts, *(scheduler.counts for scheduler in self._schedulers)]
+        counts = [self._eviction.counts, *map(_counts_of, self._schedulers)]
+        if self._store is not None:
+            counts.append(Counts(kept=self._store.counts))
         return sum(counts, self._counts_of_gone)
 
     @property
@@ -141,11 +150,16 @@ class Engine:
     def _load(self, spec: ModelSpec) -> _Resident:
         is_full = len(self._residents) == self._options.max_models
         leaver = self._first_idle(spec.name) if is_full else None
+        if leaver is not None:
+            self._leave_store(leaver)
         try:
             model = self._executor.load_model(spec, leaver)
-        except BlocksLostError:
-            for resident in self._residents.values():
-                resident.scheduler.blocks.forget_cached()
+        except BaseException as error:
+            if leaver is not None:
+                self._join_store(self._residents[leaver].model, self._residents[leaver].scheduler.blocks)
+            if isinstance(error, BlocksLostError):
+                for resident in self._residents.values():
+                    resident.scheduler.blocks.forget_cached()
             raise
         if leaver is not None:
             self._close(leaver)
@@ -154,6 +168,7 @@ class Engine:
         except EngineBusyError:
             self._executor.unload_model(spec.name)
             raise
+        self._join_store(model, blocks)
         costs = self._kv_costs(model)
         return _Resident(model, Scheduler(model, self._options, blocks=blocks, costs=costs), costs)
 
@@ -167,9 +182,16 @@ class Engine:
         """Room for a new model, at the cost of idle ones."""
         while True:
             try:
-                return BlockManager(model, self._device_pages, self._host_pages)
+                return BlockManager(
+                    model,
+                    self._device_pages,
+                    self._host_pages,
+                    caches_in_host=self._options.tiers.host_bytes > 0,
+                    has_store=self._store is not None,
+                )
             except ArenaFullError:  # what idle models have a right to may be enough
                 leaver = self._first_idle(model.name)
+            self._leave_store(leaver)
             self._close(leaver)
             self._executor.unload_model(leaver)
 
@@ -185,8 +207,16 @@ class Engine:
     def _close(self, name: str) -> None:
         """Steps of aborted requests may still be in flight: nothing comes of them any more."""
         scheduler = self._residents.pop(name).scheduler
-        self._counts_of_gone += scheduler.counts
+        self._counts_of_gone += _counts_of(scheduler)
         scheduler.blocks.close()
+
+    def _join_store(self, model: LoadedModel, blocks: BlockManager) -> None:
+        if self._store is not None:
+            self._store.join(model, blocks)
+
+    def _leave_store(self, name: str) -> None:
+        if self._store is not None:
+            self._store.leave(name)
 
     # --- requests come and go -----------------------------------------------------------------------------------------
 
@@ -214,6 +244,11 @@ class Engine:
         chunks = resident.scheduler.add(payload, state)
         if resident.scheduler.attempt_of(payload.request_id) is None:
             self._eviction.drop(payload.request_id)
+        elif self._store is not None and state is None:
+            self._store.take_in()
+            self._store.promote(
+                resident.model, payload.request_id, resident.scheduler.leading_tokens(payload.request_id)
+            )
         return chunks
 
     def abort(self, request_ids: Iterable[str]) -> None:
@@ -272,8 +307,14 @@ class Engine:
         next call, or when nothing could be planned behind it: the device computes it while the host takes in the one
         before, tells the agent and plans the next.
         """
+        if self._store is not None:
+            self._store.take_in()
         num_ahead = self._num_ahead if self._submit(now) else 0
-        return self._collect() if len(self._in_flight) > num_ahead else []
+        if len(self._in_flight) > num_ahead:
+            return self._collect()
+        if self._store is not None and not self._in_flight:
+            self._store.take_in(PROMOTION_WAIT_S)
+        return []
 
     def _submit(self, now: float) -> bool:
         """A step of the next model in turn that has one to plan; False if none has."""
@@ -300,7 +341,10 @@ class Engine:
         step.resident.costs.observe(step.plan, result, result.idle_s if step.follows else 0.0)
         if self._step_log is not None:
             self._step_log.write(step.resident.model.name, step.plan, result, follows=step.follows)
-        return step.resident.scheduler.commit(step.plan, result)
+        chunks = step.resident.scheduler.commit(step.plan, result)
+        if self._store is not None:
+            self._store.write_copies(step.resident.model)
+        return chunks
 
     def _current(self) -> _Resident:
         return next(reversed(self._residents.values()))
@@ -320,6 +364,8 @@ class Engine:
             cost=resident.costs.step_cost if resident else None,
             swapped_kv_bytes=sum(map(_swapped_kv_bytes, self._residents.values())),
             evicted_kv_bytes=self._eviction.num_bytes,
+            host_kept_bytes=sum(map(_host_kept_bytes, self._residents.values())),
+            store_bytes=self._store.used_bytes if self._store is not None else 0,
             counts=self.counts,
         )
 
@@ -329,7 +375,20 @@ class Engine:
             scheduler.check()
             assert all(self._eviction.state(one) for one in scheduler.parked), "an image is kept until it is restored"
         self._eviction.check()
+        if self._store is not None:
+            self._store.check()
+
+
+def _counts_of(scheduler: Scheduler) -> Counts:
+    """With what its blocks have counted."""
+    blocks = scheduler.blocks
+    kept = KeptCounts(num_lost_blocks=blocks.host.num_lost, num_late=blocks.arrivals.num_late)
+    return scheduler.counts + Counts(kept=kept)
 
 
 def _swapped_kv_bytes(resident: _Resident) -> int:
     return resident.scheduler.blocks.num_used_host_blocks * resident.model.block_bytes
+
+
+def _host_kept_bytes(resident: _Resident) -> int:
+    return resident.scheduler.blocks.host.num_cached_blocks * resident.model.block_bytes

@@ -7,6 +7,7 @@ way to others and come back, and go on at the other node in the midst of their o
 from __future__ import annotations
 
 import random
+import tempfile
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.engine import Engine
+from gpu_node.engine.tiers.kv_store import open_store
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.draft import Pass
@@ -24,6 +26,7 @@ from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Program
 from shared.config.engine import EngineOptions, ModelSpec, WeightType
+from shared.config.tiers import NO_TIERS, TierOptions
 from shared.messages.payload import Payload, Sampling
 from shared.messages.token_logprob import TokenLogprob
 from tests.gpu_node import tiny
@@ -92,7 +95,10 @@ class Device:
         executor = self.executor(options, passes, num_threads)
         if isinstance(executor, CpuExecutor):
             resources.enter_context(closing(executor))
-        engine = Engine(executor, options)
+        store = open_store(options.tiers, "node", executor)
+        if store is not None:
+            resources.enter_context(closing(store))
+        engine = Engine(executor, options, store=store)
         engine.load_model(
             ModelSpec(name="tiny", source=str(self.path), max_model_len=MAX_MODEL_LEN, weights=self.weights)
         )
@@ -208,9 +214,22 @@ def node(device: Device, resources: ExitStack, numbers: random.Random, seed: int
         chunked_prefill=seed % 4 != 2,
         overlap_swaps=seed % 4 != 1,
         host_kv_bytes=numbers.choice([1 << 18, 1 << 20]),
+        tiers=tiers(resources, seed),
     )
     tiny.run(engine, [tiny.request(f"short-{number}", [number], 1) for number in range(64)])
     return engine
+
+
+def tiers(resources: ExitStack, seed: int) -> TierOptions:
+    """None, host memory, an SSD below it; with either way of preemption among the first `NUM_SEEDS`."""
+    match seed % 3:
+        case 0:
+            return NO_TIERS
+        case 1:
+            return TierOptions(host_bytes=1 << 20)
+        case _:
+            folder = resources.enter_context(tempfile.TemporaryDirectory())
+            return TierOptions(host_bytes=1 << 18, ssd_bytes=8 << 20, ssd_folder=folder)
 
 
 @pytest.mark.parametrize("seed", range(NUM_SEEDS))

@@ -25,7 +25,10 @@ class EngineGauges(Collector):
         yield from self._tiers(core)
 
     def _tiers(self, core: AgentCore | None) -> Iterator[GaugeMetricFamily]:
-        """KV memory by where it is: ``swapped`` is that of preempted requests, ``evicted`` of those that gave way."""
+        """KV memory by where it is: ``swapped`` is that of preempted requests, ``evicted`` of those that gave way.
+
+        ``host`` and ``ssd`` are copies of full blocks, which are there to be found again.
+        """
         used = GaugeMetricFamily("treadle_node_kv_used_bytes", "KV memory in use, by tier", labels=["tier"])
         capacity = GaugeMetricFamily("treadle_node_kv_capacity_bytes", "KV memory, by tier", labels=["tier"])
         loaded = core.models.loaded if core is not None else None
@@ -36,6 +39,8 @@ class EngineGauges(Collector):
                 ("device", used_bytes, loaded.num_blocks * loaded.block_bytes),
                 ("swapped", stats.swapped_kv_bytes, options.host_kv_bytes),
                 ("evicted", stats.evicted_kv_bytes, options.evicted_kv_bytes),
+                ("host", stats.host_kept_bytes, options.tiers.host_bytes),
+                ("ssd", stats.store_bytes, options.tiers.ssd_bytes),
             ):
                 used.add_metric([tier], num_used_bytes)
                 capacity.add_metric([tier], num_bytes)

@@ -8,7 +8,7 @@ from prometheus_client import Counter, Histogram
 from gpu_node.agent.decisions.actions import Publish
 from gpu_node.agent.decisions.core import AgentCore, AgentEvent
 from gpu_node.agent.decisions.models import DEVICE
-from gpu_node.engine.measures.counts import Counts, TierCounts
+from gpu_node.engine.measures.counts import Counts, KeptCounts, TierCounts
 from gpu_node.engine.process.protocol import ModelFailed, ModelLoaded, StepReport, TakenOut
 from shared.messages.requests import HANDED_OVER
 
@@ -40,6 +40,21 @@ RESUMED = Counter(
     "treadle_resumed_requests_total",
     "Requests that had begun and went on, by the tier that their KV came back from; `none`: it is computed again",
     ["tier"],
+)
+FOUND_KV_TOKENS = Counter(
+    "treadle_kv_tier_hits_total", "Tokens of prompts that were found below the device, and not computed", ["tier"]
+)
+LOST_KV_BLOCKS = Counter(
+    "treadle_kv_tier_lost_blocks_total",
+    "Full blocks of which a tier has no copy: `host` had no room, or `ssd` had none, or too many were waiting",
+    ["tier"],
+)
+SSD_BLOCKS = Counter("treadle_kv_ssd_blocks_total", "Blocks written to the SSD (`out`), or read (`in`)", ["direction"])
+SSD_FAULTS = Counter(
+    "treadle_kv_ssd_faults_total",
+    "Blocks that the SSD could not take or give (`failed`), or that were not what had been written (`damaged`); "
+    "requests that began without their blocks, since it was too slow (`late`)",
+    ["reason"],
 )
 PREEMPTIONS = Counter("vllm:num_preemptions_total", "Requests that gave way inside the engine: memory ran out")
 PREFIX_QUERIES = Counter("vllm:prefix_cache_queries_total", "Tokens that were looked up among cached prefixes")
@@ -95,6 +110,7 @@ def _add(new: Counts) -> None:
     RESUMED.labels("none").inc(new.num_recomputed)
     _add_tier("swapped", new.swapped)
     _add_tier("evicted", new.evicted)
+    _add_kept(new.kept)
 
 
 def _add_tier(tier: str, new: TierCounts) -> None:
@@ -102,6 +118,18 @@ def _add_tier(tier: str, new: TierCounts) -> None:
     MOVED_KV_BYTES.labels(tier, "in").inc(new.in_bytes)
     REFUSED_KV.labels(tier).inc(new.num_refused)
     RESUMED.labels(tier).inc(new.num_restored)
+
+
+def _add_kept(new: KeptCounts) -> None:
+    FOUND_KV_TOKENS.labels("host").inc(new.host_tokens)
+    FOUND_KV_TOKENS.labels("ssd").inc(new.store_tokens)
+    LOST_KV_BLOCKS.labels("host").inc(new.num_lost_blocks)
+    LOST_KV_BLOCKS.labels("ssd").inc(new.num_unwritten)
+    SSD_BLOCKS.labels("out").inc(new.num_written)
+    SSD_BLOCKS.labels("in").inc(new.num_read)
+    SSD_FAULTS.labels("failed").inc(new.num_failed)
+    SSD_FAULTS.labels("damaged").inc(new.num_damaged)
+    SSD_FAULTS.labels("late").inc(new.num_late)
 
 
 def observe_published(publish: Publish) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan, StepResult
@@ -93,6 +93,18 @@ class Executor(Protocol):
         """Queue one step behind those before it. Returns at once where the device computes by itself.
 
         Any exception, here or in `PendingStep.result`, is a defect: the process must end.
+        """
+        ...
+
+
+@runtime_checkable
+class HostMemory(Protocol):
+    """An executor whose host memory for blocks can be read and filled in place, beside its steps."""
+
+    def host_block(self, model: str, block: int) -> Sequence[memoryview]:
+        """A block of host memory as it lies there, in pieces, the same ones for every block.
+
+        Who reads or fills it sees to it that no step moves it meanwhile.
         """
         ...
 

@@ -30,6 +30,13 @@ class LoadedModel:
     kv_layout: str = ""
     """Names the numbers of a block and their order: where it is the same, content can go from device to device. Empty
     where blocks have no content."""
+    kv_identity: str = ""
+    """What makes its keys and values what they are: weights, types, layout, block size. Empty where nobody asks."""
+
+    @property
+    def identity(self) -> str:
+        """Salts the digests of its prefixes. Its name, as long as they mean nothing outside of this engine."""
+        return self.kv_identity or self.name
 
     @property
     def blocks_per_page(self) -> int:

@@ -20,8 +20,8 @@ def device_paging(options: EngineOptions) -> Paging:
 
 
 def host_paging(options: EngineOptions) -> Paging:
-    """How the host's memory for swapped-out KV is cut."""
-    return paging(options.host_kv_bytes, options.max_models)
+    """How the host's memory for KV is cut: for what is swapped out, and for copies of full blocks."""
+    return paging(options.host_kv_bytes + options.tiers.host_bytes, options.max_models)
 
 
 def loaded_model(
@@ -31,12 +31,13 @@ def loaded_model(
     number_bytes: int,
     kv_layout: str,
     kv_cache_bytes: int | None = None,
+    kv_identity: str = "",
 ) -> LoadedModel:
     """What bookkeeping is told of a model whose KV cache holds numbers of ``number_bytes`` in the named order.
 
     ``kv_cache_bytes`` are what was measured, where the options do not say it. Raises `ModelTooLargeError` as `cut`.
     """
-    return cut(
+    model = cut(
         spec.name,
         options,
         token_bytes=_token_bytes(config, number_bytes),
@@ -47,6 +48,7 @@ def loaded_model(
         kv_layout=kv_layout,
         kv_cache_bytes=kv_cache_bytes,
     )
+    return replace(model, kv_identity=kv_identity)
 
 
 def least_kv_bytes(spec: ModelSpec, config: ModelConfig, options: EngineOptions, number_bytes: int) -> int:

@@ -30,6 +30,30 @@ class TierCounts(_Sums):
 
 
 @dataclass(frozen=True, slots=True)
+class KeptCounts(_Sums):
+    """Full blocks that were copied to the tiers below the device, and what was found there."""
+
+    host_tokens: int = 0
+    """Tokens of cached prefixes that came back from host memory."""
+    store_tokens: int = 0
+    """Those that had come to host memory from the store, for the request that they came back for."""
+    num_lost_blocks: int = 0
+    """Full blocks of which there is no copy in host memory: it had no room, or the device had given them up."""
+    num_written: int = 0
+    """Blocks that the store has."""
+    num_read: int = 0
+    """Blocks that came back from it."""
+    num_unwritten: int = 0
+    """Blocks that were not written: too many were waiting, or there was no room."""
+    num_failed: int = 0
+    """Reads and writes that the system refused."""
+    num_damaged: int = 0
+    """Blocks that were not what had been written."""
+    num_late: int = 0
+    """Requests that began without what the store has of them, because it was too slow."""
+
+
+@dataclass(frozen=True, slots=True)
 class Counts(_Sums):
     """Counted since the engine process began, over all its models."""
 
@@ -51,6 +75,8 @@ class Counts(_Sums):
     """Of preempted requests."""
     evicted: TierCounts = TierCounts()
     """Of those that gave way to more urgent ones, or were handed over."""
+    kept: KeptCounts = KeptCounts()
+    """Of full blocks below the device."""
 
 
 def looked_up(num_tokens: int, num_cached_tokens: int, *, is_prompt: bool) -> Counts:

@@ -134,7 +134,7 @@ class KvCosts:
     def observe(self, plan: StepPlan, result: StepResult, waited_s: float) -> None:
         """A step is over, before which the device had waited ``waited_s`` for its host."""
         took_s = result.duration_s + waited_s
-        if plan.swaps_out or plan.swaps_in:  # what it took is not the rows' alone
+        if (plan.swaps_out or plan.swaps_in) and not self._options.overlap_swaps:  # it took more than its rows do
             self._observe_moves(plan, result)
             return
         self._learner.observe(plan, took_s)
@@ -148,7 +148,7 @@ class KvCosts:
     def _observe_moves(self, plan: StepPlan, result: StepResult) -> None:
         """In the computing queue a step lasts as long as its copies longer; beside it, nothing is seen of them."""
         cost = self.step_cost
-        if self._options.overlap_swaps or cost is None:
+        if cost is None:
             return
         predicted_s = self._out_s(len(plan.swaps_out)) + self._in_s(len(plan.swaps_in))
         rows_s = cost.predict_s(plan.num_tokens, plan.num_context_tokens, plan.num_attended_tokens)

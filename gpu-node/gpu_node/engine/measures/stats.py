@@ -30,4 +30,8 @@ class EngineStats:
     """Host memory that holds KV of preempted requests."""
     evicted_kv_bytes: int = 0
     """Host memory that holds KV of evicted ones."""
+    host_kept_bytes: int = 0
+    """Host memory that holds copies of full blocks."""
+    store_bytes: int = 0
+    """Room that they take in the store below it."""
     counts: Counts = field(default_factory=Counts)

@@ -3,7 +3,8 @@
 A sequence has a table of blocks; position p lies in ``table[p // block_size]``. Blocks are shared by reference count
 (common prefixes, forks) and copied before a write to a shared one. A block that nobody holds stays in the free list
 with its content until it is taken, least recently used first; a sequence with the same beginning takes it back.
-Sequences that have to wait may move to blocks in host memory and come back to other ones on the device.
+Sequences that have to wait may move to blocks in host memory and come back to other ones on the device. Copies of full
+blocks may stay in host memory (`HostCache`), from where a prefix comes back that the device has given up.
 
 Integers only: the same object plans for a GPU, a CPU and the simulator. (PagedAttention, SOSP'23, §4.2-4.5.)
 """
@@ -15,10 +16,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.engine.border.plan import BlockCopy, BlockSwap
+from gpu_node.engine.border.plan import BlockCopy, BlockSwap, StepPlan
 from gpu_node.engine.memory.arena import PageArena
+from gpu_node.engine.memory.awaited_prefixes import AwaitedPrefixes
 from gpu_node.engine.memory.block_pool import BlockPool
+from gpu_node.engine.memory.host_cache import HostCache
 from gpu_node.engine.memory.prefix import Digest, Prefix, PrefixCache, chained_digest, token_blocks
+from gpu_node.engine.memory.tier_lookup import BroughtIn, TierLookup
 
 
 @dataclass(slots=True)
@@ -33,31 +37,52 @@ class _Table:
 class BlockManager:
     """All blocks of one model on one device. A model loaded anew has a new one: no old content is reachable."""
 
-    def __init__(self, model: LoadedModel, device: PageArena, host: PageArena, digest: Digest = chained_digest) -> None:
-        """Blocks are cut from pages of ``device`` and, for what is swapped out, of ``host``.
+    def __init__(
+        self,
+        model: LoadedModel,
+        device: PageArena,
+        host: PageArena,
+        digest: Digest = chained_digest,
+        *,
+        caches_in_host: bool = False,
+        has_store: bool = False,
+    ) -> None:
+        """Blocks are cut from pages of ``device`` and, for what is swapped out or copied out, of ``host``.
 
         One sequence of full length always finds room on the device, whatever other models hold. Raises
-        `ArenaFullError` while they hold too much for that.
+        `ArenaFullError` while they hold too much for that. ``caches_in_host``, ``has_store``: as `HostCache`.
         """
         assert (device.num_pages, host.num_pages) == (model.num_pages, model.num_host_pages), "cut from these pages"
         self.num_blocks = model.num_blocks
         self.block_size = model.block_size
-        self._prefixes = PrefixCache(model.name, digest)
+        self._prefixes = PrefixCache(model.identity, digest)
         self._tables: dict[int, _Table] = {}
         self._swapped_out: dict[int, _Table] = {}  # their blocks are the host's
         self._device = BlockPool(device, model.blocks_per_page, model.num_reserved_pages, self._prefixes.forget)
-        self._host = BlockPool(host, model.host_blocks_per_page)
+        self.host = HostCache(model, host, digest, caches=caches_in_host, has_store=has_store)
+        self.arrivals = AwaitedPrefixes()
+        self.lookup = TierLookup(self._prefixes, self.host, model.block_size)
+        self._caches_in_host = caches_in_host
+        self._host = self.host.pool
 
     @classmethod
     def alone(
-        cls, num_blocks: int, block_size: int, model: str, num_host_blocks: int = 0, digest: Digest = chained_digest
+        cls,
+        num_blocks: int,
+        block_size: int,
+        model: str,
+        num_host_blocks: int = 0,
+        digest: Digest = chained_digest,
+        *,
+        caches_in_host: bool = False,
+        has_store: bool = False,
     ) -> BlockManager:
         """For a model that shares its memory with no other."""
         assert num_blocks > 0
         alone = LoadedModel(
             model, num_blocks, block_size, 0, block_size, 0, frozenset(), num_host_blocks=num_host_blocks
         )
-        return cls(alone, PageArena(1), PageArena(1), digest)
+        return cls(alone, PageArena(1), PageArena(1), digest, caches_in_host=caches_in_host, has_store=has_store)
 
     # --- what there is ------------------------------------------------------------------------------------------------
 
@@ -74,7 +99,7 @@ class BlockManager:
     @property
     def num_used_host_blocks(self) -> int:
         """Blocks of host memory that swapped-out sequences hold."""
-        return self._host.num_used
+        return len(_distinct(self._swapped_out, self._swapped_out))
 
     @property
     def num_usable_blocks(self) -> int:
@@ -111,8 +136,40 @@ class BlockManager:
             self._device.hold(block)
         prefix = self._prefixes.prefix_of(blocks[-1]) if blocks else self._prefixes.root
         assert prefix is not None
+        if self._caches_in_host:
+            self.lookup.touch_in_host(prefix)
         self._tables[sequence_id] = _Table(blocks, prefix, len(blocks))
         return len(blocks) * self.block_size
+
+    def bring_in(self, sequence_id: int, token_ids: Sequence[int]) -> BroughtIn:
+        """More of the cached prefix of ``token_ids``, behind what `open` found: from host memory, and what follows it.
+
+        As far as blocks are free, and short of the last token. What comes is offered for reuse at once: it is there
+        before anything reads it, if nothing of the same step does.
+        """
+        if not self._caches_in_host:
+            return BroughtIn()
+        table = self._tables[sequence_id]
+        found = self.lookup.behind(table.prefix, table.num_known, token_ids)
+        on_device = [one.device_block for one in found if one.device_block is not None]
+        for block in on_device:
+            self._device.hold(block)
+        swaps: list[BlockSwap] = []
+        num_before, num_from_store = table.num_known, 0
+        for one in found:
+            if one.host_block is None:
+                table.blocks.append(on_device.pop(0))
+            elif self._device.num_free:
+                swaps.append(BlockSwap(self._device.take(), one.host_block))
+                num_from_store += self.host.use(one.host_block)
+                table.blocks.append(swaps[-1].device_block)
+            else:
+                break
+            self._offer(table, one.token_ids)
+        for block in reversed(on_device):
+            self._release(block)
+        num_tokens = (table.num_known - num_before) * self.block_size
+        return BroughtIn(tuple(swaps), num_tokens, num_from_store * self.block_size)
 
     def num_new_blocks(self, sequence_id: int, start: int, end: int) -> int:
         """Free blocks that `append` will take to write positions ``start`` to ``end`` (exclusive)."""
@@ -148,7 +205,9 @@ class BlockManager:
             return
         table = self._tables[sequence_id]
         while (end := (table.num_known + 1) * self.block_size) <= num_computed_tokens:
-            self._offer(table, tuple(token_ids[end - self.block_size : end]))
+            block = self._offer(table, tuple(token_ids[end - self.block_size : end]))
+            if self._caches_in_host and self._prefixes.prefix_of(block) is table.prefix:
+                self.host.note(block, table.prefix)
 
     def fork(self, parent_id: int, child_id: int) -> None:
         """Begin a table that shares all blocks of another sequence; whoever writes first copies."""
@@ -211,6 +270,7 @@ class BlockManager:
             for block in reversed(table.blocks):
                 self._release(block)
             self._swapped_out[sequence_id] = _Table(blocks, table.prefix, table.num_known)
+        self.host.lend(moves.values())
         return tuple(BlockSwap(device_block, host_block) for device_block, host_block in moves.items())
 
     def num_swap_in_blocks(self, sequence_ids: Collection[int]) -> int:
@@ -224,6 +284,7 @@ class BlockManager:
         seen to it that enough blocks are free.
         """
         moves: dict[int, int] = {}
+        self.host.lend(_distinct(self._swapped_out, sequence_ids))
         for sequence_id in sequence_ids:
             swapped = self._swapped_out.pop(sequence_id)
             table = _Table(self._device.take_for(swapped.blocks, moves), self._prefixes.root, 0)
@@ -258,6 +319,16 @@ class BlockManager:
         self.publish(sequence_id, token_ids, num_computed_tokens)
         return unwritten
 
+    # --- copies of full blocks ----------------------------------------------------------------------------------------
+
+    def copies_out(self) -> list[BlockSwap]:
+        """Copies of full blocks to host memory, for the plan that is ready otherwise; it makes them before all else."""
+        return self.host.copies_out(self._prefixes)
+
+    def end(self, plan: StepPlan) -> None:
+        """A step has run, with all of its moves."""
+        self.host.end(plan)
+
     # --- the end, and the books ---------------------------------------------------------------------------------------
 
     def forget_cached(self) -> None:
@@ -269,15 +340,18 @@ class BlockManager:
         assert not self._tables, "sequences hold blocks"
         assert not self._swapped_out, "sequences are swapped out"
         self._device.close()
-        self._host.close()
+        self.host.close()
 
     def check(self) -> None:
         """Assert that the books balance. O(blocks)."""
-        for pool, tables in ((self._device, self._tables), (self._host, self._swapped_out)):
-            pool.check()
-            held = Counter(block for table in tables.values() for block in table.blocks)
-            assert pool.num_used == len(held), "used blocks are in tables"
-            assert all(pool.num_references(block) == count for block, count in held.items()), "counts are references"
+        self._device.check()
+        held = _references(self._tables)
+        assert self._device.num_used == len(held), "used blocks are in tables"
+        assert all(self._device.num_references(block) == count for block, count in held.items()), (
+            "counts are references"
+        )
+        self.host.check(_references(self._swapped_out))
+        for tables in (self._tables, self._swapped_out):
             assert all(len(set(table.blocks)) == len(table.blocks) for table in tables.values()), "owned twice"
         assert not self._tables.keys() & self._swapped_out.keys(), "here or there"
         self._prefixes.check()
@@ -290,14 +364,20 @@ class BlockManager:
     def _num_blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
-    def _offer(self, table: _Table, token_ids: tuple[int, ...]) -> None:
-        """One more block of a table is full and computed."""
+    def _offer(self, table: _Table, token_ids: tuple[int, ...]) -> int:
+        """One more block of a table is full and computed; that block."""
         prefix = self._prefixes.extend(table.prefix, token_ids)
-        table.prefix = self._prefixes.offer(table.blocks[table.num_known], prefix)
+        block = table.blocks[table.num_known]
+        table.prefix = self._prefixes.offer(block, prefix)
         table.num_known += 1
+        return block
 
     def _release(self, block: int) -> None:
         self._device.release(block, keep=block in self._prefixes)
+
+
+def _references(tables: dict[int, _Table]) -> Counter[int]:
+    return Counter(block for table in tables.values() for block in table.blocks)
 
 
 def _distinct(tables: dict[int, _Table], sequence_ids: Collection[int]) -> set[int]:

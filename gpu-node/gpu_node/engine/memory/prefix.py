@@ -32,9 +32,12 @@ def chained_digest(parent: bytes, token_ids: tuple[int, ...]) -> bytes:
     return blake2b(parent + struct.pack(f"<{len(token_ids)}I", *token_ids), digest_size=DIGEST_BYTES).digest()
 
 
-def root(model: str) -> Prefix:
-    """The empty prefix of ``model``. Its digest salts the chain: no block of one model is ever found for another."""
-    return Prefix(None, (), blake2b(model.encode(), digest_size=DIGEST_BYTES).digest())
+def root(identity: str) -> Prefix:
+    """The empty prefix of what `LoadedModel.identity` says. Its digest salts the chain of all prefixes behind it.
+
+    So no block of one model, or one layout, is ever found for another.
+    """
+    return Prefix(None, (), blake2b(identity.encode(), digest_size=DIGEST_BYTES).digest())
 
 
 def is_same(one: Prefix | None, other: Prefix | None) -> bool:
@@ -61,11 +64,14 @@ def token_blocks(prefix: Prefix) -> list[tuple[int, ...]]:
 class PrefixCache:
     """Which block holds which prefix of a model, and where it is found again. A prefix has one block at most."""
 
-    def __init__(self, model: str, digest: Digest = chained_digest) -> None:
-        self.root = root(model)
+    def __init__(self, identity: str, digest: Digest = chained_digest) -> None:
+        self.root = root(identity)
         self._digest = digest
         self._prefixes: dict[int, Prefix] = {}
         self._blocks: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._prefixes)
 
     def __contains__(self, block: int) -> bool:
         return block in self._prefixes
@@ -78,16 +84,21 @@ class PrefixCache:
         """``parent`` and one more block."""
         return Prefix(parent, token_ids, self._digest(parent.digest, token_ids))
 
+    def find(self, prefix: Prefix) -> int | None:
+        """The block in which ``prefix`` ends; None if it is not there."""
+        block = self._blocks.get(prefix.digest)
+        return block if block is not None and is_same(self._prefixes[block], prefix) else None
+
     def match(self, token_ids: Sequence[int], block_size: int) -> list[int]:
         """Blocks that hold the longest prefix of ``token_ids`` that is there, short of its last token."""
         blocks: list[int] = []
         prefix = self.root
         for end in range(block_size, len(token_ids), block_size):
-            prefix = self.extend(prefix, tuple(token_ids[end - block_size : end]))
-            block = self._blocks.get(prefix.digest)
-            if block is None or not is_same(self._prefixes[block], prefix):
+            block = self.find(self.extend(prefix, tuple(token_ids[end - block_size : end])))
+            if block is None:
                 break
             blocks.append(block)
+            prefix = self._prefixes[block]  # the chain that is there, so that `is_same` stays O(1)
         return blocks
 
     def offer(self, block: int, prefix: Prefix) -> Prefix:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpu_node.engine.measures.counts import Counts, TierCounts, looked_up
-from gpu_node.engine.requests.sequence import EngineRequest
+from gpu_node.engine.measures.counts import Counts, KeptCounts, TierCounts, looked_up
+from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from gpu_node.engine.steps.decisions import Decisions
 from gpu_node.engine.steps.draft import RowDraft
 from gpu_node.engine.steps.roster import Roster
@@ -65,14 +65,19 @@ class WaitingLine:
             self.counts += Counts(swapped=TierCounts(num_restored=1))
             roster.swap_in()
 
-    def admit(self, step: Step, num_requests: int) -> None:
-        """Start up to so many in their order; one that does not fit holds up those behind it, so none starves."""
+    def admit(self, step: Step, num_requests: int, now: float) -> None:
+        """Start up to so many in their order; one that does not fit holds up those behind it, so none starves.
+
+        Nor does one that waits for its prefix: not for long.
+        """
         roster = self._roster
         for _ in range(num_requests):
             if not roster.waiting or step.num_left_tokens <= 0:
                 return
             request = roster.waiting[0]
             if roster.is_swapped_out(request) or not self._admits(request):
+                return
+            if self._blocks.arrivals.is_awaited(request.request_id, now):
                 return
             if request.parked is not None:
                 if request.parked.num_blocks > self._blocks.num_free_blocks:
@@ -82,14 +87,41 @@ class WaitingLine:
                     return
                 continue
             roster.admit()
+            if self._bring_in(request, step):
+                continue  # it is computed from the next step on
             ((leader, end),) = wanted_rows(request, step.num_left_tokens)
-            if not self._draft.has_room(leader, end):
+            if self._reads_what_comes(leader, step) or not self._draft.has_room(leader, end):
                 roster.put_back(request)  # nobody who runs gives way to it
                 return
             self.counts += looked_up(
                 request.num_shared_tokens, leader.num_computed_tokens, is_prompt=not leader.num_output_tokens
             )
             self._draft.add(request, leader, end, step)
+
+    def _bring_in(self, request: EngineRequest, step: Step) -> bool:
+        """Let what host memory has of a new request's prefix come back with this step; False if it has nothing."""
+        leader = request.sequences[0]
+        brought = self._blocks.bring_in(leader.sequence_id, leader.token_ids[: request.num_shared_tokens])
+        if not brought.swaps:
+            return False
+        step.swaps_in += brought.swaps
+        step.num_brought_in += len(brought.swaps)
+        leader.num_computed_tokens += brought.num_tokens
+        self.counts += looked_up(
+            request.num_shared_tokens, leader.num_computed_tokens, is_prompt=not leader.num_output_tokens
+        )
+        num_store_tokens = brought.num_store_tokens
+        num_host_tokens = len(brought.swaps) * self._blocks.block_size - num_store_tokens
+        found = KeptCounts(host_tokens=num_host_tokens, store_tokens=num_store_tokens)
+        self.counts += Counts(kept=found)
+        return True
+
+    def _reads_what_comes(self, leader: Sequence, step: Step) -> bool:
+        """Whether a sequence has found blocks whose content comes with this step."""
+        if not step.num_brought_in:
+            return False
+        coming = {swap.device_block for swap in step.swaps_in}
+        return not coming.isdisjoint(self._blocks.table(leader.sequence_id))
 
     def _num_left_places(self) -> int:
         return self._options.max_num_seqs - self._roster.num_taken_places

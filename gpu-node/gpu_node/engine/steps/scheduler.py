@@ -61,7 +61,11 @@ class Scheduler:
         a ``policy``, its own is in the place of the one of these about preemption.
         """
         self.blocks = blocks or BlockManager.alone(
-            model.num_blocks, model.block_size, model.name, model.num_host_blocks
+            model.num_blocks,
+            model.block_size,
+            model.name,
+            model.num_host_blocks,
+            caches_in_host=options.tiers.host_bytes > 0,
         )
         self._counts = Counts()
         self._model = model
@@ -117,6 +121,10 @@ class Scheduler:
         request = self._roster.requests.get(request_id)
         return None if request is None else request.payload.attempt
 
+    def leading_tokens(self, request_id: str) -> list[int]:
+        """Tokens of the sequence that computes first of a request that is here, those of its output so far included."""
+        return self._roster.requests[request_id].sequences[0].token_ids
+
     def add(self, payload: Payload, state: RequestState | None = None) -> list[OutputChunk]:
         """Queue a request. What ends at once is told: a request that can never run, choices that were complete.
 
@@ -166,6 +174,7 @@ class Scheduler:
         if request is None:
             return False
         self._roster.remove(request)
+        self.blocks.arrivals.forget(request_id)
         return True
 
     def reset(self) -> int:
@@ -192,10 +201,11 @@ class Scheduler:
             self._schedule_together(step, now)
         else:
             self._schedule_apart(step, now)
+        self._count_swaps(step)
+        step.swaps_out += self.blocks.copies_out()
         plan = step.seal()
         if plan.is_empty:
             roster.steps.pop()
-        self._count_swaps(plan)
         return plan
 
     def _date(self, now: float) -> None:
@@ -213,7 +223,7 @@ class Scheduler:
         num_next = self._intake.line_up(now)
         self._intake.swap_in(num_next)
         if not step.swaps_in:  # what comes back is not to be read in the same step
-            self._intake.admit(step, num_next)
+            self._intake.admit(step, num_next, now)
 
     def _schedule_apart(self, step: Step, now: float) -> None:
         """Prompts in steps of their own, ahead of decodes (vLLM 0.2.5, which AdaptiveLLM changes)."""
@@ -221,8 +231,8 @@ class Scheduler:
         num_next = 0
         if self._advance_all([one for one in running if one.is_prefill], step, now):
             num_next = self._intake.line_up(now)
-            self._intake.admit(step, num_next)
-        if step.has_rows:
+            self._intake.admit(step, num_next, now)
+        if step.has_rows or step.swaps_in:  # behind what comes back, nothing may be swapped out in the same step
             return
         if self._advance_all([one for one in running if not one.is_prefill], step, now):
             self._intake.swap_in(num_next)
@@ -253,6 +263,7 @@ class Scheduler:
                 self.blocks.publish(sequence.sequence_id, sequence.token_ids, part.end)
             if part.draws:
                 chunks += self._outcome.take(part.request, sequence, result)
+        self.blocks.end(plan)
         self._roster.steps.popleft()
         return chunks
 
@@ -284,8 +295,10 @@ class Scheduler:
         )
         self._roster.put_back(victim)
 
-    def _count_swaps(self, plan: StepPlan) -> None:
-        if plan.swaps_out or plan.swaps_in:
+    def _count_swaps(self, step: Step) -> None:
+        """Of preempted requests; copies of full blocks are counted apart."""
+        num_in = len(step.swaps_in) - step.num_brought_in
+        if step.swaps_out or num_in:
             block_bytes = self._model.block_bytes
-            moved = TierCounts(out_bytes=len(plan.swaps_out) * block_bytes, in_bytes=len(plan.swaps_in) * block_bytes)
+            moved = TierCounts(out_bytes=len(step.swaps_out) * block_bytes, in_bytes=num_in * block_bytes)
             self._counts += Counts(swapped=moved)

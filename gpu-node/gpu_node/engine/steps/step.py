@@ -34,6 +34,7 @@ class Step:
         self.plan: StepPlan | None = None
         self.swaps_out: list[BlockSwap] = []
         self.swaps_in: list[BlockSwap] = []
+        self.num_brought_in = 0  # of ``swaps_in``: blocks of prefixes, not of swapped-out requests
         self.restores: list[Restore] = []
         self._parts: dict[int, StepPart] = {}
 

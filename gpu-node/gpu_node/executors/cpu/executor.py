@@ -21,6 +21,7 @@ from gpu_node.executors.draws.cells import Cells
 from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.token_draws import draws_of
 from gpu_node.executors.memory.host_tier import HostTier
+from gpu_node.executors.memory.kv_identity import kv_identity
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.kernels.cpu import CpuArena, CpuCacheShape, CpuDevice, CpuProgram, Limits
@@ -125,7 +126,8 @@ class CpuExecutor:
     def _prepare(self, spec: ModelSpec) -> _Prepared:
         checkpoint = open_checkpoint(checked_path(spec))
         config = checkpoint.config
-        model = loaded_model(spec, config, self._options, _BFLOAT16_BYTES, _KV_LAYOUT)
+        salt = kv_identity(spec, self._options, _KV_LAYOUT)
+        model = loaded_model(spec, config, self._options, _BFLOAT16_BYTES, _KV_LAYOUT, kv_identity=salt)
         program = build_program(config)
         for change in self._passes:
             program = change(program)
@@ -175,6 +177,11 @@ class CpuExecutor:
         for block, source in zip(blocks, given, strict=True):
             self._arena.block(block, cut.blocks_per_page, cut.block_bytes)[:] = source
         return perf_counter() - started_s
+
+    def host_block(self, model: str, block: int) -> list[memoryview]:
+        """One piece of the host's arena."""
+        cut = self._models[model].prepared.model
+        return [self._host.block(block, cut.host_blocks_per_page, cut.block_bytes).data]
 
     def submit(self, plan: StepPlan) -> RunningStep:
         """Queue a step behind those before it; returns at once."""

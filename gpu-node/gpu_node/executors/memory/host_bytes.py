@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import torch
 
 
 def as_tensor(content: bytearray, dtype: torch.dtype) -> torch.Tensor:
     """A view of all of ``content``, [numbers]; torch itself has none of no bytes."""
     return torch.frombuffer(content, dtype=dtype) if content else torch.empty(0, dtype=dtype)
+
+
+def bytes_of(numbers: torch.Tensor) -> memoryview:
+    """Host memory of a tensor without gaps, as bytes that can be read and written while the tensor is there."""
+    assert numbers.device.type == "cpu"
+    assert numbers.is_contiguous()
+    return memoryview((ctypes.c_ubyte * numbers.nbytes).from_address(numbers.data_ptr())).cast("B")

@@ -19,8 +19,9 @@ from gpu_node.engine.border.sizing import loaded_model
 from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.sampler import NOT_FINITE, Drawn, sample
-from gpu_node.executors.memory.host_bytes import as_tensor
+from gpu_node.executors.memory.host_bytes import as_tensor, bytes_of
 from gpu_node.executors.memory.host_tier import HostTier
+from gpu_node.executors.memory.kv_identity import kv_identity
 from gpu_node.executors.reference.interpreter import InterpreterInputs, ReferenceDevice, nobody_waits, run_program
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
@@ -114,7 +115,8 @@ class ReferenceExecutor:
         for change in self._passes:
             program = change(program)
         own = replace(config, num_kv_heads=config.num_kv_heads // self._group.world)
-        model = loaded_model(spec, own, self._options, _FLOAT_BYTES, _KV_LAYOUT)
+        salt = kv_identity(spec, self._options, _KV_LAYOUT)
+        model = loaded_model(spec, own, self._options, _FLOAT_BYTES, _KV_LAYOUT, kv_identity=salt)
         weights = load_weights(checkpoint, program, spec.load_format)
         if spec.weights == "int8":
             weights = int8_weights(weights)
@@ -149,6 +151,10 @@ class ReferenceExecutor:
         for layer, cache in enumerate(caches):
             cache[list(blocks)] = numbers[:, layer]
         return perf_counter() - started_s
+
+    def host_block(self, model: str, block: int) -> list[memoryview]:
+        """A piece of each layer's tensor."""
+        return [bytes_of(cache[block]) for cache in self._models[model].host]
 
     def submit(self, plan: StepPlan) -> ComputedStep:
         """Compute one step; logits are made only for the rows that draw a token."""

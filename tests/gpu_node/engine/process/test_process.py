@@ -280,3 +280,26 @@ def test_a_torn_protocol_ends_the_process_with_a_log_line(config_path: Path) -> 
         assert agent.exit_status() == 1
     (line,) = (config_path.parent / "log").read_text().splitlines()
     assert "a frame claims 4294967295 bytes" in json.loads(line)["exception"]
+
+
+@pytest.mark.slow
+def test_a_folder_of_tiers_has_one_engine_and_outlives_a_kill(tiny_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "treadle.yaml"
+    tiers = f"  tiers: {{host_bytes: 1048576, ssd_bytes: 4194304, ssd_folder: {tmp_path}/kv}}\n"
+    config = CONFIG.format(path=tiny_path, corrupt=tiny_path, zeros="0" * 64)
+    path.write_text(config[: config.index("engine:")] + "engine:\n  kv_cache_bytes: 1048576\n" + tiers)
+    request = tiny.request("a", list(range(3, 43)), 8)
+    with started(path) as agent:
+        agent.load("tiny")
+        agent.send(RunAttempt(request))
+        tokens = [step.chunks[0].token_ids for step in agent.steps_until_end("a") if step.chunks]
+        with process_of(path) as second:
+            refused = second.next()
+            assert isinstance(refused, EngineRefused)
+            assert f"{tmp_path}/kv/node-0 is used by another process" in refused.reason
+        agent.process.kill()
+        agent.process.wait()
+    with started(path) as agent:
+        agent.load("tiny")
+        agent.send(RunAttempt(request))
+        assert [step.chunks[0].token_ids for step in agent.steps_until_end("a") if step.chunks] == tokens

@@ -30,6 +30,8 @@ BLOCK_SIZE = 2
 MAX_MODEL_LEN = 16
 MAX_STEPS = 2000
 LAST_ARRIVAL = 9
+MORE_TO_KEEP = 8
+"""Times as much host memory as for swaps, so that it has what the device has given up."""
 
 
 Content = list[list[int | None]]
@@ -167,6 +169,7 @@ class Run:
     admission=st.sampled_from(["peak", "greedy", "priced"]),
     preemption=st.sampled_from(["recompute", "swap_only", "adaptive"]),
     chunked_prefill=st.booleans(),
+    keeps=st.booleans(),
 )
 def test_everything_ends_as_if_alone_and_nothing_leaks(
     clients: tuple[Client, ...],
@@ -180,6 +183,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     admission: str,
     preemption: str,
     chunked_prefill: bool,
+    keeps: bool,
 ) -> None:
     one = scheduler(
         num_blocks,
@@ -188,7 +192,8 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
         step_tokens,
         max_num_seqs,
         policy() if policy else None,
-        num_host_blocks,
+        num_host_blocks * (MORE_TO_KEEP if keeps else 1),
+        keeps=keeps,
         host_kv_bytes=1,
         order=order,
         admission=admission,
@@ -204,6 +209,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
             break
     event(f"restored {min(run.num_restored, 3)}")
     event("swapped" if run.num_swaps else "recomputed" if one.num_preemptions else "never preempted")
+    event("found in host memory" if one.counts.kept.host_tokens else "found on the device")
     assert one.blocks.num_free_blocks == num_blocks
     for client in clients:
         assert client.is_over, "every request ends"

@@ -7,9 +7,10 @@ import torch
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import BlockCopy, BlockSwap, StepPlan
-from gpu_node.executors.cuda.memory.arena import CudaArena, bytes_of
+from gpu_node.executors.cuda.memory.arena import CudaArena
 from gpu_node.executors.cuda.memory.blocks import CudaBlocks
 from gpu_node.executors.cuda.memory.lanes import copy_stream, lanes
+from gpu_node.executors.memory.host_bytes import bytes_of
 from shared.files.kv_paging import Paging
 from tests.gpu_node.kernels.triton.buffers import DEVICE
 

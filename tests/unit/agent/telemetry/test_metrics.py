@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY
 
 from gpu_node.agent.decisions.actions import Publish
 from gpu_node.agent.telemetry.metrics import EpochMetrics, observe_published
-from gpu_node.engine.measures.counts import Counts, TierCounts, looked_up
+from gpu_node.engine.measures.counts import Counts, KeptCounts, TierCounts, looked_up
 from gpu_node.engine.process.protocol import StepReport, TakenOut
 from shared.messages.requests import HANDED_OVER, EvictedRequest
 from tests.unit.agent.events import loaded, make_agent, stats
@@ -61,6 +61,36 @@ def test_what_moves_between_device_and_host_memory_is_counted_by_tier() -> None:
     metrics.observe(TakenOut([], replace(stats(), counts=counts)))
     grown = [value(name, **labels) - old for (name, labels), old in zip(names, before, strict=True)]
     assert grown == [1024, 512, 4096, 2048, 3, 7, 5, 9, 2]
+
+
+def test_what_is_kept_below_the_device_is_counted_by_tier() -> None:
+    names = [
+        ("treadle_kv_tier_hits_total", {"tier": "host"}),
+        ("treadle_kv_tier_hits_total", {"tier": "ssd"}),
+        ("treadle_kv_tier_lost_blocks_total", {"tier": "host"}),
+        ("treadle_kv_tier_lost_blocks_total", {"tier": "ssd"}),
+        ("treadle_kv_ssd_blocks_total", {"direction": "out"}),
+        ("treadle_kv_ssd_blocks_total", {"direction": "in"}),
+        ("treadle_kv_ssd_faults_total", {"reason": "failed"}),
+        ("treadle_kv_ssd_faults_total", {"reason": "damaged"}),
+        ("treadle_kv_ssd_faults_total", {"reason": "late"}),
+    ]
+    metrics = EpochMetrics(make_agent())
+    before = [value(name, **labels) for name, labels in names]
+    kept = KeptCounts(
+        host_tokens=1,
+        store_tokens=2,
+        num_lost_blocks=3,
+        num_unwritten=4,
+        num_written=5,
+        num_read=6,
+        num_failed=7,
+        num_damaged=8,
+        num_late=9,
+    )
+    metrics.observe(StepReport([], replace(stats(), counts=Counts(kept=kept))))
+    grown = [value(name, **labels) - old for (name, labels), old in zip(names, before, strict=True)]
+    assert grown == [1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
 def _counts(num_preemptions: int, queried_tokens: int, cached_tokens: int, restored_tokens: int) -> Counts:

@@ -10,6 +10,7 @@ import pytest
 
 from services.queue_manager.learnt.arrivals import MAX_FLOWS, MEMORY_S, ArrivalRates, Coming, Flow
 from services.queue_manager.learnt.lifetimes import LEAST_SEEN_S, Gaps, Lifetimes, alive
+from shared.config.corrections import Correction
 from shared.messages.request_kind import RequestKind
 from shared.messages.slo import Slo
 
@@ -135,3 +136,28 @@ def test_a_flow_that_an_older_version_has_kept_learns_its_rate_anew() -> None:
     for number in range(1, 31):
         ArrivalRates(flows, Lifetimes()).observe(Arrived(), 100.0 + number)
     assert flow.estimate(130.0).per_s == pytest.approx(1.0, rel=0.05)
+
+
+def test_without_change_points_a_rate_is_that_of_the_last_minute() -> None:
+    """Two behind the first in thirty seconds, each faded since it came."""
+    flows: dict[RequestKind, Flow] = {}
+    arrivals = ArrivalRates(flows, Lifetimes(), frozenset(Correction) - {Correction.CHANGE_POINTS})
+    for time_s in (0.0, 10.0, 20.0):
+        arrivals.observe(Arrived(), time_s)
+    faded = math.exp(-20 / MEMORY_S) + math.exp(-10 / MEMORY_S)
+    per_s = faded / (MEMORY_S * (1 - math.exp(-30 / MEMORY_S)))
+    flow = flows[RequestKind("a", "interactive")]
+    assert flow.mean_rate(30.0).per_s == pytest.approx(per_s)
+    assert flow.mean_rate(30.0).error == pytest.approx(1 / math.sqrt(faded))
+    coming = arrivals.coming(flow, 30.0)
+    is_alive = alive(10.0, Gaps(flow.gap_s, flow.square_gap_s2), coming.lasts_s)
+    assert coming.rate_per_s == pytest.approx(is_alive * per_s)
+
+
+def test_without_lifetimes_a_stream_goes_on_for_as_long_as_it_has() -> None:
+    flows: dict[RequestKind, Flow] = {}
+    arrivals = ArrivalRates(flows, Lifetimes(3.0, 500.0), frozenset(Correction) - {Correction.LIFETIMES})
+    for number in range(41):
+        arrivals.observe(Arrived(), float(number))
+    flow = flows[RequestKind("a", "interactive")]
+    assert arrivals.coming(flow, 50.0)[:2] == (flow.estimate(50.0).per_s, 40.0)

@@ -119,3 +119,10 @@ def test_the_oldest_are_forgotten() -> None:
         Calibration(fits).observe(node(device=f"d{number}"), LOAD, 8, num_tokens=128.0, seconds=1.0)
     assert len(fits) == MAX_FITS
     assert WeightsAt("a", "d0") not in fits
+
+
+def test_left_out_it_corrects_nothing() -> None:
+    fits: dict[WeightsAt, Fit] = {}
+    Calibration(fits).observe(node(), LOAD, 8, num_tokens=640.0, seconds=5.0)
+    left_out = Calibration(fits, is_on=False)
+    assert left_out.expected(node()) == left_out.expected_of(node(), "a") == node()

@@ -117,3 +117,10 @@ def test_what_is_remembered_is_bounded() -> None:
         bounds.watch("one", f"m{number}", "batch", TEN, 100.0)
         bounds.started("one", 1000.0)
     assert len(bounds.widths) == MAX_WIDTHS
+
+
+def test_left_out_bounds_are_those_of_the_model() -> None:
+    judged = Judged()
+    judged.happens(TEN, 13.0)
+    assert judged.widened("a", "batch", TEN) != TEN
+    assert WaitIntervals(judged.widths, {}, is_on=False).widened("a", "batch", TEN) == TEN

@@ -201,3 +201,12 @@ def test_what_an_earlier_epoch_has_pulled_is_lost_and_no_prompt_of_this_one() ->
     core.handle(Pulled(node="n0", epoch="1", group="g0", requests=[Attempt("r0", 0)]), 2.0)
     assert core.state.requests["r0"].group == ""
     assert left(core.state.nodes["n0"], 2.0) == NO_PROMPTS
+
+
+def test_left_out_nobody_waits_for_prompts() -> None:
+    here = node(RATE, step_tokens=16)
+    _, groups = line(here)
+    left_out = PromptLines(groups.state, groups, is_on=False)
+    reading = left_out.reading(here, groups.state.groups["g0"], 10.0)
+    assert reading.read(groups.state.requests["r0"]) == reading.read(groups.state.requests["r1"]) == 10.0
+    assert left(here, 10.0) == (0.0, 0.0)

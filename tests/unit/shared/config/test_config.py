@@ -458,3 +458,31 @@ def test_the_largest_body_fits_into_what_a_gateway_may_hold() -> None:
     parse_config("gateway: {max_body_bytes: 2000, max_inflight_bytes: 77536}", "f.yaml")
     [problem] = problems("gateway: {max_body_bytes: 2000, max_inflight_bytes: 77535}")
     assert problem.endswith("a body of max_body_bytes and its payload may need 77536; take at least 77536")
+
+
+def test_tiers_without_what_they_need_are_refused_with_what_to_do() -> None:
+    assert problems("engine: {tiers: {ssd_bytes: 2000000, host_bytes: 1000000}}") == [
+        "engine.tiers: ssd_folder: ssd_bytes needs it, the folder on the SSD that holds them"
+    ]
+    assert problems("engine: {tiers: {ssd_folder: /ssd, host_bytes: 1000000}}") == [
+        "engine.tiers: ssd_bytes: ssd_folder needs it, the room that blocks may take there"
+    ]
+    assert problems("engine: {tiers: {ssd_folder: /ssd, ssd_bytes: 100}}") == [
+        "engine.tiers: ssd_bytes: 100 is less than the least, 1048576",
+        "engine.tiers: host_bytes: ssd_bytes needs it, since blocks go through host memory to the SSD and back",
+    ]
+
+
+def test_an_ssd_below_nodes_that_cannot_write_to_it_is_refused() -> None:
+    text = """
+engine: {tiers: {host_bytes: 1000000, ssd_bytes: 2000000, ssd_folder: /ssd}}
+nodes:
+  - {name: a, executor: cuda, device: "cuda:0"}
+  - {name: b, executor: reference, tensor_parallel: 2}
+  - {name: c}
+"""
+    remedy = "leave engine.tiers.ssd_bytes and ssd_folder out; host_bytes works"
+    assert problems(text) == [
+        f"engine.tiers.ssd_bytes: a has executor: cuda, whose blocks cannot be written to an SSD yet; {remedy}",
+        f"engine.tiers.ssd_bytes: each process of b (tensor_parallel) has a part of every block; {remedy}",
+    ]

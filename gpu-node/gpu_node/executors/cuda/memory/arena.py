@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -59,13 +58,6 @@ class CudaArena:
             self.words.narrow(0, line * _LINE_WORDS, num_blocks * num_words).view(num_blocks, num_words)
             for line, num_blocks in runs
         ]
-
-
-def bytes_of(words: torch.Tensor) -> memoryview:
-    """Host memory of a tensor without gaps, as bytes that can be read and written while the tensor is there."""
-    assert words.device.type == "cpu"
-    assert words.is_contiguous()
-    return memoryview((ctypes.c_ubyte * words.nbytes).from_address(words.data_ptr())).cast("B")
 
 
 def lock_pages(memory: torch.Tensor) -> None:

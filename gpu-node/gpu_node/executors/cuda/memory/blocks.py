@@ -12,9 +12,10 @@ import torch
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import BlockCopy, StepPlan
-from gpu_node.executors.cuda.memory.arena import WORD_BYTES, CudaArena, bytes_of
+from gpu_node.executors.cuda.memory.arena import WORD_BYTES, CudaArena
 from gpu_node.executors.cuda.memory.lanes import Lanes
 from gpu_node.executors.memory.block_moves import NUM_SLOTS, BlockMoves, Move, MoveKind
+from gpu_node.executors.memory.host_bytes import bytes_of
 from gpu_node.kernels.triton.blocks import copy_blocks, gather_blocks, scatter_blocks
 from gpu_node.kernels.triton.launch import upload
 

@@ -1,0 +1,99 @@
+"""One block as it lies in its slot: a header that names it, and its keys and values behind that.
+
+A read believes nothing: header and content have checksums, and the header names the prefix by its digest, by that of
+its parent and by the tokens of the block. So what a kill tore, a disk changed or another model wrote is a miss.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from gpu_node.engine.memory.prefix import DIGEST_BYTES, Prefix
+
+HEADER_BYTES = 4096
+"""A slot begins at a multiple of it, and so does its content."""
+_MAGIC = b"treadlKV"
+_VERSION = 1
+_CHECKSUM_BYTES = 16
+_FIELDS = struct.Struct(f"<8sIIQQ{DIGEST_BYTES}s{DIGEST_BYTES}s{_CHECKSUM_BYTES}s")
+
+
+class DamagedError(ValueError):
+    """A slot does not hold the block that it should."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a slot says of the block in it."""
+
+    order: int
+    """Blocks that were written later have a higher one."""
+    digest: bytes
+    parent: bytes
+    token_ids: tuple[int, ...]
+    content_bytes: int
+    checksum: bytes
+    """Of the content."""
+
+
+def slot_bytes(block_bytes: int) -> int:
+    """That a block of so many bytes takes."""
+    return HEADER_BYTES + -(-block_bytes // HEADER_BYTES) * HEADER_BYTES
+
+
+def checksum(pieces: Sequence[memoryview]) -> bytes:
+    """Of content in pieces."""
+    state = blake2b(digest_size=_CHECKSUM_BYTES)
+    for piece in pieces:
+        state.update(piece)
+    return state.digest()
+
+
+def header_of(prefix: Prefix, order: int, content: Sequence[memoryview]) -> Header:
+    """The header of a block that holds ``content``."""
+    assert prefix.parent is not None
+    num_bytes = sum(piece.nbytes for piece in content)
+    return Header(order, prefix.digest, prefix.parent.digest, prefix.token_ids, num_bytes, checksum(content))
+
+
+def encode(header: Header) -> bytes:
+    """`HEADER_BYTES` bytes."""
+    num_tokens = len(header.token_ids)
+    fields = _FIELDS.pack(
+        _MAGIC,
+        _VERSION,
+        num_tokens,
+        header.content_bytes,
+        header.order,
+        header.digest,
+        header.parent,
+        header.checksum,
+    )
+    body = (fields + struct.pack(f"<{num_tokens}I", *header.token_ids)).ljust(HEADER_BYTES - _CHECKSUM_BYTES, b"\0")
+    return body + checksum([memoryview(body)])
+
+
+def decode(data: bytes) -> Header:
+    """Of the first bytes of a slot; `DamagedError` if they are no header."""
+    if len(data) != HEADER_BYTES or not data.startswith(_MAGIC):
+        raise DamagedError("no block is there")
+    body = data[:-_CHECKSUM_BYTES]
+    if checksum([memoryview(body)]) != data[-_CHECKSUM_BYTES:]:
+        raise DamagedError("the header is damaged")
+    _, version, num_tokens, content_bytes, order, digest, parent, content_checksum = _FIELDS.unpack_from(body)
+    if version != _VERSION:
+        raise DamagedError(f"the header has version {version}; this one is {_VERSION}")
+    token_ids = struct.unpack_from(f"<{num_tokens}I", body, _FIELDS.size)
+    return Header(order, digest, parent, token_ids, content_bytes, content_checksum)
+
+
+def check(header: Header, prefix: Prefix, content: Sequence[memoryview]) -> None:
+    """`DamagedError` unless the header is that of ``prefix``, and what was read with it its content."""
+    assert prefix.parent is not None
+    if (header.digest, header.parent, header.token_ids) != (prefix.digest, prefix.parent.digest, prefix.token_ids):
+        raise DamagedError("another block is there")
+    if header.content_bytes != sum(piece.nbytes for piece in content) or header.checksum != checksum(content):
+        raise DamagedError("the content is damaged")

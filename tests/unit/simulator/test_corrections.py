@@ -1,0 +1,80 @@
+"""Each correction of predicted waits makes a difference in a simulation, and most change what is told alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from services.simulator.devices.catalogue import cluster_config, device
+from services.simulator.simulation import Scenario, Simulation
+from services.simulator.workloads.arrivals import poisson
+from services.simulator.workloads.lengths import draw_sharegpt
+from services.simulator.workloads.request import WorkloadRequest
+from shared.config.corrections import Correction, PredictionOptions
+from shared.config.queue import QueueOptions
+from shared.messages.message import Message
+from shared.messages.requests import QueueStatus
+
+SLOS = ("interactive", "batch-1", "batch-2", "batch-2")
+MODELS = ("mistral-7b", "vicuna-13b")
+DECIDE = {Correction.PROMPTS, Correction.CALIBRATION}
+DECIDE_BETWEEN_MODELS = DECIDE | {Correction.INTERRUPTIONS, Correction.CHANGE_POINTS, Correction.LIFETIMES}
+
+
+class Seen(NamedTuple):
+    """What clients see, and what is predicted for them at each status."""
+
+    outcomes: list[tuple[int, str, float | None, float | None]]
+    told: list[object]
+
+
+@cache
+def seen(num_models: int, without: frozenset[Correction] = frozenset()) -> Seen:
+    """One model keeps a batch full that leaves headroom; two take turns on a node of eight places."""
+    rate_per_s, num_requests, num_seqs = ((40.0, 200, 128), (3.0, 60, 8))[num_models - 1]
+    random, models = Random(5), MODELS[:num_models]
+    requests = []
+    for arrival_s in poisson(rate_per_s, num_requests, random):
+        model, slo = random.choice((models[0], models[0], models[-1])), random.choice(SLOS)
+        requests.append(WorkloadRequest(arrival_s, model, slo, *draw_sharegpt(random)))
+    queue = QueueOptions(predictions=PredictionOptions(without=tuple(without)))
+    config = cluster_config(["n"], models, queue, num_seqs)
+    simulation = Simulation(Scenario(config, {"n": device("a100", models)}, requests, plan_visits=500))
+    told: list[object] = []
+
+    def hear(now: float, stream: str, message: Message) -> None:
+        if isinstance(message, QueueStatus):
+            told.append((message.lines, list(waits(simulation, now))))
+
+    simulation.listen(hear)
+    simulation.run_until(lambda: False)
+    return Seen([(one.number, one.reason, one.first_token_s, one.finished_s) for one in simulation.outcomes], told)
+
+
+def waits(simulation: Simulation, now: float) -> Iterable[object]:
+    """Of the first who waits in each group."""
+    core = simulation.queue_manager
+    for node in core.state.nodes.values():
+        for group, outlook in core.predictions.outlooks(node, now):
+            yield group.gid, outlook.wait_at(0)
+
+
+@pytest.mark.parametrize("correction", Correction)
+def test_each_makes_a_difference_and_the_run_ends(correction: Correction) -> None:
+    def makes_one(num_models: int) -> bool:
+        without = seen(num_models, frozenset({correction}))
+        assert all(reason == "stop" for _, reason, _, _ in without.outcomes)
+        return without != seen(num_models)
+
+    assert makes_one(1) or makes_one(2)
+
+
+@pytest.mark.parametrize("num_models", [1, 2])
+def test_nothing_else_is_done_without_those_that_are_told_alone(num_models: int) -> None:
+    told_alone = frozenset(Correction) - (DECIDE if num_models == 1 else DECIDE_BETWEEN_MODELS)
+    assert seen(num_models, told_alone).outcomes == seen(num_models).outcomes
+    assert seen(num_models, told_alone).told != seen(num_models).told
