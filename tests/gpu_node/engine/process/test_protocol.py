@@ -51,6 +51,17 @@ def test_the_bytes_of_a_frame() -> None:
     event: EngineEvent = StepReport([Chunk("r", 0, 2, [7])], STATS)
     data = frame(event)
     moved = {"out_bytes": 0, "in_bytes": 0, "num_restored": 0, "num_refused": 0}
+    kept = [
+        "host_tokens",
+        "store_tokens",
+        "num_lost_blocks",
+        "num_written",
+        "num_read",
+        "num_unwritten",
+        "num_failed",
+        "num_damaged",
+        "num_late",
+    ]
     assert int.from_bytes(data[:4], "big") == len(data) - 4
     assert msgpack.unpackb(data[4:]) == {
         "type": "stepreport",
@@ -66,6 +77,8 @@ def test_the_bytes_of_a_frame() -> None:
             "cost": None,
             "swapped_kv_bytes": 0,
             "evicted_kv_bytes": 0,
+            "host_kept_bytes": 0,
+            "store_bytes": 0,
             "counts": {
                 "num_preemptions": 0,
                 "prefix_queried_tokens": 0,
@@ -76,6 +89,7 @@ def test_the_bytes_of_a_frame() -> None:
                 "num_recomputed": 0,
                 "swapped": moved,
                 "evicted": moved,
+                "kept": dict.fromkeys(kept, 0),
             },
         },
     }
