@@ -25,9 +25,10 @@ from services.simulator.reports.report import report
 from services.simulator.simulation import PLAN_VISITS, SOLVE_S, Scenario, SimulationRun, simulate
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config import hardware
+from shared.config.policies import POLICY_RULES
 from shared.config.queue import OperationOptions, QueueOptions
 
-POLICIES = ("qlm", "edf", "fcfs", "shepherd")
+POLICIES = tuple(POLICY_RULES)
 SATURATED_PER_DEVICE = 600
 """Requests that come at once where a cluster's capacity is measured: more than twice what fits into its batches."""
 SATURATED_FROM, SATURATED_TO = 0.3, 0.6

@@ -58,8 +58,7 @@ class QueueManagerCore:
         self.predictions = Predictions(state, groups, self._queues, options)
         self._demand = Demand(state.asked, groups.newcomer) if config.pools else None
         self._planning = Planning(state, groups, self.predictions, options, self._demand)
-        limits_batches = options.rules.limits_batches and options.operations.pace
-        batch_limits = BatchLimits(state, groups) if limits_batches else None
+        batch_limits = BatchLimits(state, groups) if options.uses("pace") else None
         shares = TenantShares(state, groups, config.tenants)
         self._notices = NodeNotices(state, self._planning, shares, batch_limits)
         self._refusals = Refusals(config.slo_classes, self.predictions)
@@ -149,7 +148,7 @@ class QueueManagerCore:
             return []
         targets = repair.apply(self.state, self._queues, plan.queues, now)
         effects = self._evictions.hand_over(targets, now)
-        if self._config.queue.rules.rescues:
+        if self._config.queue.uses("rescue"):
             for node in self.state.nodes.values():
                 rescue(self.state, node, now)
         self._planning.note_applied(self._journal, now)
