@@ -17,6 +17,7 @@ from services.queue_manager.learnt.demand import Demand
 from services.queue_manager.plans import repair
 from services.queue_manager.plans.planning import Planning
 from services.queue_manager.plans.rescue import rescue
+from services.queue_manager.plans.take_over import TakeOvers
 from services.queue_manager.queues.batch_limit import BatchLimits
 from services.queue_manager.queues.tenant_shares import TenantShares
 from services.queue_manager.queues.virtual_queues import VirtualQueues
@@ -68,6 +69,7 @@ class QueueManagerCore:
         self._evictions = Evictions(state, groups, self._queues, self._requests)
         self._gateways = Gateways(state, self._requests)
         self._inventories = Inventories(state, self._journal, self._requests)
+        self._take_overs = TakeOvers(state, groups, self._queues)
         self._status = Status(state, self.predictions)
         self._overview = Overview(state, self.predictions)
 
@@ -89,9 +91,17 @@ class QueueManagerCore:
         journal = self._journal
         self.predictions.bounds.hear(journal.started, journal.ended, now)
         self._planning.hear(journal)
-        effects = [*self._notices.tell(journal, now), *self._planning.ask(now), *self._status.tell(now)]
+        effects = self._take_over(list(journal.queues), now)
+        effects += [*self._notices.tell(journal, now), *self._planning.ask(now), *self._status.tell(now)]
         journal.clear()
         return effects
+
+    def _take_over(self, changed: list[str], now: float) -> list[Effect]:
+        """What nodes with room do for others."""
+        options = self._config.queue
+        if options.uses("balance"):
+            self._take_overs.move_waiting(changed, now)
+        return self._evictions.hand_over(self._take_overs.targets(changed, now), now) if options.uses("migrate") else []
 
     def _dispatch(self, message: AnyMessage, now: float) -> list[Effect]:
         match message:

@@ -59,7 +59,7 @@ class VirtualQueues:
 
     def seat_of(self, newcomer: GroupLoad, slo: Slo) -> Node | None:
         """The node at which a request that comes now is to begin at once; None if it has to wait."""
-        return self._seats.best(newcomer, slo.start_by_s(0.0)) if self._begins_at_once else None
+        return self._seats.best(newcomer, slo) if self._begins_at_once else None
 
     def home_of(self, group: Group, load: GroupLoad, now: float) -> Node | None:
         """Of the nodes that hold its model the one that ends an answer of the group first, as the rule places it.
