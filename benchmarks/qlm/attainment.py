@@ -36,7 +36,6 @@ from runs import (
     run_all,
     seed_numbers,
 )
-
 from variants import COMPARED, VARIANTS
 
 from services.simulator.devices.catalogue import devices_of
@@ -101,7 +100,10 @@ def main() -> None:
     parser.add_argument("--workload", default="wa,wb,wc", help="of wa, wb, wc, files, with commas between them")
     parser.add_argument("--devices", type=device_counts, help="default a100=5,a10=3")
     parser.add_argument(
-        "--policies", type=partial(names, known=list(VARIANTS)), default=list(COMPARED), help=f"of {', '.join(VARIANTS)}"
+        "--policies",
+        type=partial(names, known=list(VARIANTS)),
+        default=list(COMPARED),
+        help=f"of {', '.join(VARIANTS)}",
     )
     rates = parser.add_mutually_exclusive_group()
     rates.add_argument("--shares", type=numbers, help="of the capacity (default 0.7,1,1.3; of a file: its own rate)")

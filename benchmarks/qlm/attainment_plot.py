@@ -49,7 +49,13 @@ def _lines(axes: Any, result: dict[str, Any], name: str) -> None:
     for policy, variant in VARIANTS.items():
         points = [(row["rate_rps"] or 0.0, row[name]) for row in rows if row["policy"] == policy]
         if points:
-            axes.plot(*zip(*sorted(points), strict=True), marker="o", linestyle=_style(policy), color=COLOURS[variant.policy], label=policy)
+            axes.plot(
+                *zip(*sorted(points), strict=True),
+                marker="o",
+                linestyle=_style(policy),
+                color=COLOURS[variant.policy],
+                label=policy,
+            )
     if result["capacity_rps"]:
         axes.axvline(result["capacity_rps"], color="#bbbbbb", linestyle="--", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)

@@ -56,8 +56,7 @@ def with_all_between(
     """Of the numbers that were tried, and of all between them."""
     known = {one.num_devices: one for one in tried}
     return [
-        known.get(count)
-        or attainment_of(count, [trial(count, number) for number in range(num_trials)], CONFIDENCE)
+        known.get(count) or attainment_of(count, [trial(count, number) for number in range(num_trials)], CONFIDENCE)
         for count in range(min(known), max(known) + 1)
     ]
 

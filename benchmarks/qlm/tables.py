@@ -44,7 +44,9 @@ def lines(results: Sequence[tuple[Row, Row]]) -> Iterator[str]:
                 cells = [cell([row for row in rows if row["policy"] == policy]) for policy in policies]
                 yield f"| {label(result, rate)} | " + " | ".join(cells) + " |"
         yield ""
-    behind = [line for _, result in results for rate, rows in by_rate(result).items() for line in ahead(result, rate, rows)]
+    behind = [
+        line for _, result in results for rate, rows in by_rate(result).items() for line in ahead(result, rate, rows)
+    ]
     yield from behind or ["QLM is ahead of each baseline in kept promises everywhere."]
     yield ""
     made = [(one["commit"], ",".join(map(str, one["seeds"]))) for one, _ in results]

@@ -1,22 +1,22 @@
 """At which node a newcomer begins, while it begins at once at any: where it costs the promises least.
 
 A batch that has room takes a request at once, so nobody waits; what the choice decides is how long answers take, and so
-who keeps what was promised. With r requests there, the newcomer's answer of n tokens takes (`shared.estimator.batching`;
-QLM's C = W + P + D, SoCC'24 §5, W = 0) ::
+who keeps what was promised. With r requests there, the newcomer's answer of n tokens takes
+(`shared.estimator.batching`; QLM's C = W + P + D, SoCC'24 §5, W = 0) ::
 
     answer_s(n) = prompts_s + first_token_at(r + 1) + (n - 1) * step_at(r + 1)
 
 behind prompts that the node has taken and not computed (`waits.prompts`), and breaks a promise of t seconds where n is
-too large. Lengths of answers are log-normal with the mean and the deviation
-that were learnt, so the share of answers that are too long is known before any of them, for the newcomer and for each of
-the r others, who go from ``step_at(r)`` to ``step_at(r + 1)``. The newcomer goes where it breaks fewest promises::
+too large. Lengths of answers are log-normal with the mean and the deviation that were learnt, so the share of answers
+that are too long is known before any of them, for the newcomer and for each of the r others, who go from ``step_at(r)``
+to ``step_at(r + 1)``. The newcomer goes where it breaks fewest promises::
 
     P(late | r + 1) + Σ_r [P(late | r + 1) - P(late | r)] + SECONDS_WEIGHT * shares + FIRST_WEIGHT * first_token_s
 
 Where nearly none are in danger, time decides, as shares of what was promised: ``answer_s / promise_s`` and, for each of
 the others, ``prompt_rows_s + o * row_s`` by which their steps grow; and the time to the first token, for which somebody
-looks at an empty page, whatever was promised for the end. So devices part by themselves: work that has time
-fills batches in which nobody is in a hurry, and urgent work has small ones.
+looks at an empty page, whatever was promised for the end. So devices part by themselves: work that has time fills
+batches in which nobody is in a hurry, and urgent work has small ones.
 
 A request that has time need not begin at once. It does as long as that does no harm: where it would break `MAX_HARM`
 promises of others at all nodes, or where somebody urgent waits for the places, it waits, and the batch keeps its pace
@@ -124,7 +124,7 @@ def late_share(work: Batching, time_s: float, token_s: float, step_s: float) -> 
 def has_memory(node: Node, load: RequestShape, known_tokens: int) -> bool:
     """Whether there is KV memory for one more beside members that hold so much, and half of what it will need.
 
-    A member that runs has as much of its answer behind it as before it, on average. Alone, a request always has its try.
+    A member that runs has as much of its answer behind it as before it, on average. Alone, a request always has a try.
     """
     kv_tokens = rate_of(node.known, load.model).kv_tokens
     if not kv_tokens or not node.num_members:
