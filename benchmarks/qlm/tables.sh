@@ -19,10 +19,10 @@ here=$(dirname "$0")
 
 declare -A tables=(
     [wb2]="attainment.py --workload wb --devices a100=2 --rates 4,12 --requests 600 --seeds $seeds --jobs $jobs"
-    [wa8]="attainment.py --workload wa --devices a100=4,a10=4 --rates 60 --requests 1000 --seeds $seeds --jobs $jobs"
-    [wa2]="attainment.py --workload wa --devices a100=1,a10=1 --rates 20,30 --requests 800 --seeds $seeds --jobs $jobs"
-    [wa1]="attainment.py --workload wa --devices a100=1 --rates 60 --requests 800 --seeds $seeds --jobs $jobs"
-    [wc2]="attainment.py --workload wc --devices a100=1,a10=1 --rates 17 --requests 800 --seeds $seeds --jobs $jobs"
+    [wa8]="attainment.py --workload wa --devices a100=4,a10=4 --rates 60 --requests 800 --seeds $seeds --jobs $jobs"
+    [wa2]="attainment.py --workload wa --devices a100=1,a10=1 --rates 20,30 --requests 600 --seeds $seeds --jobs $jobs"
+    [wa1]="attainment.py --workload wa --devices a100=1 --rates 60 --requests 600 --seeds $seeds --jobs $jobs"
+    [wc2]="attainment.py --workload wc --devices a100=1,a10=1 --rates 17 --requests 600 --seeds $seeds --jobs $jobs"
     [rates]="attainment.py --seeds $seeds --jobs $jobs"
     [eighty]="attainment.py --devices a100=50,a10=30 --requests 24000"
     [hour]="attainment.py --workload wb --devices a100=50,a10=30 --rates 66 --requests 237600 --policies qlm"
