@@ -54,7 +54,7 @@ class TakeOvers:
     def _waits_elsewhere(self, node: Node, now: float) -> Group | None:
         """Of the groups that could begin at this node and wait at the busiest other one, the one that is due first.
 
-        Where one more would do harm, that is no group of those that have time: it would wait here as it does there.
+        A node where nothing runs begins by itself. Where one more would do harm, that is no group of those that have time: it would wait here as it does there.
         """
         if node.num_members != node.num_running or not node.model or node.known.is_loading or is_full(node):
             return None
@@ -63,7 +63,7 @@ class TakeOvers:
             return None
         is_harmless = harm_of_one_more(batching(node.known, typical), promised, node.num_running) <= MAX_HARM
         others = [self._state.nodes[name] for name in self._state.waiting_at if name in self._state.nodes]
-        others = [one for one in others if one is not node and one.model == node.model]
+        others = [one for one in others if one is not node and one.model == node.model and one.num_running]
         for other in sorted(others, key=lambda one: (-one.drain_s, one.node))[:MAX_DONORS]:
             groups = (self._state.groups[gid] for gid in other.queue[:MAX_LOOKED])
             able = [

@@ -51,11 +51,21 @@ def test_what_waits_stays_where_the_other_has_no_room_or_another_model() -> None
     full, other = make_node("n1", 0.1), make_node("n2", 0.1, model="b")
     state = make_state(make_node("n0", 0.1), full, other)
     make_group(state, "waits")
-    place(state, "n0", "waits")
+    make_group(state, "begun", waiting=0, running=1)
+    place(state, "n0", "begun", "waits")
     make_group(state, "runs", waiting=0, running=4)
     place(state, "n1", "runs")
     state.waiting_at["n0"] = None
     make(state).move_waiting(["n1", "n2"], 0.0)
+    assert orders(state)["n0"] == ["begun", "waits"]
+
+
+def test_a_node_where_nothing_runs_begins_by_itself() -> None:
+    state = make_state(make_node("n0", 0.1), make_node("n1", 0.1))
+    make_group(state, "waits")
+    place(state, "n0", "waits")
+    state.waiting_at["n0"] = None
+    make(state).move_waiting(["n1"], 0.0)
     assert orders(state)["n0"] == ["waits"]
 
 
@@ -63,12 +73,13 @@ def test_who_is_patient_does_not_go_where_one_more_does_harm() -> None:
     """Beside one that has 0.58 s for 10 tokens: 0.05 s a step alone, 0.06 s with another."""
     state = make_state(make_node("n0", 0.04), make_node("n1", 0.04))
     make_group(state, "waits", due_s=3600.0)
-    place(state, "n0", "waits")
+    make_group(state, "begun", waiting=0, running=1)
+    place(state, "n0", "begun", "waits")
     make_group(state, "runs", waiting=0, running=1, due_s=0.58)
     place(state, "n1", "runs")
     state.waiting_at["n0"], state.nodes["n0"].patient = None, ["waits"]
     make(state).move_waiting(["n1"], 0.0)
-    assert orders(state)["n0"] == ["waits"]
+    assert orders(state)["n0"] == ["begun", "waits"]
     state.nodes["n0"].patient = []
     make(state).move_waiting(["n1"], 0.0)
     assert orders(state)["n1"] == ["runs", "waits"]
