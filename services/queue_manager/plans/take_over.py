@@ -54,7 +54,8 @@ class TakeOvers:
     def _waits_elsewhere(self, node: Node, now: float) -> Group | None:
         """Of the groups that could begin at this node and wait at the busiest other one, the one that is due first.
 
-        A node where nothing runs begins by itself. Where one more would do harm, that is no group of those that have time: it would wait here as it does there.
+        A node where nothing runs begins by itself. Where one more would do harm, that is no group of those that have
+        time: it would wait here as it does there.
         """
         if node.num_members != node.num_running or not node.model or node.known.is_loading or is_full(node):
             return None
