@@ -9,8 +9,8 @@ that lay idle while somebody waited. Then where QLM is not ahead.
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,13 @@ OURS = "qlm"
 
 def main() -> None:
     """Read and print."""
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        print(__doc__)
-        raise SystemExit(0 if sys.argv[1:] == ["--help"] else 2)
-    found = read_results([str(path) for path in sorted(Path(sys.argv[1]).glob("*.json"))])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="with the results")
+    folder: Path = parser.parse_args().folder
+    found = read_results([str(path) for path in sorted(folder.glob("*.json"))])
     results = [(one, result) for one in found for result in one.get("results", [])]
     if not results:
-        raise SystemExit(f"{sys.argv[1]}: no results of attainment.py; tables.sh writes them")
+        raise SystemExit(f"{folder}: no results of attainment.py; tables.sh writes them")
     print("\n".join(lines(results)))
 
 
