@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from services.queue_manager.groups.groups import RequestGroups
-from services.queue_manager.groups.open_groups import joining_key
 from services.queue_manager.learnt.arrivals import ArrivalRates
 from services.queue_manager.queues.batch_limit import MAX_GROUPS, STALE_S, BatchLimits
+from services.queue_manager.state.group_key import GroupKey
 from services.queue_manager.state.state import Node, Request, State
 from services.queue_manager.telling.window import window
 from shared.messages.nodes import NodeState
@@ -103,8 +103,8 @@ def test_who_was_found_to_harm_nobody_is_not_held_back() -> None:
     state = make_state()
     come(state)
     make_group(state, "runs", waiting=0, running=1, due_s=4.0)
-    make_group(state, "waits", due_s=3600.0).key = joining_key("a batch", "", 0, "", is_new=True)
-    make_group(state, "seated", due_s=3600.0).key = joining_key("a batch", "", 0, "n0", is_new=True)
+    make_group(state, "waits", due_s=3600.0).key = GroupKey(is_new=True)
+    make_group(state, "seated", due_s=3600.0).key = GroupKey(place="n0", is_new=True)
     place(state, "n0", "runs", "waits", "seated")
     assert look(state).patient == ["waits"]
 
