@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from math import isinf
 
 from services.queue_manager.groups.groups import RequestGroups
-from services.queue_manager.queues.immediate_start import MAX_HARM, harm_of_one_more, has_memory
+from services.queue_manager.queues.immediate_start import MAX_LATE, has_memory, late_by_batch
 from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.node_counts import is_full, promises
 from services.queue_manager.state.state import Group, Node, State
@@ -62,7 +62,7 @@ class TakeOvers:
         typical, promised = self._groups.typical(node.model, now), promises(self._state, node)
         if typical is None or isinf(promised.per_s) or not has_memory(node, typical, promised.known_tokens):
             return None
-        is_harmless = harm_of_one_more(batching(node.known, typical), promised, node.num_running) <= MAX_HARM
+        is_harmless = late_by_batch(batching(node.known, typical), promised, node.num_running + 1) <= MAX_LATE
         others = [self._state.nodes[name] for name in self._state.waiting_at if name in self._state.nodes]
         others = [one for one in others if one is not node and one.model == node.model and one.num_running]
         for other in sorted(others, key=lambda one: (-one.drain_s, one.node))[:MAX_DONORS]:

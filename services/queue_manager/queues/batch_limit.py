@@ -2,8 +2,8 @@
 
 A step takes the longer the more requests are in the batch, so whoever joins slows all others down. An engine fills its
 batch, which is best for throughput; but answers of hundreds of tokens lose their promises in the batch rather than in
-the queue. So who has time waits, where one more in the batch would do harm: where it is expected to break more than
-`MAX_HARM` promises of those who stand at the node (`immediate_start.harm_of_one_more`: of QLM's C = W + P + D,
+the queue. So who has time waits, where one more in the batch would do harm: where more than `MAX_LATE` of those who
+stand at the node would be late because so many run together (`immediate_start.late_by_batch`: of QLM's C = W + P + D,
 SoCC'24 §5, with D = O ε d, this bounds ε d). Where nobody is in a hurry, or nobody can be helped any more, nothing is
 bounded, and the device does all that it can.
 
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from services.queue_manager.groups.groups import RequestGroups
-from services.queue_manager.queues.immediate_start import MAX_HARM, harm_of_one_more
+from services.queue_manager.queues.immediate_start import MAX_LATE, late_by_batch
 from services.queue_manager.state.node_counts import promises
 from services.queue_manager.state.state import BatchLimit, Group, Node, State
 from shared.estimator.batching import batching
@@ -63,7 +63,7 @@ class BatchLimits:
         promised = promises(self._state, node)
         size = 1
         while size < work.batch:
-            if harm_of_one_more(work, promised, size) > MAX_HARM:
+            if late_by_batch(work, promised, size + 1) > MAX_LATE:
                 return size
             size = max(size + 1, int(size * GROWTH))
         return None

@@ -18,9 +18,9 @@ the others, ``prompt_rows_s + o * row_s`` by which their steps grow; and the tim
 looks at an empty page, whatever was promised for the end. So devices part by themselves: work that has time fills
 batches in which nobody is in a hurry, and urgent work has small ones.
 
-A request that has time need not begin at once. It does as long as that does no harm: where it would break `MAX_HARM`
-promises of others at all nodes, or where somebody urgent waits for the places, it waits, and the batch keeps its pace
-(`batch_limit`).
+A request that has time need not begin at once. It does as long as that does no harm: where, at all nodes, more than
+`MAX_LATE` of a kind would be late because of the size of the batch, or where somebody urgent waits for the places, it
+waits, and the batch keeps its pace (`batch_limit`). The bound is on what all do together: each alone does little.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from shared.messages.slo import Slo
 
 SECONDS_WEIGHT = 0.05  # of shares of promised times beside promises that are broken
 FIRST_WEIGHT = 0.05  # of a second until the first token, beside promises that are broken
-MAX_HARM = 0.05  # promises of others that a request with time may be expected to break by beginning at once
+MAX_LATE = 0.05  # share of a kind of promise in a batch that may be broken because requests with time are in it
 
 
 class ImmediateStarts:
@@ -56,7 +56,7 @@ class ImmediateStarts:
         for node in self._state.nodes.values():
             if node.model != load.model or node.known.is_loading or load.model in node.known.broken_models:
                 continue
-            cost = self._cost(node, load, slo, MAX_HARM if has_time else math.inf)
+            cost = self._cost(node, load, slo, has_time=has_time)
             if cost is not None and (cost, node.node) < (least, best.node if best else ""):
                 best, least = node, cost
         return best
@@ -69,7 +69,7 @@ class ImmediateStarts:
             for node in waiting
         )
 
-    def _cost(self, node: Node, load: GroupLoad, slo: Slo, max_harm: float) -> float | None:
+    def _cost(self, node: Node, load: GroupLoad, slo: Slo, *, has_time: bool) -> float | None:
         """None where there is no room, a model has to be loaded before, or others would be harmed too much."""
         if is_full(node):
             return None
@@ -79,9 +79,9 @@ class ImmediateStarts:
         work = batching(node.known, load)
         num_running = node.num_members + 1
         after_s = work.step_at(num_running)
-        harm = harm_of_one_more(work, promised, num_running - 1)
-        if harm > max_harm:
+        if has_time and late_by_batch(work, promised, num_running) > MAX_LATE:
             return None
+        harm = harm_of_one_more(work, promised, num_running - 1)
         end_s, token_s = promised_end(slo)
         first_s = max(0.0, node.unread.until_s - self._state.now_s) + work.first_token_at(num_running)
         late = late_share(work, end_s - first_s, token_s, after_s)
@@ -100,6 +100,23 @@ def harm_of_one_more(work: Batching, promised: Promises, num_running: int) -> fl
         late = late_share(work, end_s - first_s - work.prompt_rows_s, token_s, after_s)
         harm += number * (late - late_share(work, end_s - first_s, token_s, before_s))
     return harm
+
+
+def late_by_batch(work: Batching, promised: Promises, num_running: int) -> float:
+    """Of one kind of those to whom these promises were made, the share that is late because so many run together.
+
+    Beside the batch at which the weights take half of a step: a smaller one costs more throughput than it gains time,
+    and who is late there cannot be helped.
+    """
+    slow_s, fast_s = work.step_at(num_running), min(work.step_at(num_running), 2 * work.step_s)
+    first_s = work.chunks * work.step_s + work.prompt_rows_s
+    return max(
+        (
+            late_share(work, end_s - first_s, token_s, slow_s) - late_share(work, end_s - first_s, token_s, fast_s)
+            for end_s, token_s, _ in promised.kinds
+        ),
+        default=0.0,
+    )
 
 
 def late_share(work: Batching, time_s: float, token_s: float, step_s: float) -> float:

@@ -70,12 +70,12 @@ def test_a_node_where_nothing_runs_begins_by_itself() -> None:
 
 
 def test_who_is_patient_does_not_go_where_one_more_does_harm() -> None:
-    """Beside one that has 0.58 s for 10 tokens: 0.05 s a step alone, 0.06 s with another."""
-    state = make_state(make_node("n0", 0.04), make_node("n1", 0.04))
+    """Beside one that has 0.25 s for 10 tokens, behind a step and a prompt: steps of 0.02 s alone, then of 0.03 s."""
+    state = make_state(make_node("n0", 0.01), make_node("n1", 0.01))
     make_group(state, "waits", due_s=3600.0)
     make_group(state, "begun", waiting=0, running=1)
     place(state, "n0", "begun", "waits")
-    make_group(state, "runs", waiting=0, running=1, due_s=0.58)
+    make_group(state, "runs", waiting=0, running=1, due_s=0.34)
     place(state, "n1", "runs")
     state.waiting_at["n0"], state.nodes["n0"].patient = None, ["waits"]
     make(state).move_waiting(["n1"], 0.0)

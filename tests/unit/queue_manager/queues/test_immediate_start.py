@@ -80,8 +80,9 @@ def test_prompts_that_are_not_computed_yet_are_waited_for() -> None:
 
 
 def test_who_has_time_waits_rather_than_break_a_promise_and_while_somebody_urgent_waits() -> None:
-    state = make_state(make_node("n0", 0.04))
-    make_group(state, "g0", waiting=0, running=1, due_s=0.58)
+    """0.24 s behind the first step for 10 tokens: enough for steps of 0.02 s, one alone, and not of 0.03 s."""
+    state = make_state(make_node("n0", 0.01))
+    make_group(state, "g0", waiting=0, running=1, due_s=0.25)
     place(state, "n0", "g0")
     assert (best(state, 3600.0), best(state, 20.0)) == ("", "n0")
     other = make_state(make_node("n0", 0.04))
