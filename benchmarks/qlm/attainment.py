@@ -23,12 +23,12 @@ from kept_rows import KeptRows
 from rich.console import Console
 from rich.table import Table
 from runs import (
-    POLICIES,
     Case,
     add_common_options,
     capacity_rps,
     device_counts,
     drawn,
+    job_count,
     models_of,
     names,
     numbers,
@@ -36,6 +36,7 @@ from runs import (
     run_all,
     seed_numbers,
 )
+from variants import COMPARED, VARIANTS
 
 from services.simulator.devices.catalogue import devices_of
 from services.simulator.workloads.paper import WORKLOADS
@@ -59,7 +60,7 @@ def measure(workload: str, args: argparse.Namespace, rows: KeptRows) -> dict[str
     else:
         rates = [None]
     points = list(product(rates, args.policies, args.seeds))
-    done = run_all(_cases(workload, points, args), len(points), rows)
+    done = run_all(_cases(workload, points, args), len(points), rows, num_jobs=args.jobs)
     return {
         "workload": workload,
         "devices": args.devices,
@@ -73,7 +74,9 @@ def _cases(workload: str, points: Sequence[Point], args: argparse.Namespace) -> 
     for rate, policy, seed in points:
         requests = drawn(workload, rate, args.requests, seed)
         models = models_of(requests)
-        yield Case(f"{workload} {rate}", devices_of(args.devices, models), models, requests, policy)
+        one = VARIANTS[policy]
+        devices = devices_of(args.devices, models)
+        yield Case(f"{workload} {rate}", devices, models, requests, one.policy, None, one.operations, policy)
 
 
 def table_of(results: list[dict[str, Any]]) -> Table:
@@ -96,13 +99,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", default="wa,wb,wc", help="of wa, wb, wc, files, with commas between them")
     parser.add_argument("--devices", type=device_counts, help="default a100=5,a10=3")
-    parser.add_argument("--policies", type=partial(names, known=POLICIES), default=list(POLICIES))
+    parser.add_argument(
+        "--policies",
+        type=partial(names, known=list(VARIANTS)),
+        default=list(COMPARED),
+        help=f"of {', '.join(VARIANTS)}",
+    )
     rates = parser.add_mutually_exclusive_group()
     rates.add_argument("--shares", type=numbers, help="of the capacity (default 0.7,1,1.3; of a file: its own rate)")
     rates.add_argument("--rates", type=numbers, help="arrivals a second")
     parser.add_argument("--requests", type=int, help=f"of a run (default {NUM_REQUESTS})")
     parser.add_argument("--seeds", type=seed_numbers, default=[0], help="a run of each point for each (default 0)")
     parser.add_argument("--quick", action="store_true", help="two devices, one rate, 300 requests")
+    parser.add_argument("--jobs", type=job_count, default=1, help="simulations side by side (default 1)")
     add_common_options(parser)
     args = parser.parse_args()
     args.devices = args.devices or (QUICK["devices"] if args.quick else {"a100": 5, "a10": 3})

@@ -8,9 +8,10 @@ from typing import Any
 
 from averages import averaged
 from matplotlib.figure import Figure
-from runs import POLICIES, read_results
+from runs import read_results
+from variants import VARIANTS
 
-COLOURS = {"qlm": "#3a7d5c", "edf": "#5b8db8", "fcfs": "#8d8d8d", "shepherd": "#e28e2c"}
+COLOURS = {"qlm": "#3a7d5c", "edf": "#5b8db8", "edf-affine": "#8e6bb0", "fcfs": "#8d8d8d", "shepherd": "#e28e2c"}
 HEIGHT_IN = 3.2
 
 
@@ -45,13 +46,24 @@ def merged(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _lines(axes: Any, result: dict[str, Any], name: str) -> None:
     rows = averaged(result["rows"])
-    for policy in POLICIES:
+    for policy, variant in VARIANTS.items():
         points = [(row["rate_rps"] or 0.0, row[name]) for row in rows if row["policy"] == policy]
         if points:
-            axes.plot(*zip(*sorted(points), strict=True), marker="o", color=COLOURS[policy], label=policy)
+            axes.plot(
+                *zip(*sorted(points), strict=True),
+                marker="o",
+                linestyle=_style(policy),
+                color=COLOURS[variant.policy],
+                label=policy,
+            )
     if result["capacity_rps"]:
         axes.axvline(result["capacity_rps"], color="#bbbbbb", linestyle="--", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _style(name: str) -> str:
+    """Of the lines of one policy, the one that has all operations is whole."""
+    return "-" if name == VARIANTS[name].policy else ":" if name.endswith("-plain") else "--"
 
 
 if __name__ == "__main__":

@@ -8,13 +8,15 @@ import json
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kept_rows import KeptRows, Row, code_commit
+from variants import ALL_OPERATIONS
 
 from cli.errors import CliError
 from cli.progress_bar import progress_bar
@@ -25,15 +27,15 @@ from services.simulator.reports.report import report
 from services.simulator.simulation import PLAN_VISITS, SOLVE_S, Scenario, SimulationRun, simulate
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config import hardware
+from shared.config.policies import POLICY_RULES
 from shared.config.queue import OperationOptions, QueueOptions
 
-POLICIES = ("qlm", "edf", "fcfs", "shepherd")
+POLICIES = tuple(POLICY_RULES)
 SATURATED_PER_DEVICE = 600
 """Requests that come at once where a cluster's capacity is measured: more than twice what fits into its batches."""
 SATURATED_FROM, SATURATED_TO = 0.3, 0.6
 """Of these requests: before, batches fill and the short answers come first; after, the first queues are empty."""
 AT_ONCE_PER_S = 1e5
-ALL_OPERATIONS = OperationOptions()
 FIGURES = (
     "num_requests",
     "num_unserved",
@@ -46,12 +48,14 @@ FIGURES = (
     "makespan_s",
     "ttft_p50_s",
     "ttft_p99_s",
+    "ttft_by_class",
     "model_swaps",
     "evictions",
     "migrations",
     "preemptions",
     "num_plans",
     "node_hours",
+    "idle_while_waiting_share",
     "device_utilisation",
     "device_utilisation_by_kind",
 )
@@ -69,9 +73,12 @@ class Case:
     models: Sequence[str]
     requests: Sequence[WorkloadRequest]
     policy: str = "qlm"
+    """As the configuration names it."""
     delta: float | None = None
     """None is the default of the configuration."""
     operations: OperationOptions = ALL_OPERATIONS
+    called: str = ""
+    """What its row calls the policy, where that says more than its name."""
 
     def scenario(self) -> Scenario:
         """What is simulated."""
@@ -93,22 +100,51 @@ def nothing_more(run: SimulationRun) -> Row:
     return {}
 
 
-def run_all(cases: Iterable[Case], num_cases: int, rows: KeptRows, more: Figures = nothing_more) -> list[Row]:
-    """A row a case, in their order, with what ``more`` finds in its run. Cases may be made one by one."""
+def run_all(
+    cases: Iterable[Case], num_cases: int, rows: KeptRows, more: Figures = nothing_more, num_jobs: int = 1
+) -> list[Row]:
+    """A row a case, in their order, with what ``more`` finds in its run. Cases may be made one by one.
+
+    Several jobs are processes of their own; then ``more`` has to be a function of a module.
+    """
     done: list[Row] = []
     with progress_bar("simulations", num_cases) as show:
-        for case in cases:
-            run = partial(_run, case, more, lambda part: show(len(done) + part))
-            done.append(rows.measured(case.question(), run))
+        if num_jobs == 1:
+            for case in cases:
+                run = partial(_run, case, more, lambda part: show(len(done) + part))
+                done.append(rows.measured(case.question(), run))
+                show(len(done))
+            return done
+        for row in _side_by_side(cases, rows, more, num_jobs):
+            done.append(row)
             show(len(done))
     return done
+
+
+def _side_by_side(cases: Iterable[Case], rows: KeptRows, more: Figures, num_jobs: int) -> Iterator[Row]:
+    with ProcessPoolExecutor(num_jobs) as pool:
+        asked = [
+            (question, None if rows.has(question) else pool.submit(_run, case, more, show_nothing))
+            for question, case in ((case.question(), case) for case in cases)
+        ]
+        for question, future in asked:
+            yield rows.measured(question, future.result if future is not None else _unasked)
+
+
+def show_nothing(part: float) -> None:
+    """Of a run beside others, only its end is told."""
+    del part
+
+
+def _unasked() -> Row:
+    raise AssertionError("a kept row is not measured")
 
 
 def _run(case: Case, more: Figures, progress: Callable[[float], None]) -> Row:
     began_s = time.process_time()
     run = simulate(case.scenario(), lambda num_over: progress(num_over / len(case.requests)))
     processor_s = time.process_time() - began_s
-    return {"label": case.label, "policy": case.policy, **figures(run, processor_s), **more(run)}
+    return {"label": case.label, "policy": case.called or case.policy, **figures(run, processor_s), **more(run)}
 
 
 def figures(run: SimulationRun, processor_s: float) -> dict[str, Any]:
@@ -185,6 +221,13 @@ def seed_numbers(text: str) -> list[int]:
     if min(found) < 0 or len(set(found)) < len(found):
         raise argparse.ArgumentTypeError(f"{text!r}: different numbers from 0 on are needed")
     return found
+
+
+def job_count(text: str) -> int:
+    """A whole number above 0, for argparse."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: a whole number above 0 is needed")
+    return int(text)
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:

@@ -51,11 +51,14 @@ def command() -> None:
     "--delta", type=click.FloatRange(min=0, max=64, min_open=True), default=QueueOptions().delta, show_default=True
 )
 @click.option("--max-num-seqs", type=click.IntRange(1, 4096), default=MAX_NUM_SEQS, show_default=True, help="Batch.")
-@click.option("--evict/--no-evict", default=True, help="Running requests give way.")
-@click.option("--balance/--no-balance", default=True, help="Waiting groups change nodes.")
-@click.option("--migrate/--no-migrate", default=True, help="Running groups change nodes.")
-@click.option("--swap/--no-swap", default=True, help="Nodes change models.")
-@click.option("--pace/--no-pace", default=True, help="Who has time leaves a batch the pace that it has to have.")
+@click.option("--evict/--no-evict", default=None, help="Running requests give way.  [these: what the policy can use]")
+@click.option("--balance/--no-balance", default=None, help="Waiting groups change nodes.")
+@click.option("--migrate/--no-migrate", default=None, help="Running groups change nodes.")
+@click.option("--swap/--no-swap", default=None, help="Nodes change models.")
+@click.option("--pace/--no-pace", default=None, help="Who has time leaves a batch the pace that it has to have.")
+@click.option("--immediate/--no-immediate", default=None, help="Who comes begins at once where that costs least.")
+@click.option("--overtake/--no-overtake", default=None, help="Who comes goes before those due later.")
+@click.option("--rescue/--no-rescue", default=None, help="Who is far too late goes first.")
 @click.option("--without", default="", help="Corrections of predicted waits to leave out: A,B.  [default: none]")
 @click.option("--plan-visits", type=click.IntRange(min=1), default=PLAN_VISITS, show_default=True, help="Of a search.")
 @click.option("--engine", type=click.Choice(list(_ENGINES)), default="fast", show_default=True)
@@ -83,11 +86,7 @@ def run(
     """
     wanted = {name: options[name] for name in ("rate", "slo", "models", "allow_left_out")}
     choice = workload_choice("--workload", workload, **wanted)
-    operations = OperationOptions(**{name: options[name] for name in OperationOptions.model_fields})
-    predictions = _predictions(options["without"])
-    queue = QueueOptions.model_validate(
-        {"policy": policy, "delta": options["delta"], "operations": operations, "predictions": predictions}
-    )
+    queue = _queue(policy, options)
     counts = {kind: int(count) for kind, count in devices.items()}
     measured = _profiles(profiles) if profiles else ()
     nodes = devices_of(counts, choice.models, measured, choice.max_model_lens)
@@ -117,6 +116,16 @@ def run(
         click.echo(json.dumps(found, indent=2))
     else:
         _print(found)
+
+
+def _queue(policy: str, options: dict[str, Any]) -> QueueOptions:
+    operations = {name: options[name] for name in OperationOptions.model_fields}
+    predictions = _predictions(options["without"])
+    values = {"policy": policy, "delta": options["delta"], "operations": operations, "predictions": predictions}
+    try:
+        return QueueOptions.model_validate(values)
+    except ValidationError as error:
+        raise CliError("\n".join(str(one["ctx"]["error"]) for one in error.errors())) from error
 
 
 def _predictions(without: str) -> PredictionOptions:

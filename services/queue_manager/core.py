@@ -17,6 +17,7 @@ from services.queue_manager.learnt.demand import Demand
 from services.queue_manager.plans import repair
 from services.queue_manager.plans.planning import Planning
 from services.queue_manager.plans.rescue import rescue
+from services.queue_manager.plans.take_over import TakeOvers
 from services.queue_manager.queues.batch_limit import BatchLimits
 from services.queue_manager.queues.tenant_shares import TenantShares
 from services.queue_manager.queues.virtual_queues import VirtualQueues
@@ -58,8 +59,7 @@ class QueueManagerCore:
         self.predictions = Predictions(state, groups, self._queues, options)
         self._demand = Demand(state.asked, groups.newcomer) if config.pools else None
         self._planning = Planning(state, groups, self.predictions, options, self._demand)
-        limits_batches = options.rules.limits_batches and options.operations.pace
-        batch_limits = BatchLimits(state, groups) if limits_batches else None
+        batch_limits = BatchLimits(state, groups) if options.uses("pace") else None
         shares = TenantShares(state, groups, config.tenants)
         self._notices = NodeNotices(state, self._planning, shares, batch_limits)
         self._refusals = Refusals(config.slo_classes, self.predictions)
@@ -69,6 +69,7 @@ class QueueManagerCore:
         self._evictions = Evictions(state, groups, self._queues, self._requests)
         self._gateways = Gateways(state, self._requests)
         self._inventories = Inventories(state, self._journal, self._requests)
+        self._take_overs = TakeOvers(state, groups, self._queues)
         self._status = Status(state, self.predictions)
         self._overview = Overview(state, self.predictions)
 
@@ -90,9 +91,17 @@ class QueueManagerCore:
         journal = self._journal
         self.predictions.bounds.hear(journal.started, journal.ended, now)
         self._planning.hear(journal)
-        effects = [*self._notices.tell(journal, now), *self._planning.ask(now), *self._status.tell(now)]
+        effects = self._take_over(list(journal.queues), now)
+        effects += [*self._notices.tell(journal, now), *self._planning.ask(now), *self._status.tell(now)]
         journal.clear()
         return effects
+
+    def _take_over(self, changed: list[str], now: float) -> list[Effect]:
+        """What nodes with room do for others."""
+        options = self._config.queue
+        if options.uses("balance"):
+            self._take_overs.move_waiting(changed, now)
+        return self._evictions.hand_over(self._take_overs.targets(changed, now), now) if options.uses("migrate") else []
 
     def _dispatch(self, message: AnyMessage, now: float) -> list[Effect]:
         match message:
@@ -149,7 +158,7 @@ class QueueManagerCore:
             return []
         targets = repair.apply(self.state, self._queues, plan.queues, now)
         effects = self._evictions.hand_over(targets, now)
-        if self._config.queue.rules.rescues:
+        if self._config.queue.uses("rescue"):
             for node in self.state.nodes.values():
                 rescue(self.state, node, now)
         self._planning.note_applied(self._journal, now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.queue_manager.state.node_counts import counted_members, counted_running, summed_promises_per_s
+from services.queue_manager.state.node_counts import counted_members, counted_running, summed_promises
 from services.queue_manager.state.state import State
 from services.queue_manager.state.totals import Totals
 from services.queue_manager.telling.window import hopeless, window, yielding
@@ -50,8 +50,8 @@ def check(state: State) -> None:
         assert node.num_members == num_members, f"{node.node} counts {node.num_members} members, it has {num_members}"
         num_running = counted_running(state, node)
         assert node.num_running == num_running, f"{node.node} counts {node.num_running} that run, it is {num_running}"
-        promises_per_s = summed_promises_per_s(state, node)
-        assert node.promises_per_s in (None, promises_per_s), f"{node.node}: {node.promises_per_s}, {promises_per_s}"
+        promises = summed_promises(state, node)
+        assert node.promises in (None, promises), f"{node.node}: {node.promises}, {promises}"
         assert -ROUNDING <= node.unread.share <= 1.0 + ROUNDING, f"{node.node}: {node.unread} is more than all"
         assert set(node.yielding) <= set(node.queue), f"{node.node}: a group gives way that does not stand here"
         drain_s = sum(state.groups[gid].drain_s for gid in node.queue)

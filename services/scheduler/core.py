@@ -12,6 +12,7 @@ from services.scheduler.nodes import has_changed, node_state
 from services.scheduler.scaling import Scaling, ScalingState
 from shared.bus import streams
 from shared.config.config import ClusterConfig
+from shared.config.policies import OperationName
 from shared.estimator.rates import share_rates
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
@@ -24,6 +25,7 @@ from shared.service.liveness import Liveness
 NODE_TIMEOUT_S = 5.0  # a node that is silent for this long is dead; five missed heartbeats
 REMEMBER_DEAD = 1_000  # epochs of dead nodes that are remembered, to fence them when they speak again
 ASSIGN_DELAY_S = 0.25  # an empty node waits so long for a question, which tells what is wanted
+PLANNED: tuple[OperationName, ...] = ("evict", "balance", "migrate", "swap")  # the operations that a plan makes use of
 
 
 class NodeRecord(msgspec.Struct):
@@ -61,7 +63,7 @@ class SchedulerCore:
         self._config = config
         self._models = [model.name for model in config.models]
         self._policy = config.queue.policy
-        self._operations = Operations(**config.queue.operations.model_dump(exclude={"pace"}))
+        self._operations = Operations(**{name: config.queue.uses(name) for name in PLANNED})
         self._adopt(SchedulerState())
 
     def _adopt(self, state: SchedulerState) -> None:

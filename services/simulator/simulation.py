@@ -13,6 +13,7 @@ from services.simulator.cluster.memory_bus import Listener
 from services.simulator.cluster.node import Loading, SimulatedNode
 from services.simulator.cluster.pools import NodeLease
 from services.simulator.devices.device import SimulatedDevice
+from services.simulator.idleness import IdleWatch
 from services.simulator.recording import MAX_PREDICTIONS, Recording
 from services.simulator.traffic import Traffic
 from services.simulator.utilization import UtilizationScaler
@@ -78,6 +79,8 @@ class SimulationRun:
     """On the clock of the recording."""
     end_s: float
     num_plans: int
+    idle_while_waiting_share: float
+    """Of the device time (`services.simulator.idleness`)."""
 
     @property
     def node_s(self) -> float:
@@ -123,6 +126,7 @@ class Simulation:
         self._num_loaded = {name: len(node.loadings) for name, node in nodes.items()}
         self._busy_s = {name: node.busy_s for name, node in nodes.items()}
         self._num_plans = self._cluster.scheduler.core.state.num_plans
+        self._idle = IdleWatch(self._cluster, scenario.config, lambda name: self._traffic.outcomes[int(name)])
         self._traffic.begin()
 
     @property
@@ -208,7 +212,16 @@ class Simulation:
         ]
         num_plans = cluster.scheduler.core.state.num_plans - self._num_plans
         leases = cluster.provider.leases
-        return SimulationRun(self._scenario, self.recording, lives, leases, WARM_UP_S, cluster.bus.now, num_plans)
+        return SimulationRun(
+            self._scenario,
+            self.recording,
+            lives,
+            leases,
+            WARM_UP_S,
+            cluster.bus.now,
+            num_plans,
+            self._idle.share,
+        )
 
     def _live_nodes(self) -> list[SimulatedNode]:
         return [node for node in self._cluster.nodes.values() if node.is_alive]

@@ -106,4 +106,4 @@ def _servable_models(config: ClusterConfig, cluster: SimulatedCluster) -> set[st
     """Models that a node may have: where none may change its model, those that they have or load by now."""
     held = {node.core.models.loading or node.core.model for node in cluster.nodes.values()}
     models = {model.name for model in config.models}
-    return models if config.queue.operations.swap or "" in held else held
+    return models if config.queue.uses("swap") or "" in held else held

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from shared.config.corrections import Correction, PredictionOptions
-from shared.config.policies import POLICY_RULES, PolicyName, PolicyRules
+from shared.config.policies import POLICY_RULES, OperationName, PolicyName, PolicyRules
 from shared.config.section import Section
 
 
 class OperationOptions(Section):
-    """Serving operations (QLM, SoCC'24 §5; ``pace`` is ours); each has a plain path without it."""
+    """Serving operations (QLM, SoCC'24 §5; from ``pace`` on ours); each has a plain path without it.
 
-    evict: bool = True
+    Each is a switch of any policy. Null: it is used where the policy has a use for it (`PolicyRules.no_use`).
+    """
+
+    evict: bool | None = None
     """Running requests give way to more urgent ones, and keep their KV."""
-    balance: bool = True
+    balance: bool | None = None
     """Groups that wait may move to another node."""
-    migrate: bool = True
+    migrate: bool | None = None
     """Running groups may move to another node, with their KV."""
-    swap: bool = True
+    swap: bool | None = None
     """A node may change its model for a group; without it, each keeps the one that it was given first."""
-    pace: bool = True
+    pace: bool | None = None
     """Requests that have time do not join a batch that is as slow as its members' promises allow."""
+    immediate: bool | None = None
+    """A request that comes begins at once at the node where that costs the promises least, if any has room."""
+    overtake: bool | None = None
+    """A request that comes goes before those at the tail of a queue that are due later; else a plan has to put it."""
+    rescue: bool | None = None
+    """A group that is far too late goes to the front, whatever plans say."""
 
 
 class QueueOptions(Section):
@@ -38,6 +47,17 @@ class QueueOptions(Section):
     predictions: PredictionOptions = PredictionOptions()
     """What predicted waiting times take into account."""
 
+    @model_validator(mode="after")
+    def _has_use(self) -> QueueOptions:
+        problems = [
+            f"operations.{name}: {self.policy!r} has no use for it ({reason}); leave it out, or set it to false"
+            for name, reason in self.rules.no_use.items()
+            if getattr(self.operations, name)
+        ]
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
     @property
     def rules(self) -> PolicyRules:
         """What the policy has the queue manager do."""
@@ -47,6 +67,11 @@ class QueueOptions(Section):
     def corrections(self) -> frozenset[Correction]:
         """Of predicted waiting times, those that are on."""
         return frozenset(Correction) - frozenset(self.predictions.without)
+
+    def uses(self, operation: OperationName) -> bool:
+        """Whether the policy gets this operation: as configured, else where it has a use for it."""
+        asked: bool | None = getattr(self.operations, operation)
+        return operation not in self.rules.no_use if asked is None else asked
 
 
 class TenantSpec(Section):

@@ -1,110 +1,76 @@
-"""How many requests may run together at a node before those that run there fall behind their promises.
+"""How many requests may run together at a node before those who run there fall behind what they were promised.
 
-A step takes the longer the more requests are in the batch, so one that joins slows all others down. An engine fills its
+A step takes the longer the more requests are in the batch, so whoever joins slows all others down. An engine fills its
 batch, which is best for throughput; but answers of hundreds of tokens lose their promises in the batch rather than in
-the queue. So a request with slack waits, where the batch is as large as its members' promises allow. With b requests as
-they come for its model, an output token takes (`shared.estimator.batching`; each request brings its prompt along) ::
+the queue. So who has time waits, where one more in the batch would do harm: where more than `MAX_LATE` of those who
+stand at the node would be late because so many run together (`immediate_start.late_by_batch`: of QLM's C = W + P + D,
+SoCC'24 §5, with D = O ε d, this bounds ε d). Where nobody is in a hurry, or nobody can be helped any more, nothing is
+bounded, and the device does all that it can.
 
-    token_s(b) = step_s + b E[row_s + prompt_rows_s / o]
+Requests are taken for typical ones of the model: the few that run at one node are a small sample, and by them the bound
+would jump.
 
-and an answer of n tokens that was promised within t seconds asks for ``token_s(b) <= t / n``: of QLM's C = W + P + D,
-D = O ε d (SoCC'24 §5), this bounds ε d. Yet at the b where the weights take half of a step, a smaller batch costs more
-throughput than it gains pace; a promise that asks for less than that cannot be helped, and bounds nothing below it.
-
-The mean E is over what has come for the model of late, each kind as often as it is met in a batch: by the number of its
-requests times the tokens of their answers (Little's law: it stays as long as its answer is). The few that run at one
-node are a small sample of that: by them the bound would jump by a multiple, and differ between nodes that are alike.
-
-A group with slack is patient: in time even if all at the node that is due before it is done first, at `SLOWEST` of the
-node's pace. All others join as long as they fit.
+Who has time is patient: in time even if all at the node that is due before it is done first, at `SLOWEST` of the
+node's pace. All others join as long as they fit. So do those who were found to harm nobody by that, each by itself,
+when they came.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import NamedTuple
 
 from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.queues.immediate_start import MAX_LATE, late_by_batch
+from services.queue_manager.state.node_counts import promises
 from services.queue_manager.state.state import BatchLimit, Group, Node, State
-from shared.estimator.answer import long_answer_tokens
 from shared.estimator.batching import batching
-from shared.messages.slo import Slo
 
-SLOWEST = 0.5  # of a full batch's throughput: as much as the smallest bound leaves, see above
-LEARNING_S = 1.0  # lengths and costs are learnt slowly: what follows from them holds for so long
-MAX_GROUPS = 64  # first groups with waiting requests: while a bound holds, none is pulled from behind them
-
-
-class AverageRequest(NamedTuple):
-    """An average request in a batch."""
-
-    places: float
-    """Of the batch, that one takes."""
-    added_s: float
-    """Seconds that one adds to a step, its prompt spread over its answer."""
+SLOWEST = 0.5  # of a full batch's throughput: who has time can wait for so slow a node
+MAX_GROUPS = 64  # first groups in which somebody waits: while a bound holds, nobody is pulled from behind them
+GROWTH = 1.15  # sizes of batches that are looked at are so many times apart
+STALE_S = 0.25  # who stands at a node changes slowly: a limit holds for so long
 
 
 class BatchLimits:
-    """Owns `Node.bounds`, `Node.max_running` and `Node.patient`."""
+    """Owns `Node.limit`, `Node.max_running` and `Node.patient`."""
 
     def __init__(self, state: State, groups: RequestGroups) -> None:
         self._state = state
         self._groups = groups
 
     def look(self, node: Node, now: float) -> list[Group]:
-        """Bring them up to date; O(`MAX_GROUPS` and the places of a batch), whatever waits.
+        """Bring them up to date; O(`MAX_GROUPS` and the groups at the node), whatever waits.
 
         Answers the groups that were looked at (`first_groups`).
         """
         groups = first_groups(self._state, node)
-        node.bounds = self._bounds(node, groups, now)
-        bounds = [bound.max_running for bound in node.bounds.values() if bound.max_running is not None]
-        node.max_running = min(bounds, default=None)
-        node.patient = _patient(groups, now) if bounds else []
+        if not any(group.waiting for group in groups):
+            node.max_running, node.patient = None, []
+            return groups
+        if node.limit is None or now >= node.limit.stale_at_s:
+            node.limit = BatchLimit(self._most_running(node, now), now + STALE_S)
+        node.max_running = node.limit.max_running
+        node.patient = _patient(groups, now) if node.max_running is not None else []
         return groups
 
-    def _bounds(self, node: Node, groups: list[Group], now: float) -> dict[str, BatchLimit]:
-        """What each kind of promise allows, of those that run.
-
-        One group speaks for the promise of its kind; resumed ones know only what is left of their answers.
-        """
-        bounds: dict[str, BatchLimit] = {}
-        for group in groups:
-            if group.running and not group.root and group.slo_kind not in bounds:
-                bound = node.bounds.get(group.slo_kind)
-                if bound is None or now >= bound.stale_at_s:
-                    bound = BatchLimit(self._most_running(node, group, now), now + LEARNING_S)
-                bounds[group.slo_kind] = bound
-        return bounds
-
-    def _mix(self, node: Node, now: float) -> AverageRequest | None:
-        """An average request of its model: what has come of late, each kind as often as it is met in a batch.
-
-        None where nothing has come, or the node has told nothing of what its steps cost.
-        """
-        number = places = added_s = 0.0
-        for shape, flow in self._groups.expected_newcomers(node.model):
-            work = batching(node.known, shape)
-            met = flow.num_at(now) * work.output_tokens
-            number += met
-            places += met / work.batch
-            added_s += met * (work.row_s + work.prompt_rows_s / work.output_tokens)
-        return AverageRequest(places / number, added_s / number) if added_s > 0.0 else None
-
-    def _most_running(self, node: Node, group: Group, now: float) -> int | None:
-        load = self._groups.load(group, now)
-        work = batching(node.known, load)
-        pace_s = _pace_s(self._state.requests[next(iter(group.running))].slo, long_answer_tokens(work, load.max_tokens))
-        mix = self._mix(node, now) if pace_s is not None else None
-        if pace_s is None or mix is None:
+    def _most_running(self, node: Node, now: float) -> int | None:
+        """The size of the batch from which on one more does harm; None where none does, or nothing is known."""
+        typical = self._groups.typical(node.model, now)
+        if typical is None:
             return None
-        bound = max(1, int(max(work.step_s, pace_s - work.step_s) / mix.added_s))
-        return bound if bound * mix.places < 1.0 else None
+        work = batching(node.known, typical)
+        promised = promises(self._state, node)
+        size = 1
+        while size < work.batch:
+            if late_by_batch(work, promised, size + 1) > MAX_LATE:
+                return size
+            size = max(size + 1, int(size * GROWTH))
+        return None
 
 
 def first_groups(state: State, node: Node) -> list[Group]:
-    """Of a queue, up to the last of the first `MAX_GROUPS` with waiting requests."""
+    """Of a queue, up to the last of the first `MAX_GROUPS` in which somebody waits."""
     groups = state.groups
     first: list[Group] = []
     num_waiting = 0
@@ -118,14 +84,8 @@ def first_groups(state: State, node: Node) -> list[Group]:
     return first
 
 
-def _pace_s(slo: Slo, long_tokens: float) -> float | None:
-    """Seconds that an output token may take; None where only the start was promised."""
-    paces_s = [slo.tpot_s, slo.deadline_s / long_tokens if slo.deadline_s is not None else None]
-    return min((pace_s for pace_s in paces_s if pace_s is not None), default=None)
-
-
 def slacks_s(groups: Sequence[Group], now: float) -> dict[str, float]:
-    """For how long each group can wait, due first first: one with more than 0 is patient."""
+    """For how long each group can wait, due first first: who waits in one with more than 0 is patient."""
     slacks: dict[str, float] = {}
     ahead_s = 0.0
     for group in sorted(groups, key=attrgetter("start_by_s")):
@@ -135,12 +95,12 @@ def slacks_s(groups: Sequence[Group], now: float) -> dict[str, float]:
 
 
 def _patient(groups: Sequence[Group], now: float) -> list[str]:
-    """Groups with waiting requests, all of which have slack, due first first."""
+    """Those of which somebody waits and all have time, due first first."""
     patient: list[str] = []
     ahead_s = 0.0
     for group in sorted(groups, key=attrgetter("start_by_s")):
         ahead_s += group.drain_s
-        if group.waiting and _slack_s(group, ahead_s, now) > 0.0:
+        if group.waiting and not _begins_at_once(group) and _slack_s(group, ahead_s, now) > 0.0:
             patient.append(group.gid)
     return patient
 
@@ -148,3 +108,8 @@ def _patient(groups: Sequence[Group], now: float) -> list[str]:
 def _slack_s(group: Group, ahead_s: float, now: float) -> float:
     """``ahead_s``: of work that is due before its last member, its own included."""
     return group.start_by_s - now - ahead_s / SLOWEST
+
+
+def _begins_at_once(group: Group) -> bool:
+    """Whether its requests came to begin at a node, rather than to wait anywhere."""
+    return bool(group.key.place) and not group.key.root

@@ -1,25 +1,41 @@
 """At which node a newcomer begins, while it begins at once at any: where it costs the promises least.
 
-A batch that has room takes a request at once, so none waits; what the choice decides is how long answers take. With
-r requests there, the newcomer's answer takes (`shared.estimator.batching`; QLM's C = W + P + D, SoCC'24 §5, W = 0) ::
+A batch that has room takes a request at once, so nobody waits; what the choice decides is how long answers take, and so
+who keeps what was promised. With r requests there, the newcomer's answer of n tokens takes
+(`shared.estimator.batching`; QLM's C = W + P + D, SoCC'24 §5, W = 0) ::
 
-    answer_s = first_token_at(r + 1) + (o - 1) * step_at(r + 1)
+    answer_s(n) = prompts_s + first_token_at(r + 1) + (n - 1) * step_at(r + 1)
 
-and each of the r others is delayed by what its rows add to the steps: ``prompt_rows_s + o * row_s``. Seconds are
-weighed by what they are seconds of: a share of the time that was promised. So work that is urgent goes to fast devices
-and to small batches, and work that is not goes where it disturbs least::
+behind prompts that the node has taken and not computed (`waits.prompts`), and breaks a promise of t seconds where n is
+too large. Lengths of answers are log-normal with the mean and the deviation that were learnt, so the share of answers
+that are too long is known before any of them, for the newcomer and for each of the r others, who go from ``step_at(r)``
+to ``step_at(r + 1)``. The newcomer goes where it breaks fewest promises::
 
-    cost = answer_s / promise_s + Σ_r delay_s / promise_s(r)
+    P(late | r + 1) + Σ_r [P(late | r + 1) - P(late | r)] + SECONDS_WEIGHT * shares + FIRST_WEIGHT * first_token_s
+
+Where nearly none are in danger, time decides, as shares of what was promised: ``answer_s / promise_s`` and, for each of
+the others, ``prompt_rows_s + o * row_s`` by which their steps grow; and the time to the first token, for which somebody
+looks at an empty page, whatever was promised for the end. So devices part by themselves: work that has time fills
+batches in which nobody is in a hurry, and urgent work has small ones.
+
+A request that has time need not begin at once. It does as long as that does no harm: where, at all nodes, more than
+`MAX_LATE` of a kind would be late because of the size of the batch, or where somebody urgent waits for the places, it
+waits, and the batch keeps its pace (`batch_limit`). The bound is on what all do together: each alone does little.
 """
 
 from __future__ import annotations
 
 import math
 
-from services.queue_manager.state.node_counts import PATIENCE_S, is_full, promises_per_s
-from services.queue_manager.state.state import Node, State
-from shared.estimator.batching import batching
-from shared.messages.placement import GroupLoad
+from services.queue_manager.state.node_counts import PATIENCE_S, is_full, promised_end, promises
+from services.queue_manager.state.state import Node, Promises, State
+from shared.estimator.batching import BLOCK_TOKENS, Batching, batching, held_tokens, rate_of, residual_tokens
+from shared.messages.placement import GroupLoad, RequestShape
+from shared.messages.slo import Slo
+
+SECONDS_WEIGHT = 0.05  # of shares of promised times beside promises that are broken
+FIRST_WEIGHT = 0.05  # of a second until the first token, beside promises that are broken
+MAX_LATE = 0.05  # share of a kind of promise in a batch that may be broken because requests with time are in it
 
 
 class ImmediateStarts:
@@ -28,31 +44,108 @@ class ImmediateStarts:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def best(self, load: GroupLoad, promise_s: float) -> Node | None:
+    def best(self, load: GroupLoad, slo: Slo) -> Node | None:
         """Of the nodes at which such a request begins at once the one that it costs least; None if there is none.
 
-        ``promise_s`` is the time that it was promised to take at most. O(nodes), but for those that have changed.
+        O(nodes x kinds of promises there), but for nodes that have changed.
         """
+        has_time = slo.start_by_s(0.0) > PATIENCE_S
+        if has_time and self._is_wanted(load.model):
+            return None
         best, least = None, math.inf
         for node in self._state.nodes.values():
             if node.model != load.model or node.known.is_loading or load.model in node.known.broken_models:
                 continue
-            cost = self._cost(node, load, promise_s)
+            cost = self._cost(node, load, slo, has_time=has_time)
             if cost is not None and (cost, node.node) < (least, best.node if best else ""):
                 best, least = node, cost
         return best
 
-    def _cost(self, node: Node, load: GroupLoad, promise_s: float) -> float | None:
-        """None where there is no room, or a model has to be loaded before."""
+    def _is_wanted(self, model: str) -> bool:
+        """Whether somebody waits at a node with the model who was not told to leave the batch its pace."""
+        waiting = (self._state.nodes.get(name) for name in self._state.waiting_at)
+        return any(
+            node is not None and node.model == model and any(beside is None for _, _, beside in node.told)
+            for node in waiting
+        )
+
+    def _cost(self, node: Node, load: GroupLoad, slo: Slo, *, has_time: bool) -> float | None:
+        """None where there is no room, a model has to be loaded before, or others would be harmed too much."""
         if is_full(node):
+            return None
+        promised = promises(self._state, node)
+        if math.isinf(promised.per_s) or not has_memory(node, load, promised.known_tokens):
             return None
         work = batching(node.known, load)
         num_running = node.num_members + 1
-        if node.num_members and num_running > work.batch:  # alone, however small the batch
+        after_s = work.step_at(num_running)
+        if has_time and late_by_batch(work, promised, num_running) > MAX_LATE:
             return None
-        per_s = promises_per_s(self._state, node)
-        if math.isinf(per_s):
-            return None
-        answer_s = work.first_token_at(num_running) + (work.output_tokens - 1) * work.step_at(num_running)
+        harm = harm_of_one_more(work, promised, num_running - 1)
+        end_s, token_s = promised_end(slo)
+        first_s = max(0.0, node.unread.until_s - self._state.now_s) + work.first_token_at(num_running)
+        late = late_share(work, end_s - first_s, token_s, after_s)
+        answer_s = first_s + (work.output_tokens - 1) * after_s
         delay_s = work.prompt_rows_s + work.output_tokens * work.row_s
-        return answer_s / min(PATIENCE_S, promise_s) + delay_s * per_s
+        shares = answer_s / min(PATIENCE_S, slo.start_by_s(0.0)) + delay_s * promised.per_s
+        return late + harm + SECONDS_WEIGHT * shares + FIRST_WEIGHT * first_s
+
+
+def harm_of_one_more(work: Batching, promised: Promises, num_running: int) -> float:
+    """Promises that are expected to be broken because of one more in a batch of so many, to whom these were made."""
+    before_s, after_s = work.step_at(num_running), work.step_at(num_running + 1)
+    first_s = work.chunks * work.step_s
+    harm = 0.0
+    for end_s, token_s, number in promised.kinds:
+        late = late_share(work, end_s - first_s - work.prompt_rows_s, token_s, after_s)
+        harm += number * (late - late_share(work, end_s - first_s, token_s, before_s))
+    return harm
+
+
+def late_by_batch(work: Batching, promised: Promises, num_running: int) -> float:
+    """Of one kind of those to whom these promises were made, the share that is late because so many run together.
+
+    Beside the batch at which the weights take half of a step: a smaller one costs more throughput than it gains time,
+    and who is late there cannot be helped.
+    """
+    slow_s, fast_s = work.step_at(num_running), min(work.step_at(num_running), 2 * work.step_s)
+    first_s = work.chunks * work.step_s + work.prompt_rows_s
+    return max(
+        (
+            late_share(work, end_s - first_s, token_s, slow_s) - late_share(work, end_s - first_s, token_s, fast_s)
+            for end_s, token_s, _ in promised.kinds
+        ),
+        default=0.0,
+    )
+
+
+def late_share(work: Batching, time_s: float, token_s: float, step_s: float) -> float:
+    """Of answers, those that are not done within ``time_s`` of steps, or whose tokens may not take so long.
+
+    ``ln n`` is normal with variance ln(1 + σ² / μ²), and with the mean for which n has the mean μ.
+    """
+    if step_s > token_s:
+        return 1.0
+    if math.isinf(time_s):
+        return 0.0
+    if time_s <= step_s:
+        return 1.0
+    num_tokens = time_s / step_s
+    variance = math.log1p((work.std_output_tokens / work.output_tokens) ** 2)
+    if variance == 0.0:
+        return float(num_tokens < work.output_tokens)
+    sigmas = (math.log(num_tokens / work.output_tokens) + variance / 2) / math.sqrt(variance)
+    return math.erfc(sigmas / math.sqrt(2)) / 2
+
+
+def has_memory(node: Node, load: RequestShape, known_tokens: int) -> bool:
+    """Whether there is KV memory for one more beside members that hold so much, and half of what it will need.
+
+    A member that runs has as much of its answer behind it as before it, on average. Alone, a request always has a try.
+    """
+    kv_tokens = rate_of(node.known, load.model).kv_tokens
+    if not kv_tokens or not node.num_members:
+        return True
+    drawn = residual_tokens(max(1.0, load.mean_output_tokens), load.std_output_tokens) + BLOCK_TOKENS - 1
+    too_few = (load.mean_prompt_tokens + load.mean_output_tokens) / 2
+    return known_tokens + node.num_members * drawn + held_tokens(load) + too_few <= kv_tokens

@@ -28,9 +28,10 @@ class VirtualQueues:
         self._groups = groups
         self._journal = groups.journal
         self._seats = ImmediateStarts(state)
-        rules = options.rules
-        self._predicts = rules.predicts
-        self._may_evict = rules.evicts and options.operations.evict
+        self._predicts = options.rules.predicts
+        self._may_evict = options.uses("evict")
+        self._begins_at_once = options.uses("immediate")
+        self._may_overtake = options.uses("overtake")
 
     # --- by rule --------------------------------------------------------------------------------------------------
 
@@ -58,7 +59,7 @@ class VirtualQueues:
 
     def seat_of(self, newcomer: GroupLoad, slo: Slo) -> Node | None:
         """The node at which a request that comes now is to begin at once; None if it has to wait."""
-        return self._seats.best(newcomer, slo.start_by_s(0.0)) if self._predicts else None
+        return self._seats.best(newcomer, slo) if self._begins_at_once else None
 
     def home_of(self, group: Group, load: GroupLoad, now: float) -> Node | None:
         """Of the nodes that hold its model the one that ends an answer of the group first, as the rule places it.
@@ -113,7 +114,7 @@ class VirtualQueues:
     def _overtaken(self, node: Node, group: Group) -> list[Group]:
         """Those at the tail that a new group goes before, last first."""
         found: list[Group] = []
-        if not self._predicts:
+        if not self._may_overtake:
             return found
         groups = self._state.groups
         for gid in node.queue[: -MAX_OVERTAKEN - 1 : -1]:

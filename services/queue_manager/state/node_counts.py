@@ -3,15 +3,16 @@
 Their number is kept up, and that of those that run. What they were promised is summed up when a newcomer asks and kept
 until something changes, which at most nodes nothing has: kept up by steps, a sum of floats would drift, and depend on
 the order of events. These functions own `Node.num_members`, `Node.num_running`, `Node.shares` and
-`Node.promises_per_s`.
+`Node.promises`.
 """
 
 from __future__ import annotations
 
 import math
 
-from services.queue_manager.state.state import Group, Node, State, TenantShare
+from services.queue_manager.state.state import Group, Node, Promises, State, TenantShare
 from shared.estimator.batching import num_seqs
+from shared.messages.slo import Slo
 
 PATIENCE_S = 120.0  # no client likes to wait: a promise that is further away counts as this
 
@@ -21,19 +22,19 @@ def is_full(node: Node) -> bool:
     return node.num_members >= num_seqs(node.known)
 
 
-def promises_per_s(state: State, node: Node) -> float:
-    """Σ 1 / promise of its members; infinite where another model than the node's stands in its queue.
+def promises(state: State, node: Node) -> Promises:
+    """What its members were promised, summed up.
 
     O(1) where nothing has changed, else O(groups at the node): ask for one that is not full.
     """
-    if node.promises_per_s is None:
-        node.promises_per_s = summed_promises_per_s(state, node)
-    return node.promises_per_s
+    if node.promises is None:
+        node.promises = summed_promises(state, node)
+    return node.promises
 
 
 def forget_promises(node: Node) -> None:
     """Its queue has changed, or what it serves."""
-    node.promises_per_s = None
+    node.promises = None
 
 
 def note_members(state: State, group: Group, num_more: int, num_more_running: int) -> None:
@@ -42,7 +43,7 @@ def note_members(state: State, group: Group, num_more: int, num_more_running: in
     if node is not None:
         node.num_members += num_more
         node.num_running += num_more_running
-        node.promises_per_s = None
+        node.promises = None
         share = node.shares.get(group.tenant)
         if share is None:
             share = node.shares[group.tenant] = TenantShare()
@@ -81,15 +82,30 @@ def counted_shares(state: State, node: Node) -> dict[str, TenantShare]:
     return shares
 
 
-def summed_promises_per_s(state: State, node: Node) -> float:
+def summed_promises(state: State, node: Node) -> Promises:
     """By a walk. The first member of a group speaks for it: promises of one kind are alike."""
     groups, requests, model = state.groups, state.requests, node.model
-    per_s = 0.0
+    per_s, known_tokens = 0.0, 0
+    kinds: dict[tuple[float, float], int] = {}
     for gid in reversed(node.queue):
         group = groups[gid]
         if group.model != model:
-            return math.inf
+            per_s = math.inf
+            continue
         waiting, running = group.waiting, group.running
-        promise_s = requests[next(iter(waiting or running))].slo.start_by_s(0.0)
-        per_s += (len(waiting) + len(running)) / min(PATIENCE_S, promise_s)
-    return per_s
+        slo = requests[next(iter(waiting or running))].slo
+        number = len(waiting) + len(running)
+        for totals in (group.waiting_totals, group.running_totals):
+            known_tokens += totals.prompt_tokens + totals.done_tokens
+        per_s += number / min(PATIENCE_S, slo.start_by_s(0.0))
+        kind = promised_end(slo)
+        kinds[kind] = kinds.get(kind, 0) + number
+    return Promises(per_s, [(end_s, token_s, number) for (end_s, token_s), number in kinds.items()], known_tokens)
+
+
+def promised_end(slo: Slo) -> tuple[float, float]:
+    """Seconds from the arrival to the end, and between two tokens; infinite where that was not promised."""
+    return (
+        math.inf if slo.deadline_s is None else slo.deadline_s,
+        math.inf if slo.tpot_s is None else slo.tpot_s,
+    )

@@ -151,7 +151,7 @@ Told = tuple[str, int, int | None]
 
 
 class BatchLimit(msgspec.Struct, frozen=True, array_like=True):
-    """What one kind of promise says of the batch of a node (`headroom`)."""
+    """From what size on one more in the batch of a node does harm (`batch_limit`)."""
 
     max_running: int | None
     """None: as many as fit."""
@@ -178,6 +178,17 @@ class TenantShare(msgspec.Struct, array_like=True):
     """When it last had some, as far as was looked."""
 
 
+class Promises(msgspec.Struct, frozen=True, array_like=True):
+    """What those who stand at a node were promised (`node_counts`)."""
+
+    per_s: float = 0.0
+    """Σ 1 / promise; infinite where another model than the node's stands in its queue."""
+    kinds: list[tuple[float, float, int]] = []
+    """Seconds to the promised end, seconds that a token may take, and how many members: infinite where not promised."""
+    known_tokens: int = 0
+    """Of their prompts, and of their answers where they were evicted or lost: what they hold of KV memory at least."""
+
+
 class Node(msgspec.Struct):
     """A serving node and its virtual queue."""
 
@@ -193,8 +204,8 @@ class Node(msgspec.Struct):
     """Predicted time until all that stands in the queue is done; kept up group by group."""
     num_members: int = 0
     """Of the groups in the queue."""
-    promises_per_s: float | None = None
-    """Σ 1 / promise of these members (`crowds`); None: to be summed up, should a newcomer ask."""
+    promises: Promises | None = None
+    """Of these members; None: to be summed up, should a newcomer ask."""
     yielding: list[str] = []
     """Groups that ran when a plan put them behind a waiting one: they give way to it."""
     rescued: str = ""
@@ -202,8 +213,8 @@ class Node(msgspec.Struct):
     rescued_at_s: float = -math.inf
     unread: Unread = Unread()
     """Prompts that it has pulled and not computed."""
-    bounds: dict[str, BatchLimit] = {}
-    """By kind of promise, of those that run."""
+    limit: BatchLimit | None = None
+    """As it was worked out last."""
     max_running: int | None = None
     """Requests beside which the patient may begin (`headroom`); None: as many as fit."""
     patient: list[str] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.scheduler.policies import edf, fcfs, qlm, shepherd
+from services.scheduler.policies import edf, edf_affine, fcfs, qlm, shepherd
 from services.scheduler.solving.instance import Instance, Queues
 from shared.messages.placement import PlacementProblem
 
@@ -13,6 +13,7 @@ Policy = Callable[[PlacementProblem, Instance], Queues]
 POLICIES: dict[str, Policy] = {
     "qlm": qlm.place,
     "edf": edf.place,
+    "edf-affine": edf_affine.place,
     "fcfs": fcfs.place,
     "shepherd": shepherd.place,
 }

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from services.scheduler.solving.instance import Instance, Queues
-from services.scheduler.solving.turns import running_groups, turns
+from services.scheduler.solving.turns import by_due, running_groups, turns
 from shared.messages.placement import PlacementProblem
 
 
 def place(problem: PlacementProblem, instance: Instance) -> Queues:  # noqa: ARG001 (a policy's signature)
     """The group that is due first goes to the node that is free first, of those that can run it.
 
-    A node is free when the work in its queue is done; loads of models are not counted, so they come as they come.
+    A node is free when the work in its queue is done; loads of models are not counted, so they come as they come. With
+    eviction, what is due first goes first at its node, whether it runs already or not.
     """
     queues = running_groups(instance)
     clock_s = [sum(node.work_s[group] for group in queue) for node, queue in zip(instance.nodes, queues, strict=True)]
@@ -18,4 +19,4 @@ def place(problem: PlacementProblem, instance: Instance) -> Queues:  # noqa: ARG
         node = min(instance.groups[group].places, key=clock_s.__getitem__)
         queues[node].append(group)
         clock_s[node] += instance.nodes[node].work_s[group]
-    return queues
+    return by_due(instance, queues)

@@ -20,6 +20,22 @@ def running_groups(instance: Instance) -> Queues:
     return queues
 
 
+def by_due(instance: Instance, queues: Queues) -> Queues:
+    """What runs and stands in front goes behind what waits and is due before it, where a plan may evict.
+
+    Neither those that run nor those that wait change places with one another, but that those that run go by deadline.
+    """
+    if not instance.may_evict:
+        return queues
+    groups = instance.groups
+    ordered: Queues = []
+    for node, queue in enumerate(queues):
+        running = sorted((group for group in queue if groups[group].home == node), key=lambda one: groups[one].due_s)
+        waiting = (group for group in queue if groups[group].home != node)
+        ordered.append(list(heapq.merge(running, waiting, key=lambda one: groups[one].due_s)))
+    return ordered
+
+
 def turns(instance: Instance, key: Callable[[int], Any]) -> Iterator[int]:
     """The other groups that have a place, least key first; within a kind by number, whatever the keys."""
     lines: dict[RequestKind, deque[int]] = {}

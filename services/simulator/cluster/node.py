@@ -84,7 +84,8 @@ class SimulatedNode:
         self._models = models
         self._make_engine = make_engine
         self._options = options
-        self._device = device
+        self.device = device
+        """What it can do."""
         self._num_epochs = 0
         self._is_alive = False
         self._commands: deque[Command] = deque()
@@ -99,14 +100,14 @@ class SimulatedNode:
         """Begin an epoch."""
         self._num_epochs += 1
         self._is_alive = True
-        self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", self._device.kind, self._options)
+        self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", self.device.kind, self._options)
         self.engine = self._make_engine()
         self._commands, self._is_busy, self._step_end_s = deque(), False, None
         self._told = Commands(self.engine, self._events.append)
         self._bus.subscribe(streams.node_inbox(self.node), self.receive)
         for model in self._models:
-            if model not in self._device.models:
-                self._feed(ModelFailed(model, f"{model!r} does not fit into the memory of {self._device.kind!r}"))
+            if model not in self.device.models:
+                self._feed(ModelFailed(model, f"{model!r} does not fit into the memory of {self.device.kind!r}"))
         self._beat(self._num_epochs)
 
     @property
@@ -249,7 +250,7 @@ class SimulatedNode:
         """What was to be told before is told first; other commands wait until the model is there."""
         self._told.report()
         source = self.engine.tiers.get(model, DISK)
-        load_s = self._device.load_s(model, source)
+        load_s = self.device.load_s(model, source)
         self._later(load_s, lambda: self._loaded(model, source, load_s))
         self._feed_events()
 

@@ -53,6 +53,7 @@ def report(run: SimulationRun) -> dict[str, Any]:
         "makespan_s": makespan_s,
         **quantiles("wait", waits_s),
         **quantiles("ttft", ttfts_s),
+        "ttft_by_class": _ttft_by_class(outcomes),
         **quantiles("e2e", [one.finished_s - one.sent_s for one in outcomes if one.is_answered and one.finished_s]),
         "model_swaps": sum(len(node.loadings) for node in run.nodes),
         "evictions": sum(not departure.is_migration for departure in departures),
@@ -61,6 +62,7 @@ def report(run: SimulationRun) -> dict[str, Any]:
         "preemptions": sum(node.num_preemptions for node in run.nodes),
         "num_plans": run.num_plans,
         "node_hours": run.node_s / 3600,
+        "idle_while_waiting_share": run.idle_while_waiting_share,
         "device_utilisation": statistics.mean(node.busy_s for node in run.nodes) / makespan_s,
         "device_utilisation_by_kind": _utilisation_by_kind(run, makespan_s),
         **estimator_accuracy(run.recording.predictions, outcomes),
@@ -93,6 +95,15 @@ def _by(
     for outcome in outcomes:
         parts.setdefault(key(outcome), []).append(outcome)
     return {name: attainment(parts[name], config) for name in sorted(parts)}
+
+
+def _ttft_by_class(outcomes: Sequence[ClientOutcome]) -> dict[str, dict[str, float | None]]:
+    """Times to the first token of each class; one without any has no percentiles."""
+    found: dict[str, list[float]] = {outcome.request.slo: [] for outcome in outcomes}
+    for one in outcomes:
+        if one.first_token_s is not None:
+            found[one.request.slo].append(one.first_token_s - one.sent_s)
+    return {name: quantiles("ttft", found[name]) for name in sorted(found)}
 
 
 def _started_in_time(outcomes: Sequence[ClientOutcome], config: ClusterConfig) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from services.scheduler.policies.edf_affine import ABOUT_S
 from services.scheduler.policies.shepherd import worst_case_s
 from shared.messages.placement import Operations
 from tests.unit.scheduler.problems import load, node, plan, running
@@ -24,6 +25,32 @@ def test_edf_leaves_running_groups_in_front() -> None:
     groups = [running("runs", "n0", rest_s=5), load("soon", due_s=0), load("next", due_s=1)]
     answer = plan([node("n0"), node("n1")], groups, policy="edf")
     assert answer.queues == {"n0": ["runs"], "n1": ["soon", "next"]}
+
+
+def test_edf_has_what_runs_give_way_to_what_is_due_before_it_if_it_may() -> None:
+    groups = [running("runs", "n0", due_s=5), load("soon", due_s=0), load("next", due_s=9)]
+    assert plan([node("n0")], groups, policy="edf").queues == {"n0": ["soon", "runs", "next"]}
+    still = plan([node("n0")], groups, policy="edf", operations=Operations(evict=False))
+    assert still.queues == {"n0": ["runs", "soon", "next"]}
+
+
+def test_edf_that_keeps_its_model_goes_on_with_it_among_groups_due_at_about_the_same_time() -> None:
+    """A group of another model goes first once it is due more than `ABOUT_S` before the next of the loaded one."""
+    groups = [load(f"g{number}", "ab"[number % 2], due_s=number) for number in range(4)]
+    answer = plan([node("n0", "a")], groups, policy="edf-affine")
+    assert answer.queues == {"n0": ["g0", "g2", "g1", "g3"]}
+    assert answer.num_swaps == 1
+    late = [load("g0", "a", due_s=ABOUT_S + 1), load("g1", "b", due_s=0), load("g2", "a", due_s=ABOUT_S)]
+    assert plan([node("n0", "a")], late[:2], policy="edf-affine").queues == {"n0": ["g1", "g0"]}
+    assert plan([node("n0", "a")], late[1:], policy="edf-affine").queues == {"n0": ["g2", "g1"]}
+
+
+def test_edf_that_keeps_its_model_counts_loads_where_it_looks_for_the_first_node_to_begin() -> None:
+    """n1 is free at once and has to load b; n0 has 1 s of work for it, and holds it."""
+    groups = [load("first", "b", due_s=0, drain_s=1), load("next", "b", due_s=1)]
+    nodes = [node("n0", "b"), node("n1", "a")]
+    assert plan(nodes, groups, policy="edf-affine").queues == {"n0": ["first", "next"], "n1": []}
+    assert plan(nodes, groups, policy="edf").queues == {"n0": ["first"], "n1": ["next"]}
 
 
 def test_fcfs_joins_the_shortest_queue_of_the_model_in_the_order_of_arrival() -> None:
@@ -75,7 +102,7 @@ def test_every_policy_goes_without_what_it_may_not_do() -> None:
     nodes = [node("n0", "a"), node("n1", "b")]
     groups = [load("g0", "a", node="n1"), load("g1", "b", node="n0"), load("g2", "c")]
     queues = {"n0": ["g1"], "n1": ["g0"]}
-    for policy in ("qlm", "edf", "fcfs", "shepherd"):
+    for policy in ("qlm", "edf", "edf-affine", "fcfs", "shepherd"):
         no_swap = plan(nodes, groups, policy=policy, operations=Operations(swap=False), queues=queues)
         assert no_swap.queues == {"n0": ["g0"], "n1": ["g1"]}
         still = plan(nodes, groups[:2], policy=policy, operations=Operations(balance=False), queues=queues)

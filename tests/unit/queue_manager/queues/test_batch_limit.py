@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
-import pytest
-
 from services.queue_manager.groups.groups import RequestGroups
-from services.queue_manager.learnt.arrivals import MEMORY_S, ArrivalRates
-from services.queue_manager.queues.batch_limit import MAX_GROUPS, BatchLimits, _pace_s
+from services.queue_manager.learnt.arrivals import ArrivalRates
+from services.queue_manager.queues.batch_limit import MAX_GROUPS, STALE_S, BatchLimits
+from services.queue_manager.state.group_key import GroupKey
 from services.queue_manager.state.state import Node, Request, State
 from services.queue_manager.telling.window import window
 from shared.messages.nodes import NodeState
@@ -44,16 +42,22 @@ def look(state: State, now: float = 0.0, name: str = "n0") -> Node:
     return state.nodes[name]
 
 
-def test_a_batch_is_bounded_by_the_pace_that_its_promises_ask_for() -> None:
-    """10 tokens in 4 s are 0.4 s a token: 0.05 s for the step, 0.01 s for a row, and 0.08 s / 10 for its prompt."""
+def test_a_batch_is_bounded_where_one_more_would_break_a_promise() -> None:
+    """10 tokens and a prompt of 8, in steps of 0.05 s and 0.01 s a row; 4 s were promised, and all answers are alike.
+
+    Behind the first step 3.95 s are left for 10 tokens: steps of 0.395 s, a batch of 34. The prompt of one more takes
+    0.08 s of them: 0.387 s, a batch of 33. So one more beside 33 makes one late that would not be.
+    """
     state = make_state()
     come(state)
     make_group(state, "runs", waiting=0, running=1, due_s=4.0)
-    place(state, "n0", "runs")
-    assert look(state).max_running == 19, "0.35 s / 0.018 s"
+    make_group(state, "waits", due_s=3600.0)
+    place(state, "n0", "runs", "waits")
+    node = look(state)
+    assert (node.max_running, node.patient) == (33, ["waits"])
 
 
-def test_what_would_not_fit_anyway_is_no_bound() -> None:
+def test_where_nobody_is_in_a_hurry_nothing_is_bounded() -> None:
     state = make_state()
     come(state)
     make_group(state, "runs", waiting=0, running=1, due_s=3600.0)
@@ -63,47 +67,46 @@ def test_what_would_not_fit_anyway_is_no_bound() -> None:
     assert (node.max_running, node.patient) == (None, [])
 
 
-def test_of_several_promises_the_tightest_bounds_it() -> None:
-    state = make_state()
-    come(state)
-    make_group(state, "later", waiting=0, running=1, kind="later", due_s=6.0)
-    place(state, "n0", "later")
-    assert look(state).max_running == 30, "0.55 s / 0.018 s"
-    make_group(state, "soon", waiting=0, running=1, kind="soon", due_s=4.0)
-    place(state, "n0", "soon")
-    node = look(state)
-    assert {kind: bound.max_running for kind, bound in node.bounds.items()} == {"later": 30, "soon": 19}
-    assert node.max_running == 19
-
-
-def test_those_who_wait_bound_nothing() -> None:
-    state = make_state()
-    come(state)
-    make_group(state, "waits", due_s=4.0)
-    place(state, "n0", "waits")
-    assert look(state).max_running is None
-
-
-def test_a_pace_that_cannot_be_had_bounds_nothing_below_the_batch_where_weights_take_half_of_a_step() -> None:
+def test_who_cannot_be_helped_bounds_nothing() -> None:
     state = make_state(step_s=0.5)
     come(state)
     make_group(state, "runs", waiting=0, running=1, due_s=1.0)  # 0.1 s a token, where one alone takes 0.5 s
+    make_group(state, "waits", due_s=3600.0)
+    place(state, "n0", "runs", "waits")
+    assert look(state).max_running is None
+
+
+def test_a_pace_that_was_promised_bounds_it_too() -> None:
+    """A token within 0.1 s: 0.05 s and 0.01 s a row are a batch of five."""
+    state = make_state()
+    come(state)
+    make_group(state, "runs", waiting=0, running=1, due_s=60.0)
+    state.requests["runs.0"].slo = Slo("pace", tpot_s=0.1, deadline_s=60.0)
+    make_group(state, "waits", due_s=3600.0)
+    place(state, "n0", "runs", "waits")
+    assert look(state).max_running == 5
+
+
+def test_a_limit_holds_for_a_while() -> None:
+    state = make_state()
+    come(state)
+    make_group(state, "runs", waiting=0, running=1, due_s=4.0)
+    make_group(state, "waits", due_s=3600.0)
+    place(state, "n0", "waits")
+    assert look(state).max_running is None
     place(state, "n0", "runs")
-    assert look(state).max_running == 27, "0.5 s / 0.018 s"
+    assert look(state, STALE_S / 2).max_running is None
+    assert look(state, STALE_S).max_running == 33
 
 
-@pytest.mark.parametrize(
-    ("slo", "pace_s"),
-    [
-        (Slo("end", deadline_s=20.0), 0.2),
-        (Slo("pace", tpot_s=0.05), 0.05),
-        (Slo("both", tpot_s=0.3, deadline_s=20.0), 0.2),
-        (Slo("start", ttft_s=1.0), None),
-        (Slo("nothing"), None),
-    ],
-)
-def test_the_pace_that_a_promise_asks_for_an_answer_of_a_hundred_tokens(slo: Slo, pace_s: float | None) -> None:
-    assert _pace_s(slo, 100.0) == pace_s
+def test_who_was_found_to_harm_nobody_is_not_held_back() -> None:
+    state = make_state()
+    come(state)
+    make_group(state, "runs", waiting=0, running=1, due_s=4.0)
+    make_group(state, "waits", due_s=3600.0).key = GroupKey(is_new=True)
+    make_group(state, "seated", due_s=3600.0).key = GroupKey(place="n0", is_new=True)
+    place(state, "n0", "runs", "waits", "seated")
+    assert look(state).patient == ["waits"]
 
 
 def test_patient_is_who_is_in_time_behind_all_that_is_due_before_at_half_the_pace() -> None:
@@ -132,74 +135,16 @@ def test_the_walk_along_a_queue_is_bounded_and_nobody_behind_it_overtakes_the_pa
     assert all(ref.max_running == node.max_running for ref in window(state, node))
 
 
-# --- an average request in a batch -----------------------------------------------------------------------------------
-
-
-def bound_of_what_came(state: State, now: float = 0.0) -> int | None:
-    """By a group of one that runs, with a prompt of 8 tokens, whose promise allows 0.4 s a token."""
+def test_where_nothing_has_come_or_nobody_waits_there_is_no_bound() -> None:
+    state = make_state()
     make_group(state, "runs", waiting=0, running=1, due_s=4.0)
-    place(state, "n0", "runs")
-    return look(state, now).max_running
-
-
-def test_the_bound_follows_what_has_come_and_not_the_few_that_run() -> None:
-    state = make_state()
-    come(state, prompt_tokens=2)
-    assert bound_of_what_came(state) == 29, "0.35 s / 0.012 s, and not 0.35 s / 0.018 s"
-
-
-def test_what_has_come_of_all_kinds_speaks_for_what_a_member_adds() -> None:
-    """Three whose prompts add nothing and one whose prompt adds 0.08 s: one adds 0.002 s a token on average."""
-    state = make_state()
-    come(state, "interactive")
-    come(state, "other", number=3, prompt_tokens=0)
-    assert bound_of_what_came(state) == 29
-
-
-def test_a_kind_counts_as_often_as_it_is_met_in_a_batch() -> None:
-    """By tokens: ten of 0.01 s and five of 0.026 s are 0.23 s / 15; two alike in number would be 0.018 s."""
-    state = make_state()
-    come(state, "long", prompt_tokens=0)
-    come(state, "short", max_tokens=5)
-    assert bound_of_what_came(state) == 22
-
-
-def test_nodes_that_are_alike_have_the_same_bound_whatever_runs_there() -> None:
-    state = make_state()
-    state.nodes["n1"] = make_node("n1")
-    come(state)
-    make_group(state, "one", waiting=0, running=1, due_s=4.0)
-    make_group(state, "many", waiting=0, running=5, due_s=4.0)
-    for member in state.groups["many"].running:
-        state.requests[member].prompt_tokens = 500
-    place(state, "n0", "one")
-    place(state, "n1", "many")
-    assert look(state).max_running == look(state, name="n1").max_running == 19
-
-
-def test_what_came_long_ago_still_gives_a_bound() -> None:
-    state = make_state()
-    come(state)
-    assert bound_of_what_came(state, now=60 * MEMORY_S) == 19
-
-
-def test_what_comes_now_outweighs_what_came_long_ago() -> None:
-    """After one memory it counts 1 / e: 0.01 s + 0.008 s / (e + 1) = 0.01215 s."""
-    state = make_state()
-    come(state)
-    late = Request("r", "gw", "a", Slo("other", deadline_s=4.0), "t", 0, 10, MEMORY_S, 0)
-    ArrivalRates(state.flows, state.lifetimes).observe(late, MEMORY_S)
-    assert bound_of_what_came(state, now=MEMORY_S) == 28
-
-
-def test_where_nothing_has_come_there_is_no_bound() -> None:
-    assert bound_of_what_came(make_state()) is None
-
-
-def test_a_node_that_nobody_knows_has_no_bound() -> None:
-    state = make_state()
-    state.nodes["n0"].known = msgspec.structs.replace(state.nodes["n0"].known, rates=[])
-    come(state)
-    make_group(state, "runs", waiting=0, running=1, due_s=0.1)
-    place(state, "n0", "runs")
+    make_group(state, "waits", due_s=3600.0)
+    place(state, "n0", "runs", "waits")
     assert look(state).max_running is None
+    come(state)
+    assert look(state, 1.0).max_running == 33
+    alone = make_state()
+    come(alone)
+    make_group(alone, "runs", waiting=0, running=1, due_s=4.0)
+    place(alone, "n0", "runs")
+    assert look(alone).max_running is None

@@ -102,5 +102,15 @@ def test_other_policies_leave_every_order_to_the_plan(policy: str) -> None:
     state = make_state(n0="a")
     make_group(state, "late", kind="batch", due_s=3600.0)
     place(state, "n0", "late")
-    make_queues(state, QueueOptions.model_validate({"policy": policy})).place(make_group(state, "new"), NOW)
+    options = QueueOptions.model_validate({"policy": policy, "operations": {"overtake": False}})
+    make_queues(state, options).place(make_group(state, "new"), NOW)
     assert orders(state) == {"n0": ["late", "new"]}
+
+
+@pytest.mark.parametrize("policy", ["edf", "edf-affine", "shepherd"])
+def test_those_who_go_by_deadline_may_overtake_what_is_due_later(policy: str) -> None:
+    state = make_state(n0="a")
+    make_group(state, "late", kind="batch", due_s=3600.0)
+    place(state, "n0", "late")
+    make_queues(state, QueueOptions.model_validate({"policy": policy})).place(make_group(state, "new"), NOW)
+    assert orders(state) == {"n0": ["new", "late"]}

@@ -11,10 +11,10 @@ from services.queue_manager.state.node_counts import (
     forget_promises,
     is_full,
     note_members,
-    promises_per_s,
+    promises,
     recount,
 )
-from services.queue_manager.state.state import Node, State
+from services.queue_manager.state.state import Node, Promises, State
 from shared.messages.nodes import NodeState
 from tests.unit.queue_manager.books import make_group, make_state, place
 from tests.unit.queue_manager.made import LARGE, MadeGroups
@@ -26,21 +26,21 @@ def test_members_count_by_what_they_were_promised() -> None:
     make_group(state, "g1", waiting=1, running=2, due_s=60.0)
     place(state, "n0", "g0", "g1")
     assert state.nodes["n0"].num_members == 5
-    assert promises_per_s(state, state.nodes["n0"]) == 3 / 60 + 2 / 20
+    assert promises(state, state.nodes["n0"]).per_s == 3 / 60 + 2 / 20
 
 
 def test_a_promise_beyond_patience_counts_as_patience() -> None:
     state = make_state(n0="a")
     make_group(state, "g0", waiting=3, due_s=86_400.0)
     place(state, "n0", "g0")
-    assert promises_per_s(state, state.nodes["n0"]) == 3 / PATIENCE_S
+    assert promises(state, state.nodes["n0"]).per_s == 3 / PATIENCE_S
 
 
 def test_another_model_in_the_queue_leaves_no_room() -> None:
     state = make_state(n0="a")
     make_group(state, "g0", model="b")
     place(state, "n0", "g0")
-    assert promises_per_s(state, state.nodes["n0"]) == math.inf
+    assert promises(state, state.nodes["n0"]).per_s == math.inf
 
 
 def test_a_batch_is_full_when_all_its_places_are_taken() -> None:
@@ -58,14 +58,29 @@ def test_a_batch_is_full_when_all_its_places_are_taken() -> None:
 def test_a_sum_is_kept_until_something_changes() -> None:
     state = make_state(n0="a")
     node = state.nodes["n0"]
-    assert promises_per_s(state, node) == 0.0
-    assert node.promises_per_s == 0.0
+    assert promises(state, node) == Promises()
+    assert node.promises == Promises()
     make_group(state, "g0", due_s=20.0)
     place(state, "n0", "g0")
-    assert node.promises_per_s is None
-    assert promises_per_s(state, node) == node.promises_per_s == 1 / 20
+    assert node.promises is None
+    assert promises(state, node) == node.promises == Promises(1 / 20, [(20.0, math.inf, 1)], 8)
     forget_promises(node)
-    assert node.promises_per_s is None
+    assert node.promises is None
+
+
+def test_what_was_promised_is_counted_by_kind_and_what_is_held_by_tokens() -> None:
+    """Two and one of 20 s, one of 60 s; four prompts of 8 tokens. Another model's do not count, and leave no room."""
+    state = make_state(n0="a")
+    make_group(state, "g0", waiting=1, running=1, due_s=20.0)
+    make_group(state, "g1", waiting=0, running=1, due_s=60.0)
+    make_group(state, "g2", waiting=0, running=1, due_s=20.0)
+    place(state, "n0", "g0", "g1", "g2")
+    found = promises(state, state.nodes["n0"])
+    assert sorted(found.kinds) == [(20.0, math.inf, 3), (60.0, math.inf, 1)]
+    assert found.known_tokens == 32
+    make_group(state, "g3", model="b")
+    place(state, "n0", "g3")
+    assert promises(state, state.nodes["n0"]) == Promises(math.inf, found.kinds, 32)
 
 
 def test_a_snapshot_without_counts_is_counted() -> None:

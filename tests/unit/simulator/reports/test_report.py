@@ -93,6 +93,7 @@ RUN = SimulationRun(
     start_s=START_S,
     end_s=END_S,
     num_plans=7,
+    idle_while_waiting_share=0.125,
 )
 
 
@@ -115,6 +116,10 @@ def test_a_run_of_nine_requests() -> None:
         # .5, .5, .75, 1, 1, 1.5, 5: 1.5 + .94 · 3.5
         "ttft_p50_s": 1.0,
         "ttft_p99_s": 4.79,
+        "ttft_by_class": {
+            "loose": {"ttft_p50_s": 1.0, "ttft_p99_s": 4.92},  # .75, 1, 5: 1 + .98 · 4
+            "tight": {"ttft_p50_s": 0.75, "ttft_p99_s": 1.485},  # .5, .5, 1, 1.5: 1 + .97 · .5
+        },
         # of six answers: 1, 1.5, 2, 2, 5.5, 16. 4.95 of 5 steps: 5.5 + .95 · 10.5
         "e2e_p50_s": 2.0,
         "e2e_p99_s": 15.475,
@@ -125,6 +130,7 @@ def test_a_run_of_nine_requests() -> None:
         "preemptions": 3,
         "num_plans": 7,
         "node_hours": 0.0167,  # three nodes for 20 s are a minute
+        "idle_while_waiting_share": 0.125,
         "device_utilisation": 0.4,  # (15 + 5 + 4) / 3 of 20 s
         "device_utilisation_by_kind": {"a10": 0.2, "a100": 0.5},
         "estimator_r2": None,

@@ -1,0 +1,131 @@
+"""A device that has room takes over what waits elsewhere, at once, and one that has nothing to do what runs elsewhere.
+
+Plans move groups, but a plan comes late: until then a device would have room for those who wait at others. So the group
+that is due first of those that wait at the busiest other node goes to a node at which nobody waits and that has room.
+
+Where nobody waits there is nothing to plan, and yet a fast device may stand idle beside a slow one that has minutes to
+go: the last answers decide when everything is done, and those that run slowly break their promises. A group that runs
+goes to the idle device with its KV if what its members have left, at the pace there, takes longer than at the pace here
+by several times what the move takes::
+
+    rest_tokens * (step_there(r) - step_here(k + n)) > NUM_MOVES * move_s
+
+with r requests there, k that come here anyway, n in the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isinf
+
+from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.queues.immediate_start import MAX_LATE, has_memory, late_by_batch
+from services.queue_manager.queues.virtual_queues import VirtualQueues
+from services.queue_manager.state.node_counts import is_full, promises
+from services.queue_manager.state.state import Group, Node, State
+from shared.estimator.batching import batching, rate_of
+
+NUM_MOVES = 3.0  # a move has to gain so many times what it costs: what is left of an answer is a guess
+MOVE_S = 0.5  # of any move: the step that runs, the way out, a place in the batch
+BYTES_PER_S = 250e6  # of KV from node to node, through Redis
+MAX_TAKEN = 32  # requests that one device takes over at a time
+MAX_DONORS = 8  # other devices that are looked at
+MAX_LOOKED = 64  # groups of a queue that are looked at
+
+
+class TakeOvers:
+    """Owns nothing: every answer is computed from the state."""
+
+    def __init__(self, state: State, groups: RequestGroups, queues: VirtualQueues) -> None:
+        self._state = state
+        self._queues = queues
+        self._groups = groups
+
+    def move_waiting(self, names: Iterable[str], now: float) -> None:
+        """To each of these nodes that has room, a group that waits elsewhere for its model."""
+        if not self._state.waiting_at:
+            return
+        for name in names:
+            node = self._state.nodes.get(name)
+            group = self._waits_elsewhere(node, now) if node is not None else None
+            if node is not None and group is not None:
+                self._queues.move(group, node, now)
+
+    def _waits_elsewhere(self, node: Node, now: float) -> Group | None:
+        """Of the groups that could begin at this node and wait at the busiest other one, the one that is due first.
+
+        A node where nothing runs begins by itself. Where one more would do harm, that is no group of those that have
+        time: it would wait here as it does there.
+        """
+        if node.num_members != node.num_running or not node.model or node.known.is_loading or is_full(node):
+            return None
+        typical, promised = self._groups.typical(node.model, now), promises(self._state, node)
+        if typical is None or isinf(promised.per_s) or not has_memory(node, typical, promised.known_tokens):
+            return None
+        is_harmless = late_by_batch(batching(node.known, typical), promised, node.num_running + 1) <= MAX_LATE
+        others = [self._state.nodes[name] for name in self._state.waiting_at if name in self._state.nodes]
+        others = [one for one in others if one is not node and one.model == node.model and one.num_running]
+        for other in sorted(others, key=lambda one: (-one.drain_s, one.node))[:MAX_DONORS]:
+            groups = (self._state.groups[gid] for gid in other.queue[:MAX_LOOKED])
+            able = [
+                group
+                for group in groups
+                if group.model == node.model and self._may_go(group) and (is_harmless or group.gid not in other.patient)
+            ]
+            if able:
+                return min(able, key=lambda group: group.start_by_s)
+        return None
+
+    def _may_go(self, group: Group) -> bool:
+        """Nothing of it is at its node but its place."""
+        return bool(group.waiting) and not group.running and not group.kv_at and group.gid not in self._state.hand_overs
+
+    def targets(self, names: Iterable[str], now: float) -> dict[str, str]:
+        """By group that is to move, the one of these nodes that it goes to. O(nodes), for each that is idle."""
+        found: dict[str, str] = {}
+        for name in names:
+            node = self._state.nodes.get(name)
+            if node is not None and self._is_idle(node):
+                found |= dict.fromkeys(self._for(node, found, now), name)
+        return found
+
+    def _is_idle(self, node: Node) -> bool:
+        if node.queue or not node.model or node.known.is_loading:
+            return False
+        waiting = (self._state.nodes[name].model for name in self._state.waiting_at if name in self._state.nodes)
+        return node.model not in waiting and all(one.target != node.node for one in self._state.hand_overs.values())
+
+    def _for(self, node: Node, taken: dict[str, str], now: float) -> list[str]:
+        """Groups that end sooner at this node."""
+        typical = self._groups.typical(node.model, now)
+        if typical is None:
+            return []
+        here = batching(node.known, typical)
+        paces = [
+            (batching(other.known, typical).step_at(other.num_running), other.node)
+            for other in self._state.nodes.values()
+            if other.model == node.model and other.num_running and other is not node
+        ]
+        for pace_s, name in sorted(paces, reverse=True)[:MAX_DONORS]:
+            chosen: list[str] = []
+            num_here = 0
+            for gid in self._state.nodes[name].queue:
+                group = self._state.groups[gid]
+                num_more = num_here + group.num_running
+                is_free = group.running and not group.waiting and gid not in self._state.hand_overs and gid not in taken
+                if not is_free or num_more > MAX_TAKEN:
+                    continue
+                gain_s = self._gain_s(group, pace_s - here.step_at(num_more), now)
+                if gain_s > NUM_MOVES * self._move_s(group, node, now):
+                    chosen.append(gid)
+                    num_here = num_more
+            if chosen:
+                return chosen
+        return []
+
+    def _gain_s(self, group: Group, faster_s: float, now: float) -> float:
+        return self._groups.load(group, now).running_output_tokens / group.num_running * faster_s
+
+    def _move_s(self, group: Group, node: Node, now: float) -> float:
+        kv_bytes = self._groups.load(group, now).kv_tokens * rate_of(node.known, node.model).kv_token_bytes
+        return MOVE_S + kv_bytes / BYTES_PER_S
