@@ -6,7 +6,7 @@ a tail), and any cap can be put on it afterwards. An answer that reached its lim
 have been longer. So the distribution is the product-limit estimate (Kaplan and Meier, 1958) over the bins:
 S(v) = Π_{i ≤ v} (1 - ended_i / at_risk_i). Taking cut answers for ended ones would teach short lengths where clients
 set small limits now and then. What is left of S behind the longest answer seen is put one mean residual life of a
-memoryless length (tokens seen / answers ended) behind it.
+memoryless length (tokens seen / answers ended) behind it; tokens seen are also those that running answers have drawn.
 
 An answer that still runs is cut at what it has drawn by now. Without them lengths would be too short whenever load
 grows, for short answers end first. At risk at v, within the memory, are those that have reached v within it: they ended
@@ -109,6 +109,11 @@ def bin_of(tokens: float) -> int:
     return int(BINS_PER_OCTAVE * math.log2(max(1.0, tokens)))
 
 
+def tokens_of(number: int) -> float:
+    """In the middle of a bin, on a logarithmic scale."""
+    return float(2.0 ** ((number + OWN_BIN) / BINS_PER_OCTAVE))
+
+
 class Distribution:
     """Point masses at the mean length of each bin, with prefix sums: any question takes two bisections."""
 
@@ -168,6 +173,9 @@ def _product_limit(sketch: LengthSketch) -> tuple[list[float], list[float]]:
         # as if one answer had ended, where none has
         num_ended = max(sketch.weight, sum(place.ended for place in sketch.bins.values()))
         tokens = sum(place.ended_tokens + place.cut_tokens for place in sketch.bins.values())
+        places = sketch.running.keys() | sketch.ran.keys()
+        drawn = math.fsum(_run(sketch, number) * tokens_of(number) for number in places)
+        tokens += max(0.0, drawn)
         lengths.append(longest + tokens / num_ended)
         masses.append(alive)
     return lengths, masses
@@ -175,12 +183,11 @@ def _product_limit(sketch: LengthSketch) -> tuple[list[float], list[float]]:
 
 def _at_risk(sketch: LengthSketch, numbers: list[int]) -> list[tuple[Bin, float]]:
     """Bins in which answers have ended, each with the weight of those that could have ended there."""
-    bins, running, ran, weight = sketch.bins, sketch.running, sketch.ran, sketch.weight
     found: list[tuple[Bin, float]] = []
     later = 0.0
     for number in reversed(numbers):
-        run = weight * running.get(number, 0) - ran.get(number, 0.0)
-        place = bins.get(number)
+        run = _run(sketch, number)
+        place = sketch.bins.get(number)
         if place is None:
             later += run
             continue
@@ -189,6 +196,11 @@ def _at_risk(sketch: LengthSketch, numbers: list[int]) -> list[tuple[Bin, float]
         later += here + run
     found.reverse()
     return found
+
+
+def _run(sketch: LengthSketch, number: int) -> float:
+    """Weight of answers that run in a bin: w(now) R - ∫ R dw."""
+    return sketch.weight * sketch.running.get(number, 0) - sketch.ran.get(number, 0.0)
 
 
 class LengthKey(NamedTuple):

@@ -202,10 +202,24 @@ def test_an_answer_that_runs_counts_as_half_in_its_own_bin() -> None:
 
 
 def test_answers_longer_than_all_that_ended_are_expected_to_go_on() -> None:
-    """S(10) = 1 - 4/8; behind it, a memoryless length: 40 tokens seen / 4 ends."""
+    """S(10) = 1 - 4/8; behind it, a memoryless length: (4 x 10 tokens that ended + 4 x 2^5.625 drawn) / 4 ends."""
     made = sketch(ended=[10] * 4)
     made.look({bin_of(50): 4})
-    assert Distribution(made).rest(limit=1000).mean == pytest.approx(10 / 2 + (10 + 10) / 2)
+    assert bin_of(50) == 22, "from 2^5.5 to 2^5.75 tokens"
+    drawn = 2**5.625
+    assert Distribution(made).rest(limit=1000).mean == pytest.approx(10 / 2 + (10 + 10 + drawn) / 2)
+
+
+def test_tokens_drawn_before_the_memory_are_not_seen_again() -> None:
+    """Half end at 10, half are cut at 50; behind it (10 + 50) tokens seen / end, whatever runs in a steady state."""
+    made = LengthSketch()
+    running = {bin_of(8): 50, bin_of(32): 50}
+    for _ in range(10 * MEMORY_REQUESTS // 2):
+        made.look(running)
+        made.observe(10, is_cut=False)
+        made.observe(50, is_cut=True)
+    made.look(running)
+    assert Distribution(made).rest(limit=1000).mean == pytest.approx(10 / 2 + (50 + 60) / 2, rel=0.01)
 
 
 def test_who_looks_again_counts_nobody_twice() -> None:
