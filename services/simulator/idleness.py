@@ -94,7 +94,8 @@ class IdleWatch:
     def _listen(self, now: float, stream: str, message: Message) -> None:
         if isinstance(message, Heartbeat) and stream == streams.SCHEDULER:
             self.num_looks += 1
-            self.num_unused += not message.loading and self._is_unused(self._cluster.nodes[message.node], now)
+            node = self._cluster.nodes.get(message.node)  # one of a pool beats first, then it is there
+            self.num_unused += node is not None and not message.loading and self._is_unused(node, now)
 
     def _is_unused(self, node: SimulatedNode, now: float) -> bool:
         waiting = self._prompts_waiting(now)

@@ -73,8 +73,10 @@ def test_the_table_for_people(config: Path) -> None:
     assert result.exit_code == 0, result.output
     heading, *_ = lines = result.stdout.splitlines()
     assert heading.split()[:3] == ["step", "batch", "context"]
-    assert lines[-4].startswith("a step: ")
-    assert lines[-3].startswith("median error ")
+    (step,) = (number for number, line in enumerate(lines) if line.startswith("a step: "))
+    assert lines[step + 1].startswith("median error ")
+    fitted = [line.partition(":")[0] for line in lines[step + 2 :] if " held out, " in line]
+    assert fitted == ["a prompt alone", "a chunk", "blocks out", "blocks in"]
     assert lines[-1].startswith("kept in ")
 
 

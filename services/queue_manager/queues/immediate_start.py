@@ -126,10 +126,10 @@ def late_share(work: Batching, time_s: float, token_s: float, step_s: float) -> 
     """
     if step_s > token_s:
         return 1.0
-    if math.isinf(time_s):
-        return 0.0
     if time_s <= step_s:
         return 1.0
+    if math.isinf(time_s) or step_s == 0.0:  # learnt costs of an empty step may be nothing
+        return 0.0
     num_tokens = time_s / step_s
     variance = math.log1p((work.std_output_tokens / work.output_tokens) ** 2)
     if variance == 0.0:

@@ -37,8 +37,14 @@ def place(problem: PlacementProblem, instance: Instance) -> Queues:  # noqa: ARG
         queues[node].append(number)
         ends[node] = group.model
         clock_s[node] = begin_s[node] + instance.nodes[node].work_s[number]
-    ordered = by_due(instance, queues)
-    return [together(instance, node.model, queue) for node, queue in zip(instance.nodes, ordered, strict=True)]
+    return [_ordered(instance, node, queue) for node, queue in enumerate(by_due(instance, queues))]
+
+
+def _ordered(instance: Instance, node: int, queue: Sequence[int]) -> list[int]:
+    """Where nothing is evicted, what runs stands in front, and the others go on from its model."""
+    running = [] if instance.may_evict else [group for group in queue if instance.groups[group].home == node]
+    model = instance.groups[running[-1]].model if running else instance.nodes[node].model
+    return [*running, *together(instance, model, queue[len(running) :])]
 
 
 def together(instance: Instance, model: str, queue: Sequence[int]) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Any
 
 from services.scheduler.solving.instance import Instance, Queues
@@ -24,15 +25,21 @@ def by_due(instance: Instance, queues: Queues) -> Queues:
     """What runs and stands in front goes behind what waits and is due before it, where a plan may evict.
 
     Neither those that run nor those that wait change places with one another, but that those that run go by deadline.
+    Within a kind, a group that waits goes ahead of one that runs only if its number is less.
     """
     if not instance.may_evict:
         return queues
     groups = instance.groups
     ordered: Queues = []
     for node, queue in enumerate(queues):
-        running = sorted((group for group in queue if groups[group].home == node), key=lambda one: groups[one].due_s)
-        waiting = (group for group in queue if groups[group].home != node)
-        ordered.append(list(heapq.merge(running, waiting, key=lambda one: groups[one].due_s)))
+        waiting = [group for group in queue if groups[group].home != node]
+        due_s = {group: groups[group].due_s for group in waiting}
+        running = [group for group in queue if groups[group].home == node]
+        for group in running:
+            behind = (one for one in waiting if one > group and groups[one].kind == groups[group].kind)
+            due_s[group] = min(groups[group].due_s, *(due_s[one] for one in behind), inf)
+        running.sort(key=due_s.__getitem__)
+        ordered.append(list(heapq.merge(running, waiting, key=due_s.__getitem__)))
     return ordered
 
 

@@ -34,6 +34,14 @@ def test_edf_has_what_runs_give_way_to_what_is_due_before_it_if_it_may() -> None
     assert still.queues == {"n0": ["runs", "soon", "next"]}
 
 
+def test_edf_keeps_the_order_of_a_kind_whatever_is_due_first() -> None:
+    """Of one kind, what runs stays ahead of what waits at a later rank, though that is due before it."""
+    groups = [running("runs", "n0", due_s=5, rank=0.0), load("later", due_s=0, rank=1.0)]
+    assert plan([node("n0")], groups, policy="edf").queues == {"n0": ["runs", "later"]}
+    groups[0] = running("runs", "n0", due_s=5, rank=2.0)
+    assert plan([node("n0")], groups, policy="edf").queues == {"n0": ["later", "runs"]}
+
+
 def test_edf_that_keeps_its_model_goes_on_with_it_among_groups_due_at_about_the_same_time() -> None:
     """A group of another model goes first once it is due more than `ABOUT_S` before the next of the loaded one."""
     groups = [load(f"g{number}", "ab"[number % 2], due_s=number) for number in range(4)]
@@ -43,6 +51,13 @@ def test_edf_that_keeps_its_model_goes_on_with_it_among_groups_due_at_about_the_
     late = [load("g0", "a", due_s=ABOUT_S + 1), load("g1", "b", due_s=0), load("g2", "a", due_s=ABOUT_S)]
     assert plan([node("n0", "a")], late[:2], policy="edf-affine").queues == {"n0": ["g1", "g0"]}
     assert plan([node("n0", "a")], late[1:], policy="edf-affine").queues == {"n0": ["g2", "g1"]}
+
+
+def test_edf_that_keeps_its_model_leaves_what_runs_in_front_where_nothing_is_evicted() -> None:
+    """What runs is of b, so groups of b go on behind it, though the node is to load a."""
+    groups = [load("soon", "a", due_s=0), load("next", "b", due_s=1), running("runs", "n0", "b", due_s=5)]
+    still = plan([node("n0", "a")], groups, policy="edf-affine", operations=Operations(evict=False))
+    assert still.queues == {"n0": ["runs", "next", "soon"]}
 
 
 def test_edf_that_keeps_its_model_counts_loads_where_it_looks_for_the_first_node_to_begin() -> None:

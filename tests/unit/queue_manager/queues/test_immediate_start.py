@@ -111,6 +111,8 @@ def test_the_share_of_late_answers_is_that_of_a_log_normal_length() -> None:
     assert late_share(work, 10.0, math.inf, 1.0) == pytest.approx(0.3386, abs=1e-4), "Φ(-0.4163)"
     assert late_share(work, math.inf, math.inf, 1.0) == 0.0
     assert late_share(work, math.inf, 0.5, 1.0) == 1.0
+    assert late_share(work, 10.0, math.inf, 0.0) == 0.0, "an empty step may be learnt to cost nothing"
+    assert late_share(work, 0.0, math.inf, 0.0) == 1.0
 
 
 def test_no_seat_where_the_batch_is_full_or_another_model_is_served_or_wanted() -> None:
