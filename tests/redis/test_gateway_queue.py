@@ -45,7 +45,13 @@ from tests.redis.wire import transactions
 TOKENS = streams.tokens("gw-0")
 SLO = Slo(name="interactive", deadline_s=20.0)
 PAYLOAD = Payload(
-    request_id="r-1", attempt=0, gateway="gw-0", model="m", prompt_token_ids=[1, 2], sampling=Sampling(max_tokens=4)
+    request_id="r-1",
+    attempt=0,
+    gateway="gw-0",
+    model="m",
+    prompt_token_ids=[1, 2],
+    sampling=Sampling(max_tokens=4),
+    due_s=20.0,
 )
 SUBMIT = Submit(request_id="r-1", gateway="gw-0", model="m", slo=SLO, prompt_tokens=2, max_tokens=4)
 JOB = Job(
