@@ -101,7 +101,7 @@ test: setup-dev ## Run the tests (TESTS=path, ARGS='pytest options')
 	@$(TREADLE) models pull
 	@TREADLE_REQUIRE_MODEL=1 $(PYTEST) $(TESTS) $(ARGS)
 
-test-fast: setup-dev ## Run the tests that need no Redis, no model and no tensors, in about a minute
+test-fast: setup-dev ## Run the tests that need no Redis, no model and no tensors
 	@$(PYTEST) -m '$(FAST)' $(addprefix --ignore=tests/gpu_node/,$(TENSORS)) $(TESTS) $(ARGS)
 
 chaos: setup-dev ## Faults under load, and whether every promise is kept (ARGS='--seconds 600 --seed 7 --json')
