@@ -66,6 +66,7 @@ def test_functions_that_are_no_scores_stay_as_they_are() -> None:
     assert changes("def main():\n    return 1\n\ndef f():\n    return g", "main") == ["return g -> return None"]
 
 
+@pytest.mark.slow
 def test_what_tests_do_not_look_at_survives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

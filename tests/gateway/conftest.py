@@ -15,7 +15,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
-from transformers import AutoTokenizer
 
 from gateway.app import build_app
 from gateway.http.clients_port import ClientsRunner
@@ -174,4 +173,6 @@ def real_model(model_file: Path) -> ServedModel:
 @pytest.fixture(scope="session")
 def reference(model_file: Path) -> Any:
     """Hugging Face's tokenizer of the same file."""
+    from transformers import AutoTokenizer  # takes seconds to import
+
     return AutoTokenizer.from_pretrained(str(model_file.parent), gguf_file=model_file.name)

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
-from transformers import LlamaForCausalLM
 
-from gpu_node.kernels import cpu
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
 from shared.files.model_file import model_path
-from tests.gpu_node import tiny
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
+
+# torch is imported where it is used: to import it takes as long as all tests here that compute nothing with it
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> Iterator[None]:
+    if "torch" not in sys.modules:  # no test module has imported it
+        yield
+        return
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -26,11 +34,15 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tiny_model() -> LlamaForCausalLM:
+    from tests.gpu_node import tiny
+
     return tiny.make_model()
 
 
 @pytest.fixture(scope="session")
 def tiny_path(tiny_model: LlamaForCausalLM, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.gpu_node import tiny
+
     return tiny.write_gguf(tmp_path_factory.mktemp("tiny") / "tiny.gguf", tiny.tensors_of(tiny_model))
 
 
@@ -40,12 +52,3 @@ def real_model(model_file: Path) -> ModelSpec:
     spec = ClusterConfig().models[0]
     assert model_path(spec) == model_file
     return spec
-
-
-@pytest.fixture(params=cpu.LEVELS)
-def level(request: pytest.FixtureRequest) -> str:
-    """Each level of the CPU kernels that this machine has."""
-    if cpu.level(request.param) is None:
-        pytest.skip(f"this machine has no {request.param}")
-    name: str = request.param
-    return name

@@ -52,6 +52,7 @@ def submit(cluster: SimulatedCluster, config: ClusterConfig, name: str, model: s
     cluster.gateway.submit(name, model, config.slo(slo), list(range(7)), Sampling(max_tokens=45, seed=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["a", "b"])
 def test_a_patient_request_starts_within_the_bound(model: str) -> None:
     """Also where it needs another model than all the others."""

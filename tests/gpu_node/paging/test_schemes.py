@@ -123,6 +123,7 @@ def test_requests_wait_for_their_arrival_and_a_short_run_is_averaged_whole() -> 
     assert (together.num_steps, together.num_steady_steps, together.mean_running) == (1, 0, 2.0)
 
 
+@pytest.mark.slow
 def test_paged_memory_holds_token_states_and_more_requests() -> None:
     requests = generate(200, max_tokens=1024, seed=1).requests
     memory = Memory(4096, 1 << 10, 1024)

@@ -63,6 +63,7 @@ def waits(simulation: Simulation, now: float) -> Iterable[object]:
             yield group.gid, outlook.wait_at(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correction", Correction)
 def test_each_makes_a_difference_and_the_run_ends(correction: Correction) -> None:
     def makes_one(num_models: int) -> bool:
@@ -73,6 +74,7 @@ def test_each_makes_a_difference_and_the_run_ends(correction: Correction) -> Non
     assert makes_one(1) or makes_one(2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_models", [1, 2])
 def test_nothing_else_is_done_without_those_that_are_told_alone(num_models: int) -> None:
     told_alone = frozenset(Correction) - (DECIDE if num_models == 1 else DECIDE_BETWEEN_MODELS)

@@ -69,6 +69,7 @@ def test_the_same_scenario_gives_the_same_bytes(run: SimulationRun) -> None:
     assert json.dumps(report(simulate(scenario(seed=2)))) != json.dumps(report(run))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fcfs", "edf"])
 def test_both_engines_give_the_same_run(policy: str) -> None:
     """The live bookkeeping step by step, and the one that jumps: one node, and an order that goes by no prediction.
@@ -185,6 +186,7 @@ def paced(is_paced: bool, slo: str) -> dict[str, Any]:
     return report(simulate(Scenario(config, nodes, [*first, *later], plan_visits=PLAN_VISITS)))
 
 
+@pytest.mark.slow
 def test_who_has_time_leaves_a_batch_its_pace() -> None:
     """600 tokens in 20 s are 0.033 s a step: one of 256 takes 0.035 s. The last answer is no later for it."""
     full, bounded = paced(False, "interactive"), paced(True, "interactive")

@@ -73,6 +73,7 @@ def test_nobody_asks_for_long_so_the_pool_goes_and_comes_again() -> None:
     assert found.node_s < 300
 
 
+@pytest.mark.slow
 def test_a_rush_is_met_with_more_nodes_and_work_that_can_wait_is_not() -> None:
     rush = [request(number * 0.25) for number in range(200)]  # twice what a node can do
     assert 2 <= len({lease.node for lease in run(rush, config(least=1)).leases}) <= 4
@@ -80,6 +81,7 @@ def test_a_rush_is_met_with_more_nodes_and_work_that_can_wait_is_not() -> None:
     assert {lease.node for lease in run(patient, config(least=1)).leases} == {"p-0"}
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_pools() -> None:
     rush = [request(number * 0.25) for number in range(60)]
     assert run(rush, config()).leases == run(rush, config()).leases

@@ -16,6 +16,8 @@ from services.simulator.workloads.paper import ONE_MODEL, PaperWorkload
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config.queue import QueueOptions, TenantSpec
 
+pytestmark = pytest.mark.slow
+
 NUM_SEQS = 32
 SHARE_PER_S = 3.0  # half of what an A100 answers
 CALM_S, SPAN_S = 20.0, 60.0
