@@ -6,6 +6,10 @@ import mmap
 import struct
 from pathlib import Path
 
+import numpy as np
+
+from gpu_node.kernels.cpu import CpuLinkShape, Int32s
+
 OFFSETS = {
     "format": 0,
     "shape": 8,
@@ -22,8 +26,15 @@ OFFSETS = {
 """In bytes from the beginning (LinkHeader in link.h)."""
 
 
+def lines(num_bytes: int) -> int:
+    return -(-num_bytes // 64) * 64
+
+
 class LinkWords:
     """A mapping of a link's file."""
+
+    HEADER = 384
+    """Bytes of the header."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
@@ -34,3 +45,17 @@ class LinkWords:
 
     def __setitem__(self, name: str, value: int) -> None:
         struct.pack_into("<I", self.memory, OFFSETS[name], value & 0xFFFFFFFF)
+
+    def part(self, name: str, shape: CpuLinkShape) -> Int32s:
+        """The numbers of the table, or of the header of the first task; a view."""
+        numbers = self.HEADER + lines(12)
+        slots = numbers + lines(4 * (3 * shape.max_sequences + shape.max_blocks))
+        first = {
+            "table": self.HEADER,
+            "starts": numbers,
+            "num_rows": numbers + 4 * shape.max_sequences,
+            "num_blocks": numbers + 8 * shape.max_sequences,
+            "blocks": numbers + 12 * shape.max_sequences,
+            "task": slots,
+        }[name]
+        return np.frombuffer(self.memory, dtype=np.int32, count=16 if name != "blocks" else 64, offset=first)

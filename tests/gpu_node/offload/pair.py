@@ -15,6 +15,8 @@ NUM_TABLE = 40
 """Blocks of a sequence."""
 PAGE_BYTES = 1 << 21
 COLD = Sizes(num_heads=2, num_kv_heads=1, head_dim=8, block_size=16, num_layers=1)
+LENT_PAGES = range(1, NUM_PAGES)
+"""The first is for the receiver's own blocks."""
 SENDER, RECEIVER = "hot-1", "cold-1"
 Rows = list[tuple[Grown, int]]
 """Sequences, and how many rows each adds."""
@@ -48,7 +50,7 @@ class Pair:
         """Open the other end, lend everything and wait until it serves."""
         receiver = CpuLinkReceiver(self.sizes.link(), SENDER, RECEIVER, device=device, arena=arena, folder=self.folder)
         self._stack.enter_context(closing(receiver))
-        receiver.lend(range(NUM_PAGES))
+        receiver.lend(LENT_PAGES)
         wait_until(lambda: self.link.is_open)
         return receiver
 
@@ -59,11 +61,19 @@ class Pair:
         """
         everything = [(Grown(one.blocks, one.length), number) for one, number in (*local, *remote)]
         expected = self.home.answers(self.home.run([Part(everything)], seed))
-        away = Part(remote, self.link, self.link.generation if generation is None else generation)
+        there = [(self._there(one), number) for one, number in remote]
+        away = Part(there, self.link, self.link.generation if generation is None else generation)
         step = self.away.run([Part(local), away], seed)
+        for one, number in remote:
+            one.length += number
         num_local = sum(number for _, number in local)
         same = self.away.answers(step) == expected
         return bool(step.remotes.lost[0]), bool(same[:, :num_local].all()), bool(same[:, num_local:].all())
+
+    def _there(self, one: Grown) -> Grown:
+        """The sequence in blocks of the second page of the receiver."""
+        first = PAGE_BYTES // self.sizes.cache.block_bytes
+        return Grown(tuple(first + block for block in one.blocks), one.length)
 
 
 def sequences(number: int, chance: random.Random) -> list[Grown]:

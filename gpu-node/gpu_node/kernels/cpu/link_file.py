@@ -48,7 +48,7 @@ def sweep_links(folder: Path = FOLDER) -> list[Path]:
         except OSError:  # gone meanwhile, or another user's
             continue
         try:
-            is_old = time.time() - os.fstat(file).st_ctime > _NEW_S
+            is_old = time.time() - os.fstat(file).st_mtime > _NEW_S
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if is_old:
                 path.unlink(missing_ok=True)
