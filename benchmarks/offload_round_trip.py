@@ -138,8 +138,10 @@ def receive(folder: Path, cpu: int) -> None:
         place = Place(stack, cpu)
         tiny, own = place.tiny(), step(1, 1)
         without_s = min(place.seconds(tiny, own) for _ in range(NUM_PAUSES))
-        ends = {"device": place.device, "arena": place.arena}
-        link = stack.enter_context(closing(CpuLinkReceiver(link_shape(), SENDER, RECEIVER, folder=folder, **ends)))
+        receiver = CpuLinkReceiver(
+            link_shape(), SENDER, RECEIVER, device=place.device, arena=place.arena, folder=folder
+        )
+        link = stack.enter_context(closing(receiver))
         link.lend([0])
         with_s = min(place.seconds(tiny, own) for _ in range(NUM_PAUSES))
         costs = {"no_link": without_s / NUM_TINY * 1e9, "a_link": with_s / NUM_TINY * 1e9}

@@ -13,7 +13,8 @@ from tests.gpu_node.offload.waiting import wait_until
 
 NUM_TABLE = 40
 """Blocks of a sequence."""
-PAGE_BYTES = 1 << 21
+PAGE_BYTES = 1 << 24
+"""Of a receiver: all blocks of a sender's sequences lie in one page."""
 COLD = Sizes(num_heads=2, num_kv_heads=1, head_dim=8, block_size=16, num_layers=1)
 LENT_PAGES = range(1, NUM_PAGES)
 """The first is for the receiver's own blocks."""

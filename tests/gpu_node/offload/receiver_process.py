@@ -18,8 +18,9 @@ from tests.gpu_node.offload.pair import COLD, LENT_PAGES, PAGE_BYTES
 def main(folder: str, sender: str, receiver: str, num_threads: str) -> None:
     """Serve until the input ends."""
     with closing(AttentionEngine(COLD, int(num_threads), num_idle_operators=20, page_bytes=PAGE_BYTES)) as engine:
-        ends = {"device": engine.device, "arena": engine.arena}
-        link = CpuLinkReceiver(Sizes().link(), sender, receiver, folder=Path(folder), **ends)
+        link = CpuLinkReceiver(
+            Sizes().link(), sender, receiver, device=engine.device, arena=engine.arena, folder=Path(folder)
+        )
         with closing(link):
             link.lend(LENT_PAGES)
             print("open", flush=True)  # noqa: T201

@@ -114,8 +114,7 @@ def test_a_sender_that_stops_leaves_the_receiver_as_it_was(
     process = start("sender_process", tmp_path)
     assert heard(process) == "made"
     cold = stack.enter_context(closing(AttentionEngine(COLD, 2, num_idle_operators=20, page_bytes=PAGE_BYTES)))
-    ends = {"device": cold.device, "arena": cold.arena, "folder": tmp_path}
-    link = CpuLinkReceiver(Sizes().link(), SENDER, RECEIVER, **ends)
+    link = CpuLinkReceiver(Sizes().link(), SENDER, RECEIVER, device=cold.device, arena=cold.arena, folder=tmp_path)
     link.lend(LENT_PAGES)
     wait_until(lambda: cold.device.num_served > 100)
     process.send_signal(signal_)
