@@ -184,21 +184,26 @@ def _decode(sizes: Sizes, numbers: random.Random) -> float:
 
 
 def _poll(sizes: Sizes, numbers: random.Random) -> float:
-    """The same decodes, asked for as a task."""
+    """The same decodes, asked for as a task, each with a key and a value that are not in the cache yet."""
     paged = _Paged(sizes, numbers, decodes=True)
     batch = paged.batch(paged.sequences)
+    k, v = sizes.numbers(2, len(paged.sequences), sizes.num_kv_heads * sizes.head_dim)
+    reference.write_kv(_wide(k), _wide(v), paged.expected, paged_batch(paged.sequences, 16))
     ring = TaskRing(
+        shape=paged.cache.shape,
         num_sequences=torch.tensor([len(paged.sequences)], dtype=torch.int32, device=sizes.device),
         firsts=torch.tensor([paged.cache.first], device=sizes.device),
         windows=torch.tensor([UNBOUNDED], dtype=torch.int32, device=sizes.device),
         positions=batch.positions[None],
         block_lines=_tables(paged)[None],
         q=paged.q[None],
+        k=k[None],
+        v=v[None],
         out=paged.out[None],
     )
     counters = PollCounters.new(3, 1, sizes.device)
     counters.asked.add_(1)
-    poll(counters, ring, paged.cache)
+    poll(counters, ring, paged.cache.numbers)
     return paged.error() if int(counters.served) == 1 else float("nan")
 
 

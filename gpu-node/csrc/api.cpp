@@ -1,48 +1,30 @@
 // The library's C interface, for ctypes. What is not a pointer or a number stays on this side; an exception becomes
 // null, 0 or -1 here and a text in `treadle_error`.
 #include <cstdint>
-#include <exception>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "api.h"
 #include "device.h"
 #include "draw.h"
 #include "experts.h"
 #include "program.h"
 
 using treadle::Arena;
-using treadle::Columns;
+using treadle::columns;
 using treadle::Device;
+using treadle::guarded;
 using treadle::Program;
+using treadle::View;
 
-#define TREADLE_API extern "C" __attribute__((visibility("default")))
-
-namespace {
+namespace treadle {
 
 thread_local std::string last_error;
 
-template <typename Result, typename Body>
-Result guarded(Result failed, const Body& body) noexcept {
-  try {
-    return body();
-  } catch (const std::exception& error) {
-    last_error = error.what();
-    return failed;
-  }
-}
+}  // namespace treadle
 
-struct View {
-  std::int32_t buffer, first_column, num_columns;
-};
-
-Columns columns(const Program& program, const View& view) {
-  return program.columns(view.buffer, view.first_column, view.num_columns);
-}
-
-}  // namespace
-
-TREADLE_API const char* treadle_error() { return last_error.c_str(); }
+TREADLE_API const char* treadle_error() { return treadle::last_error.c_str(); }
 
 // The name of the level that `wanted` gives on this machine, or null.
 TREADLE_API const char* treadle_level(const char* wanted) {
@@ -101,7 +83,7 @@ TREADLE_API std::int32_t treadle_add_constant(Program* program, const float* val
 // Where a buffer lies, and the numbers from one of its rows to the next; null for a buffer that is not there.
 TREADLE_API void* treadle_buffer_data(const Program* program, std::int32_t buffer, std::int64_t* stride) {
   return guarded<void*>(nullptr, [&] {
-    const Columns all = program->columns(buffer, 0, 1);
+    const treadle::Columns all = program->columns(buffer, 0, 1);
     *stride = all.stride;
     return static_cast<void*>(all.data);
   });
@@ -288,12 +270,14 @@ TREADLE_API std::int32_t treadle_is_done(const Device* device, std::uint64_t eve
 
 TREADLE_API void treadle_wait(const Device* device, std::uint64_t event) { device->wait(event); }
 
-// Writes `StepTimes`, in seconds; 0 when they are not known.
+// Writes `StepTimes`, four numbers, in seconds; 0 when they are not known.
 TREADLE_API std::int32_t treadle_step_times(const Device* device, std::uint64_t event, double* times) {
   return guarded<std::int32_t>(0, [&] {
     const treadle::StepTimes known = device->times(event);
     times[0] = known.run_s;
     times[1] = known.idle_s;
+    times[2] = known.served_s;
+    times[3] = known.waited_s;
     return 1;
   });
 }

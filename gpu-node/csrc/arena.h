@@ -40,6 +40,8 @@ class BlockPlaces {
         page_lines_(arena.page_lines()),
         num_blocks_(arena.num_pages() * blocks_per_page_) {}  // none, where a page is smaller than a block
 
+  // The page of a block that is there.
+  std::int64_t page(std::int32_t block) const { return block / blocks_per_page_; }
   bool has(std::int32_t block) const { return 0 <= block && block < num_blocks_; }
   std::int32_t line(std::int32_t block) const {
     return static_cast<std::int32_t>(block / blocks_per_page_ * page_lines_ + block % blocks_per_page_ * block_lines_);

@@ -29,6 +29,13 @@ Cache::Cache(const CacheShape& shape, const Arena& arena, const Arena& host)
     throw std::invalid_argument("the blocks of the cache do not fit into its arena");
 }
 
+void Cache::put(int index, std::int32_t line, int head, int offset, const Bf16* key, const Bf16* value) const {
+  Bf16* slot = layer(index, line) + head * head_stride();
+  for (int i = 0; i < shape_.head_dim; i += kPair)
+    std::memcpy(slot + i * shape_.block_size + kPair * offset, key + i, kPair * sizeof(Bf16));
+  std::memcpy(slot + value_offset() + offset * shape_.head_dim, value, shape_.head_dim * sizeof(Bf16));
+}
+
 void Rope::run_row(int row, const Step& step) const {
   kernels_.rope(x_.wide(row), angles_ + std::ptrdiff_t{step.positions[row]} * head_dim_, x_.num_columns / head_dim_,
                 head_dim_);
@@ -42,17 +49,14 @@ void WriteKv::run_row(int row, const Step& step) const {
     kernels_.rope(turn_.q.wide(row), angles, turn_.q.num_columns / shape.head_dim, shape.head_dim);
     kernels_.rope(k, angles, shape.num_kv_heads, shape.head_dim);
   }
-  const int offset = step.positions[row] % shape.block_size;
+  if (step.row_lines[row] == kNowhere) return;
   // A vector may run over the end of a head shorter than itself, into a row that another thread writes just now: what it
   // reads there is rounded and thrown away. ThreadSanitizer reports it for tiny models, rightly and without harm.
-  Bf16 rounded[kMaxHeadDim + kPanelColumns];
+  Bf16 key[kMaxHeadDim + kPanelColumns], value[kMaxHeadDim + kPanelColumns];
   for (int head = 0; head < shape.num_kv_heads; ++head) {
-    Bf16* slot = cache_.layer(layer_, step.row_lines[row]) + head * cache_.head_stride();
-    kernels_.round(k + head * shape.head_dim, shape.head_dim, rounded);
-    for (int i = 0; i < shape.head_dim; i += kPair)
-      std::memcpy(slot + i * shape.block_size + kPair * offset, rounded + i, kPair * sizeof(Bf16));
-    kernels_.round(v_.wide(row) + head * shape.head_dim, shape.head_dim, rounded);
-    std::memcpy(slot + cache_.value_offset() + offset * shape.head_dim, rounded, shape.head_dim * sizeof(Bf16));
+    kernels_.round(k + head * shape.head_dim, shape.head_dim, key);
+    kernels_.round(v_.wide(row) + head * shape.head_dim, shape.head_dim, value);
+    cache_.put(layer_, step.row_lines[row], head, step.positions[row] % shape.block_size, key, value);
   }
 }
 
@@ -89,19 +93,25 @@ const RowGroup& Attention::group(int number, const Step& step) const {
 
 int Attention::num_tasks(const Step& step) const { return num_groups(step) * cache_.shape().num_kv_heads; }
 
-void Attention::run(int task, const Step& step, Scratch& scratch) const {
-  const CacheShape& shape = cache_.shape();
-  const RowGroup& group = this->group(task / shape.num_kv_heads, step);
-  const int kv_head = task % shape.num_kv_heads;
-  const std::ptrdiff_t column = std::ptrdiff_t{kv_head} * num_shared_ * shape.head_dim;
-  RowOut out = out_.out(group.first_row);
+void attend(const Kernels& kernels, const Cache& cache, int layer, int window, int num_shared, const RowGroup& group,
+            int kv_head, const float* q, std::ptrdiff_t q_stride, const std::int32_t* block_lines, RowOut out,
+            std::ptrdiff_t out_stride, Scratch& scratch) {
+  const CacheShape& shape = cache.shape();
+  const std::ptrdiff_t column = std::ptrdiff_t{kv_head} * num_shared * shape.head_dim;
   if (out.wide != nullptr) out.wide += column;
   if (out.narrow != nullptr) out.narrow += column;
-  kernels_.attention({q_.wide(group.first_row) + column, q_.stride, group.num_rows, num_shared_, group.first_position, window_,
-                      1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
-                      HeadCache{cache_.layer(layer_, 0) + kv_head * cache_.head_stride(), cache_.value_offset(),
-                                shape.block_size, shape.head_dim},
-                      step.block_lines.data() + group.table, out, out_.stride, scratch.attention.as<float>()});
+  kernels.attention({q + column, q_stride, group.num_rows, num_shared, group.first_position, window,
+                     1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
+                     HeadCache{cache.layer(layer, 0) + kv_head * cache.head_stride(), cache.value_offset(),
+                               shape.block_size, shape.head_dim},
+                     block_lines, out, out_stride, scratch.attention.as<float>()});
+}
+
+void Attention::run(int task, const Step& step, Scratch& scratch) const {
+  const int num_kv_heads = cache_.shape().num_kv_heads;
+  const RowGroup& group = this->group(task / num_kv_heads, step);
+  attend(kernels_, cache_, layer_, window_, num_shared_, group, task % num_kv_heads, q_.wide(group.first_row), q_.stride,
+         step.block_lines.data() + group.table, out_.out(group.first_row), out_.stride, scratch);
 }
 
 int MoveBlocks::num_tasks(const Step& step) const {

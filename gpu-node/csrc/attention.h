@@ -23,6 +23,8 @@ class Cache {
   Bf16* layer(int index, std::int32_t line) const {
     return reinterpret_cast<Bf16*>(arena_.line(line)) + index * layer_stride();
   }
+  // Key and value of a head, [head_dim] each, into place `offset` of the block that begins at `line`.
+  void put(int index, std::int32_t line, int head, int offset, const Bf16* key, const Bf16* value) const;
   std::ptrdiff_t value_offset() const { return std::ptrdiff_t{shape_.head_dim} * shape_.block_size; }
   std::ptrdiff_t head_stride() const { return 2 * value_offset(); }
   std::ptrdiff_t layer_stride() const { return head_stride() * shape_.num_kv_heads; }
@@ -50,7 +52,7 @@ class Rope final : public RowOperator {
   int head_dim_;
 };
 
-// Keys and values into their slots. With angles, queries and keys are turned first: the three operators as one.
+// Keys and values into their slots, of rows that have one. With angles, queries and keys are turned first: the three operators as one.
 class WriteKv final : public RowOperator {
  public:
   struct Turn {
@@ -70,6 +72,12 @@ class WriteKv final : public RowOperator {
   Columns k_, v_;
   Turn turn_;
 };
+
+// A group's rows, the heads that share KV head `kv_head`, over the blocks of their sequence. `q` and `out` are the first
+// row of the group.
+void attend(const Kernels& kernels, const Cache& cache, int layer, int window, int num_shared, const RowGroup& group,
+            int kv_head, const float* q, std::ptrdiff_t q_stride, const std::int32_t* block_lines, RowOut out,
+            std::ptrdiff_t out_stride, Scratch& scratch);
 
 class Attention final : public Operator {
  public:

@@ -4,16 +4,22 @@
 #include <string>
 
 namespace treadle {
+namespace {
+
+// No sleep needs an end, but for one that nobody can have foreseen.
+constexpr std::chrono::seconds kAsleepIdle{1};
+
+}  // namespace
 
 Device::Device(int num_threads, std::vector<int> cpus)
-    : team_(num_threads, std::move(cpus)), thread_([this] { serve(); }) {}
+    : team_(num_threads, std::move(cpus), receivers_), thread_([this] { serve(); }) {}
 
 Device::~Device() {
   {
     const std::lock_guard lock(mutex_);
     ends_ = true;
   }
-  changed_.notify_all();
+  ring();
   thread_.join();
 }
 
@@ -24,8 +30,23 @@ std::uint64_t Device::submit(const Program& program, Step step) {
     queue_.push_back({&program, std::move(step)});
     event = ++num_submitted_;
   }
-  changed_.notify_all();
+  ring();
   return event;
+}
+
+void Device::ring() {
+  bell_.fetch_add(1, std::memory_order_seq_cst);
+  wake_sleepers(bell_);
+}
+
+void Device::attach(LinkReceiver* receiver) {
+  receivers_.attach(receiver);
+  ring();
+}
+
+void Device::detach(LinkReceiver* receiver) {
+  receivers_.detach(receiver);
+  ring();
 }
 
 bool Device::is_done(std::uint64_t event) const {
@@ -59,23 +80,47 @@ StepTimes Device::times(std::uint64_t event) const {
 
 // The lock is not held; only this thread counts steps done.
 void Device::run(const Job& job) {
-  using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   team_.run(*job.program, job.step);
   const auto end = Clock::now();
   const std::chrono::duration<double> run = end - begin;
   const std::chrono::duration<double> idle = begin - last_end_;
   last_end_ = end;
+  const OffloadTimes offload = team_.take_times();
+  const std::chrono::duration<double> served = offload.served, waited = offload.waited;
   const std::lock_guard lock(mutex_);
-  times_[(num_done_ + 1) % kNumTimes] = {run.count(), num_done_ == 0 ? 0.0 : idle.count()};
+  times_[(num_done_ + 1) % kNumTimes] = {run.count(), num_done_ == 0 ? 0.0 : idle.count(), served.count(),
+                                         waited.count()};
   ++num_done_;
+}
+
+// Returns when the bell has moved from what was seen of it, or earlier.
+void Device::idle(std::uint32_t seen) {
+  auto awake_until = Clock::now() + kAwakeIdle;
+  while (bell_.load(std::memory_order_acquire) == seen && !receivers_.is_empty()) {
+    if (team_.serve_others()) {
+      awake_until = Clock::now() + kAwakeIdle;
+    } else if (Clock::now() > awake_until) {
+      break;
+    } else {
+      pause();
+    }
+  }
+  team_.take_times();  // of no step
+  if (bell_.load(std::memory_order_acquire) == seen) receivers_.sleep(bell_, seen, kAsleepIdle);
 }
 
 void Device::serve() {
   team_.pin(0);
   for (std::unique_lock lock(mutex_);;) {
-    changed_.wait(lock, [&] { return ends_ || !queue_.empty(); });
-    if (queue_.empty()) return;
+    const std::uint32_t seen = bell_.load(std::memory_order_acquire);
+    if (queue_.empty()) {
+      if (ends_) return;
+      lock.unlock();
+      idle(seen);
+      lock.lock();
+      continue;
+    }
     Job job = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();

@@ -10,7 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "futex.h"
 #include "program.h"
+#include "receivers.h"
 #include "team.h"
 
 namespace treadle {
@@ -19,6 +21,8 @@ namespace treadle {
 struct StepTimes {
   double run_s;   // from its first operator to its last
   double idle_s;  // from the end of the step before it to its beginning; 0 for the first
+  double served_s;  // of `run_s`, what went to others' tasks
+  double waited_s;  // of `run_s`, what went to waiting for other devices
 };
 
 class Device {
@@ -39,16 +43,32 @@ class Device {
   static constexpr std::uint64_t kNumTimes = 64;
   void set_poll(Poll poll);  // waits until the queue is empty
 
+  // What others ask for through a link is served behind polled operators, and while there is no step.
+  void attach(LinkReceiver* receiver);
+  void detach(LinkReceiver* receiver);  // serves nothing for it any more, when it returns
+  void lend(LinkReceiver& receiver, std::int32_t page, bool is_lent) { receivers_.lend(receiver, page, is_lent); }
+  std::uint64_t num_served() const { return receivers_.num_served(); }
+
+  // How long a device without a step stays awake behind the last task, or step, while links are attached to it: longer
+  // than a sender computes between two tasks. Then it sleeps until a sender rings.
+  static constexpr std::chrono::milliseconds kAwakeIdle{5};
+
  private:
   struct Job {
     const Program* program;
     Step step;
   };
 
+  using Clock = std::chrono::steady_clock;
+
   void serve();
   void run(const Job& job);
+  void idle(std::uint32_t seen);
+  void ring();
 
+  Receivers receivers_;
   Team team_;
+  Word bell_{0};  // moves with whatever the device's thread has to look at
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::deque<Job> queue_;
@@ -56,7 +76,7 @@ class Device {
   std::uint64_t num_done_ = 0;
   bool ends_ = false;
   std::array<StepTimes, kNumTimes> times_{};
-  std::chrono::steady_clock::time_point last_end_;
+  Clock::time_point last_end_;
   std::thread thread_;  // last: it uses all of the above
 };
 

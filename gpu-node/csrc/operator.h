@@ -1,6 +1,7 @@
 // One operation of a program, with everything it touches resolved when the program is made.
 #pragma once
 
+#include <chrono>
 #include <vector>
 
 #include "bf16.h"
@@ -40,6 +41,15 @@ class Operator {
 
   virtual int num_tasks(const Step& step) const = 0;
   virtual void run(int task, const Step& step, Scratch& scratch) const = 0;
+
+  // Called by one thread when all tasks are done, before the next operator begins.
+  virtual void finish(const Step&) const {}
+
+  // Whether it may have to wait for another device before its tasks begin. Then one thread asks whether it may begin,
+  // over and over, or sleeps between until something has moved, or `at_most`.
+  virtual bool waits(const Step&) const { return false; }
+  virtual bool is_ready(const Step&) const { return true; }
+  virtual void sleep(const Step&, std::chrono::nanoseconds) const {}
 
   // Whether the device looks behind it for what waits.
   bool is_polled() const { return is_polled_; }

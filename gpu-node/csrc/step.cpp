@@ -1,8 +1,13 @@
 #include "step.h"
 
 #include <algorithm>
+#include <atomic>
+#include <numeric>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
+
+#include "link_sender.h"
 
 namespace treadle {
 namespace {
@@ -31,11 +36,22 @@ std::vector<Move> moves(const std::int32_t* blocks, int num_moves, const BlockPl
   return made;
 }
 
+int num_remote_sequences(const StepInput& input) {
+  return std::accumulate(input.remotes, input.remotes + input.num_remotes, 0,
+                         [](int sum, const RemoteInput& remote) { return sum + remote.num_sequences; });
+}
+
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 }  // namespace
 
 Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache, const BlockPlaces& device,
            const BlockPlaces& host, int rows_together, std::int32_t* cells)
     : draw_rows(input.draw_rows, input.draw_rows + input.num_draw_rows),
+      number(next_number()),
       first_cell(input.first_cell),
       cells(cells),
       tokens(input.tokens),
@@ -44,20 +60,23 @@ Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache
       top_logprobs(input.top_logprobs),
       logits(input.logits) {
   std::int64_t num_rows = 0, num_table = 0;
+  const int num_local = input.num_sequences - num_remote_sequences(input);
+  require(num_local >= 0, "more sequences lie on other devices than there are");
   for (int i = 0; i < input.num_sequences; ++i) {
     require(input.starts[i] >= 0 && input.num_rows[i] > 0, "a sequence has at least one row, after no fewer than 0");
     const std::int64_t end = std::int64_t{input.starts[i]} + input.num_rows[i];
     require(end <= limits.max_positions, "a sequence is longer than the program was made for");
     require((end + cache.block_size - 1) / cache.block_size <= input.num_blocks[i], "a block table is too short");
-    for (int done = 0; done < input.num_rows[i]; done += rows_together) {
+    const bool is_local = i < num_local;
+    for (int done = 0; is_local && done < input.num_rows[i]; done += rows_together) {
       groups.push_back({static_cast<std::int32_t>(num_rows) + done, std::min(rows_together, input.num_rows[i] - done),
                         input.starts[i] + done, static_cast<std::int32_t>(num_table)});
     }
-    for (int block = 0; block < input.num_blocks[i]; ++block)
+    for (int block = 0; is_local && block < input.num_blocks[i]; ++block)
       block_lines.push_back(line_of(input.block_tables[num_table + block], device));
     for (std::int32_t position = input.starts[i]; position < end; ++position) {
       positions.push_back(position);
-      row_lines.push_back(block_lines[num_table + position / cache.block_size]);
+      row_lines.push_back(is_local ? block_lines[num_table + position / cache.block_size] : kNowhere);
     }
     sequence_rows.push_back(static_cast<std::int32_t>(num_rows));
     num_rows += input.num_rows[i];
@@ -66,6 +85,7 @@ Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache
   sequence_rows.push_back(static_cast<std::int32_t>(num_rows));
   require(num_rows <= limits.max_rows && num_draw_rows() <= limits.max_draws, "more rows than the program was made for");
   token_ids.assign(input.token_ids, input.token_ids + num_rows);
+  take_remotes(input, cache);
   swaps_out = moves(input.swaps_out, input.num_swaps_out, device, host);
   copies = moves(input.copies, input.num_copies, device, device);
   swaps_in = moves(input.swaps_in, input.num_swaps_in, device, host);
@@ -77,6 +97,41 @@ Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache
   std::stable_sort(groups.begin(), groups.end(), [](const RowGroup& a, const RowGroup& b) {
     return (a.first_position + a.num_rows) * a.num_rows > (b.first_position + b.num_rows) * b.num_rows;
   });
+}
+
+void Step::take_remotes(const StepInput& input, const CacheShape& cache) {
+  int sequence = input.num_sequences - num_remote_sequences(input);
+  std::ptrdiff_t table = std::accumulate(input.num_blocks, input.num_blocks + sequence, std::ptrdiff_t{0});
+  for (int i = 0; i < input.num_remotes; ++i) {
+    const RemoteInput& remote = input.remotes[i];
+    require(remote.link != nullptr && remote.num_sequences > 0, "a part on another device has a link and sequences");
+    require(std::none_of(remotes.begin(), remotes.end(), [&](const RemoteRange& one) { return one.link == remote.link; }),
+            "a link stands once in a step");
+    const LinkShape& shape = remote.link->shape();
+    const CacheShape blocks = shape.cache(cache.num_blocks);
+    require(std::tie(blocks.num_layers, blocks.block_size, blocks.num_kv_heads, blocks.head_dim) ==
+                std::tie(cache.num_layers, cache.block_size, cache.num_kv_heads, cache.head_dim),
+            "a link is for blocks of another model");
+    const int end = sequence + remote.num_sequences;
+    RemoteRange range{remote.link,
+                      remote.generation,
+                      sequence_rows[sequence],
+                      sequence_rows[end],
+                      {input.starts + sequence, input.starts + end},
+                      {input.num_rows + sequence, input.num_rows + end},
+                      {input.num_blocks + sequence, input.num_blocks + end},
+                      {},
+                      input.lost + i};
+    const std::ptrdiff_t num_blocks = std::accumulate(range.num_blocks.begin(), range.num_blocks.end(), std::ptrdiff_t{0});
+    range.blocks.assign(input.block_tables + table, input.block_tables + table + num_blocks);
+    require(remote.num_sequences <= shape.max_sequences && range.end_row - range.first_row <= shape.max_rows &&
+                num_blocks <= shape.max_blocks,
+            "more lies behind a link than it was made for");
+    remotes.push_back(std::move(range));
+    sequence = end;
+    table += num_blocks;
+    input.lost[i] = 0;
+  }
 }
 
 void Step::take_draws(const StepInput& input, std::int32_t vocabulary) {

@@ -26,6 +26,15 @@ struct Limits {
   std::int32_t vocabulary;
 };
 
+class LinkSender;
+
+// Sequences that lie on the device behind a link; their block tables name blocks there.
+struct RemoteInput {
+  LinkSender* link;
+  std::uint32_t generation;  // of the link, when their keys and values came there
+  std::int32_t num_sequences;
+};
+
 // As the caller gives it; the arrays are copied. Sequence after sequence: `num_rows[i]` tokens that follow `starts[i]`
 // tokens, the blocks of all of them in the next `num_blocks[i]` numbers of `block_tables`.
 struct StepInput {
@@ -35,6 +44,9 @@ struct StepInput {
   const std::int32_t* num_blocks;
   const std::int32_t* block_tables;
   const std::int32_t* token_ids;
+  std::int32_t num_remotes;    // the last sequences lie on other devices: so many parts of them
+  const RemoteInput* remotes;
+  std::int32_t* lost;          // out, [remotes]: 1 where the part's rows are worth nothing
   std::int32_t num_draw_rows;
   const std::int32_t* draw_rows;
   std::int32_t num_draws;
@@ -63,6 +75,18 @@ struct RowGroup {
   std::int32_t first_position;
   std::int32_t table;  // where the sequence's block table begins
 };
+
+// Sequences of a step that lie on the device behind a link.
+struct RemoteRange {
+  LinkSender* link;
+  std::uint32_t generation;
+  std::int32_t first_row, end_row;
+  std::vector<std::int32_t> starts, num_rows, num_blocks, blocks;  // of its sequences, as in `StepInput`
+  std::int32_t* lost;
+};
+
+// Where the key of a row goes that lies on another device.
+constexpr std::int32_t kNowhere = -1;
 
 // A block that moves, by the lines where it begins.
 struct Move {
@@ -95,11 +119,13 @@ struct Step {
 
   std::vector<std::int32_t> token_ids;   // [rows]
   std::vector<std::int32_t> positions;   // [rows]
-  std::vector<std::int32_t> row_lines;   // [rows]: where the block begins that takes the row's key and value
+  std::vector<std::int32_t> row_lines;   // [rows]: where the block begins that takes the row's key and value, or kNowhere
   std::vector<std::int32_t> draw_rows;   // [draw rows]
   std::vector<std::int32_t> block_lines;  // block tables, by the lines where the blocks begin
-  std::vector<RowGroup> groups;
+  std::vector<RowGroup> groups;  // of sequences that lie on this device
   std::vector<std::int32_t> sequence_rows;  // the first row of each sequence, and behind the last one its end
+  std::vector<RemoteRange> remotes;
+  std::uint64_t number;  // another one for each step of the process
   std::vector<Move> swaps_out, copies, swaps_in;
   std::vector<Bias> biases;
   std::vector<std::int32_t> prior_tokens;
@@ -117,12 +143,14 @@ struct Step {
   std::pair<int, int> rows_of(Share share) const;
 
   int num_rows() const { return static_cast<int>(token_ids.size()); }
+  int first_remote_row() const { return remotes.empty() ? num_rows() : remotes.front().first_row; }
   int num_draw_rows() const { return static_cast<int>(draw_rows.size()); }
   int num_draws() const { return static_cast<int>(draws.size()); }
   // The token that `id` stands for; those in cells are there once the steps before have run.
   std::int32_t token(std::int32_t id) const { return id >= 0 ? id : cells[-1 - id]; }
 
  private:
+  void take_remotes(const StepInput& input, const CacheShape& cache);
   void take_draws(const StepInput& input, std::int32_t vocabulary);
 };
 

@@ -4,20 +4,11 @@
 #include <sched.h>
 
 #include <chrono>
+#include <utility>
 
 #include "kernels.h"
 
 namespace treadle {
-namespace {
-
-void pause() {
-#ifdef __x86_64__
-  __builtin_ia32_pause();
-#endif
-}
-
-}  // namespace
-
 void Signal::raise() {
   value_.fetch_add(1, std::memory_order_release);
   value_.notify_all();
@@ -34,8 +25,8 @@ void Signal::wait_beyond(std::uint32_t seen) const {
   value_.wait(seen, std::memory_order_acquire);
 }
 
-Team::Team(int num_threads, std::vector<int> cpus)
-    : cpus_(std::move(cpus)), num_threads_(num_threads), scratch_(num_threads) {
+Team::Team(int num_threads, std::vector<int> cpus, Receivers& receivers)
+    : cpus_(std::move(cpus)), num_threads_(num_threads), scratch_(num_threads), receivers_(receivers) {
   for (Scratch& scratch : scratch_) scratch.attention = Memory(attention_scratch_floats(kMaxHeadDim) * sizeof(float));
   for (int member = 1; member < num_threads; ++member) helpers_.emplace_back([this, member] { serve(member); });
 }
@@ -72,24 +63,96 @@ void Team::serve(int member) {
   }
 }
 
+bool Team::serve_others() {
+  if (!receivers_.look()) return false;
+  program_ = nullptr;
+  start_.raise();
+  work(0);
+  return true;
+}
+
+OffloadTimes Team::take_times() { return std::exchange(times_, {}); }
+
 void Team::work(int member) {
+  if (program_ != nullptr) {
+    work_program(member);
+    return;
+  }
+  meet([&] { begin_to_serve(); });
+  work_others(member);
+}
+
+void Team::work_program(int member) {
   const Step& step = *step_;
   for (const auto& current : program_->operators()) {
+    if (current->waits(step)) {
+      do {
+        meet([&] { await(*current, step); });
+        work_others(member);
+      } while (!is_ready_);
+    }
     const int num_tasks = current->num_tasks(step);
     for (int task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < num_tasks;)
       current->run(task, step, scratch_[member]);
-    meet(current->is_polled());
+    meet([&] {
+      current->finish(step);
+      if (!current->is_polled()) return;
+      poll_.look();
+      if (receivers_.look()) begin_to_serve();
+    });
+    work_others(member);
   }
 }
 
-void Team::meet(bool is_polled) {
+void Team::begin_to_serve() {
+  serves_ = true;
+  serves_since_ = Clock::now();
+}
+
+void Team::work_others(int member) {
+  while (serves_) {
+    for (int phase = 0; phase < LinkReceiver::kNumPhases; ++phase) {
+      const int num_tasks = receivers_.num_tasks(phase);
+      for (int task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < num_tasks;)
+        receivers_.run(phase, task, scratch_[member]);
+      meet([&] {
+        if (phase + 1 < LinkReceiver::kNumPhases) return;
+        serves_ = receivers_.finish();
+        const auto now = Clock::now();
+        times_.served += now - std::exchange(serves_since_, now);
+      });
+    }
+  }
+}
+
+// Ends when the operator may begin, or when somebody waits for this device.
+void Team::await(const Operator& next, const Step& step) {
+  const auto begin = Clock::now();
+  for (;;) {
+    is_ready_ = next.is_ready(step);
+    if (is_ready_) break;
+    if (receivers_.look()) {
+      begin_to_serve();
+      break;
+    }
+    if (Clock::now() - begin < kAwakeWaiting) {
+      pause();
+    } else {
+      next.sleep(step, kAsleepWaiting);
+    }
+  }
+  times_.waited += Clock::now() - begin;
+}
+
+template <typename Last>
+void Team::meet(const Last& last) {
   const std::uint32_t seen = met_.value();
   if (num_waiting_.fetch_add(1, std::memory_order_acq_rel) + 1 < num_threads_) {
     met_.wait_beyond(seen);
     return;
   }
-  // the last to come prepares the next operator, which nobody has begun, while all others wait
-  if (is_polled) poll_.look();
+  // the last to come prepares what comes next, which nobody has begun, while all others wait
+  last();
   num_waiting_.store(0, std::memory_order_relaxed);
   next_task_.store(0, std::memory_order_relaxed);
   met_.raise();

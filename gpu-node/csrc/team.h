@@ -11,6 +11,7 @@
 #include "operator.h"
 #include "poll.h"
 #include "program.h"
+#include "receivers.h"
 
 namespace treadle {
 
@@ -30,24 +31,48 @@ class Signal {
   std::atomic<std::uint32_t> value_{0};
 };
 
+// Time within steps that was not the steps' own work.
+struct OffloadTimes {
+  std::chrono::nanoseconds served{};  // others' tasks
+  std::chrono::nanoseconds waited{};  // for other devices' answers, with what was served meanwhile left out
+};
+
 class Team {
  public:
-  // The caller of `run` is the first thread of the team; `cpus` is empty, or says where each thread stays.
-  Team(int num_threads, std::vector<int> cpus);
+  // The caller of `run` is the first thread of the team; `cpus` is empty, or says where each thread stays. What
+  // `receivers` hear of is served behind operators that are polled, and while an operator waits.
+  Team(int num_threads, std::vector<int> cpus, Receivers& receivers);
   ~Team();
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
   void run(const Program& program, const Step& step);
+  // Between programs: serves what waits now; whether anything did.
+  bool serve_others();
+  // Since the last call.
+  OffloadTimes take_times();
 
   // What is looked at behind operators that are polled. Not while a program runs.
   void set_poll(Poll poll) { poll_ = poll; }
   void pin(int member) const;
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  // How long a wait for another device keeps its thread awake, and how long it sleeps then before it looks for what
+  // others wait for here: so two devices that wait for each other serve each other.
+  static constexpr std::chrono::microseconds kAwakeWaiting{200};
+  static constexpr std::chrono::microseconds kAsleepWaiting{100};
+
   void serve(int member);
   void work(int member);
-  void meet(bool is_polled);
+  void work_program(int member);
+  void work_others(int member);
+  void begin_to_serve();
+  void await(const Operator& next, const Step& step);
+  // `last` is done by whoever comes last, while all others wait.
+  template <typename Last>
+  void meet(const Last& last);
 
   std::vector<int> cpus_;
   int num_threads_;
@@ -55,6 +80,11 @@ class Team {
   const Program* program_ = nullptr;
   const Step* step_ = nullptr;
   Poll poll_;  // used by whoever comes last to a meeting
+  Receivers& receivers_;
+  bool serves_ = false;  // changed at meetings alone, as is the next
+  bool is_ready_ = false;
+  OffloadTimes times_;
+  Clock::time_point serves_since_;
   bool ends_ = false;
   Signal start_, met_;
   alignas(64) std::atomic<int> next_task_{0};

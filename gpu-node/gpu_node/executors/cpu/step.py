@@ -33,14 +33,14 @@ class RunningStep:
     def result(self) -> StepResult:
         """Wait for the step; its tokens were drawn on the device."""
         self.device.wait(self.event)
-        duration_s, idle_s = self.device.times(self.event)
+        times = self.device.times(self.event)
         draws = self.step.draws
         tokens = list(zip(self.sequence_ids, draws.tokens.tolist(), strict=True))
         logprobs = zip(self.sequence_ids, draws.token_logprobs(), strict=True)
         return StepResult(
             token_ids={sequence_id: token for sequence_id, token in tokens if token != NOT_DRAWN},
-            duration_s=duration_s,
-            idle_s=idle_s,
+            duration_s=times.run_s,
+            idle_s=times.idle_s,
             errors={sequence_id: NOT_FINITE for sequence_id, token in tokens if token == NOT_DRAWN},
             logprobs={sequence_id: logprob for sequence_id, logprob in logprobs if logprob is not None},
         )

@@ -140,7 +140,7 @@ class CudaBuilder:
         tasks = None
         if any(operator.kind is OperatorKind.POLL for operator in prepared.program.operators):
             columns = config.num_heads * config.head_dim
-            ring = TaskRing.new(NUM_TASK_SLOTS, limits.num_sequences, limits.num_blocks, columns, numbers)
+            ring = TaskRing.new(shape, NUM_TASK_SLOTS, limits.num_sequences, limits.num_blocks, columns, numbers)
             tasks = Tasks(PollCounters.new(num_processors(self.device), NUM_TASK_SLOTS, self.device), ring)
         lowered = lower(
             prepared.program,

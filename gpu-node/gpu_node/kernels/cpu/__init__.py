@@ -1,11 +1,12 @@
 """The CPU device as Python sees it: a queue with threads of its own, and programs that are replayed on it."""
 
 from gpu_node.kernels.cpu.arena import CpuArena
-from gpu_node.kernels.cpu.device import CpuDevice
+from gpu_node.kernels.cpu.device import CpuDevice, CpuStepTimes
 from gpu_node.kernels.cpu.layout import (
     LEVELS,
     WHOLE,
     CpuCacheShape,
+    CpuLinkShape,
     CpuRows,
     CpuShare,
     Epilogue,
@@ -17,7 +18,11 @@ from gpu_node.kernels.cpu.layout import (
     View,
 )
 from gpu_node.kernels.cpu.library import level, library
+from gpu_node.kernels.cpu.link_file import LinkError, sweep_links
+from gpu_node.kernels.cpu.link_receiver import CpuLinkReceiver
+from gpu_node.kernels.cpu.link_sender import CpuLinkSender
 from gpu_node.kernels.cpu.program import CpuProgram
+from gpu_node.kernels.cpu.remotes import CpuRemote, CpuRemotes
 from gpu_node.kernels.cpu.step import CpuStep
 
 __all__ = [
@@ -26,17 +31,25 @@ __all__ = [
     "CpuArena",
     "CpuCacheShape",
     "CpuDevice",
+    "CpuLinkReceiver",
+    "CpuLinkSender",
+    "CpuLinkShape",
     "CpuProgram",
+    "CpuRemote",
+    "CpuRemotes",
     "CpuRows",
     "CpuShare",
     "CpuStep",
+    "CpuStepTimes",
     "Epilogue",
     "Float32s",
     "Index",
     "Int32s",
     "Limits",
+    "LinkError",
     "Type",
     "View",
     "level",
     "library",
+    "sweep_links",
 ]

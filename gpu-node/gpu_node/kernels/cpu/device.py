@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import c_uint64
 from types import TracebackType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,18 @@ from gpu_node.kernels.cpu.layout import Serve
 from gpu_node.kernels.cpu.library import failed, library
 from gpu_node.kernels.cpu.program import CpuProgram
 from gpu_node.kernels.cpu.step import CpuStep
+
+
+class CpuStepTimes(NamedTuple):
+    """Where the time of a step went, in seconds."""
+
+    run_s: float
+    idle_s: float
+    """That the device had no step before it, since the one before; 0.0 where there was none."""
+    served_s: float
+    """Of ``run_s``, what went to tasks of other engines."""
+    waited_s: float
+    """Of ``run_s``, what went to waiting for other devices, without what was served meanwhile."""
 
 
 class CpuDevice:
@@ -23,8 +36,8 @@ class CpuDevice:
         self._library = library()
         self._poll: tuple[object, c_uint64] | None = None
         numbers = np.array(cpus, dtype=np.int32)
-        self._handle = self._library.treadle_device_new(num_threads, numbers.ctypes.data, len(numbers))
-        if not self._handle:
+        self.handle = self._library.treadle_device_new(num_threads, numbers.ctypes.data, len(numbers))
+        if not self.handle:
             raise failed()
 
     def __enter__(self) -> CpuDevice:
@@ -37,34 +50,39 @@ class CpuDevice:
 
     def close(self) -> None:
         """Finish what is in the queue and end the threads."""
-        handle, self._handle = self._handle, None
+        handle, self.handle = self.handle, None
         if handle:
             self._library.treadle_device_free(handle)
 
     def submit(self, program: CpuProgram, step: CpuStep) -> int:
         """Queue a step and return at once; the number of its event. `RuntimeError` for a step that cannot be."""
-        event = int(self._library.treadle_submit(self._handle, program.handle, step.as_input()))
+        event = int(self._library.treadle_submit(self.handle, program.handle, step.as_input()))
         if not event:
             raise failed()
         return event
 
     def is_done(self, event: int) -> bool:
         """Whether a step is done. Steps are done in the order in which they were submitted."""
-        return bool(self._library.treadle_is_done(self._handle, event))
+        return bool(self._library.treadle_is_done(self.handle, event))
 
     def wait(self, event: int) -> None:
         """Sleep until a step is done."""
-        self._library.treadle_wait(self._handle, event)
+        self._library.treadle_wait(self.handle, event)
 
-    def times(self, event: int) -> tuple[float, float]:
-        """Seconds that a step took, and that the device had nothing to do before it since the one before (0.0: none).
+    def times(self, event: int) -> CpuStepTimes:
+        """Where the time of a step went.
 
         `RuntimeError` unless the step is done, and one of the last 64.
         """
-        times = np.empty(2, dtype=np.float64)
-        if not self._library.treadle_step_times(self._handle, event, times.ctypes.data):
+        times = np.empty(len(CpuStepTimes._fields), dtype=np.float64)
+        if not self._library.treadle_step_times(self.handle, event, times.ctypes.data):
             raise failed()
-        return float(times[0]), float(times[1])
+        return CpuStepTimes(*times.tolist())
+
+    @property
+    def num_served(self) -> int:
+        """Tasks of other engines that it has done."""
+        return int(self._library.treadle_num_served(self.handle))
 
     def set_poll(self, serve: Callable[[], None], num_asked: c_uint64) -> None:
         """Call ``serve`` between two operators, the first of them polled, when ``num_asked`` has changed.
@@ -73,14 +91,14 @@ class CpuDevice:
         wait for, and must not raise. Waits until the queue is empty.
         """
         hook = Serve(lambda _context: serve())
-        self._library.treadle_set_poll(self._handle, hook, None, ctypes.addressof(num_asked))
+        self._library.treadle_set_poll(self.handle, hook, None, ctypes.addressof(num_asked))
         self._poll = (hook, num_asked)  # the device keeps their addresses
 
     def clear_poll(self) -> None:
         """Nothing is looked for any more. Waits until the queue is empty."""
-        self._library.treadle_set_poll(self._handle, Serve(), None, None)
+        self._library.treadle_set_poll(self.handle, Serve(), None, None)
         self._poll = None
 
     def drain(self) -> None:
         """Sleep until everything submitted is done."""
-        self._library.treadle_drain(self._handle)
+        self._library.treadle_drain(self.handle)

@@ -96,3 +96,32 @@ class CpuCacheShape(Structure):
     def block_bytes(self) -> int:
         """Those of all layers, in whole lines."""
         return -(-self.num_layers * self.layer_bytes // LINE_BYTES) * LINE_BYTES
+
+
+class CpuLinkShape(Structure):
+    """Sizes of a link (LinkShape in link.h). The cache is like the sender's."""
+
+    _fields_ = (
+        ("num_layers", c_int32),
+        ("block_size", c_int32),
+        ("num_heads", c_int32),
+        ("num_kv_heads", c_int32),
+        ("head_dim", c_int32),
+        ("num_slots", c_int32),
+        ("max_rows", c_int32),
+        ("max_sequences", c_int32),
+        ("max_blocks", c_int32),
+    )
+    num_layers: int
+    block_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    num_slots: int
+    """Tasks that may be under way; a power of two."""
+    max_rows: int
+    """Of a task."""
+    max_sequences: int
+    """Of a step."""
+    max_blocks: int
+    """Of all of them together."""

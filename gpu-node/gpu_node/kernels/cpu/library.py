@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 from gpu_node.kernels.cpu.build import library_path
-from gpu_node.kernels.cpu.layout import CpuCacheShape, CpuShare, Limits, Serve, View
-from gpu_node.kernels.cpu.step import StepInput
+from gpu_node.kernels.cpu.layout import CpuCacheShape, CpuLinkShape, CpuShare, Limits, Serve, View
+from gpu_node.kernels.cpu.step_input import StepInput
 
 
 @functools.cache
@@ -63,6 +63,20 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "step_times": (c_int32, [c_void_p, c_uint64, c_void_p]),
     "drain": (None, [c_void_p]),
     "set_poll": (None, [c_void_p, Serve, c_void_p, c_void_p]),
+    "send": (c_int32, [c_void_p, View, View, View, c_int32, c_int32, View]),
+    "gather": (c_int32, [c_void_p, View]),
+    "num_served": (c_uint64, [c_void_p]),
+    "link_bytes": (c_int64, [POINTER(CpuLinkShape)]),
+    "link_sender_new": (c_void_p, [c_int32, POINTER(CpuLinkShape), c_char_p, c_char_p, c_double]),
+    "link_sender_free": (None, [c_void_p]),
+    "link_sender_generation": (c_uint32, [c_void_p]),
+    "link_sender_is_open": (c_int32, [c_void_p]),
+    "link_receiver_new": (
+        c_void_p,
+        [c_int32, POINTER(CpuLinkShape), c_char_p, c_char_p, c_char_p, c_void_p, c_void_p],
+    ),
+    "link_receiver_free": (None, [c_void_p, c_void_p]),
+    "link_receiver_lend": (c_int32, [c_void_p, c_void_p, c_int32, c_int32]),
 }
 
 

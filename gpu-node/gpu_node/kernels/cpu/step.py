@@ -2,44 +2,14 @@
 
 from __future__ import annotations
 
-from ctypes import Structure, c_char_p, c_int32, c_void_p
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from gpu_node.kernels.cpu.draws import NO_DRAWS, CpuDraws
 from gpu_node.kernels.cpu.layout import Float32s, Int32s
-
-
-class StepInput(Structure):
-    """A step as the C interface takes it."""
-
-    _fields_ = (
-        ("num_sequences", c_int32),
-        ("starts", c_void_p),
-        ("num_rows", c_void_p),
-        ("num_blocks", c_void_p),
-        ("block_tables", c_void_p),
-        ("token_ids", c_void_p),
-        ("num_draw_rows", c_int32),
-        ("draw_rows", c_void_p),
-        ("num_draws", c_int32),
-        ("draws", c_char_p),
-        ("biases", c_char_p),
-        ("prior_tokens", c_void_p),
-        ("first_cell", c_int32),
-        ("num_copies", c_int32),
-        ("copies", c_void_p),
-        ("num_swaps_out", c_int32),
-        ("swaps_out", c_void_p),
-        ("num_swaps_in", c_int32),
-        ("swaps_in", c_void_p),
-        ("tokens", c_void_p),
-        ("logprobs", c_void_p),
-        ("top_tokens", c_void_p),
-        ("top_logprobs", c_void_p),
-        ("logits", c_void_p),
-    )
+from gpu_node.kernels.cpu.remotes import NO_REMOTES, CpuRemotes
+from gpu_node.kernels.cpu.step_input import StepInput
 
 
 def _no_moves() -> Int32s:
@@ -57,7 +27,7 @@ class CpuStep:
     num_blocks: Int32s
     """[sequences]"""
     block_tables: Int32s
-    """Those of all sequences, one behind the other."""
+    """Those of all sequences, one behind the other; of remote ones, blocks of their receivers."""
     token_ids: Int32s
     """[rows]: ids, or the marks of cells (`cell_mark`)."""
     draw_rows: Int32s
@@ -72,14 +42,19 @@ class CpuStep:
     """[swaps, 2]: block of the device and block of the host. Made before the copies."""
     swaps_in: Int32s = field(default_factory=_no_moves)
     """[swaps, 2]: block of the device and block of the host. Made after the copies."""
+    remotes: CpuRemotes = NO_REMOTES
+    """The last of the sequences, which lie on other devices; what became of them lies there too."""
 
     def as_input(self) -> StepInput:
         """Addresses of all of it, for as long as this object lives."""
-        draws = self.draws
+        draws, remotes = self.draws, self.remotes
         return StepInput(
             len(self.starts),
             *(array.ctypes.data for array in (self.starts, self.num_rows, self.num_blocks, self.block_tables)),
             self.token_ids.ctypes.data,
+            len(remotes.parts),
+            remotes.inputs,
+            remotes.lost.ctypes.data,
             len(self.draw_rows),
             self.draw_rows.ctypes.data,
             len(draws.tokens),

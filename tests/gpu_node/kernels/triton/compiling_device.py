@@ -119,15 +119,18 @@ def _attention() -> None:
     paged_attention(q, cache, batch, q)
     decode_attention(q, cache, batch, UNBOUNDED, q, num_splits=2)
     ring = TaskRing(
+        shape=shape,
         num_sequences=torch.zeros(2, dtype=torch.int32),
         firsts=torch.zeros(2, dtype=torch.int64),
         windows=torch.zeros(2, dtype=torch.int32),
         positions=torch.zeros(2, 3, dtype=torch.int32),
         block_lines=torch.zeros(2, 3, 4, dtype=torch.int32),
         q=torch.zeros(2, 3, q.shape[1], dtype=torch.bfloat16),
+        k=torch.zeros(2, 3, k.shape[1], dtype=torch.bfloat16),
+        v=torch.zeros(2, 3, k.shape[1], dtype=torch.bfloat16),
         out=torch.zeros(2, 3, q.shape[1], dtype=torch.bfloat16),
     )
-    poll(PollCounters.new(4, 2, CPU), ring, cache)
+    poll(PollCounters.new(4, 2, CPU), ring, cache.numbers)
 
 
 def _experts(rows: torch.Tensor) -> None:

@@ -39,7 +39,7 @@ class DeviceProgram:
         self.caches = [LayerCache(self.arena, shape, layer) for layer in range(LAYERS)]
         self.tasks = Tasks(
             PollCounters.new(num_processors(DEVICE), 2, DEVICE),
-            TaskRing.new(2, 1, LENGTH // BLOCK_SIZE, model.num_heads * HEAD_DIM, self.arena),
+            TaskRing.new(shape, 2, 1, LENGTH // BLOCK_SIZE, model.num_heads * HEAD_DIM, self.arena),
         )
         self.lowered: Lowered = lower(
             program,

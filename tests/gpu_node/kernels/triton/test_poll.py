@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from threading import Thread
 
 import pytest
 import torch
@@ -11,31 +12,29 @@ from hypothesis import strategies as st
 
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, poll
-from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places
+from gpu_node.kernels.triton.cache import CacheShape, Places
 from tests.gpu_node.kernels.triton.buffers import DEVICE, FLOAT32_ERROR, error, numbers, wide
 
 INSTANCES, SLOTS, SEQUENCES, BLOCKS, HEADS = 3, 2, 3, 3, 4
+NUM_TASKS = 6
+NUM_BLOCKS = SEQUENCES * BLOCKS
 SHAPE = CacheShape(num_layers=2, block_size=2, num_kv_heads=2, head_dim=4)
 
 
 class Asker:
-    """Writes tasks into the ring, and knows what comes out of them."""
+    """Writes tasks into the ring, and knows what comes out of them. The receiver's own model is another one."""
 
     def __init__(self) -> None:
         lines = SHAPE.block_lines(4)
-        self.places = Places(page_lines=8 * lines, block_lines=lines)
-        self.caches = [LayerCache(numbers(8 * lines * 16), SHAPE, layer) for layer in range(2)]
-        self.caches[1].numbers.copy_(self.caches[0].numbers)
-        columns = HEADS * SHAPE.head_dim
-        self.ring = TaskRing(
-            num_sequences=torch.zeros(SLOTS, dtype=torch.int32, device=DEVICE),
-            firsts=torch.zeros(SLOTS, dtype=torch.int64, device=DEVICE),
-            windows=torch.zeros(SLOTS, dtype=torch.int32, device=DEVICE),
-            positions=torch.zeros(SLOTS, SEQUENCES, dtype=torch.int32, device=DEVICE),
-            block_lines=torch.zeros(SLOTS, SEQUENCES, BLOCKS, dtype=torch.int32, device=DEVICE),
-            q=torch.full((SLOTS, SEQUENCES, columns), torch.nan, device=DEVICE),
-            out=torch.full((SLOTS, SEQUENCES, columns), torch.nan, device=DEVICE),
-        )
+        self.places = Places(page_lines=NUM_BLOCKS * lines, block_lines=lines)
+        self.arena = numbers(NUM_BLOCKS * lines * 16)
+        self.memory = wide(self.arena)
+        """The arena as it is when everything asked for is served."""
+        columns, kv_columns = HEADS * SHAPE.head_dim, SHAPE.num_kv_heads * SHAPE.head_dim
+        self.ring = TaskRing.new(SHAPE, SLOTS, SEQUENCES, BLOCKS, columns, self.arena)
+        for rows in (self.ring.q, self.ring.k, self.ring.v, self.ring.out):
+            rows.fill_(torch.nan)
+        assert self.ring.k.shape == (SLOTS, SEQUENCES, kv_columns)
         self.counters = PollCounters.new(INSTANCES, SLOTS, DEVICE)
         self.expected: list[torch.Tensor] = []
 
@@ -52,33 +51,44 @@ class Asker:
         slot, layer = self.num_asked % SLOTS, self.num_asked % 2
         window = (UNBOUNDED, 3)[self.num_asked // 2 % 2]
         self.ring.num_sequences[slot] = num_sequences
-        self.ring.firsts[slot] = self.caches[layer].first
+        self.ring.firsts[slot] = layer * SHAPE.layer_numbers
         self.ring.windows[slot] = window
         self.ring.out[slot] = torch.nan
         rows = []
         for sequence in range(num_sequences):
             position = (self.num_asked + 2 * sequence) % (BLOCKS * SHAPE.block_size)
-            blocks = [(sequence + 3 * i) % 8 for i in range(BLOCKS)]
+            blocks = [sequence + SEQUENCES * i for i in range(BLOCKS)]
             self.ring.positions[slot, sequence] = position
             self.ring.block_lines[slot, sequence] = torch.tensor([self.places.line(block) for block in blocks])
-            self.ring.q[slot, sequence] = numbers(HEADS * SHAPE.head_dim)
+            for one in (self.ring.q, self.ring.k, self.ring.v):
+                one[slot, sequence] = numbers(one.shape[2])
+            for head in range(SHAPE.num_kv_heads):
+                key, value = self.slots(blocks, position, layer, head)
+                columns = slice(4 * head, 4 * head + 4)
+                self.memory[key] = wide(self.ring.k[slot, sequence])[columns]
+                self.memory[value] = wide(self.ring.v[slot, sequence])[columns]
             rows.append(self.attention(self.ring.q[slot, sequence], blocks, position, window, layer))
         self.expected.append(torch.stack(rows) if rows else torch.empty(0, HEADS * SHAPE.head_dim, dtype=torch.float64))
         self.counters.asked.add_(1)
+
+    def slots(self, blocks: list[int], token: int, layer: int, head: int) -> tuple[slice, slice]:
+        """Where the key and the value of a token lie."""
+        block = self.places.line(blocks[token // SHAPE.block_size]) * 16 + layer * SHAPE.layer_numbers
+        key = block + head * 2 * SHAPE.block_size * 4 + token % SHAPE.block_size * 4
+        value = key + SHAPE.block_size * 4
+        return slice(key, key + 4), slice(value, value + 4)
 
     def attention(self, q: torch.Tensor, blocks: list[int], position: int, window: int, layer: int) -> torch.Tensor:
         """Token by token, head by head, in float64."""
         row = []
         for head, query in enumerate(wide(q).view(HEADS, -1)):
-            keys, values = [], []
-            for token in range(max(0, position + 1 - window), position + 1):
-                block = self.places.line(blocks[token // SHAPE.block_size]) * 16 + layer * SHAPE.layer_numbers
-                at = block + head // 2 * 2 * SHAPE.block_size * 4 + token % SHAPE.block_size * 4
-                memory = wide(self.caches[0].numbers)
-                keys.append(memory[at : at + 4])
-                values.append(memory[at + SHAPE.block_size * 4 :][:4])
-            weights = (torch.stack(keys) @ query / math.sqrt(SHAPE.head_dim)).softmax(0)
-            row.append(weights @ torch.stack(values))
+            places = [
+                self.slots(blocks, token, layer, head // 2)
+                for token in range(max(0, position + 1 - window), position + 1)
+            ]
+            keys, values = (torch.stack([self.memory[pair[i]] for pair in places]) for i in range(2))
+            weights = (keys @ query / math.sqrt(SHAPE.head_dim)).softmax(0)
+            row.append(weights @ values)
         return torch.cat(row)
 
     def poll(self, blind: frozenset[int] = frozenset()) -> None:
@@ -86,7 +96,7 @@ class Asker:
         done = self.counters.done.clone()
         early = torch.tensor([instance in blind for instance in range(INSTANCES)], device=DEVICE)
         self.counters.done[early] = self.num_asked
-        poll(self.counters, self.ring, self.caches[0])
+        poll(self.counters, self.ring, self.arena)
         self.counters.done[early] = done[early]
 
     def check(self) -> None:
@@ -112,6 +122,7 @@ def test_every_task_is_done_once_and_in_order(events: list[int | frozenset[int]]
             asker.ask(event)
         asker.check()
     assert asker.num_served == asker.num_asked
+    assert bool((wide(asker.arena) == asker.memory).all())  # keys and values of all rows, and nothing else
 
 
 def test_an_instance_that_looked_too_early_serves_at_the_next_poll() -> None:
@@ -137,4 +148,26 @@ def test_a_poll_that_finds_nothing_changes_nothing() -> None:
 def test_a_ring_that_does_not_fit_is_refused() -> None:
     asker = Asker()
     with pytest.raises(ValueError, match="for each slot"):
-        poll(PollCounters.new(INSTANCES, SLOTS + 1, DEVICE), asker.ring, asker.caches[0])
+        poll(PollCounters.new(INSTANCES, SLOTS + 1, DEVICE), asker.ring, asker.arena)
+
+
+def test_a_sender_beside_it_sends_and_gathers_while_the_device_polls() -> None:
+    """Of another thread, as of another device: rows of its own, and a counter to wait for."""
+    asker = Asker()
+    answers: list[torch.Tensor] = []
+
+    def send() -> None:
+        for _ in range(NUM_TASKS):
+            asker.ask(SEQUENCES)
+            while asker.num_served < asker.num_asked:
+                pass
+            answers.append(asker.ring.out[(asker.num_asked - 1) % SLOTS].clone())
+
+    sender = Thread(target=send)
+    sender.start()
+    while sender.is_alive():
+        poll(asker.counters, asker.ring, asker.arena)
+    sender.join()
+    assert len(answers) == NUM_TASKS
+    for answer, expected in zip(answers, asker.expected, strict=True):
+        assert error(answer, expected) < FLOAT32_ERROR

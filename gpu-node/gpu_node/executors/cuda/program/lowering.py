@@ -294,8 +294,8 @@ class _Lowering:
         """A look at what others wait for, in a launch of its own."""
         del operator
         assert self._tasks is not None, "who has polls inserted says what they look for"
-        tasks, cache = self._tasks, self._caches[0]
-        return lambda _step: poll(tasks.counters, tasks.ring, cache)
+        tasks, numbers = self._tasks, self._caches[0].numbers
+        return lambda _step: poll(tasks.counters, tasks.ring, numbers)
 
 
 LOWERINGS: Mapping[OperatorKind, Callable[[_Lowering, Operator], Launch]] = {

@@ -1,12 +1,16 @@
 """What others wait for this device to do, looked at between two operators (Weaver, ATC'25, §4.1).
 
-A task is the attention of some single rows over blocks of this device. Whoever asks writes the task into its slot of a
-ring, then adds to ``asked``, which lies in this device's memory; who has asked waits for ``served``.
+A task is the attention of some single rows over blocks of this device, which are cut as the sender's are; the rows' own
+keys and values come with it and are written there first. Whoever asks writes the task into its slot of a ring, then
+adds to ``asked``, which lies in this device's memory; who has asked waits for ``served``.
 
 No instance of the kernel waits for another one, so a poll needs no launch in which all run at the same time. Each looks
 at ``asked`` for itself and does its tiles of all tasks that it has not done; whoever is the last at a task adds to
 ``served``. An instance that looked too early for a task does its tiles at the next poll, and so does the one that comes
 last there. Tasks are served in order: the last at a task has seen everybody's arrival at those before it.
+
+A tile is one row and one KV head, so no instance reads what another one writes within a task. Rows of one sequence in
+two tasks are never unserved together, unless in the same place of both.
 
 Counters only grow and wrap nowhere (int64); whoever asks keeps fewer than a ring of tasks unserved.
 """
@@ -20,7 +24,7 @@ import triton
 import triton.language as tl
 
 from gpu_node.kernels.triton.attention.attention_tile import attend, load_queries, scale_of
-from gpu_node.kernels.triton.cache import LayerCache
+from gpu_node.kernels.triton.cache import CacheShape, LayerCache
 from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, launch, padded, require
 
 TILE_TOKENS = 64
@@ -28,8 +32,10 @@ TILE_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class TaskRing:
-    """Tasks of attention by slot, ``task % slots``: others write what they ask for, this device the answer."""
+    """Tasks of one sender by slot, ``task % slots``: it writes what it asks for, this device the answer."""
 
+    shape: CacheShape
+    """Of the sender's blocks."""
     num_sequences: torch.Tensor
     """int32 [slots]."""
     firsts: torch.Tensor
@@ -42,24 +48,40 @@ class TaskRing:
     """int32 [slots, sequences, blocks]."""
     q: torch.Tensor
     """[slots, sequences, heads * head_dim]."""
-    out: torch.Tensor
+    k: torch.Tensor
+    """[slots, sequences, kv_heads * head_dim]: of the same rows."""
+    v: torch.Tensor
     """Likewise."""
+    out: torch.Tensor
+    """As q."""
 
     @classmethod
-    def new(cls, num_slots: int, max_sequences: int, max_blocks: int, num_columns: int, like: torch.Tensor) -> TaskRing:
+    def new(
+        cls,
+        shape: CacheShape,
+        num_slots: int,
+        max_sequences: int,
+        max_blocks: int,
+        num_columns: int,
+        like: torch.Tensor,
+    ) -> TaskRing:
         """Without a task; ``num_columns`` of a row of q, in the type and on the device of ``like``."""
 
         def integers(*shape: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
             return torch.zeros(shape, dtype=dtype, device=like.device)
 
         q, out = (like.new_zeros((num_slots, max_sequences, num_columns)) for _ in range(2))
+        k, v = (like.new_zeros((num_slots, max_sequences, shape.num_kv_heads * shape.head_dim)) for _ in range(2))
         return cls(
+            shape=shape,
             num_sequences=integers(num_slots),
             firsts=integers(num_slots, dtype=torch.int64),
             windows=integers(num_slots),
             positions=integers(num_slots, max_sequences),
             block_lines=integers(num_slots, max_sequences, max_blocks),
             q=q,
+            k=k,
+            v=v,
             out=out,
         )
 
@@ -104,6 +126,8 @@ def _poll(
     positions,
     block_lines,
     q,
+    k,
+    v,
     out,
     numbers,
     num_slots,
@@ -125,7 +149,8 @@ def _poll(
     num_asked = tl.atomic_add(asked, 0, sem="acquire", scope="sys")
     task = tl.load(done + instance)
     shared, dims = tl.arange(0, PADDED_SHARED), tl.arange(0, PADDED_DIM)
-    here = shared < NUM_SHARED
+    here, in_head = shared < NUM_SHARED, dims < HEAD_DIM
+    kind = numbers.dtype.element_ty
     width = num_kv_heads * NUM_SHARED * HEAD_DIM
     while task < num_asked:
         slot = task % num_slots
@@ -134,6 +159,14 @@ def _poll(
             row = slot * max_sequences + tile // num_kv_heads
             kv_head = tile % num_kv_heads
             position = tl.load(positions + row)
+            block = tl.load(block_lines + row * max_blocks + position // BLOCK_SIZE).to(tl.int64)
+            head = first + kv_head * (2 * BLOCK_SIZE * HEAD_DIM)
+            key = numbers + block * LINE_NUMBERS + head + position % BLOCK_SIZE * HEAD_DIM + dims
+            own = (row * num_kv_heads + kv_head) * HEAD_DIM + dims
+            tl.store(key, tl.load(k + own, mask=in_head, other=0.0).to(kind), mask=in_head)
+            value = key + BLOCK_SIZE * HEAD_DIM
+            tl.store(value, tl.load(v + own, mask=in_head, other=0.0).to(kind), mask=in_head)
+            tl.debug_barrier()  # all threads have written before one reads
             columns = (kv_head * NUM_SHARED + shared) * HEAD_DIM
             rows = tl.zeros([PADDED_SHARED], tl.int64) + row
             queries = load_queries(q, width, rows, columns, here, HEAD_DIM, PADDED_DIM)
@@ -142,7 +175,7 @@ def _poll(
                 tl.zeros([PADDED_SHARED], tl.int32) + position,
                 numbers,
                 block_lines + row * max_blocks,
-                first + kv_head * (2 * BLOCK_SIZE * HEAD_DIM),
+                head,
                 tl.maximum(position + 1 - window, 0),
                 position + 1,
                 window,
@@ -155,7 +188,7 @@ def _poll(
                 WIDEN,
             )
             at = rows[:, None] * width + columns[:, None] + dims[None, :]
-            tl.store(out + at, result.to(out.dtype.element_ty), mask=here[:, None] & (dims < HEAD_DIM)[None, :])
+            tl.store(out + at, result.to(out.dtype.element_ty), mask=here[:, None] & in_head[None, :])
         tl.debug_barrier()  # all threads have written before one says so
         if tl.atomic_add(arrived + slot, 1, sem="acq_rel", scope="gpu") == num_instances - 1:
             tl.atomic_xchg(arrived + slot, 0, sem="relaxed", scope="gpu")  # before anybody may ask for the slot again
@@ -164,22 +197,28 @@ def _poll(
     tl.store(done + instance, task)
 
 
-def poll(counters: PollCounters, ring: TaskRing, cache: LayerCache) -> None:
+def poll(counters: PollCounters, ring: TaskRing, numbers: torch.Tensor) -> None:
     """Do what has been asked for and not been done: a read of one counter where that is nothing.
 
-    ``cache`` says where keys and values lie and what they are like; the layer is each task's own.
+    ``numbers`` is this device's arena, whose pages hold blocks of any shape; the layer is each task's own.
     """
-    shape = cache.shape
+    shape = ring.shape
+    cache = LayerCache(numbers, shape, 0)
     num_slots, max_sequences, max_blocks = ring.block_lines.shape
     num_shared, rest = divmod(ring.q.shape[2], shape.num_kv_heads * shape.head_dim)
     require(num_shared > 0 and rest == 0, "poll: heads share KV heads evenly", ring.q)
     require(ring.q.shape == ring.out.shape, "poll: out has the shape of q", ring.out)
+    require(
+        ring.k.shape == ring.v.shape == (num_slots, max_sequences, shape.num_kv_heads * shape.head_dim),
+        "poll: k and v are [slots, sequences, kv_heads * head_dim]",
+        ring.k,
+    )
     require(ring.q.shape[:2] == ring.positions.shape == (num_slots, max_sequences), "poll: a row for each sequence")
     require(
         len(counters.arrived) == len(ring.num_sequences) == len(ring.firsts) == len(ring.windows) == num_slots,
         "poll: counters and numbers for each slot",
     )
-    tensors = (ring.positions, ring.block_lines, ring.q, ring.out)
+    tensors = (ring.positions, ring.block_lines, ring.q, ring.k, ring.v, ring.out)
     require(all(tensor.is_contiguous() for tensor in tensors), "poll: a ring has no gaps")
     launch(
         _poll,
@@ -194,8 +233,10 @@ def poll(counters: PollCounters, ring: TaskRing, cache: LayerCache) -> None:
         ring.positions,
         ring.block_lines,
         ring.q,
+        ring.k,
+        ring.v,
         ring.out,
-        cache.numbers,
+        numbers,
         num_slots,
         max_sequences,
         max_blocks,

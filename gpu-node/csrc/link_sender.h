@@ -1,0 +1,57 @@
+// The sender's end of a link. `tests/gpu_node/offload/link_model.py` is the same in steps that a search can order.
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include "link.h"
+
+namespace treadle {
+
+struct RemoteRange;
+
+enum class Turn { comes, waits, lost };
+
+class LinkSender {
+ public:
+  LinkSender(LinkMemory memory, std::chrono::nanoseconds deadline) : memory_(std::move(memory)), deadline_(deadline) {}
+
+  const LinkShape& shape() const { return memory_.shape(); }
+
+  // --- whoever plans steps --------------------------------------------------------------------------------------------
+  // What a step is planned in. Keys and values that were written in another generation count as lost.
+  std::uint32_t generation() const { return header().generation.load(std::memory_order_acquire); }
+  // Whether the receiver serves this generation.
+  bool is_open() const;
+
+  // --- a device's threads, one at a time ------------------------------------------------------------------------------
+  // Whether the range's rows may be written into the slot.
+  Turn room(const RemoteRange& range, std::uint64_t step);
+  LinkSlot slot() const { return memory_.slot(num_asked_); }
+  // The rows are written: asks for their attention.
+  void ask(const RemoteRange& range, std::uint64_t step, const TaskHeader& task);
+  // Whether the answer to the oldest task is there. What has missed its deadline is lost, and all else under way with it.
+  Turn answered();
+  bool has_answer() const;
+  LinkSlot answer() const { return memory_.slot(num_gathered_); }
+  void settle() { ++num_gathered_; }
+  // Until the receiver moves, or `at_most`.
+  void sleep(std::chrono::nanoseconds at_most) const;
+
+ private:
+  LinkHeader& header() const { return memory_.header(); }
+  Turn turn(bool comes);
+  void drop();
+  void ring() const;
+  void write_table(const RemoteRange& range) const;
+
+  LinkMemory memory_;
+  std::chrono::nanoseconds deadline_;
+  std::uint32_t num_asked_ = kFirstTask;
+  std::uint32_t num_gathered_ = kFirstTask;
+  std::uint32_t table_ = 0;       // its version
+  std::uint64_t table_step_ = 0;  // the step that it is of
+  std::optional<std::chrono::steady_clock::time_point> waits_since_;
+};
+
+}  // namespace treadle

@@ -1,0 +1,77 @@
+"""The receiver's end of a link: its device serves what the sender asks for, over blocks in pages that it lends."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from gpu_node.kernels.cpu.arena import CpuArena
+from gpu_node.kernels.cpu.device import CpuDevice
+from gpu_node.kernels.cpu.layout import CpuLinkShape
+from gpu_node.kernels.cpu.library import failed, library
+from gpu_node.kernels.cpu.link_file import FOLDER, MODE, LinkError, link_error, link_path
+
+
+class CpuLinkReceiver:
+    """A link that another engine made, served by a device of this one."""
+
+    def __init__(
+        self,
+        shape: CpuLinkShape,
+        sender: str,
+        receiver: str,
+        *,
+        device: CpuDevice,
+        arena: CpuArena,
+        level: str = "",
+        folder: Path = FOLDER,
+    ) -> None:
+        """Served from now on; ``device`` and ``arena`` outlive it. `LinkError` unless it is just what was agreed on."""
+        self._library = library()
+        self._device = device
+        path = link_path(folder, sender, receiver)
+        file = _open_file(path)
+        try:
+            self._handle = self._library.treadle_link_receiver_new(
+                file, shape, sender.encode(), receiver.encode(), level.encode(), device.handle, arena.handle
+            )
+        finally:
+            os.close(file)
+        if not self._handle:
+            raise link_error(path)
+
+    def close(self) -> None:
+        """Serve nothing any more; the sender loses what is under way, at once."""
+        handle, self._handle = self._handle, None
+        if handle:
+            self._library.treadle_link_receiver_free(handle, self._device.handle)
+
+    def lend(self, pages: Iterable[int]) -> None:
+        """Let tasks name blocks in ``pages`` of the arena."""
+        self._set_lent(pages, is_lent=True)
+
+    def take_back(self, pages: Iterable[int]) -> None:
+        """Refuse tasks that name ``pages``; no task uses them when this returns."""
+        self._set_lent(pages, is_lent=False)
+
+    def _set_lent(self, pages: Iterable[int], *, is_lent: bool) -> None:
+        for page in pages:
+            if self._library.treadle_link_receiver_lend(self._handle, self._device.handle, page, is_lent) < 0:
+                raise failed()
+
+
+def _open_file(path: Path) -> int:
+    try:
+        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise LinkError(f"no link {path}: {error.strerror}") from error
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != MODE:
+        os.close(file)
+        raise LinkError(
+            f"no link {path}: it is not a file of user {os.geteuid()} that nobody else may read "
+            f"(user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o})"
+        )
+    return file

@@ -1,0 +1,80 @@
+"""The sender's end of a link: it makes the shared memory, and programs of its device ask through it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from gpu_node.kernels.cpu.layout import CpuLinkShape
+from gpu_node.kernels.cpu.library import library
+from gpu_node.kernels.cpu.link_file import FOLDER, MODE, LinkError, link_error, link_path
+
+
+class CpuLinkSender:
+    """A new link to one receiver; its operators are ``send`` and ``gather``."""
+
+    def __init__(
+        self, shape: CpuLinkShape, sender: str, receiver: str, *, deadline_s: float, folder: Path = FOLDER
+    ) -> None:
+        """Between two epochs. Who does not answer within ``deadline_s`` loses what it has. `LinkError`."""
+        self.shape = shape
+        self._library = library()
+        self._path = link_path(folder, sender, receiver)
+        num_bytes = int(self._library.treadle_link_bytes(shape))
+        if num_bytes < 0:
+            raise link_error(self._path)
+        self._file = _new_file(self._path, num_bytes)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX)  # until the process ends: see `link_file.sweep_links`
+            self.handle = self._library.treadle_link_sender_new(
+                self._file, shape, sender.encode(), receiver.encode(), deadline_s
+            )
+            if not self.handle:
+                raise link_error(self._path)
+        except BaseException:
+            self._remove()
+            raise
+
+    def close(self) -> None:
+        """Free it. No step that names it may be in a queue."""
+        handle, self.handle = self.handle, None
+        if handle:
+            self._library.treadle_link_sender_free(handle)
+            self._remove()
+
+    def _remove(self) -> None:
+        self.hide()
+        os.close(self._file)
+
+    def hide(self) -> None:
+        """Take the name away, once the receiver has opened it: then the memory ends with the last of the two."""
+        self._path.unlink(missing_ok=True)
+
+    @property
+    def generation(self) -> int:
+        """What steps are planned in; another one after anything was lost."""
+        return int(self._library.treadle_link_sender_generation(self.handle))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the receiver serves this generation."""
+        return bool(self._library.treadle_link_sender_is_open(self.handle))
+
+
+def _new_file(path: Path, num_bytes: int) -> int:
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, MODE)
+    except OSError as error:
+        raise LinkError(f"no link {path}: {error.strerror}") from error
+    try:
+        os.fchmod(file, MODE)  # whatever the umask is
+        os.posix_fallocate(file, 0, num_bytes)  # now, where it can be refused, and not when it is written
+    except OSError as error:
+        os.close(file)
+        path.unlink(missing_ok=True)
+        raise LinkError(
+            f"no link {path}: {error.strerror}; it takes {num_bytes:,} bytes of {path.parent} "
+            "(of a container: --shm-size, or a volume of medium Memory)"
+        ) from error
+    return file

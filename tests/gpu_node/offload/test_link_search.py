@@ -1,0 +1,54 @@
+"""No order of steps, deaths and deadlines makes a link lose a task, tear a row or wait for ever; planted faults do."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gpu_node.offload.link_model import AT_HOME, DEADLINE, RECEIVER_DIES, SENDER_DIES, Protocol, State, is_settled
+from tests.gpu_node.offload.link_search import ViolationError, search
+
+RIGHT = Protocol()
+GOES_WRONG = {AT_HOME, DEADLINE, RECEIVER_DIES, SENDER_DIES}
+CONNECTED = State(is_attached=True, its_generation=1, accepted=1)
+
+
+def goes_well(name: str) -> bool:
+    return name not in GOES_WRONG
+
+
+def anything(_name: str) -> bool:
+    return True
+
+
+def test_where_nothing_goes_wrong_every_answer_is_read_and_nobody_needs_a_deadline() -> None:
+    states = search(State(), RIGHT, goes_well)
+    assert {state.results for state in states if is_settled(state)} == {"RRR"}
+
+
+@pytest.mark.slow
+def test_whatever_goes_wrong_no_answer_is_torn_or_wrong_and_every_task_is_settled() -> None:
+    states = search(CONNECTED, RIGHT, anything)
+    settled = {state.results for state in states if is_settled(state)}
+    assert settled == {a + b + c for a in "RL" for b in "RL" for c in "RL"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "what"),
+    [
+        (Protocol(completes_last=False), "torn or wrong"),
+        (Protocol(bumps_last=False), "torn or wrong"),
+        (Protocol(checks_generation=False), "torn or wrong"),
+        (Protocol(waits_for_acceptance=False), "torn or wrong"),
+        (Protocol(counts_gathered=False), "torn or wrong"),
+        (Protocol(knows_epochs=False), "torn or wrong"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else next(k for k, ok in vars(value).items() if not ok),
+)
+def test_a_planted_fault_is_found(fault: Protocol, what: str) -> None:
+    with pytest.raises(ViolationError, match=what):
+        search(CONNECTED, fault, anything)
+
+
+def test_a_sleeper_that_does_not_look_again_is_found() -> None:
+    with pytest.raises(ViolationError, match="waits for ever"):
+        search(State(), Protocol(looks_again=False), goes_well)
