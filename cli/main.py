@@ -17,6 +17,7 @@ COMMANDS = {
     "logs": ("cli.cluster.logs", "Print the logs of the cluster's processes, merged, and follow them."),
     "models": ("cli.models.command", "Fetch and list model files."),
     "program": ("cli.program.command", "Show what one step of a model computes, and what it costs."),
+    "pipeline": ("cli.pipeline.command", "Find how operators of a model overlap best on a group of devices."),
     "bench": ("cli.bench.command", "Measure a running cluster, one engine, or the bookkeeping on a trace."),
     "profile": ("cli.bench.profile", "Measure what steps of a model cost on a node, for predicted waiting times."),
     "sim": ("cli.simulate.sim", "Simulate a cluster of devices that are not there."),

@@ -16,6 +16,7 @@ from cli.bench.engine import engine
 from cli.bench.memory import memory
 from cli.bench.paging import paging
 from cli.bench.percentiles import PERCENTS
+from cli.bench.pipeline import pipeline
 from cli.bench.serve import LoadResult, LoadSpec, run_load, served_models
 from cli.errors import CliError
 from cli.tables import print_table
@@ -34,6 +35,7 @@ command.add_command(conversations)
 command.add_command(engine)
 command.add_command(memory)
 command.add_command(paging)
+command.add_command(pipeline)
 
 
 @command.command("serve")

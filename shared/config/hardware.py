@@ -47,6 +47,20 @@ class DataSheet:
     """Peak of the link to host memory, one way."""
     disk_bytes_per_s: float
     """Of reading weights from the machine's own disk."""
+    network_bytes_per_s: float = 0.0
+    """Peak of the links to other devices of the machine, one way; 0 where there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedForward:
+    """The half of a layer behind its attention."""
+
+    inner_size: int
+    num_products: int = 3
+    """Up, gate and down; 2 without a gate."""
+    num_experts: int = 1
+    num_chosen: int = 1
+    """Experts that a row goes through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +77,19 @@ class ModelShape:
     head_dim: int
     context_tokens: int
     """Of prompt and answer together, as the model's own configuration has it."""
+    hidden_size: int
+    feed_forward: FeedForward
     weight_bytes: float = 2.0
     """Of one parameter; 2 is bfloat16."""
+
+    @property
+    def active_parameters(self) -> float:
+        """Those that one row is multiplied with: of the experts of a mixture, those that it goes through."""
+        part = self.feed_forward
+        num_idle = part.num_experts - part.num_chosen
+        return self.num_parameters - (
+            num_idle * self.num_layers * part.num_products * self.hidden_size * part.inner_size
+        )
 
     @property
     def load_bytes(self) -> float:
@@ -84,16 +109,18 @@ DEVICES = {
     for device in (
         # NVIDIA A10 data sheet: 125 TFLOPS bfloat16, 600 GB/s, 24 GB; PCIe 4.0 x16, 64 GB/s both ways together
         DataSheet("a10", 125e12, 600e9, 24e9, 32e9, _DISK_BYTES_PER_S),
-        # NVIDIA A100 80GB data sheet, SXM: 312 TFLOPS bfloat16, 2,039 GB/s; PCIe 4.0 x16
-        DataSheet("a100", 312e12, 2_039e9, 80e9, 32e9, _DISK_BYTES_PER_S),
-        # NVIDIA A800 80GB PCIe data sheet: 312 TFLOPS bfloat16, 1,935 GB/s; PCIe 4.0 x16, 64 GB/s both ways together
-        DataSheet("a800-pcie", 312e12, 1_935e9, 80e9, 32e9, _DISK_BYTES_PER_S),
+        # NVIDIA A100 80GB data sheet, SXM: 312 TFLOPS bfloat16, 2,039 GB/s; PCIe 4.0 x16;
+        # NVLink, 600 GB/s both ways together
+        DataSheet("a100", 312e12, 2_039e9, 80e9, 32e9, _DISK_BYTES_PER_S, 300e9),
+        # NVIDIA A800 80GB PCIe data sheet: 312 TFLOPS bfloat16, 1,935 GB/s; PCIe 4.0 x16, 64 GB/s both ways together;
+        # NVLink, 400 GB/s both ways together
+        DataSheet("a800-pcie", 312e12, 1_935e9, 80e9, 32e9, _DISK_BYTES_PER_S, 200e9),
         # NVIDIA H100 data sheet, SXM: 1,979 TFLOPS bfloat16 with sparsity, half of it without, 3.35 TB/s, 80 GB; PCIe
-        # 5.0 x16, 128 GB/s both ways together
-        DataSheet("h100", 989.5e12, 3_350e9, 80e9, 64e9, _DISK_BYTES_PER_S),
+        # 5.0 x16, 128 GB/s both ways together; NVLink, 900 GB/s both ways together
+        DataSheet("h100", 989.5e12, 3_350e9, 80e9, 64e9, _DISK_BYTES_PER_S, 450e9),
         # NVIDIA H200 data sheet, SXM: 1,979 TFLOPS bfloat16 with sparsity, half of it without, 4.8 TB/s, 141 GB; PCIe
-        # 5.0 x16, 128 GB/s both ways together
-        DataSheet("h200", 989.5e12, 4_800e9, 141e9, 64e9, _DISK_BYTES_PER_S),
+        # 5.0 x16, 128 GB/s both ways together; NVLink, 900 GB/s both ways together
+        DataSheet("h200", 989.5e12, 4_800e9, 141e9, 64e9, _DISK_BYTES_PER_S, 450e9),
         # two cores with AVX-512 of the machine that docs/performance.md measures, until `treadle profile` has run
         DataSheet("cpu", 0.43e12, 30e9, 16e9, 10e9, 1e9),
     )
@@ -103,24 +130,41 @@ MODELS = {
     model.name: model
     for model in (
         # model card of Mistral-7B-v0.1: 7.24 B, 32 layers of 4,096, 32 heads, 8 for keys, vocabulary 32,000
-        ModelShape("mistral-7b", 7.242e9, 32_000 * 4_096, 32, 32, 8, 128, 32_768),
+        ModelShape("mistral-7b", 7.242e9, 32_000 * 4_096, 32, 32, 8, 128, 32_768, 4_096, FeedForward(14_336)),
         # model card of vicuna-13b-v1.5, Llama 2 of 13.0 B: 40 layers of 5,120, 40 heads, all with keys
-        ModelShape("vicuna-13b", 13.016e9, 32_000 * 5_120, 40, 40, 40, 128, 4_096),
+        ModelShape("vicuna-13b", 13.016e9, 32_000 * 5_120, 40, 40, 40, 128, 4_096, 5_120, FeedForward(13_824)),
         # model card of Llama-2-70b-hf: 69.0 B, 80 layers of 8,192, 64 heads, 8 for keys. Weights of 4 bits
         # with a scale and a zero for each 128, so that it fits one card of 80 GB; products in 16 bits
-        ModelShape("llama-70b", 68.977e9, 32_000 * 8_192, 80, 64, 8, 128, 4_096, weight_bytes=0.5 + 4 / 128),
+        ModelShape(
+            *("llama-70b", 68.977e9, 32_000 * 8_192, 80, 64, 8, 128, 4_096, 8_192, FeedForward(28_672)),
+            weight_bytes=0.5 + 4 / 128,
+        ),
+        # the same in bfloat16, for groups of devices
+        ModelShape("llama-2-70b", 68.977e9, 32_000 * 8_192, 80, 64, 8, 128, 4_096, 8_192, FeedForward(28_672)),
         # configurations of facebook/opt-13b and opt-30b: 40 layers of 5,120, 40 heads; 48 of 7,168, 56 heads; the table
         # of words is the output layer
-        ModelShape("opt-13b", 12.853e9, 0, 40, 40, 40, 128, 2_048),
-        ModelShape("opt-30b", 29.975e9, 0, 48, 56, 56, 128, 2_048),
+        ModelShape("opt-13b", 12.853e9, 0, 40, 40, 40, 128, 2_048, 5_120, FeedForward(20_480, 2)),
+        ModelShape("opt-30b", 29.975e9, 0, 48, 56, 56, 128, 2_048, 7_168, FeedForward(28_672, 2)),
         # Llama (Touvron et al., 2023, table 2): 13.0 B, 40 layers of 5,120, 40 heads; 32.5 B, 60 of 6,656, 52 heads
-        ModelShape("llama-13b", 13.016e9, 32_000 * 5_120, 40, 40, 40, 128, 2_048),
-        ModelShape("llama-33b", 32.529e9, 32_000 * 6_656, 60, 52, 52, 128, 2_048),
+        ModelShape("llama-13b", 13.016e9, 32_000 * 5_120, 40, 40, 40, 128, 2_048, 5_120, FeedForward(13_824)),
+        ModelShape("llama-33b", 32.529e9, 32_000 * 6_656, 60, 52, 52, 128, 2_048, 6_656, FeedForward(17_920)),
         # model card of Meta-Llama-3-8B: 8.03 B, 32 layers of 4,096, 32 heads, 8 for keys, 128,256 words
-        ModelShape("llama-3-8b", 8.030e9, 128_256 * 4_096, 32, 32, 8, 128, 8_192),
+        ModelShape("llama-3-8b", 8.030e9, 128_256 * 4_096, 32, 32, 8, 128, 8_192, 4_096, FeedForward(14_336)),
+        # configurations of Meta-Llama-3-70B (70.6 B) and Llama-3.1-405B (405.9 B), 128,256 words
+        ModelShape("llama-3-70b", 70.554e9, 128_256 * 8_192, 80, 64, 8, 128, 8_192, 8_192, FeedForward(28_672)),
+        ModelShape(
+            "llama-3.1-405b", 405.853e9, 128_256 * 16_384, 126, 128, 8, 128, 131_072, 16_384, FeedForward(53_248)
+        ),
+        # configurations of Qwen2-72B (72.7 B, 152,064 words) and deepseek-llm-67b-base (67.4 B, 102,400 words)
+        ModelShape("qwen2-72b", 72.706e9, 152_064 * 8_192, 80, 64, 8, 128, 32_768, 8_192, FeedForward(29_568)),
+        ModelShape("deepseek-67b", 67.425e9, 102_400 * 8_192, 95, 64, 8, 128, 4_096, 8_192, FeedForward(22_016)),
+        # configuration of Mixtral-8x7B-v0.1: 46.7 B, 8 experts of which a row goes through 2
+        ModelShape(
+            "mixtral-8x7b", 46.703e9, 32_000 * 4_096, 32, 32, 8, 128, 32_768, 4_096, FeedForward(14_336, 3, 8, 2)
+        ),
         # model card of SmolLM2-135M: 134.5 M, 30 layers of 576, 9 heads, 3 for keys; the table of words
         # is the output layer
-        ModelShape("smollm2-135m", 134.5e6, 0, 30, 9, 3, 64, 8_192),
+        ModelShape("smollm2-135m", 134.5e6, 0, 30, 9, 3, 64, 8_192, 576, FeedForward(1_536)),
     )
 }
 
@@ -146,7 +190,7 @@ def step_cost(device: DataSheet, model: ModelShape) -> StepCost:
     num_used = model.num_parameters - model.num_embedding_parameters
     return StepCost(
         step_s=STEP_OVERHEAD_S + num_used * model.weight_bytes / bytes_per_s,
-        token_s=2 * num_used / flops_per_s,
+        token_s=2 * (model.active_parameters - model.num_embedding_parameters) / flops_per_s,
         context_token_s=model.kv_token_bytes / bytes_per_s,
         attended_token_s=4 * model.num_layers * model.num_heads * model.head_dim / flops_per_s,
     )

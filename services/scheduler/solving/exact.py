@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import permutations
-from typing import Any
 
 import highspy
 
+from services.highs import Expression, new_solver
 from services.scheduler.solving.cost import LATE_WEIGHT, late_pieces, total_cost
 from services.scheduler.solving.instance import Instance, Queues
 
@@ -30,22 +30,6 @@ MAX_CHOICES = 48  # slots x groups, over all nodes
 MAX_TREE_NODES = 20_000  # of the search tree: bounds the time alike on every machine
 TIME_LIMIT_S = 10.0  # for a machine that is stuck; a plan that comes later is asked for again anyway
 RELATIVE_GAP = 1e-7
-
-Expression = Any  # highspy's expressions and variables are one type to it
-
-
-class _Silent(highspy.Highs):
-    """Prints nothing: standard output belongs to reports and logs, and 1.16 prints its name while it is constructed.
-
-    What is constructed first of all is the callbacks; options are known by then.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-
-    def enableCallbacks(self) -> None:  # noqa: N802 (HiGHS's name)
-        self.setOptionValue("output_flag", False)
-        super().enableCallbacks()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +94,7 @@ def solve_exactly(instance: Instance, known: Queues) -> Solution:
 
 
 def _write(instance: Instance) -> _Program:
-    solver = _Silent()
-    for option, value in {
-        "threads": 1,
-        "random_seed": 0,
-        "mip_rel_gap": RELATIVE_GAP,
-        "mip_abs_gap": 0.0,
-        "mip_max_nodes": MAX_TREE_NODES,
-        "time_limit": TIME_LIMIT_S,
-    }.items():
-        solver.setOptionValue(option, value)
+    solver = new_solver(RELATIVE_GAP, TIME_LIMIT_S, MAX_TREE_NODES)
     num_slots = [sum(node in group.places for group in instance.groups) for node in range(len(instance.nodes))]
     program = _Program(instance, solver, _horizon_s(instance), num_slots)
     _place_once(program)

@@ -47,6 +47,17 @@ def test_a_step_reads_weights_and_context_and_multiplies_rows() -> None:
     assert cost.attended_token_s == pytest.approx(4 * 32 * 32 * 128 / 187.2e12)
 
 
+def test_a_row_of_a_mixture_is_multiplied_with_its_own_experts() -> None:
+    mixtral = MODELS["mixtral-8x7b"]
+    # 6 of 8 experts are idle: 32 layers of 3 · 4,096 · 14,336 each
+    assert mixtral.active_parameters == 46.703e9 - 6 * 32 * 3 * 4_096 * 14_336
+    assert MODELS["llama-3-8b"].active_parameters == 8.030e9
+    table = 32_000 * 4_096
+    cost = step_cost(A100, mixtral)
+    assert cost.step_s == pytest.approx(0.001 + 2 * (46.703e9 - table) / 1631.2e9), "all experts are read"
+    assert cost.token_s == pytest.approx(2 * (mixtral.active_parameters - table) / 187.2e12)
+
+
 def test_keys_and_values_get_what_weights_leave() -> None:
     # 0.9 · 24 GB, less 2 GiB, less 14.484 GB; 131,072 bytes a token
     assert kv_tokens(DEVICES["a10"], MODELS["mistral-7b"]) == int((21.6e9 - 2**31 - 14.484e9) // 131_072)
@@ -60,7 +71,8 @@ def test_what_fits_where() -> None:
     small = {"mistral-7b", "llama-3-8b", "smollm2-135m"}
     assert {model for device, model in fitting if device == "a10"} == small
     large = {model for device, model in fitting if device == "a100"}
-    assert large == set(MODELS) - {"llama-33b"}, "Llama 70B in 4 bits"
+    for_groups = {"llama-2-70b", "llama-3-70b", "llama-3.1-405b", "qwen2-72b", "deepseek-67b", "mixtral-8x7b"}
+    assert large == set(MODELS) - for_groups - {"llama-33b"}, "Llama 70B in 4 bits"
     assert ("cpu", "smollm2-135m") in fitting
 
 

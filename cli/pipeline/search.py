@@ -1,0 +1,94 @@
+"""`treadle pipeline search`: the pipeline of a model on devices, as NanoFlow searches it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from cli.errors import CliError
+from cli.pipeline.options import chosen_machine, chosen_model, setup_options
+from cli.pipeline.svg import pipeline_svg
+from cli.tables import print_table
+from services.pipeline.batch import GRANULE_ROWS, DenseBatch, Lengths, largest_batch
+from services.pipeline.search import FULL, QUICK, add_copies
+from services.pipeline.search import search as find
+from services.pipeline.search_report import pipeline_file, search_report
+from shared.config.pipeline_file import PipelineFile, encode_pipeline
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command("search")
+@setup_options
+@click.option("--offload", is_flag=True, help="Copy keys and values to the host as they are made.")
+@click.option("--quick", is_flag=True, help="Some seconds of search instead of minutes.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of the table.")
+@click.option("--output", type=_FILE, help="Write the pipeline into this file, for an engine.")
+@click.option("--svg", type=_FILE, help="Draw it into this file.")
+def search(
+    model: str,
+    device: str,
+    num: int,
+    rows: int,
+    prompt_tokens: int,
+    output_tokens: int,
+    offload: bool,
+    quick: bool,
+    as_json: bool,
+    output: Path | None,
+    svg: Path | None,
+) -> None:
+    """Find in which parts, in which order and with which shares of a device a layer's operators run soonest.
+
+    How long an operator takes is calibrated on what NanoFlow publishes of an A100.
+    """
+    group, shape, batch = (
+        chosen_machine(device, num),
+        chosen_model(model),
+        DenseBatch(rows, Lengths(prompt_tokens, output_tokens)),
+    )
+    if rows % GRANULE_ROWS:
+        raise CliError(f"--rows {rows}: sizes are multiples of {GRANULE_ROWS}")
+    if largest_batch(group, shape, batch.lengths) <= 0 or shape.load_bytes > group.memory_bytes:
+        raise CliError(f"the weights of {model} do not fit {num} x {device}; give more with --num")
+    if offload and not group.host_bytes_per_s:
+        raise CliError(f"--offload: nothing is known of the link from {device} to its host")
+    budget = QUICK if quick else FULL
+    found = find(group, shape, batch, budget, time.monotonic)
+    if offload:
+        found = add_copies(found, group, shape, batch, budget, time.monotonic)
+    pipeline, report = pipeline_file(found, group, shape, batch), search_report(found, group, shape, batch)
+    if output is not None:
+        _write(output, encode_pipeline(pipeline))
+    if svg is not None:
+        _write(svg, pipeline_svg(pipeline))
+    if as_json:
+        click.echo(json.dumps(report, indent=2))
+    else:
+        _print(pipeline)
+
+
+def _print(pipeline: PipelineFile) -> None:
+    table = Table(box=None)
+    for name in ("operator", "rows", "lane", "R", "from µs", "to µs"):
+        table.add_column(name, justify="left" if name in ("operator", "lane") else "right")
+    for one in pipeline.operators:
+        times = (f"{one.start_s * 1e6:.0f}", f"{one.end_s * 1e6:.0f}")
+        table.add_row(one.name, f"{one.rows[0]}-{one.rows[1]}", one.lane, f"{one.r:.1f}", *times)
+    print_table(table)
+    click.echo(
+        f"\na layer takes {pipeline.layer_s * 1e6:.0f} µs, sequentially {pipeline.sequential_s * 1e6:.0f} "
+        f"µs; at most {pipeline.gap:.1%} above the least with this order"
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CliError(f"{path} cannot be written: {error.strerror}") from error
+    click.echo(f"written: {path}", err=True)

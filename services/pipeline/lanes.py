@@ -1,0 +1,54 @@
+"""Lanes of a device, and what an operator keeps of its speed with a part of the device (NanoFlow, OSDI'25, §4.1.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+
+class Lane(StrEnum):
+    """The resource that an operator is bound by; in one lane, operators run one after another."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    NETWORK = "network"
+    COPY = "copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Interference:
+    """The exchange rate: for each lane, points (R, P) from (0, 0) to (1, 1), growing; between them, straight lines.
+
+    R is the part of a product's speed that is given up for the operator, P what it then has of its own best speed. Of
+    products, R = P by definition.
+    """
+
+    points: Mapping[Lane, tuple[tuple[float, float], ...]]
+
+    def performance(self, lane: Lane, share: float) -> float:
+        """P of R."""
+        for (low, slow), (high, fast) in pairwise(self.points[lane]):
+            if share <= high + 1e-12:
+                return slow + (fast - slow) * (share - low) / (high - low)
+        raise ValueError(f"a part of a device is at most 1, not {share}")
+
+
+SHARES = tuple(number / 10 for number in range(1, 11))
+"""Parts of a device that an operator may get: the columns of table 3."""
+
+_GEMV = ((0.0, 0.0), (0.1, 0.2), (0.2, 0.3), (0.4, 0.8), (0.8, 0.85), (0.9, 0.95), (1.0, 1.0))
+
+TABLE_3 = Interference(
+    {
+        Lane.COMPUTE: ((0.0, 0.0), (1.0, 1.0)),
+        Lane.MEMORY: _GEMV,
+        Lane.NETWORK: ((0.0, 0.0), (0.1, 0.3), (0.2, 0.5), (0.8, 0.9), (0.9, 1.0), (1.0, 1.0)),
+        Lane.COPY: _GEMV,
+    }
+)
+"""Measured on an A100; of attention, the column at 0.4 is left out of the table and stands in §4.1.4: 80 %.
+
+A copy to the host is a kernel that moves memory, so it is taken to be one of those (ours).
+"""

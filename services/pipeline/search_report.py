@@ -1,0 +1,67 @@
+"""What `treadle pipeline search` tells, and the file that it writes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from services.pipeline.batch import DenseBatch
+from services.pipeline.cost import optimal_tokens_per_s
+from services.pipeline.cost_report import measured_flops_per_s, model_parameters
+from services.pipeline.machine import Machine
+from services.pipeline.search import Found
+from shared.config.hardware import ModelShape
+from shared.config.pipeline_file import FORMAT, PipelineFile, PipelineOperator
+
+PROFILE = "NanoFlow, tables 2 and 3 (A100)"
+
+
+def optimal_layer_s(group: Machine, model: ModelShape, batch: DenseBatch) -> float:
+    """Of one layer, if products ran all the time as fast as they can (equation 5)."""
+    rate = optimal_tokens_per_s(measured_flops_per_s(group), model_parameters(model)) * group.num_devices
+    return batch.num_rows / rate / model.num_layers
+
+
+def search_report(found: Found, group: Machine, model: ModelShape, batch: DenseBatch) -> dict[str, Any]:
+    """The pipeline, and what it stands beside."""
+    return {
+        "layer_s": found.schedule.period_s,
+        "sequential_s": found.sequential_s,
+        "nano_only_s": found.nano_only_s,
+        "optimal_s": optimal_layer_s(group, model, batch),
+        "stage1": asdict(found.structure),
+        "stage2": asdict(found.allocation),
+        "operators": [asdict(one) for one in _operators(found)],
+    }
+
+
+def pipeline_file(found: Found, group: Machine, model: ModelShape, batch: DenseBatch) -> PipelineFile:
+    """What an engine needs of it."""
+    return PipelineFile(
+        FORMAT,
+        model.name,
+        group.device,
+        group.num_devices,
+        batch.num_rows,
+        PROFILE,
+        found.allocation.gap,
+        found.schedule.period_s,
+        found.sequential_s,
+        tuple(_operators(found)),
+    )
+
+
+def _operators(found: Found) -> list[PipelineOperator]:
+    """By start; the first is at 0."""
+    first_s = min(slot.start_s for slot in found.schedule.slots)
+    return [
+        PipelineOperator(
+            slot.part.operator,
+            (slot.part.first_row, slot.part.end_row),
+            slot.part.lane.value,
+            slot.share,
+            slot.start_s - first_s,
+            slot.end_s - first_s,
+        )
+        for slot in sorted(found.schedule.slots, key=lambda slot: slot.start_s)
+    ]
