@@ -43,7 +43,7 @@ class Budget:
 
 
 FULL = Budget(num_plays=6_000, structure_s=30.0, allocation_s=60.0, num_cuts=3, max_parts=4, copies_allocation_s=60.0)
-QUICK = Budget(num_plays=700, structure_s=0.1, allocation_s=0.2, num_cuts=1, max_parts=2, copies_allocation_s=0.0)
+QUICK = Budget(num_plays=600, structure_s=0.1, allocation_s=0.2, num_cuts=1, max_parts=2, copies_allocation_s=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +107,22 @@ def search(group: Machine, model: ModelShape, batch: DenseBatch, budget: Budget,
 def add_copies(
     found: Found, group: Machine, model: ModelShape, batch: DenseBatch, budget: Budget, now: Callable[[], float]
 ) -> Found:
-    """The same pipeline, with keys and values copied to the host as they are made (§4.2.2), and shares chosen anew."""
+    """The same pipeline, with keys and values copied to the host as they are made (§4.2.2), and shares chosen anew.
+
+    They are contiguous, so a layer has one copy.
+    """
     times = layer_times(group, model, batch)
     operators = layer_operators(times, batch, group.num_devices, found.layout, is_offloaded=True)
     cuts = _cuts(operators, found.schedule)
-    cuts["Copy"] = cuts["KQV"]
     known = {(slot.part.operator, slot.part.first_row): slot for slot in found.schedule.slots}
-    written = {slot.part.first_row: slot for slot in found.schedule.slots if slot.part.operator == "KQV"}
     keys, shares = [], []
     for part in split(operators, cuts):
-        slot = known.get((part.operator, part.first_row), written.get(part.first_row))
-        assert slot is not None, "a copy has the rows of a product that made them"
-        keys.append((slot.end_s if part.lane is Lane.COPY else slot.start_s) / found.schedule.period_s)
-        shares.append(SHARES[0] if part.lane is Lane.COPY else slot.share)
+        slot = known.get((part.operator, part.first_row))
+        start_s = slot.start_s if slot else max(one.end_s for one in known.values() if one.part.operator == "KQV")
+        keys.append(start_s / found.schedule.period_s)
+        shares.append(slot.share if slot else SHARES[0])
     start = _Beginning(found.layout, operators, Candidate(cuts, tuple(keys), tuple(shares)), found.schedule)
-    allocated = replace(budget, allocation_s=budget.copies_allocation_s, num_plays=4 * budget.num_plays)
+    allocated = replace(budget, allocation_s=budget.copies_allocation_s, num_plays=2 * budget.num_plays)
     return _refine([start], found.sequential_s, model, found.structure, allocated, now)
 
 
