@@ -11,7 +11,7 @@ from cli.errors import CliError
 from cli.pipeline.options import chosen_machine, chosen_model, setup_options
 from cli.pipeline.search import search
 from cli.tables import print_table
-from services.pipeline.batch import DenseBatch, Lengths
+from services.pipeline.batch import DenseBatch, MeanLengths
 from services.pipeline.cost_report import cost_report
 
 
@@ -28,7 +28,7 @@ command.add_command(search)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of the table.")
 def cost(model: str, device: str, num: int, rows: int, prompt_tokens: int, output_tokens: int, as_json: bool) -> None:
     """Show how long each operator takes by compute, memory and network, and which of them binds."""
-    lengths = Lengths(prompt_tokens, output_tokens)
+    lengths = MeanLengths(prompt_tokens, output_tokens)
     if not output_tokens:
         raise CliError("--output-tokens: the memory that decodes need is part of the answer; give at least 1")
     report = cost_report(chosen_machine(device, num), chosen_model(model), DenseBatch(rows, lengths), lengths)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cli.errors import CliError
-from services.pipeline.machine import DEVICE_NAMES, Machine, machine
+from services.pipeline.machine import DEVICE_NAMES, GroupPeaks, machine
 from services.pipeline.paper import TABLE_2_LENGTHS, TABLE_2_ROWS
 from shared.config.hardware import MODELS, ModelShape
 
@@ -49,7 +49,7 @@ def chosen_model(name: str) -> ModelShape:
     return MODELS[name]
 
 
-def chosen_machine(device: str, num_devices: int) -> Machine:
+def chosen_machine(device: str, num_devices: int) -> GroupPeaks:
     """So many devices; several need links."""
     found = machine(device, num_devices)
     if num_devices > 1 and not found.network_bytes_per_s:

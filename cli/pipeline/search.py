@@ -13,7 +13,7 @@ from cli.errors import CliError
 from cli.pipeline.options import chosen_machine, chosen_model, setup_options
 from cli.pipeline.svg import pipeline_svg
 from cli.tables import print_table
-from services.pipeline.batch import GRANULE_ROWS, DenseBatch, Lengths, largest_batch
+from services.pipeline.batch import GRANULE_ROWS, DenseBatch, MeanLengths, largest_batch
 from services.pipeline.search import FULL, QUICK, add_copies
 from services.pipeline.search import search as find
 from services.pipeline.search_report import pipeline_file, search_report
@@ -49,7 +49,7 @@ def search(
     group, shape, batch = (
         chosen_machine(device, num),
         chosen_model(model),
-        DenseBatch(rows, Lengths(prompt_tokens, output_tokens)),
+        DenseBatch(rows, MeanLengths(prompt_tokens, output_tokens)),
     )
     if rows % GRANULE_ROWS:
         raise CliError(f"--rows {rows}: sizes are multiples of {GRANULE_ROWS}")

@@ -24,9 +24,9 @@ from itertools import combinations
 import highspy
 
 from services.highs import Expression, SilentHighs, new_solver
-from services.pipeline.lanes import SHARES, Interference, Lane
+from services.pipeline.lanes import SHARES, Interference, ResourceLane
 from services.pipeline.layer import Edge
-from services.pipeline.schedule import NUM_UNROLLED, TOLERANCE_S, Schedule, Slot
+from services.pipeline.schedule import NUM_UNROLLED, TOLERANCE_S, PartSlot, Schedule
 
 RELATIVE_GAP = 1e-4
 MARGIN = 0.15
@@ -156,14 +156,14 @@ def _write(known: Schedule, edges: Sequence[Edge], interference: Interference, n
     for edge in edges:
         parent_end = program.start[edge.parent] + program.duration[edge.parent]
         solver.addConstr(parent_end <= program.start[edge.child] + edge.lag * program.period)
-    for lane in Lane:
+    for lane in ResourceLane:
         _keep_order(program, [number for number, slot in enumerate(known.slots) if slot.part.lane is lane])
     _add_overlaps(program)
     solver.minimize((num_layers - 1) * program.period + end - begin)
     return program
 
 
-def _add_part(program: _Program, slot: Slot, interference: Interference) -> None:
+def _add_part(program: _Program, slot: PartSlot, interference: Interference) -> None:
     solver = program.solver
     choices = [solver.addBinary() for _ in SHARES]
     solver.addConstr(solver.qsum(choices) == 1)
@@ -201,7 +201,7 @@ def _add_overlaps(program: _Program) -> None:
     for one, copy in program.order:
         near.setdefault(one, []).append(copy)
     for one, copies in near.items():
-        for size in range(1, len(Lane)):
+        for size in range(1, len(ResourceLane)):
             for group in combinations(copies, size):
                 _share_device(program, one, group)
 
@@ -270,7 +270,7 @@ def _schedule(program: _Program, values: Values, interference: Interference) -> 
     for slot, start, choices in zip(program.known.slots, program.start, program.shares, strict=True):
         share = max(zip(choices, SHARES, strict=True), key=lambda pair: values[pair[0].index])[1]
         duration_s = slot.part.best_s / interference.performance(slot.part.lane, share)
-        slots.append(Slot(slot.part, values[start.index] / _US, duration_s, share))
+        slots.append(PartSlot(slot.part, values[start.index] / _US, duration_s, share))
     first_s = min(slot.start_s for slot in slots)
-    moved = tuple(Slot(slot.part, slot.start_s - first_s, slot.duration_s, slot.share) for slot in slots)
+    moved = tuple(PartSlot(slot.part, slot.start_s - first_s, slot.duration_s, slot.share) for slot in slots)
     return Schedule(values[program.period.index] / _US, moved)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.pipeline.machine import Machine
+from services.pipeline.machine import GroupPeaks
 from shared.config.hardware import ModelShape
 
 GRANULE_ROWS = 128
@@ -12,7 +12,7 @@ GRANULE_ROWS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class MeanLengths:
     """What requests are like on average."""
 
     prompt_tokens: float
@@ -34,7 +34,7 @@ class DenseBatch:
     """Rows of a step: decodes come first, then parts of prompts."""
 
     num_rows: int
-    lengths: Lengths
+    lengths: MeanLengths
 
     @property
     def num_decodes(self) -> float:
@@ -57,7 +57,7 @@ class DenseBatch:
         return self.num_prefill_rows * self.lengths.prompt_tokens
 
 
-def largest_batch(machine: Machine, model: ModelShape, lengths: Lengths) -> float:
+def largest_batch(machine: GroupPeaks, model: ModelShape, lengths: MeanLengths) -> float:
     """Rows of a step in which keys and values of decodes fill what weights leave of the memory (§3.1).
 
     Infinite where nothing is decoded; negative where the weights do not fit.

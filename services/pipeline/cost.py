@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.pipeline.batch import DenseBatch, Lengths, largest_batch
-from services.pipeline.machine import Machine
+from services.pipeline.batch import DenseBatch, MeanLengths, largest_batch
+from services.pipeline.machine import GroupPeaks
 from shared.config.hardware import ModelShape
 
 NUMBER_BYTES = 2
@@ -27,20 +27,20 @@ class OperatorCost:
     weight_bytes: float = 0.0
     """Of ``num_bytes``, those of weights: read again by each part of a batch."""
 
-    def compute_s(self, machine: Machine) -> float:
+    def compute_s(self, machine: GroupPeaks) -> float:
         """Seconds of computing at the peak."""
         return self.flops / machine.flops_per_s
 
-    def memory_s(self, machine: Machine) -> float:
+    def memory_s(self, machine: GroupPeaks) -> float:
         """Seconds of reading and writing at the peak."""
         return self.num_bytes / machine.memory_bytes_per_s
 
-    def network_s(self, machine: Machine) -> float:
+    def network_s(self, machine: GroupPeaks) -> float:
         """Seconds of sending at the peak; none where there is nothing to send."""
         return self.wire_bytes / machine.network_bytes_per_s if self.wire_bytes else 0.0
 
 
-def operator_costs(model: ModelShape, batch: DenseBatch, machine: Machine) -> list[OperatorCost]:
+def operator_costs(model: ModelShape, batch: DenseBatch, machine: GroupPeaks) -> list[OperatorCost]:
     """The operators of all layers, as table 2 has them."""
     hidden, rows, part = model.hidden_size, batch.num_rows, model.feed_forward
     q_size, kv_size = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
@@ -96,7 +96,7 @@ def _network(model: ModelShape, rows: float, num_devices: int) -> OperatorCost:
     return OperatorCost("Net", numbers / 2, numbers * NUMBER_BYTES, numbers * NUMBER_BYTES)
 
 
-def network_ratio(machine: Machine, model: ModelShape, num_parameters: float) -> float:
+def network_ratio(machine: GroupPeaks, model: ModelShape, num_parameters: float) -> float:
     """Network time over compute time (§3.3, figure 2): equation 3 over equation 2, whatever the rows.
 
     ``num_parameters`` are those that a row is multiplied with.
@@ -107,7 +107,7 @@ def network_ratio(machine: Machine, model: ModelShape, num_parameters: float) ->
     return (sent / machine.network_bytes_per_s) / (2.0 * num_parameters / machine.flops_per_s)
 
 
-def memory_ratio(machine: Machine, model: ModelShape, lengths: Lengths, num_parameters: float) -> float:
+def memory_ratio(machine: GroupPeaks, model: ModelShape, lengths: MeanLengths, num_parameters: float) -> float:
     """T_R, memory time over compute time (equation 4, figure 3), at the largest batch."""
     memory_s = machine.memory_bytes / machine.memory_bytes_per_s  # equation 1
     compute_s = 2.0 * largest_batch(machine, model, lengths) * num_parameters / machine.flops_per_s  # equation 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.pipeline.batch import DenseBatch, Lengths
+from services.pipeline.batch import DenseBatch, MeanLengths
 from services.pipeline.cost import (
     OperatorCost,
     memory_ratio,
@@ -12,7 +12,7 @@ from services.pipeline.cost import (
     operator_costs,
     optimal_tokens_per_s,
 )
-from services.pipeline.machine import Machine
+from services.pipeline.machine import GroupPeaks
 from services.pipeline.paper import MEASURED_FLOPS_PER_S, NAMED_PARAMETERS
 from shared.config.hardware import ModelShape
 
@@ -22,12 +22,12 @@ def model_parameters(model: ModelShape) -> float:
     return NAMED_PARAMETERS.get(model.name, model.active_parameters)
 
 
-def measured_flops_per_s(machine: Machine) -> float:
+def measured_flops_per_s(machine: GroupPeaks) -> float:
     """Of one device, what products reach, where that was published; the peak elsewhere."""
     return MEASURED_FLOPS_PER_S.get(machine.device, machine.flops_per_s / machine.num_devices)
 
 
-def cost_report(machine: Machine, model: ModelShape, batch: DenseBatch, lengths: Lengths) -> dict[str, Any]:
+def cost_report(machine: GroupPeaks, model: ModelShape, batch: DenseBatch, lengths: MeanLengths) -> dict[str, Any]:
     """By operator of all layers, in sum, and the ratios that say what binds."""
     costs = operator_costs(model, batch, machine)
     rows = [{"name": cost.name, **_columns(cost, machine)} for cost in costs]
@@ -48,7 +48,7 @@ def cost_report(machine: Machine, model: ModelShape, batch: DenseBatch, lengths:
     }
 
 
-def _columns(cost: OperatorCost, machine: Machine) -> dict[str, float]:
+def _columns(cost: OperatorCost, machine: GroupPeaks) -> dict[str, float]:
     return {
         "gflop": cost.flops / 1e9,
         "mem_gb": cost.num_bytes / 1e9,

@@ -15,11 +15,11 @@ from itertools import pairwise
 
 from services.pipeline.batch import GRANULE_ROWS
 from services.pipeline.greedy import NUM_LAYERS, Played, Task, as_schedule
-from services.pipeline.lanes import SHARES, Interference, Lane
+from services.pipeline.lanes import SHARES, Interference, ResourceLane
 from services.pipeline.layer import Edge, LayerOperator, NanoOperator, edges, split
 from services.pipeline.schedule import Schedule
 
-_FIRST = {Lane.COMPUTE: 0.6, Lane.MEMORY: 0.4, Lane.NETWORK: 0.1, Lane.COPY: 0.1}
+_FIRST = {ResourceLane.COMPUTE: 0.6, ResourceLane.MEMORY: 0.4, ResourceLane.NETWORK: 0.1, ResourceLane.COPY: 0.1}
 """Shares with which the search begins."""
 HOT, COLD = 0.006, 0.0001
 """Of the period: how much worse a change may be, about, at the beginning and at the end."""
@@ -78,8 +78,8 @@ def anneal(
     Metropolis: what is worse by d is kept with probability exp(-d / t), and t falls from hot to cold.
     """
     layer, chance = _Layer(operators), _Chance()
-    speeds = {(lane, share): interference.performance(lane, share) for lane in Lane for share in SHARES}
-    lasts = {lane: [1 / speeds[lane, share] for share in SHARES] for lane in Lane}
+    speeds = {(lane, share): interference.performance(lane, share) for lane in ResourceLane for share in SHARES}
+    lasts = {lane: [1 / speeds[lane, share] for share in SHARES] for lane in ResourceLane}
 
     def played(candidate: Candidate) -> Played | None:
         parts, found = layer.parts(candidate)
@@ -114,7 +114,7 @@ def beginning(cuts: dict[str, tuple[int, ...]], schedule: Schedule) -> Candidate
     return Candidate(cuts, keys, tuple(_FIRST[slot.part.lane] for slot in schedule.slots))
 
 
-def _tasks(candidate: Candidate, parts: Sequence[NanoOperator], lasts: dict[Lane, list[float]]) -> list[Task]:
+def _tasks(candidate: Candidate, parts: Sequence[NanoOperator], lasts: dict[ResourceLane, list[float]]) -> list[Task]:
     return [
         Task(part.lane, part.best_s * lasts[part.lane][round(share * 10) - 1], share)
         for part, share in zip(parts, candidate.shares, strict=True)
@@ -175,7 +175,7 @@ def _play(tasks: Sequence[Task], found: Sequence[Edge], keys: Sequence[float]) -
         children[edge.parent].append(edge.lag * num_parts + edge.child - edge.parent)
         for at in range(edge.lag * num_parts + edge.child, len(missing), num_parts):
             missing[at] += 1
-    lanes: dict[Lane, list[tuple[float, int]]] = {}
+    lanes: dict[ResourceLane, list[tuple[float, int]]] = {}
     for number, task in enumerate(tasks):
         lane = lanes.setdefault(task.lane, [])
         lane.extend((keys[number] + layer, layer * num_parts + number) for layer in range(NUM_LAYERS))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.pipeline.batch import DenseBatch, Lengths
+from services.pipeline.batch import DenseBatch, MeanLengths
 from services.pipeline.cost import memory_ratio, network_ratio, operator_costs
 from services.pipeline.cost_report import measured_flops_per_s, model_parameters
 from services.pipeline.machine import ACCELERATORS, machine
@@ -24,8 +24,8 @@ from services.pipeline.paper import (
     TABLE_2_ROWS,
     TRACE_LENGTHS,
 )
-from services.pipeline.prediction import Throughput, dense_batch, throughput
-from services.pipeline.search import Budget, Found, add_copies, search
+from services.pipeline.prediction import PredictedThroughput, dense_batch, throughput
+from services.pipeline.search import Found, SearchBudget, add_copies, search
 from shared.config.hardware import ModelShape, model_named
 
 _LENGTHS = {**CONSTANT_LENGTHS, **TRACE_LENGTHS}
@@ -36,7 +36,7 @@ _70B = "llama-2-70b"
 class Searches:
     """Pipelines by what they are for; each is searched once."""
 
-    budget: Budget
+    budget: SearchBudget
     now: Callable[[], float]
     done: Callable[[int], None]
     """Hears how many there are."""
@@ -59,7 +59,7 @@ class Searches:
 NUM_SEARCHES = 2 * len(FIGURE_9) + 2 * len(TRACE_LENGTHS) + len(FIGURE_11)
 
 
-def figures(budget: Budget, now: Callable[[], float], done: Callable[[int], None]) -> dict[str, Any]:
+def figures(budget: SearchBudget, now: Callable[[], float], done: Callable[[int], None]) -> dict[str, Any]:
     """All of them."""
     searches = Searches(budget, now, done)
     return {
@@ -106,7 +106,9 @@ def _figure_3() -> dict[str, Any]:
     return found
 
 
-def _throughput(searches: Searches, name: str, num: int, lengths: Lengths, *, is_offloaded: bool) -> Throughput:
+def _throughput(
+    searches: Searches, name: str, num: int, lengths: MeanLengths, *, is_offloaded: bool
+) -> PredictedThroughput:
     model, group = model_named(name), machine("a100", num)
     batch = dense_batch(group, model, lengths)
     return throughput(searches.find(model, num, batch, is_offloaded=is_offloaded), group, model, batch)

@@ -9,10 +9,10 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.pipeline.lanes import Lane
+from services.pipeline.lanes import ResourceLane
 from services.pipeline.layer import Edge, NanoOperator
 from services.pipeline.periodic import Gap, shortest_period
-from services.pipeline.schedule import ROUNDING, TOLERANCE_S, Schedule, Slot
+from services.pipeline.schedule import ROUNDING, TOLERANCE_S, PartSlot, Schedule
 
 NUM_LAYERS = 7
 """Played; the first few differ from the rest."""
@@ -44,7 +44,7 @@ class Played:
 class Task:
     """A part as it is played: how long, with how much of the device, and not before when in the first layer."""
 
-    lane: Lane
+    lane: ResourceLane
     duration_s: float
     share: float
     release_s: float = 0.0
@@ -61,8 +61,8 @@ class _Play:
             self.children[edge.parent].append((edge.child, edge.lag))
             for layer in range(edge.lag, NUM_LAYERS):
                 self.missing[layer][edge.child] += 1
-        self.lanes = [lane for lane in Lane if any(task.lane is lane for task in tasks)]
-        self.ready: dict[Lane, list[tuple[float, int, int]]] = {lane: [] for lane in self.lanes}
+        self.lanes = [lane for lane in ResourceLane if any(task.lane is lane for task in tasks)]
+        self.ready: dict[ResourceLane, list[tuple[float, int, int]]] = {lane: [] for lane in self.lanes}
         self.busy = dict.fromkeys(self.lanes, False)
         self.starts_s = [[-1.0] * len(tasks) for _ in range(NUM_LAYERS)]
         self.used = 0.0
@@ -101,7 +101,7 @@ class _Play:
                 else:
                     heapq.heappush(self.ready[self.tasks[child].lane], (now_s, at, child))
 
-    def _begin(self, now_s: float, lane: Lane) -> None:
+    def _begin(self, now_s: float, lane: ResourceLane) -> None:
         ready = self.ready[lane]
         if self.busy[lane] or not ready:
             return
@@ -136,7 +136,7 @@ def as_schedule(
         for layer, starts in enumerate(played.starts_s)
         for part, start_s in enumerate(starts)
     ]
-    lanes = {lane: [time for time in times if tasks[time[3]].lane is lane] for lane in Lane}
+    lanes = {lane: [time for time in times if tasks[time[3]].lane is lane] for lane in ResourceLane}
     for start_s, end_s, layer, part in times:
         if layer:
             continue
@@ -153,7 +153,7 @@ def as_schedule(
         return None
     period_s, starts = found
     slots = [
-        Slot(part, start, task.duration_s, task.share or 1.0)
+        PartSlot(part, start, task.duration_s, task.share or 1.0)
         for part, start, task in zip(parts, starts, tasks, strict=True)
     ]
     schedule = Schedule(period_s, tuple(slots))

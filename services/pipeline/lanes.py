@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 
-class Lane(StrEnum):
+class ResourceLane(StrEnum):
     """The resource that an operator is bound by; in one lane, operators run one after another."""
 
     COMPUTE = "compute"
@@ -25,9 +25,9 @@ class Interference:
     products, R = P by definition.
     """
 
-    points: Mapping[Lane, tuple[tuple[float, float], ...]]
+    points: Mapping[ResourceLane, tuple[tuple[float, float], ...]]
 
-    def performance(self, lane: Lane, share: float) -> float:
+    def performance(self, lane: ResourceLane, share: float) -> float:
         """P of R."""
         for (low, slow), (high, fast) in pairwise(self.points[lane]):
             if share <= high + 1e-12:
@@ -42,10 +42,10 @@ _GEMV = ((0.0, 0.0), (0.1, 0.2), (0.2, 0.3), (0.4, 0.8), (0.8, 0.85), (0.9, 0.95
 
 TABLE_3 = Interference(
     {
-        Lane.COMPUTE: ((0.0, 0.0), (1.0, 1.0)),
-        Lane.MEMORY: _GEMV,
-        Lane.NETWORK: ((0.0, 0.0), (0.1, 0.3), (0.2, 0.5), (0.8, 0.9), (0.9, 1.0), (1.0, 1.0)),
-        Lane.COPY: _GEMV,
+        ResourceLane.COMPUTE: ((0.0, 0.0), (1.0, 1.0)),
+        ResourceLane.MEMORY: _GEMV,
+        ResourceLane.NETWORK: ((0.0, 0.0), (0.1, 0.3), (0.2, 0.5), (0.8, 0.9), (0.9, 1.0), (1.0, 1.0)),
+        ResourceLane.COPY: _GEMV,
     }
 )
 """Measured on an A100; of attention, the column at 0.4 is left out of the table and stands in §4.1.4: 80 %.

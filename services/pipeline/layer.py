@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from services.pipeline.batch import DenseBatch
-from services.pipeline.lanes import Lane
+from services.pipeline.lanes import ResourceLane
 from services.pipeline.times import LayerTimes, Line
 
 
@@ -16,7 +16,7 @@ class LayerOperator:
     """One operator of every layer, on rows [first_row, end_row) of the batch."""
 
     name: str
-    lane: Lane
+    lane: ResourceLane
     first_row: int
     end_row: int
     time: Line
@@ -34,7 +34,7 @@ class NanoOperator:
     """A part of an operator: the same on some of its rows."""
 
     operator: str
-    lane: Lane
+    lane: ResourceLane
     first_row: int
     end_row: int
     best_s: float
@@ -51,7 +51,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class LayerLayout:
     """What a search may choose of the operators themselves."""
 
     num_gathered: int
@@ -66,7 +66,7 @@ Cuts = Mapping[str, Sequence[int]]
 
 
 def layer_operators(
-    times: LayerTimes, batch: DenseBatch, num_devices: int, layout: Layout, *, is_offloaded: bool = False
+    times: LayerTimes, batch: DenseBatch, num_devices: int, layout: LayerLayout, *, is_offloaded: bool = False
 ) -> list[LayerOperator]:
     """The operators of a layer, in an order in which they could run one after another."""
     num_gathered = layout.num_gathered
@@ -74,27 +74,27 @@ def layer_operators(
     is_alone = num_devices == 1
     last = ("AttnNorm", 0) if is_alone else ("UGD.AR", 1)
     operators = [
-        LayerOperator("AttnNorm", Lane.MEMORY, 0, rows if is_alone else 0, times.norm, (("UGD", 1),)),
-        LayerOperator("KQV", Lane.COMPUTE, 0, rows, times.kqv, (last,)),
+        LayerOperator("AttnNorm", ResourceLane.MEMORY, 0, rows if is_alone else 0, times.norm, (("UGD", 1),)),
+        LayerOperator("KQV", ResourceLane.COMPUTE, 0, rows, times.kqv, (last,)),
         *_attention(times, batch, layout.is_spread),
-        LayerOperator("Copy", Lane.COPY, 0, rows if is_offloaded else 0, times.copy, (("KQV", 0),)),
+        LayerOperator("Copy", ResourceLane.COPY, 0, rows if is_offloaded else 0, times.copy, (("KQV", 0),)),
     ]
     attention = (("DecAttn", 0), ("PfAttn", 0))
     if is_alone:
         operators += [
-            LayerOperator("O", Lane.COMPUTE, 0, rows, times.output, attention),
-            LayerOperator("FfnNorm", Lane.MEMORY, 0, rows, times.norm, (("O", 0),)),
-            LayerOperator("UGD", Lane.COMPUTE, 0, rows, times.feed_forward, (("FfnNorm", 0),)),
+            LayerOperator("O", ResourceLane.COMPUTE, 0, rows, times.output, attention),
+            LayerOperator("FfnNorm", ResourceLane.MEMORY, 0, rows, times.norm, (("O", 0),)),
+            LayerOperator("UGD", ResourceLane.COMPUTE, 0, rows, times.feed_forward, (("FfnNorm", 0),)),
         ]
     else:
         reduction = times.gather * 2 + times.norm
         operators += [
-            LayerOperator("Attn.AG", Lane.NETWORK, 0, num_gathered, times.gather, attention),
-            LayerOperator("O", Lane.COMPUTE, 0, rows, times.output, (("Attn.AG", 0), *attention)),
-            LayerOperator("O.AG", Lane.NETWORK, 0, num_gathered, times.gather + times.norm, (("O", 0),)),
-            LayerOperator("O.AR", Lane.NETWORK, num_gathered, rows, reduction, (("O", 0),)),
-            LayerOperator("UGD", Lane.COMPUTE, 0, rows, times.feed_forward, (("O.AG", 0), ("O.AR", 0))),
-            LayerOperator("UGD.AR", Lane.NETWORK, 0, rows, reduction, (("UGD", 0),)),
+            LayerOperator("Attn.AG", ResourceLane.NETWORK, 0, num_gathered, times.gather, attention),
+            LayerOperator("O", ResourceLane.COMPUTE, 0, rows, times.output, (("Attn.AG", 0), *attention)),
+            LayerOperator("O.AG", ResourceLane.NETWORK, 0, num_gathered, times.gather + times.norm, (("O", 0),)),
+            LayerOperator("O.AR", ResourceLane.NETWORK, num_gathered, rows, reduction, (("O", 0),)),
+            LayerOperator("UGD", ResourceLane.COMPUTE, 0, rows, times.feed_forward, (("O.AG", 0), ("O.AR", 0))),
+            LayerOperator("UGD.AR", ResourceLane.NETWORK, 0, rows, reduction, (("UGD", 0),)),
         ]
     return [operator for operator in operators if operator.num_rows > 0]
 
@@ -105,14 +105,14 @@ def _attention(times: LayerTimes, batch: DenseBatch, is_spread: bool) -> list[La
     decode, prefill = times.decode_attention, times.prefill_attention
     if not is_spread:
         return [
-            LayerOperator("DecAttn", Lane.MEMORY, 0, num_decodes, decode, (("KQV", 0),)),
-            LayerOperator("PfAttn", Lane.COMPUTE, num_decodes, rows, prefill, (("KQV", 0),)),
+            LayerOperator("DecAttn", ResourceLane.MEMORY, 0, num_decodes, decode, (("KQV", 0),)),
+            LayerOperator("PfAttn", ResourceLane.COMPUTE, num_decodes, rows, prefill, (("KQV", 0),)),
         ]
     share = num_decodes / rows
     decodes, prefills = Line(decode.fixed_s, decode.row_s * share), Line(prefill.fixed_s, prefill.row_s * (1 - share))
     return [
-        LayerOperator("DecAttn", Lane.MEMORY, 0, rows if share > 0 else 0, decodes, (("KQV", 0),)),
-        LayerOperator("PfAttn", Lane.COMPUTE, 0, rows if share < 1 else 0, prefills, (("KQV", 0),)),
+        LayerOperator("DecAttn", ResourceLane.MEMORY, 0, rows if share > 0 else 0, decodes, (("KQV", 0),)),
+        LayerOperator("PfAttn", ResourceLane.COMPUTE, 0, rows if share < 1 else 0, prefills, (("KQV", 0),)),
     ]
 
 

@@ -8,7 +8,7 @@ from shared.config.hardware import DEVICES, DataSheet, device_named
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class GroupPeaks:
     """A group of devices; rates and memory are those of the whole group."""
 
     device: str
@@ -53,10 +53,10 @@ ACCELERATORS = {
 DEVICE_NAMES = (*ACCELERATORS, *(name for name in DEVICES if name not in ACCELERATORS))
 
 
-def machine(device: str, num_devices: int) -> Machine:
+def machine(device: str, num_devices: int) -> GroupPeaks:
     """So many devices of a kind; `UnknownHardwareError` for an unknown one."""
     sheet = ACCELERATORS.get(device) or device_named(device)
-    return Machine(
+    return GroupPeaks(
         device,
         num_devices,
         flops_per_s=num_devices * sheet.flops_per_s,

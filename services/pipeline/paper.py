@@ -7,7 +7,7 @@ The text says in places otherwise than its own figures. 280 TFLOP/s would give a
 
 from __future__ import annotations
 
-from services.pipeline.batch import Lengths
+from services.pipeline.batch import MeanLengths
 
 MEASURED_FLOPS_PER_S = {"a100": 260e12}
 """Of one device, by the best products of 2,048 rows (§3.5)."""
@@ -23,7 +23,7 @@ NAMED_PARAMETERS = {
 """P of equations 2 and 5, as the paper takes it (§3.5: "70B"); of other models, those that a row is multiplied with."""
 
 TABLE_2_ROWS = 2048
-TABLE_2_LENGTHS = Lengths(512, 1024)
+TABLE_2_LENGTHS = MeanLengths(512, 1024)
 """Follows from the operations of its attention: 1,365 decodes with 1,024 tokens on average, 683 rows of prompts."""
 TABLE_2_REAL_S = {
     "KQV": 16.08e-3,
@@ -39,8 +39,16 @@ TABLE_2_REAL_S = {
 LAYER_S = {"non_overlap": 2920e-6, "nanoflow": 2486e-6}
 """Figure 10: one layer of Llama-2-70B."""
 
-CONSTANT_LENGTHS = {"512-512": Lengths(512, 512), "1024-512": Lengths(1024, 512), "512-1024": Lengths(512, 1024)}
-TRACE_LENGTHS = {"Splitwise": Lengths(1155, 211), "LMSYS-Chat": Lengths(102, 222), "ShareGPT": Lengths(246, 322)}
+CONSTANT_LENGTHS = {
+    "512-512": MeanLengths(512, 512),
+    "1024-512": MeanLengths(1024, 512),
+    "512-1024": MeanLengths(512, 1024),
+}
+TRACE_LENGTHS = {
+    "Splitwise": MeanLengths(1155, 211),
+    "LMSYS-Chat": MeanLengths(102, 222),
+    "ShareGPT": MeanLengths(246, 322),
+}
 """Table 4, means."""
 
 FIGURE_2 = {"llama-3-8b": 0.477, "llama-2-70b": 0.273, "qwen2-72b": 0.265, "llama-3.1-405b": 0.148}
@@ -66,7 +74,7 @@ FIGURE_7 = {
 }
 """Tokens/s of a device, NanoFlow with offloading."""
 
-FIGURE_9_LENGTHS = {"512-0": Lengths(512, 0), **CONSTANT_LENGTHS}
+FIGURE_9_LENGTHS = {"512-0": MeanLengths(512, 0), **CONSTANT_LENGTHS}
 FIGURE_9 = {
     "512-0": (1273, 1171, 1446, 1402),
     "512-512": (1106, 982, 1323, 1290),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.pipeline.batch import GRANULE_ROWS, DenseBatch, Lengths, largest_batch
-from services.pipeline.machine import Machine
+from services.pipeline.batch import GRANULE_ROWS, DenseBatch, MeanLengths, largest_batch
+from services.pipeline.machine import GroupPeaks
 from services.pipeline.search import Found
 from services.pipeline.times import calibrate
 from shared.config.hardware import ModelShape
@@ -15,7 +15,7 @@ MOST_ROWS = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Throughput:
+class PredictedThroughput:
     """Tokens/s of one device, prompts and answers."""
 
     non_overlap: float
@@ -23,20 +23,20 @@ class Throughput:
     pipeline: float
 
 
-def dense_batch(group: Machine, model: ModelShape, lengths: Lengths) -> DenseBatch:
+def dense_batch(group: GroupPeaks, model: ModelShape, lengths: MeanLengths) -> DenseBatch:
     """As many rows as memory allows decodes for, in whole tiles, and no more than are of use."""
     most = min(MOST_ROWS, largest_batch(group, model, lengths))
     return DenseBatch(int(most // GRANULE_ROWS) * GRANULE_ROWS, lengths)
 
 
-def head_s(group: Machine, model: ModelShape, batch: DenseBatch) -> float:
+def head_s(group: GroupPeaks, model: ModelShape, batch: DenseBatch) -> float:
     """Of the product behind the layers, for the rows that draw a token: those that decode."""
     flops = 2.0 * batch.num_decodes * model.num_embedding_parameters
     weights_s = model.num_embedding_parameters * model.weight_bytes / group.memory_bytes_per_s
     return flops / (group.flops_per_s * calibrate().rate_share["UG"]) + weights_s
 
 
-def throughput(found: Found, group: Machine, model: ModelShape, batch: DenseBatch) -> Throughput:
+def throughput(found: Found, group: GroupPeaks, model: ModelShape, batch: DenseBatch) -> PredictedThroughput:
     """Of the three ways to run the same batch."""
     behind_s, layers = head_s(group, model, batch), model.num_layers
     steps_s = (
@@ -44,4 +44,4 @@ def throughput(found: Found, group: Machine, model: ModelShape, batch: DenseBatc
         layers * found.nano_only_s + behind_s,
         found.schedule.makespan_s(layers) + behind_s,
     )
-    return Throughput(*(batch.num_rows / group.num_devices / step_s for step_s in steps_s))
+    return PredictedThroughput(*(batch.num_rows / group.num_devices / step_s for step_s in steps_s))

@@ -18,7 +18,7 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class PartSlot:
     """One part of an operator in layer 0; layer n is n periods later."""
 
     part: NanoOperator
@@ -37,7 +37,7 @@ class Schedule:
     """A layer after another, each ``period_s`` behind the one before."""
 
     period_s: float
-    slots: tuple[Slot, ...]
+    slots: tuple[PartSlot, ...]
 
     @property
     def span_s(self) -> float:
@@ -79,7 +79,7 @@ class Schedule:
             for at_s, _, _ in unrolled
         )
 
-    def _unrolled(self) -> list[tuple[float, float, Slot]]:
+    def _unrolled(self) -> list[tuple[float, float, PartSlot]]:
         return [
             (slot.start_s + layer * self.period_s, slot.end_s + layer * self.period_s, slot)
             for layer in range(-NUM_UNROLLED, NUM_UNROLLED + 1)

@@ -10,9 +10,9 @@ from services.pipeline.allocation import Allocation, solve_allocation
 from services.pipeline.batch import GRANULE_ROWS, DenseBatch
 from services.pipeline.descent import Candidate, anneal, beginning, staggered_schedule
 from services.pipeline.greedy import Task, as_schedule, play
-from services.pipeline.lanes import SHARES, TABLE_3, Lane
-from services.pipeline.layer import LayerOperator, Layout, edges, layer_operators, sequential_s, split
-from services.pipeline.machine import Machine
+from services.pipeline.lanes import SHARES, TABLE_3, ResourceLane
+from services.pipeline.layer import LayerLayout, LayerOperator, edges, layer_operators, sequential_s, split
+from services.pipeline.machine import GroupPeaks
 from services.pipeline.schedule import NUM_UNROLLED, Schedule
 from services.pipeline.structure import Structure, sequential_schedule, solve_structure
 from services.pipeline.times import LayerTimes, layer_times
@@ -27,7 +27,7 @@ IDLE_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class SearchBudget:
     """How long a search may take."""
 
     num_plays: int
@@ -42,8 +42,10 @@ class Budget:
     """Of stage II where keys and values are copied too: its program is far larger."""
 
 
-FULL = Budget(num_plays=6_000, structure_s=30.0, allocation_s=60.0, num_cuts=3, max_parts=4, copies_allocation_s=60.0)
-QUICK = Budget(num_plays=600, structure_s=0.1, allocation_s=0.2, num_cuts=1, max_parts=2, copies_allocation_s=0.0)
+FULL = SearchBudget(
+    num_plays=6_000, structure_s=30.0, allocation_s=60.0, num_cuts=3, max_parts=4, copies_allocation_s=60.0
+)
+QUICK = SearchBudget(num_plays=600, structure_s=0.1, allocation_s=0.2, num_cuts=1, max_parts=2, copies_allocation_s=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Stage:
 class Found:
     """A pipeline, and what it stands beside."""
 
-    layout: Layout
+    layout: LayerLayout
     schedule: Schedule
     sequential_s: float
     nano_only_s: float
@@ -72,13 +74,15 @@ class Found:
 class _Beginning:
     """A structure from which parts of the device are chosen."""
 
-    layout: Layout
+    layout: LayerLayout
     operators: list[LayerOperator]
     candidate: Candidate
     schedule: Schedule
 
 
-def search(group: Machine, model: ModelShape, batch: DenseBatch, budget: Budget, now: Callable[[], float]) -> Found:
+def search(
+    group: GroupPeaks, model: ModelShape, batch: DenseBatch, budget: SearchBudget, now: Callable[[], float]
+) -> Found:
     """The best pipeline that is found within the budget; never one that breaks a rule of either stage.
 
     ``now`` is a clock, for what the stages took.
@@ -105,7 +109,12 @@ def search(group: Machine, model: ModelShape, batch: DenseBatch, budget: Budget,
 
 
 def add_copies(
-    found: Found, group: Machine, model: ModelShape, batch: DenseBatch, budget: Budget, now: Callable[[], float]
+    found: Found,
+    group: GroupPeaks,
+    model: ModelShape,
+    batch: DenseBatch,
+    budget: SearchBudget,
+    now: Callable[[], float],
 ) -> Found:
     """The same pipeline, with keys and values copied to the host as they are made (§4.2.2), and shares chosen anew.
 
@@ -131,7 +140,7 @@ def _refine(
     sequential_s: float,
     model: ModelShape,
     stage: Stage,
-    budget: Budget,
+    budget: SearchBudget,
     now: Callable[[], float],
 ) -> Found:
     """Stage II, from the best of all beginnings; one part after another where none can be repeated."""
@@ -154,19 +163,19 @@ def _refine(
         chosen.layout,
         allocation.schedule,
         sequential_s,
-        sum(part.best_s for part in parts if part.lane is not Lane.COPY),
+        sum(part.best_s for part in parts if part.lane is not ResourceLane.COPY),
         stage,
         Stage(allocation.schedule.makespan_s(NUM_UNROLLED), allocation.gap, now() - began_s),
     )
 
 
-def _whole(group: Machine, batch: DenseBatch, times: LayerTimes) -> list[LayerOperator]:
+def _whole(group: GroupPeaks, batch: DenseBatch, times: LayerTimes) -> list[LayerOperator]:
     """What other systems run: all rows at once."""
-    return layer_operators(times, batch, group.num_devices, Layout(batch.num_rows))
+    return layer_operators(times, batch, group.num_devices, LayerLayout(batch.num_rows))
 
 
 def _beginnings(
-    group: Machine, batch: DenseBatch, times: LayerTimes, parts_of: dict[str, int], num_cuts: int
+    group: GroupPeaks, batch: DenseBatch, times: LayerTimes, parts_of: dict[str, int], num_cuts: int
 ) -> list[_Beginning]:
     """By where the batch is cut, what is gathered, and where decodes are; greedily, or one half behind the other."""
     middle = batch.num_rows // 2 // GRANULE_ROWS
@@ -174,10 +183,10 @@ def _beginnings(
     for cut in (GRANULE_ROWS * (middle + number - num_cuts // 2) for number in range(num_cuts)):
         for num_gathered in (0, cut) if group.num_devices > 1 else (0,):
             for is_spread in (False, True):
-                layout = Layout(num_gathered, is_spread)
+                layout = LayerLayout(num_gathered, is_spread)
                 operators = layer_operators(times, batch, group.num_devices, layout)
                 cuts = {one.name: _places(one, cut, batch.num_rows, parts_of.get(one.name, 2)) for one in operators}
-                schedules = [greedy_schedule(operators, cuts)]
+                schedules: list[Schedule | None] = [greedy_schedule(operators, cuts)]
                 if is_spread and not num_gathered:
                     schedules += [staggered_schedule(operators, cuts, cut, shift) for shift in STAGGERS]
                 found += [
@@ -222,8 +231,11 @@ def _cuts(operators: Sequence[LayerOperator], schedule: Schedule) -> dict[str, t
 def _near_bubble(structure: Structure, operators: Sequence[LayerOperator]) -> list[str]:
     """What compute waits for where it idles longest: the operators back to the product before; none if it is busy."""
     schedule = structure.schedule
-    lane = sorted((slot.start_s % schedule.period_s, slot) for slot in schedule.slots if slot.part.lane is Lane.COMPUTE)
-    if schedule.idle_s(Lane.COMPUTE) < IDLE_SHARE * schedule.period_s:
+    lane = [
+        (slot.start_s % schedule.period_s, slot) for slot in schedule.slots if slot.part.lane is ResourceLane.COMPUTE
+    ]
+    lane.sort(key=lambda one: one[0])
+    if schedule.idle_s(ResourceLane.COMPUTE) < IDLE_SHARE * schedule.period_s:
         return []
     cycle = [*lane, (lane[0][0] + schedule.period_s, lane[0][1])]
     _, waiting = max(
@@ -236,6 +248,6 @@ def _near_bubble(structure: Structure, operators: Sequence[LayerOperator]) -> li
         name = names.pop()
         if name in by_name and name not in near:
             near.append(name)
-            if by_name[name].lane is not Lane.COMPUTE:
+            if by_name[name].lane is not ResourceLane.COMPUTE:
                 names += [parent for parent, _ in by_name[name].after]
     return near

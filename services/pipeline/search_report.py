@@ -8,7 +8,7 @@ from typing import Any
 from services.pipeline.batch import DenseBatch
 from services.pipeline.cost import optimal_tokens_per_s
 from services.pipeline.cost_report import measured_flops_per_s, model_parameters
-from services.pipeline.machine import Machine
+from services.pipeline.machine import GroupPeaks
 from services.pipeline.search import Found
 from shared.config.hardware import ModelShape
 from shared.config.pipeline_file import FORMAT, PipelineFile, PipelineOperator
@@ -16,13 +16,13 @@ from shared.config.pipeline_file import FORMAT, PipelineFile, PipelineOperator
 PROFILE = "NanoFlow, tables 2 and 3 (A100)"
 
 
-def optimal_layer_s(group: Machine, model: ModelShape, batch: DenseBatch) -> float:
+def optimal_layer_s(group: GroupPeaks, model: ModelShape, batch: DenseBatch) -> float:
     """Of one layer, if products ran all the time as fast as they can (equation 5)."""
     rate = optimal_tokens_per_s(measured_flops_per_s(group), model_parameters(model)) * group.num_devices
     return batch.num_rows / rate / model.num_layers
 
 
-def search_report(found: Found, group: Machine, model: ModelShape, batch: DenseBatch) -> dict[str, Any]:
+def search_report(found: Found, group: GroupPeaks, model: ModelShape, batch: DenseBatch) -> dict[str, Any]:
     """The pipeline, and what it stands beside."""
     return {
         "layer_s": found.schedule.period_s,
@@ -35,7 +35,7 @@ def search_report(found: Found, group: Machine, model: ModelShape, batch: DenseB
     }
 
 
-def pipeline_file(found: Found, group: Machine, model: ModelShape, batch: DenseBatch) -> PipelineFile:
+def pipeline_file(found: Found, group: GroupPeaks, model: ModelShape, batch: DenseBatch) -> PipelineFile:
     """What an engine needs of it."""
     return PipelineFile(
         FORMAT,

@@ -21,9 +21,9 @@ import highspy
 
 from services.highs import Expression, SilentHighs, new_solver
 from services.pipeline.batch import GRANULE_ROWS
-from services.pipeline.lanes import Lane
+from services.pipeline.lanes import ResourceLane
 from services.pipeline.layer import Cuts, Edge, LayerOperator, NanoOperator, edges, split
-from services.pipeline.schedule import Schedule, Slot
+from services.pipeline.schedule import PartSlot, Schedule
 
 MAX_LAPS = 3
 """Periods that a layer may take from its first start to its last end, at most."""
@@ -73,7 +73,7 @@ def sequential_schedule(parts: Sequence[NanoOperator]) -> Schedule:
     """One after another: always feasible, as parts come in an order in which they could run."""
     slots, now_s = [], 0.0
     for part in parts:
-        slots.append(Slot(part, now_s, part.best_s, 1.0))
+        slots.append(PartSlot(part, now_s, part.best_s, 1.0))
         now_s += part.best_s
     return Schedule(now_s, tuple(slots))
 
@@ -102,7 +102,7 @@ def _write(operators: Sequence[LayerOperator], cuts: Cuts, known_s: float, time_
     program = _Program(solver, solver.addVariable(0.0, horizon), horizon)
     for operator in operators:
         _add_parts(program, operator, len(cuts.get(operator.name, ())) + 1)
-    for lane in Lane:
+    for lane in ResourceLane:
         _keep_lane(program, [number for number, part in enumerate(program.parts) if part.operator.lane is lane])
     for child, part in enumerate(program.parts):
         lags = dict(part.operator.after)
@@ -168,10 +168,10 @@ def _fix(program: _Program, known: Schedule, cuts: Cuts) -> None:
     def fix(variable: Expression, value: int) -> None:
         solver.changeColBounds(variable.index, value, value)
 
-    for part in {part.operator.name: part.operator for part in program.parts}.values():
-        for variable, row in zip(program.cuts[part.name], sorted(cuts.get(part.name, ())), strict=True):
-            assert (row - part.first_row) % GRANULE_ROWS == 0, "sizes are multiples"
-            fix(variable, (row - part.first_row) // GRANULE_ROWS)
+    for operator in {part.operator.name: part.operator for part in program.parts}.values():
+        for variable, row in zip(program.cuts[operator.name], sorted(cuts.get(operator.name, ())), strict=True):
+            assert (row - operator.first_row) % GRANULE_ROWS == 0, "sizes are multiples"
+            fix(variable, (row - operator.first_row) // GRANULE_ROWS)
     laps = [int((slot.start_s + 1e-12) // period_s) for slot in known.slots]
     phases = [slot.start_s - lap * period_s for slot, lap in zip(known.slots, laps, strict=True)]
     for part, lap in zip(program.parts, laps, strict=True):
@@ -186,9 +186,9 @@ def _fix(program: _Program, known: Schedule, cuts: Cuts) -> None:
 
 def _free(program: _Program) -> None:
     solver = program.solver
-    for part in {part.operator.name: part.operator for part in program.parts}.values():
-        for number, variable in enumerate(program.cuts[part.name]):
-            solver.changeColBounds(variable.index, number + 1, _most_cuts(part))
+    for operator in {part.operator.name: part.operator for part in program.parts}.values():
+        for number, variable in enumerate(program.cuts[operator.name]):
+            solver.changeColBounds(variable.index, number + 1, _most_cuts(operator))
     for part in program.parts:
         solver.changeColBounds(part.laps.index, 0, MAX_LAPS)
     for binary in (*program.before.values(), *(one for pair in program.apart.values() for one in pair)):
@@ -210,6 +210,6 @@ def _read(program: _Program, operators: Sequence[LayerOperator]) -> Structure:
     }
     parts = split(operators, cuts)
     starts = [values[part.start.index] / _US + round(values[part.laps.index]) * period_s for part in program.parts]
-    slots = tuple(Slot(part, start, part.best_s, 1.0) for part, start in zip(parts, starts, strict=True))
+    slots = tuple(PartSlot(part, start, part.best_s, 1.0) for part, start in zip(parts, starts, strict=True))
     gap = program.solver.getInfo().mip_gap
     return Structure(tuple(parts), tuple(edges(operators, parts)), Schedule(period_s, slots), gap)

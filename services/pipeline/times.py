@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from services.pipeline.batch import DenseBatch
 from services.pipeline.cost import NUMBER_BYTES, OperatorCost, operator_costs
-from services.pipeline.machine import Machine, machine
+from services.pipeline.machine import GroupPeaks, machine
 from services.pipeline.paper import TABLE_2_LENGTHS, TABLE_2_REAL_S, TABLE_2_ROWS
 from shared.config.hardware import ModelShape, model_named
 
@@ -56,7 +56,7 @@ class LayerTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class KernelCalibration:
     """How table 2's measurements differ from its estimates."""
 
     rate_share: dict[str, float]
@@ -68,13 +68,13 @@ class Calibration:
     network_slowness: float
 
 
-def calibrate() -> Calibration:
+def calibrate() -> KernelCalibration:
     """From table 2 alone."""
     model, group = model_named("llama-2-70b"), machine("a100", 8)
     costs = {cost.name: cost for cost in operator_costs(model, DenseBatch(TABLE_2_ROWS, TABLE_2_LENGTHS), group)}
     prefill, decode = costs["PfAttn"], costs["DecAttn"]
     launches_s = TABLE_2_REAL_S["PfAttn"] - _best_s(prefill, group)
-    return Calibration(
+    return KernelCalibration(
         {
             name: costs[name].compute_s(group) / (TABLE_2_REAL_S[name] - _weights_s(costs[name], group))
             for name in _PRODUCTS
@@ -85,7 +85,7 @@ def calibrate() -> Calibration:
     )
 
 
-def layer_times(group: Machine, model: ModelShape, batch: DenseBatch) -> LayerTimes:
+def layer_times(group: GroupPeaks, model: ModelShape, batch: DenseBatch) -> LayerTimes:
     """Of one layer of a model on a group of devices whose kernels are as good as those of table 2."""
     found, layers = calibrate(), model.num_layers
     costs = {cost.name: cost for cost in operator_costs(model, batch, group)}
@@ -113,9 +113,9 @@ def layer_times(group: Machine, model: ModelShape, batch: DenseBatch) -> LayerTi
     )
 
 
-def _best_s(cost: OperatorCost, group: Machine) -> float:
+def _best_s(cost: OperatorCost, group: GroupPeaks) -> float:
     return max(cost.compute_s(group), cost.memory_s(group))
 
 
-def _weights_s(cost: OperatorCost, group: Machine) -> float:
+def _weights_s(cost: OperatorCost, group: GroupPeaks) -> float:
     return cost.weight_bytes / group.memory_bytes_per_s

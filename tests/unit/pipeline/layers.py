@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.pipeline.lanes import Lane
+from services.pipeline.lanes import ResourceLane
 from services.pipeline.layer import LayerOperator
 from services.pipeline.times import Line
 
@@ -11,7 +11,7 @@ US = 1e-6
 
 def operator(
     name: str,
-    lane: Lane,
+    lane: ResourceLane,
     rows: tuple[int, int],
     fixed_us: float,
     row_us: float,
@@ -24,6 +24,6 @@ def operator(
 def two_lanes(num_rows: int) -> list[LayerOperator]:
     """A product, and a collective that the next layer's product waits for."""
     return [
-        operator("A", Lane.COMPUTE, (0, num_rows), 10, 0.5, ("N", 1)),
-        operator("N", Lane.NETWORK, (0, num_rows), 5, 0.25, ("A", 0)),
+        operator("A", ResourceLane.COMPUTE, (0, num_rows), 10, 0.5, ("N", 1)),
+        operator("N", ResourceLane.NETWORK, (0, num_rows), 5, 0.25, ("A", 0)),
     ]

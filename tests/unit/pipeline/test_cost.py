@@ -6,14 +6,14 @@ import math
 
 import pytest
 
-from services.pipeline.batch import DenseBatch, Lengths, largest_batch
+from services.pipeline.batch import DenseBatch, MeanLengths, largest_batch
 from services.pipeline.cost import memory_ratio, network_ratio, operator_costs, optimal_tokens_per_s
 from services.pipeline.cost_report import cost_report, model_parameters
 from services.pipeline.machine import machine
 from services.pipeline.paper import FIGURE_2, FIGURE_3, FIGURE_3_ORDER, FIGURE_9_LENGTHS, TRACE_LENGTHS
 from shared.config.hardware import FeedForward, ModelShape, model_named
 
-TABLE_2 = DenseBatch(2048, Lengths(512, 1024))
+TABLE_2 = DenseBatch(2048, MeanLengths(512, 1024))
 A100_8 = machine("a100", 8)
 TINY = ModelShape("tiny", 0.0, 0.0, 3, 4, 2, 8, 64, 16, FeedForward(40))
 """Three layers of 16 columns, 4 heads of 8, 2 for keys; 40 columns between."""
@@ -21,7 +21,7 @@ TINY = ModelShape("tiny", 0.0, 0.0, 3, 4, 2, 8, 64, 16, FeedForward(40))
 
 def test_operators_of_a_tiny_model_by_hand() -> None:
     # 12 rows: 8 decode with 4 + 8/2 tokens each, 4 are of prompts of 4
-    batch, pair = DenseBatch(12, Lengths(4, 8)), machine("a100", 2)
+    batch, pair = DenseBatch(12, MeanLengths(4, 8)), machine("a100", 2)
     found = {cost.name: cost for cost in operator_costs(TINY, batch, pair)}
     assert found["KQV"].flops == 3 * 2 * 12 * 16 * (32 + 2 * 16)
     assert found["KQV"].weight_bytes == 3 * 16 * 64 * 2
@@ -38,7 +38,7 @@ def test_operators_of_a_tiny_model_by_hand() -> None:
 
 def test_rows_of_a_mixture_go_through_their_experts_and_all_are_read() -> None:
     mixture = ModelShape("tiny", 0.0, 0.0, 3, 4, 2, 8, 64, 16, FeedForward(40, num_experts=8, num_chosen=2))
-    found = {cost.name: cost for cost in operator_costs(mixture, DenseBatch(12, Lengths(4, 8)), machine("a100", 1))}
+    found = {cost.name: cost for cost in operator_costs(mixture, DenseBatch(12, MeanLengths(4, 8)), machine("a100", 1))}
     assert found["D"].flops == 3 * 2 * 12 * 2 * 40 * 16
     assert found["D"].weight_bytes == 3 * 8 * 40 * 16 * 2
     assert found["Net"].wire_bytes == 0
@@ -86,10 +86,10 @@ def test_figure_3_but_for_the_mixture() -> None:
 
 
 def test_the_largest_batch_fills_what_weights_leave() -> None:
-    model, lengths = model_named("llama-3-8b"), Lengths(1024, 512)
+    model, lengths = model_named("llama-3-8b"), MeanLengths(1024, 512)
     # (80 GB - 16.06 GB) / 131,072 bytes are 487,823 tokens; a decode has 1,280 and comes with 2 rows of prefill
     assert largest_batch(machine("a100", 1), model, lengths) == pytest.approx(487_823 / 1280 * 3, rel=1e-5)
-    assert largest_batch(machine("a100", 1), model, Lengths(512, 0)) == math.inf
+    assert largest_batch(machine("a100", 1), model, MeanLengths(512, 0)) == math.inf
     assert largest_batch(machine("a100", 1), model_named("llama-2-70b"), lengths) < 0, "weights that do not fit"
 
 

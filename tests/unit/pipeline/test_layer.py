@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from services.pipeline.batch import DenseBatch, Lengths
-from services.pipeline.lanes import TABLE_3, Lane
-from services.pipeline.layer import Edge, Layout, edges, layer_operators, sequential_s, split
+from services.pipeline.batch import DenseBatch, MeanLengths
+from services.pipeline.lanes import TABLE_3, ResourceLane
+from services.pipeline.layer import Edge, LayerLayout, edges, layer_operators, sequential_s, split
 from services.pipeline.machine import machine
 from services.pipeline.times import calibrate, layer_times
 from shared.config.hardware import model_named
 from tests.unit.pipeline.layers import US, two_lanes
 
-BATCH = DenseBatch(2048, Lengths(512, 1024))
+BATCH = DenseBatch(2048, MeanLengths(512, 1024))
 TIMES = layer_times(machine("a100", 8), model_named("llama-2-70b"), BATCH)
 
 
@@ -48,7 +48,7 @@ def test_calibration_by_hand() -> None:
 
 
 def test_a_layer_takes_what_table_2_measures_and_its_norms() -> None:
-    operators = layer_operators(TIMES, BATCH, 8, Layout(2048))
+    operators = layer_operators(TIMES, BATCH, 8, LayerLayout(2048))
     measured_s = 225.05e-3 / 80
     norms_s = 2 * 4 * 2048 * 8192 * 2 / 2000e9
     assert sequential_s(operators) == pytest.approx(measured_s + norms_s, rel=1e-3)
@@ -56,27 +56,27 @@ def test_a_layer_takes_what_table_2_measures_and_its_norms() -> None:
 
 
 def test_gathered_rows_and_reduced_rows_move_as_much() -> None:
-    gathered, reduced = (sequential_s(layer_operators(TIMES, BATCH, 8, Layout(num))) for num in (2048, 0))
+    gathered, reduced = (sequential_s(layer_operators(TIMES, BATCH, 8, LayerLayout(num))) for num in (2048, 0))
     assert gathered == pytest.approx(reduced)
-    half = {one.name: (one.first_row, one.end_row) for one in layer_operators(TIMES, BATCH, 8, Layout(768))}
+    half = {one.name: (one.first_row, one.end_row) for one in layer_operators(TIMES, BATCH, 8, LayerLayout(768))}
     assert half["Attn.AG"] == half["O.AG"] == (0, 768)
     assert half["O.AR"] == (768, 2048)
 
 
 def test_phases_first_or_spread() -> None:
-    first = {one.name: one for one in layer_operators(TIMES, BATCH, 8, Layout(0))}
+    first = {one.name: one for one in layer_operators(TIMES, BATCH, 8, LayerLayout(0))}
     assert (first["DecAttn"].first_row, first["DecAttn"].end_row) == (0, 1365)
     assert (first["PfAttn"].first_row, first["PfAttn"].end_row) == (1365, 2048)
-    spread = {one.name: one for one in layer_operators(TIMES, BATCH, 8, Layout(0, is_spread=True))}
+    spread = {one.name: one for one in layer_operators(TIMES, BATCH, 8, LayerLayout(0, is_spread=True))}
     for name in ("DecAttn", "PfAttn"):
         assert spread[name].num_rows == 2048
         assert spread[name].time.seconds(2048) == pytest.approx(first[name].time.seconds(first[name].num_rows))
 
 
 def test_one_device_has_norms_and_no_collectives() -> None:
-    batch = DenseBatch(1024, Lengths(1024, 512))
+    batch = DenseBatch(1024, MeanLengths(1024, 512))
     times = layer_times(machine("a100", 1), model_named("llama-3-8b"), batch)
-    operators = layer_operators(times, batch, 1, Layout(0), is_offloaded=True)
+    operators = layer_operators(times, batch, 1, LayerLayout(0), is_offloaded=True)
     assert [one.name for one in operators] == [
         *("AttnNorm", "KQV", "DecAttn", "PfAttn", "Copy", "O", "FfnNorm", "UGD"),
     ]
@@ -86,19 +86,19 @@ def test_one_device_has_norms_and_no_collectives() -> None:
 @pytest.mark.parametrize(
     ("lane", "share", "performance"),
     [
-        (Lane.COMPUTE, 0.7, 0.7),
-        (Lane.MEMORY, 0.2, 0.3),
-        (Lane.MEMORY, 0.3, 0.55),  # between .3 and .8
-        (Lane.MEMORY, 0.4, 0.8),
-        (Lane.NETWORK, 0.1, 0.3),
-        (Lane.NETWORK, 0.9, 1.0),
-        (Lane.COPY, 1.0, 1.0),
+        (ResourceLane.COMPUTE, 0.7, 0.7),
+        (ResourceLane.MEMORY, 0.2, 0.3),
+        (ResourceLane.MEMORY, 0.3, 0.55),  # between .3 and .8
+        (ResourceLane.MEMORY, 0.4, 0.8),
+        (ResourceLane.NETWORK, 0.1, 0.3),
+        (ResourceLane.NETWORK, 0.9, 1.0),
+        (ResourceLane.COPY, 1.0, 1.0),
     ],
 )
-def test_table_3(lane: Lane, share: float, performance: float) -> None:
+def test_table_3(lane: ResourceLane, share: float, performance: float) -> None:
     assert TABLE_3.performance(lane, share) == pytest.approx(performance)
 
 
 def test_more_than_a_device_is_refused() -> None:
     with pytest.raises(ValueError, match="at most 1"):
-        TABLE_3.performance(Lane.COMPUTE, 1.1)
+        TABLE_3.performance(ResourceLane.COMPUTE, 1.1)

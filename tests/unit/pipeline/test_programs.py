@@ -8,7 +8,7 @@ import pytest
 
 from services.pipeline.allocation import solve_allocation
 from services.pipeline.descent import anneal, beginning
-from services.pipeline.lanes import SHARES, TABLE_3, Lane
+from services.pipeline.lanes import SHARES, TABLE_3, ResourceLane
 from services.pipeline.layer import LayerOperator, edges, split
 from services.pipeline.periodic import Gap, shortest_period
 from services.pipeline.search import greedy_schedule
@@ -20,7 +20,7 @@ def best_period_s(operators: list[LayerOperator], cuts: dict[str, tuple[int, ...
     """All orders of each lane of two parts, also if one half is layers ahead of the other."""
     parts = split(operators, cuts)
     depend = [Gap(e.parent, e.child, parts[e.parent].best_s, e.lag) for e in edges(operators, parts)]
-    lanes = [[n for n, part in enumerate(parts) if part.lane is lane] for lane in Lane]
+    lanes = [[n for n, part in enumerate(parts) if part.lane is lane] for lane in ResourceLane]
     pairs = [lane for lane in lanes if len(lane) == 2]
     assert all(len(lane) <= 2 for lane in lanes)
     found = []
@@ -36,8 +36,8 @@ def best_period_s(operators: list[LayerOperator], cuts: dict[str, tuple[int, ...
 @pytest.mark.parametrize("network_us", [0.25, 0.6, 1.5])
 def test_stage_one_finds_what_brute_force_finds(network_us: float) -> None:
     operators = [
-        operator("A", Lane.COMPUTE, (0, 512), 10, 0.5, ("N", 1)),
-        operator("N", Lane.NETWORK, (0, 512), 5, network_us, ("A", 0)),
+        operator("A", ResourceLane.COMPUTE, (0, 512), 10, 0.5, ("N", 1)),
+        operator("N", ResourceLane.NETWORK, (0, 512), 5, network_us, ("A", 0)),
     ]
     wanted_s = min(
         best_period_s(operators, {"A": (a,), "N": (n,)}) for a, n in product((128, 256, 384), (128, 256, 384))
@@ -60,15 +60,15 @@ def test_stage_one_keeps_dependencies_of_parts_that_intersect() -> None:
 def test_stage_two_finds_what_brute_force_finds() -> None:
     # A product of 100 µs and an attention of 80 µs of the same layer; the next layer's product may overlap it
     operators = [
-        operator("A", Lane.COMPUTE, (0, 128), 100, 0),
-        operator("M", Lane.MEMORY, (0, 128), 80, 0, ("A", 0)),
+        operator("A", ResourceLane.COMPUTE, (0, 128), 100, 0),
+        operator("M", ResourceLane.MEMORY, (0, 128), 80, 0, ("A", 0)),
     ]
     parts = split(operators, {})
     depend = edges(operators, parts)
     num_layers = 50
     layers_s = []
     for a, m in product(SHARES, SHARES):
-        a_s, m_s = 100 * US / a, 80 * US / TABLE_3.performance(Lane.MEMORY, m)
+        a_s, m_s = 100 * US / a, 80 * US / TABLE_3.performance(ResourceLane.MEMORY, m)
         period_s = max(a_s, m_s) if a + m <= 1 + 1e-9 else a_s + m_s
         layers_s.append((num_layers - 1) * period_s + a_s + m_s)
     known = sequential_schedule(parts)
@@ -83,9 +83,9 @@ def test_stage_two_finds_what_brute_force_finds() -> None:
 
 def test_stage_two_with_three_lanes_keeps_the_sum_below_one() -> None:
     operators = [
-        operator("A", Lane.COMPUTE, (0, 128), 100, 0),
-        operator("M", Lane.MEMORY, (0, 128), 60, 0, ("A", 0)),
-        operator("N", Lane.NETWORK, (0, 128), 60, 0, ("A", 0)),
+        operator("A", ResourceLane.COMPUTE, (0, 128), 100, 0),
+        operator("M", ResourceLane.MEMORY, (0, 128), 60, 0, ("A", 0)),
+        operator("N", ResourceLane.NETWORK, (0, 128), 60, 0, ("A", 0)),
     ]
     parts = split(operators, {})
     depend = edges(operators, parts)

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from services.pipeline.greedy import Task, as_schedule, play
-from services.pipeline.lanes import TABLE_3, Lane
+from services.pipeline.lanes import TABLE_3, ResourceLane
 from services.pipeline.layer import Edge, NanoOperator, edges, split
 from services.pipeline.periodic import Gap, shortest_period
-from services.pipeline.schedule import Schedule, Slot
+from services.pipeline.schedule import PartSlot, Schedule
 from services.pipeline.structure import sequential_schedule
 from tests.unit.pipeline.layers import US, two_lanes
 
-A = NanoOperator("A", Lane.COMPUTE, 0, 256, 60 * US)
-M = NanoOperator("M", Lane.MEMORY, 0, 256, 40 * US)
-GOOD = Schedule(100 * US, (Slot(A, 0.0, 100 * US, 0.6), Slot(M, 50 * US, 50 * US, 0.4)))
+A = NanoOperator("A", ResourceLane.COMPUTE, 0, 256, 60 * US)
+M = NanoOperator("M", ResourceLane.MEMORY, 0, 256, 40 * US)
+GOOD = Schedule(100 * US, (PartSlot(A, 0.0, 100 * US, 0.6), PartSlot(M, 50 * US, 50 * US, 0.4)))
 """A product at .6, and attention at .4 that keeps .8 of its speed."""
 
 
@@ -24,8 +24,8 @@ def test_a_good_schedule_passes() -> None:
     GOOD.check([Edge(1, 0, 1)], TABLE_3)
     assert GOOD.span_s == pytest.approx(100 * US)
     assert GOOD.makespan_s(3) == pytest.approx(300 * US)
-    assert GOOD.idle_s(Lane.COMPUTE) == 0.0
-    assert GOOD.idle_s(Lane.MEMORY) == pytest.approx(50 * US)
+    assert GOOD.idle_s(ResourceLane.COMPUTE) == 0.0
+    assert GOOD.idle_s(ResourceLane.MEMORY) == pytest.approx(50 * US)
     assert GOOD.most_used() == pytest.approx(1.0)
 
 
