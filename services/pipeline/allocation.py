@@ -47,6 +47,7 @@ class Allocation:
 
     schedule: Schedule
     gap: float
+    """How far all layers may take longer than the least with this order, as a share of it; 1 where that is unknown."""
 
 
 Values = dict[int, float]
@@ -98,9 +99,9 @@ def solve_allocation(
     windows = [window for _ in range(NUM_ROUNDS) for window in _windows(known)]
     for window in windows if time_limit_s >= MIN_WINDOWS_S else []:
         best = _run(program, best, window, time_limit_s / 2 / len(windows)) or best
-    best = _run(program, best, everything, time_limit_s / 2) or best
-    found = _schedule(program, best, interference)
-    gap = program.solver.getInfo().mip_gap
+    last = _run(program, best, everything, time_limit_s / 2)
+    gap = 1.0 if last is None else min(1.0, program.solver.getInfo().mip_gap)
+    found = _schedule(program, last or best, interference)
     return Allocation(min(found, known, key=lambda one: one.makespan_s(num_layers)), gap)
 
 
