@@ -154,7 +154,7 @@ class Program:
             assert known.issuperset(operator.inputs), f"{operator} reads an unknown buffer"
             assert buffers.issuperset(operator.outputs), f"{operator} writes an unknown buffer"
             assert weights.issuperset(operator.weights), f"{operator} uses an unknown weight"
-            assert 0 <= operator.share.index < operator.share.count, f"{operator} covers no part of a batch"
+            assert operator.share.is_possible, f"{operator} covers no part of a batch"
             used.update(operator.weights)
         assert used == weights, "every weight is used"
 

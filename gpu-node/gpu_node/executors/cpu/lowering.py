@@ -12,7 +12,8 @@ import torch
 
 from gpu_node import kernels
 from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Operator, OperatorKind, Program, Rows
-from gpu_node.kernels.cpu import CpuProgram, CpuRows, CpuShare, Epilogue, Index, Type, View
+from gpu_node.graph.share import WHOLE
+from gpu_node.kernels.cpu import CpuProgram, CpuRows, Epilogue, Index, Type, View
 
 PANEL_COLUMNS = 32
 """Columns that a product writes at a time (kPanelColumns in kernels.h)."""
@@ -59,6 +60,7 @@ def lower(
     lowering = _Lowering(program, weights, device_program, max_positions, round_early=round_early)
     for operator in program.operators:
         lowering.add(operator)
+    device_program.work_on(WHOLE)
     device_program.add("draw", lowering.view(program.result))
 
 
@@ -84,6 +86,8 @@ class _Lowering:
         self._wholes: dict[str, View] = {}
         self._angles: dict[str, int] = {}  # of each buffer of angles: the table that its rows come from
         self._packed: dict[str, int] = {}
+        self._experts: dict[tuple[str, ...], tuple[list[int], list[int]]] = {}
+        self._constants: dict[str, int] = {}
         self._rounded: dict[str, View] = {}
         self._narrow = self._narrow_buffers(program, round_early=round_early)
 
@@ -142,17 +146,18 @@ class _Lowering:
         return self._packed[name]
 
     def _constant(self, name: str) -> int:
-        return self._target.constant(self._weights[name])
+        if name not in self._constants:
+            self._constants[name] = self._target.constant(self._weights[name])
+        return self._constants[name]
 
     # --- operators ----------------------------------------------------------------------------------------------------
 
     def add(self, operator: Operator) -> None:
         """Append what computes ``operator``."""
-        if not operator.share.is_whole and operator.kind not in ATTENTIONS:
-            raise UnsupportedOperatorError(operator.kind, " on a share of the batch")
         append = _APPEND.get(operator.kind)
         if append is None:
             raise UnsupportedOperatorError(operator.kind)
+        self._target.work_on(operator.share)
         append(self, operator)
 
     def plain(self, operator: Operator) -> None:
@@ -197,9 +202,8 @@ class _Lowering:
         """Attention over the blocks of a layer, with a window or without."""
         assert operator.layer is not None
         window = int(operator.attributes["window"]) if operator.kind is OperatorKind.WINDOW_ATTENTION else 0
-        share = CpuShare(operator.share.index, operator.share.count)
         q, out = self.view(operator.inputs[0]), self.view(operator.outputs[0])
-        self._target.add("attention", q, operator.layer, window, share, out)
+        self._target.add("attention", q, operator.layer, window, out)
 
     def rope_and_write(self, operator: Operator) -> None:
         """Turns, and writes of keys and values: tensors, then angles, then the layer, whichever there are."""
@@ -216,9 +220,11 @@ class _Lowering:
 
     def experts(self, operator: Operator) -> None:
         """The weights of each expert by themselves, gates and what they gate in one panel."""
-        gate, up, down = (self._weights[name] for name in operator.weights)
-        gates_up = [self._target.weight(torch.cat(pair), halves=True) for pair in zip(gate, up, strict=True)]
-        downs = [self._target.weight(values) for values in down]
+        if operator.weights not in self._experts:
+            gate, up, down = (self._weights[name] for name in operator.weights)
+            halves = [self._target.weight(torch.cat(pair), halves=True) for pair in zip(gate, up, strict=True)]
+            self._experts[operator.weights] = halves, [self._target.weight(values) for values in down]
+        gates_up, downs = self._experts[operator.weights]
         x, routing = operator.inputs
         out = self.view(operator.outputs[0])
         num_chosen = int(operator.attributes["num_chosen"])
