@@ -120,7 +120,7 @@ def test_a_configured_name_and_what_is_said_of_others(llama: str, tmp_path: Path
             llama,
             "--passes",
             "fuse,fold",
-        ): "'fold' is no pass; there are early-draws, fuse, polls, split=N, tp=N, with N from 1",
+        ): "'fold' is no pass; there are early-draws, fuse, offload, offload-ahead, polls, split=N, tp=N, with N",
         (llama, "--passes", "split=0"): "'split=0' is no pass",
         (llama, "--passes", "tp=3"): "2 heads of keys and values do not divide among 3 devices",
         (llama, "--passes", "fuse,tp=2"): "tensor_parallel comes before other passes",

@@ -44,8 +44,8 @@ def _cut(program: Program, shares: Callable[[], Sequence[Share]]) -> Program:
 
 
 def random_shares(numbers: random.Random, share: Share = WHOLE, depth: int = 0) -> Iterator[Share]:
-    """Shares in random order that make up ``share``: by phase, by residence, in even and uneven ranges, one in another."""
-    match numbers.randrange(6) if depth < 2 else 0:
+    """Shares in random order that make up ``share``: by phase, by residence, in even and uneven ranges, nested."""
+    match numbers.randrange(9) if depth < 2 else 0:
         case 1:
             parts = [share & part for part in (LOCAL, REMOTE)]
         case 2:

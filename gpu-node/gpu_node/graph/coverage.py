@@ -43,19 +43,27 @@ class Coverage:
         """Whether all of ``wanted`` has been written in every step, by one operator or by several."""
         if any(_contains(written, wanted) for written in self._boxes):
             return True
-        inside = {column for one in self._boxes for column in one[:2]}
+        near = [one for one in self._boxes if _meet(one, wanted)]
+        inside = {column for one in near for column in one[:2]}
         cuts = sorted(
             {wanted.first_column, wanted.end_column}
             | {column for column in inside if wanted.first_column < column < wanted.end_column}
         )
         # between two neighbouring cuts nothing begins or ends
-        return all(
+        is_covered = all(
             _is_covered(
-                wanted.share,
-                [one.share for one in self._boxes if one.first_column <= first and end <= one.end_column],
+                wanted.share, [one.share for one in near if one.first_column <= first and end <= one.end_column]
             )
             for first, end in pairwise(cuts)
         )
+        if is_covered:
+            self.add(wanted)  # one box in the place of many: who reads next asks for less
+        return is_covered
+
+
+def _meet(one: Box, other: Box) -> bool:
+    has_columns = one.first_column < other.end_column and other.first_column < one.end_column
+    return has_columns and (one.share & other.share).is_possible
 
 
 def _contains(outer: Box, inner: Box) -> bool:

@@ -56,7 +56,7 @@ class Range:
     @property
     def is_full(self) -> bool:
         """Whether it is all of its part."""
-        return (self.start, self.end) == (0, 1)
+        return self.start == 0 and self.end == 1
 
     def cut(self, index: int, count: int) -> Range:
         """Part ``index`` of ``count`` equal ones."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from functools import partial, reduce
-from itertools import takewhile
 
 import pytest
 import torch
@@ -41,7 +40,7 @@ def split_at_random(program: Program, seed: int) -> Program:
 
 splits = st.integers(0, 1 << 16).map(lambda seed: partial(split_at_random, seed=seed))
 cuts = st.integers(0, 1 << 16).map(RandomCuts)
-passes: st.SearchStrategy[Pass] = st.sampled_from([early_draws, fuse, insert_polls]) | splits | cuts
+passes: st.SearchStrategy[Pass] = st.sampled_from([early_draws, fuse, insert_polls]) | splits
 
 
 def changed(program: Program, changes: Sequence[Pass]) -> Program:
@@ -52,9 +51,15 @@ def changed(program: Program, changes: Sequence[Pass]) -> Program:
     return program
 
 
-def moves_draws(changes: Sequence[Pass]) -> bool:
-    """Whether rows that draw nothing leave: not from operators that work on parts of the batch."""
-    return early_draws in list(takewhile(lambda change: not isinstance(change, RandomCuts), changes))
+def some_passes(most: int) -> st.SearchStrategy[list[Pass]]:
+    """The batch is cut once at most, since each cut doubles what there is to run.
+
+    Behind a cut, rows that draw nothing would leave from some operators only: how many, nobody knows beforehand.
+    """
+    behind = st.lists(passes.filter(lambda change: change is not early_draws), max_size=2)
+    none: list[Pass] = []
+    cut: st.SearchStrategy[list[Pass]] = st.tuples(cuts, behind).map(lambda some: [some[0], *some[1]]) | st.just(none)
+    return st.tuples(st.lists(passes, max_size=most), cut).map(lambda some: [*some[0], *some[1]])
 
 
 def flops(program: Program) -> float:
@@ -67,7 +72,7 @@ def attention_flops(program: Program) -> float:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@given(changes=st.lists(passes, max_size=5))
+@given(changes=some_passes(4))
 @settings(max_examples=12, deadline=None)
 def test_passes_in_any_order_change_neither_logits_nor_operations(name: str, changes: list[Pass]) -> None:
     model = config(**CONFIGS[name])
@@ -76,12 +81,12 @@ def test_passes_in_any_order_change_neither_logits_nor_operations(name: str, cha
     program = changed(plain, changes)
     ours = logits_of(model, program, of_program(program, stored))
     torch.testing.assert_close(ours, logits_of(model, plain, stored), rtol=1e-4, atol=1e-4)
-    base = early_draws(plain) if moves_draws(changes) else plain
+    base = early_draws(plain) if early_draws in changes else plain
     assert flops(program) == flops(base)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@given(before=st.booleans(), changes=st.lists(passes, max_size=4))
+@given(before=st.booleans(), changes=some_passes(3))
 @settings(max_examples=6, deadline=None)
 def test_two_ranks_give_the_logits_of_one_after_any_passes(name: str, before: bool, changes: list[Pass]) -> None:
     model = config(**CONFIGS[name])
@@ -95,7 +100,7 @@ def test_two_ranks_give_the_logits_of_one_after_any_passes(name: str, before: bo
     assert both[0].equal(both[1])
     torch.testing.assert_close(both[0], logits_of(model, plain, stored), rtol=1e-4, atol=1e-4)
     assert sum(map(attention_flops, ranks)) == attention_flops(plain)
-    base = map(early_draws, divided) if moves_draws(changes) else divided
+    base = map(early_draws, divided) if early_draws in changes else divided
     assert list(map(flops, ranks)) == list(map(flops, base))
 
 

@@ -27,7 +27,7 @@ class StepPart:
 
 
 class Step:
-    """The parts of one step, in the order in which they were scheduled."""
+    """The parts of one step, in the order in which they were scheduled; in its plan, single rows come last."""
 
     def __init__(self, budget_tokens: int) -> None:
         self.num_left_tokens = budget_tokens
