@@ -1,8 +1,9 @@
 """Which parts of a buffer have been written: boxes of columns and of the batch.
 
 How many rows a phase or a residence has is not known before a step, so the cuts of one part of the batch have no order
-among those of another. But each sequence lies in one section, and between two neighbouring cuts of every part that has
-this section. Such a cell is in a share or not, whatever the step: a share is covered if each of its cells is.
+among those of another. But each sequence is of one phase and one residence, its section, and lies between two
+neighbouring cuts of every part that has this section. Such a cell is in a share or not, whatever the step: a share is
+covered if each of its cells is.
 """
 
 from __future__ import annotations

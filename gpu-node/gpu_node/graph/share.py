@@ -1,9 +1,9 @@
 """Shares of a step's batch: what of it an operator works on.
 
-Sequences stand in a step in three sections: those that compute more than one row, or stand before one that does
-(*prefill*), then single rows whose keys and values lie on the device, then single rows whose keys and values lie
-elsewhere (*remote*). So a phase or a residence is a run of sequences, as any other share is. How many sequences a
-section has differs from step to step; it may have none.
+Sequences that compute more than one row, or stand before one that does, are the *prefill* of a step, and the single
+rows behind them its *decode*. Those whose keys and values lie on another device stand last: they are *remote*, all
+others *local*. So a phase or a residence is a run of sequences, as any other share is. How many sequences it has
+differs from step to step; it may have none.
 
 A range is cut between sequences, so that a share has rows and sequences of its own. Thus operators on rows and
 attention on sequences agree on what a share is: what one writes for it, the other finds there, and no share reads keys
@@ -22,7 +22,7 @@ from itertools import accumulate
 
 
 class Part(StrEnum):
-    """Sequences of a step by what they are; each is some neighbouring sections of it."""
+    """Sequences of a step by what they are."""
 
     ALL = "all"
     PREFILL = "prefill"
@@ -31,15 +31,14 @@ class Part(StrEnum):
     REMOTE = "remote"
 
 
-NUM_SECTIONS = 3
-SECTIONS: Mapping[Part, range] = {
-    Part.ALL: range(NUM_SECTIONS),
-    Part.PREFILL: range(1),
-    Part.DECODE: range(1, NUM_SECTIONS),
-    Part.LOCAL: range(2),
-    Part.REMOTE: range(2, NUM_SECTIONS),
+SECTIONS: Mapping[Part, frozenset[int]] = {
+    Part.ALL: frozenset({0, 1, 2, 3}),
+    Part.PREFILL: frozenset({0, 2}),
+    Part.DECODE: frozenset({1, 3}),
+    Part.LOCAL: frozenset({0, 1}),
+    Part.REMOTE: frozenset({2, 3}),
 }
-"""Which of the sections (prefill, local single rows, remote single rows) are a part."""
+"""What a sequence of a part can be besides: local prefill 0 or decode 1, remote prefill 2 or decode 3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class Share:
     @property
     def sections(self) -> frozenset[int]:
         """Where its sequences can be."""
-        return frozenset(range(NUM_SECTIONS)).intersection(*(SECTIONS[one.part] for one in self.ranges))
+        return SECTIONS[Part.ALL].intersection(*(SECTIONS[one.part] for one in self.ranges))
 
     @property
     def is_possible(self) -> bool:
@@ -127,7 +126,7 @@ def _says_nothing(part: Part, parts: Collection[Part]) -> bool:
 
 
 def _is_within(inner: Part, outer: Part) -> bool:
-    return set(SECTIONS[inner]) <= set(SECTIONS[outer])
+    return SECTIONS[inner] <= SECTIONS[outer]
 
 
 WHOLE = Share()
@@ -140,13 +139,19 @@ class BatchLayout:
     """Which sequences and rows of one step are a share of it."""
 
     def __init__(self, num_rows: Sequence[int], num_remote: int = 0) -> None:
-        """``num_rows`` of each sequence, at least one; the last ``num_remote`` are remote, of one row each."""
-        first_remote = len(num_rows) - num_remote
+        """``num_rows`` of each sequence, at least one; the last ``num_remote`` are remote."""
+        num_sequences = len(num_rows)
+        first_remote = num_sequences - num_remote
         assert first_remote >= 0, "no more sequences are remote than there are"
-        assert all(rows == 1 for rows in num_rows[first_remote:]), "a remote sequence has one row"
-        first_decode = next((i + 1 for i in reversed(range(first_remote)) if num_rows[i] != 1), 0)
+        first_decode = next((index + 1 for index in reversed(range(num_sequences)) if num_rows[index] != 1), 0)
         self._before = [0, *accumulate(num_rows)]
-        self._sections = (0, first_decode, first_remote, len(num_rows))
+        self._parts = {
+            Part.ALL: (0, num_sequences),
+            Part.PREFILL: (0, first_decode),
+            Part.DECODE: (first_decode, num_sequences),
+            Part.LOCAL: (0, first_remote),
+            Part.REMOTE: (first_remote, num_sequences),
+        }
 
     @property
     def num_rows(self) -> int:
@@ -170,8 +175,7 @@ class BatchLayout:
         return slice(bisect_left(draw_rows, rows.start), bisect_left(draw_rows, rows.stop))
 
     def _run(self, one: Range) -> range:
-        sections = SECTIONS[one.part]
-        first, end = self._sections[sections.start], self._sections[sections.stop]
+        first, end = self._parts[one.part]
         before = self._before[first]
         num_rows = self._before[end] - before
         cuts = (bisect_left(self._before, before + num_rows * cut, first, end) for cut in (one.start, one.end))

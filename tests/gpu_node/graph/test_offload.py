@@ -148,9 +148,9 @@ def test_any_sequences_at_a_receiver_give_the_same_bits(name: str, form: Pass) -
     stored = random_weights(model, plain)
     optimized = optimize(plain)
     cut = split_operators(optimized, even_plan(optimized, 2))
-    for number, remote in enumerate((set[int](), {0}, {1, 3}, {0, 1, 2, 3})):
+    for number, remote in enumerate((set[int](), {1, 3}, {0, 1, 2, 3})):
         theirs = run(model, plain, stored, remote, moves=False)
-        for program in (form(plain), form(optimized), insert_polls(form(cut)), form(RandomCuts(number)(optimized))):
+        for program in (form(plain), insert_polls(form(cut)), form(RandomCuts(number)(optimized))):
             ours = run(model, program, stored, remote, moves=True)
             assert ours.isfinite().all()
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)

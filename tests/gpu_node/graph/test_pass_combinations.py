@@ -57,9 +57,12 @@ def some_passes(most: int) -> st.SearchStrategy[list[Pass]]:
     Behind a cut, rows that draw nothing would leave from some operators only: how many, nobody knows beforehand.
     """
     behind = st.lists(passes.filter(lambda change: change is not early_draws), max_size=2)
-    none: list[Pass] = []
-    cut: st.SearchStrategy[list[Pass]] = st.tuples(cuts, behind).map(lambda some: [some[0], *some[1]]) | st.just(none)
-    return st.tuples(st.lists(passes, max_size=most), cut).map(lambda some: [*some[0], *some[1]])
+
+    def joined(some: tuple[list[Pass], RandomCuts | None, list[Pass]]) -> list[Pass]:
+        before, cut, others = some
+        return before if cut is None else [*before, cut, *others]
+
+    return st.tuples(st.lists(passes, max_size=most), st.none() | cuts, behind).map(joined)
 
 
 def flops(program: Program) -> float:

@@ -121,7 +121,7 @@ def test_a_part_that_nobody_writes_is_found(writes: list[tuple[str, Share]], rea
 
 def test_an_operator_on_what_no_step_has_is_found() -> None:
     with pytest.raises(AssertionError, match="covers no part of a batch"):
-        shared(("x", WHOLE), ("x", PREFILL & REMOTE)).check()
+        shared(("x", WHOLE), ("x", LOCAL & REMOTE)).check()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch
 
 from gpu_node import kernels
 from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Operator, OperatorKind, Program, Rows
-from gpu_node.graph.share import WHOLE
+from gpu_node.graph.share import REMOTE, WHOLE
 from gpu_node.kernels.cpu import CpuProgram, CpuRows, Epilogue, Index, Type, View
 
 PANEL_COLUMNS = 32
@@ -26,6 +26,7 @@ _ROUNDING = {
     OperatorKind.LAYER_NORM,
     OperatorKind.PAGED_ATTENTION,
     OperatorKind.WINDOW_ATTENTION,
+    OperatorKind.GATHER,
     OperatorKind.SILU_MUL,
     OperatorKind.GATED_LINEAR,
     OperatorKind.RELU,
@@ -88,6 +89,7 @@ class _Lowering:
         self._packed: dict[str, int] = {}
         self._experts: dict[tuple[str, ...], tuple[list[int], list[int]]] = {}
         self._constants: dict[str, int] = {}
+        self._gathered = {one.layer: one.outputs[0] for one in program.operators if one.kind is OperatorKind.GATHER}
         self._rounded: dict[str, View] = {}
         self._narrow = self._narrow_buffers(program, round_early=round_early)
 
@@ -239,6 +241,23 @@ class _Lowering:
             table = kernels.rope_angles(positions, int(operator.attributes["head_dim"]), theta)
         self._angles[operator.outputs[0]] = self._target.constant(table)
 
+    def send(self, operator: Operator) -> None:
+        """What remote rows attend with, to the receivers that the step names; all of them at once."""
+        self._check_remote(operator)
+        assert operator.layer is not None
+        views = [self.view(name) for name in operator.inputs]
+        window = int(operator.attributes.get("window", 0))
+        self._target.add("send", *views, operator.layer, window, self.view(self._gathered[operator.layer]))
+
+    def gather(self, operator: Operator) -> None:
+        """What the receivers have attended to."""
+        self._check_remote(operator)
+        self._target.add("gather", self.view(operator.outputs[0]))
+
+    def _check_remote(self, operator: Operator) -> None:
+        if operator.share != REMOTE:
+            raise UnsupportedOperatorError(operator.kind, f" on {operator.share}: remote rows go together")
+
     def poll(self, _operator: Operator) -> None:
         """A mark on the operator before it."""
         self._target.add("poll")
@@ -260,4 +279,6 @@ _APPEND: Mapping[OperatorKind, Callable[[_Lowering, Operator], None]] = {
     OperatorKind.ROUTE: _Lowering.route,
     OperatorKind.EXPERTS: _Lowering.experts,
     OperatorKind.POLL: _Lowering.poll,
+    OperatorKind.SEND: _Lowering.send,
+    OperatorKind.GATHER: _Lowering.gather,
 }

@@ -54,9 +54,8 @@ def on_device(
     weights: dict[str, torch.Tensor],
     *,
     round_early: bool = True,
-    num_remote: int = 0,
 ) -> torch.Tensor:
-    """What `logits_of` gives, by a device; the last ``num_remote`` single rows count as remote, and lie here too."""
+    """What `logits_of` gives, by a device."""
     cache = CpuCacheShape(LAYERS, NUM_BLOCKS, BLOCK_SIZE, model.num_kv_heads, HEAD_DIM)
     limits = Limits(128, 128, LENGTH, VOCAB)
     outputs = []
@@ -73,7 +72,6 @@ def on_device(
                 draw_rows=int32(one.draw_rows),
                 copies=int32([]),
                 logits=logits,
-                num_remote=min(num_remote, one.num_singles),
             )
             device.wait(device.submit(lowered, step))
             outputs.append(torch.from_numpy(logits))
@@ -122,9 +120,8 @@ def cut_programs(program: Program) -> list[Program]:
     ]
 
 
-@pytest.mark.parametrize("num_remote", [0, 1])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_batch_in_parts_gives_the_same(name: str, num_remote: int) -> None:
+def test_a_batch_in_parts_gives_the_same(name: str) -> None:
     """Bit by bit on the device. In the interpreter the order of sums depends on the number of rows."""
     model = config(**CONFIGS[name])
     program = build_program(model)
@@ -134,29 +131,17 @@ def test_a_batch_in_parts_gives_the_same(name: str, num_remote: int) -> None:
         plain = on_device(device, model, program, stored)
         for parts in cut_programs(program):
             weights = of_program(parts, stored)
-            assert on_device(device, model, parts, weights, num_remote=num_remote).equal(plain)
-            ours = logits_of(model, parts, weights, num_remote=num_remote)
-            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+            assert on_device(device, model, parts, weights).equal(plain)
+            for num_remote in range(2):
+                ours = logits_of(model, parts, weights, num_remote=num_remote)
+                torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
-def test_steps_that_cannot_be_cut_are_refused() -> None:
+def test_a_range_that_cannot_be_is_refused() -> None:
     cache = CpuCacheShape(1, 4, 16, 1, 8)
-    nothing = int32([])
-    with CpuDevice(1) as device, program_with_arena(Limits(8, 8, 64, 4), cache, 1) as (program, _, _):
-        for num_rows, num_remote, words in (([1], 2, "more sequences are remote"), ([1, 2], 1, "has one row")):
-            rows = int32(num_rows)
-            step = CpuStep(
-                starts=0 * rows,
-                num_rows=rows,
-                num_blocks=0 * rows + 1,
-                block_tables=0 * rows,
-                token_ids=int32([0] * sum(num_rows)),
-                draw_rows=nothing,
-                copies=nothing,
-                logits=None,
-                num_remote=num_remote,
-            )
-            with pytest.raises(RuntimeError, match=words):
-                device.submit(program, step)
-        with pytest.raises(RuntimeError, match="from one fraction of a part of the batch to a later one"):
-            program.work_on(Share((Range(Part.ALL, Fraction(1, 2), Fraction(1, 2)),)))
+    nothing = Share((Range(Part.ALL, Fraction(1, 2), Fraction(1, 2)),))
+    with (
+        program_with_arena(Limits(8, 8, 64, 4), cache, 1) as (program, _, _),
+        pytest.raises(RuntimeError, match="from one fraction of a part of the batch to a later one"),
+    ):
+        program.work_on(nothing)
