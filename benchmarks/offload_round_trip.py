@@ -31,7 +31,6 @@ import numpy as np
 import torch
 
 from gpu_node.kernels.cpu import (
-    WHOLE,
     CpuArena,
     CpuCacheShape,
     CpuDevice,
@@ -87,7 +86,7 @@ class Place:
             program.add("gather", out)
         else:
             program.add("write_kv", k, v, 0)
-            program.add("attention", q, 0, 0, WHOLE, out)
+            program.add("attention", q, 0, 0, out)
         return program
 
     def tiny(self) -> CpuProgram:

@@ -32,7 +32,6 @@ from gpu_node.kernels.cpu import (
     CpuDevice,
     CpuProgram,
     CpuRows,
-    CpuShare,
     CpuStep,
     Int32s,
     Limits,
@@ -71,7 +70,7 @@ class Ours:
         self._out = self.program.buffer(CpuRows.TOKENS, Type.FLOAT32, columns[0])
         for layer in range(case.num_copies):
             self.program.add("write_kv", self._k, self._v, layer)
-            self.program.add("attention", self._q, layer, 0, CpuShare(0, 1), self._out)
+            self.program.add("attention", self._q, layer, 0, self._out)
         order = torch.randperm(num_blocks, generator=torch.Generator().manual_seed(0))
         self._tables = order.view(case.batch, -1).numpy().astype(np.int32)
         self._fill(numbers)

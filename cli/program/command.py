@@ -38,8 +38,8 @@ _RATE = click.FloatRange(min=0, min_open=True)
 @click.option(
     "--passes",
     default="",
-    help="Change the program first, by these in the order in which you give them: tp=N, early-draws, fuse, split=N, "
-    "polls. The cpu executor runs every model after early-draws,fuse.",
+    help="Change the program first, by these in the order in which you give them: tp=N, early-draws, fuse, offload, "
+    "offload-ahead, split=N, polls. The cpu executor runs every model after early-draws,fuse.",
 )
 @click.option("--gb-per-s", type=_RATE, help="Memory bandwidth of a device; with --tflops, prints the time bound.")
 @click.option("--tflops", type=_RATE, help="Compute rate of a device, in 10¹² operations a second.")

@@ -110,8 +110,7 @@ def _with_shape(name: str, shape: Sequence[int] | None) -> str:
 
 def operator_title(operator: Operator) -> str:
     """What an operator is called, with its part of the batch where that is not all of it."""
-    share = operator.share
-    return operator.kind if share.is_whole else f"{operator.kind} {share.index + 1} of {share.count}"
+    return operator.kind if operator.share.is_whole else f"{operator.kind} ({operator.share})"
 
 
 def short_number(value: float, unit: str = "") -> str:

@@ -33,4 +33,6 @@ WHAT_IT_DOES: Mapping[OperatorKind, str] = {
     OperatorKind.ALL_REDUCE: "sum what the devices of the group have",
     OperatorKind.ALL_GATHER: "put side by side what the devices of the group have",
     OperatorKind.POLL: "serve what waits for the device, if anything does",
+    OperatorKind.SEND: "ask the device that keeps their keys and values to attend for remote rows",
+    OperatorKind.GATHER: "wait for what that device has attended to",
 }

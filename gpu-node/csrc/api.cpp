@@ -89,6 +89,14 @@ TREADLE_API void* treadle_buffer_data(const Program* program, std::int32_t buffe
   });
 }
 
+// The share of a step that all operators work on which are added from now on; at first the whole. 0, or -1 and an error.
+TREADLE_API std::int32_t treadle_work_on(Program* program, const treadle::PartRange* ranges, std::int32_t num_ranges) {
+  return guarded(-1, [&] {
+    program->work_on(treadle::Share(ranges, ranges + num_ranges));
+    return 0;
+  });
+}
+
 // --- operators: 0, or -1 and an error -------------------------------------------------------------------------------
 
 TREADLE_API std::int32_t treadle_embedding(Program* program, std::int32_t table, treadle::Embedding::Index index,
@@ -151,10 +159,10 @@ TREADLE_API std::int32_t treadle_rope_write_kv(Program* program, View q, View k,
 
 // `window`: positions that a row sees, or 0 for all before it.
 TREADLE_API std::int32_t treadle_attention(Program* program, View q, std::int32_t layer, std::int32_t window,
-                                           treadle::Share share, View out) {
+                                           View out) {
   return guarded(-1, [&] {
     program->add_operator<treadle::Attention>(program->kernels(), program->cache(), layer,
-                                              window > 0 ? window : treadle::Attention::kNoWindow, share,
+                                              window > 0 ? window : treadle::Attention::kNoWindow,
                                               columns(*program, q), columns(*program, out));
     return 0;
   });

@@ -60,38 +60,20 @@ void WriteKv::run_row(int row, const Step& step) const {
   }
 }
 
-Attention::Attention(const Kernels& kernels, const Cache& cache, int layer, int window, Share share, Columns q,
-                     Columns out)
+Attention::Attention(const Kernels& kernels, const Cache& cache, int layer, int window, Columns q, Columns out)
     : kernels_(kernels),
       cache_(cache),
       layer_(layer),
       window_(window),
       num_shared_(q.num_columns / (cache.shape().num_kv_heads * cache.shape().head_dim)),
-      share_(share),
       q_(q),
       out_(out) {
-  if (share.count < 1 || share.index < 0 || share.index >= share.count)
-    throw std::invalid_argument("a share is part i of n, with i from 0 on");
   if (num_shared_ < 1 || num_shared_ > kMaxQueries) throw std::invalid_argument("too many heads share a KV head");
 }
 
-int Attention::num_groups(const Step& step) const {
-  if (share_.count == 1) return static_cast<int>(step.groups.size());
-  const auto rows = step.rows_of(share_);
-  return static_cast<int>(std::count_if(step.groups.begin(), step.groups.end(), [&](const RowGroup& group) {
-    return rows.first <= group.first_row && group.first_row < rows.second;
-  }));
+int Attention::num_tasks(const Step& step) const {
+  return static_cast<int>(step.shares[share()].groups.size()) * cache_.shape().num_kv_heads;
 }
-
-const RowGroup& Attention::group(int number, const Step& step) const {
-  if (share_.count == 1) return step.groups[number];
-  const auto rows = step.rows_of(share_);
-  return *std::find_if(step.groups.begin(), step.groups.end(), [&](const RowGroup& group) {
-    return rows.first <= group.first_row && group.first_row < rows.second && number-- == 0;
-  });
-}
-
-int Attention::num_tasks(const Step& step) const { return num_groups(step) * cache_.shape().num_kv_heads; }
 
 void attend(const Kernels& kernels, const Cache& cache, int layer, int window, int num_shared, const RowGroup& group,
             int kv_head, const float* q, std::ptrdiff_t q_stride, const std::int32_t* block_lines, RowOut out,
@@ -109,7 +91,7 @@ void attend(const Kernels& kernels, const Cache& cache, int layer, int window, i
 
 void Attention::run(int task, const Step& step, Scratch& scratch) const {
   const int num_kv_heads = cache_.shape().num_kv_heads;
-  const RowGroup& group = this->group(task / num_kv_heads, step);
+  const RowGroup& group = step.groups[step.shares[share()].groups[task / num_kv_heads]];
   attend(kernels_, cache_, layer_, window_, num_shared_, group, task % num_kv_heads, q_.wide(group.first_row), q_.stride,
          step.block_lines.data() + group.table, out_.out(group.first_row), out_.stride, scratch);
 }

@@ -83,19 +83,15 @@ class Attention final : public Operator {
  public:
   static constexpr int kNoWindow = 1 << 30;
 
-  Attention(const Kernels& kernels, const Cache& cache, int layer, int window, Share share, Columns q, Columns out);
+  Attention(const Kernels& kernels, const Cache& cache, int layer, int window, Columns q, Columns out);
 
   int num_tasks(const Step& step) const override;
   void run(int task, const Step& step, Scratch& scratch) const override;
 
  private:
-  int num_groups(const Step& step) const;  // of its share
-  const RowGroup& group(int number, const Step& step) const;
-
   const Kernels& kernels_;
   const Cache& cache_;
   int layer_, window_, num_shared_;
-  Share share_;
   Columns q_, out_;
 };
 

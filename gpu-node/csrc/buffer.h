@@ -10,12 +10,7 @@
 
 namespace treadle {
 
-enum class RowKind : std::int32_t { tokens, draws };
 enum class Type : std::int32_t { float32, bfloat16, int8 };  // int8: weights only
-
-inline int num_rows_of(RowKind kind, const Step& step) {
-  return kind == RowKind::tokens ? step.num_rows() : step.num_draw_rows();
-}
 
 // Some columns of a buffer. Rows are padded to whole panels, so that kernels need no masks.
 struct Columns {

@@ -53,14 +53,13 @@ ExpertSlots::ExpertSlots(const Kernels& kernels, Columns x, Columns routing, std
   outputs_ = slot_columns(outputs_memory_, num_slots, out.num_columns, Type::float32);
 }
 
-void ExpertSlots::gather(int expert, const Step& step) {
+void ExpertSlots::gather(int expert, int first_row, int end_row) {
   // each task counts for itself what the experts before it take: cheaper than to wait for one another
-  const int num_rows = num_rows_of(out_.rows, step);
   int slot = 0;
-  for (int row = 0; row < num_rows; ++row)
+  for (int row = first_row; row < end_row; ++row)
     for (int before = 0; before < expert; ++before) slot += is_chosen(row, before);
   firsts_[expert] = slot;
-  for (int row = 0; row < num_rows; ++row) {
+  for (int row = first_row; row < end_row; ++row) {
     if (!is_chosen(row, expert)) continue;
     std::memcpy(gathered_.narrow(slot), x_.narrow(row), x_.num_columns * sizeof(Bf16));
     slot_of_[static_cast<std::size_t>(row) * experts_.size() + expert] = slot++;
@@ -93,6 +92,7 @@ void ExpertSlots::add_up(int row) const {
 }
 
 int ExpertOperator::num_tasks(const Step& step) const {
+  const auto [first, end] = step.rows(slots_->rows(), share());
   switch (phase_) {
     case ExpertPhase::gather:
       return slots_->num_experts();
@@ -101,21 +101,22 @@ int ExpertOperator::num_tasks(const Step& step) const {
     case ExpertPhase::outputs:
       return slots_->num_experts() * slots_->num_output_panels();
     default:
-      return num_rows_of(slots_->rows(), step);
+      return end - first;
   }
 }
 
 void ExpertOperator::run(int task, const Step& step, Scratch& scratch) const {
   const int num_experts = slots_->num_experts();
+  const auto [first, end] = step.rows(slots_->rows(), share());
   switch (phase_) {
     case ExpertPhase::gather:
-      return slots_->gather(task, step);
+      return slots_->gather(task, first, end);
     case ExpertPhase::gates:
       return slots_->make_gates(task % num_experts, task / num_experts, scratch);
     case ExpertPhase::outputs:
       return slots_->make_outputs(task % num_experts, task / num_experts, scratch);
     default:
-      return slots_->add_up(task);
+      return slots_->add_up(first + task);
   }
 }
 

@@ -35,7 +35,7 @@ class ExpertSlots {
   ExpertSlots(const Kernels& kernels, Columns x, Columns routing, std::vector<Expert> experts, int max_rows,
               int num_chosen, Columns out);
 
-  void gather(int expert, const Step& step);
+  void gather(int expert, int first_row, int end_row);
   void make_gates(int expert, int panel, Scratch& scratch) const;
   void make_outputs(int expert, int panel, Scratch& scratch) const;
   void add_up(int row) const;

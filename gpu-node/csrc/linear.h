@@ -29,8 +29,8 @@ class Linear final : public Operator {
   // A small weight is few tasks, and whoever has one less waits: so there are as many for each of 2 or 4 threads.
   static constexpr int kTasksMultiple = 4;
 
-  int num_row_parts(const Step& step) const;
-  int num_panel_parts(const Step& step) const;
+  static int num_row_parts(int num_rows);
+  int num_panel_parts(int num_rows) const;
 
   const Kernels& kernels_;
   Columns x_;

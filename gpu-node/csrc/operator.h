@@ -55,8 +55,15 @@ class Operator {
   bool is_polled() const { return is_polled_; }
   void poll_behind() { is_polled_ = true; }
 
+  // `share`: which of the program's shares of a step it works on.
+  void work_on(int share) { share_ = share; }
+
+ protected:
+  int share() const { return share_; }
+
  private:
   bool is_polled_ = false;
+  int share_ = 0;
 };
 
 }  // namespace treadle

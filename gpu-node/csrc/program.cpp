@@ -1,5 +1,6 @@
 #include "program.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
@@ -13,6 +14,17 @@ Program::Program(const Kernels& kernels, const Limits& limits, const CacheShape&
       cache_(cache, arena, host),
       cells_(kNumCells * sizeof(std::int32_t)) {
   add_operator<MoveBlocks>(cache_);
+}
+
+void Program::work_on(const Share& share) {
+  for (const PartRange& range : share) {
+    const int part = static_cast<int>(range.part);
+    if (part < 0 || part >= kNumParts || range.start < 0 || range.start >= range.end || range.end > range.count)
+      throw std::invalid_argument("a share is from one fraction of a part of the batch to a later one");
+  }
+  const auto known = std::find(shares_.begin(), shares_.end(), share);
+  share_ = static_cast<int>(known - shares_.begin());
+  if (known == shares_.end()) shares_.push_back(share);
 }
 
 int Program::add_buffer(RowKind rows, Type type, int num_columns) {

@@ -30,16 +30,20 @@ class Program {
   const Cache& cache() const { return cache_; }
   const Limits& limits() const { return limits_; }
 
+  // Of a step, what all operators work on that are added from now on.
+  void work_on(const Share& share);
+
   template <typename T, typename... Arguments>
   void add_operator(Arguments&&... arguments) {
     operators_.push_back(std::make_unique<T>(std::forward<Arguments>(arguments)...));
+    operators_.back()->work_on(share_);
   }
 
   void poll_behind_last() { operators_.back()->poll_behind(); }
 
   Step make_step(const StepInput& input) const {
     return Step(input, limits_, cache_.shape(), cache_.places(), cache_.host_places(), rows_together_,
-                cells_.as<std::int32_t>());
+                cells_.as<std::int32_t>(), shares_);
   }
   const std::vector<std::unique_ptr<Operator>>& operators() const { return operators_; }
 
@@ -58,6 +62,8 @@ class Program {
   Pool pool_;
   std::deque<PackedWeight> weights_;  // operators keep references
   std::vector<Memory> constants_;
+  std::vector<Share> shares_{{}};  // the first is the whole batch
+  int share_ = 0;                  // of operators that are added
   std::vector<std::unique_ptr<Operator>> operators_;
 };
 

@@ -6,12 +6,14 @@
 namespace treadle {
 
 int RowOperator::num_tasks(const Step& step) const {
-  return (num_rows_of(rows_, step) + kRowsTogether - 1) / kRowsTogether;
+  const auto [first, end] = step.rows(rows_, share());
+  return (end - first + kRowsTogether - 1) / kRowsTogether;
 }
 
 void RowOperator::run(int task, const Step& step, Scratch&) const {
-  const int end = std::min((task + 1) * kRowsTogether, num_rows_of(rows_, step));
-  for (int row = task * kRowsTogether; row < end; ++row) run_row(row, step);
+  const auto [first, end] = step.rows(rows_, share());
+  const int end_of_task = std::min(first + (task + 1) * kRowsTogether, end);
+  for (int row = first + task * kRowsTogether; row < end_of_task; ++row) run_row(row, step);
 }
 
 void Embedding::run_row(int row, const Step& step) const {

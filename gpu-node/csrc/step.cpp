@@ -1,6 +1,7 @@
 #include "step.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <numeric>
 #include <stdexcept>
@@ -49,7 +50,7 @@ std::uint64_t next_number() {
 }  // namespace
 
 Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache, const BlockPlaces& device,
-           const BlockPlaces& host, int rows_together, std::int32_t* cells)
+           const BlockPlaces& host, int rows_together, std::int32_t* cells, const std::vector<Share>& shares)
     : draw_rows(input.draw_rows, input.draw_rows + input.num_draw_rows),
       number(next_number()),
       first_cell(input.first_cell),
@@ -97,6 +98,7 @@ Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache
   std::stable_sort(groups.begin(), groups.end(), [](const RowGroup& a, const RowGroup& b) {
     return (a.first_position + a.num_rows) * a.num_rows > (b.first_position + b.num_rows) * b.num_rows;
   });
+  take_shares(input, shares);
 }
 
 void Step::take_remotes(const StepInput& input, const CacheShape& cache) {
@@ -164,12 +166,44 @@ void Step::take_draws(const StepInput& input, std::int32_t vocabulary) {
   }
 }
 
-std::pair<int, int> Step::rows_of(Share share) const {
-  const auto cut = [&](std::int64_t number) {
-    return *std::find_if(sequence_rows.begin(), sequence_rows.end(),
-                         [&](std::int64_t rows) { return rows * share.count >= num_rows() * number; });
+void Step::take_shares(const StepInput& input, const std::vector<Share>& wanted) {
+  const int num_sequences = input.num_sequences, first_remote = num_sequences - num_remote_sequences(input);
+  int first_decode = num_sequences;
+  while (first_decode > 0 && input.num_rows[first_decode - 1] == 1) --first_decode;
+
+  // first sequence and end of each part
+  const std::array<std::pair<int, int>, kNumParts> parts{{{0, num_sequences},
+                                                          {0, first_decode},
+                                                          {first_decode, num_sequences},
+                                                          {0, first_remote},
+                                                          {first_remote, num_sequences}}};
+  // a fraction's place is the first sequence that has at least so much of the part's rows before it
+  const auto cut = [&](const PartRange& range, std::int64_t number) {
+    const auto [first, end] = parts[static_cast<std::size_t>(range.part)];
+    const std::int64_t before = sequence_rows[first], rows = sequence_rows[end] - before;
+    const auto begin = sequence_rows.begin();
+    const auto found = std::find_if(begin + first, begin + end, [&](std::int64_t rows_before) {
+      return (rows_before - before) * range.count >= rows * number;
+    });
+    return static_cast<int>(found - begin);
   };
-  return {cut(share.index), cut(share.index + 1)};
+  for (const Share& share : wanted) {
+    int first = 0, end = num_sequences;
+    for (const PartRange& range : share) {
+      first = std::max(first, cut(range, range.start));
+      end = std::min(end, cut(range, range.end));
+    }
+    end = std::max(first, end);
+    const int first_row = sequence_rows[first], end_row = sequence_rows[end];
+    const auto draws_before = [&](int row) {
+      return static_cast<int>(std::lower_bound(draw_rows.begin(), draw_rows.end(), row) - draw_rows.begin());
+    };
+    ShareRows own{first_row, end_row, draws_before(first_row), draws_before(end_row), {}};
+    for (std::size_t i = 0; i < groups.size(); ++i)
+      if (first_row <= groups[i].first_row && groups[i].first_row < end_row)
+        own.groups.push_back(static_cast<std::int32_t>(i));
+    shares.push_back(std::move(own));
+  }
 }
 
 }  // namespace treadle

@@ -94,10 +94,28 @@ struct Move {
   std::int32_t destination;
 };
 
-// Part `index` of `count` of a batch; see `Step::rows_of`.
-struct Share {
-  std::int32_t index = 0;
-  std::int32_t count = 1;
+enum class RowKind : std::int32_t { tokens, draws };
+
+// Sequences of a step by what they are; gpu_node/graph/share.py says how they stand in it.
+enum class Part : std::int32_t { all, prefill, decode, local, remote };
+constexpr int kNumParts = 5;
+
+// Of a part, what lies from `start` / `count` to `end` / `count` of its rows.
+struct PartRange {
+  Part part;
+  std::int32_t start, end, count;
+
+  friend bool operator==(const PartRange&, const PartRange&) = default;
+};
+
+// The sequences that lie in all of these; without any, the whole batch.
+using Share = std::vector<PartRange>;
+
+// A share of one step.
+struct ShareRows {
+  int first_row, end_row;
+  int first_draw, end_draw;
+  std::vector<std::int32_t> groups;  // indices, in the order of `Step::groups`
 };
 
 // One draw with what it has of the step's arrays.
@@ -111,9 +129,9 @@ struct TokenDraw {
 
 struct Step {
   // `cells`: of the program, [kNumCells]. Throws std::invalid_argument where a number is outside of what the program
-  // was made for.
+  // was made for. `shares`: those that operators work on.
   Step(const StepInput& input, const Limits& limits, const CacheShape& cache, const BlockPlaces& device,
-       const BlockPlaces& host, int rows_together, std::int32_t* cells);
+       const BlockPlaces& host, int rows_together, std::int32_t* cells, const std::vector<Share>& shares);
   Step(Step&&) = default;  // the draws point into the arrays, which stay where they are
   Step& operator=(Step&&) = default;
 
@@ -124,6 +142,7 @@ struct Step {
   std::vector<std::int32_t> block_lines;  // block tables, by the lines where the blocks begin
   std::vector<RowGroup> groups;  // of sequences that lie on this device
   std::vector<std::int32_t> sequence_rows;  // the first row of each sequence, and behind the last one its end
+  std::vector<ShareRows> shares;
   std::vector<RemoteRange> remotes;
   std::uint64_t number;  // another one for each step of the process
   std::vector<Move> swaps_out, copies, swaps_in;
@@ -138,9 +157,11 @@ struct Step {
   double* top_logprobs;
   float* logits;
 
-  // First row and end of a share. A batch is cut between sequences, so that no part attends to what another writes: cut
-  // i of n is the first sequence with at least i / n of all rows before it.
-  std::pair<int, int> rows_of(Share share) const;
+  // First row and end of what there is of `kind` in share `share` of those that the program has.
+  std::pair<int, int> rows(RowKind kind, int share) const {
+    const ShareRows& own = shares[share];
+    return kind == RowKind::tokens ? std::pair{own.first_row, own.end_row} : std::pair{own.first_draw, own.end_draw};
+  }
 
   int num_rows() const { return static_cast<int>(token_ids.size()); }
   int first_remote_row() const { return remotes.empty() ? num_rows() : remotes.front().first_row; }
@@ -152,6 +173,7 @@ struct Step {
  private:
   void take_remotes(const StepInput& input, const CacheShape& cache);
   void take_draws(const StepInput& input, std::int32_t vocabulary);
+  void take_shares(const StepInput& input, const std::vector<Share>& wanted);
 };
 
 }  // namespace treadle

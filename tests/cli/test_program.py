@@ -120,7 +120,7 @@ def test_a_configured_name_and_what_is_said_of_others(llama: str, tmp_path: Path
             llama,
             "--passes",
             "fuse,fold",
-        ): "'fold' is no pass; there are early-draws, fuse, polls, split=N, tp=N, with N from 1",
+        ): "'fold' is no pass; there are early-draws, fuse, offload, offload-ahead, polls, split=N, tp=N, with N",
         (llama, "--passes", "split=0"): "'split=0' is no pass",
         (llama, "--passes", "tp=3"): "2 heads of keys and values do not divide among 3 devices",
         (llama, "--passes", "fuse,tp=2"): "tensor_parallel comes before other passes",
@@ -147,9 +147,10 @@ def test_passes_change_the_program_before_it_is_shown(llama: str, tmp_path: Path
         *["linear_add"] * 2,
     ]
     (first, second) = rows_of(result.stdout, "paged_attention")
-    assert (first[:4], second[:4]) == (["paged_attention", "1", "of", "2"], ["paged_attention", "2", "of", "2"])
+    names = [" ".join(row[:3]) for row in (first, second)]
+    assert names == ["paged_attention (all 0–1/2)", "paged_attention (all 1/2–1)"]
     texts = [element.text or "" for element in ElementTree.parse(file).iter() if element.tag.endswith("}text")]
-    drawn = {"llama after fuse, split=2,polls", "poll", "paged_attention 2 of 2", "q_k_v", "KV blocks"}
+    drawn = {"llama after fuse, split=2,polls", "poll", "paged_attention (all 1/2–1)", "q_k_v", "KV blocks"}
     assert drawn | {"serve what waits for the device, if anything does"} <= set(texts)
 
 

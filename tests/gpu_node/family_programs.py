@@ -57,6 +57,12 @@ class FamilyStep:
     token_ids: list[int]
     draw_rows: list[int]
 
+    @property
+    def num_singles(self) -> int:
+        """Sequences of one row at its end."""
+        before = (number for number, one in enumerate(reversed(self.sequences)) if one.num_rows != 1)
+        return next(before, len(self.sequences))
+
 
 LONG: Final = (50, 9, 40, 20)
 """Rows of the first step's two sequences, and those of the second one's two further chunks."""
@@ -68,12 +74,13 @@ def steps(sizes_of: tuple[int, int, int, int] = LONG) -> list[FamilyStep]:
     """A prompt that draws beside a chunk that does not; then neither draws; then both."""
     tables = [[3, 1, 4, 9, 2], [5, 8, 7, 6, 10]]
     prompt, first, second, third = sizes_of
-    sizes = [[(0, prompt), (0, first)], [(prompt, 1), (first, second)], [(prompt + 1, 1), (first + second, third)]]
-    draw_rows = [[prompt - 1], [], [0, third]]
+    sizes = [[(0, prompt), (0, first)], [(first, second), (prompt, 1)], [(first + second, third), (prompt + 1, 1)]]
+    tables_of = [tables, tables[::-1], tables[::-1]]
+    draw_rows = [[prompt - 1], [], [third - 1, third]]
     numbers = np.random.default_rng(4)
     found = []
-    for step, rows in zip(sizes, draw_rows, strict=True):
-        sequences = [PagedSequence(*size, table) for size, table in zip(step, tables, strict=True)]
+    for step, those, rows in zip(sizes, tables_of, draw_rows, strict=True):
+        sequences = [PagedSequence(*size, table) for size, table in zip(step, those, strict=True)]
         num_rows = sum(sequence.num_rows for sequence in sequences)
         found.append(FamilyStep(sequences, numbers.integers(0, VOCAB, num_rows).tolist(), rows))
     return found
@@ -108,13 +115,17 @@ def logits_of(
     weights: dict[str, torch.Tensor],
     group: DeviceGroup = ALONE,
     sizes_of: tuple[int, int, int, int] = LONG,
+    num_remote: int = 0,
 ) -> torch.Tensor:
-    """Of all draws of all steps, by the interpreter: float32 [3, vocabulary]."""
+    """Of all draws of all steps, by the interpreter: float32 [3, vocabulary].
+
+    The last ``num_remote`` single rows of a step count as remote, though their keys and values lie here too.
+    """
     shape = (NUM_BLOCKS, 2, BLOCK_SIZE, model.num_kv_heads // group.world, HEAD_DIM)
     device = ReferenceDevice(weights, [torch.zeros(shape) for _ in range(LAYERS)], group)
     outputs = []
     for step in steps(sizes_of):
-        batch = paged_batch(step.sequences, BLOCK_SIZE)
+        batch = paged_batch(step.sequences, BLOCK_SIZE, min(num_remote, step.num_singles))
         inputs = InterpreterInputs(torch.tensor(step.token_ids), batch, torch.tensor(step.draw_rows, dtype=torch.int64))
         with torch.inference_mode():
             outputs.append(run_program(program, device, inputs))

@@ -12,7 +12,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpu_node.graph.program import ATTENTIONS, KV_WRITERS, PRODUCTS, Buffer, Operator, OperatorKind, Program, Rows
+from gpu_node.graph.program import (
+    ATTENTIONS,
+    KV_WRITERS,
+    PRODUCTS,
+    Buffer,
+    Operator,
+    OperatorKind,
+    Program,
+    Rows,
+    keys_and_values,
+)
 from gpu_node.graph.step_shape import StepShape
 from gpu_node.graph.weight import Weight
 
@@ -103,7 +113,7 @@ class _Meter:
         self._step = step
         self._sizes = sizes
         self._kv_columns = {
-            operator.layer: sum(self._buffers[name].num_columns for name in _keys_and_values(operator))
+            operator.layer: sum(self._buffers[name].num_columns for name in keys_and_values(operator))
             for operator in program.operators
             if operator.kind in KV_WRITERS
         }
@@ -149,7 +159,7 @@ class _Meter:
         turned = self._numbers(operator.outputs)
         return Cost(
             flops=_FLOPS_PER_NUMBER[OperatorKind.ROPE] * turned,
-            kv_bytes=self._numbers(_keys_and_values(operator)) * self._sizes.kv,
+            kv_bytes=self._numbers(keys_and_values(operator)) * self._sizes.kv,
             buffer_bytes=(self._numbers(operator.inputs) + turned) * self._sizes.buffer,
         )
 
@@ -199,6 +209,15 @@ class _Meter:
         read_and_written = self._numbers(operator.inputs) + self._numbers(operator.outputs)
         return Cost(buffer_bytes=read_and_written * self._sizes.buffer, wire_bytes=sent)
 
+    def send(self, operator: Operator) -> Cost:
+        """Rows go over the wire."""
+        num_bytes = self._numbers(operator.inputs) * self._sizes.buffer
+        return Cost(buffer_bytes=num_bytes, wire_bytes=num_bytes)
+
+    def gather(self, operator: Operator) -> Cost:
+        """Rows that the other side has sent."""
+        return Cost(buffer_bytes=self._numbers(operator.outputs) * self._sizes.buffer)
+
     def poll(self, _operator: Operator) -> Cost:
         """One load, when nothing waits."""
         return Cost()
@@ -212,11 +231,6 @@ class _Meter:
 
     def _weight_numbers(self, operator: Operator) -> int:
         return sum(self._weights[name].num_numbers for name in operator.weights)
-
-
-def _keys_and_values(operator: Operator) -> tuple[str, ...]:
-    """Of an operator that writes them."""
-    return operator.inputs if operator.kind is OperatorKind.WRITE_KV else operator.inputs[1:3]
 
 
 _AFTER: Mapping[OperatorKind, float] = {
@@ -237,5 +251,7 @@ _SPECIAL: Mapping[OperatorKind, Callable[[_Meter, Operator], Cost]] = {
     OperatorKind.ALL_REDUCE: _Meter.all_reduce,
     OperatorKind.ALL_GATHER: _Meter.all_gather,
     OperatorKind.POLL: _Meter.poll,
+    OperatorKind.SEND: _Meter.send,
+    OperatorKind.GATHER: _Meter.gather,
     OperatorKind.SELECT_DRAWS: _Meter.select,
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gpu_node.graph.coverage import Box, Coverage, box
-from gpu_node.graph.share import WHOLE, Share
+from gpu_node.graph.share import LOCAL, REMOTE, WHOLE, Share
 from gpu_node.graph.weight import Weight
 
 TOKEN_IDS = "token_ids"  # noqa: S105 (a token of text, no secret)
@@ -68,6 +68,8 @@ class OperatorKind(StrEnum):
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
     POLL = "poll"
+    SEND = "send"
+    GATHER = "gather"
 
 
 PRODUCTS = frozenset(
@@ -81,9 +83,14 @@ ATTENTIONS = frozenset({OperatorKind.PAGED_ATTENTION, OperatorKind.WINDOW_ATTENT
 KV_WRITERS = frozenset({OperatorKind.WRITE_KV, OperatorKind.ROPE_WRITE_KV})
 """Kinds that write a layer's KV blocks."""
 
+_OF_A_LAYER = ATTENTIONS | KV_WRITERS | {OperatorKind.SEND, OperatorKind.GATHER}
+
 _CLASSES: Mapping[OperatorKind, OperatorClass] = {
     **dict.fromkeys(PRODUCTS | {OperatorKind.EXPERTS}, OperatorClass.COMPUTE),
-    **dict.fromkeys((OperatorKind.ALL_REDUCE, OperatorKind.ALL_GATHER), OperatorClass.NETWORK),
+    **dict.fromkeys(
+        (OperatorKind.ALL_REDUCE, OperatorKind.ALL_GATHER, OperatorKind.SEND, OperatorKind.GATHER),
+        OperatorClass.NETWORK,
+    ),
 }
 """Kinds that are not here are bound by memory."""
 
@@ -121,6 +128,15 @@ class Operator:
         return _CLASSES.get(self.kind, OperatorClass.MEMORY)
 
 
+_Place = str | tuple[int, bool]
+"""What is written and read: a buffer; the blocks of a layer here; or, with True, those elsewhere."""
+
+
+def keys_and_values(writer: Operator) -> tuple[str, ...]:
+    """The buffers that one of `KV_WRITERS` writes to blocks: keys, then values."""
+    return writer.inputs if writer.kind is OperatorKind.WRITE_KV else writer.inputs[1:3]
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A model for one device. ``result`` names the buffer of logits, one row for each draw."""
@@ -130,11 +146,17 @@ class Program:
     weights: tuple[Weight, ...]
     result: str
 
+    @property
+    def offloads(self) -> bool:
+        """Whether remote sequences are attended to elsewhere."""
+        return any(operator.kind is OperatorKind.SEND for operator in self.operators)
+
     def check(self) -> None:
         """Assert that the program can be run.
 
         Names are unique, known and used; views and pieces lie inside of what they are cut from; every column of every
-        share of the batch is written before it is read, KV blocks included.
+        share of the batch is written before it is read, KV blocks included; what is gathered was sent, and where
+        anything is sent, blocks of remote sequences are left alone.
         """
         self._check_names()
         self._check_views()
@@ -154,7 +176,7 @@ class Program:
             assert known.issuperset(operator.inputs), f"{operator} reads an unknown buffer"
             assert buffers.issuperset(operator.outputs), f"{operator} writes an unknown buffer"
             assert weights.issuperset(operator.weights), f"{operator} uses an unknown weight"
-            assert 0 <= operator.share.index < operator.share.count, f"{operator} covers no part of a batch"
+            assert operator.share.is_possible, f"{operator} covers no part of a batch"
             used.update(operator.weights)
         assert used == weights, "every weight is used"
 
@@ -174,21 +196,26 @@ class Program:
 
     def _check_order(self) -> None:
         buffers = {buffer.name: buffer for buffer in self.buffers}
-        written: dict[str | int, Coverage] = {}  # by buffer, and by layer for KV blocks
+        offloads = self.offloads
+        written: dict[_Place, Coverage] = {}
 
         def boxed(name: str, share: Share) -> tuple[str, Box]:
             buffer = buffers[name]
             return buffer.view_of or name, box(buffer.first_column, buffer.num_columns, share)
 
         for operator in self.operators:
-            reads: list[tuple[str | int, Box]] = [
+            reads: list[tuple[_Place, Box]] = [
                 boxed(name, operator.share) for name in operator.inputs if name in buffers
             ]
-            writes: list[tuple[str | int, Box]] = [boxed(name, operator.share) for name in operator.outputs]
-            if operator.kind in ATTENTIONS | KV_WRITERS:
+            writes: list[tuple[_Place, Box]] = [boxed(name, operator.share) for name in operator.outputs]
+            if operator.kind in _OF_A_LAYER:
                 assert operator.layer is not None, f"{operator} has a layer"
-                kv = (operator.layer, box(0, 1, operator.share))
-                (reads if operator.kind in ATTENTIONS else writes).append(kv)
+                is_remote = operator.kind in (OperatorKind.SEND, OperatorKind.GATHER)
+                residence = REMOTE if is_remote else LOCAL
+                assert residence.contains(operator.share) or not offloads, f"{operator} is about {residence} rows"
+                kv = ((operator.layer, is_remote), box(0, 1, operator.share))
+                is_read = operator.kind in ATTENTIONS or operator.kind is OperatorKind.GATHER
+                (reads if is_read else writes).append(kv)
             for place, wanted in reads:
                 assert place in written, f"{operator} reads what is not written yet"
                 assert written[place].covers(wanted), f"{operator} reads what is not written yet"

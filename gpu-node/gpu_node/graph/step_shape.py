@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_node.graph.share import Share, sequences_of
+from gpu_node.graph.share import BatchLayout, Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,8 @@ class StepShape:
 
     parts: tuple[SequencePart, ...]
     num_draws: int
+    num_remote: int = 0
+    """Of the sequences, the last ones, whose keys and values are not on the device."""
 
     @property
     def num_rows(self) -> int:
@@ -41,10 +43,13 @@ class StepShape:
         return sum(part.num_rows for part in self.parts)
 
     def part(self, share: Share) -> StepShape:
-        """What ``share`` covers; of the draws, whose sequences are not known here, an even part."""
-        sequences = sequences_of([part.num_rows for part in self.parts], share)
-        before = [self.num_draws * index // share.count for index in (share.index, share.index + 1)]
-        return StepShape(self.parts[sequences.start : sequences.stop], before[1] - before[0])
+        """What ``share`` covers; of the draws, whose sequences are not known here, as many as fall to its sequences."""
+        layout = BatchLayout([part.num_rows for part in self.parts], self.num_remote)
+        sequences = layout.sequences(share)
+        num_all = max(1, len(self.parts))
+        before = [self.num_draws * end // num_all for end in (sequences.start, sequences.stop)]
+        num_remote = max(0, sequences.stop - max(sequences.start, len(self.parts) - self.num_remote))
+        return StepShape(self.parts[sequences.start : sequences.stop], before[1] - before[0], num_remote)
 
     def num_attended(self, window: int | None = None) -> int:
         """Pairs of a row and a token that it attends to, all sequences together."""

@@ -48,6 +48,8 @@ class PagedBatch:
     groups: tuple[AttentionGroup, ...]
     block_size: int
     sequences: tuple[PagedSequence, ...]
+    num_remote: int = 0
+    """Of the sequences, the last ones, whose keys and values lie elsewhere."""
 
     @property
     def num_rows(self) -> list[int]:
@@ -55,7 +57,7 @@ class PagedBatch:
         return [sequence.num_rows for sequence in self.sequences]
 
 
-def paged_batch(sequences: Sequence[PagedSequence], block_size: int) -> PagedBatch:
+def paged_batch(sequences: Sequence[PagedSequence], block_size: int, num_remote: int = 0) -> PagedBatch:
     """Lay out a step. The rows of each sequence are consecutive, in the given order of sequences."""
     positions: list[int] = []
     blocks: list[int] = []
@@ -82,6 +84,7 @@ def paged_batch(sequences: Sequence[PagedSequence], block_size: int) -> PagedBat
         ),
         block_size=block_size,
         sequences=tuple(sequences),
+        num_remote=num_remote,
     )
 
 

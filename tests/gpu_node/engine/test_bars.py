@@ -30,6 +30,7 @@ from shared.config.tiers import NO_TIERS, TierOptions
 from shared.messages.payload import Payload, Sampling
 from shared.messages.token_logprob import TokenLogprob
 from tests.gpu_node import tiny
+from tests.gpu_node.batch_cuts import RandomCuts
 from tests.gpu_node.client import Client
 from tests.gpu_node.models.test_families_models import save
 
@@ -48,7 +49,12 @@ def split(program: Program) -> Program:
     return split_operators(program, even_plan(program, 3))
 
 
-PASSES: list[tuple[Pass, ...]] = [(), (fuse,), (fuse, split), (fuse, split, insert_polls)]
+PASSES: list[tuple[Pass, ...]] = [
+    (),
+    (fuse, RandomCuts(1)),
+    (fuse, split, RandomCuts(2)),
+    (fuse, RandomCuts(3), split, insert_polls),
+]
 KINDS: list[dict[str, Any]] = [
     {"temperature": 0.0},
     {"temperature": 0.0, "ignore_eos": True, "num_logprobs": 2},

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.polls import insert_polls
@@ -14,10 +12,11 @@ from gpu_node.graph.passes.split import UnsplittableError, column_cuts, even_pla
 from gpu_node.graph.passes.split_plan import MAX_PARTS, plan_splits
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.graph.program import TOKEN_IDS, Buffer, Operator, OperatorKind, Program, Rows
-from gpu_node.graph.share import Share, sequences_of
+from gpu_node.graph.share import DECODE, LOCAL, PREFILL, REMOTE, WHOLE, Share
 from gpu_node.graph.weight import Piece, Weight, joined
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import Family
+from tests.gpu_node.batch_cuts import TWICE, in_shares
 from tests.gpu_node.graph.test_program_cost import config
 
 LLAMA = build_program(config(num_layers=1))
@@ -71,33 +70,11 @@ def test_pieces_that_do_not_make_up_a_weight_are_found(wrong: Weight) -> None:
         wrong.check()
 
 
-# --- shares -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_batch_is_cut_between_sequences_as_evenly_as_they_allow() -> None:
-    assert [list(sequences_of([1, 1, 1, 1, 1], Share(part, 2))) for part in range(2)] == [[0, 1, 2], [3, 4]]
-    assert [list(sequences_of([5, 1, 1, 1], Share(part, 2))) for part in range(2)] == [[0], [1, 2, 3]]
-    # one long prompt: no part but the first has anything
-    assert [list(sequences_of([64], Share(part, 3))) for part in range(3)] == [[0], [], []]
-    assert list(sequences_of([], Share(1, 2))) == []
-
-
-@given(st.lists(st.integers(1, 20), max_size=12), st.integers(1, 5), st.integers(1, 4))
-def test_shares_make_up_the_batch_and_a_share_of_a_share_lies_in_it(
-    num_rows: list[int], count: int, factor: int
-) -> None:
-    parts = [sequences_of(num_rows, Share(index, count)) for index in range(count)]
-    assert [sequence for part in parts for sequence in part] == list(range(len(num_rows)))
-    for index, part in enumerate(parts):
-        finer = [sequences_of(num_rows, Share(index * factor + number, count * factor)) for number in range(factor)]
-        assert [sequence for one in finer for sequence in one] == list(part)
-
-
 # --- check ------------------------------------------------------------------------------------------------------------
 
 
-def shared(*writes: tuple[str, Share], read: Share) -> Program:
-    """Writes of ``x`` by columns and shares, then a read of all its columns in one share, of which all is drawn."""
+def shared(*writes: tuple[str, Share], read: Share = WHOLE, other: Share = WHOLE) -> Program:
+    """Writes of ``x`` by columns and shares, then reads of all its columns in two shares, or in one."""
     buffers = (
         Buffer("x", 8),
         Buffer("left", 5, view_of="x"),
@@ -108,17 +85,19 @@ def shared(*writes: tuple[str, Share], read: Share) -> Program:
     operators = [Operator(OperatorKind.EMBEDDING, (TOKEN_IDS,), (name,), ("w",), share=share) for name, share in writes]
     rest = [Operator(OperatorKind.RELU, ("x",), ("logits",), share=read)]
     if not read.is_whole:
-        rest += [replace(rest[0], share=Share(1 - read.index, 2))]
+        rest += [replace(rest[0], share=other)]
     return Program((*operators, *rest), buffers, (table,), "logits")
 
 
-WHOLE, FIRST, SECOND = Share(), Share(0, 2), Share(1, 2)
+FIRST, SECOND = WHOLE.cut(0, 2), WHOLE.cut(1, 2)
 
 
 def test_parts_of_a_buffer_written_one_by_one_make_up_the_whole() -> None:
-    shared(("left", WHOLE), ("right", WHOLE), read=WHOLE).check()
-    shared(("left", FIRST), ("right", FIRST), ("x", SECOND), read=WHOLE).check()
-    shared(("left", WHOLE), ("right", Share(0, 4)), ("right", Share(1, 4)), ("right", SECOND), read=FIRST).check()
+    shared(("left", WHOLE), ("right", WHOLE)).check()
+    shared(("left", FIRST), ("right", FIRST), ("x", SECOND)).check()
+    quarters = [("right", WHOLE.cut(index, 4)) for index in range(2)]
+    shared(("left", WHOLE), *quarters, ("right", SECOND), read=FIRST, other=SECOND).check()
+    shared(("left", LOCAL), ("right", PREFILL), ("right", DECODE), ("left", REMOTE)).check()
 
 
 @pytest.mark.parametrize(
@@ -128,12 +107,21 @@ def test_parts_of_a_buffer_written_one_by_one_make_up_the_whole() -> None:
         ([("x", FIRST)], WHOLE),
         ([("x", FIRST)], FIRST),  # and then the other half
         ([("left", FIRST), ("right", SECOND)], WHOLE),
-        ([("x", Share(0, 3)), ("x", Share(2, 3))], WHOLE),
+        ([("x", WHOLE.cut(0, 3)), ("x", WHOLE.cut(2, 3))], WHOLE),
+        ([("left", LOCAL), ("right", DECODE)], WHOLE),
+        ([("x", LOCAL), ("left", REMOTE.cut(0, 2)), ("right", REMOTE)], WHOLE),
+        ([("x", LOCAL)], DECODE),
+        ([("x", FIRST), ("x", REMOTE)], LOCAL),
     ],
 )
 def test_a_part_that_nobody_writes_is_found(writes: list[tuple[str, Share]], read: Share) -> None:
     with pytest.raises(AssertionError, match="not written yet"):
         shared(*writes, read=read).check()
+
+
+def test_an_operator_on_what_no_step_has_is_found() -> None:
+    with pytest.raises(AssertionError, match="covers no part of a batch"):
+        shared(("x", WHOLE), ("x", LOCAL & REMOTE)).check()
 
 
 @pytest.mark.parametrize(
@@ -147,7 +135,7 @@ def test_a_part_that_nobody_writes_is_found(writes: list[tuple[str, Share]], rea
     ],
 )
 def test_views_that_cannot_be_are_found(wrong: Buffer, words: str) -> None:
-    program = shared(("x", WHOLE), read=WHOLE)
+    program = shared(("x", WHOLE))
     with pytest.raises(AssertionError, match=words):
         replace(program, buffers=tuple(wrong if one.name == "left" else one for one in program.buffers)).check()
 
@@ -218,6 +206,15 @@ def test_fuse_leaves_what_is_named_by_its_parts() -> None:
         *(("q[0:32]",), ("q[32:64]",), ("k_v",), ("q", "k")),
         *(("q",), ("k_v",), ("q", "k")),
     ]
+
+
+def test_fuse_joins_within_a_share_what_no_other_reads() -> None:
+    assert kinds(fuse(in_shares(LLAMA, TWICE))).count("linear_add") == 0  # nothing stands beside what it goes with
+    halves = [replace(one, share=share) for share in TWICE for one in LLAMA.operators]
+    assert kinds(fuse(replace(LLAMA, operators=tuple(halves)))) == 2 * kinds(fuse(LLAMA))
+    # both halves of the last branch are read behind the second one, which has not written over the first
+    halves.insert(-3, Operator(OperatorKind.RELU, ("branch",), ("normed",)))
+    assert kinds(fuse(replace(LLAMA, operators=tuple(halves)))).count("linear_add") == 2
 
 
 # --- split ------------------------------------------------------------------------------------------------------------

@@ -221,7 +221,7 @@ def test_attention_in_a_window(device: CpuDevice, level: str, window: int) -> No
     for case in cases(device, level, CpuCacheShape(1, 13, 16, 2, 8), 3):
         out = case.poisoned(48)
         case.program.add("write_kv", case.filled(k), case.filled(v), 0)
-        case.program.add("attention", case.filled(q), 0, window, cpu.WHOLE, out)
+        case.program.add("attention", case.filled(q), 0, window, out)
         case.run(sequences)
         reference.write_kv(k.bfloat16().float(), v.bfloat16().float(), cache, batch)
         expected = reference.paged_attention(q.double(), cache.double(), batch, window)
@@ -324,7 +324,7 @@ def check_attention(
         views = case.filled(q), case.filled(k), case.filled(v)
         out = case.poisoned(q.shape[1])
         write(case, *views, case.program.constant(angles))
-        case.program.add("attention", views[0], 0, 0, cpu.WHOLE, out)
+        case.program.add("attention", views[0], 0, 0, out)
         case.run(parts)
         turned = reference.rope(q, angles[batch.positions]), reference.rope(k, angles[batch.positions])
         reference.write_kv(turned[1].bfloat16().float(), v.bfloat16().float(), cache, batch)

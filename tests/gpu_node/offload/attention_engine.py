@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from gpu_node.kernels.cpu import (
-    WHOLE,
     CpuArena,
     CpuCacheShape,
     CpuDevice,
@@ -104,7 +103,7 @@ class AttentionEngine:
             self._add("write_kv", self.k, self.v, layer)
             if self.offloads:
                 self._add("send", self.q, self.k, self.v, layer, sizes.window, out)
-            self._add("attention", self.q, layer, sizes.window, WHOLE, out)
+            self._add("attention", self.q, layer, sizes.window, out)
             if self.offloads:
                 self._add("gather", out)
             for _ in range(self.num_idle_operators):

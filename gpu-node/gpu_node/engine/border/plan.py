@@ -91,6 +91,7 @@ class StepPlan:
     """
 
     sequences: tuple[ScheduledSequence, ...]
+    """Single rows come last (`gpu_node.graph.share`)."""
     copies: tuple[BlockCopy, ...] = ()
     swaps_out: tuple[BlockSwap, ...] = ()
     swaps_in: tuple[BlockSwap, ...] = ()

@@ -27,7 +27,7 @@ class StepPart:
 
 
 class Step:
-    """The parts of one step, in the order in which they were scheduled."""
+    """The parts of one step, in the order in which they were scheduled; in its plan, single rows come last."""
 
     def __init__(self, budget_tokens: int) -> None:
         self.num_left_tokens = budget_tokens
@@ -66,8 +66,9 @@ class Step:
         """The plan of the step as it stands; from now on it is in flight."""
         assert self.plan is None
         parts = [part for part in self._parts.values() if part.scheduled is not None]
+        sequences = [part.scheduled for part in parts if part.scheduled is not None]
         self.plan = StepPlan(
-            sequences=tuple(part.scheduled for part in parts if part.scheduled is not None),
+            sequences=tuple(sorted(sequences, key=lambda one: len(one.token_ids) == 1)),
             copies=tuple(copy for part in parts for copy in part.copies),
             swaps_out=tuple(self.swaps_out),
             swaps_in=tuple(self.swaps_in),

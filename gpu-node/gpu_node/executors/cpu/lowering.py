@@ -12,7 +12,8 @@ import torch
 
 from gpu_node import kernels
 from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Operator, OperatorKind, Program, Rows
-from gpu_node.kernels.cpu import CpuProgram, CpuRows, CpuShare, Epilogue, Index, Type, View
+from gpu_node.graph.share import REMOTE, WHOLE
+from gpu_node.kernels.cpu import CpuProgram, CpuRows, Epilogue, Index, Type, View
 
 PANEL_COLUMNS = 32
 """Columns that a product writes at a time (kPanelColumns in kernels.h)."""
@@ -25,6 +26,7 @@ _ROUNDING = {
     OperatorKind.LAYER_NORM,
     OperatorKind.PAGED_ATTENTION,
     OperatorKind.WINDOW_ATTENTION,
+    OperatorKind.GATHER,
     OperatorKind.SILU_MUL,
     OperatorKind.GATED_LINEAR,
     OperatorKind.RELU,
@@ -59,6 +61,7 @@ def lower(
     lowering = _Lowering(program, weights, device_program, max_positions, round_early=round_early)
     for operator in program.operators:
         lowering.add(operator)
+    device_program.work_on(WHOLE)
     device_program.add("draw", lowering.view(program.result))
 
 
@@ -84,6 +87,9 @@ class _Lowering:
         self._wholes: dict[str, View] = {}
         self._angles: dict[str, int] = {}  # of each buffer of angles: the table that its rows come from
         self._packed: dict[str, int] = {}
+        self._experts: dict[tuple[str, ...], tuple[list[int], list[int]]] = {}
+        self._constants: dict[str, int] = {}
+        self._gathered = {one.layer: one.outputs[0] for one in program.operators if one.kind is OperatorKind.GATHER}
         self._rounded: dict[str, View] = {}
         self._narrow = self._narrow_buffers(program, round_early=round_early)
 
@@ -142,17 +148,18 @@ class _Lowering:
         return self._packed[name]
 
     def _constant(self, name: str) -> int:
-        return self._target.constant(self._weights[name])
+        if name not in self._constants:
+            self._constants[name] = self._target.constant(self._weights[name])
+        return self._constants[name]
 
     # --- operators ----------------------------------------------------------------------------------------------------
 
     def add(self, operator: Operator) -> None:
         """Append what computes ``operator``."""
-        if not operator.share.is_whole and operator.kind not in ATTENTIONS:
-            raise UnsupportedOperatorError(operator.kind, " on a share of the batch")
         append = _APPEND.get(operator.kind)
         if append is None:
             raise UnsupportedOperatorError(operator.kind)
+        self._target.work_on(operator.share)
         append(self, operator)
 
     def plain(self, operator: Operator) -> None:
@@ -197,9 +204,8 @@ class _Lowering:
         """Attention over the blocks of a layer, with a window or without."""
         assert operator.layer is not None
         window = int(operator.attributes["window"]) if operator.kind is OperatorKind.WINDOW_ATTENTION else 0
-        share = CpuShare(operator.share.index, operator.share.count)
         q, out = self.view(operator.inputs[0]), self.view(operator.outputs[0])
-        self._target.add("attention", q, operator.layer, window, share, out)
+        self._target.add("attention", q, operator.layer, window, out)
 
     def rope_and_write(self, operator: Operator) -> None:
         """Turns, and writes of keys and values: tensors, then angles, then the layer, whichever there are."""
@@ -216,9 +222,11 @@ class _Lowering:
 
     def experts(self, operator: Operator) -> None:
         """The weights of each expert by themselves, gates and what they gate in one panel."""
-        gate, up, down = (self._weights[name] for name in operator.weights)
-        gates_up = [self._target.weight(torch.cat(pair), halves=True) for pair in zip(gate, up, strict=True)]
-        downs = [self._target.weight(values) for values in down]
+        if operator.weights not in self._experts:
+            gate, up, down = (self._weights[name] for name in operator.weights)
+            halves = [self._target.weight(torch.cat(pair), halves=True) for pair in zip(gate, up, strict=True)]
+            self._experts[operator.weights] = halves, [self._target.weight(values) for values in down]
+        gates_up, downs = self._experts[operator.weights]
         x, routing = operator.inputs
         out = self.view(operator.outputs[0])
         num_chosen = int(operator.attributes["num_chosen"])
@@ -232,6 +240,23 @@ class _Lowering:
         else:
             table = kernels.rope_angles(positions, int(operator.attributes["head_dim"]), theta)
         self._angles[operator.outputs[0]] = self._target.constant(table)
+
+    def send(self, operator: Operator) -> None:
+        """What remote rows attend with, to the receivers that the step names; all of them at once."""
+        self._check_remote(operator)
+        assert operator.layer is not None
+        views = [self.view(name) for name in operator.inputs]
+        window = int(operator.attributes.get("window", 0))
+        self._target.add("send", *views, operator.layer, window, self.view(self._gathered[operator.layer]))
+
+    def gather(self, operator: Operator) -> None:
+        """What the receivers have attended to."""
+        self._check_remote(operator)
+        self._target.add("gather", self.view(operator.outputs[0]))
+
+    def _check_remote(self, operator: Operator) -> None:
+        if operator.share != REMOTE:
+            raise UnsupportedOperatorError(operator.kind, f" on {operator.share}: remote rows go together")
 
     def poll(self, _operator: Operator) -> None:
         """A mark on the operator before it."""
@@ -254,4 +279,6 @@ _APPEND: Mapping[OperatorKind, Callable[[_Lowering, Operator], None]] = {
     OperatorKind.ROUTE: _Lowering.route,
     OperatorKind.EXPERTS: _Lowering.experts,
     OperatorKind.POLL: _Lowering.poll,
+    OperatorKind.SEND: _Lowering.send,
+    OperatorKind.GATHER: _Lowering.gather,
 }

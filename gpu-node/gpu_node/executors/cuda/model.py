@@ -112,6 +112,8 @@ class CudaBuilder:
             raise ModelFileError(f"{checkpoint.path}: {error}") from error
         for change in self.passes:
             program = change(program)
+        if program.offloads:
+            raise ModelFileError(f"{checkpoint.path}: the cuda executor sends no attention to a receiver")
         heads = checkpoint.config.num_heads // world, checkpoint.config.num_kv_heads // world
         config = replace(checkpoint.config, num_heads=heads[0], num_kv_heads=heads[1])
         return PreparedOnHost(spec, config, program, checkpoint)

@@ -9,6 +9,7 @@ import torch
 
 from gpu_node import kernels
 from gpu_node.executors.collectives import ALONE, DeviceGroup
+from gpu_node.executors.reference.receiver import NOBODY, AttentionTask, Receiver
 from gpu_node.executors.reference.step_memory import StepMemory
 from gpu_node.graph.program import Operator, OperatorKind, Program
 from gpu_node.graph.share import WHOLE
@@ -39,6 +40,8 @@ class ReferenceDevice:
     group: DeviceGroup = ALONE
     poll: Callable[[], None] = nobody_waits
     """Called by each poll of the program."""
+    receiver: Receiver = NOBODY
+    """Who attends for remote sequences."""
 
 
 def run_program(program: Program, device: ReferenceDevice, inputs: InterpreterInputs) -> torch.Tensor:
@@ -107,6 +110,18 @@ def _all_reduced(call: _Call, x: torch.Tensor) -> torch.Tensor:
     return total
 
 
+def _send(call: _Call, *rows: torch.Tensor) -> None:
+    q, k, v = (one.clone() for one in rows)  # the sender's buffers are written anew while the task waits
+    layer, window = call.operator.layer, call.operator.attributes.get("window")
+    assert layer is not None
+    call.device.receiver.send(AttentionTask(layer, None if window is None else int(window), q, k, v, call.batch))
+
+
+def _gather(call: _Call) -> torch.Tensor:
+    assert call.operator.layer is not None
+    return call.device.receiver.gather(call.operator.layer)
+
+
 _RUN: Mapping[OperatorKind, _Run] = {
     OperatorKind.EMBEDDING: _plain(kernels.embedding),
     OperatorKind.RMS_NORM: _norm(kernels.rms_norm),
@@ -138,4 +153,6 @@ _RUN: Mapping[OperatorKind, _Run] = {
     OperatorKind.ALL_REDUCE: _all_reduced,
     OperatorKind.ALL_GATHER: lambda call, x: call.device.group.all_gather(x),
     OperatorKind.POLL: lambda call: call.device.poll(),
+    OperatorKind.SEND: _send,
+    OperatorKind.GATHER: _gather,
 }

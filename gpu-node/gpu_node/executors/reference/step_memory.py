@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-
 import torch
 
 from gpu_node.graph.program import POSITIONS, TOKEN_IDS, Buffer, Program, Rows
-from gpu_node.graph.share import Share, sequences_of
+from gpu_node.graph.share import BatchLayout, Share
 from gpu_node.kernels.paged_batch import PagedBatch, paged_batch
 
 
@@ -20,6 +18,7 @@ class StepMemory:
         self._values = {TOKEN_IDS: token_ids, POSITIONS: batch.positions}
         self._batch = batch
         self._draw_rows = draw_rows
+        self._layout = BatchLayout(batch.num_rows, batch.num_remote)
         self._batches: dict[Share, PagedBatch] = {}
 
     def read(self, name: str, share: Share) -> torch.Tensor:
@@ -42,7 +41,7 @@ class StepMemory:
         if share.is_whole:
             return self._batch
         if share not in self._batches:
-            sequences = sequences_of(self._batch.num_rows, share)
+            sequences = self._layout.sequences(share)
             part = self._batch.sequences[sequences.start : sequences.stop]
             self._batches[share] = paged_batch(part, self._batch.block_size)
         return self._batches[share]
@@ -60,12 +59,6 @@ class StepMemory:
         return self._values[whole.name].narrow(1, buffer.first_column, buffer.num_columns)
 
     def _rows(self, rows: Rows, share: Share) -> slice:
-        if share.is_whole:
-            return slice(0, len(self._batch.positions) if rows is Rows.TOKENS else len(self._draw_rows))
-        num_rows = self._batch.num_rows
-        sequences = sequences_of(num_rows, share)
-        cuts = [sum(num_rows[: sequences.start]), sum(num_rows[: sequences.stop])]
-        if rows is Rows.DRAWS:
-            draw_rows = self._draw_rows.tolist()
-            cuts = [bisect_left(draw_rows, cut) for cut in cuts]
-        return slice(*cuts)
+        if rows is Rows.TOKENS:
+            return self._layout.rows(share)
+        return self._layout.draws(share, self._draw_rows.tolist())

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from gpu_node.graph.passes.draft import Draft
 from gpu_node.graph.program import Buffer, Operator, OperatorKind, Program
+from gpu_node.graph.share import Share
 from gpu_node.graph.weight import joined
 
 _JOINABLE = (OperatorKind.LINEAR, OperatorKind.LINEAR_BIAS)
@@ -67,7 +68,7 @@ class _Fusion:
         outputs = tuple(operator.outputs[0] for operator in group)
         if (activation.kind, activation.inputs, activation.share) != (OperatorKind.SILU_MUL, outputs, group[0].share):
             return 0
-        if self._are_read(outputs, end + 1):
+        if self._are_read(outputs, end + 1, group[0].share):
             return 0
         weight = self._joined_weight([operator.weights[0] for operator in group])
         self.draft.add(replace(group[0], kind=OperatorKind.GATED_LINEAR, outputs=activation.outputs, weights=(weight,)))
@@ -81,7 +82,7 @@ class _Fusion:
         residual, branch = rest[0].inputs
         if rest[0].outputs != (residual,) or product.outputs != (branch,) or product.share != rest[0].share:
             return 0
-        if residual in (branch, *product.inputs) or self._are_read((branch,), index + 2):
+        if residual in (branch, *product.inputs) or self._are_read((branch,), index + 2, product.share):
             return 0
         inputs = (*product.inputs, residual)
         self.draft.add(replace(product, kind=OperatorKind.LINEAR_ADD, inputs=inputs, outputs=(residual,)))
@@ -132,13 +133,14 @@ class _Fusion:
         name = name or "_".join([names[0], *(other.removeprefix(f"{prefix}.") for other in names[1:])])
         return self.draft.declare_weight(joined(name, [self.draft.weight(other) for other in names]))
 
-    def _are_read(self, names: tuple[str, ...], start: int) -> bool:
-        """Whether any of ``names``, as written before operator ``start``, may be read from there on."""
+    def _are_read(self, names: tuple[str, ...], start: int, share: Share) -> bool:
+        """Whether any of ``names``, as written for ``share`` before operator ``start``, may be read from there on."""
         if self._entangled.intersection(names):
             return True
         alive = set(names)
         for operator in self._operators[start:]:
-            if alive.intersection(operator.inputs):
+            if alive.intersection(operator.inputs) and (operator.share & share).is_possible:
                 return True
-            alive.difference_update(operator.outputs)
+            if operator.share.contains(share):
+                alive.difference_update(operator.outputs)
         return self._result in alive

@@ -8,6 +8,7 @@ from functools import partial
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.early_draws import early_draws
 from gpu_node.graph.passes.fuse import fuse
+from gpu_node.graph.passes.offload import offload
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.passes.tensor_parallel import tensor_parallel
@@ -47,6 +48,8 @@ MAX_NUMBER = 1024
 _PLAIN: Mapping[str, Callable[[Program], Program]] = {
     "early-draws": early_draws,
     "fuse": fuse,
+    "offload": offload,
+    "offload-ahead": partial(offload, runs_ahead=True),
     "polls": insert_polls,
 }
 _NUMBERED: Mapping[str, Callable[[int], Pass]] = {"split": _split, "tp": _first_rank}

@@ -12,7 +12,6 @@ from itertools import pairwise
 
 from gpu_node.graph.passes.draft import Draft
 from gpu_node.graph.program import ATTENTIONS, PRODUCTS, Operator, OperatorKind, Program
-from gpu_node.graph.share import Share
 from gpu_node.graph.weight import joined
 
 COLUMN_UNIT = 32
@@ -27,8 +26,8 @@ class UnsplittableError(ValueError):
 
 
 def is_splittable(operator: Operator) -> bool:
-    """Whether an operator can be cut: products, and attention over the whole batch."""
-    return operator.kind in PRODUCTS or (operator.kind in ATTENTIONS and operator.share.is_whole)
+    """Whether an operator can be cut: products and attention, whatever their share of the batch is."""
+    return operator.kind in PRODUCTS | ATTENTIONS
 
 
 def even_plan(program: Program, num_parts: int) -> SplitPlan:
@@ -51,7 +50,7 @@ def split_operators(program: Program, plan: SplitPlan) -> Program:
             raise UnsplittableError(f"operator {index}, {operator.kind}, cannot be cut; these can: {kinds}")
         elif operator.kind in ATTENTIONS:
             for number in range(num_parts):
-                draft.add(replace(operator, share=Share(number, num_parts)))
+                draft.add(replace(operator, share=operator.share.cut(number, num_parts)))
         else:
             _split_product(draft, operator, num_parts)
     return draft.program()

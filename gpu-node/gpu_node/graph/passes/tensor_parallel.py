@@ -115,11 +115,13 @@ class _Division:
         self.draft.add(replace(operator, kind=OperatorKind.LINEAR, weights=(self._cut(matrix, 1),)))
         self._all_reduce(operator)
         if bias:
-            self.draft.add(Operator(OperatorKind.ADD_BIAS, operator.outputs, operator.outputs, tuple(bias)))
+            outputs = operator.outputs
+            self.draft.add(Operator(OperatorKind.ADD_BIAS, outputs, outputs, tuple(bias), share=operator.share))
 
     def _all_reduce(self, operator: Operator) -> None:
         outputs = operator.outputs
-        self.draft.add(Operator(OperatorKind.ALL_REDUCE, outputs, outputs, attributes={"world": self._world}))
+        attributes = {"world": self._world}
+        self.draft.add(Operator(OperatorKind.ALL_REDUCE, outputs, outputs, attributes=attributes, share=operator.share))
 
     def _add_head(self, operator: Operator) -> None:
         """Some columns of the logits, gathered from all devices; all of them where the vocabulary does not divide."""
@@ -131,7 +133,9 @@ class _Division:
         part = replace(buffer, name=f"{logits}_part", num_columns=buffer.num_columns // self._world)
         weights = (self._cut(operator.weights[0], 0),)
         self.draft.add(replace(operator, outputs=(self.draft.declare_buffer(part),), weights=weights))
-        self.draft.add(Operator(OperatorKind.ALL_GATHER, (part.name,), (logits,), attributes={"world": self._world}))
+        attributes = {"world": self._world}
+        gather = Operator(OperatorKind.ALL_GATHER, (part.name,), (logits,), attributes=attributes, share=operator.share)
+        self.draft.add(gather)
 
     def _divide(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Declare that buffers hold this device's part of their columns; their names."""

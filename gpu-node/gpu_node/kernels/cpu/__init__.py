@@ -4,11 +4,9 @@ from gpu_node.kernels.cpu.arena import CpuArena
 from gpu_node.kernels.cpu.device import CpuDevice, CpuStepTimes
 from gpu_node.kernels.cpu.layout import (
     LEVELS,
-    WHOLE,
     CpuCacheShape,
     CpuLinkShape,
     CpuRows,
-    CpuShare,
     Epilogue,
     Float32s,
     Index,
@@ -27,7 +25,6 @@ from gpu_node.kernels.cpu.step import CpuStep
 
 __all__ = [
     "LEVELS",
-    "WHOLE",
     "CpuArena",
     "CpuCacheShape",
     "CpuDevice",
@@ -38,7 +35,6 @@ __all__ = [
     "CpuRemote",
     "CpuRemotes",
     "CpuRows",
-    "CpuShare",
     "CpuStep",
     "CpuStepTimes",
     "Epilogue",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from ctypes import CFUNCTYPE, Structure, c_int32, c_void_p
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
+from gpu_node.graph.share import Part, Range
 from shared.files.kv_paging import LINE_BYTES
 
 LEVELS = ("plain", "avx2", "avx512", "amx")
@@ -54,13 +56,18 @@ class View(Structure):
     _fields_ = (("buffer", c_int32), ("first_column", c_int32), ("num_columns", c_int32))
 
 
-class CpuShare(Structure):
-    """Part ``index`` of ``count`` of a step's batch; see `gpu_node.graph.share`."""
+class CpuRange(Structure):
+    """Of a part of a step's batch, what lies from ``start`` / ``count`` to ``end`` / ``count`` of its rows."""
 
-    _fields_ = (("index", c_int32), ("count", c_int32))
+    _fields_ = (("part", c_int32), ("start", c_int32), ("end", c_int32), ("count", c_int32))
+
+    @classmethod
+    def of(cls, one: Range) -> CpuRange:
+        """The same, for the device."""
+        count = math.lcm(one.start.denominator, one.end.denominator)
+        return cls(list(Part).index(one.part), int(one.start * count), int(one.end * count), count)
 
 
-WHOLE = CpuShare(0, 1)
 Serve = CFUNCTYPE(None, c_void_p)
 """What a device calls between two operators."""
 

@@ -8,7 +8,7 @@ from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_uin
 from typing import Any
 
 from gpu_node.kernels.cpu.build import library_path
-from gpu_node.kernels.cpu.layout import CpuCacheShape, CpuLinkShape, CpuShare, Limits, Serve, View
+from gpu_node.kernels.cpu.layout import CpuCacheShape, CpuLinkShape, CpuRange, Limits, Serve, View
 from gpu_node.kernels.cpu.step_input import StepInput
 
 
@@ -37,6 +37,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "add_int8_weight": (c_int32, [c_void_p, c_void_p, c_void_p, c_int32, c_int32, c_int32]),
     "add_constant": (c_int32, [c_void_p, c_void_p, c_int64]),
     "buffer_data": (c_void_p, [c_void_p, c_int32, POINTER(c_int64)]),
+    "work_on": (c_int32, [c_void_p, POINTER(CpuRange), c_int32]),
     "embedding": (c_int32, [c_void_p, c_int32, c_int32, View]),
     "rms_norm": (c_int32, [c_void_p, View, c_int32, c_float, View]),
     "linear": (c_int32, [c_void_p, View, c_int32, c_int32, View]),
@@ -44,7 +45,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "rope": (c_int32, [c_void_p, View, c_int32]),
     "write_kv": (c_int32, [c_void_p, View, View, c_int32]),
     "rope_write_kv": (c_int32, [c_void_p, View, View, View, c_int32, c_int32]),
-    "attention": (c_int32, [c_void_p, View, c_int32, c_int32, CpuShare, View]),
+    "attention": (c_int32, [c_void_p, View, c_int32, c_int32, View]),
     "layer_norm": (c_int32, [c_void_p, View, c_int32, c_int32, c_float, View]),
     "head_norm": (c_int32, [c_void_p, View, c_int32, c_float]),
     "add_bias": (c_int32, [c_void_p, View, c_int32]),

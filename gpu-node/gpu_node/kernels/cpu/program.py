@@ -8,8 +8,9 @@ from ctypes import c_float, c_int64
 import numpy as np
 import torch
 
+from gpu_node.graph.share import Share
 from gpu_node.kernels.cpu.arena import CpuArena
-from gpu_node.kernels.cpu.layout import MAX_QUERIES, CpuCacheShape, CpuRows, CpuShare, Limits, Type, View
+from gpu_node.kernels.cpu.layout import MAX_QUERIES, CpuCacheShape, CpuRange, CpuRows, Limits, Type, View
 from gpu_node.kernels.cpu.library import failed, library
 from gpu_node.models.quantization import quantized
 from shared.config.engine import WeightType
@@ -67,7 +68,12 @@ class CpuProgram:
         values = values.to(torch.float32).contiguous()
         return self._made(self._library.treadle_add_constant(self.handle, values.data_ptr(), values.numel()))
 
-    def add(self, operator: str, *arguments: View | CpuShare | int | float) -> None:
+    def work_on(self, share: Share) -> None:
+        """What of a step all operators work on that are added from now on; at first all of it."""
+        ranges = [CpuRange.of(one) for one in share.ranges]
+        self._made(self._library.treadle_work_on(self.handle, (CpuRange * len(ranges))(*ranges), len(ranges)))
+
+    def add(self, operator: str, *arguments: View | int | float) -> None:
         """Append an operator, by its name in the C interface."""
         self._made(getattr(self._library, f"treadle_{operator}")(self.handle, *arguments))
 

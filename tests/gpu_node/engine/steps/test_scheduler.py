@@ -36,15 +36,15 @@ def test_a_long_prompt_is_computed_in_chunks_of_the_budget() -> None:
     assert [step(one)[0] for _ in range(3)] == [[(0, 0, 8, False)], [(0, 8, 8, False)], [(0, 16, 3, True)]]
 
 
-def test_decodes_come_first_and_prefill_takes_what_is_left() -> None:
+def test_decodes_take_their_tokens_first_and_stand_behind_prefill_that_takes_what_is_left() -> None:
     one = scheduler()
     one.add(payload("a", prompt(3), max_tokens=9))
     one.add(payload("b", prompt(12, first=40), max_tokens=9))
     assert step(one)[0] == [(0, 0, 3, True), (1, 0, 5, False)]
-    assert step(one)[0] == [(0, 3, 1, True), (1, 5, 7, True)]
+    assert step(one)[0] == [(1, 5, 7, True), (0, 3, 1, True)]
     one.add(payload("c", prompt(9, first=70), max_tokens=9))
-    assert step(one)[0] == [(0, 4, 1, True), (1, 12, 1, True), (2, 0, 6, False)]
-    assert step(one)[0] == [(0, 5, 1, True), (1, 13, 1, True), (2, 6, 3, True)]
+    assert step(one)[0] == [(2, 0, 6, False), (0, 4, 1, True), (1, 12, 1, True)]
+    assert step(one)[0] == [(2, 6, 3, True), (0, 5, 1, True), (1, 13, 1, True)]
 
 
 def test_a_plan_carries_tokens_blocks_and_draw() -> None:

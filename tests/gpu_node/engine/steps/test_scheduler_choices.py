@@ -114,8 +114,8 @@ def test_resumed_choices_share_what_they_have_in_common_and_those_that_ended_do_
     assert one.add(resumed) == []
     assert step(one)[0] == [(0, 0, 5, False)]
     plan = one.schedule(now=0.0)
-    assert shape(plan) == [(0, 5, 1, True), (1, 5, 2, True)]
-    assert draws(plan) == [(0, 0, 0, 3), (1, 1, 2, 4)]
+    assert shape(plan) == [(1, 5, 2, True), (0, 5, 1, True)]
+    assert draws(plan) == [(1, 1, 2, 4), (0, 0, 0, 3)]
     assert one.commit(plan, result(plan)) == [OutputChunk("a", 1, 3, [7]), OutputChunk("a", 1, 4, [7], choice=2)]
 
 

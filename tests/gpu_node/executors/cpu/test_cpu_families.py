@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -16,11 +16,12 @@ from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import Program
-from gpu_node.graph.share import Share
+from gpu_node.graph.share import DECODE, LOCAL, PREFILL, REMOTE, Part, Range, Share
 from gpu_node.kernels import cpu
 from gpu_node.kernels.cpu import CpuCacheShape, CpuDevice, CpuStep, Limits
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import Family, ModelConfig
+from tests.gpu_node.batch_cuts import THRICE, TWICE, RandomCuts, in_shares
 from tests.gpu_node.family_programs import (
     BLOCK_SIZE,
     CONFIGS,
@@ -97,28 +98,50 @@ def test_a_program_computes_the_same_on_the_device(name: str) -> None:
 def test_what_the_device_has_no_kernel_for_is_refused_by_name() -> None:
     model = config(family=Family.LLAMA)
     program = build_program(model)
-    stored = random_weights(model, program)
     divided = tensor_parallel(program, 0, 2)
-    halves = [replace(one, share=Share(half, 2)) for one in program.operators[:1] for half in range(2)]
-    parts = replace(program, operators=(*halves, *program.operators[1:]))
-    with CpuDevice(1) as device:
-        with pytest.raises(UnsupportedOperatorError, match="no kernel for 'all_reduce'; the reference executor has"):
-            on_device(device, model, divided, of_program(divided, stored))
-        with pytest.raises(UnsupportedOperatorError, match="no kernel for 'embedding' on a share of the batch"):
-            on_device(device, model, parts, stored)
-    assert logits_of(model, parts, stored).equal(logits_of(model, program, stored))
+    with (
+        CpuDevice(1) as device,
+        pytest.raises(UnsupportedOperatorError, match="no kernel for 'all_reduce'; the reference executor has"),
+    ):
+        on_device(device, model, divided, of_program(divided, random_weights(model, program)))
+
+
+def cut_programs(program: Program) -> list[Program]:
+    """With each operator once for each part of the batch: what nano-batches and offload are made of."""
+    optimized = optimize(program)
+    residences = in_shares(optimized, (LOCAL, REMOTE))
+    random_cuts = [RandomCuts(seed)(optimized) for seed in range(4)]
+    return [
+        in_shares(program, TWICE),
+        in_shares(optimized, THRICE),
+        in_shares(optimized, (DECODE, PREFILL)),
+        insert_polls(split_operators(residences, even_plan(residences, 2))),
+        *random_cuts,
+    ]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_batch_in_parts_gives_the_same_on_the_reference(name: str) -> None:
-    """Every operator twice or thrice, each over its share of the sequences: what nano-batches will be made of."""
+def test_a_batch_in_parts_gives_the_same(name: str) -> None:
+    """Bit by bit on the device. In the interpreter the order of sums depends on the number of rows."""
     model = config(**CONFIGS[name])
     program = build_program(model)
     stored = random_weights(model, program)
-    optimized = optimize(program)
-    for count in (2, 3):
-        pieces = [replace(one, share=Share(index, count)) for one in optimized.operators for index in range(count)]
-        parts = replace(optimized, operators=tuple(pieces))
-        parts.check()
-        ours = logits_of(model, parts, of_program(parts, stored))
-        torch.testing.assert_close(ours, logits_of(model, program, stored), rtol=1e-4, atol=1e-4)
+    theirs = logits_of(model, program, stored)
+    with CpuDevice(2) as device:
+        plain = on_device(device, model, program, stored)
+        for parts in cut_programs(program):
+            weights = of_program(parts, stored)
+            assert on_device(device, model, parts, weights).equal(plain)
+            for num_remote in range(2):
+                ours = logits_of(model, parts, weights, num_remote=num_remote)
+                torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_a_range_that_cannot_be_is_refused() -> None:
+    cache = CpuCacheShape(1, 4, 16, 1, 8)
+    nothing = Share((Range(Part.ALL, Fraction(1, 2), Fraction(1, 2)),))
+    with (
+        program_with_arena(Limits(8, 8, 64, 4), cache, 1) as (program, _, _),
+        pytest.raises(RuntimeError, match="from one fraction of a part of the batch to a later one"),
+    ):
+        program.work_on(nothing)

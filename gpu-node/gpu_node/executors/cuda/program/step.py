@@ -5,7 +5,6 @@ Knows how many rows each sequence has, and nothing that differs between two step
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -14,7 +13,7 @@ import torch
 
 from gpu_node.executors.cuda.program.inputs import StepInputs
 from gpu_node.graph.program import Rows
-from gpu_node.graph.share import Share, sequences_of
+from gpu_node.graph.share import BatchLayout, Share
 from gpu_node.kernels.triton.cache import DeviceBatch
 
 
@@ -24,11 +23,10 @@ class CudaStep:
     def __init__(self, inputs: StepInputs, num_rows: Sequence[int], draw_rows: Sequence[int]) -> None:
         """``num_rows`` of each sequence; ``draw_rows``: those whose logits are wanted, ascending."""
         self._inputs = inputs
-        self._num_rows = num_rows
+        self._layout = BatchLayout(num_rows)
         self._draw_rows = draw_rows
         together = inputs.limits.rows_together
         nums_tiles = [0 if rows == 1 else -(-rows // together) for rows in num_rows]
-        self._before_row = [0, *accumulate(num_rows)]
         self._before_decode = [0, *accumulate(rows == 1 for rows in num_rows)]
         self._before_tile = [0, *accumulate(nums_tiles)]
         # every operator asks, layer after layer
@@ -46,10 +44,9 @@ class CudaStep:
     def rows(self, rows: Rows, share: Share) -> slice:
         """Of a share, among all rows or all draws."""
         if (rows, share) not in self._rows:
-            cut = _cut(self._before_row, sequences_of(self._num_rows, share))
-            if rows is Rows.DRAWS:
-                cut = slice(*(bisect_left(self._draw_rows, end) for end in (cut.start, cut.stop)))
-            self._rows[rows, share] = cut
+            of_tokens = rows is Rows.TOKENS
+            found = self._layout.rows(share) if of_tokens else self._layout.draws(share, self._draw_rows)
+            self._rows[rows, share] = found
         return self._rows[rows, share]
 
     def token_ids(self, share: Share) -> torch.Tensor:
@@ -75,8 +72,8 @@ class CudaStep:
     def attended(self, share: Share) -> DeviceBatch:
         """For attention of the sequences of a share, over buffers of the whole step."""
         if share not in self._attended:
-            whole, sequences = self._inputs.batch, sequences_of(self._num_rows, share)
-            num_rows = self._before_row[-1]
+            whole, sequences = self._inputs.batch, self._layout.sequences(share)
+            num_rows = self._layout.num_rows
             self._attended[share] = replace(
                 whole,
                 positions=whole.positions[:num_rows],

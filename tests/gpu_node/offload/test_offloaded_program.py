@@ -1,0 +1,145 @@
+"""Whole models whose pass `offload` asks another device through a link: every logit bit by bit that of home."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gpu_node.executors.cpu.lowering import UnsupportedOperatorError, lower
+from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.offload import offload
+from gpu_node.graph.passes.optimize import optimize
+from gpu_node.graph.passes.polls import insert_polls
+from gpu_node.graph.passes.split import even_plan, split_operators
+from gpu_node.graph.program import Program
+from gpu_node.kernels.cpu import (
+    CpuArena,
+    CpuCacheShape,
+    CpuDevice,
+    CpuLinkReceiver,
+    CpuLinkSender,
+    CpuLinkShape,
+    CpuRemote,
+    CpuRemotes,
+    CpuStep,
+    Limits,
+)
+from gpu_node.models.architectures.families import build_program
+from gpu_node.models.config import ModelConfig
+from tests.gpu_node.batch_cuts import RandomCuts
+from tests.gpu_node.family_programs import (
+    BLOCK_SIZE,
+    CONFIGS,
+    HEAD_DIM,
+    HEADS,
+    LAYERS,
+    LENGTH,
+    VOCAB,
+    config,
+    of_program,
+    random_weights,
+)
+from tests.gpu_node.offload.attention_engine import int32
+from tests.gpu_node.offload.waiting import wait_until
+from tests.gpu_node.own_arena import program_with_arena
+
+PROMPTS = (20, 5, 33, 16)
+NUM_BLOCKS, TABLE = 16, 4
+NUM_DECODES = 4
+AHEAD: Pass = partial(offload, runs_ahead=True)
+
+
+def shape(model: ModelConfig) -> CpuCacheShape:
+    return CpuCacheShape(LAYERS, NUM_BLOCKS, BLOCK_SIZE, model.num_kv_heads, HEAD_DIM)
+
+
+def run(
+    device: CpuDevice,
+    model: ModelConfig,
+    program: Program,
+    stored: dict[str, torch.Tensor],
+    remote: Collection[int],
+    receiver: tuple[CpuLinkSender, CpuArena] | None = None,
+) -> torch.Tensor:
+    """Prompts at home, then decodes with ``remote`` sequences last, their blocks at the receiver if there is one."""
+    cache, order = shape(model), [number for number in range(len(PROMPTS)) if number not in remote]
+    tables = [list(range(TABLE * number, TABLE * (number + 1))) for number in range(len(PROMPTS))]
+    numbers = np.random.default_rng(7)
+    outputs = []
+    with program_with_arena(Limits(128, 8, LENGTH, VOCAB), cache, HEADS // model.num_kv_heads) as (lowered, arena, _):
+        lower(program, of_program(program, stored), lowered, LENGTH)
+
+        def step(rows: dict[int, tuple[int, int]], remotes: tuple[CpuRemote, ...]) -> None:
+            num_rows = int32([rows[number][1] for number in rows])
+            logits = np.empty((len(rows), VOCAB), dtype=np.float32)
+            one = CpuStep(
+                starts=int32([rows[number][0] for number in rows]),
+                num_rows=num_rows,
+                num_blocks=int32([TABLE] * len(rows)),
+                block_tables=int32([block for number in rows for block in tables[number]]),
+                token_ids=numbers.integers(0, VOCAB, int(num_rows.sum())).astype(np.int32),
+                draw_rows=np.cumsum(num_rows, dtype=np.int32) - 1,
+                copies=int32([]),
+                logits=logits,
+                remotes=CpuRemotes.of(remotes),
+            )
+            device.wait(device.submit(lowered, one))
+            assert not one.remotes.lost.any()
+            outputs.append(torch.from_numpy(logits))
+
+        step({number: (0, length) for number, length in enumerate(PROMPTS)}, ())
+        parts: tuple[CpuRemote, ...] = ()
+        if receiver is not None:
+            link, elsewhere = receiver
+            for number in remote:
+                there = [NUM_BLOCKS - 1 - block for block in tables[number]]
+                for block, other in zip(tables[number], there, strict=True):
+                    source = arena.block(block, NUM_BLOCKS, cache.block_bytes)
+                    elsewhere.block(other, NUM_BLOCKS, cache.block_bytes)[:] = source
+                    source[:] = 0xFF  # nobody reads there any more
+                tables[number] = there
+            parts = (CpuRemote(link, link.generation, len(remote)),) if remote else ()
+        for later in range(NUM_DECODES):
+            step({number: (PROMPTS[number] + later, 1) for number in (*order, *remote)}, parts)
+    return torch.cat(outputs)
+
+
+@pytest.mark.parametrize("form", [offload, AHEAD])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_any_sequences_at_another_device_give_the_same_bits(name: str, form: Pass, tmp_path: Path) -> None:
+    model = config(**CONFIGS[name])
+    plain = build_program(model)
+    stored = random_weights(model, plain)
+    offloaded = form(optimize(plain))
+    programs = [form(plain), insert_polls(split_operators(offloaded, even_plan(offloaded, 2)))]
+    cache = shape(model)
+    heads = (HEADS, model.num_kv_heads, HEAD_DIM)
+    link_shape = CpuLinkShape(LAYERS, BLOCK_SIZE, *heads, 2, 8, 8, NUM_BLOCKS)
+    with (
+        CpuDevice(2) as device,
+        CpuDevice(1) as other,
+        closing(CpuArena(1, NUM_BLOCKS * cache.block_bytes)) as arena,
+        closing(CpuLinkSender(link_shape, "hot", "cold", deadline_s=60.0, folder=tmp_path)) as sender,
+        closing(CpuLinkReceiver(link_shape, "hot", "cold", device=other, arena=arena, folder=tmp_path)) as receiver,
+    ):
+        receiver.lend([0])
+        wait_until(lambda: sender.is_open)
+        for program, remote in zip(programs, ((1, 3), (0, 1, 2, 3)), strict=True):
+            theirs = run(device, model, plain, stored, remote)
+            assert run(device, model, program, stored, remote, (sender, arena)).equal(theirs)
+
+
+def test_a_part_of_the_remote_rows_is_refused() -> None:
+    model = config(**CONFIGS["qwen3"])
+    program = offload(RandomCuts(6)(optimize(build_program(model))))
+    with (
+        program_with_arena(Limits(8, 8, LENGTH, VOCAB), shape(model), HEADS // model.num_kv_heads) as (lowered, _, _),
+        pytest.raises(UnsupportedOperatorError, match=r"no kernel for 'send' on .*: remote rows go together"),
+    ):
+        lower(program, random_weights(model, program), lowered, LENGTH)
