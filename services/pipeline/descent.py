@@ -79,7 +79,7 @@ def anneal(
     """
     layer, chance = _Layer(operators), _Chance()
     speeds = {(lane, share): interference.performance(lane, share) for lane in ResourceLane for share in SHARES}
-    lasts = {lane: [1 / speeds[lane, share] for share in SHARES] for lane in ResourceLane}
+    lasts = {lane: {share: 1 / speeds[lane, share] for share in SHARES} for lane in ResourceLane}
 
     def played(candidate: Candidate) -> Played | None:
         parts, found = layer.parts(candidate)
@@ -114,9 +114,11 @@ def beginning(cuts: dict[str, tuple[int, ...]], schedule: Schedule) -> Candidate
     return Candidate(cuts, keys, tuple(_FIRST[slot.part.lane] for slot in schedule.slots))
 
 
-def _tasks(candidate: Candidate, parts: Sequence[NanoOperator], lasts: dict[ResourceLane, list[float]]) -> list[Task]:
+def _tasks(
+    candidate: Candidate, parts: Sequence[NanoOperator], lasts: dict[ResourceLane, dict[float, float]]
+) -> list[Task]:
     return [
-        Task(part.lane, part.best_s * lasts[part.lane][round(share * 10) - 1], share)
+        Task(part.lane, part.best_s * lasts[part.lane][share], share)
         for part, share in zip(parts, candidate.shares, strict=True)
     ]
 

@@ -10,7 +10,7 @@ from services.pipeline.allocation import Allocation, solve_allocation
 from services.pipeline.batch import GRANULE_ROWS, DenseBatch
 from services.pipeline.descent import Candidate, anneal, beginning, staggered_schedule
 from services.pipeline.greedy import Task, as_schedule, play
-from services.pipeline.lanes import SHARES, TABLE_3, ResourceLane
+from services.pipeline.lanes import TABLE_3, ResourceLane
 from services.pipeline.layer import LayerLayout, LayerOperator, edges, layer_operators, sequential_s, split
 from services.pipeline.machine import GroupPeaks
 from services.pipeline.schedule import NUM_UNROLLED, Schedule
@@ -20,6 +20,8 @@ from shared.config.hardware import ModelShape
 
 LEAST_GAIN = 0.001
 """Of the layer time, by which more parts must be better."""
+COPY_SHARE = 0.1
+"""Of a device, with which a copy begins."""
 STAGGERS = (0.4, 0.5)
 """Of a layer, by which the second half of a batch may be behind the first in the beginning."""
 IDLE_SHARE = 0.01
@@ -45,7 +47,9 @@ class SearchBudget:
 FULL = SearchBudget(
     num_plays=6_000, structure_s=30.0, allocation_s=60.0, num_cuts=3, max_parts=4, copies_allocation_s=60.0
 )
-QUICK = SearchBudget(num_plays=600, structure_s=0.1, allocation_s=0.2, num_cuts=1, max_parts=2, copies_allocation_s=0.0)
+QUICK = SearchBudget(
+    num_plays=1_200, structure_s=0.1, allocation_s=0.2, num_cuts=1, max_parts=2, copies_allocation_s=0.0
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,7 @@ def add_copies(
         slot = known.get((part.operator, part.first_row))
         start_s = slot.start_s if slot else max(one.end_s for one in known.values() if one.part.operator == "KQV")
         keys.append(start_s / found.schedule.period_s)
-        shares.append(slot.share if slot else SHARES[0])
+        shares.append(slot.share if slot else COPY_SHARE)
     start = _Beginning(found.layout, operators, Candidate(cuts, tuple(keys), tuple(shares)), found.schedule)
     allocated = replace(budget, allocation_s=budget.copies_allocation_s, num_plays=2 * budget.num_plays)
     return _refine([start], found.sequential_s, model, found.structure, allocated, now)
