@@ -83,8 +83,8 @@ class Place:
             program.buffer_values(view, CpuRows.TOKENS).normal_(generator=torch.Generator().manual_seed(0))
         out = program.buffer(CpuRows.TOKENS, Type.FLOAT32, columns[0])
         if is_remote:
-            program.add("send", q, k, v, 0, 0, out)
-            program.add("gather", out)
+            program.add("send", q, k, v, 0, 0, WHOLE)
+            program.add("gather", out, WHOLE)
         else:
             program.add("write_kv", k, v, 0)
             program.add("attention", q, 0, 0, WHOLE, out)

@@ -20,6 +20,7 @@ from gpu_node.kernels.cpu import (
     CpuRemote,
     CpuRemotes,
     CpuRows,
+    CpuShare,
     CpuStep,
     Int32s,
     Limits,
@@ -84,6 +85,8 @@ class AttentionEngine:
     num_threads: int = 1
     out: Type = Type.FLOAT32
     offloads: bool = True
+    num_parts: int = 1
+    """That remote rows are sent in."""
     num_idle_operators: int = 0
     page_bytes: int = 0
     """At least; others may want larger ones than its own blocks do."""
@@ -102,11 +105,12 @@ class AttentionEngine:
         self.outs = [self.program.buffer(CpuRows.TOKENS, self.out, q_columns) for _ in range(sizes.num_layers)]
         for layer, out in enumerate(self.outs):
             self._add("write_kv", self.k, self.v, layer)
-            if self.offloads:
-                self._add("send", self.q, self.k, self.v, layer, sizes.window, out)
+            shares = [CpuShare(part, self.num_parts) for part in range(self.num_parts)] if self.offloads else []
+            for share in shares:
+                self._add("send", self.q, self.k, self.v, layer, sizes.window, share)
             self._add("attention", self.q, layer, sizes.window, WHOLE, out)
-            if self.offloads:
-                self._add("gather", out)
+            for share in shares:
+                self._add("gather", out, share)
             for _ in range(self.num_idle_operators):
                 self._add("add", self.q, self.q, self.program.buffer(CpuRows.TOKENS, Type.FLOAT32, q_columns))
 
