@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctypes import CFUNCTYPE, Structure, c_int32, c_void_p
+from ctypes import Structure, c_int32
 from enum import IntEnum
 from typing import Any
 
@@ -61,8 +61,6 @@ class CpuShare(Structure):
 
 
 WHOLE = CpuShare(0, 1)
-Serve = CFUNCTYPE(None, c_void_p)
-"""What a device calls between two operators."""
 
 
 class Limits(Structure):
