@@ -75,7 +75,10 @@ def served_behind(folder: Path, num_threads: int, polled: range | tuple[int, ...
             logits=None,
             remotes=CpuRemotes.of([CpuRemote(link, link.generation, NUM_TASKS)]),
         )
-        device.wait(device.submit(program, step))
+        event = device.submit(program, step)
+        device.wait(event)
+        times = device.times(event)
+        assert 0.0 < times.served_s <= times.served_s + times.waited_s < times.run_s
         assert step.remotes.lost.tolist() == [0]
         assert device.num_served == NUM_TASKS
         rows = program.buffer_values(out, CpuRows.TOKENS)[1:NUM_ROWS]

@@ -49,6 +49,8 @@ class Pair:
         sender = CpuLinkSender(sizes.link(), SENDER, RECEIVER, deadline_s=deadline_s, folder=folder)
         self.link = stack.enter_context(closing(sender))
         self.path = link_path(folder, SENDER, RECEIVER)
+        self.page_bytes = PAGE_BYTES
+        """Of the receiver."""
 
     def receive(self, device: CpuDevice, arena: CpuArena) -> CpuLinkReceiver:
         """Open the other end, lend everything and wait until it serves."""
@@ -76,7 +78,7 @@ class Pair:
 
     def _there(self, one: Grown) -> Grown:
         """The sequence in blocks of the second page of the receiver."""
-        first = PAGE_BYTES // self.sizes.cache.block_bytes
+        first = self.page_bytes // self.sizes.cache.block_bytes
         return Grown(tuple(first + block for block in one.blocks), one.length)
 
 
