@@ -40,7 +40,8 @@ def test_tokens_and_rows_are_right_while_both_engines_work(
     link = stack.enter_context(closing(executor.receive(pair.sizes.link(), SENDER, RECEIVER, tmp_path)))
     link.lend(LENT_PAGES)
     wait_until(lambda: pair.link.is_open)
-    ends, told = Event(), []
+    ends = Event()
+    told: list[tuple[bool, bool, bool]] = []
 
     def send() -> None:
         while not ends.is_set():
