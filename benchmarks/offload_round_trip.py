@@ -82,7 +82,7 @@ class Place:
             program.buffer_values(view, CpuRows.TOKENS).normal_(generator=torch.Generator().manual_seed(0))
         out = program.buffer(CpuRows.TOKENS, Type.FLOAT32, columns[0])
         if is_remote:
-            program.add("send", q, k, v, 0, 0, out)
+            program.add("send", q, k, v, 0, 0)
             program.add("gather", out)
         else:
             program.add("write_kv", k, v, 0)

@@ -1,9 +1,9 @@
 """What polls cost a decode step on the CPU device when nothing waits (Weaver, ATC'25, §4.1).
 
 One executor, whose program has a poll behind each operator, does the same step over and over: by turns its polls look
-at a counter that never moves, and at nothing. Prints one JSON line: processor time of a step (medians), the median of
-what a step takes more than the plain one of the same round, and the same of a second plain one: what the measurement
-itself is worth.
+at a link through which nobody asks for anything, and at nothing. Prints one JSON line: processor time of a step
+(medians), the median of what a step takes more than the plain one of the same round, and the same of a second plain
+one: what the measurement itself is worth.
 
 Where other work runs beside it, that is far more than the polls. So a poll is also measured where it is a larger part:
 in programs of many tiny operators, with polls and without, the least of many tries; ``poll_ns``, and what all polls of
@@ -19,7 +19,9 @@ import json
 import os
 import statistics
 import time
-from ctypes import c_uint64
+from contextlib import ExitStack, closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -27,7 +29,19 @@ from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.passes.polls import insert_polls
-from gpu_node.kernels.cpu import CpuArena, CpuCacheShape, CpuDevice, CpuProgram, CpuRows, CpuStep, Limits, Type
+from gpu_node.kernels.cpu import (
+    CpuArena,
+    CpuCacheShape,
+    CpuDevice,
+    CpuLinkReceiver,
+    CpuLinkSender,
+    CpuLinkShape,
+    CpuProgram,
+    CpuRows,
+    CpuStep,
+    Limits,
+    Type,
+)
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.config import ClusterConfig
@@ -39,9 +53,9 @@ WARM_UP_STEPS = 10
 NUM_TINY = 2_000
 
 
-def never() -> None:
-    """Nothing waits, so nobody calls this."""
-    raise AssertionError("a poll found something")
+def link_shape() -> CpuLinkShape:
+    """Of any model."""
+    return CpuLinkShape(1, 16, 1, 1, 2, num_slots=2, max_rows=1, max_sequences=1, max_blocks=1)
 
 
 def decode_step(num_rows: int, context_tokens: int, block_size: int) -> StepPlan:
@@ -89,10 +103,14 @@ def tiny_operators_s(num_threads: int, num_tries: int) -> tuple[float, float]:
         copies=none.reshape(-1, 2),
         logits=None,
     )
-    with CpuDevice(num_threads) as device:
-        device.set_poll(never, c_uint64(0))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        device = stack.enter_context(CpuDevice(num_threads))
         shape = CpuCacheShape(1, 1, 16, 1, 2)
         arena, host = CpuArena(1, shape.block_bytes), CpuArena(1, 0)
+        stack.enter_context(closing(CpuLinkSender(link_shape(), "a", "b", deadline_s=1.0, folder=folder)))
+        link = CpuLinkReceiver(link_shape(), "a", "b", device=device, arena=arena, folder=folder)
+        stack.enter_context(closing(link))
         programs = [tiny_program(shape, arena, host, polled=polled) for polled in (False, True)]
         least = [float("inf")] * 2
         for _ in range(num_tries):
@@ -140,11 +158,12 @@ def main() -> None:
     for number in range(WARM_UP_STEPS + arguments.steps):
         order = list(times)
         for name in order[number % len(order) :] + order[: number % len(order)]:
-            if name == "polled":
-                executor.set_poll(never, c_uint64(0))
-            else:
-                executor.clear_poll()
-            seconds = step_s(executor, plan)
+            with ExitStack() as stack:
+                if name == "polled":
+                    folder = Path(stack.enter_context(TemporaryDirectory()))
+                    stack.enter_context(closing(CpuLinkSender(link_shape(), "a", "b", deadline_s=1.0, folder=folder)))
+                    stack.enter_context(closing(executor.receive(link_shape(), "a", "b", folder)))
+                seconds = step_s(executor, plan)
             if number >= WARM_UP_STEPS:
                 times[name].append(seconds)
     medians = {name: statistics.median(seconds) for name, seconds in times.items()}

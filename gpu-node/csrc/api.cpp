@@ -290,11 +290,4 @@ TREADLE_API std::int32_t treadle_step_times(const Device* device, std::uint64_t 
   });
 }
 
-// `serve` is called by a thread of the device, with `context`, between two operators of which the first is polled, when
-// `*num_asked` is not what it was at the last call. Waits until the queue is empty. A null `serve` ends it.
-TREADLE_API void treadle_set_poll(Device* device, treadle::Poll::Serve serve, void* context,
-                                  const std::atomic<std::uint64_t>* num_asked) {
-  device->set_poll(serve == nullptr ? treadle::Poll() : treadle::Poll(serve, context, num_asked));
-}
-
 TREADLE_API void treadle_drain(const Device* device) { device->drain(); }

@@ -74,20 +74,21 @@ TREADLE_API std::int32_t treadle_link_receiver_lend(LinkReceiver* link, treadle:
 // Tasks that a device has done for others.
 TREADLE_API std::uint64_t treadle_num_served(const treadle::Device* device) { return device->num_served(); }
 
-// `window`: positions that a row sees, or 0 for all before it. `out` is where the answers will be gathered.
-TREADLE_API std::int32_t treadle_send(Program* program, View q, View k, View v, std::int32_t layer, std::int32_t window,
-                                      View out) {
+// `window`: positions that a row sees, or 0 for all before it.
+TREADLE_API std::int32_t treadle_send(Program* program, View q, View k, View v, std::int32_t layer, std::int32_t window) {
   return guarded(-1, [&] {
     program->add_operator<treadle::Send>(program->kernels(), columns(*program, q), columns(*program, k),
-                                         columns(*program, v), layer, window > 0 ? window : treadle::Attention::kNoWindow,
-                                         columns(*program, out).type);
+                                         columns(*program, v), layer, window > 0 ? window : treadle::Attention::kNoWindow);
+    program->count_send();
     return 0;
   });
 }
 
+// Of what was sent first and not gathered yet, of the same share.
 TREADLE_API std::int32_t treadle_gather(Program* program, View out) {
   return guarded(-1, [&] {
-    program->add_operator<treadle::Gather>(columns(*program, out));
+    program->add_operator<treadle::Gather>(program->kernels(), columns(*program, out));
+    program->count_gather();
     return 0;
   });
 }

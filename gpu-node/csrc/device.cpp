@@ -64,12 +64,6 @@ void Device::drain() const {
   changed_.wait(lock, [&] { return num_done_ == num_submitted_; });
 }
 
-void Device::set_poll(Poll poll) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return num_done_ == num_submitted_; });
-  team_.set_poll(poll);
-}
-
 StepTimes Device::times(std::uint64_t event) const {
   const std::lock_guard lock(mutex_);
   if (event == 0 || event > num_done_ || event + kNumTimes <= num_done_) {

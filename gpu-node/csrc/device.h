@@ -41,7 +41,6 @@ class Device {
   StepTimes times(std::uint64_t event) const;
 
   static constexpr std::uint64_t kNumTimes = 64;
-  void set_poll(Poll poll);  // waits until the queue is empty
 
   // What others ask for through a link is served behind polled operators, and while there is no step.
   void attach(LinkReceiver* receiver);

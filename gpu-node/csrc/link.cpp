@@ -115,12 +115,12 @@ LinkSlot LinkMemory::slot(std::uint32_t task) const {
   const Layout layout(shape_);
   std::byte* at = data_ + layout.slots + task % shape_.num_slots * layout.slot_bytes;
   std::byte* q = at + lines(sizeof(TaskHeader));
-  std::byte *k = q + layout.q_bytes, *v = k + layout.kv_bytes;
+  std::byte *k = q + layout.q_bytes, *v = k + layout.kv_bytes, *out = v + layout.kv_bytes;
   return {reinterpret_cast<TaskHeader*>(at),
           reinterpret_cast<float*>(q),
           reinterpret_cast<Bf16*>(k),
           reinterpret_cast<Bf16*>(v),
-          v + layout.kv_bytes,
+          reinterpret_cast<float*>(out),
           static_cast<std::ptrdiff_t>(layout.q_stride),
           static_cast<std::ptrdiff_t>(layout.kv_stride)};
 }

@@ -54,9 +54,9 @@ struct LinkHeader {
 
 struct TaskHeader {
   std::int32_t layer;
-  std::int32_t window;   // positions that a row sees, the last of them its own
-  std::int32_t narrow;   // whether the answer is bfloat16, else float32
-  std::uint32_t table;   // the version of the table that it was asked with
+  std::int32_t window;              // positions that a row sees, the last of them its own
+  std::int32_t first_row, end_row;  // of the table's rows; whole sequences
+  std::uint32_t table;              // the version of the table that it was asked with
 };
 
 struct TableHeader {
@@ -74,15 +74,10 @@ struct LinkTable {
 
 struct LinkSlot {
   TaskHeader* header;
-  float* q;                  // [max_rows][q_stride]
-  Bf16 *k, *v;               // [max_rows][kv_stride]
-  std::byte* out;            // [max_rows][q_stride], float32 or bfloat16
+  float* q;     // [max_rows][q_stride]; rows are those of the table
+  Bf16 *k, *v;  // [max_rows][kv_stride]
+  float* out;   // [max_rows][q_stride]
   std::ptrdiff_t q_stride, kv_stride;
-
-  RowOut out_row(std::ptrdiff_t row, bool narrow) const {
-    if (narrow) return {nullptr, reinterpret_cast<Bf16*>(out) + row * q_stride};
-    return {reinterpret_cast<float*>(out) + row * q_stride, nullptr};
-  }
 };
 
 // The mapped memory of a link. Throws std::invalid_argument with what is wrong with it.

@@ -58,7 +58,16 @@ bool LinkReceiver::take_task() {
   task_ = *slot_.header;
   const LinkShape& shape = memory_.shape();
   if (task_.layer < 0 || task_.layer >= shape.num_layers || task_.window < 1) return false;
-  return task_.table == table_ || take_table();
+  if (task_.table != table_ && !take_table()) return false;
+  if (task_.first_row < 0 || task_.first_row >= task_.end_row) return false;
+  if (task_.end_row > static_cast<std::int32_t>(positions_.size())) return false;
+  const auto begins = [&](const RowGroup& group, std::int32_t row) { return group.first_row < row; };
+  const auto first = std::lower_bound(groups_.begin(), groups_.end(), task_.first_row, begins);
+  const auto end = std::lower_bound(first, groups_.end(), task_.end_row, begins);
+  first_group_ = static_cast<int>(first - groups_.begin());
+  num_groups_ = static_cast<int>(end - first);
+  return first != end && first->first_row == task_.first_row &&
+         (end - 1)->first_row + (end - 1)->num_rows == task_.end_row;
 }
 
 bool LinkReceiver::take_table() {
@@ -96,21 +105,21 @@ bool LinkReceiver::take_table() {
 }
 
 int LinkReceiver::num_tasks(int phase) const {
-  if (phase == 0) return static_cast<int>((positions_.size() + kRowsTogether - 1) / kRowsTogether);
-  return static_cast<int>(groups_.size()) * memory_.shape().num_kv_heads;
+  if (phase == 0) return (task_.end_row - task_.first_row + kRowsTogether - 1) / kRowsTogether;
+  return num_groups_ * memory_.shape().num_kv_heads;
 }
 
 void LinkReceiver::run(int phase, int task, Scratch& scratch) const {
   if (phase == 0) {
-    const int end = std::min(static_cast<int>(positions_.size()), (task + 1) * kRowsTogether);
-    for (int row = task * kRowsTogether; row < end; ++row) write_keys(row);
+    const int first = task_.first_row + task * kRowsTogether;
+    for (int row = first; row < std::min(first + kRowsTogether, task_.end_row); ++row) write_keys(row);
     return;
   }
   const LinkShape& shape = memory_.shape();
-  const RowGroup& group = groups_[task / shape.num_kv_heads];
+  const RowGroup& group = groups_[first_group_ + task / shape.num_kv_heads];
   attend(kernels_, cache_, task_.layer, task_.window, shape.num_heads / shape.num_kv_heads, group,
          task % shape.num_kv_heads, slot_.q + group.first_row * slot_.q_stride, slot_.q_stride,
-         block_lines_.data() + group.table, slot_.out_row(group.first_row, task_.narrow != 0), slot_.q_stride, scratch);
+         block_lines_.data() + group.table, {slot_.out + group.first_row * slot_.q_stride, nullptr}, slot_.q_stride, scratch);
 }
 
 void LinkReceiver::write_keys(int row) const {

@@ -54,7 +54,8 @@ class LinkReceiver {
   TaskHeader task_{};
   LinkSlot slot_{};
   std::uint32_t table_ = 0;
-  std::vector<RowGroup> groups_;
+  int first_group_ = 0, num_groups_ = 0;
+  std::vector<RowGroup> groups_;  // of the table, by their rows
   std::vector<std::int32_t> positions_, row_lines_, block_lines_;
 };
 

@@ -3,104 +3,100 @@
 #include <algorithm>
 #include <cstring>
 
-#include "link_sender.h"
-
 namespace treadle {
 namespace {
 
 constexpr int kRowsTogether = 4;
 
-int num_row_tasks(const Step& step) {
-  return (step.num_rows() - step.first_remote_row() + kRowsTogether - 1) / kRowsTogether;
-}
-
-// Calls `body` with each remote row of a task, and its range.
-template <typename Body>
-void for_rows(int task, const Step& step, const Body& body) {
-  const int first = step.first_remote_row() + task * kRowsTogether;
-  const int end = std::min(first + kRowsTogether, step.num_rows());
-  auto range = step.remotes.begin();
-  for (int row = first; row < end; ++row) {
-    while (row >= range->end_row) ++range;
-    body(row, *range);
-  }
-}
-
 bool is_lost(const RemoteRange& range) { return *range.lost != 0; }
-
-// Whether nobody has to wait any longer; who is lost now is marked.
-template <typename Ask>
-bool all_come(const Step& step, const Ask& ask) {
-  bool all = true;
-  for (const RemoteRange& range : step.remotes) {
-    if (is_lost(range)) continue;
-    const Turn turn = ask(range);
-    if (turn == Turn::lost) *range.lost = 1;
-    if (turn == Turn::waits) all = false;
-  }
-  return all;
-}
-
-void sleep_at_first(const Step& step, std::chrono::nanoseconds at_most) {
-  const auto waits = std::find_if(step.remotes.begin(), step.remotes.end(), [](const RemoteRange& range) {
-    return !is_lost(range) && !range.link->has_answer();
-  });
-  if (waits != step.remotes.end()) waits->link->sleep(at_most);
-}
 
 }  // namespace
 
-int Send::num_tasks(const Step& step) const { return num_row_tasks(step); }
-
-void Send::run(int task, const Step& step, Scratch&) const {
-  for_rows(task, step, [&](int row, const RemoteRange& range) {
-    if (is_lost(range)) return;
-    const LinkSlot slot = range.link->slot();
-    const std::ptrdiff_t to = row - range.first_row;
-    std::memcpy(slot.q + to * slot.q_stride, q_.wide(row), q_.num_columns * sizeof(float));
-    kernels_.round(k_.wide(row), k_.num_columns, slot.k + to * slot.kv_stride);
-    kernels_.round(v_.wide(row), v_.num_columns, slot.v + to * slot.kv_stride);
-  });
+std::pair<int, int> OffloadOperator::rows(const Step& step) const {
+  const auto [first, end] = step.rows(RowKind::tokens, share());
+  return {std::max(first, step.first_remote_row()), end};
 }
 
-bool Send::is_ready(const Step& step) const {
-  return all_come(step, [&](const RemoteRange& range) { return range.link->room(range, step.number); });
-}
-
-void Send::sleep(const Step& step, std::chrono::nanoseconds at_most) const { sleep_at_first(step, at_most); }
-
-void Send::finish(const Step& step) const {
+template <typename Body>
+void OffloadOperator::for_ranges(const Step& step, const Body& body) const {
+  const auto [first, end] = rows(step);
   for (const RemoteRange& range : step.remotes) {
-    if (is_lost(range)) continue;
-    range.link->ask(range, step.number, {layer_, window_, answer_ == Type::bfloat16, 0});
+    const int first_row = std::max(first, range.first_row), end_row = std::min(end, range.end_row);
+    if (first_row < end_row && !is_lost(range)) body(range, first_row, end_row);
   }
 }
 
-int Gather::num_tasks(const Step& step) const { return num_row_tasks(step); }
+int OffloadOperator::num_tasks(const Step& step) const {
+  const auto [first, end] = rows(step);
+  return std::max(0, end - first + kRowsTogether - 1) / kRowsTogether;
+}
 
-void Gather::run(int task, const Step& step, Scratch&) const {
-  const bool narrow = out_.type == Type::bfloat16;
-  const std::size_t row_bytes = out_.num_columns * (narrow ? sizeof(Bf16) : sizeof(float));
-  for_rows(task, step, [&](int row, const RemoteRange& range) {
-    std::byte* to = narrow ? reinterpret_cast<std::byte*>(out_.narrow(row)) : reinterpret_cast<std::byte*>(out_.wide(row));
-    if (is_lost(range)) {
-      std::memset(to, 0, row_bytes);
-      return;
-    }
-    const RowOut from = range.link->answer().out_row(row - range.first_row, narrow);
-    std::memcpy(to, narrow ? static_cast<const void*>(from.narrow) : from.wide, row_bytes);
+void OffloadOperator::run(int task, const Step& step, Scratch&) const {
+  const auto [first, end] = rows(step);
+  auto range = step.remotes.begin();
+  const int begin = first + task * kRowsTogether;
+  for (int row = begin; row < std::min(begin + kRowsTogether, end); ++row) {
+    while (row >= range->end_row) ++range;
+    move_row(row, row - range->first_row, *range);
+  }
+}
+
+// Whether nobody has to wait any longer; who is lost now is marked.
+bool OffloadOperator::is_ready(const Step& step) const {
+  bool is_ready = true;
+  for_ranges(step, [&](const RemoteRange& range, int, int) {
+    const Turn turn = this->turn(step, range);
+    if (turn == Turn::lost) *range.lost = 1;
+    if (turn == Turn::waits) is_ready = false;
+  });
+  return is_ready;
+}
+
+void OffloadOperator::sleep(const Step& step, std::chrono::nanoseconds at_most) const {
+  const LinkSender* waits = nullptr;
+  for_ranges(step, [&](const RemoteRange& range, int, int) {
+    if (!range.link->has_answer()) waits = range.link;
+  });
+  if (waits != nullptr) waits->sleep(at_most);
+}
+
+void OffloadOperator::finish(const Step& step) const {
+  for_ranges(step, [&](const RemoteRange& range, int first_row, int end_row) {
+    end(step, range, first_row - range.first_row, end_row - range.first_row);
   });
 }
 
-bool Gather::is_ready(const Step& step) const {
-  return all_come(step, [](const RemoteRange& range) { return range.link->answered(); });
+Turn Send::turn(const Step& step, const RemoteRange& range) const { return range.link->room(range, step.number); }
+
+void Send::move_row(int row, int place, const RemoteRange& range) const {
+  if (is_lost(range)) return;
+  const LinkSlot slot = range.link->slot();
+  std::memcpy(slot.q + place * slot.q_stride, q_.wide(row), q_.num_columns * sizeof(float));
+  kernels_.round(k_.wide(row), k_.num_columns, slot.k + place * slot.kv_stride);
+  kernels_.round(v_.wide(row), v_.num_columns, slot.v + place * slot.kv_stride);
 }
 
-void Gather::sleep(const Step& step, std::chrono::nanoseconds at_most) const { sleep_at_first(step, at_most); }
-
-void Gather::finish(const Step& step) const {
-  for (const RemoteRange& range : step.remotes)
-    if (!is_lost(range)) range.link->settle();
+void Send::end(const Step& step, const RemoteRange& range, int first, int end) const {
+  range.link->ask(range, step.number, {layer_, window_, first, end, 0});
 }
+
+Turn Gather::turn(const Step&, const RemoteRange& range) const { return range.link->answered(); }
+
+void Gather::move_row(int row, int place, const RemoteRange& range) const {
+  const bool is_narrow = out_.type == Type::bfloat16;
+  const LinkSlot slot = range.link->answer();
+  const float* answer = slot.out + place * slot.q_stride;
+  if (is_narrow && is_lost(range)) {
+    std::memset(out_.narrow(row), 0, out_.num_columns * sizeof(Bf16));
+  } else if (is_narrow) {
+    kernels_.round(answer, out_.num_columns, out_.narrow(row));
+  } else if (is_lost(range)) {
+    std::memset(out_.wide(row), 0, out_.num_columns * sizeof(float));
+  } else {
+    std::memcpy(out_.wide(row), answer, out_.num_columns * sizeof(float));
+  }
+}
+
+void Gather::end(const Step&, const RemoteRange& range, int, int) const { range.link->settle(); }
 
 }  // namespace treadle

@@ -1,44 +1,65 @@
 // A step's rows that lie on another device: sent there behind the local ones, and gathered (Weaver, ATC'25, §3).
 #pragma once
 
+#include <utility>
+
 #include "buffer.h"
+#include "link_sender.h"
 #include "operator.h"
 
 namespace treadle {
 
-// Queries, keys and values of the step's remote rows into their links' slots; then asks for the rows' attention.
-class Send final : public Operator {
+// Of a step's remote rows, those in a share of it; each link that has any gets a task.
+class OffloadOperator : public Operator {
  public:
-  Send(const Kernels& kernels, Columns q, Columns k, Columns v, int layer, int window, Type answer)
-      : kernels_(kernels), q_(q), k_(k), v_(v), layer_(layer), window_(window), answer_(answer) {}
+  int num_tasks(const Step& step) const final;
+  void run(int task, const Step& step, Scratch& scratch) const final;
+  bool waits(const Step& step) const final { return !step.remotes.empty(); }
+  bool is_ready(const Step& step) const final;
+  void sleep(const Step& step, std::chrono::nanoseconds at_most) const final;
+  void finish(const Step& step) const final;
 
-  int num_tasks(const Step& step) const override;
-  void run(int task, const Step& step, Scratch& scratch) const override;
-  bool waits(const Step& step) const override { return !step.remotes.empty(); }
-  bool is_ready(const Step& step) const override;
-  void sleep(const Step& step, std::chrono::nanoseconds at_most) const override;
-  void finish(const Step& step) const override;
+ protected:
+  // A row of the step, and its place in what lies behind the link.
+  virtual void move_row(int row, int place, const RemoteRange& range) const = 0;
+  virtual Turn turn(const Step& step, const RemoteRange& range) const = 0;
+  // All rows are moved: [first, end) of what lies behind the link.
+  virtual void end(const Step& step, const RemoteRange& range, int first, int end) const = 0;
 
  private:
+  std::pair<int, int> rows(const Step& step) const;
+  // Calls `body` with each range that has rows of the share and is not lost, and with these rows.
+  template <typename Body>
+  void for_ranges(const Step& step, const Body& body) const;
+};
+
+// Queries, keys and values of rows into their links' slots; then asks for the rows' attention.
+class Send final : public OffloadOperator {
+ public:
+  Send(const Kernels& kernels, Columns q, Columns k, Columns v, int layer, int window)
+      : kernels_(kernels), q_(q), k_(k), v_(v), layer_(layer), window_(window) {}
+
+ private:
+  void move_row(int row, int place, const RemoteRange& range) const override;
+  Turn turn(const Step& step, const RemoteRange& range) const override;
+  void end(const Step& step, const RemoteRange& range, int first, int end) const override;
+
   const Kernels& kernels_;
   Columns q_, k_, v_;
   int layer_, window_;
-  Type answer_;
 };
 
-// The answers to what was sent last and not gathered yet, into the remote rows; zeros for those that are lost.
-class Gather final : public Operator {
+// The answers to the oldest task that is not gathered yet, into its rows; zeros where they are lost.
+class Gather final : public OffloadOperator {
  public:
-  explicit Gather(Columns out) : out_(out) {}
-
-  int num_tasks(const Step& step) const override;
-  void run(int task, const Step& step, Scratch& scratch) const override;
-  bool waits(const Step& step) const override { return !step.remotes.empty(); }
-  bool is_ready(const Step& step) const override;
-  void sleep(const Step& step, std::chrono::nanoseconds at_most) const override;
-  void finish(const Step& step) const override;
+  Gather(const Kernels& kernels, Columns out) : kernels_(kernels), out_(out) {}
 
  private:
+  void move_row(int row, int place, const RemoteRange& range) const override;
+  Turn turn(const Step& step, const RemoteRange& range) const override;
+  void end(const Step& step, const RemoteRange& range, int first, int end) const override;
+
+  const Kernels& kernels_;
   Columns out_;
 };
 

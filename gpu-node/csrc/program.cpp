@@ -4,6 +4,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "link_sender.h"
+
 namespace treadle {
 
 Program::Program(const Kernels& kernels, const Limits& limits, const CacheShape& cache, const Arena& arena,
@@ -62,6 +64,22 @@ Columns Program::columns(int buffer, int first, int num_columns) const {
   columns.data += first * number_bytes;
   columns.num_columns = num_columns;
   return columns;
+}
+
+void Program::count_gather() {
+  if (num_under_way_ == 0) throw std::invalid_argument("a gather of what was not sent");
+  --num_under_way_;
+}
+
+Step Program::make_step(const StepInput& input) const {
+  Step step(input, limits_, cache_.shape(), cache_.places(), cache_.host_places(), rows_together_,
+            cells_.as<std::int32_t>(), shares_);
+  for (const RemoteRange& range : step.remotes) {
+    if (most_under_way_ == 0) throw std::invalid_argument("sequences on other devices, and a program that sends nothing");
+    if (range.link->shape().num_slots < most_under_way_)
+      throw std::invalid_argument("a link has fewer slots than the program has tasks under way");
+  }
+  return step;
 }
 
 }  // namespace treadle

@@ -1,6 +1,7 @@
 // A model for one device: its memory, planned once for the largest step, and its operators in their order.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -39,12 +40,13 @@ class Program {
     operators_.back()->work_on(share_);
   }
 
+  // How many tasks a step has under way at the same time decides how many slots a link needs.
+  void count_send() { most_under_way_ = std::max(most_under_way_, ++num_under_way_); }
+  void count_gather();
+
   void poll_behind_last() { operators_.back()->poll_behind(); }
 
-  Step make_step(const StepInput& input) const {
-    return Step(input, limits_, cache_.shape(), cache_.places(), cache_.host_places(), rows_together_,
-                cells_.as<std::int32_t>(), shares_);
-  }
+  Step make_step(const StepInput& input) const;
   const std::vector<std::unique_ptr<Operator>>& operators() const { return operators_; }
 
  private:
@@ -65,6 +67,7 @@ class Program {
   std::vector<Share> shares_{{}};  // the first is the whole batch
   int share_ = 0;                  // of operators that are added
   std::vector<std::unique_ptr<Operator>> operators_;
+  int num_under_way_ = 0, most_under_way_ = 0;  // sends without their gathers
 };
 
 }  // namespace treadle

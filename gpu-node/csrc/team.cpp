@@ -96,9 +96,7 @@ void Team::work_program(int member) {
       current->run(task, step, scratch_[member]);
     meet([&] {
       current->finish(step);
-      if (!current->is_polled()) return;
-      poll_.look();
-      if (receivers_.look()) begin_to_serve();
+      if (current->is_polled() && receivers_.look()) begin_to_serve();
     });
     work_others(member);
   }

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "operator.h"
-#include "poll.h"
 #include "program.h"
 #include "receivers.h"
 
@@ -52,8 +51,6 @@ class Team {
   // Since the last call.
   OffloadTimes take_times();
 
-  // What is looked at behind operators that are polled. Not while a program runs.
-  void set_poll(Poll poll) { poll_ = poll; }
   void pin(int member) const;
 
  private:
@@ -79,7 +76,6 @@ class Team {
   std::vector<Scratch> scratch_;  // one a thread
   const Program* program_ = nullptr;
   const Step* step_ = nullptr;
-  Poll poll_;  // used by whoever comes last to a meeting
   Receivers& receivers_;
   bool serves_ = false;  // changed at meetings alone, as is the next
   bool is_ready_ = false;

@@ -2,137 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from ctypes import c_uint64
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.polls import insert_polls
-from gpu_node.kernels.cpu import CpuCacheShape, CpuDevice, CpuRows, CpuStep, Int32s, Limits, Type, View
+from gpu_node.graph.share import WHOLE
+from gpu_node.kernels.cpu import (
+    CpuCacheShape,
+    CpuDevice,
+    CpuLinkReceiver,
+    CpuLinkSender,
+    CpuLinkShape,
+    CpuRemote,
+    CpuRemotes,
+    CpuRows,
+    CpuStep,
+    Int32s,
+    Limits,
+    Type,
+)
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Sampling
 from tests.gpu_node import tiny
+from tests.gpu_node.offload.waiting import wait_until
 from tests.gpu_node.own_arena import program_with_arena
 
-NUM_OPERATORS, NUM_ROWS, NUM_COLUMNS = 6, 8, 16
+NUM_OPERATORS, NUM_TASKS, NUM_COLUMNS = 6, 6, 2
+NUM_ROWS = 1 + NUM_TASKS
 
 
-class Adding:
-    """Operator i adds 1 to what operator i - 1 wrote: so it can be seen how far the device has come."""
+def served_behind(folder: Path, num_threads: int, polled: range | tuple[int, ...]) -> list[float]:
+    """How many operators were done when each of `NUM_TASKS` tasks was served that wait from the first one on.
 
-    def __init__(self, num_threads: int, polled: Sequence[int]) -> None:
-        self.device = CpuDevice(num_threads)
-        self._opened = program_with_arena(Limits(NUM_ROWS, 1, 16, 16), CpuCacheShape(1, 1, 16, 1, 2), 1)
-        self.program, _, _ = self._opened.__enter__()
-        self.views = [self._filled(0.0)]
-        one = self._filled(1.0)
+    The device sends them to itself. Operator i writes i as the value of a token that all of them attend to, beside
+    their own, whose value is 0: so what comes of one is half of what was written last.
+    """
+    cache = CpuCacheShape(num_layers=1, num_blocks=1, block_size=2, num_kv_heads=1, head_dim=NUM_COLUMNS)
+    shape = CpuLinkShape(1, 2, 1, 1, NUM_COLUMNS, num_slots=8, max_rows=8, max_sequences=8, max_blocks=8)
+    parts = [WHOLE.cut(part, NUM_TASKS) for part in range(NUM_TASKS)]
+    with ExitStack() as stack:
+        device = stack.enter_context(CpuDevice(num_threads))
+        opened = program_with_arena(Limits(NUM_ROWS, 1, 16, 16), cache, 1)
+        program, arena, _ = stack.enter_context(opened)
+        link = stack.enter_context(closing(CpuLinkSender(shape, "a", "b", deadline_s=20.0, folder=folder)))
+        receiver = CpuLinkReceiver(shape, "a", "b", device=device, arena=arena, folder=folder)
+        stack.enter_context(closing(receiver)).lend([0])
+        zeros, out = (program.buffer(CpuRows.TOKENS, Type.FLOAT32, NUM_COLUMNS) for _ in range(2))
+        for part in parts:
+            program.work_on(part)
+            program.add("send", zeros, zeros, zeros, 0, 0)
+        program.work_on(WHOLE)
         for number in range(NUM_OPERATORS):
-            self.views.append(self._filled(float("nan")))
-            self.program.add("add", self.views[number], one, self.views[number + 1])
+            value = program.buffer(CpuRows.TOKENS, Type.FLOAT32, NUM_COLUMNS)
+            program.buffer_values(value, CpuRows.TOKENS).fill_(number + 1)
+            program.add("write_kv", zeros, value, 0)
             if number in polled:
-                self.program.add("poll")
-
-    def _filled(self, value: float) -> View:
-        view = self.program.buffer(CpuRows.TOKENS, Type.FLOAT32, NUM_COLUMNS)
-        self.program.buffer_values(view, CpuRows.TOKENS).fill_(value)
-        return view
-
-    def num_done(self) -> int:
-        """Operators that have written all that they write; asserts that no other has written anything."""
-        values = torch.stack([self.program.buffer_values(view, CpuRows.TOKENS) for view in self.views[1:]])
-        done = [bool((one == number + 1).all()) for number, one in enumerate(values)]
-        untouched = [bool(one.isnan().all()) for one in values]
-        assert [not yes for yes in done] == untouched
-        return sum(done)
-
-    def run(self) -> None:
-        self.device.wait(self.device.submit(self.program, STEP))
-
-    def close(self) -> None:
-        self.device.close()
-        self._opened.__exit__(None, None, None)
+                program.add("poll")
+        for part in parts:
+            program.work_on(part)
+            program.add("gather", out)
+        wait_until(lambda: link.is_open)
+        step = CpuStep(
+            starts=int32(0, *[1] * NUM_TASKS),
+            num_rows=int32(*[1] * NUM_ROWS),
+            num_blocks=int32(*[1] * NUM_ROWS),
+            block_tables=int32(*[0] * NUM_ROWS),
+            token_ids=int32(*[1] * NUM_ROWS),
+            draw_rows=int32(),
+            copies=int32().reshape(-1, 2),
+            logits=None,
+            remotes=CpuRemotes.of([CpuRemote(link, link.generation, NUM_TASKS)]),
+        )
+        event = device.submit(program, step)
+        device.wait(event)
+        times = device.times(event)
+        assert 0.0 < times.served_s <= times.served_s + times.waited_s < times.run_s
+        assert step.remotes.lost.tolist() == [0]
+        assert device.num_served == NUM_TASKS
+        rows = program.buffer_values(out, CpuRows.TOKENS)[1:NUM_ROWS]
+        return [2 * float(row[0]) for row in rows]
 
 
 def int32(*values: int) -> Int32s:
     return np.array(values, dtype=np.int32)
 
 
-STEP = CpuStep(
-    starts=int32(0),
-    num_rows=int32(NUM_ROWS),
-    num_blocks=int32(1),
-    block_tables=int32(0),
-    token_ids=int32(*[1] * NUM_ROWS),
-    draw_rows=int32(),
-    copies=int32().reshape(-1, 2),
-    logits=None,
-)
-
-Make = Callable[..., Adding]
-
-
-@pytest.fixture
-def make() -> Iterator[Make]:
-    made: list[Adding] = []
-
-    def make(num_threads: int, polled: Sequence[int] = range(NUM_OPERATORS)) -> Adding:
-        made.append(Adding(num_threads, polled))
-        return made[-1]
-
-    yield make
-    for adding in made:
-        adding.close()
-
-
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
-def test_what_waits_is_served_behind_the_very_next_operator(make: Make, num_threads: int) -> None:
-    adding, num_asked = make(num_threads), c_uint64(0)
-    served: list[int] = []
-
-    def serve() -> None:
-        served.append(adding.num_done())
-        num_asked.value += 1  # the next task waits from now on
-
-    adding.device.set_poll(serve, num_asked)
-    num_asked.value += 1
-    adding.run()
-    assert served == [1, 2, 3, 4, 5, 6]
+def test_what_waits_is_served_behind_the_very_next_operator(tmp_path: Path, num_threads: int) -> None:
+    """One task a poll: a device gets on with its own step."""
+    assert served_behind(tmp_path, num_threads, range(NUM_OPERATORS)) == [1, 2, 3, 4, 5, 6]
 
 
-def test_nothing_is_called_when_nothing_waits_and_once_for_all_that_was_asked(make: Make) -> None:
-    adding, num_asked = make(2), c_uint64(7)
-    served: list[int] = []
-    adding.device.set_poll(lambda: served.append(adding.num_done()), num_asked)
-    adding.run()
-    assert served == []
-    for view in adding.views[1:]:
-        adding.program.buffer_values(view, CpuRows.TOKENS).fill_(torch.nan)
-    num_asked.value += 3
-    adding.run()
-    assert served == [1]
-    num_asked.value += 1
-    adding.device.clear_poll()
-    adding.run()
-    assert served == [1]
-
-
-def test_only_polled_operators_are_looked_behind(make: Make) -> None:
-    adding, num_asked = make(2, polled=(1, 4)), c_uint64(0)
-    served: list[int] = []
-
-    def serve() -> None:
-        served.append(adding.num_done())
-        num_asked.value += 1
-
-    adding.device.set_poll(serve, num_asked)
-    num_asked.value += 1
-    adding.run()
-    assert served == [2, 5]
+def test_only_polled_operators_are_looked_behind(tmp_path: Path) -> None:
+    """What still waits behind the last one is served by the wait for it."""
+    assert served_behind(tmp_path, 2, (1, 4)) == [2, 5, 6, 6, 6, 6]
 
 
 def test_the_reference_executor_calls_its_hook_at_each_poll(tiny_path: Path) -> None:

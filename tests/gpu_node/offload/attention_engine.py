@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from gpu_node.graph.share import WHOLE
 from gpu_node.kernels.cpu import (
     CpuArena,
     CpuCacheShape,
@@ -83,6 +84,8 @@ class AttentionEngine:
     num_threads: int = 1
     out: Type = Type.FLOAT32
     offloads: bool = True
+    num_parts: int = 1
+    """That remote rows are sent in."""
     num_idle_operators: int = 0
     page_bytes: int = 0
     """At least; others may want larger ones than its own blocks do."""
@@ -101,11 +104,16 @@ class AttentionEngine:
         self.outs = [self.program.buffer(CpuRows.TOKENS, self.out, q_columns) for _ in range(sizes.num_layers)]
         for layer, out in enumerate(self.outs):
             self._add("write_kv", self.k, self.v, layer)
-            if self.offloads:
-                self._add("send", self.q, self.k, self.v, layer, sizes.window, out)
+            shares = [WHOLE.cut(part, self.num_parts) for part in range(self.num_parts)] if self.offloads else []
+            for share in shares:
+                self.program.work_on(share)
+                self._add("send", self.q, self.k, self.v, layer, sizes.window)
+            self.program.work_on(WHOLE)
             self._add("attention", self.q, layer, sizes.window, out)
-            if self.offloads:
+            for share in shares:
+                self.program.work_on(share)
                 self._add("gather", out)
+            self.program.work_on(WHOLE)
             for _ in range(self.num_idle_operators):
                 self._add("add", self.q, self.q, self.program.buffer(CpuRows.TOKENS, Type.FLOAT32, q_columns))
 

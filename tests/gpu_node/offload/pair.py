@@ -38,14 +38,19 @@ class Pair:
         out: Type = Type.FLOAT32,
         deadline_s: float = 20.0,
         page_bytes: int = 0,
+        num_parts: int = 1,
     ) -> None:
         self.sizes, self.folder = sizes, folder
         self._stack = stack
         self.home = stack.enter_context(closing(AttentionEngine(sizes, 1, out, offloads=False)))
-        self.away = stack.enter_context(closing(AttentionEngine(sizes, num_threads, out, page_bytes=page_bytes)))
+        self.away = stack.enter_context(
+            closing(AttentionEngine(sizes, num_threads, out, page_bytes=page_bytes, num_parts=num_parts))
+        )
         sender = CpuLinkSender(sizes.link(), SENDER, RECEIVER, deadline_s=deadline_s, folder=folder)
         self.link = stack.enter_context(closing(sender))
         self.path = link_path(folder, SENDER, RECEIVER)
+        self.page_bytes = PAGE_BYTES
+        """Of the receiver."""
 
     def receive(self, device: CpuDevice, arena: CpuArena) -> CpuLinkReceiver:
         """Open the other end, lend everything and wait until it serves."""
@@ -73,7 +78,7 @@ class Pair:
 
     def _there(self, one: Grown) -> Grown:
         """The sequence in blocks of the second page of the receiver."""
-        first = PAGE_BYTES // self.sizes.cache.block_bytes
+        first = self.page_bytes // self.sizes.cache.block_bytes
         return Grown(tuple(first + block for block in one.blocks), one.length)
 
 

@@ -125,6 +125,9 @@ def test_a_generation_that_moves_is_accepted_with_what_was_asked_forgotten(pair:
 BAD = {
     "layer": ("task", 0, SIZES.num_layers),
     "window": ("task", 1, 0),
+    "before": ("task", 2, -1),
+    "nothing": ("task", 3, 0),
+    "beyond": ("task", 3, 2),
     "version": ("table", 0, 7),
     "sequences": ("table", 1, 17),
     "blocks": ("table", 2, -1),
@@ -148,7 +151,7 @@ def test_a_task_that_no_sender_would_ask_for_is_refused_and_writes_nothing(
     blocks = [SECOND_PAGE + block for block in remote.blocks]
     table, task = words.part("table", SIZES.link()), words.part("task", SIZES.link())
     table[:3] = (1, 1, 40)
-    task[:4] = (0, 1 << 30, 0, 1)
+    task[:5] = (0, 1 << 30, 0, 1, 1)
     for name, values in (("starts", (0,)), ("num_rows", (1,)), ("num_blocks", (40,)), ("blocks", blocks)):
         words.part(name, SIZES.link())[: len(values)] = values
     part, place, value = bad

@@ -123,6 +123,9 @@ def test_a_name_is_taken_away_when_both_have_the_memory(cold: AttentionEngine, t
         assert list(tmp_path.iterdir()) == []
         cold.run([])
         assert link.is_open
+        with closing(sender(tmp_path)):
+            link.close()
+            assert list(tmp_path.iterdir()) == [link_path(tmp_path, "hot-1", "cold-1")]
 
 
 def test_files_of_dead_makers_are_swept_and_no_others(tmp_path: Path) -> None:

@@ -47,6 +47,31 @@ def test_rows_are_those_of_home(
     assert cold.device.num_served == 6 * sizes.num_layers
 
 
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_rows_may_be_sent_in_parts(stack: ExitStack, tmp_path: Path, num_threads: int) -> None:
+    """Two tasks of a layer are under way, or one where all rows of a part are at home."""
+    pair = Pair(stack, tmp_path, SIZES[2], num_threads=num_threads, num_parts=2)
+    cold = stack.enter_context(closing(AttentionEngine(COLD, num_threads, page_bytes=PAGE_BYTES)))
+    pair.receive(cold.device, cold.arena)
+    chance = random.Random(num_threads)
+    every = sequences(6, chance)
+    for seed in range(6):
+        rows = [(one, chance.randint(1, 5)) for one in every]
+        assert pair.step(rows[:2], rows[2:], seed) == RIGHT
+    few = sequences(2, chance)
+    served = cold.device.num_served
+    assert pair.step([(few[0], 8)], [(few[1], 1)], 0) == RIGHT
+    assert cold.device.num_served == served + SIZES[2].num_layers
+
+
+def test_a_link_has_as_many_slots_as_a_program_has_tasks_under_way(stack: ExitStack, tmp_path: Path) -> None:
+    pair = Pair(stack, tmp_path, SIZES[0], num_parts=3)
+    with pytest.raises(RuntimeError, match="fewer slots than the program has tasks under way"):
+        pair.step([], [(one, 1) for one in sequences(3, random.Random(0))], 0)
+    with pytest.raises(RuntimeError, match="a program that sends nothing"):
+        pair.home.run([Part([(Grown((0,)), 1)], pair.link)])
+
+
 def test_two_devices_that_send_to_each_other_both_come_to_their_end(stack: ExitStack, tmp_path: Path) -> None:
     """Each waits in its gathers while the other's tasks wait for it: who waits serves."""
     pairs = []

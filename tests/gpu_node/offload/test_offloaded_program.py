@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_node.executors.cpu.lowering import UnsupportedOperatorError, lower
+from gpu_node.executors.cpu.lowering import lower
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.offload import offload
 from gpu_node.graph.passes.optimize import optimize
@@ -52,6 +52,7 @@ from tests.gpu_node.own_arena import program_with_arena
 PROMPTS = (20, 5, 33, 16)
 NUM_BLOCKS, TABLE = 16, 4
 NUM_DECODES = 4
+NUM_SLOTS = 8
 AHEAD: Pass = partial(offload, runs_ahead=True)
 
 
@@ -117,10 +118,14 @@ def test_any_sequences_at_another_device_give_the_same_bits(name: str, form: Pas
     plain = build_program(model)
     stored = random_weights(model, plain)
     offloaded = form(optimize(plain))
-    programs = [form(plain), insert_polls(split_operators(offloaded, even_plan(offloaded, 2)))]
+    programs = [
+        form(plain),
+        insert_polls(split_operators(offloaded, even_plan(offloaded, 2))),
+        form(RandomCuts(6)(optimize(plain))),  # remote rows are sent in parts
+    ]
     cache = shape(model)
     heads = (HEADS, model.num_kv_heads, HEAD_DIM)
-    link_shape = CpuLinkShape(LAYERS, BLOCK_SIZE, *heads, 2, 8, 8, NUM_BLOCKS)
+    link_shape = CpuLinkShape(LAYERS, BLOCK_SIZE, *heads, NUM_SLOTS, 8, 8, NUM_BLOCKS)
     with (
         CpuDevice(2) as device,
         CpuDevice(1) as other,
@@ -130,16 +135,6 @@ def test_any_sequences_at_another_device_give_the_same_bits(name: str, form: Pas
     ):
         receiver.lend([0])
         wait_until(lambda: sender.is_open)
-        for program, remote in zip(programs, ((1, 3), (0, 1, 2, 3)), strict=True):
+        for program, remote in zip(programs, ((1, 3), (0, 1, 2, 3), (1, 2, 3)), strict=True):
             theirs = run(device, model, plain, stored, remote)
             assert run(device, model, program, stored, remote, (sender, arena)).equal(theirs)
-
-
-def test_a_part_of_the_remote_rows_is_refused() -> None:
-    model = config(**CONFIGS["qwen3"])
-    program = offload(RandomCuts(6)(optimize(build_program(model))))
-    with (
-        program_with_arena(Limits(8, 8, LENGTH, VOCAB), shape(model), HEADS // model.num_kv_heads) as (lowered, _, _),
-        pytest.raises(UnsupportedOperatorError, match=r"no kernel for 'send' on .*: remote rows go together"),
-    ):
-        lower(program, random_weights(model, program), lowered, LENGTH)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
-from ctypes import c_uint64
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
@@ -24,8 +24,17 @@ from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.memory.kv_identity import kv_identity
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
-from gpu_node.kernels.cpu import CpuArena, CpuCacheShape, CpuDevice, CpuProgram, Limits
+from gpu_node.kernels.cpu import (
+    CpuArena,
+    CpuCacheShape,
+    CpuDevice,
+    CpuLinkReceiver,
+    CpuLinkShape,
+    CpuProgram,
+    Limits,
+)
 from gpu_node.kernels.cpu.draws import CpuDraws
+from gpu_node.kernels.cpu.link_file import FOLDER
 from gpu_node.kernels.token_draw import cell_mark
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
@@ -98,13 +107,13 @@ class CpuExecutor:
         """Finish the queue, end the threads and free the memory."""
         self._close()
 
-    def set_poll(self, serve: Callable[[], None], num_asked: c_uint64) -> None:
-        """What the polls of programs look for, once the queue is empty; see `CpuDevice.set_poll`."""
-        self._device.set_poll(serve, num_asked)
+    def receive(self, shape: CpuLinkShape, sender: str, receiver: str, folder: Path = FOLDER) -> CpuLinkReceiver:
+        """Serve another engine's attention from now on, over pages that are lent to it; closed before this is.
 
-    def clear_poll(self) -> None:
-        """Polls look for nothing any more."""
-        self._device.clear_poll()
+        `LinkError` unless the link is just what was agreed on.
+        """
+        device, arena = self._device, self._arena
+        return CpuLinkReceiver(shape, sender, receiver, device=device, arena=arena, level=self._level, folder=folder)
 
     @property
     def tiers(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ import torch
 
 from gpu_node import kernels
 from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Operator, OperatorKind, Program, Rows
-from gpu_node.graph.share import REMOTE, WHOLE
+from gpu_node.graph.share import WHOLE
 from gpu_node.kernels.cpu import CpuProgram, CpuRows, Epilogue, Index, Type, View
 
 PANEL_COLUMNS = 32
@@ -89,7 +89,6 @@ class _Lowering:
         self._packed: dict[str, int] = {}
         self._experts: dict[tuple[str, ...], tuple[list[int], list[int]]] = {}
         self._constants: dict[str, int] = {}
-        self._gathered = {one.layer: one.outputs[0] for one in program.operators if one.kind is OperatorKind.GATHER}
         self._rounded: dict[str, View] = {}
         self._narrow = self._narrow_buffers(program, round_early=round_early)
 
@@ -242,21 +241,15 @@ class _Lowering:
         self._angles[operator.outputs[0]] = self._target.constant(table)
 
     def send(self, operator: Operator) -> None:
-        """What remote rows attend with, to the receivers that the step names; all of them at once."""
-        self._check_remote(operator)
+        """What remote rows attend with, to the receivers that the step names."""
         assert operator.layer is not None
         views = [self.view(name) for name in operator.inputs]
         window = int(operator.attributes.get("window", 0))
-        self._target.add("send", *views, operator.layer, window, self.view(self._gathered[operator.layer]))
+        self._target.add("send", *views, operator.layer, window)
 
     def gather(self, operator: Operator) -> None:
         """What the receivers have attended to."""
-        self._check_remote(operator)
         self._target.add("gather", self.view(operator.outputs[0]))
-
-    def _check_remote(self, operator: Operator) -> None:
-        if operator.share != REMOTE:
-            raise UnsupportedOperatorError(operator.kind, f" on {operator.share}: remote rows go together")
 
     def poll(self, _operator: Operator) -> None:
         """A mark on the operator before it."""

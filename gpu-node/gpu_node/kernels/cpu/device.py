@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Sequence
-from ctypes import c_uint64
+from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
 
-from gpu_node.kernels.cpu.layout import Serve
 from gpu_node.kernels.cpu.library import failed, library
 from gpu_node.kernels.cpu.program import CpuProgram
 from gpu_node.kernels.cpu.step import CpuStep
@@ -34,7 +31,6 @@ class CpuDevice:
     def __init__(self, num_threads: int, cpus: Sequence[int] = ()) -> None:
         """``cpus``: where thread 0, 1, … stay; empty leaves it to the system."""
         self._library = library()
-        self._poll: tuple[object, c_uint64] | None = None
         numbers = np.array(cpus, dtype=np.int32)
         self.handle = self._library.treadle_device_new(num_threads, numbers.ctypes.data, len(numbers))
         if not self.handle:
@@ -83,21 +79,6 @@ class CpuDevice:
     def num_served(self) -> int:
         """Tasks of other engines that it has done."""
         return int(self._library.treadle_num_served(self.handle))
-
-    def set_poll(self, serve: Callable[[], None], num_asked: c_uint64) -> None:
-        """Call ``serve`` between two operators, the first of them polled, when ``num_asked`` has changed.
-
-        Whoever wants something done adds to ``num_asked``. ``serve`` runs in a thread of the device, which all others
-        wait for, and must not raise. Waits until the queue is empty.
-        """
-        hook = Serve(lambda _context: serve())
-        self._library.treadle_set_poll(self.handle, hook, None, ctypes.addressof(num_asked))
-        self._poll = (hook, num_asked)  # the device keeps their addresses
-
-    def clear_poll(self) -> None:
-        """Nothing is looked for any more. Waits until the queue is empty."""
-        self._library.treadle_set_poll(self.handle, Serve(), None, None)
-        self._poll = None
 
     def drain(self) -> None:
         """Sleep until everything submitted is done."""

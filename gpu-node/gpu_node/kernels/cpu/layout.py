@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from ctypes import CFUNCTYPE, Structure, c_int32, c_void_p
+from ctypes import Structure, c_int32
 from enum import IntEnum
 from typing import Any
 
@@ -66,10 +66,6 @@ class CpuRange(Structure):
         """The same, for the device."""
         count = math.lcm(one.start.denominator, one.end.denominator)
         return cls(list(Part).index(one.part), int(one.start * count), int(one.end * count), count)
-
-
-Serve = CFUNCTYPE(None, c_void_p)
-"""What a device calls between two operators."""
 
 
 class Limits(Structure):

@@ -8,7 +8,7 @@ from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_uin
 from typing import Any
 
 from gpu_node.kernels.cpu.build import library_path
-from gpu_node.kernels.cpu.layout import CpuCacheShape, CpuLinkShape, CpuRange, Limits, Serve, View
+from gpu_node.kernels.cpu.layout import CpuCacheShape, CpuLinkShape, CpuRange, Limits, View
 from gpu_node.kernels.cpu.step_input import StepInput
 
 
@@ -63,8 +63,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "wait": (None, [c_void_p, c_uint64]),
     "step_times": (c_int32, [c_void_p, c_uint64, c_void_p]),
     "drain": (None, [c_void_p]),
-    "set_poll": (None, [c_void_p, Serve, c_void_p, c_void_p]),
-    "send": (c_int32, [c_void_p, View, View, View, c_int32, c_int32, View]),
+    "send": (c_int32, [c_void_p, View, View, View, c_int32, c_int32]),
     "gather": (c_int32, [c_void_p, View]),
     "num_served": (c_uint64, [c_void_p]),
     "link_bytes": (c_int64, [POINTER(CpuLinkShape)]),

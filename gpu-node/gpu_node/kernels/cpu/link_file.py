@@ -1,4 +1,4 @@
-"""What both ends of a link agree on: its sizes, and the file that they find each other by."""
+"""What both ends of a link agree on: the file that they find each other by."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ class CpuLinkSender:
         if num_bytes < 0:
             raise link_error(self._path)
         self._file = _new_file(self._path, num_bytes)
+        self._is_named = True
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX)  # until the process ends: see `link_file.sweep_links`
             self.handle = self._library.treadle_link_sender_new(
@@ -49,7 +50,9 @@ class CpuLinkSender:
 
     def hide(self) -> None:
         """Take the name away, once the receiver has opened it: then the memory ends with the last of the two."""
-        self._path.unlink(missing_ok=True)
+        if self._is_named:
+            self._path.unlink(missing_ok=True)
+            self._is_named = False  # the next link of that name is not ours to remove
 
     @property
     def generation(self) -> int:

@@ -147,13 +147,29 @@ def test_a_replayed_poll_does_what_waits() -> None:
     ring.num_sequences[0], ring.firsts[0], ring.windows[0] = 1, device.caches[layer].first, UNBOUNDED
     ring.positions[0, 0] = 19
     ring.block_lines[0, 0, : len(table)] = torch.tensor([device.places.line(block) for block in table])
-    ring.q[0, 0] = torch.randn(ring.q.shape[2])
-    before = device.caches[layer].numbers.clone()
+    for rows in (ring.q, ring.k, ring.v):
+        rows[0, 0] = torch.randn(rows.shape[2])
+    before = with_own(device, ring.k[0, 0], ring.v[0, 0], table, 19, layer)
     tasks.counters.asked.add_(1)
     device.run(sequences, [2])
     assert int(tasks.counters.served) == 1
     expected = attention_of(device, before, ring.q[0, 0], table, 19, layer)
     assert float((ring.out[0, 0].cpu() - expected).norm() / expected.norm()) < FLOAT32_ERROR
+
+
+def with_own(
+    device: DeviceProgram, k: torch.Tensor, v: torch.Tensor, table: list[int], position: int, layer: int
+) -> torch.Tensor:
+    """The arena as it is, with key and value of one token in their places."""
+    cache, head_numbers = device.caches[layer], BLOCK_SIZE * device.caches[layer].shape.head_dim
+    numbers = cache.numbers.clone()
+    block = numbers.view(-1, device.block_numbers)[table[position // BLOCK_SIZE], cache.first :]
+    for head in range(cache.shape.num_kv_heads):
+        columns = slice(head * cache.shape.head_dim, (head + 1) * cache.shape.head_dim)
+        for kind, values in enumerate((k, v)):
+            at = (2 * head + kind) * head_numbers + position % BLOCK_SIZE * cache.shape.head_dim
+            block[at : at + cache.shape.head_dim] = values[columns]
+    return numbers
 
 
 def attention_of(

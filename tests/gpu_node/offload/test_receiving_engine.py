@@ -1,0 +1,59 @@
+"""An engine that attends for another one between its operators answers as if it did not."""
+
+from __future__ import annotations
+
+import random
+from contextlib import ExitStack, closing
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from gpu_node.engine.border.sizing import device_paging
+from gpu_node.engine.engine import Engine
+from gpu_node.executors.cpu.executor import CpuExecutor
+from gpu_node.graph.passes.polls import insert_polls
+from shared.config.engine import EngineOptions, ModelSpec
+from tests.gpu_node import tiny
+from tests.gpu_node.offload.attention_engine import Sizes
+from tests.gpu_node.offload.pair import LENT_PAGES, RECEIVER, RIGHT, SENDER, Pair, sequences
+from tests.gpu_node.offload.waiting import wait_until
+
+OPTIONS = EngineOptions(kv_cache_bytes=16 << 20, max_models=2)
+"""Two models share the memory, so it has pages to lend."""
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_tokens_and_rows_are_right_while_both_engines_work(
+    stack: ExitStack, tmp_path: Path, tiny_path: Path, num_threads: int
+) -> None:
+    pair = Pair(stack, tmp_path, Sizes())
+    pair.page_bytes = device_paging(OPTIONS).page_bytes
+    spec = ModelSpec(name="tiny", source=str(tiny_path), max_model_len=tiny.CONTEXT)
+    chance = random.Random(num_threads)
+    payloads = [tiny.request(str(i), [chance.randrange(3, tiny.VOCAB) for _ in range(9)], 24) for i in range(4)]
+    executor = stack.enter_context(closing(CpuExecutor(OPTIONS, num_threads, passes=(insert_polls,))))
+    engine = Engine(executor, OPTIONS)
+    engine.load_model(spec)
+    alone = tiny.run(engine, payloads)
+
+    link = stack.enter_context(closing(executor.receive(pair.sizes.link(), SENDER, RECEIVER, tmp_path)))
+    link.lend(LENT_PAGES)
+    wait_until(lambda: pair.link.is_open)
+    ends = Event()
+    told: list[tuple[bool, bool, bool]] = []
+
+    def send() -> None:
+        while not ends.is_set():
+            told.append(pair.step([], [(one, 5) for one in sequences(3, chance)], len(told)))
+
+    sender = Thread(target=send)
+    sender.start()
+    try:
+        wait_until(lambda: bool(told))
+        for _ in range(3):
+            assert tiny.run(engine, payloads) == alone
+    finally:
+        ends.set()
+        sender.join()
+    assert set(told) == {RIGHT}
