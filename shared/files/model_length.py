@@ -14,8 +14,8 @@ from shared.config.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
 from shared.config.nodes import NodeTemplate
 from shared.files.kv_paging import room_tokens
 
-KV_NUMBER_BYTES = {"cpu": 2, "cuda": 2, "reference": 4}
-"""Of a number of the KV cache, by executor; what is predicted has the sizes of `shared.config.hardware`."""
+KV_NUMBER_BYTES = {"cpu": 2, "cuda": 2, "reference": 4, "vllm": 2}
+"""Of a number of the KV cache, by kind of node; what is predicted has the sizes of `shared.config.hardware`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,79 @@
+"""Ends what an engine process with vLLM has started, when that is gone: ``python guard.py PID FOLDER``.
+
+vLLM's processes look after one another as long as they end in order. Killed with -9, the first leaves the others behind,
+with the device's memory. So it stands at the head of a process group, and this process, outside of the group, waits for
+its end. It has no imports but the standard library's: it costs 10 MB and no time.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+ROUNDS = 50
+"""Of killing who is left, until nobody is: who is about to start a process may do it once more."""
+ROUND_S = 0.1
+_TRACKER = b"multiprocessing.resource_tracker"
+"""Python's own, which gives back shared memory when all others are gone: it is left to end by itself."""
+
+
+def main(pid: int, folder: Path) -> None:
+    """Wait for the end of ``pid``, a process group's head; end the group, and remove the folder of its sockets."""
+    wait_for(pid)
+    for _ in range(ROUNDS):
+        left = members(pid)
+        if not left:
+            break
+        for member in left:
+            kill(member)
+        time.sleep(ROUND_S)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait_for(pid: int) -> None:
+    """Until the process has ended; the kernel says so, whatever it dies of."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if os.getppid() == pid:  # else it had ended, and its number may be another's
+            select.select([descriptor], [], [])
+    finally:
+        os.close(descriptor)
+
+
+def members(group: int) -> list[int]:
+    """Living processes of a group, without those that end by themselves."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            # behind the name, which may have any character in it: state, parent, group
+            state, _, its_group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state != "Z" and _TRACKER not in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has just ended
+    return found
+
+
+def kill(pid: int) -> None:
+    """At once; who has ended meanwhile is none."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+if __name__ == "__main__":
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with the one that it guards, and not before
+    main(int(sys.argv[1]), Path(sys.argv[2]))
