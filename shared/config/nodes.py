@@ -31,8 +31,8 @@ class NodeTemplate(Section):
     vllm: VllmOptions | None = None
     """Of ``engine: vllm``; left out, the environment of ``make vllm-env`` and no further arguments."""
     executor: Literal["cpu", "cuda", "reference", "predicted"] = "cpu"
-    """Of ``engine: treadle``. ``cpu``: our kernels, bfloat16. ``cuda``: the same on an NVIDIA device. ``reference``: plain
-    torch, float32, slow; the truth to compare with.
+    """Of ``engine: treadle``. ``cpu``: our kernels, bfloat16. ``cuda``: the same on an NVIDIA device. ``reference``:
+    plain torch, float32, slow; the truth to compare with.
 
     ``predicted``: no device at all. Steps and loads take the time that ``device`` would take by its published numbers,
     KV memory is what it has beside the weights, and tokens are made up; to try the cluster at a size that is not there.

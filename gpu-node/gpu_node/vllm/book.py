@@ -122,7 +122,8 @@ class CoreBook:
 
     def take(self, step: CoreStep) -> Change:
         """What a step brought. What it brings for those who are forgotten is dropped."""
-        self._kv_usage = step.kv_usage
+        if step.kv_usage is not None:
+            self._kv_usage = step.kv_usage
         self._fresh.difference_update(step.begun)
         self.counts += Counts(num_preemptions=step.num_preempted)
         change = Change()

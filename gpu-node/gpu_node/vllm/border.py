@@ -85,8 +85,8 @@ class CoreStep:
     """One step of vLLM."""
 
     outputs: Sequence[CoreOutput]
-    kv_usage: float
-    """Part of its blocks that are held."""
+    kv_usage: float | None
+    """Part of its blocks that are held; None where it does not say."""
     begun: Sequence[str] = ()
     """Continuations that it computed something of for the first time."""
     num_preempted: int = 0

@@ -1,8 +1,8 @@
 """Ends what an engine process with vLLM has started, when that is gone: ``python guard.py PID FOLDER``.
 
-vLLM's processes look after one another as long as they end in order. Killed with -9, the first leaves the others behind,
-with the device's memory. So it stands at the head of a process group, and this process, outside of the group, waits for
-its end. It has no imports but the standard library's: it costs 10 MB and no time.
+vLLM's processes look after one another as long as they end in order. Killed with -9, the first leaves the others
+behind, with the device's memory. So it stands at the head of a process group, and this process, outside of the group,
+waits for its end. It has no imports but the standard library's: it costs 10 MB and no time.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ def test_what_does_not_go_with_vllm_is_reported_at_once() -> None:
         "nodes.3: device: cuda:0 has no threads that compute; leave cpus empty",
         "nodes.4.vllm.args: --port is not taken: gateway.port decides it; leave it out",
         "nodes.4.vllm.args: --max-num-seqs is not taken: engine.max_num_seqs decides it; leave it out",
-        "nodes.5: cpus has 2 entries, num_threads is 1: name one CPU a thread, or none to leave the choice to the system",
+        "nodes.5: cpus has 2 entries, num_threads is 1: name one CPU a thread, or none to leave the choice to the "
+        "system",
     ]
 
 
