@@ -73,7 +73,6 @@ def kill(pid: int) -> None:
 
 
 if __name__ == "__main__":
-    os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with the one that it guards, and not before
     main(int(sys.argv[1]), Path(sys.argv[2]))

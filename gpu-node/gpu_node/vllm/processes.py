@@ -19,5 +19,5 @@ def begin_group() -> Path:
     os.setpgid(0, 0)
     folder = Path(tempfile.mkdtemp(prefix="treadle-vllm-"))
     command = [sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), str(folder)]
-    subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 - our own file
+    subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)  # noqa: S603 - our own file
     return folder

@@ -56,9 +56,9 @@ class _Measuring:
         return stats
 
 
-class StepScheduler(_Measuring, Scheduler):
+class StepScheduler(_Measuring, Scheduler):  # type: ignore[misc]
     """One step after the other."""
 
 
-class AsyncStepScheduler(_Measuring, AsyncScheduler):
+class AsyncStepScheduler(_Measuring, AsyncScheduler):  # type: ignore[misc]
     """A step is planned while one runs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.vllm.border import CoreRequest, OwnDraw
@@ -55,7 +56,7 @@ def test_who_is_due_earlier_comes_first() -> None:
 
 
 def test_draws_are_our_own_where_vllm_s_would_be_others() -> None:
-    def is_own(**sampling: object) -> bool:
+    def is_own(**sampling: Any) -> bool:
         return asked(payload("a", **sampling))[0].own_draw is not None
 
     assert is_own(temperature=1.0, is_seeded=True)
