@@ -23,7 +23,7 @@ from gpu_node.vllm.engine import VllmEngine
 from gpu_node.vllm.environment import set_environment
 from gpu_node.vllm.installed import check_installed
 from gpu_node.vllm.processes import begin_group
-from gpu_node.vllm.server import MAX_EVENTS, Inbox, Told, VllmServer, read_commands
+from gpu_node.vllm.server import MAX_EVENTS, CoreTold, Inbox, VllmServer, read_commands
 from shared.config.config import ClusterConfig, load_config
 from shared.config.nodes import NodeSpec
 from shared.config.profiles import profiled_costs, profiles_file, read_profiles
@@ -62,7 +62,7 @@ def _serve(config: ClusterConfig, node: NodeSpec, folder: Path, descriptor: int)
     inbox: Inbox = queue.Queue(MAX_EVENTS)
 
     def tell(model: str, event: CoreEvent) -> None:
-        inbox.put(Told(model, event))
+        inbox.put(CoreTold(model, event))
 
     starter = CoreStarter(node, config.engine, folder, tell)
     profiled = profiled_costs(read_profiles(profiles_file(config)), config, node, starter.device)

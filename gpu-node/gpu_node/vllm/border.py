@@ -95,7 +95,7 @@ class CoreStep:
     """None where nothing was computed."""
 
 
-class Core(Protocol):
+class EngineCore(Protocol):
     """A running vLLM with one model. What it brings comes by the callback that it was started with."""
 
     def add(self, request: CoreRequest) -> None:
@@ -112,5 +112,5 @@ class Core(Protocol):
 
 
 CoreEvent = CoreStep | CoreDiedError
-StartCore = Callable[[ModelSpec], tuple[Core, LoadedModel]]
+StartCore = Callable[[ModelSpec], tuple[EngineCore, LoadedModel]]
 """Starts one with a model; `ModelRefusedError` where it does not serve it. Takes as long as the model's load."""

@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 
 class VllmCore:
-    """As `gpu_node.vllm.border.Core`. Two threads tell what it brings, and that it has died."""
+    """As `gpu_node.vllm.border.EngineCore`. Two threads tell what it brings, and that it has died."""
 
     def __init__(self, client: SyncMPClient, model: str, tell: Callable[[CoreEvent], None]) -> None:
         self._client = client

@@ -14,7 +14,7 @@ from gpu_node.engine.requests.choices import error_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
 from gpu_node.vllm.book import Change, CoreBook
-from gpu_node.vllm.border import Core, CoreStep, StartCore
+from gpu_node.vllm.border import CoreStep, EngineCore, StartCore
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload
 from shared.messages.step_cost import StepCost
@@ -28,7 +28,7 @@ class ModelsBusyError(RuntimeError):
 class _Resident:
     """A model that stays, and its requests."""
 
-    core: Core
+    core: EngineCore
     book: CoreBook
     costs: CostLearner
 

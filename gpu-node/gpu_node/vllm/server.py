@@ -33,14 +33,14 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CoreTold:
     """Of the vLLM that has a model."""
 
     model: str
     event: CoreEvent
 
 
-ServerEvent = Told | list[Command] | Exception
+ServerEvent = CoreTold | list[Command] | Exception
 Inbox = queue.Queue[ServerEvent]
 
 
@@ -92,9 +92,9 @@ class VllmServer:
     def _take(self, event: ServerEvent) -> bool:
         """False on `Shutdown`."""
         match event:
-            case Told(_, CoreDiedError() as died):
+            case CoreTold(_, CoreDiedError() as died):
                 raise died
-            case Told(model, step):
+            case CoreTold(model, step):
                 self._report(model, step)
             case Exception():
                 raise event

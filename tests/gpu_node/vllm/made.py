@@ -42,7 +42,7 @@ def step(
 
 
 class WrittenCore:
-    """A `gpu_node.vllm.border.Core` that runs nothing."""
+    """A `gpu_node.vllm.border.EngineCore` that runs nothing."""
 
     def __init__(self) -> None:
         self.running: list[CoreRequest] = []
