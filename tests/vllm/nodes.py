@@ -47,7 +47,7 @@ def write_config(folder: Path, model: Path, python: Path, **engine: object) -> P
         {"name": "broken", "source": str(broken), "max_model_len": 64},
         {"name": "long", "source": str(model), "max_model_len": 8192},
     ]
-    node = {"name": "node-0", "engine": "vllm", "num_threads": 2, "vllm": {"python": str(python)}}
+    node = {"name": "node-0", "engine": "vllm", "vllm": {"python": str(python)}}
     options = {"kv_cache_bytes": KV_BYTES, "max_num_seqs": 16, "step_tokens": 256, "host_models": 1} | engine
     path = folder / "treadle.yaml"
     path.write_text(yaml.safe_dump({"models": models, "nodes": [node], "engine": options}))
