@@ -22,7 +22,7 @@ from gpu_node.vllm.draw_state import extra_args
 from gpu_node.vllm.step_scheduler import REPORT
 from shared.messages.token_logprob import TokenLogprob
 
-CLOSE_TIMEOUT_S = 5.0  # for its processes to end in order; then they are killed
+CLOSE_TIMEOUT_S = 3.0  # for its processes to end in order; then they are killed
 
 log = structlog.get_logger()
 
