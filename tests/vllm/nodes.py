@@ -17,12 +17,13 @@ from gpu_node.engine.process.protocol import EngineReady, StepReport
 from shared.messages.payload import Output, Payload, Sampling
 from shared.messages.requests import Chunk
 from tests.gpu_node.engine.process.agent_end import Agent, process_of
+from tests.vllm.sizes import KV_BYTES, MAX_MODEL_LEN, STEP_TOKENS
 
+ROOT = Path(__file__).parents[2]
 PYTHON_ENV = "TREADLE_VLLM_PYTHON"
 EXPORTED_ENV = "TREADLE_VLLM_MODEL"
 """A directory that was exported before, so that a test alone begins at once."""
 TIMEOUT_S = 300.0  # of one wait; a load takes half a minute where nothing else runs
-KV_BYTES = 96 << 20
 GONE_S = 15.0
 
 
@@ -42,15 +43,24 @@ def write_config(folder: Path, model: Path, python: Path, **engine: object) -> P
     broken.mkdir()
     (broken / "config.json").write_text('{"model_type": "nobody", "architectures": ["NobodyForCausalLM"]}')
     models = [
-        {"name": "smol", "source": str(model), "max_model_len": 512},
+        {"name": "smol", "source": str(model), "max_model_len": MAX_MODEL_LEN},
         {"name": "smol-b", "source": str(model), "max_model_len": 256},
         {"name": "broken", "source": str(broken), "max_model_len": 64},
         {"name": "long", "source": str(model), "max_model_len": 8192},
     ]
     node = {"name": "node-0", "engine": "vllm", "vllm": {"python": str(python)}}
-    options = {"kv_cache_bytes": KV_BYTES, "max_num_seqs": 16, "step_tokens": 256, "host_models": 1} | engine
+    options = {"kv_cache_bytes": KV_BYTES, "max_num_seqs": 16, "step_tokens": STEP_TOKENS, "host_models": 1} | engine
     path = folder / "treadle.yaml"
     path.write_text(yaml.safe_dump({"models": models, "nodes": [node], "engine": options}))
+    return path
+
+
+def write_our_config(folder: Path, model: Path) -> Path:
+    """One node with our engine and the same model."""
+    models = [{"name": "smol", "source": str(model), "max_model_len": MAX_MODEL_LEN}]
+    engine = {"kv_cache_bytes": KV_BYTES, "max_num_seqs": 16, "step_tokens": STEP_TOKENS}
+    path = folder / "ours.yaml"
+    path.write_text(yaml.safe_dump({"models": models, "nodes": [{"name": "node-0"}], "engine": engine}))
     return path
 
 
