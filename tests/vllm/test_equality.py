@@ -67,7 +67,8 @@ def agreement(agent: Agent, texts: list[list[int]]) -> float:
         for place in range(len(text))
     }
     assert len(asked) == NUM_PROMPTS * NUM_TOKENS
-    names, found = list(asked), {}
+    names = list(asked)
+    found: dict[str, int] = {}
     for first in range(0, len(names), NUM_AT_ONCE):
         batch = names[first : first + NUM_AT_ONCE]
         agent.send(*(RunAttempt(request(name, asked[name][0], 1)) for name in batch))

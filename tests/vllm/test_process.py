@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -27,8 +28,8 @@ from tests.vllm.nodes import chunks_until_end, left, members, ready, request, to
 TEXT = list(range(1000, 1040))
 
 
-def answer(agent: Agent, name: str, *, prompt: list[int] = TEXT, max_tokens: int = 12, **more: object) -> list[int]:
-    agent.send(RunAttempt(request(name, prompt, max_tokens, **more)))  # type: ignore[arg-type]
+def answer(agent: Agent, name: str, *, prompt: list[int] = TEXT, max_tokens: int = 12, **more: Any) -> list[int]:
+    agent.send(RunAttempt(request(name, prompt, max_tokens, **more)))
     return tokens_of(chunks_until_end(agent, name))
 
 
@@ -41,7 +42,7 @@ def test_a_request_is_answered_a_token_a_frame(agent: Agent) -> None:
 
 def test_what_is_resumed_goes_on_as_if_nothing_had_been(agent: Agent) -> None:
     """Greedily, by a seed, and with penalties; the positions count on."""
-    ways: tuple[dict[str, object], ...] = (
+    ways: tuple[dict[str, Any], ...] = (
         {},
         {"temperature": 1.0, "seed": 11, "is_seeded": True},
         {"temperature": 0.7, "seed": 12, "is_seeded": True, "presence_penalty": 1.5, "frequency_penalty": 0.5},
