@@ -53,7 +53,7 @@ async def test_both_serve_one_queue(cluster: Cluster) -> None:
     made = {name: cluster.metric(name, "treadle_node_output_tokens_total") - before[name] for name in cluster.nodes}
     assert sum(made.values()) == len(asks) * MAX_TOKENS, "no token is made for nobody"
     assert min(made.values()) > 0, f"both had a part: {made}"
-    assert cluster.status(VLLM)["device"] == "vllm-cpu"
+    assert [cluster.status(name)["engine"] for name in (VLLM, OURS)] == ["vllm", "treadle"]
     cluster.wait_idle()
 
 
