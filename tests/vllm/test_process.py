@@ -22,6 +22,7 @@ from gpu_node.engine.process.protocol import (
     TakeOut,
 )
 from gpu_node.engine.requests.image import Kept
+from tests.e2e.cluster import wait_for
 from tests.gpu_node.engine.process.agent_end import Agent, process_of
 from tests.vllm.nodes import chunks_until_end, left, members, ready, request, tokens_of, write_config
 
@@ -163,7 +164,7 @@ def test_when_one_of_its_processes_is_killed_all_of_them_go(config_path: Path, v
             chunks_until_end(agent, "nobody's")
         assert agent.exit_status() == (-9 if victim == "head" else 1)
         assert left(group) == []
-    assert set(Path("/dev/shm").iterdir()) <= segments
+        wait_for("what it shared is given back", lambda: set(Path("/dev/shm").iterdir()) <= segments)
 
 
 def process_named(group: int, name: str) -> psutil.Process:

@@ -18,12 +18,16 @@ from pathlib import Path
 ROUNDS = 50
 """Of killing who is left, until nobody is: who is about to start a process may do it once more."""
 ROUND_S = 0.1
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the system's own
+_OPENMP = "__KMP_REGISTERED_LIB_"
+"""How Intel's OpenMP calls what it shares, behind it the process; it gives that back where a process ends in order."""
 _TRACKER = b"multiprocessing.resource_tracker"
 """Python's own, which gives back shared memory when all others are gone: it is left to end by itself."""
 
 
 def main(pid: int, folder: Path) -> None:
-    """Wait for the end of ``pid``, a process group's head; end the group, and remove the folder of its sockets."""
+    """Wait for the end of ``pid``, a process group's head; end the group, and remove what it has left behind."""
+    began_s = time.time()
     wait_for(pid)
     for _ in range(ROUNDS):
         left = members(pid)
@@ -33,6 +37,18 @@ def main(pid: int, folder: Path) -> None:
             kill(member)
         time.sleep(ROUND_S)
     shutil.rmtree(folder, ignore_errors=True)
+    forget_openmp(began_s)
+
+
+def forget_openmp(since_s: float) -> None:
+    """Remove the shared memory of processes that began to compute since then, and are no more."""
+    for path in SHARED_MEMORY.glob(f"{_OPENMP}*"):
+        pid = path.name.removeprefix(_OPENMP).partition("_")[0]
+        try:
+            if path.stat().st_mtime >= since_s and not Path("/proc", pid).exists():
+                path.unlink()
+        except (FileNotFoundError, PermissionError):
+            continue  # another has removed it, or it is another user's
 
 
 def wait_for(pid: int) -> None:
