@@ -1,4 +1,4 @@
-"""Ends what an engine process with vLLM has started, when that is gone: ``python guard.py PID FOLDER``.
+"""Ends what an engine process with vLLM has started, when that is gone: ``python guard.py PID FOLDER BEGAN_S``.
 
 vLLM's processes look after one another as long as they end in order. Killed with -9, the first leaves the others
 behind, with the device's memory. So it stands at the head of a process group, and this process, outside of the group,
@@ -25,9 +25,8 @@ _TRACKER = b"multiprocessing.resource_tracker"
 """Python's own, which gives back shared memory when all others are gone: it is left to end by itself."""
 
 
-def main(pid: int, folder: Path) -> None:
+def main(pid: int, folder: Path, began_s: float) -> None:
     """Wait for the end of ``pid``, a process group's head; end the group, and remove what it has left behind."""
-    began_s = time.time()
     wait_for(pid)
     for _ in range(ROUNDS):
         left = members(pid)
@@ -45,7 +44,7 @@ def forget_openmp(since_s: float) -> None:
     for path in SHARED_MEMORY.glob(f"{_OPENMP}*"):
         pid = path.name.removeprefix(_OPENMP).partition("_")[0]
         try:
-            if path.stat().st_mtime >= since_s and not Path("/proc", pid).exists():
+            if path.stat().st_mtime >= since_s and not runs(Path("/proc", pid)):
                 path.unlink()
         except (FileNotFoundError, PermissionError):
             continue  # another has removed it, or it is another user's
@@ -71,13 +70,26 @@ def members(group: int) -> list[int]:
         if not entry.name.isdigit():
             continue
         try:
-            # behind the name, which may have any character in it: state, parent, group
-            state, _, its_group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
-            if int(its_group) == group and state != "Z" and _TRACKER not in (entry / "cmdline").read_bytes():
+            state, its_group = state_and_group(entry)
+            if its_group == group and state != "Z" and _TRACKER not in (entry / "cmdline").read_bytes():
                 found.append(int(entry.name))
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has just ended
     return found
+
+
+def runs(entry: Path) -> bool:
+    """Whether a process of ``/proc`` is there and no zombie, whom nobody has looked after yet."""
+    try:
+        return state_and_group(entry)[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def state_and_group(entry: Path) -> tuple[str, int]:
+    """Of a process; they stand behind its name, which may have any character in it."""
+    state, _, group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
+    return state, int(group)
 
 
 def kill(pid: int) -> None:
@@ -91,4 +103,4 @@ def kill(pid: int) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with the one that it guards, and not before
-    main(int(sys.argv[1]), Path(sys.argv[2]))
+    main(int(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]))

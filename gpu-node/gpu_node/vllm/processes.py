@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 GUARD = Path(__file__).with_name("guard.py")
@@ -18,6 +19,6 @@ def begin_group() -> Path:
     """
     os.setpgid(0, 0)
     folder = Path(tempfile.mkdtemp(prefix="treadle-vllm-"))
-    command = [sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), str(folder)]
+    command = [sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), str(folder), str(time.time())]
     subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)  # noqa: S603 - our own file
     return folder
