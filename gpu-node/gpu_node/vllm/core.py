@@ -86,7 +86,7 @@ def engine_request(request: CoreRequest) -> EngineCoreRequest:
         mm_features=None,
         sampling_params=_sampling(request),
         pooling_params=None,
-        arrival_time=0.0,
+        arrival_time=float(request.core_id),  # who is due at the same time goes by when it came
         lora_request=None,
         cache_salt=None,
         data_parallel_rank=None,
