@@ -83,7 +83,6 @@ async def test_an_engine_core_that_is_killed_loses_no_token_and_doubles_none(clu
         process_named(died, "EngineCore").send_signal(signal.SIGKILL)
         done = await answers
     assert {(answer.num_tokens, answer.finish_reason) for answer in done} == {(200, "length")}
-    assert len({answer.text for answer in done}) == len(PROMPTS), "the same prompt, the same text, killed or not"
     assert members(died) == []
     await asyncio.to_thread(wait_for, "the node serves again", lambda: cluster.get(VLLM, "/readyz")[0] == 200, UP_S)
     await asyncio.to_thread(cluster.wait_idle)

@@ -23,6 +23,7 @@ from gpu_node.vllm.step_scheduler import REPORT
 from shared.messages.token_logprob import TokenLogprob
 
 CLOSE_TIMEOUT_S = 3.0  # for its processes to end in order; then they are killed
+REAP_TIMEOUT_S = 1.0  # until the system says how a process has ended
 
 log = structlog.get_logger()
 
@@ -71,6 +72,7 @@ class VllmCore:
         """vLLM's own watch ends what is left, and tells nobody."""
         processes = self._client.resources.engine_manager.processes
         connection.wait([process.sentinel for process in processes])
+        processes[0].join(REAP_TIMEOUT_S)
         self._die(f"its process ended with status {processes[0].exitcode}")
 
     def _die(self, why: str) -> None:
