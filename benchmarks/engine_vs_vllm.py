@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import Any
 
 from engine_vs_vllm_plot import check_installed, plot
-from hf_export import export_model
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gpu_node.bench.point import PointError, parse_points
+from gpu_node.models.hf.export import export_model
 from shared.config.config import load_config
 from shared.files.model_file import checked_path
 

@@ -20,6 +20,7 @@ from functools import partial
 
 import aiohttp
 
+from gpu_node.agent.process.engine_command import engine_command
 from gpu_node.agent.process.engine_process import EngineProcess
 from gpu_node.engine.process.protocol import LoadModel, ModelFailed, ModelLoaded, RunAttempt, StepReport
 from shared.config.config import load_config
@@ -55,7 +56,7 @@ async def cluster_ttft_s(session: aiohttp.ClientSession, url: str, model: str, p
 
 async def start_engine(node: str, model: str) -> EngineProcess:
     """An engine with the model loaded."""
-    engine = await EngineProcess.start(node)
+    engine = await EngineProcess.start(engine_command(load_config().node(node)))
     await engine.send(LoadModel(model))
     while True:
         for event in await engine.events():

@@ -20,6 +20,7 @@ SECTIONS = (
     "GatewayOptions",
     "ScalingOptions",
     "NodePool",
+    "VllmOptions",
     "DurabilityOptions",
     "ApiKey",
 )

@@ -39,8 +39,12 @@ def command(config_file: Path | None, model: str | None, node: str | None, as_js
     while nothing else uses the node's CPUs.
     """
     config = load_config(config_file)
-    spec = _named_model(config, model)
     node_spec = _named_node(config, node)
+    if node_spec.engine == "vllm":
+        raise CliError(
+            f"node {node_spec.name!r} has engine: vllm, which is not profiled yet: it learns what steps cost as it runs"
+        )
+    spec = _named_model(config, model)
     path = profiles_file(config)
     try:
         profiles = read_profiles(path)  # says what is wrong with the file before anything is measured

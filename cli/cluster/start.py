@@ -35,7 +35,7 @@ class ClusterStart:
         self._before = set(self._state.running())
         self._log_starts: dict[str, int] = {}
         nodes = {spec.name: config.node(spec.name) for spec in self._plan if spec.stage == NODE_STAGE}
-        self._broken = BrokenModels({name: (node.executor, node.device) for name, node in nodes.items()})
+        self._broken = BrokenModels({name: (node.kind, node.device) for name, node in nodes.items()})
 
     def run(self, wait_s: float) -> list[str]:
         """Names of the processes that were started; `ClusterError` when the cluster does not get ready."""

@@ -51,7 +51,7 @@ def check_models(config: ClusterConfig) -> ModelReport:
 
 def _kinds(config: ClusterConfig) -> Sequence[NodeTemplate]:
     """One node for all of a kind."""
-    kinds = {(node.executor, node.device, node.tensor_parallel): node for node in [*config.nodes, *config.pools]}
+    kinds = {(node.kind, node.device, node.tensor_parallel): node for node in [*config.nodes, *config.pools]}
     return list(kinds.values())
 
 

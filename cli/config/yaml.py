@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import SecretStr
 
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
+from shared.config.nodes import NodeTemplate
+
+Template = TypeVar("Template", bound=NodeTemplate)
 
 MASK = "**********"
 
@@ -31,6 +34,8 @@ def process_yaml(config: ClusterConfig) -> str:
             "redis_url": None,
             "data_dir": config.data_dir.expanduser().absolute(),
             "models": [replace(model, source=_absolute_source(model)) for model in config.models],
+            "nodes": [_with_absolute_python(node) for node in config.nodes],
+            "pools": [_with_absolute_python(pool) for pool in config.pools],
         }
     )
     return _dump(absolute.model_dump(), lambda secret: secret.get_secret_value())
@@ -40,6 +45,15 @@ def _absolute_source(model: ModelSpec) -> str:
     if model.source.startswith("pypi:"):
         return model.source
     return str(Path(model.source).expanduser().absolute())
+
+
+def _with_absolute_python(node: Template) -> Template:
+    """Not resolved: an environment is known by the link in it that its interpreter was started by."""
+    if node.engine != "vllm":
+        return node
+    options = node.vllm_options
+    python = options.python.expanduser().absolute()
+    return node.model_copy(update={"vllm": options.model_copy(update={"python": python})})
 
 
 def _dump(values: dict[str, Any], show_secret: Callable[[SecretStr], str]) -> str:

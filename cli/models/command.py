@@ -1,4 +1,4 @@
-"""`treadle models pull` and `treadle models list`."""
+"""`treadle models pull`, `treadle models list` and `treadle models export`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from cli.config.option import config_option
+from cli.models.argument import find_model
+from cli.models.export import export_model
 from cli.models.pull import pull_models
 from cli.tables import print_table
 from shared.config.config import load_config
@@ -27,6 +29,16 @@ def pull(config_file: Path | None) -> None:
     """Fetch every configured model that is not there yet, and check its digest."""
     if not pull_models(load_config(config_file), Console(stderr=True)):
         click.echo("all models are there")
+
+
+@command.command("export")
+@config_option
+@click.argument("model")
+@click.argument("folder", type=click.Path(path_type=Path))
+def export(config_file: Path | None, model: str, folder: Path) -> None:
+    """Write MODEL, a configured name or a GGUF file, into FOLDER as vLLM reads it: bfloat16 in Hugging Face layout."""
+    export_model(find_model(model, load_config(config_file)), folder)
+    click.echo(f"exported {folder}")
 
 
 @command.command("list")

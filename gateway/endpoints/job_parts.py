@@ -109,6 +109,7 @@ def sampling(context: GatewayContext, model: ServedModel, body: GenerationReques
         top_p=body.top_p,
         min_p=body.min_p,
         seed=seed & _SEED_MASK,
+        is_seeded=body.seed is not None,
         stop_token_ids=[] if body.ignore_eos else list(model.tokenizer.eos_ids),
         ignore_eos=body.ignore_eos,
         presence_penalty=body.presence_penalty,

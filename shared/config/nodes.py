@@ -11,6 +11,7 @@ from shared.config.engine import Name
 from shared.config.problems import shared_devices
 from shared.config.section import PositiveSeconds, Section
 from shared.config.tiers import TierOptions
+from shared.config.vllm import VllmOptions
 
 KINDS = ("cpu", "a10", "a100", "a800-pcie", "h100", "h200")  # of `shared.config.hardware`
 MAX_CPU = 1023  # the highest number that a set of CPUs holds in the C library (CPU_SETSIZE)
@@ -25,9 +26,13 @@ class NodeTemplate(Section):
     ``a10``, ``a100``, ``a800-pcie``, ``h100``, ``h200``."""
     num_threads: Annotated[int, Field(ge=1, le=256)] = 1
     """Threads that compute; more than the machine has free cores for make every step wait for the last of them."""
+    engine: Literal["treadle", "vllm"] = "treadle"
+    """Who computes. ``vllm``: vLLM, in an environment of its own, behind the same queue."""
+    vllm: VllmOptions | None = None
+    """Of ``engine: vllm``; left out, the environment of ``make vllm-env`` and no further arguments."""
     executor: Literal["cpu", "cuda", "reference", "predicted"] = "cpu"
-    """``cpu``: our kernels, bfloat16. ``cuda``: the same on an NVIDIA device. ``reference``: plain torch, float32,
-    slow; the truth to compare with.
+    """Of ``engine: treadle``. ``cpu``: our kernels, bfloat16. ``cuda``: the same on an NVIDIA device. ``reference``:
+    plain torch, float32, slow; the truth to compare with.
 
     ``predicted``: no device at all. Steps and loads take the time that ``device`` would take by its published numbers,
     KV memory is what it has beside the weights, and tokens are made up; to try the cluster at a size that is not there.
@@ -39,19 +44,40 @@ class NodeTemplate(Section):
     @property
     def cuda_devices(self) -> list[str]:
         """The NVIDIA devices that it owns, one a rank of its group; empty where it computes on something else."""
-        if self.executor != "cuda":
+        if self.kind not in ("cuda", "vllm") or not self.device.startswith("cuda:"):
             return []
         first = int(self.device.removeprefix("cuda:"))
         return [f"cuda:{first + rank}" for rank in range(self.tensor_parallel)]
 
+    @property
+    def vllm_options(self) -> VllmOptions:
+        """Those of a node with ``engine: vllm``, the defaults where none are given."""
+        return self.vllm or VllmOptions()
+
+    @property
+    def kind(self) -> str:
+        """What computes: the executor, or ``vllm``. What is measured on one kind says nothing of another."""
+        return "vllm" if self.engine == "vllm" else self.executor
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if problems := [*self._device_problems(), *self._thread_problems()]:
+        devices = self._vllm_problems() if self.engine == "vllm" else self._device_problems()
+        if problems := [*devices, *self._thread_problems()]:
             raise ValueError("\n".join(problems))
         return self
 
+    def _vllm_problems(self) -> list[str]:
+        problems = []
+        if self.executor != "cpu":
+            problems.append(f"executor: {self.executor} belongs to engine: treadle; leave it out with engine: vllm")
+        if self.device != "cpu" and not self.device.startswith("cuda:"):
+            problems.append(f"device: {self.device} can only be predicted; engine: vllm computes on cpu or cuda:N")
+        return problems
+
     def _device_problems(self) -> list[str]:
         problems = []
+        if self.vllm is not None:
+            problems.append("vllm: these options are for engine: vllm; set that too, or leave them out")
         is_cuda = self.device.startswith("cuda:")
         if self.executor == "cuda" and not is_cuda:
             problems.append("executor: cuda computes on an NVIDIA device; name it, the first one is device: cuda:0")
@@ -70,8 +96,9 @@ class NodeTemplate(Section):
         return problems
 
     def _thread_problems(self) -> list[str]:
-        if self.executor == "cuda" and self.num_threads > 1:
-            return [f"num_threads: {self.num_threads} is for processors; leave it out with executor: cuda"]
+        if self.num_threads > 1 and (self.executor == "cuda" or self.cuda_devices):
+            with_what = "executor: cuda" if self.executor == "cuda" else f"device: {self.device}"
+            return [f"num_threads: {self.num_threads} is for processors; leave it out with {with_what}"]
         return []
 
 
@@ -97,8 +124,10 @@ class NodeSpec(NodeTemplate):
 
     def _thread_problems(self) -> list[str]:
         problems = super()._thread_problems()
-        if self.cpus and self.executor in ("cuda", "predicted"):
+        if self.cpus and self.kind in ("cuda", "predicted"):
             problems.append(f"executor: {self.executor} has no threads that compute; leave cpus empty")
+        elif self.cpus and self.cuda_devices:
+            problems.append(f"device: {self.device} has no threads that compute; leave cpus empty")
         elif self.cpus and len(self.cpus) != self.num_threads:
             problems.append(
                 f"cpus has {len(self.cpus)} entries, num_threads is {self.num_threads}: "
@@ -200,6 +229,7 @@ def ssd_problems(nodes: Sequence[NodeSpec | NodePool], tiers: TierOptions) -> li
     """Nodes whose blocks cannot be written to the SSD that the tiers ask for."""
     if not tiers.ssd_bytes:
         return []
+    nodes = [node for node in nodes if node.engine == "treadle"]  # tiers are its own
     remedy = "leave engine.tiers.ssd_bytes and ssd_folder out; host_bytes works"
     problems = [
         f"engine.tiers.ssd_bytes: {node.name} has executor: {node.executor}, whose blocks cannot be written to an SSD "

@@ -31,6 +31,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     weights: str
     device: str
     executor: str
+    """``vllm`` where that is the engine."""
     num_threads: int
     tensor_parallel: int
     cost: StepCost
@@ -102,7 +103,7 @@ def _key_of(spec: ModelSpec, node: NodeSpec, device: str) -> tuple[object, ...]:
         spec.source,
         spec.weights,
         device,
-        node.executor,
+        node.kind,
         node.num_threads,
         node.tensor_parallel,
     )

@@ -14,8 +14,12 @@ from shared.config.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
 from shared.config.nodes import NodeTemplate
 from shared.files.kv_paging import room_tokens
 
-KV_NUMBER_BYTES = {"cpu": 2, "cuda": 2, "reference": 4}
-"""Of a number of the KV cache, by executor; what is predicted has the sizes of `shared.config.hardware`."""
+KV_NUMBER_BYTES = {"cpu": 2, "cuda": 2, "reference": 4, "vllm": 2}
+"""Of a number of the KV cache, by kind of node; what is predicted has the sizes of `shared.config.hardware`."""
+
+
+VLLM_BLOCK_TOKENS = 128
+"""Of a block of vLLM's on processors; elsewhere it cuts smaller ones, so that a little more fits than is said here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +61,13 @@ def node_room_tokens(spec: ModelSpec, sizes: ModelSizes, node: NodeTemplate, opt
         shape, device = hardware.model_named(spec.predict_as), hardware.device_named(node.device)
         kv_bytes, token_bytes = int(hardware.kv_bytes(device, shape)), shape.kv_token_bytes
     else:
-        if sizes.kv is None or (node.executor == "cuda" and options.kv_cache_bytes is None):
+        on_device = node.executor == "cuda" or bool(node.cuda_devices)
+        if sizes.kv is None or (on_device and options.kv_cache_bytes is None):
             return None  # no node can load it, or KV is what is left beside weights and steps
         kv_bytes = options.unmeasured_kv_bytes
-        token_bytes = sizes.kv.token_bytes(KV_NUMBER_BYTES[node.executor], node.tensor_parallel)
+        token_bytes = sizes.kv.token_bytes(KV_NUMBER_BYTES[node.kind], node.tensor_parallel)
     if token_bytes == 0:
         return 0  # more devices than heads: the node refuses it in words of its own
+    if node.kind == "vllm":  # one of its blocks holds nothing, ever
+        return max(0, kv_bytes // (VLLM_BLOCK_TOKENS * token_bytes) - 1) * VLLM_BLOCK_TOKENS
     return room_tokens(kv_bytes, options.max_models, options.block_size, token_bytes)

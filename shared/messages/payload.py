@@ -23,6 +23,9 @@ class Sampling:
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int = 0
+    is_seeded: bool = False
+    """The client gave the seed: equal ones draw equal tokens. Else it is any number, and an engine may draw by its
+    own."""
     stop_token_ids: list[int] = field(default_factory=list)
     ignore_eos: bool = False
     presence_penalty: float = 0.0

@@ -137,6 +137,7 @@ _SAMPLING = Sampling(
     top_p=0.75,
     min_p=0.125,
     seed=2**63 + 1,
+    is_seeded=True,
     stop_token_ids=[2, 50000],
     ignore_eos=True,
     presence_penalty=0.5,

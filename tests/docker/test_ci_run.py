@@ -16,7 +16,9 @@ case "$1" in {target}) exec {command} ;; esac
 """
 
 
-def run(folder: Path, target: str, command: str, docker_status: int = 0) -> tuple[int, list[str], str]:
+def run(
+    folder: Path, target: str, command: str, docker_status: int = 0, **environment: str
+) -> tuple[int, list[str], str]:
     """Status, the targets that were made, and what was said, where one target is made by a command of its own."""
     programs = {"make": MAKE.format(target=target, command=command), "docker": f"#!/bin/sh\nexit {docker_status}\n"}
     programs |= {"g++": "#!/bin/sh\n", "dockerd": "#!/bin/sh\nexit 1\n"}
@@ -24,7 +26,8 @@ def run(folder: Path, target: str, command: str, docker_status: int = 0) -> tupl
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     targets = folder / "targets"
-    environment = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "TARGETS": str(targets), "DOCKER_TEST_S": "1"}
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    environment |= {"PATH": path, "TARGETS": str(targets), "DOCKER_TEST_S": "1"}
     done = subprocess.run(
         [ROOT / ".ci" / "run"], env=os.environ | environment, capture_output=True, text=True, timeout=60
     )
@@ -34,6 +37,12 @@ def run(folder: Path, target: str, command: str, docker_status: int = 0) -> tupl
 def test_all_is_made_in_order(tmp_path: Path) -> None:
     status, targets, _ = run(tmp_path, "none", "true")
     assert (status, targets) == (0, ["setup-dev", "check", "test-docker", "test"])
+
+
+@pytest.mark.parametrize(("command", "status"), [("true", 0), ("sh -c 'exit 3'", 3)])
+def test_vllm_is_tested_where_that_is_asked_for(tmp_path: Path, command: str, status: int) -> None:
+    found, targets, _ = run(tmp_path, "test-vllm", command, TREADLE_CI_VLLM="1")
+    assert (found, targets) == (status, ["setup-dev", "check", "test-docker", "test-vllm", "test"])
 
 
 def test_containers_that_take_too_long_fail_the_run(tmp_path: Path) -> None:

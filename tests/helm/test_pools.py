@@ -64,6 +64,24 @@ def test_who_owns_devices_has_their_image_a_place_for_kernels_and_memory_to_shar
     assert "TRITON_CACHE_DIR=/var/cache/treadle" in (ROOT / "gpu-node" / "Dockerfile.cuda").read_text("utf-8")
 
 
+def test_a_pool_with_vllm_has_memory_to_share_and_its_devices(chart: Chart) -> None:
+    node = {"engine": "vllm", "device": "cuda:0", "vllm": {"python": "/opt/vllm/bin/python", "args": []}}
+    pool = {"name": "other", "node": node, "image": {"repository": "own/vllm"}, "startupSeconds": 1200}
+    objects = chart.objects({"gpuNode": {"pools": [pool]}})
+    (found,) = pools(objects).values()
+    pod = found["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["image"].startswith("own/vllm:")
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
+    memory = [volume["name"] for volume in pod["volumes"] if volume.get("emptyDir", {}).get("medium") == "Memory"]
+    mounts = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
+    assert [mounts["/dev/shm"]] == memory
+    assert "/var/cache/treadle" in mounts
+    assert container["startupProbe"]["failureThreshold"] * container["startupProbe"]["periodSeconds"] >= 1200
+    (told,) = cluster(objects).pools
+    assert (told.kind, str(told.vllm_options.python)) == ("vllm", "/opt/vllm/bin/python")
+
+
 def test_a_pool_may_be_given_its_devices_by_another_name(chart: Chart) -> None:
     pool = {
         "name": "mig",

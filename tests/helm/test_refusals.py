@@ -50,6 +50,10 @@ POOL = {"name": "cpu"}
             {"gpuNode": {"pools": [{**POOL, "node": {"executor": "cuda", "device": "cuda:1"}}]}},
             ["gpuNode.pools.0.node.device: a pod sees only the devices that it is given; set cuda:0"],
         ),
+        (
+            {"gpuNode": {"pools": [{**POOL, "node": {"engine": "vllm"}}]}},
+            ["gpuNode.pools.0.image.repository: no image of Treadle's holds vLLM; name one of yours"],
+        ),
         ({"httpRoute": {"enabled": True}}, ["httpRoute.parentRefs"]),
         # what follows is refused by the schema
         ({"gateway": {"replica": 2}}, ["/gateway", "replica"]),

@@ -16,6 +16,7 @@ from gpu_node.agent.process.agent import Agent
 from shared.bus import streams
 from shared.config.config import CONFIG_ENV
 from shared.config.engine import EngineOptions
+from shared.config.nodes import NodeSpec
 from shared.messages.codec import FIELD, encode
 from shared.messages.nodes import Load
 from tests.redis.waiting import until
@@ -35,7 +36,7 @@ async def test_its_reason_is_told_until_a_model_is_loaded(
     path = tmp_path / "treadle.yaml"
     path.write_text(yaml.safe_dump(config))
     monkeypatch.setenv(CONFIG_ENV, str(path))
-    agent, stop = Agent(redis, "n0", "cpu", EngineOptions()), asyncio.Event()
+    agent, stop = Agent(redis, NodeSpec(name="n0"), EngineOptions()), asyncio.Event()
     life = asyncio.create_task(agent.run(stop))
 
     async def is_up() -> bool:

@@ -12,9 +12,9 @@ import structlog
 
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.kv_costs import KvCostTables
-from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
+from gpu_node.engine.process.connection import EngineConnection
 from gpu_node.engine.process.cost_tables import cost_tables
-from gpu_node.engine.process.protocol import EngineRefused, Shutdown
+from gpu_node.engine.process.refusal import refuse
 from gpu_node.engine.process.server import EngineServer
 from gpu_node.engine.process.step_file import open_step_file
 from gpu_node.engine.tiers.kv_store import open_store
@@ -45,7 +45,7 @@ def main() -> int:
         store = open_store(config.engine.tiers, node.name, executor)
     except OperatorError as error:  # no traceback: the text says all, and pydantic's own may hold a secret
         structlog.get_logger().error("engine not started", error=str(error))
-        _refuse(arguments.fd, str(error))
+        refuse(arguments.fd, str(error))
         return 1
     try:
         with socket.socket(fileno=arguments.fd) as sock:
@@ -71,18 +71,6 @@ def _cost_tables(config: ClusterConfig, node: NodeSpec, device: str) -> dict[str
         if predictor is not None:
             found[spec.name] = cost_tables(predictor)
     return found
-
-
-def _refuse(fd: int, reason: str) -> None:
-    """Tell the agent, and stay until it has read that: a socket closed on unread commands may lose what was sent."""
-    with socket.socket(fileno=fd) as sock:
-        connection = EngineConnection(sock)
-        try:
-            connection.send(EngineRefused(reason))
-            while Shutdown() not in connection.receive(wait=True):
-                pass
-        except (AgentGoneError, TimeoutError) as gone:
-            structlog.get_logger().info("engine ends", reason=str(gone))
 
 
 if __name__ == "__main__":

@@ -35,6 +35,9 @@ def load_problem(spec: ModelSpec, node: NodeTemplate, options: EngineOptions, me
 
 
 def _check(spec: ModelSpec, node: NodeTemplate, options: EngineOptions, memory_bytes: int) -> None:
+    if node.kind == "vllm":
+        _check_for_vllm(spec)
+        return
     if node.executor == "predicted":
         VirtualExecutor(node.device, options).load_model(spec)
         return
@@ -52,6 +55,20 @@ def _check(spec: ModelSpec, node: NodeTemplate, options: EngineOptions, memory_b
     if node.executor != "cuda" or options.kv_cache_bytes is not None:
         own = replace(config, num_kv_heads=config.num_kv_heads // world)
         loaded_model(spec, own, options, KV_NUMBER_BYTES[node.executor], kv_layout="")
+
+
+def _check_for_vllm(spec: ModelSpec) -> None:
+    """What can be told without vLLM; the rest it tells itself, when the model is to be loaded."""
+    path = model_path(spec)
+    if not path.is_dir():
+        raise ModelFileError(
+            f"{path}: vLLM reads directories in Hugging Face layout alone; `treadle models export` makes one of it"
+        )
+    if spec.weights != "bfloat16":
+        raise ModelFileError(
+            f"model {spec.name!r}: weights: {spec.weights} is made by engine: treadle; vLLM takes weights that are "
+            "stored quantised, as their directory says"
+        )
 
 
 def _check_memory(spec: ModelSpec, program: Program, number_bytes: int, memory_bytes: int) -> None:

@@ -3,7 +3,7 @@ The pod of one of our processes: `python -m MODULE`, which reads cluster.yaml an
 
 Takes {root, component, spec, image (its name), module} and optionally {pool, clients (true: it serves them, too), env,
 models (true: it reads the files of the models), keys (true: it reads the API keys), devices (NVIDIA devices that it
-owns), startupSeconds, preStopSeconds, threads} and what treadle.pod takes.
+owns), vllm (true: its engine is vLLM), startupSeconds, preStopSeconds, threads} and what treadle.pod takes.
 */}}
 {{- define "treadle.component" -}}
 {{- $root := .root -}}
@@ -25,10 +25,10 @@ owns), startupSeconds, preStopSeconds, threads} and what treadle.pod takes.
 {{- $volumes = append $volumes (include "treadle.modelVolume" $root | fromYaml) -}}
 {{- $pull = include "treadle.pullModels" $root -}}
 {{- end -}}
-{{- if .devices -}}
+{{- if or .devices .vllm -}}
 {{- $volumes = append $volumes (dict "name" "kernels" "emptyDir" (dict "sizeLimit" "1Gi")) -}}
 {{- end -}}
-{{- if gt (.devices | default 0) 1 -}}
+{{- if or .vllm (gt (.devices | default 0) 1) -}}
 {{- $volumes = append $volumes (dict "name" "shm" "emptyDir" (dict "medium" "Memory" "sizeLimit" "1Gi")) -}}
 {{- end -}}
 {{- $containers := include "treadle.process" (merge (dict "keysSecret" $keys) .) -}}
@@ -92,11 +92,11 @@ owns), startupSeconds, preStopSeconds, threads} and what treadle.pod takes.
       mountPath: /models
       readOnly: true
     {{- end }}
-    {{- if .devices }}
+    {{- if or .devices .vllm }}
     - name: kernels # compiled when they are first launched; what restarts in its pod finds them
       mountPath: /var/cache/treadle
     {{- end }}
-    {{- if gt (.devices | default 0) 1 }}
+    {{- if or .vllm (gt (.devices | default 0) 1) }}
     - name: shm # by which devices without NVLink add; a container has 64 MiB of its own
       mountPath: /dev/shm
     {{- end }}

@@ -15,7 +15,7 @@
 
 {{/* How many NVIDIA devices each node of a pool owns. */}}
 {{- define "treadle.poolDevices" -}}
-{{- if eq (.node.executor | default "cpu") "cuda" -}}{{- .node.tensor_parallel | default 1 -}}{{- else -}}0{{- end -}}
+{{- if hasPrefix "cuda:" (.node.device | default "cpu") -}}{{- .node.tensor_parallel | default 1 -}}{{- else -}}0{{- end -}}
 {{- end -}}
 
 {{- define "treadle.configMap" -}}

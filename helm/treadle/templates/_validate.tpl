@@ -47,6 +47,9 @@
 {{- if and (hasPrefix "cuda:" $device) (ne $device "cuda:0") -}}
 {{- $problems = append $problems (printf "gpuNode.pools.%d.node.device: a pod sees only the devices that it is given; set cuda:0" $number) -}}
 {{- end -}}
+{{- if and (eq (dig "node" "engine" "treadle" $pool) "vllm") (not (dig "image" "repository" "" $pool)) -}}
+{{- $problems = append $problems (printf "gpuNode.pools.%d.image.repository: no image of Treadle's holds vLLM; name one of yours, with node.vllm.python in it" $number) -}}
+{{- end -}}
 {{- end -}}
 {{- with $problems -}}
 {{- fail (printf "%d of these values do not fit together:\n  - %s" (len .) (join "\n  - " .)) -}}

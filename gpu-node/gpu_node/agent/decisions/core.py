@@ -66,6 +66,10 @@ class AgentCore:
         self.epoch = epoch
         self.device = device
         """Its kind: as configured, until the engine says what it calls itself."""
+        self.engine = ""
+        """Whose it is, once it has said so: ``treadle`` or ``vllm``."""
+        self.lacks: list[str] = []
+        """What requests may ask for that this engine refuses, in words."""
         self.stats = NO_STATS
         self.models = NodeModels()
         self._options = options
@@ -299,7 +303,7 @@ class AgentCore:
 
     def _told(self, event: EngineReady | ModelFailed) -> list[AgentAction]:
         if isinstance(event, EngineReady):
-            self.device = event.device
+            self.device, self.engine, self.lacks = event.device, event.engine, event.lacks
         else:
             self.models.on_failed(event)
         return [Beat(self.heartbeat())]

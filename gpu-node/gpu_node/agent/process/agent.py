@@ -11,9 +11,11 @@ import structlog
 from redis.asyncio import Redis
 
 from gpu_node.agent.decisions.core import AgentCore
+from gpu_node.agent.process.engine_command import engine_command
 from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.process.epoch import Epoch, EpochOverError
 from shared.config.engine import EngineOptions
+from shared.config.nodes import NodeSpec
 from shared.errors import OperatorError
 
 MAX_EPOCHS = 5  # epochs that may end within EPOCH_WINDOW_S before the process gives up, so that its supervisor sees it
@@ -33,10 +35,11 @@ class NodeFailedError(OperatorError):
 class Agent:
     """One node: its engine and its current epoch."""
 
-    def __init__(self, redis: Redis, node: str, device: str, options: EngineOptions) -> None:
+    def __init__(self, redis: Redis, node: NodeSpec, options: EngineOptions) -> None:
         self._redis = redis
-        self._node = node
-        self._device = device
+        self._node = node.name
+        self._device = node.device
+        self._command = engine_command(node)
         self._options = options
         self._engine: EngineProcess | None = None
         self._core: AgentCore | None = None
@@ -73,6 +76,8 @@ class Agent:
         values = {name: msgspec.to_builtins(getattr(beat, name)) for name in beat.__struct_fields__}
         del values["traceparent"]
         return values | {
+            "engine": core.engine,
+            "lacks": core.lacks,
             "loading": core.models.loading,
             "broken_models": core.models.broken,
             "failed": self.failure,
@@ -104,7 +109,7 @@ class Agent:
         """One epoch. Whether its engine died while it loaded a model, and had none before."""
         epoch = f"{self._node}-{secrets.token_hex(4)}"
         log.info("epoch begins", epoch=epoch)
-        self._engine = await EngineProcess.start(self._node)
+        self._engine = await EngineProcess.start(self._command)
         self._core = core = AgentCore(self._node, epoch, self._device, self._options)
         has_failed = False
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
+from collections.abc import Sequence
 
 import structlog
 
@@ -38,12 +38,16 @@ class EngineProcess:
         self._frames = event_decoder()
 
     @classmethod
-    async def start(cls, node: str) -> EngineProcess:
-        """Start ``python -m gpu_node.engine`` with one end of a socket pair."""
+    async def start(cls, command: Sequence[str]) -> EngineProcess:
+        """Start ``command`` with one end of a socket pair; `EngineRefusedError` where there is no such program."""
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", "gpu_node.engine", "--node", node, "--fd", str(theirs.fileno())]
-            process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
+            fd = theirs.fileno()
+            try:
+                process = await asyncio.create_subprocess_exec(*command, "--fd", str(fd), pass_fds=[fd])
+            except OSError as error:
+                ours.close()
+                raise EngineRefusedError(f"{command[0]} cannot be started: {error.strerror}") from error
         reader, writer = await asyncio.open_unix_connection(sock=ours)
         log.info("engine started", pid=process.pid)
         return cls(process, reader, writer)

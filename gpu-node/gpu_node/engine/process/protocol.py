@@ -104,6 +104,10 @@ class EngineReady(_Frame, frozen=True):
 
     device: str
     """Its kind, as it calls itself: what is learnt of one holds for all of a kind."""
+    engine: str = "treadle"
+    """Or ``vllm``."""
+    lacks: list[str] = []
+    """What requests may ask for that it refuses, in words."""
 
 
 class EngineRefused(_Frame, frozen=True):

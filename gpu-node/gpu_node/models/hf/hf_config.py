@@ -12,7 +12,7 @@ from gpu_node.models.hf.rope_scaling import scaling_factors
 from shared.files.model_file import ModelFileError
 
 CONFIG_FILE = "config.json"
-_GENERATION_FILE = "generation_config.json"
+GENERATION_FILE = "generation_config.json"
 _ESCAPED_SURROGATE = "\\ud"
 
 
@@ -33,8 +33,8 @@ def read_hf_config(directory: Path) -> ModelConfig:
         raise fields.error("quantised weights (quantization_config) are not supported; GGUF files may be quantised")
     family = Family(model_type)
     eos_token_ids = fields.token_ids("eos_token_id")
-    if (directory / _GENERATION_FILE).is_file():  # chat models name the end of a turn here
-        eos_token_ids |= _read_fields(directory / _GENERATION_FILE).token_ids("eos_token_id")
+    if (directory / GENERATION_FILE).is_file():  # chat models name the end of a turn here
+        eos_token_ids |= _read_fields(directory / GENERATION_FILE).token_ids("eos_token_id")
     return _READERS.get(family, _rotary)(fields, family, eos_token_ids)
 
 

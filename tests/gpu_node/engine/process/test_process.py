@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +12,6 @@ from transformers import LlamaForCausalLM
 
 from gpu_node.engine.process.protocol import (
     AbortRequests,
-    Command,
-    EngineEvent,
     EngineReady,
     EngineRefused,
     HandOverImages,
@@ -31,14 +25,11 @@ from gpu_node.engine.process.protocol import (
     StepReport,
     TakenOut,
     TakeOut,
-    event_decoder,
-    frame,
 )
 from gpu_node.engine.requests.image import Kept
 from shared.messages.requests import Chunk
 from tests.gpu_node import tiny
-
-TIMEOUT_S = 60.0  # of one wait for the engine; only a broken engine comes near it
+from tests.gpu_node.engine.process.agent_end import Agent, process_of
 
 CONFIG = """
 models:
@@ -51,45 +42,6 @@ engine: {{kv_cache_bytes: 1048576, step_tokens: 16, max_num_seqs: 4}}
 """
 
 
-class Agent:
-    """A blocking stand-in for the node agent's end."""
-
-    def __init__(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
-        self.sock = sock
-        self.process = process
-        self._decoder = event_decoder()
-        self._events: list[EngineEvent | EngineRefused] = []
-
-    def send(self, *commands: Command) -> None:
-        self.sock.sendall(b"".join(frame(command) for command in commands))
-
-    def next(self) -> EngineEvent | EngineRefused:
-        while not self._events:
-            data = self.sock.recv(1 << 16)
-            assert data, "the engine is gone"
-            self._events = self._decoder.feed(data)
-        return self._events.pop(0)
-
-    def load(self, model: str) -> ModelLoaded | ModelFailed:
-        self.send(LoadModel(model))
-        answer = self.next()
-        assert isinstance(answer, ModelLoaded | ModelFailed)
-        assert isinstance(self.next(), StepReport)
-        return answer
-
-    def steps_until_end(self, request_id: str) -> list[StepReport]:
-        steps: list[StepReport] = []
-        while True:
-            event = self.next()
-            assert isinstance(event, StepReport)
-            steps.append(event)
-            if any(chunk.request_id == request_id and chunk.finish_reason for chunk in event.chunks):
-                return steps
-
-    def exit_status(self) -> int:
-        return self.process.wait(TIMEOUT_S)
-
-
 @pytest.fixture(scope="module")
 def config_path(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("engine")
@@ -98,23 +50,6 @@ def config_path(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     path = folder / "treadle.yaml"
     path.write_text(CONFIG.format(path=tiny_path, corrupt=corrupt, zeros="0" * 64))
     return path
-
-
-@contextmanager
-def process_of(config_path: Path) -> Iterator[Agent]:
-    """A process that is up, and gone afterwards."""
-    ours, theirs = socket.socketpair()
-    ours.settimeout(TIMEOUT_S)
-    with theirs:
-        command = [sys.executable, "-m", "gpu_node.engine", "--node", "node-0", "--fd", str(theirs.fileno())]
-        environment = {**os.environ, "TREADLE_CONFIG": str(config_path)}
-        with (config_path.parent / "log").open("wb") as log:
-            process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()], stderr=log)
-    with process, ours:
-        try:
-            yield Agent(ours, process)
-        finally:
-            process.kill()
 
 
 @contextmanager

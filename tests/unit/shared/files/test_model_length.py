@@ -42,6 +42,12 @@ def test_blocks_are_whole_and_models_that_share_have_equal_parts() -> None:
     assert length(CPU, kv_cache_bytes=10 * MIB, max_models=2) == 4096, "five pages, of which two are its part"
 
 
+def test_vllm_cuts_larger_blocks_of_which_one_is_its_own() -> None:
+    vllm = NodeSpec(name="a", engine="vllm")
+    assert length(vllm, kv_cache_bytes=MIB, max_models=2) == 896, "seven of eight blocks of 128 tokens"
+    assert length(NodeSpec(name="b", engine="vllm", device="cuda:0")) == 8192, "what is left is not known here"
+
+
 def test_devices_that_share_the_heads_share_the_memory_of_a_token() -> None:
     both = NodeSpec(name="a", executor="reference", tensor_parallel=2)
     assert length(both, kv_cache_bytes=MIB) == 1024

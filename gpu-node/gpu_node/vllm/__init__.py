@@ -1,0 +1,1 @@
+"""vLLM as the engine of a node, behind the protocol between agent and engine process."""

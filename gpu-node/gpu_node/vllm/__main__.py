@@ -1,0 +1,84 @@
+"""The engine process of a node with vLLM: ``PYTHON -m gpu_node.vllm --node NAME --fd N``, started by the node agent.
+
+It runs in vLLM's own environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import queue
+import shutil
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import structlog
+
+from gpu_node.engine.process.connection import EngineConnection
+from gpu_node.engine.process.refusal import refuse
+from gpu_node.vllm.border import CoreDiedError, CoreEvent
+from gpu_node.vllm.engine import VllmEngine
+from gpu_node.vllm.environment import set_environment
+from gpu_node.vllm.installed import check_installed
+from gpu_node.vllm.processes import begin_group
+from gpu_node.vllm.server import MAX_EVENTS, CoreTold, Inbox, VllmServer, read_commands
+from shared.config.config import ClusterConfig, load_config
+from shared.config.nodes import NodeSpec
+from shared.config.profiles import profiled_costs, profiles_file, read_profiles
+from shared.errors import OperatorError
+from shared.telemetry.telemetry import configure_logging
+
+log = structlog.get_logger()
+
+
+def main() -> int:
+    """Serve the agent at the other end of the inherited socket; the process's exit status."""
+    parser = argparse.ArgumentParser(prog="python -m gpu_node.vllm", description=__doc__)
+    parser.add_argument("--node", required=True, help="name of the node in the configuration")
+    parser.add_argument("--fd", required=True, type=int, help="inherited Unix stream socket to the agent")
+    arguments = parser.parse_args()
+    configure_logging("engine", instance=arguments.node)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent alone says when its engine ends
+    folder = begin_group()
+    try:
+        config = load_config()
+        node = config.node(arguments.node)
+        check_installed()
+        set_environment(node, folder)
+        return _serve(config, node, folder, arguments.fd)
+    except OperatorError as error:  # no traceback: the text says all, and pydantic's own may hold a secret
+        log.error("engine not started", error=str(error))
+        refuse(arguments.fd, str(error))
+        return 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _serve(config: ClusterConfig, node: NodeSpec, folder: Path, descriptor: int) -> int:
+    from gpu_node.vllm.starter import CoreStarter  # imports vLLM, which reads its environment
+
+    inbox: Inbox = queue.Queue(MAX_EVENTS)
+
+    def tell(model: str, event: CoreEvent) -> None:
+        inbox.put(CoreTold(model, event))
+
+    starter = CoreStarter(node, config.engine, folder, tell)
+    profiled = profiled_costs(read_profiles(profiles_file(config)), config, node, starter.device)
+    engine = VllmEngine(starter.start, config.engine, profiled)
+    try:
+        with socket.socket(fileno=descriptor) as sock:
+            connection = EngineConnection(sock)
+            read_commands(connection, inbox)
+            VllmServer(connection, engine, inbox, config, starter.device, time.monotonic).run()
+    except CoreDiedError as died:
+        log.error("engine failed", error=str(died))
+        return 1
+    finally:
+        engine.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

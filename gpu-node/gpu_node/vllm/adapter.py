@@ -1,0 +1,36 @@
+"""All that is used of vLLM 0.32, by name; nothing else imports it. Most of it is not vLLM's public interface.
+
+When another version is to be spoken to (`shared.config.vllm.VLLM_VERSION`), this is the list of what to look at.
+"""
+
+from __future__ import annotations
+
+from vllm import SamplingParams
+from vllm.engine.arg_utils import EngineArgs
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest
+from vllm.v1.engine.core_client import SyncMPClient
+from vllm.v1.engine.exceptions import EngineDeadError
+from vllm.v1.executor.abstract import Executor
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
+
+__all__ = [
+    "AsyncScheduler",
+    "BatchUpdate",
+    "EngineArgs",
+    "EngineCoreOutput",
+    "EngineCoreOutputs",
+    "EngineCoreRequest",
+    "EngineDeadError",
+    "Executor",
+    "FlexibleArgumentParser",
+    "LogitsProcessor",
+    "MoveDirectionality",
+    "SamplingParams",
+    "Scheduler",
+    "SchedulerOutput",
+    "SyncMPClient",
+]

@@ -1,0 +1,116 @@
+"""What is asked of a running vLLM, one a model, and what it brings; nothing here knows vLLM itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpu_node.engine.border.model import LoadedModel
+from shared.config.engine import ModelSpec
+from shared.messages.token_logprob import TokenLogprob
+
+
+class CoreDiedError(RuntimeError):
+    """A running vLLM has ended by itself; what it ran is lost, and the epoch with it."""
+
+
+class ModelRefusedError(RuntimeError):
+    """vLLM does not serve this model as it is configured; the text is its own reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnDraw:
+    """A token that Treadle draws itself: chance from (seed, choice, position), penalties over earlier output too.
+
+    vLLM takes the output of earlier attempts for a part of the prompt, and would begin its random numbers anew.
+    """
+
+    seed: int
+    choice: int
+    num_prompt_tokens: int
+    """Of the request; behind them, what vLLM was given as its prompt is output."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoreRequest:
+    """One continuation of a request, which is a request of its own to vLLM."""
+
+    core_id: str
+    token_ids: Sequence[int]
+    """Prompt and output of earlier attempts."""
+    max_tokens: int
+    stop_token_ids: Sequence[int]
+    priority: int
+    """Who has the least comes first and gives way last."""
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    presence_penalty: float
+    frequency_penalty: float
+    repetition_penalty: float
+    logit_bias: Sequence[tuple[int, float]]
+    num_top: int | None
+    """Logprobs that each token brings, beside its own; None: not even that."""
+    own_draw: OwnDraw | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CoreOutput:
+    """What one step brought for one continuation."""
+
+    core_id: str
+    token_ids: Sequence[int]
+    logprobs: Sequence[TokenLogprob] = ()
+    """One a token, where they were asked for."""
+    is_last: bool = False
+    """vLLM is through with it."""
+    num_cached_tokens: int = 0
+    """Of its prompt, those that were not computed; said with its first token."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepSize:
+    """What a step computed, in the numbers of `StepCost.predict_s`."""
+
+    num_rows: int
+    num_context_tokens: int
+    num_attended_tokens: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CoreStep:
+    """One step of vLLM."""
+
+    outputs: Sequence[CoreOutput]
+    kv_usage: float | None
+    """Part of its blocks that are held; None where it does not say."""
+    begun: Sequence[str] = ()
+    """Continuations that it computed something of for the first time."""
+    num_preempted: int = 0
+    """Of vLLM's own accord, for want of blocks: they are computed again."""
+    size: StepSize | None = None
+    """None where nothing was computed."""
+
+
+class EngineCore(Protocol):
+    """A running vLLM with one model. What it brings comes by the callback that it was started with."""
+
+    def add(self, request: CoreRequest) -> None:
+        """Let a continuation run. `CoreDiedError` where nobody is there any more, as of the next."""
+        ...
+
+    def abort(self, core_ids: Sequence[str]) -> None:
+        """Forget continuations before the next step; those that have ended are ignored."""
+        ...
+
+    def close(self) -> None:
+        """End it, with all processes that it has."""
+        ...
+
+
+CoreEvent = CoreStep | CoreDiedError
+StartCore = Callable[[ModelSpec], tuple[EngineCore, LoadedModel]]
+"""Starts one with a model; `ModelRefusedError` where it does not serve it. Takes as long as the model's load."""

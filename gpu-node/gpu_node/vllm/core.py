@@ -1,0 +1,151 @@
+"""One running vLLM, and its processes: requests go in as token ids, and each of its steps comes out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from multiprocessing import connection
+from typing import Any
+
+import structlog
+
+from gpu_node.vllm.adapter import (
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    EngineCoreRequest,
+    EngineDeadError,
+    SamplingParams,
+    SyncMPClient,
+)
+from gpu_node.vllm.border import CoreDiedError, CoreEvent, CoreOutput, CoreRequest, CoreStep, StepSize
+from gpu_node.vllm.draw_state import extra_args
+from gpu_node.vllm.step_scheduler import REPORT
+from shared.messages.token_logprob import TokenLogprob
+
+CLOSE_TIMEOUT_S = 3.0  # for its processes to end in order; then they are killed
+REAP_TIMEOUT_S = 1.0  # until the system says how a process has ended
+
+log = structlog.get_logger()
+
+
+class VllmCore:
+    """As `gpu_node.vllm.border.EngineCore`. Two threads tell what it brings, and that it has died."""
+
+    def __init__(self, client: SyncMPClient, model: str, tell: Callable[[CoreEvent], None]) -> None:
+        self._client = client
+        self._model = model
+        self._tell = tell
+        self._is_closing = threading.Event()
+        for work in (self._read, self._watch):
+            threading.Thread(target=work, name=f"vllm {model}", daemon=True).start()
+
+    def add(self, request: CoreRequest) -> None:
+        """Let a continuation run."""
+        self._send(lambda: self._client.add_request(engine_request(request)))
+
+    def abort(self, core_ids: Sequence[str]) -> None:
+        """Forget continuations before the next step."""
+        self._send(lambda: self._client.abort_requests(list(core_ids)))
+
+    def close(self) -> None:
+        """End it, with all processes that it has."""
+        self._is_closing.set()
+        self._client.shutdown(timeout=CLOSE_TIMEOUT_S)
+        self._client.outputs_queue.put_nowait(EngineDeadError())  # lets the reader go
+
+    def _send(self, send: Callable[[], None]) -> None:
+        try:
+            send()
+        except EngineDeadError:
+            log.warning("nothing is heard by a vLLM that has died", model=self._model)  # the watch tells of it
+
+    def _read(self) -> None:
+        while True:
+            try:
+                outputs = self._client.get_output()
+            except Exception as error:  # whatever it is, nothing more comes
+                self._die(f"{type(error).__name__}: {error}")
+                return
+            self._tell(core_step(outputs))
+
+    def _watch(self) -> None:
+        """vLLM's own watch ends what is left, and tells nobody."""
+        processes = self._client.resources.engine_manager.processes
+        connection.wait([process.sentinel for process in processes])
+        processes[0].join(REAP_TIMEOUT_S)
+        self._die(f"its process ended with status {processes[0].exitcode}")
+
+    def _die(self, why: str) -> None:
+        if not self._is_closing.is_set():
+            self._tell(CoreDiedError(f"the vLLM of model {self._model!r} has died: {why}"))
+
+
+def engine_request(request: CoreRequest) -> EngineCoreRequest:
+    """As vLLM's front end would make it; texts are no business of this process."""
+    return EngineCoreRequest(
+        request_id=request.core_id,
+        prompt_token_ids=list(request.token_ids),
+        mm_features=None,
+        sampling_params=_sampling(request),
+        pooling_params=None,
+        arrival_time=float(request.core_id),  # who is due at the same time goes by when it came
+        lora_request=None,
+        cache_salt=None,
+        data_parallel_rank=None,
+        priority=request.priority,
+    )
+
+
+def _sampling(request: CoreRequest) -> SamplingParams:
+    """Of a token that is drawn by Treadle, vLLM only takes the one that is left."""
+    drawing: dict[str, Any] = {"temperature": 0.0, "extra_args": extra_args(request)}
+    if request.own_draw is None:
+        drawing = {
+            "temperature": request.temperature,
+            "top_k": request.top_k,
+            "top_p": request.top_p,
+            "min_p": request.min_p,
+            "presence_penalty": request.presence_penalty,
+            "frequency_penalty": request.frequency_penalty,
+            "repetition_penalty": request.repetition_penalty,
+            "logit_bias": dict(request.logit_bias) or None,
+        }
+    return SamplingParams(
+        max_tokens=request.max_tokens,
+        stop_token_ids=list(request.stop_token_ids),
+        ignore_eos=True,  # all that ends it is in the list
+        logprobs=request.num_top,
+        detokenize=False,
+        **drawing,
+    )
+
+
+def core_step(outputs: EngineCoreOutputs) -> CoreStep:
+    """What a message of vLLM says, in our words."""
+    stats = outputs.scheduler_stats
+    report = (stats.ec_connector_stats or {}).get(REPORT) if stats is not None else None
+    said = [_output(one) for one in outputs.outputs]
+    usage = stats.kv_cache_usage if stats is not None else None
+    if report is None:
+        return CoreStep(said, usage)
+    size = StepSize(report["rows"], report["context"], report["attended"], report["seconds"])
+    return CoreStep(said, usage, report["begun"], report["preempted"], size if report["rows"] else None)
+
+
+def _output(one: EngineCoreOutput) -> CoreOutput:
+    return CoreOutput(
+        core_id=one.request_id,
+        token_ids=one.new_token_ids,
+        logprobs=_logprobs(one) if one.new_logprobs is not None else (),
+        is_last=one.finish_reason is not None,
+        num_cached_tokens=one.prefill_stats.num_cached_tokens if one.prefill_stats is not None else 0,
+    )
+
+
+def _logprobs(one: EngineCoreOutput) -> list[TokenLogprob]:
+    """In a row, the drawn token stands before the most likely ones."""
+    ids, logprobs = one.new_logprobs.logprob_token_ids.tolist(), one.new_logprobs.logprobs.tolist()
+    return [
+        TokenLogprob(values[0], list(zip(tokens[1:], values[1:], strict=True)))
+        for tokens, values in zip(ids, logprobs, strict=True)
+    ]

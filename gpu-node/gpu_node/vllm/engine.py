@@ -1,0 +1,198 @@
+"""vLLM as the engine that an agent commands: a running vLLM for each model that stays, and the requests of each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.measures.cost_learner import CostLearner
+from gpu_node.engine.measures.counts import Counts
+from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.requests.choices import error_chunk
+from gpu_node.engine.requests.chunk import OutputChunk
+from gpu_node.engine.requests.image import HandedOver, Kept
+from gpu_node.vllm.book import Change, CoreBook
+from gpu_node.vllm.border import CoreStep, EngineCore, StartCore
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Payload
+from shared.messages.step_cost import StepCost
+
+
+class ModelsBusyError(RuntimeError):
+    """A model cannot come while all that could go for it have requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Resident:
+    """A model that stays, and its requests."""
+
+    core: EngineCore
+    book: CoreBook
+    costs: CostLearner
+
+
+class VllmEngine:
+    """As `gpu_node.engine.process.commands.CommandedEngine`. Nothing is kept of who is evicted: vLLM has its cache.
+
+    Up to ``host_models`` + 1 models stay; the one that was asked for longest ago goes. It goes when the other has come,
+    so whoever cannot be loaded changes nothing.
+    """
+
+    def __init__(
+        self, start: StartCore, options: EngineOptions, profiled: Mapping[str, StepCost] | None = None
+    ) -> None:
+        """``profiled`` is what steps of models were found to cost here before."""
+        self._start = start
+        self._options = options
+        self._costs = {name: CostLearner(cost) for name, cost in (profiled or {}).items()}
+        self._residents: dict[str, _Resident] = {}  # the model that was asked for last is the last
+        self._ids = itertools.count()
+        self._num_received = 0
+        self._step_s = 0.0
+        self._counts_of_gone = Counts()
+
+    @property
+    def tiers(self) -> Mapping[str, str]:
+        """All that stay can serve at once."""
+        return dict.fromkeys(self._residents, "device")
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any vLLM has requests."""
+        return any(resident.book.has_work for resident in self._residents.values())
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests of which nothing is computed yet."""
+        return sum(resident.book.num_waiting for resident in self._residents.values())
+
+    # --- models come and go -------------------------------------------------------------------------------------------
+
+    def load_model(self, spec: ModelSpec) -> LoadedModel:
+        """Make a model the current one.
+
+        Raises `ModelsBusyError`, or `gpu_node.vllm.border.ModelRefusedError`; then nothing has changed.
+        """
+        resident = self._residents.get(spec.name)
+        if resident is None:
+            leaver = self._leaver(spec.name)
+            core, model = self._start(spec)
+            costs = self._costs.setdefault(spec.name, CostLearner())
+            resident = _Resident(core, CoreBook(model, self._options, self._ids), costs)
+            if leaver is not None:
+                self._close(leaver)
+        self._residents.pop(spec.name, None)
+        self._residents[spec.name] = resident
+        return resident.book.model
+
+    def close(self) -> None:
+        """End all."""
+        for name in list(self._residents):
+            self._close(name)
+
+    def _leaver(self, wanted: str) -> str | None:
+        """The idle model that was asked for longest ago; None while there is a place."""
+        if len(self._residents) <= self._options.host_models:
+            return None
+        for name, resident in self._residents.items():
+            if not resident.book.has_work:
+                return name
+        busy = ", ".join(map(repr, self._residents))
+        have = "has" if len(self._residents) == 1 else "have"
+        raise ModelsBusyError(f"cannot load {wanted!r}: {busy} {have} sequences; drain or reset first")
+
+    def _close(self, name: str) -> None:
+        resident = self._residents.pop(name)
+        self._counts_of_gone += resident.book.counts
+        resident.core.close()
+
+    # --- requests come and go -----------------------------------------------------------------------------------------
+
+    def add(self, payload: Payload, image: bytes = b"") -> list[OutputChunk]:
+        """Let a request run. What ends at once is told.
+
+        A newer attempt replaces an older one; the same attempt again, or an older one, changes nothing. The ``image``
+        of another engine is of no use here: what it holds is computed again.
+        """
+        del image
+        self._num_received += 1
+        resident = self._residents.get(payload.model)
+        if resident is None:
+            loaded = ", ".join(map(repr, self._residents)) or "none"
+            return [error_chunk(payload, f"model {payload.model!r} is not loaded here; loaded: {loaded}")]
+        present = resident.book.attempt_of(payload.request_id)
+        if present is not None and present >= payload.attempt:
+            return []
+        self._carry_out(resident, resident.book.remove(payload.request_id))
+        return self._carry_out(resident, resident.book.add(payload))
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """Forget requests; unknown ones are ignored."""
+        ids = list(request_ids)
+        for resident in self._residents.values():
+            end = [one for request_id in ids for one in resident.book.remove(request_id).end]
+            self._carry_out(resident, Change(end=end))
+
+    def reset(self) -> None:
+        """Forget all requests; the models stay."""
+        for resident in self._residents.values():
+            self._carry_out(resident, resident.book.clear())
+
+    def evict(self, request_ids: Iterable[str]) -> tuple[list[OutputChunk], list[Kept]]:
+        """Take requests out. Of what they had computed, only what vLLM's prefix cache happens to keep is found again.
+
+        So nothing is said to be kept.
+        """
+        here = [one for one in dict.fromkeys(request_ids) if self._is_here(one)]
+        self.abort(here)
+        return [], [Kept(request_id, 0) for request_id in here]
+
+    def hand_over(self, request_ids: Iterable[str]) -> list[HandedOver]:
+        """Nothing is kept that could be given away."""
+        del request_ids
+        return []
+
+    def _is_here(self, request_id: str) -> bool:
+        return any(resident.book.attempt_of(request_id) is not None for resident in self._residents.values())
+
+    def _carry_out(self, resident: _Resident, change: Change) -> list[OutputChunk]:
+        if change.end:
+            resident.core.abort(change.end)
+        for request in change.begin:
+            resident.core.add(request)
+        return change.chunks
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def take(self, model: str, step: CoreStep) -> list[OutputChunk]:
+        """New tokens and ends of a step. Of a model that has gone, nothing comes any more."""
+        resident = self._residents.get(model)
+        if resident is None:
+            return []
+        size = step.size
+        if size is not None:
+            self._step_s = size.duration_s
+            resident.costs.learn(size.num_rows, size.num_context_tokens, size.num_attended_tokens, size.duration_s)
+        return self._carry_out(resident, resident.book.take(step))
+
+    def stats(self) -> EngineStats:
+        """The state between two steps; blocks, and what can be admitted, are the current model's."""
+        residents = list(self._residents.values())
+        current = residents[-1] if residents else None
+        return EngineStats(
+            num_running=sum(resident.book.num_running for resident in residents),
+            num_waiting=self.num_waiting,
+            num_free_blocks=current.book.num_free_blocks if current else 0,
+            num_admittable=current.book.num_admittable if current else 0,
+            step_s=self._step_s,
+            num_received=self._num_received,
+            cost=current.costs.cost if current else None,
+            counts=sum((resident.book.counts for resident in residents), self._counts_of_gone),
+        )
+
+    def check(self) -> None:
+        """Assert that the books balance."""
+        for resident in self._residents.values():
+            resident.book.check()

@@ -1,0 +1,24 @@
+"""The processes of one engine with vLLM: a group of their own, which ends with its head."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+GUARD = Path(__file__).with_name("guard.py")
+
+
+def begin_group() -> Path:
+    """Make this process the head of a group, and start who ends the group should it be killed.
+
+    Returns a folder for sockets, which goes with it.
+    """
+    os.setpgid(0, 0)
+    folder = Path(tempfile.mkdtemp(prefix="treadle-vllm-"))
+    command = [sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), str(folder), str(time.time())]
+    subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)  # noqa: S603 - our own file
+    return folder

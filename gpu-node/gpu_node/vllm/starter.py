@@ -1,0 +1,163 @@
+"""Starts a vLLM with a model and the arguments that the configuration decides; says why where it does not serve."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.vllm.adapter import EngineArgs, Executor, FlexibleArgumentParser, SyncMPClient
+from gpu_node.vllm.border import CoreEvent, ModelRefusedError
+from gpu_node.vllm.core import VllmCore
+from gpu_node.vllm.environment import is_eager, log_to
+from gpu_node.vllm.installed import VllmError
+from gpu_node.vllm.reasons import first_error, one_line
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.nodes import NodeSpec
+from shared.files.model_file import ModelFileError, checked_path
+
+_ROOM = __name__.rpartition(".")[0]
+AUTO_LENGTH = -1  # vLLM's word for as long as model and memory allow
+
+
+class CoreStarter:
+    """Of one node."""
+
+    def __init__(
+        self, node: NodeSpec, options: EngineOptions, folder: Path, tell: Callable[[str, CoreEvent], None]
+    ) -> None:
+        """``tell`` hears of each model's steps. `VllmError` where the node has arguments that vLLM does not know."""
+        self._node = node
+        self._options = options
+        self._folder = folder
+        self._tell = tell
+        self._own_arguments = _parsed(node.vllm_options.args)
+        self._numbers = itertools.count()
+
+    @property
+    def device(self) -> str:
+        """What is learnt here holds for nodes that call themselves the same."""
+        return f"vllm-{_device_name(self._node)}"
+
+    def start(self, spec: ModelSpec) -> tuple[VllmCore, LoadedModel]:
+        """Takes as long as a load. `ModelRefusedError` has vLLM's own reason, in one line."""
+        errors = self._folder / f"errors-{next(self._numbers)}.log"
+        log_to(errors)
+        try:
+            path = checked_path(spec)
+            if not path.is_dir():
+                raise ModelRefusedError(
+                    f"{path}: vLLM reads directories in Hugging Face layout alone; `treadle models export` makes one"
+                )
+            with _refusing(spec, errors):
+                config = self._arguments(spec, path).create_engine_config()
+                client = SyncMPClient(config, Executor.get_class(config), log_stats=True)
+        except ModelFileError as error:
+            raise ModelRefusedError(str(error)) from error
+        core = VllmCore(client, spec.name, lambda event: self._tell(spec.name, event))
+        return core, _loaded(spec, client.vllm_config)
+
+    def _arguments(self, spec: ModelSpec, path: Path) -> EngineArgs:
+        """What the node says, and over it what is decided: vLLM looks at some as soon as it has them together."""
+        decided = self._decided(spec, path)
+        unknown = decided.keys() - {field.name for field in dataclasses.fields(EngineArgs)}
+        assert not unknown, f"vLLM has no arguments {unknown}"
+        return EngineArgs.from_cli_args(argparse.Namespace(**vars(self._own_arguments) | decided))
+
+    def _decided(self, spec: ModelSpec, path: Path) -> dict[str, Any]:
+        """What is not the node's own to say (`shared.config.vllm.OWNED_ARGUMENTS`)."""
+        options, is_cpu = self._options, not self._node.cuda_devices
+        decided: dict[str, Any] = {
+            "model": str(path),
+            "tokenizer": str(path),
+            "skip_tokenizer_init": True,
+            "served_model_name": [spec.name],
+            "trust_remote_code": False,
+            "generation_config": "vllm",
+            "load_format": spec.load_format,
+            "max_model_len": spec.max_model_len or AUTO_LENGTH,
+            "max_num_seqs": options.max_num_seqs,
+            "max_num_batched_tokens": max(options.step_tokens, options.max_num_seqs),
+            "tensor_parallel_size": self._node.tensor_parallel,
+            "scheduling_policy": "priority",
+            "scheduler_cls": f"{_ROOM}.step_scheduler.{'StepScheduler' if is_cpu else 'AsyncStepScheduler'}",
+            "logits_processors": [f"{_ROOM}.own_draws:OwnDraws"],
+            "async_scheduling": not is_cpu,
+            "disable_log_stats": False,
+        }
+        if is_cpu or options.kv_cache_bytes is not None:
+            decided["kv_cache_memory_bytes"] = options.unmeasured_kv_bytes
+        else:
+            decided["gpu_memory_utilization"] = options.device_memory_share
+        if is_eager(self._node):
+            decided["enforce_eager"] = True  # compiling takes minutes
+        return decided
+
+
+class _Parser(FlexibleArgumentParser):  # type: ignore[misc]
+    def error(self, message: str) -> NoReturn:
+        raise VllmError(f"vllm.args: {message}")
+
+
+def _parsed(args: list[str]) -> argparse.Namespace:
+    parsed: argparse.Namespace = EngineArgs.add_cli_args(_Parser(add_help=False)).parse_args(args)
+    return parsed
+
+
+@contextmanager
+def _refusing(spec: ModelSpec, errors: Path) -> Iterator[None]:
+    """Whatever vLLM raises on the way, the node lives on; the first error of its processes is the reason of all."""
+    try:
+        yield
+    except Exception as error:
+        written = errors.read_text("utf-8", errors="replace") if errors.exists() else ""
+        reason = first_error(written) or one_line(str(error)) or type(error).__name__
+        raise ModelRefusedError(f"model {spec.name!r}: vLLM does not serve it here: {reason}") from error
+
+
+def _loaded(spec: ModelSpec, config: Any) -> LoadedModel:
+    """As vLLM has found it when it was ready. One of its blocks holds nothing, ever."""
+    model, cache, parallel = config.model_config, config.cache_config, config.parallel_config
+    return LoadedModel(
+        name=spec.name,
+        num_blocks=cache.num_gpu_blocks - 1,
+        block_size=cache.block_size,
+        block_bytes=cache.block_size * _token_bytes(model, parallel),
+        max_model_len=model.max_model_len,
+        vocab_size=model.get_vocab_size(),
+        eos_token_ids=_eos(model),
+    )
+
+
+def _token_bytes(model: Any, parallel: Any) -> int:
+    """Keys and values of a token, on all devices together."""
+    num_heads = model.get_num_kv_heads(parallel) * parallel.tensor_parallel_size
+    return int(2 * model.get_num_layers(parallel) * num_heads * model.get_head_size() * model.dtype.itemsize)
+
+
+def _eos(model: Any) -> frozenset[int]:
+    """Of the model's configuration and of its file for generation, where chat models name the end of a turn."""
+    found: set[int] = set()
+    for ids in (model.hf_text_config.eos_token_id, _generation(model).get("eos_token_id")):
+        found |= {ids} if isinstance(ids, int) else set(ids or ())
+    return frozenset(found)
+
+
+def _generation(model: Any) -> dict[str, Any]:
+    from gpu_node.models.hf.hf_config import GENERATION_FILE, read_json_values
+
+    path = Path(model.model, GENERATION_FILE)
+    return dict(read_json_values(path)) if path.is_file() else {}
+
+
+def _device_name(node: NodeSpec) -> str:
+    if not node.cuda_devices:
+        return "cpu"
+    import torch
+
+    return torch.cuda.get_device_name(0).lower().replace(" ", "-")

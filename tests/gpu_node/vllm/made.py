@@ -1,0 +1,73 @@
+"""Requests, steps and a running vLLM that is not there: it writes down what it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.vllm.border import CoreOutput, CoreRequest, CoreStep, ModelRefusedError
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Output, Payload, Sampling
+
+EOS = 2
+OPTIONS = EngineOptions(max_num_seqs=4, step_tokens=64, host_models=1)
+
+
+def model(name: str = "m", num_blocks: int = 10) -> LoadedModel:
+    """Of 10 blocks with 4 tokens each."""
+    return LoadedModel(name, num_blocks, 4, 256, 32, 100, frozenset({EOS}))
+
+
+def payload(
+    request_id: str, prompt: Sequence[int] = (5, 6, 7), max_tokens: int = 4, *, attempt: int = 0, **more: object
+) -> Payload:
+    """Greedy; ``more`` of its sampling, or ``outputs`` of earlier attempts, ``model`` and ``due_s``."""
+    outputs, due_s = more.pop("outputs", []), more.pop("due_s", 0.0)
+    name = more.pop("model", "m")
+    sampling = Sampling(**{"max_tokens": max_tokens, "temperature": 0.0} | more)  # type: ignore[arg-type]
+    assert isinstance(outputs, list)
+    assert isinstance(due_s, float)
+    assert isinstance(name, str)
+    had = [Output(list(one)) for one in outputs]
+    return Payload(request_id, attempt, "g", name, list(prompt), sampling, had, enqueued_s=1000.0, due_s=due_s)
+
+
+def step(
+    tokens: dict[str, int], *, last: Sequence[str] = (), begun: Sequence[str] = (), usage: float = 0.5
+) -> CoreStep:
+    """One token for each of these, by their ids in vLLM."""
+    outputs = [CoreOutput(one, [token], is_last=one in last) for one, token in tokens.items()]
+    outputs += [CoreOutput(one, [], is_last=True) for one in last if one not in tokens]
+    return CoreStep(outputs, usage, begun)
+
+
+class WrittenCore:
+    """A `gpu_node.vllm.border.EngineCore` that runs nothing."""
+
+    def __init__(self) -> None:
+        self.running: list[CoreRequest] = []
+        self.is_closed = False
+
+    def add(self, request: CoreRequest) -> None:
+        assert not self.is_closed
+        self.running.append(request)
+
+    def abort(self, core_ids: Sequence[str]) -> None:
+        assert not self.is_closed
+        self.running = [one for one in self.running if one.core_id not in core_ids]
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Starter:
+    """Starts them, but for models that are called ``bad``."""
+
+    def __init__(self) -> None:
+        self.cores: dict[str, WrittenCore] = {}
+
+    def __call__(self, spec: ModelSpec) -> tuple[WrittenCore, LoadedModel]:
+        if spec.name == "bad":
+            raise ModelRefusedError("its architecture is not known")
+        core = self.cores[spec.name] = WrittenCore()
+        return core, model(spec.name)

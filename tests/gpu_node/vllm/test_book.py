@@ -1,0 +1,137 @@
+"""The books of a running vLLM: what it is asked, and what clients hear."""
+
+from __future__ import annotations
+
+import itertools
+
+from gpu_node.engine.requests.chunk import OutputChunk
+from gpu_node.vllm.book import Change, CoreBook
+from gpu_node.vllm.border import CoreOutput, CoreStep
+from shared.messages.token_logprob import TokenLogprob
+from tests.gpu_node.vllm.made import EOS, OPTIONS, model, payload, step
+
+
+def book() -> CoreBook:
+    return CoreBook(model(), OPTIONS, itertools.count())
+
+
+def ids(change: Change) -> list[str]:
+    return [one.core_id for one in change.begin]
+
+
+def test_tokens_come_with_attempt_place_and_end() -> None:
+    one = book()
+    assert ids(one.add(payload("a", max_tokens=2, attempt=3, outputs=[]))) == ["0"]
+    assert one.take(step({"0": 8})).chunks == [OutputChunk("a", 3, 0, [8])]
+    assert one.take(step({"0": 9}, last=["0"])).chunks == [OutputChunk("a", 3, 1, [9], "length", is_last=True)]
+    assert not one.has_work
+    one.check()
+
+
+def test_an_attempt_that_goes_on_counts_from_where_its_client_is() -> None:
+    one = book()
+    one.add(payload("a", outputs=[[8, 9]]))
+    assert one.take(step({"0": 10})).chunks == [OutputChunk("a", 0, 2, [10])]
+    assert one.counts.num_recomputed == 1
+
+
+def test_a_token_that_stops_ends_the_output_and_is_in_it() -> None:
+    one = book()
+    one.add(payload("a"))
+    change = one.take(step({"0": EOS}, last=["0"]))
+    assert change.chunks == [OutputChunk("a", 0, 0, [EOS], "stop", is_last=True)]
+    assert change.end == []
+
+
+def test_what_vllm_would_run_on_for_is_ended() -> None:
+    one = book()
+    one.add(payload("a"))
+    assert one.take(step({"0": EOS})).end == ["0"]
+
+
+def test_an_end_that_is_none_of_ours_is_an_error() -> None:
+    one = book()
+    one.add(payload("a", num_choices=2, num_candidates=2, temperature=1.0))
+    change = one.take(step({"0": 8}, last=["0"]))
+    assert [(chunk.start, chunk.finish_reason, chunk.is_last) for chunk in change.chunks] == [
+        (0, "", False),
+        (1, "error", True),
+    ]
+    assert change.end == ["0", "1"], "all of the request goes"
+    assert not one.has_work
+
+
+def test_choices_end_one_by_one() -> None:
+    one = book()
+    one.add(payload("a", max_tokens=1, num_choices=2, num_candidates=2, temperature=1.0))
+    first, second = one.take(step({"1": 8}, last=["1"])).chunks, one.take(step({"0": 9}, last=["0"])).chunks
+    assert first == [OutputChunk("a", 0, 0, [8], "length", choice=1)]
+    assert second == [OutputChunk("a", 0, 0, [9], "length", choice=0, is_last=True)]
+
+
+def test_candidates_are_ranked_by_their_logprobs_and_told_at_the_end() -> None:
+    one = book()
+    one.add(payload("a", max_tokens=1, num_choices=1, num_candidates=2, temperature=1.0))
+
+    def drawn(own_id: str, token: int, logprob: float) -> CoreStep:
+        return CoreStep([CoreOutput(own_id, [token], [TokenLogprob(logprob, [])], is_last=True)], 0.5)
+
+    assert one.take(drawn("0", 8, -2.0)).chunks == []
+    assert one.take(drawn("1", 9, -1.0)).chunks == [OutputChunk("a", 0, 0, [9], "length", is_last=True)]
+
+
+def test_who_was_removed_is_silent() -> None:
+    one = book()
+    one.add(payload("a"))
+    assert one.remove("a").end == ["0"]
+    assert one.remove("a") == Change()
+    assert one.take(step({"0": 8})) == Change()
+    assert one.num_free_blocks == 10
+    one.check()
+
+
+def test_what_can_never_run_is_refused_at_once_and_by_name() -> None:
+    one = book()
+    refused = [
+        one.add(payload("long", [5] * 40)).chunks,
+        one.add(payload("beam", is_beam=True, num_candidates=2, num_choices=2)).chunks,
+    ]
+    assert [(chunk.finish_reason, chunk.error) for (chunk,) in refused] == [
+        ("refused", "40 tokens leave no room for output: 'm' takes 32"),
+        ("refused", "this node's engine is vLLM, which has no beam search; leave use_beam_search out"),
+    ]
+    assert not one.has_work
+
+
+def test_an_attempt_of_which_all_is_there_only_ends() -> None:
+    one = book()
+    change = one.add(payload("a", max_tokens=2, outputs=[[8, 9]]))
+    assert change == Change([OutputChunk("a", 0, 2, [], "length", is_last=True)])
+
+
+def test_who_waits_is_who_vllm_has_computed_nothing_of() -> None:
+    one = book()
+    one.add(payload("a"))
+    one.add(payload("b"))
+    assert (one.num_running, one.num_waiting) == (0, 2)
+    one.take(step({}, begun=["0"]))
+    assert (one.num_running, one.num_waiting) == (1, 1)
+
+
+def test_prompts_that_were_found_in_vllm_s_cache_are_counted() -> None:
+    one = book()
+    one.add(payload("a", [5, 6, 7, 8, 9]))
+    one.take(CoreStep([CoreOutput("0", [10], num_cached_tokens=4)], 0.5))
+    one.take(CoreStep([CoreOutput("0", [11], num_cached_tokens=4)], 0.5))
+    assert (one.counts.first_queried_tokens, one.counts.first_cached_tokens) == (5, 4)
+
+
+def test_no_more_are_let_in_than_are_predicted_to_fit() -> None:
+    """Of 10 blocks with 4 tokens: one of 3 + 12 tokens, whose last is never computed, grows to 14 tokens and may waste
+    3: 17 slots, 4 whole blocks. A typical one needs 4 (15 tokens): of the 6 left, one more fits."""
+    one = book()
+    assert one.num_admittable == 1, "of nothing is anything known"
+    one.add(payload("a", [5, 6, 7], 12))
+    assert one.num_admittable == 1
+    one.add(payload("b", [5, 6, 7], 12))
+    assert one.num_admittable == 0

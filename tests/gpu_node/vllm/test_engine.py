@@ -1,0 +1,108 @@
+"""vLLM as an engine: which models stay, and requests that come, go and come again."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_node.engine.requests.image import Kept
+from gpu_node.vllm.border import CoreStep, ModelRefusedError, StepSize
+from gpu_node.vllm.engine import ModelsBusyError, VllmEngine
+from shared.config.engine import ModelSpec
+from tests.gpu_node.vllm.made import OPTIONS, Starter, payload, step
+
+
+def spec(name: str) -> ModelSpec:
+    return ModelSpec(name=name, source="none")
+
+
+def engine(starter: Starter, *models: str) -> VllmEngine:
+    one = VllmEngine(starter, OPTIONS)
+    for name in models or ("m",):
+        one.load_model(spec(name))
+    return one
+
+
+def test_as_many_models_stay_as_host_memory_has_places_and_one() -> None:
+    starter = Starter()
+    one = engine(starter, "a", "b", "a")
+    assert one.tiers == {"a": "device", "b": "device"}
+    one.load_model(spec("c"))
+    assert list(one.tiers) == ["a", "c"], "b was asked for longest ago"
+    assert starter.cores["b"].is_closed
+    one.close()
+    assert all(core.is_closed for core in starter.cores.values())
+
+
+def test_a_model_that_cannot_come_changes_nothing() -> None:
+    starter = Starter()
+    one = engine(starter, "a", "b")
+    with pytest.raises(ModelRefusedError):
+        one.load_model(spec("bad"))
+    assert list(one.tiers) == ["a", "b"]
+    assert one.add(payload("r", model="b")) == []
+
+
+def test_a_model_with_requests_does_not_go() -> None:
+    one = engine(Starter(), "a", "b")
+    one.add(payload("r", model="a"))
+    one.load_model(spec("c"))
+    assert list(one.tiers) == ["a", "c"], "b is idle"
+    one.add(payload("s", model="c"))
+    with pytest.raises(ModelsBusyError, match="cannot load 'd': 'a', 'c' have sequences; drain or reset first"):
+        one.load_model(spec("d"))
+
+
+def test_a_newer_attempt_replaces_an_older_one_and_the_same_runs_once() -> None:
+    starter = Starter()
+    one = engine(starter)
+    for attempt in (1, 1, 0):
+        assert one.add(payload("r", attempt=attempt)) == []
+    assert [running.core_id for running in starter.cores["m"].running] == ["0"]
+    one.add(payload("r", attempt=2))
+    assert [running.core_id for running in starter.cores["m"].running] == ["1"]
+    assert one.stats().num_received == 4
+    assert [chunk.attempt for chunk in one.take("m", step({"0": 8, "1": 9}))] == [2]
+
+
+def test_a_model_that_is_not_there_is_an_error() -> None:
+    (chunk,) = engine(Starter()).add(payload("r", model="other"))
+    assert chunk.error == "model 'other' is not loaded here; loaded: 'm'"
+
+
+def test_evicted_requests_are_gone_and_nothing_is_said_to_be_kept() -> None:
+    starter = Starter()
+    one = engine(starter)
+    one.add(payload("r"))
+    assert one.evict(["r", "unknown", "r"]) == ([], [Kept("r", 0)])
+    assert starter.cores["m"].running == []
+    assert one.hand_over(["r"]) == []
+    assert one.take("m", step({"0": 8})) == []
+    assert not one.has_work
+
+
+def test_reset_forgets_the_requests_of_all_models() -> None:
+    starter = Starter()
+    one = engine(starter, "a", "b")
+    one.add(payload("r", model="a"))
+    one.add(payload("s", model="b"))
+    one.reset()
+    assert not one.has_work
+    assert [core.running for core in starter.cores.values()] == [[], []]
+    one.check()
+
+
+def test_the_cost_of_steps_is_learnt() -> None:
+    one = engine(Starter())
+    for _ in range(3):
+        one.take("m", CoreStep([], 0.0, size=StepSize(4, 40, 40, 0.5)))
+    stats = one.stats()
+    assert stats.step_s == 0.5
+    assert stats.cost is not None
+    assert stats.cost.predict_s(4, 40, 40) == pytest.approx(0.5)
+
+
+def test_stats_are_those_of_the_model_that_was_asked_for_last() -> None:
+    one = engine(Starter(), "a", "b")
+    one.add(payload("r", model="a"))
+    stats = one.stats()
+    assert (stats.num_waiting, stats.num_free_blocks, stats.num_admittable) == (1, 10, 1)
