@@ -75,14 +75,20 @@ class SimulatedCluster:
         make_engine: MakeEngine = stepped,
         solve: PlanSolver = solve,
         solve_s: SolveTime = lambda _: SMALL_PROBLEM_S,
+        has_contents: bool = False,
     ) -> None:
+        """``has_contents``: prompts have tokens that may come again, and the engine is one that knows them."""
         self.bus = MemoryBus()
+        self.names_prompts = has_contents and config.routes_warm
+        """Whether requests may go to what is cached of them."""
+        self.block_tokens = config.engine.block_size if self.names_prompts else 0
+        """As `gateway.inflight.job.Job`."""
         self.queue_manager = SimulatedService(self.bus, streams.QUEUE, lambda: QueueManagerCore(config))
         self.scheduler = SimulatedService(
             self.bus, streams.SCHEDULER, lambda: SchedulerCore(config), solve=solve, solve_s=solve_s
         )
-        self.kv_manager = SimulatedService(self.bus, streams.KV, KvManagerCore)
-        self.gateway = SimulatedGateway(self.bus, "gateway", VOCAB_SIZE)
+        self.kv_manager = SimulatedService(self.bus, streams.KV, lambda: KvManagerCore(has_index=self.names_prompts))
+        self.gateway = SimulatedGateway(self.bus, "gateway", VOCAB_SIZE, self.block_tokens)
         # steps take their predicted time one after another: there is no host time to hide behind them
         self._options = replace(config.engine, async_scheduling=False)
         names = [*(node.name for node in config.nodes), *(pool.name for pool in config.pools)]
@@ -96,7 +102,9 @@ class SimulatedCluster:
 
     def _node(self, name: str, device: SimulatedDevice) -> SimulatedNode:
         make_engine = partial(self._make_engine, device, self._options, self._answer_tokens)
-        return SimulatedNode(self.bus, name, self._models, make_engine, device, self._options)
+        return SimulatedNode(
+            self.bus, name, self._models, make_engine, device, self._options, tells_blocks=self.names_prompts
+        )
 
     def _start(self, pool: str, name: str) -> SimulatedNode:
         """A node of a pool, which may have been there before."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.memory.block_log import BlockChanges
 from gpu_node.engine.requests.choices import error_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
@@ -135,6 +136,14 @@ class FastEngine:
             if parked is not None:
                 images.append(HandedOver(request_id, parked.encode() if parked.num_bytes <= MAX_IMAGE_BYTES else b""))
         return images
+
+    def tell_blocks_again(self) -> None:
+        """No two prompts begin alike: nothing is cached."""
+
+    def block_changes(self, most: int) -> BlockChanges:
+        """Likewise."""
+        del most
+        return BlockChanges(self._spec.name if self._spec is not None else "")
 
     # --- time passes --------------------------------------------------------------------------------------------------
 

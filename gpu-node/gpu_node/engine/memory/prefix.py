@@ -6,15 +6,21 @@ A digest finds a candidate fast, and names a prefix between nodes; equality is a
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
+from typing import Protocol
 
-DIGEST_BYTES = 16
+from shared.messages.prefixes import ROOT, chained_digest
 
 Digest = Callable[[bytes, tuple[int, ...]], bytes]
 """Digest of a prefix from the digest of its parent and the token ids of its last block."""
+
+
+class Heard(Protocol):
+    """Who keeps up with what is where."""
+
+    def __call__(self, digest: bytes, *, is_there: bool) -> None:
+        """A prefix has appeared, or gone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,19 +31,6 @@ class Prefix:
     token_ids: tuple[int, ...]
     """Those of the last block."""
     digest: bytes
-
-
-def chained_digest(parent: bytes, token_ids: tuple[int, ...]) -> bytes:
-    """BLAKE2b over the parent's digest and the token ids (32 bits each, little-endian): equal on every machine."""
-    return blake2b(parent + struct.pack(f"<{len(token_ids)}I", *token_ids), digest_size=DIGEST_BYTES).digest()
-
-
-def root(identity: str) -> Prefix:
-    """The empty prefix of what `LoadedModel.identity` says. Its digest salts the chain of all prefixes behind it.
-
-    So no block of one model, or one layout, is ever found for another.
-    """
-    return Prefix(None, (), blake2b(identity.encode(), digest_size=DIGEST_BYTES).digest())
 
 
 def is_same(one: Prefix | None, other: Prefix | None) -> bool:
@@ -61,12 +54,18 @@ def token_blocks(prefix: Prefix) -> list[tuple[int, ...]]:
     return blocks[::-1]
 
 
+def _unheard(digest: bytes, *, is_there: bool) -> None:
+    del digest, is_there
+
+
 class PrefixCache:
     """Which block holds which prefix of a model, and where it is found again. A prefix has one block at most."""
 
-    def __init__(self, identity: str, digest: Digest = chained_digest) -> None:
-        self.root = root(identity)
+    def __init__(self, digest: Digest = chained_digest, heard: Heard = _unheard) -> None:
+        """``heard`` is told of each prefix that can be found from now on, and of each that no longer can."""
+        self.root = Prefix(None, (), ROOT)
         self._digest = digest
+        self._heard = heard
         self._prefixes: dict[int, Prefix] = {}
         self._blocks: dict[bytes, int] = {}
 
@@ -75,6 +74,10 @@ class PrefixCache:
 
     def __contains__(self, block: int) -> bool:
         return block in self._prefixes
+
+    def digests(self) -> Iterator[bytes]:
+        """Of all prefixes that are found."""
+        return iter(self._blocks)
 
     def prefix_of(self, block: int) -> Prefix | None:
         """The prefix that ends in ``block``; None if it is offered to nobody."""
@@ -111,13 +114,16 @@ class PrefixCache:
         if other is None:
             self._prefixes[block] = prefix
             self._blocks[prefix.digest] = block
+            self._heard(prefix.digest, is_there=True)
             return prefix
         content = self._prefixes[other]
         return content if is_same(content, prefix) else prefix
 
     def forget(self, block: int) -> None:
         """What ``block`` holds is lost."""
-        del self._blocks[self._prefixes.pop(block).digest]
+        digest = self._prefixes.pop(block).digest
+        del self._blocks[digest]
+        self._heard(digest, is_there=False)
 
     def check(self) -> None:
         """Assert that each digest leads to the block with that content."""

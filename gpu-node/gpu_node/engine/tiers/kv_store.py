@@ -7,7 +7,7 @@ read ahead of its turn. Whatever goes wrong is a miss: it is counted, and said o
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,11 +17,12 @@ from gpu_node.engine.measures.counts import KeptCounts
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.memory.prefix import Prefix
 from gpu_node.engine.memory.ssd_index import SsdIndex
-from gpu_node.engine.tiers.record import slot_bytes
+from gpu_node.engine.tiers.record import salted, slot_bytes, stored
 from gpu_node.engine.tiers.ssd_folder import Disk, SsdFolder, segment_bytes
 from gpu_node.engine.tiers.ssd_thread import BlockJob, Done, EarlierBlocks, SsdThread
 from shared.config.tiers import TierOptions
 from shared.errors import OperatorError
+from shared.messages.blocks import Tier
 
 MAX_WRITES = 256
 """Blocks that wait to be written, or are; of those beyond, there is no copy."""
@@ -45,7 +46,7 @@ class KvStore:
         """``memory`` is the executor's, where blocks are written from and read to."""
         self._folder = folder
         self._memory = memory
-        self._index = SsdIndex(capacity_bytes, segment_bytes(capacity_bytes))
+        self._index = SsdIndex(capacity_bytes, segment_bytes(capacity_bytes), self._gone)
         segments = []
         for number, size in folder.segments():
             if self._index.reopen(number, size):
@@ -90,6 +91,16 @@ class KvStore:
                 self._index.segment_bytes,
             )
 
+    def found(self, model: LoadedModel) -> Iterator[bytes]:
+        """Digests of prefixes of the model. Where another model's blocks are as large, their names mean nothing."""
+        salt = self._blocks[model.name].salt
+        return (salted(digest, salt) for digest in self._index.found(slot_bytes(model.block_bytes)))
+
+    def _gone(self, digest: bytes) -> None:
+        """Of which model is not known; the name that it has for others is nobody's."""
+        for blocks in self._blocks.values():
+            blocks.log.of(Tier.SSD)(salted(digest, blocks.salt), is_there=False)
+
     def leave(self, name: str) -> None:
         """A model's host memory is given up: when this returns, nobody reads or fills it for the store."""
         blocks = self._blocks.get(name)
@@ -105,7 +116,7 @@ class KvStore:
         blocks = self._blocks[model.name]
         chain, num_above = blocks.lookup.chain(token_ids)
         for prefix in reversed(chain):
-            self._index.touch(prefix.digest)
+            self._index.touch(salted(prefix.digest, blocks.salt))
         awaited = []
         for prefix in chain[num_above:]:
             if not (blocks.host.is_reading(prefix) or self._begin_read(model, blocks, prefix)):
@@ -114,16 +125,17 @@ class KvStore:
         blocks.arrivals.expect(request_id, awaited)
 
     def _begin_read(self, model: LoadedModel, blocks: BlockManager, prefix: Prefix) -> bool:
-        if self._num_reads >= min(MAX_READS, model.num_host_blocks // HOST_SHARE) or prefix.digest not in self._index:
+        kept = stored(prefix, blocks.salt)
+        if self._num_reads >= min(MAX_READS, model.num_host_blocks // HOST_SHARE) or kept.digest not in self._index:
             return False
         host_block = blocks.host.begin_read(prefix)
         if host_block is None:
             return False
-        slot = self._index.begin_read(prefix.digest)
+        slot = self._index.begin_read(kept.digest)
         assert slot is not None
         self._num_reads += 1
         content = self._memory.host_block(model.name, host_block)
-        self._thread.ask(BlockJob(blocks, True, slot, prefix, content, host_block))
+        self._thread.ask(BlockJob(blocks, True, slot, kept, content, host_block))
         return True
 
     def write_copies(self, model: LoadedModel) -> None:
@@ -133,22 +145,24 @@ class KvStore:
             return  # the last step of a model that is gone
         size = slot_bytes(model.block_bytes)
         for one in blocks.host.pop_copied():
-            slot = None
+            slot, kept = None, stored(one.prefix, blocks.salt)
             if self._num_writes < min(MAX_WRITES, model.num_host_blocks // HOST_SHARE):
-                slot = self._index.begin_write(one.prefix.digest, size)
+                slot = self._index.begin_write(kept.digest, size)
             if slot is None:
                 blocks.host.release_copy(one.block)
-                self._count(KeptCounts(num_unwritten=int(one.prefix.digest not in self._index)))
+                self._count(KeptCounts(num_unwritten=int(kept.digest not in self._index)))
                 continue
             self._num_writes += 1
             content = self._memory.host_block(model.name, one.block)
-            self._thread.ask(BlockJob(blocks, False, slot, one.prefix, content, one.block))
+            self._thread.ask(BlockJob(blocks, False, slot, kept, content, one.block))
 
     def take_in(self, wait_s: float = 0.0) -> None:
         """Fold in what the thread has done; its first answer is waited for, ``wait_s`` at most."""
         for answer in self._thread.answers(wait_s):
             if isinstance(answer, EarlierBlocks):
                 self._index.tell(answer.blocks)
+                for blocks in self._blocks.values():
+                    blocks.log.renew()
                 log.info("%d blocks of KV found in %s", len(answer.blocks), self._folder.path)
                 self._hear(answer.error)
             else:
@@ -157,16 +171,18 @@ class KvStore:
     def _end(self, done: Done) -> None:
         job = done.job
         assert isinstance(job.owner, BlockManager)
-        digest = job.prefix.digest
+        digest = salted(job.prefix.digest, job.owner.salt)
         if job.is_read:
             self._num_reads -= 1
-            self._index.end_read(digest, is_whole=done.is_whole or done.is_cancelled)
+            self._index.end_read(job.prefix.digest, is_whole=done.is_whole or done.is_cancelled)
             job.owner.host.end_read(digest, is_whole=done.is_whole)
             job.owner.arrivals.arrived(digest, done.duration_s)
         else:
             self._num_writes -= 1
-            self._index.end_write(digest, is_whole=done.is_whole)
+            self._index.end_write(job.prefix.digest, is_whole=done.is_whole)
             job.owner.host.release_copy(job.host_block)
+            if done.is_whole:
+                job.owner.log.of(Tier.SSD)(digest, is_there=True)
         self._count(
             KeptCounts(
                 num_read=int(job.is_read and done.is_whole),
