@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from gpu_node.engine.tiers.kv_store import KvStore
 from gpu_node.executors.predicted.executor import AnswerTokens
 from services.kv_manager.core import KvManagerCore
 from services.queue_manager.core import QueueManagerCore
@@ -20,6 +21,7 @@ from services.simulator.cluster.pools import SimulatedProvider
 from services.simulator.cluster.service import SimulatedService, SolveTime
 from services.simulator.devices.device import VOCAB_SIZE, ModelOnDevice, SimulatedDevice
 from services.simulator.devices.device_executor import device_executor
+from services.simulator.devices.simulated_disk import NoMemory, SimulatedDisk
 from services.simulator.fast.engine import FastEngine
 from shared.bus import streams
 from shared.config.config import ClusterConfig
@@ -29,16 +31,26 @@ from shared.messages.step_cost import StepCost
 
 SMALL_PROBLEM_S = 0.005
 
-MakeEngine = Callable[[SimulatedDevice, EngineOptions, AnswerTokens | None], NodeEngine]
+Clock = Callable[[], float]
+MakeEngine = Callable[[SimulatedDevice, EngineOptions, AnswerTokens | None, Clock], NodeEngine]
 
 
-def stepped(device: SimulatedDevice, options: EngineOptions, answer_tokens: AnswerTokens | None) -> NodeEngine:
+def stepped(
+    device: SimulatedDevice, options: EngineOptions, answer_tokens: AnswerTokens | None, clock: Clock
+) -> NodeEngine:
     """The live bookkeeping, step by step, for requests of every kind."""
-    return SteppedEngine(device_executor(device, options, answer_tokens), options)
+    store = None
+    if options.tiers.ssd_bytes:
+        disk = SimulatedDisk(clock)
+        store = KvStore(disk, options.tiers.ssd_bytes, NoMemory(), lambda _: disk)
+    return SteppedEngine(device_executor(device, options, answer_tokens), options, store=store)
 
 
-def fast(device: SimulatedDevice, options: EngineOptions, answer_tokens: AnswerTokens | None) -> NodeEngine:
+def fast(
+    device: SimulatedDevice, options: EngineOptions, answer_tokens: AnswerTokens | None, clock: Clock
+) -> NodeEngine:
     """The one that jumps, for many plain requests."""
+    del clock
     return FastEngine(device, options, answer_tokens or (lambda sampling: sampling.max_tokens + 1))
 
 
@@ -101,7 +113,7 @@ class SimulatedCluster:
         self.provider = SimulatedProvider(self.bus, config.pools, self._start)
 
     def _node(self, name: str, device: SimulatedDevice) -> SimulatedNode:
-        make_engine = partial(self._make_engine, device, self._options, self._answer_tokens)
+        make_engine = partial(self._make_engine, device, self._options, self._answer_tokens, lambda: self.bus.now)
         return SimulatedNode(
             self.bus, name, self._models, make_engine, device, self._options, tells_blocks=self.names_prompts
         )

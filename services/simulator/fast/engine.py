@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.block_log import BlockChanges
 from gpu_node.engine.requests.choices import error_chunk
@@ -62,6 +63,11 @@ class FastEngine:
     def num_preemptions(self) -> int:
         """Of the current model, since it was loaded."""
         return self._scheduler.num_preemptions if self._scheduler is not None else 0
+
+    @property
+    def counts(self) -> Counts:
+        """Of what it does not do, nothing is counted."""
+        return Counts(num_preemptions=self.num_preemptions)
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Make a model the current one; no request may be left. `ModelTooLargeError` where it cannot run here."""

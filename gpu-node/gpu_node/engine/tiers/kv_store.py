@@ -7,8 +7,9 @@ read ahead of its turn. Whatever goes wrong is a miss: it is counted, and said o
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePath
+from typing import Protocol
 from urllib.parse import quote
 
 from gpu_node.engine.border.executor import Executor, HostMemory
@@ -36,14 +37,68 @@ class NoStoreError(OperatorError, RuntimeError):
     """The engine's executor cannot have a tier on an SSD."""
 
 
+class BlockFolder(Protocol):
+    """Where the segments are."""
+
+    @property
+    def path(self) -> PurePath:
+        """As operators know it."""
+        ...
+
+    def segments(self) -> list[tuple[int, int]]:
+        """Number and bytes of a slot of each that is there."""
+        ...
+
+    def remove(self, segment: int, slot_bytes: int) -> None:
+        """Delete one."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+class BlockWorker(Protocol):
+    """Reads and writes, as `SsdThread`."""
+
+    def ask(self, job: BlockJob) -> None:
+        """Queue a job."""
+        ...
+
+    def answers(self, wait_s: float = 0.0) -> Sequence[Done | EarlierBlocks]:
+        """What has come to its end since the last call."""
+        ...
+
+    def cancel(self, owner: object) -> None:
+        """Drop the owner's jobs; the answers to all of them are there."""
+        ...
+
+    def settle(self, timeout_s: float | None = None) -> bool:
+        """Wait until there is nothing to do."""
+        ...
+
+    def close(self) -> None:
+        """End."""
+        ...
+
+
 log = logging.getLogger(__name__)
 
 
 class KvStore:
     """One engine's. Nothing here waits for the disk but `wait`, `settle`, `leave` and `close`."""
 
-    def __init__(self, folder: SsdFolder, capacity_bytes: int, memory: HostMemory) -> None:
-        """``memory`` is the executor's, where blocks are written from and read to."""
+    def __init__(
+        self,
+        folder: BlockFolder,
+        capacity_bytes: int,
+        memory: HostMemory,
+        begin: Callable[[Sequence[tuple[int, int]]], BlockWorker],
+    ) -> None:
+        """``memory`` is the executor's, where blocks are written from and read to.
+
+        ``begin`` starts whoever reads and writes, and tells first what the folder's segments hold.
+        """
         self._folder = folder
         self._memory = memory
         self._index = SsdIndex(capacity_bytes, segment_bytes(capacity_bytes), self._gone)
@@ -53,7 +108,7 @@ class KvStore:
                 segments.append((number, size))
             else:
                 folder.remove(number, size)  # of a larger budget
-        self._thread = SsdThread(folder, segments)
+        self._thread = begin(segments)
         self._blocks: dict[str, BlockManager] = {}
         self._num_writes = 0
         self._num_reads = 0
@@ -65,7 +120,8 @@ class KvStore:
         """The node's own folder. `FolderError` where it cannot be used."""
         assert options.ssd_folder is not None
         path = Path(options.ssd_folder).expanduser() / quote(node, safe="")
-        return cls(SsdFolder(path, disk), options.ssd_bytes, memory)
+        folder = SsdFolder(path, disk)
+        return cls(folder, options.ssd_bytes, memory, lambda segments: SsdThread(folder, segments))
 
     @property
     def used_bytes(self) -> int:

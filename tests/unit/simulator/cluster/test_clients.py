@@ -108,6 +108,14 @@ def test_the_same_tokens_count_as_in_the_gateway(chunks: list[tuple[int, int, in
         assert life.outcome.num_tokens == sum(len(output.token_ids) for output in generation.outputs)
 
 
+def asked(num_tokens: int, *hash_ids: int) -> WorkloadRequest:
+    return WorkloadRequest(0.0, "m", "interactive", num_tokens, 1, hash_ids=hash_ids)
+
+
 def test_no_two_prompts_begin_alike() -> None:
-    assert len({tuple(prompt(number, 3)) for number in range(5_000)}) == 5_000
-    assert [len(prompt(1_234, num_tokens)) for num_tokens in (1, 2, 7)] == [1, 2, 7]
+    assert len({tuple(prompt(number, asked(3))) for number in range(5_000)}) == 5_000
+    assert [len(prompt(1_234, asked(num_tokens))) for num_tokens in (1, 2, 7)] == [1, 2, 7]
+
+
+def test_equal_hash_ids_are_equal_tokens() -> None:
+    assert prompt(1, asked(600, 7, 8)) == [7] * 512 + [8] * 88
