@@ -14,7 +14,7 @@ from services.simulator.cluster.cluster import stepped
 from services.simulator.devices.catalogue import cluster_config, devices_of
 from services.simulator.reports.report import DECIMALS, report
 from services.simulator.simulation import Progress, Scenario, simulate
-from services.simulator.workloads.conversations import Conversations
+from services.simulator.workloads.conversations import ReturningUsers
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config.hardware import model_named
 from shared.config.queue import OperationOptions, QueueOptions
@@ -47,7 +47,7 @@ class RoutingRow:
 
 def routing_row(num_users: int, progress: Progress) -> RoutingRow:
     """Two simulations; ``progress`` hears how many requests of the one that runs are over."""
-    users = Conversations(num_users, NUM_TURNS, num_users / TURNS_PER_S)
+    users = ReturningUsers(num_users, NUM_TURNS, num_users / TURNS_PER_S)
     requests = users.draw(MODEL, SLO, Random(0))  # noqa: S311 - a workload is no secret
     found: dict[str, dict[str, Any]] = {}
     for name in ("warm", "blind"):
@@ -60,7 +60,7 @@ def routing_row(num_users: int, progress: Progress) -> RoutingRow:
     )
 
 
-def _scenario(users: Conversations, requests: list[WorkloadRequest], *, is_warm: bool) -> Scenario:
+def _scenario(users: ReturningUsers, requests: list[WorkloadRequest], *, is_warm: bool) -> Scenario:
     host_bytes = users.history_tokens * model_named(MODEL).kv_token_bytes // NUM_NODES
     nodes = {
         name: replace(one, models={MODEL: replace(one.models[MODEL], kv_cache_bytes=host_bytes // DEVICE_PART)})

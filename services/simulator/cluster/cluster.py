@@ -31,12 +31,12 @@ from shared.messages.step_cost import StepCost
 
 SMALL_PROBLEM_S = 0.005
 
-Clock = Callable[[], float]
-MakeEngine = Callable[[SimulatedDevice, EngineOptions, AnswerTokens | None, Clock], NodeEngine]
+VirtualClock = Callable[[], float]
+MakeEngine = Callable[[SimulatedDevice, EngineOptions, AnswerTokens | None, VirtualClock], NodeEngine]
 
 
 def stepped(
-    device: SimulatedDevice, options: EngineOptions, answer_tokens: AnswerTokens | None, clock: Clock
+    device: SimulatedDevice, options: EngineOptions, answer_tokens: AnswerTokens | None, clock: VirtualClock
 ) -> NodeEngine:
     """The live bookkeeping, step by step, for requests of every kind."""
     store = None
@@ -47,7 +47,7 @@ def stepped(
 
 
 def fast(
-    device: SimulatedDevice, options: EngineOptions, answer_tokens: AnswerTokens | None, clock: Clock
+    device: SimulatedDevice, options: EngineOptions, answer_tokens: AnswerTokens | None, clock: VirtualClock
 ) -> NodeEngine:
     """The one that jumps, for many plain requests."""
     del clock

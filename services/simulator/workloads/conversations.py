@@ -12,7 +12,7 @@ ANSWER_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Conversations:
+class ReturningUsers:
     """Each turn adds `HASH_TOKENS` tokens to what a user's prompt has in common with the next one."""
 
     num_users: int
