@@ -82,7 +82,7 @@ class SteppedEngine(Engine):
         """Plan a step; it is over when its predicted time is. Where all wait for the store, it is looked at again."""
         self._has_computed = False
         self._chunks = self.step(now)
-        self._end_s = now + (self.stats().step_s if self._has_computed else PROMOTION_WAIT_S)
+        self._end_s = now + (self._step_s if self._has_computed else PROMOTION_WAIT_S)
         return self._end_s
 
     def _collect(self) -> list[OutputChunk]:

@@ -17,22 +17,30 @@ class ReturningUsers:
 
     num_users: int
     num_turns: int
-    between_s: float
-    """From a user's turn to the next, on average; exponential."""
+    turns_per_s: float
+    """Of all users, while as many come as leave."""
 
     @property
-    def history_tokens(self) -> int:
-        """Of all users, when the last turn is over."""
-        return self.num_users * self.num_turns * HASH_TOKENS
+    def between_s(self) -> float:
+        """From a user's turn to the next, on average."""
+        return self.num_users / 2 / self.turns_per_s
+
+    @property
+    def active_tokens(self) -> int:
+        """Of all who are there at a time, half of the users as a rule: each is half through."""
+        return self.num_users // 2 * (self.num_turns + 1) // 2 * HASH_TOKENS
 
     def draw(self, model: str, slo: str, random: Random) -> list[WorkloadRequest]:
-        """All turns of all users, in the order of their arrivals; nobody waits for the answer before."""
+        """All turns of all users, in the order of their arrivals; nobody waits for the answer before.
+
+        Users begin at any time while the first of them is there; half to one and a half `between_s` lie between turns.
+        """
         requests = []
         for user in range(self.num_users):
-            arrival_s = random.uniform(0.0, self.between_s)
+            arrival_s = random.uniform(0.0, self.num_turns * self.between_s)
             for turn in range(self.num_turns):
                 hash_ids = tuple(user * self.num_turns + part for part in range(turn + 1))
                 num_tokens = len(hash_ids) * HASH_TOKENS
                 requests.append(WorkloadRequest(arrival_s, model, slo, num_tokens, ANSWER_TOKENS, hash_ids=hash_ids))
-                arrival_s += random.expovariate(1 / self.between_s)
+                arrival_s += random.uniform(0.5, 1.5) * self.between_s
         return sorted(requests, key=lambda request: request.arrival_s)

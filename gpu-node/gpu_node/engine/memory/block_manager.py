@@ -22,7 +22,7 @@ from gpu_node.engine.memory.awaited_prefixes import AwaitedPrefixes
 from gpu_node.engine.memory.block_log import BlockLog, Found
 from gpu_node.engine.memory.block_pool import BlockPool
 from gpu_node.engine.memory.host_cache import HostCache
-from gpu_node.engine.memory.prefix import Digest, Prefix, PrefixCache, token_blocks
+from gpu_node.engine.memory.prefix import Chains, Digest, Prefix, PrefixCache, token_blocks
 from gpu_node.engine.memory.tier_lookup import BroughtIn, TierLookup
 from shared.messages.blocks import Tier
 from shared.messages.prefixes import chained_digest
@@ -60,12 +60,13 @@ class BlockManager:
         self.block_size = model.block_size
         self.salt = model.salt
         self.log = BlockLog()
-        self._prefixes = PrefixCache(digest, self.log.of(Tier.DEVICE))
+        chains = Chains(digest)
+        self._prefixes = PrefixCache(chains, self.log.of(Tier.DEVICE))
         self._tables: dict[int, _Table] = {}
         self._swapped_out: dict[int, _Table] = {}  # their blocks are the host's
         self._device = BlockPool(device, model.blocks_per_page, model.num_reserved_pages, self._prefixes.forget)
         heard = self.log.of(Tier.HOST)
-        self.host = HostCache(model, host, digest, heard, caches=caches_in_host, has_store=has_store)
+        self.host = HostCache(model, host, chains, heard, caches=caches_in_host, has_store=has_store)
         self.arrivals = AwaitedPrefixes()
         self.lookup = TierLookup(self._prefixes, self.host, model.block_size)
         self._caches_in_host = caches_in_host

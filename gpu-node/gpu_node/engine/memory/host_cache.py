@@ -17,7 +17,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import BlockSwap, StepPlan
 from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.memory.block_pool import BlockPool
-from gpu_node.engine.memory.prefix import Digest, Heard, Prefix, PrefixCache
+from gpu_node.engine.memory.prefix import Chains, Heard, Prefix, PrefixCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,18 @@ class HostCache:
         self,
         model: LoadedModel,
         arena: PageArena,
-        digest: Digest,
+        chains: Chains,
         heard: Heard,
         *,
         caches: bool,
         has_store: bool = False,
     ) -> None:
-        """``caches=False`` keeps nothing. ``has_store``: what is copied out is written to a store, and comes back."""
+        """``chains`` are those of the device's prefixes. ``caches=False`` keeps nothing.
+
+        ``has_store``: what is copied out is written to a store, and comes back.
+        """
         assert caches or not has_store
-        self._prefixes = PrefixCache(digest, heard)
+        self._prefixes = PrefixCache(chains, heard)
         self.pool = BlockPool(arena, model.host_blocks_per_page, forget=self._forget)
         self._caches = caches
         self._has_store = has_store

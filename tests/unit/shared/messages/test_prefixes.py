@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from struct import pack
 
-from gpu_node.engine.memory.prefix import PrefixCache
+from gpu_node.engine.memory.prefix import Chains
 from shared.messages.prefixes import MAX_NAMES, ROOT, PromptPrefix, chained_digest, name_of, prompt_prefix
 
 
@@ -39,7 +39,7 @@ def test_a_long_prompt_has_few_names_further_apart() -> None:
 
 def test_an_engine_has_the_same_names() -> None:
     token_ids = [5, 9, 5, 9, 7]
-    cache = PrefixCache()
+    cache = Chains()
     first = cache.extend(cache.root, (5, 9))
     second = cache.extend(first, (5, 9))
     prefix = prompt_prefix(token_ids, 2)

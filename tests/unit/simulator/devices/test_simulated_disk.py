@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_node.engine.memory.prefix import PrefixCache
+from gpu_node.engine.memory.prefix import Chains
 from gpu_node.engine.memory.ssd_index import Slot
 from gpu_node.engine.tiers.ssd_thread import BlockJob, Done
 from services.simulator.devices.simulated_disk import READ_BYTES_PER_S, WRITE_BYTES_PER_S, SimulatedDisk
@@ -18,7 +18,7 @@ class Time:
 
 
 def job(number: int, *, is_read: bool, owner: object = None) -> BlockJob:
-    cache = PrefixCache()
+    cache = Chains()
     prefix = cache.extend(cache.root, (number,))
     return BlockJob(owner, is_read, Slot(0, number, SLOT_BYTES), prefix, (), number)
 
