@@ -1,12 +1,12 @@
 """The row of `treadle bench conversations` for two nodes: requests sent to their histories, and blindly.
 
 Two nodes that are predicted, in virtual time, with the live services: the same options give the same row. Host memory
-of both together has room for those who are there, once and a fifth; the devices for one in ten of these.
+of both together has room for those who are there, once and a fifth.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -24,10 +24,10 @@ DEVICE, MODEL, SLO = "a10", "llama-3.1-8b", "interactive"
 NUM_NODES = 2
 MAX_MODEL_LEN = 5_632
 HOST_SHARE = 1.2
-DEVICE_PART = 10
 TURNS_PER_S = 1.6
 """Of all users: what two nodes can do if they find what was said."""
 NUM_TURNS = 10
+NUM_ROUTINGS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,14 @@ class RoutingRow:
 
 
 def routing_row(num_users: int, progress: Progress) -> RoutingRow:
-    """Two simulations; ``progress`` hears how many requests of the one that runs are over."""
+    """`NUM_ROUTINGS` simulations; ``progress`` hears how many requests of all are over."""
     users = ReturningUsers(num_users, NUM_TURNS, TURNS_PER_S)
     requests = users.draw(MODEL, SLO, Random(0))  # noqa: S311 - a workload is no secret
     found: dict[str, dict[str, Any]] = {}
-    for name in ("warm", "blind"):
-        found[name] = report(simulate(_scenario(users, requests, is_warm=name == "warm"), progress))
+    for number, name in enumerate(("warm", "blind")):
+        before = number * len(requests)
+        scenario = _scenario(users, requests, is_warm=name == "warm")
+        found[name] = report(simulate(scenario, lambda over, before=before: progress(before + over)))  # type: ignore[misc]
     return RoutingRow(
         num_requests=len(requests),
         hit_rate={name: one["prompt_tokens_found"] for name, one in found.items()},
@@ -63,14 +65,7 @@ def routing_row(num_users: int, progress: Progress) -> RoutingRow:
 
 def _scenario(users: ReturningUsers, requests: list[WorkloadRequest], *, is_warm: bool) -> Scenario:
     active_bytes = users.active_tokens * model_named(MODEL).kv_token_bytes // NUM_NODES
-    least_bytes = MAX_MODEL_LEN * model_named(MODEL).kv_token_bytes
-    nodes = {
-        name: replace(
-            one,
-            models={MODEL: replace(one.models[MODEL], kv_cache_bytes=max(active_bytes // DEVICE_PART, least_bytes))},
-        )
-        for name, one in devices_of({DEVICE: NUM_NODES}, [MODEL], max_model_lens={MODEL: MAX_MODEL_LEN}).items()
-    }
+    nodes = devices_of({DEVICE: NUM_NODES}, [MODEL], max_model_lens={MODEL: MAX_MODEL_LEN})
     queue = QueueOptions(operations=OperationOptions(warm=is_warm))
     lens, tiers = {MODEL: MAX_MODEL_LEN}, TierOptions(host_bytes=int(HOST_SHARE * active_bytes))
     config = cluster_config(list(nodes), [MODEL], queue, max_model_lens=lens, tiers=tiers)
