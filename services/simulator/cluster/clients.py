@@ -23,6 +23,7 @@ from shared.messages.payload import Output, Payload, Sampling
 from shared.messages.prefixes import prompt_prefix
 from shared.messages.requests import Cancel, Chunk, GatewayBeat, Rejected, Resubmit, Submit, Tokens
 
+HASH_DIGITS = 4  # in the base of the vocabulary, of the largest of `hash_ids`
 UNSERVED = "unserved"  # why a request was not answered: no node could ever have its model
 
 
@@ -161,6 +162,12 @@ def prompt(number: int, request: WorkloadRequest) -> list[int]:
     """Where contents are not known, one that begins as no other does among the first million."""
     num_tokens = request.prompt_tokens
     if request.hash_ids:
-        return [token for one in request.hash_ids for token in [one] * HASH_TOKENS][:num_tokens]
+        return [token for one in request.hash_ids for token in _tokens(one)][:num_tokens]
     begin = [number % VOCAB_SIZE, number // VOCAB_SIZE % VOCAB_SIZE]
     return [*begin, *[0] * (num_tokens - 2)][:num_tokens]
+
+
+def _tokens(hash_id: int) -> list[int]:
+    """Others for each number: its digits, again and again."""
+    digits = [hash_id // VOCAB_SIZE**place % VOCAB_SIZE for place in range(HASH_DIGITS)]
+    return digits * (HASH_TOKENS // HASH_DIGITS)

@@ -9,6 +9,8 @@ from services.simulator.workloads.request import WorkloadRequest
 from shared.files.length_trace import HASH_TOKENS
 
 ANSWER_TOKENS = 64
+STAYS = 3
+"""Users begin within so many times as one of them stays: so as many come as leave, in the middle of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +25,21 @@ class ReturningUsers:
     @property
     def between_s(self) -> float:
         """From a user's turn to the next, on average."""
-        return self.num_users / 2 / self.turns_per_s
+        return self.num_users / STAYS / self.turns_per_s
 
     @property
     def active_tokens(self) -> int:
-        """Of all who are there at a time, half of the users as a rule: each is half through."""
-        return self.num_users // 2 * (self.num_turns + 1) // 2 * HASH_TOKENS
+        """Of all who are there at a time: each is half through, as a rule."""
+        return self.num_users * (self.num_turns + 1) * HASH_TOKENS // (2 * STAYS)
 
     def draw(self, model: str, slo: str, random: Random) -> list[WorkloadRequest]:
         """All turns of all users, in the order of their arrivals; nobody waits for the answer before.
 
-        Users begin at any time while the first of them is there; half to one and a half `between_s` lie between turns.
+        Users begin at any time within `STAYS` such stays; half to one and a half `between_s` lie between turns.
         """
         requests = []
         for user in range(self.num_users):
-            arrival_s = random.uniform(0.0, self.num_turns * self.between_s)
+            arrival_s = random.uniform(0.0, STAYS * self.num_turns * self.between_s)
             for turn in range(self.num_turns):
                 hash_ids = tuple(user * self.num_turns + part for part in range(turn + 1))
                 num_tokens = len(hash_ids) * HASH_TOKENS

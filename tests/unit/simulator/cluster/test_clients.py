@@ -9,6 +9,7 @@ from gateway.generation.generation import Generation, Verdict
 from gateway.openai.delta import Delta
 from services.simulator.cluster.clients import ClientOutcome, Clients, prompt
 from services.simulator.cluster.memory_bus import MemoryBus
+from services.simulator.devices.device import VOCAB_SIZE
 from services.simulator.workloads.request import WorkloadRequest
 from shared.bus import streams
 from shared.config.config import ClusterConfig
@@ -118,4 +119,6 @@ def test_no_two_prompts_begin_alike() -> None:
 
 
 def test_equal_hash_ids_are_equal_tokens() -> None:
-    assert prompt(1, asked(600, 7, 8)) == [7] * 512 + [8] * 88
+    assert prompt(1, asked(517, 7, 2_008)) == [7, 0, 0, 0] * 128 + [8, 2, 0, 0, 8]
+    largest = prompt(1, asked(512, 2**32 - 1))
+    assert (largest[:4], max(largest) < VOCAB_SIZE) == ([295, 967, 294, 4], True)
