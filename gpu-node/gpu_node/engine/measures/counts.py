@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Self
+from functools import cache
+from operator import add, attrgetter, sub
+from typing import Any, Self
+
+
+@cache
+def _values(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Of all fields, two at least: sums are made each step."""
+    return attrgetter(*(one.name for one in fields(kind)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
     def __add__(self, other: Self) -> Self:
-        return type(self)(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        values = _values(type(self))
+        return type(self)(*map(add, values(self), values(other)))
 
     def __sub__(self, other: Self) -> Self:
-        return type(self)(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))
+        values = _values(type(self))
+        return type(self)(*map(sub, values(self), values(other)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Header:
 
 def salted(digest: bytes, salt: bytes) -> bytes:
     """Name of a block of a model whose `LoadedModel.salt` this is; what is salted twice is what it was."""
-    return bytes(one ^ other for one, other in zip(digest, salt, strict=True))
+    return (int.from_bytes(digest) ^ int.from_bytes(salt)).to_bytes(DIGEST_BYTES)
 
 
 def stored(prefix: Prefix, salt: bytes) -> Prefix:
