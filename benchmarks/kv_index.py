@@ -15,8 +15,9 @@ import sys
 import time
 
 from services.kv_manager.index import BlockIndex
-from shared.messages.blocks import MAX_NAMES_TOLD, BlockNews, Tier, TierNews
+from shared.messages.blocks import MAX_NAMES_TOLD, BlockNews
 from shared.messages.prefixes import MAX_NAMES
+from shared.messages.tiers import Tier, TierNews
 
 NUM_NODES = 8
 NUM_LOOKUPS = 2_000

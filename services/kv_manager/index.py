@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from services.kv_manager.block_table import BlockTable
-from shared.messages.blocks import BlockNews, Tier, WarmNode
+from shared.messages.blocks import BlockNews, WarmNode
+from shared.messages.tiers import Tier
 
 ASK_AGAIN_S = 5.0  # a node that does not answer by then is asked once more
 

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 import msgspec
 
 from shared.messages.message import Message
+from shared.messages.tiers import TierNews
 
 MAX_NAMES_TOLD = 2_048
 """Blocks of one `BlockNews`: 20 kB, and some milliseconds of the KV manager."""
-
-
-class Tier(IntEnum):
-    """Where a block is, nearest first; as bits of a set."""
-
-    DEVICE = 1
-    HOST = 2
-    SSD = 4
-
-
-class TierNews(msgspec.Struct, frozen=True):
-    """What has appeared in one tier of a node, and gone from it, by name (`shared.messages.prefixes`)."""
-
-    tier: int
-    """A `Tier`."""
-    came: list[int] = []
-    gone: list[int] = []
 
 
 class BlockNews(Message, frozen=True, kw_only=True):

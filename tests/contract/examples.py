@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from shared.messages.blocks import BlockNews, Locate, Located, TellBlocks, Tier, TierNews, WarmNode
+from shared.messages.blocks import BlockNews, Locate, Located, TellBlocks, WarmNode
 from shared.messages.inventories import GatewayInventory, NodeInventory
 from shared.messages.message import Message, Tick
 from shared.messages.nodes import (
@@ -64,6 +64,7 @@ from shared.messages.requests import (
 )
 from shared.messages.slo import Slo
 from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.tiers import Tier, TierNews
 from shared.messages.token_logprob import TokenLogprob
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -28,9 +28,9 @@ from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.steps.scheduler import Scheduler
 from gpu_node.engine.tiers.block_store import BlockStore
 from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.blocks import Tier
 from shared.messages.payload import Payload
 from shared.messages.step_cost import StepCost
+from shared.messages.tiers import Tier
 
 PROMOTION_WAIT_S = 0.005
 """Between two looks at the store while nothing but requests that wait for it is there; the agent is heard as often."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
-from gpu_node.engine.tiers.ssd_thread import BlockJob, Done, EarlierBlocks
+from gpu_node.engine.tiers.block_jobs import BlockJob, Done, EarlierBlocks
 
 READ_BYTES_PER_S = 6.9e9
 WRITE_BYTES_PER_S = 4.1e9

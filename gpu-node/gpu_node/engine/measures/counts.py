@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cache
 from operator import add, attrgetter, sub
 from typing import Any, Self
 
+_getters: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
 
-@cache
-def _values(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
-    """Of all fields, two at least: sums are made each step."""
-    return attrgetter(*(one.name for one in fields(kind)))
+
+def _values_of(sums: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """Of all fields, two at least: sums are made each step, so the names are looked up once."""
+    kind = type(sums)
+    if kind not in _getters:
+        _getters[kind] = attrgetter(*(one.name for one in fields(kind)))
+    return _getters[kind]
 
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
     def __add__(self, other: Self) -> Self:
-        values = _values(type(self))
+        values = _values_of(self)
         return type(self)(*map(add, values(self), values(other)))
 
     def __sub__(self, other: Self) -> Self:
-        values = _values(type(self))
+        values = _values_of(self)
         return type(self)(*map(sub, values(self), values(other)))
 
 

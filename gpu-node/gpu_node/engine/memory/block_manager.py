@@ -24,8 +24,8 @@ from gpu_node.engine.memory.block_pool import BlockPool
 from gpu_node.engine.memory.host_cache import HostCache
 from gpu_node.engine.memory.prefix import Chains, Digest, Prefix, PrefixCache, token_blocks
 from gpu_node.engine.memory.tier_lookup import BroughtIn, TierLookup
-from shared.messages.blocks import Tier
 from shared.messages.prefixes import chained_digest
+from shared.messages.tiers import Tier
 
 
 @dataclass(slots=True)

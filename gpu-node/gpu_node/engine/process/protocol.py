@@ -18,9 +18,9 @@ from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.requests.chunk import OutputChunk as EngineChunk
 from gpu_node.engine.requests.image import Kept
 from shared.bus.streams import MAX_IMAGE_BYTES
-from shared.messages.blocks import TierNews
 from shared.messages.payload import Payload
 from shared.messages.requests import Chunk
+from shared.messages.tiers import TierNews
 
 MAX_FRAME_BYTES = MAX_IMAGE_BYTES + (16 << 20)
 """A prompt of a million tokens takes 5 MB; a longer frame is a torn stream, not a message."""

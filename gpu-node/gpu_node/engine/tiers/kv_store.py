@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Protocol
-from urllib.parse import quote
 
-from gpu_node.engine.border.executor import Executor, HostMemory
+from gpu_node.engine.border.executor import HostMemory
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.measures.counts import KeptCounts
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.memory.prefix import Prefix
 from gpu_node.engine.memory.ssd_index import SsdIndex
+from gpu_node.engine.tiers.block_jobs import BlockJob, Done, EarlierBlocks
 from gpu_node.engine.tiers.record import salted, slot_bytes, stored
-from gpu_node.engine.tiers.ssd_folder import Disk, SsdFolder, segment_bytes
-from gpu_node.engine.tiers.ssd_thread import BlockJob, Done, EarlierBlocks, SsdThread
-from shared.config.tiers import TierOptions
-from shared.errors import OperatorError
-from shared.messages.blocks import Tier
+from gpu_node.engine.tiers.ssd_folder import segment_bytes
+from shared.messages.tiers import Tier
 
 MAX_WRITES = 256
 """Blocks that wait to be written, or are; of those beyond, there is no copy."""
@@ -31,10 +28,6 @@ MAX_READS = 1024
 """Blocks that wait to be read, or are."""
 HOST_SHARE = 2
 """One part in so many of host memory at most is held for writes, and as much for reads."""
-
-
-class NoStoreError(OperatorError, RuntimeError):
-    """The engine's executor cannot have a tier on an SSD."""
 
 
 class BlockFolder(Protocol):
@@ -59,7 +52,7 @@ class BlockFolder(Protocol):
 
 
 class BlockWorker(Protocol):
-    """Reads and writes, as `SsdThread`."""
+    """Reads and writes, as `gpu_node.engine.tiers.ssd_thread` does."""
 
     def ask(self, job: BlockJob) -> None:
         """Queue a job."""
@@ -114,14 +107,6 @@ class KvStore:
         self._num_reads = 0
         self._is_failing = False
         self.counts = KeptCounts()
-
-    @classmethod
-    def open(cls, options: TierOptions, node: str, memory: HostMemory, disk: Disk | None = None) -> KvStore:
-        """The node's own folder. `FolderError` where it cannot be used."""
-        assert options.ssd_folder is not None
-        path = Path(options.ssd_folder).expanduser() / quote(node, safe="")
-        folder = SsdFolder(path, disk)
-        return cls(folder, options.ssd_bytes, memory, lambda segments: SsdThread(folder, segments))
 
     @property
     def used_bytes(self) -> int:
@@ -277,15 +262,3 @@ class KvStore:
     def check(self) -> None:
         """Assert that the books balance."""
         self._index.check()
-
-
-def open_store(options: TierOptions, node: str, executor: Executor) -> KvStore | None:
-    """What the options ask for; None where they ask for no SSD. `FolderError`, `NoStoreError`."""
-    if not options.ssd_bytes:
-        return None
-    if not isinstance(executor, HostMemory):
-        raise NoStoreError(
-            f"engine.tiers.ssd_bytes: {executor.device} has no host memory for blocks that could be written to an SSD; "
-            "leave ssd_bytes and ssd_folder out (host_bytes works), or set executor: cpu"
-        )
-    return KvStore.open(options, node, executor)

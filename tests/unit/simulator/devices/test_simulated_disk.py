@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_node.engine.memory.prefix import Chains
 from gpu_node.engine.memory.ssd_index import Slot
-from gpu_node.engine.tiers.ssd_thread import BlockJob, Done
+from gpu_node.engine.tiers.block_jobs import BlockJob, Done
 from services.simulator.devices.simulated_disk import READ_BYTES_PER_S, WRITE_BYTES_PER_S, SimulatedDisk
 
 SLOT_BYTES = 1 << 20
