@@ -13,6 +13,9 @@ from services.kv_manager.block_table import BlockTable
 from shared.messages.blocks import BlockNews, WarmNode
 from shared.messages.tiers import Tier
 
+TIERS = [int(tier) for tier in Tier]  # nearest first, as plain numbers: they are counted in every look-up
+NEAREST = [0, *(min(tier for tier in TIERS if tiers & tier) for tiers in range(1, 1 << len(TIERS)))]
+"""By the sum of the tiers that a block is in."""
 ASK_AGAIN_S = 5.0  # a node that does not answer by then is asked once more
 
 
@@ -99,12 +102,7 @@ class BlockIndex:
             table = told.tables.get(model)
             if table is None:
                 continue
-            num_by_tier = [0, 0, 0]
-            for name in names:
-                tiers = table.tiers(name)
-                if not tiers:
-                    break
-                num_by_tier[0 if tiers & Tier.DEVICE else 1 if tiers & Tier.HOST else 2] += 1
-            if num_by_tier != [0, 0, 0]:
-                found.append(WarmNode(node, *num_by_tier))
+            nearest = [NEAREST[tiers] for tiers in table.leading(names)]
+            if nearest:
+                found.append(WarmNode(node, *map(nearest.count, TIERS)))
         return found

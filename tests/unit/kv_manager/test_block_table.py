@@ -51,6 +51,8 @@ def test_it_says_what_a_dictionary_says(seed: int) -> None:
             plain[name] = plain.get(name, 0) & ~tier
     assert {name: table.tiers(name) for name in names} == {name: plain.get(name, 0) for name in names}
     assert len(table) == sum(map(bool, plain.values()))
+    ends = next(place for place, name in enumerate(names) if not plain.get(name, 0))
+    assert table.leading(names) == [plain[name] for name in names[:ends]]
 
 
 def test_a_block_takes_24_bytes_at_most() -> None:
