@@ -150,7 +150,7 @@ MODELS = {
         ModelShape("llama-33b", 32.529e9, 32_000 * 6_656, 60, 52, 52, 128, 2_048, 6_656, FeedForward(17_920)),
         # model card of Meta-Llama-3-8B: 8.03 B, 32 layers of 4,096, 32 heads, 8 for keys, 128,256 words
         ModelShape("llama-3-8b", 8.030e9, 128_256 * 4_096, 32, 32, 8, 128, 8_192, 4_096, FeedForward(14_336)),
-        # model cards of Llama-3.1-8B and 70B: as Llama 3, 131,072 tokens. Weights of the large one as those of llama-70b
+        # model cards of Llama-3.1-8B and 70B: as Llama 3, 131,072 tokens. Weights of the large one as of llama-70b
         ModelShape("llama-3.1-8b", 8.030e9, 128_256 * 4_096, 32, 32, 8, 128, 131_072, 4_096, FeedForward(14_336)),
         ModelShape(
             *("llama-3.1-70b", 70.554e9, 128_256 * 8_192, 80, 64, 8, 128, 131_072, 8_192, FeedForward(28_672)),

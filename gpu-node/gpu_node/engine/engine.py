@@ -19,7 +19,7 @@ from gpu_node.engine.measures.device_time import DeviceTime
 from gpu_node.engine.measures.kv_costs import KvCosts, KvCostTables
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.arena import ArenaFullError, PageArena
-from gpu_node.engine.memory.block_log import BlockChanges, Found
+from gpu_node.engine.memory.block_log import BlockChanges, FoundBlocks
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.choices import error_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
@@ -247,7 +247,7 @@ class Engine:
     def _has_block_news(self) -> bool:
         return bool(self._left) or any(scheduler.blocks.log.has_more for scheduler in self._schedulers)
 
-    def _found(self, resident: _Resident) -> Found:
+    def _found(self, resident: _Resident) -> FoundBlocks:
         yield from resident.scheduler.blocks.found()
         if self._store is not None:
             yield from ((Tier.SSD, digest) for digest in self._store.found(resident.model))

@@ -18,7 +18,7 @@ from shared.messages.tiers import Tier, TierNews
 MAX_CHANGES = 1 << 16
 """That wait to be asked for."""
 
-Found = Iterable[tuple[Tier, bytes]]
+FoundBlocks = Iterable[tuple[Tier, bytes]]
 """Where blocks are found now, by digest; one that is in several tiers, once for each."""
 
 
@@ -68,7 +68,7 @@ class BlockLog:
         """Whether anything is to be told."""
         return self._is_due or bool(self._rest or self._changes)
 
-    def take(self, model: str, found: Found, most: int) -> BlockChanges:
+    def take(self, model: str, found: FoundBlocks, most: int) -> BlockChanges:
         """At most so many changes, in their order; ``found`` is asked where all is to be told."""
         is_new = self._is_due
         if is_new:

@@ -19,7 +19,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import BlockCopy, BlockSwap, StepPlan
 from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.memory.awaited_prefixes import AwaitedPrefixes
-from gpu_node.engine.memory.block_log import BlockLog, Found
+from gpu_node.engine.memory.block_log import BlockLog, FoundBlocks
 from gpu_node.engine.memory.block_pool import BlockPool
 from gpu_node.engine.memory.host_cache import HostCache
 from gpu_node.engine.memory.prefix import Chains, Digest, Prefix, PrefixCache, token_blocks
@@ -126,7 +126,7 @@ class BlockManager:
         tables = self._swapped_out if sequence_id in self._swapped_out else self._tables
         return tables[sequence_id].blocks
 
-    def found(self) -> Found:
+    def found(self) -> FoundBlocks:
         """All cached prefixes, on the device and in host memory."""
         yield from ((Tier.DEVICE, digest) for digest in self._prefixes.digests())
         yield from ((Tier.HOST, digest) for digest in self.host.digests())

@@ -80,7 +80,7 @@ def test_of_a_mixture_a_row_multiplies_what_it_uses_and_a_step_reads_all() -> No
     """Mixtral 8x7B, 12.879 B of 46.703 B parameters, without the 0.131 B of its table of words."""
     cost = step_cost(A100, MODELS["mixtral-8x7b"])
     assert cost.token_s == pytest.approx(2 * 12.748e9 / (312e12 * 0.6), rel=1e-3)
-    assert cost.step_s == pytest.approx(0.001 + 46.572e9 * (0.5 + 4 / 128) / (2039e9 * 0.8), rel=1e-3)
+    assert cost.step_s == pytest.approx(0.001 + 46.572e9 * 2 / (2039e9 * 0.8), rel=1e-3)
 
 
 def test_loading_takes_the_slower_of_link_and_disk() -> None:
