@@ -204,6 +204,21 @@ KEPT = Row(
                 Query(rate("treadle_kv_ssd_faults_total", "reason"), "{{reason}}"),
             ],
         ),
+        Panel(
+            "Index: blocks",
+            "Cached blocks that the KV manager knows of each node; how often it missed something and asked again.",
+            "short",
+            [
+                Query("treadle_kv_indexed_blocks", "{{node}}"),
+                Query("treadle_kv_index_gaps", "missed"),
+            ],
+        ),
+        Panel(
+            "Index: memory",
+            "Of the KV manager, for all blocks of all nodes.",
+            "bytes",
+            [Query("treadle_kv_index_bytes", "index")],
+        ),
     ],
 )
 

@@ -17,8 +17,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from cli.bench.process import lines_of
+from cli.bench.warm_routing import NUM_ROUTINGS, NUM_TURNS, RoutingRow, routing_row
 from cli.config.option import config_option
 from cli.models.argument import find_model
+from cli.progress_bar import progress_bar
 from cli.tables import print_table
 from gpu_node.bench.conversations.workload import FULL, LONE_PROMPT_TOKENS, QUICK, Size, history_tokens
 from gpu_node.bench.report import ConversationRow, CopyOutRow
@@ -27,6 +29,10 @@ from shared.config.config import ClusterConfig, load_config, parse_config
 
 NUM_ROWS = 3
 """In which all turns are played; one more plays the last."""
+
+
+LEAST_ROUTED_USERS = 40
+"""Of two nodes: with fewer, their devices have room for all."""
 
 
 @click.command("conversations")
@@ -50,19 +56,21 @@ def conversations(
 
     Without tiers, with host memory, with an SSD below less of it, and after a cold start with the SSD alone: prompt
     tokens computed, where the others were found, the time to first tokens, and whether every token is the same. Then
-    what copying out costs where nobody comes back.
+    what copying out costs where nobody comes back, and what two nodes find (simulated) if requests are sent there.
     """
     size = QUICK if quick else FULL
     config = _measured(load_config(config_file), model, threads, executor)
     arguments = [*(["--quick"] if quick else []), *(["--folder", str(folder)] if folder else [])]
     rows, copies = _rows(config, arguments, size)
+    routing = _routing(size)
     report = {
         "users": size.num_users,
         "turns": size.num_turns,
         "device_room_users": size.room_users,
         "rows": [_row(row, copies) for row in rows],
         "nothing_returns": [msgspec.to_builtins(one) for one in copies],
-        "summary": summary(rows, copies),
+        "two_nodes": asdict(routing),
+        "summary": summary(rows, copies) | routing_summary(routing),
     }
     if as_json:
         click.echo(json.dumps(report))
@@ -85,6 +93,21 @@ def summary(rows: list[ConversationRow], copies: list[CopyOutRow]) -> dict[str, 
         "throughput_nothing_returns": 1 - max(one.copy_out_cost for one in copies),
         "tokens_equal": all(row.tokens_equal for row in rows),
     }
+
+
+def routing_summary(row: RoutingRow) -> dict[str, Any]:
+    """What routing to what is cached comes to beside blind routing."""
+    kept = row.promises_kept
+    return {
+        "two_nodes_hits_vs_blind": row.hits_vs_blind,
+        "two_nodes_promises_kept_vs_blind": kept["warm"] - kept["blind"],
+    }
+
+
+def _routing(size: Size) -> RoutingRow:
+    num_users = max(size.num_users, LEAST_ROUTED_USERS)
+    with progress_bar("two nodes, simulated", NUM_ROUTINGS * num_users * NUM_TURNS) as show:
+        return routing_row(num_users, show)
 
 
 def _row(row: ConversationRow, copies: list[CopyOutRow]) -> dict[str, Any]:

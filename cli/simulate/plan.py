@@ -17,6 +17,7 @@ from cli.progress_bar import progress_bar
 from cli.simulate.checked_run import checked_run
 from cli.simulate.workload_option import ALLOW_LEFT_OUT, DEVICE_COSTS, SLO_MIX, WorkloadChoice, workload_choice
 from cli.tables import print_table
+from services.simulator.cluster.cluster import fast, stepped
 from services.simulator.devices.capacity import MAX_DEVICES, Attainment, CapacityError, Trial, least_devices
 from services.simulator.devices.catalogue import MAX_NUM_SEQS, cluster_config, device, devices_of
 from services.simulator.reports.report import attainment
@@ -125,10 +126,12 @@ def _trial(choice: WorkloadChoice, kind: str, num_requests: int, max_num_seqs: i
 
     def attained(num_devices: int, number: int) -> float:
         nodes = devices_of({kind: num_devices}, choice.models, max_model_lens=lens)
+        requests = choice.draw(num_requests, seed + number, _first(choice, num_requests, seed + number))
         scenario = Scenario(
             config=cluster_config(list(nodes), choice.models, QueueOptions(), max_num_seqs, lens),
             devices=nodes,
-            requests=choice.draw(num_requests, seed + number, _first(choice, num_requests, seed + number)),
+            requests=requests,
+            make_engine=stepped if any(one.hash_ids for one in requests) else fast,
         )
         return attainment(checked_run(scenario).recording.outcomes, scenario.config)
 

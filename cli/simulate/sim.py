@@ -25,6 +25,7 @@ from shared.config.corrections import PredictionOptions
 from shared.config.policies import PolicyName
 from shared.config.profiles import Profile, ProfileError, read_profiles
 from shared.config.queue import OperationOptions, QueueOptions
+from shared.config.tiers import TierOptions
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _NOT_THERE = dict.fromkeys(("estimator_r2", "estimator_mean_error_s"), "too few waits to judge")
@@ -59,6 +60,9 @@ def command() -> None:
 @click.option("--immediate/--no-immediate", default=None, help="Who comes begins at once where that costs least.")
 @click.option("--overtake/--no-overtake", default=None, help="Who comes goes before those due later.")
 @click.option("--rescue/--no-rescue", default=None, help="Who is far too late goes first.")
+@click.option("--warm/--no-warm", default=None, help="Who comes is weighed by what nodes have of the prompt.")
+@click.option("--host-bytes", type=click.IntRange(min=0), default=0, show_default=True, help="Of a node, for KV.")
+@click.option("--ssd-bytes", type=click.IntRange(min=0), default=0, show_default=True, help="Likewise, below it.")
 @click.option("--without", default="", help="Corrections of predicted waits to leave out: A,B.  [default: none]")
 @click.option("--plan-visits", type=click.IntRange(min=1), default=PLAN_VISITS, show_default=True, help="Of a search.")
 @click.option("--engine", type=click.Choice(list(_ENGINES)), default="fast", show_default=True)
@@ -91,7 +95,14 @@ def run(
     measured = _profiles(profiles) if profiles else ()
     nodes = devices_of(counts, choice.models, measured, choice.max_model_lens)
     scenario = Scenario(
-        config=cluster_config(list(nodes), choice.models, queue, max_num_seqs, choice.max_model_lens),
+        config=cluster_config(
+            list(nodes),
+            choice.models,
+            queue,
+            max_num_seqs,
+            choice.max_model_lens,
+            _tiers(options["host_bytes"], options["ssd_bytes"]),
+        ),
         devices=nodes,
         requests=choice.draw(num_requests, seed),
         make_engine=_ENGINES[engine],
@@ -126,6 +137,13 @@ def _queue(policy: str, options: dict[str, Any]) -> QueueOptions:
         return QueueOptions.model_validate(values)
     except ValidationError as error:
         raise CliError("\n".join(str(one["ctx"]["error"]) for one in error.errors())) from error
+
+
+def _tiers(host_bytes: int, ssd_bytes: int) -> TierOptions:
+    try:
+        return TierOptions(host_bytes, ssd_bytes, "simulated" if ssd_bytes else None)
+    except ValueError as error:
+        raise CliError(f"--host-bytes, --ssd-bytes: {error}") from error
 
 
 def _predictions(without: str) -> PredictionOptions:

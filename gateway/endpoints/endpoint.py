@@ -143,6 +143,7 @@ class Handler(Generic[Body]):
                 enqueued_s=now_s,
                 span=record.span,
                 wants_place=body.include_queue,
+                block_tokens=context.config.engine.block_size if context.config.routes_warm else 0,
             )
             for number, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
         ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from opentelemetry.trace import INVALID_SPAN, Span
 
 from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.prefixes import prompt_prefix
 from shared.messages.requests import Submit
 from shared.messages.slo import Slo
 from shared.telemetry.trace_context import traceparent
@@ -31,6 +32,8 @@ class Job:
     """Unix time at which its client asked."""
     wants_place: bool = False
     """The client would like to hear of its place in the queue."""
+    block_tokens: int = 0
+    """Of a block of KV memory, where requests go to what is cached of their prompts; 0 where they do not."""
 
     def messages(
         self, gateway: str, attempt: int, outputs: list[Output], *, waited_s: float = 0.0, num_crashes: int = 0
@@ -67,6 +70,7 @@ class Job:
             wants_place=self.wants_place and not outputs,
             done_tokens=done_tokens,
             waited_s=waited_s if attempt else 0.0,
+            prefix=prompt_prefix(self.prompt_token_ids, self.block_tokens) if self.block_tokens else None,
             traceparent=parent,
         )
         return payload, submit

@@ -1,13 +1,20 @@
-"""The KV manager's decisions: memory of every node, by its reports. A fold over its inbox."""
+"""The KV manager's decisions: memory of every node, and what lies where, by its reports. A fold over its inbox.
+
+What lies where is told by nodes and asked by the queue manager. It is no part of the state that survives: an instance
+that begins has an empty index, answers that nothing is known, and asks each node that it hears of.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
+from services.kv_manager.index import BlockIndex
+from shared.bus import streams
+from shared.messages.blocks import BlockNews, Locate, Located, TellBlocks
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
 from shared.messages.nodes import Heartbeat, NodeGone
-from shared.service.core import Effect
+from shared.service.core import Effect, Send
 from shared.service.liveness import Liveness
 
 NODE_TIMEOUT_S = 5.0  # room on a node that is silent for this long is no room
@@ -34,10 +41,13 @@ class KvState(msgspec.Struct):
 
 
 class KvManagerCore:
-    """Knows each node's memory and what is used of it."""
+    """Knows each node's memory and what is used of it, and where each cached block is."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_index: bool = False) -> None:
+        """``has_index``: nodes tell what they have cached."""
+        self._has_index = has_index
         self.state = KvState()
+        self.index = BlockIndex()
 
     @property
     def wake_at(self) -> float | None:
@@ -47,18 +57,39 @@ class KvManagerCore:
     def handle(self, message: AnyMessage, now: float) -> list[Effect]:
         """Fold one message in. A message meant for somebody else is an error, and becomes a dead letter."""
         match message:
+            case Locate():
+                return [self._located(message)]
+            case BlockNews():
+                self.index.hear(message)
+                return self._ask_again(message.node, message.epoch, now)
             case Heartbeat():
                 self._report(message, now)
+                return self._ask_again(message.node, message.epoch, now)
             case NodeGone(node=name, epoch=epoch):
                 if name in self.state.nodes and self.state.nodes[name].epoch == epoch:
-                    del self.state.nodes[name]
                     self.state.alive.forget(name)
+                    self._forget(name)
             case Tick():
                 for name in self.state.alive.expire(now):
-                    del self.state.nodes[name]
+                    self._forget(name)
             case _:
                 raise TypeError(f"{type(message).__name__} is no message for the KV manager")
         return []
+
+    def _forget(self, node: str) -> None:
+        del self.state.nodes[node]
+        self.index.forget(node)
+
+    def _located(self, question: Locate) -> Effect:
+        nodes = self.index.find(question.model, question.names)
+        answer = Located(request_id=question.request_id, attempt=question.attempt, nodes=nodes)
+        return Send(streams.QUEUE, answer)
+
+    def _ask_again(self, node: str, epoch: str, now: float) -> list[Effect]:
+        if not (self._has_index and self.index.must_ask(node, epoch, now)):
+            return []
+        inbox = streams.node_inbox(node)
+        return [Send(inbox, TellBlocks(node=node, epoch=epoch), max_entries=streams.MAX_NODE_INBOX)]
 
     def _report(self, beat: Heartbeat, now: float) -> None:
         known = self.state.nodes.get(beat.node)
@@ -83,6 +114,7 @@ class KvManagerCore:
     def restore(self, state: bytes) -> None:
         """Take over a snapshot."""
         self.state = msgspec.msgpack.decode(state, type=KvState)
+        self.index = BlockIndex()
 
     def describe(self) -> dict[str, object]:
         """Memory by node and in all, in bytes and blocks."""
@@ -91,4 +123,5 @@ class KvManagerCore:
             "nodes": {node.node: msgspec.to_builtins(node) for node in nodes},
             "kv_bytes": sum(node.num_blocks * node.block_bytes for node in nodes),
             "used_kv_bytes": sum(node.num_used_blocks * node.block_bytes for node in nodes),
+            "cached_blocks": {name: self.index.num_blocks_at(name) for name in self.state.nodes},
         }

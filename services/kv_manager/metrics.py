@@ -1,4 +1,4 @@
-"""What is to be seen of the KV manager: memory of every node, as the nodes report it."""
+"""What is to be seen of the KV manager: memory of every node, and its index, as the nodes report them."""
 
 from __future__ import annotations
 
@@ -24,4 +24,17 @@ def measure(core: KvManagerCore) -> Iterator[Metric]:
         "treadle_kv_peak_used_bytes",
         "The most that they have held since the node's model was loaded",
         lambda node: node.peak_used_blocks,
+    )
+    yield gauges(
+        "treadle_kv_indexed_blocks",
+        "Cached blocks that the index knows, each at each node that has it",
+        ["node"],
+        (([node.node], core.index.num_blocks_at(node.node)) for node in nodes),
+    )
+    yield gauges("treadle_kv_index_bytes", "Memory of the index", [], [([], core.index.num_bytes)])
+    yield gauges(
+        "treadle_kv_index_gaps",
+        "Times that something of what nodes tell of their blocks was missed, and all was asked for again",
+        [],
+        [([], core.index.num_missed)],
     )

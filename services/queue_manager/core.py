@@ -11,6 +11,7 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.handlers.evictions import Evictions
 from services.queue_manager.handlers.gateways import Gateways
 from services.queue_manager.handlers.inventories import Inventories
+from services.queue_manager.handlers.locations import Locations
 from services.queue_manager.handlers.nodes import Nodes
 from services.queue_manager.handlers.requests import Requests
 from services.queue_manager.learnt.demand import Demand
@@ -33,6 +34,7 @@ from services.queue_manager.waits.refusals import Refusals
 from shared.bus import streams
 from shared.config.config import ClusterConfig
 from shared.config.corrections import Correction
+from shared.messages.blocks import Located
 from shared.messages.inventories import GatewayInventory, NodeInventory
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
@@ -65,6 +67,7 @@ class QueueManagerCore:
         self._refusals = Refusals(config.slo_classes, self.predictions)
         prompts = PromptLines(state, groups, is_on=Correction.PROMPTS in options.corrections)
         self._requests = Requests(state, groups, self._queues, self._interning, prompts)
+        self._locations = Locations(state, self._requests, is_on=options.uses("warm"))
         self._nodes = Nodes(state, groups, self._queues, self._requests)
         self._evictions = Evictions(state, groups, self._queues, self._requests)
         self._gateways = Gateways(state, self._requests)
@@ -76,7 +79,7 @@ class QueueManagerCore:
     @property
     def wake_at(self) -> float | None:
         """When a gateway may have died, a plan is to be asked for, or a party is to be told something."""
-        rooms = (self._gateways, self._evictions, self._planning, self._status)
+        rooms = (self._locations, self._gateways, self._evictions, self._planning, self._status)
         return min((time for room in rooms if (time := room.wake_at) is not None), default=None)
 
     def handle(self, message: AnyMessage, now: float) -> list[Effect]:
@@ -105,7 +108,7 @@ class QueueManagerCore:
 
     def _dispatch(self, message: AnyMessage, now: float) -> list[Effect]:
         match message:
-            case Submit():
+            case Submit() | Located():
                 return self._submit(message, now)
             case Pulled():
                 return self._requests.pulled(message, now)
@@ -126,11 +129,13 @@ class QueueManagerCore:
             case NodeInventory():
                 return self._inventories.of_node(message)
             case Tick():
-                return self._gateways.expire(now)
+                return [*self._gateways.expire(now), *self._locations.expire(now)]
             case _:
                 raise TypeError(f"{type(message).__name__} is no message for the queue manager")
 
-    def _submit(self, message: Submit, now: float) -> list[Effect]:
+    def _submit(self, message: Submit | Located, now: float) -> list[Effect]:
+        if isinstance(message, Located):
+            return self._locations.located(message, now)
         self._gateways.hear(message.gateway, now)
         if self._demand and message.attempt == 0:
             self._demand.count(message, now)
@@ -138,7 +143,7 @@ class QueueManagerCore:
             refusal = self._refusals.refusal(message, now)
             if refusal is not None:
                 return [Send(streams.tokens(message.gateway), refusal, to_existing=True)]
-        return self._requests.submit(message, now)
+        return self._locations.submit(message, now)
 
     def _gateway(self, message: GatewayBeat | GatewayInventory | GatewayGone, now: float) -> list[Effect]:
         if isinstance(message, GatewayGone):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpu_node.engine.measures.counts import Counts
 from services.queue_manager.core import QueueManagerCore
 from services.simulator.cluster.clients import ClientOutcome
 from services.simulator.cluster.cluster import MakeEngine, SimulatedCluster, fast, searching
@@ -13,6 +14,7 @@ from services.simulator.cluster.memory_bus import Listener
 from services.simulator.cluster.node import Loading, SimulatedNode
 from services.simulator.cluster.pools import NodeLease
 from services.simulator.devices.device import SimulatedDevice
+from services.simulator.fast.plain import FastEngineError
 from services.simulator.idleness import IdleWatch
 from services.simulator.recording import MAX_PREDICTIONS, Recording
 from services.simulator.traffic import Traffic
@@ -54,6 +56,11 @@ class Scenario:
     utilization: float | None = None
     """Pools follow this share of memory in use (`UtilizationScaler`); None: the promises, if there is a provider."""
 
+    @property
+    def has_contents(self) -> bool:
+        """Whether prompts have tokens that may come again."""
+        return any(request.hash_ids for request in self.requests)
+
 
 @dataclass(frozen=True, slots=True)
 class NodeLife:
@@ -62,7 +69,7 @@ class NodeLife:
     node: str
     kind: str
     busy_s: float
-    num_preemptions: int
+    counts: Counts
     loadings: Sequence[Loading]
 
 
@@ -117,6 +124,7 @@ class Simulation:
             make_engine=scenario.make_engine,
             solve=searching(scenario.plan_visits),
             solve_s=lambda _: scenario.solve_s,
+            has_contents=scenario.has_contents,
         )
         if scenario.utilization is not None:
             UtilizationScaler(self._cluster.bus, scenario.config.pools, scenario.utilization)
@@ -205,7 +213,7 @@ class Simulation:
                 name,
                 node.kind,
                 node.busy_s - self._busy_s.get(name, 0.0),
-                node.engine.num_preemptions,
+                node.engine.counts,
                 node.loadings[self._num_loaded.get(name, 0) :],
             )
             for name, node in cluster.nodes.items()
@@ -233,6 +241,8 @@ class Simulation:
 def _check(scenario: Scenario) -> None:
     if not scenario.requests:
         raise WorkloadError("the workload has no requests")
+    if scenario.make_engine is fast and scenario.has_contents:
+        raise FastEngineError(["prompts that begin alike (hash_ids)"])
     for model in dict.fromkeys(request.model for request in scenario.requests):
         if not any(model in device.models for device in scenario.devices.values()):
             kinds = ", ".join(dict.fromkeys(device.kind for device in scenario.devices.values()))

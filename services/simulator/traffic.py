@@ -39,7 +39,7 @@ class Traffic:
             lambda: cluster.queue_manager.core.predictions,
             -(-len(requests) // max_predictions) if max_predictions else 0,
         )
-        self._clients = Clients(cluster.bus, config, self._over)
+        self._clients = Clients(cluster.bus, config, self._over, cluster.block_tokens)
         cluster.bus.listen(self._recorder)
 
     @property

@@ -177,6 +177,11 @@ class ClusterConfig(Section):
                 return pool.node(ordinal)
         return {node.name: node for node in self.nodes}[name]
 
+    @property
+    def routes_warm(self) -> bool:
+        """Whether requests may go to what is cached of their prompts: asked for, and there is a choice of nodes."""
+        return self.queue.uses("warm") and len(self.nodes) + sum(pool.max_nodes for pool in self.pools) > 1
+
     def pool_of(self, node: str) -> NodePool | None:
         """The pool that a node belongs to; None where it stands alone."""
         return next((pool for pool in self.pools if pool.ordinal(node) is not None), None)

@@ -150,6 +150,19 @@ MODELS = {
         ModelShape("llama-33b", 32.529e9, 32_000 * 6_656, 60, 52, 52, 128, 2_048, 6_656, FeedForward(17_920)),
         # model card of Meta-Llama-3-8B: 8.03 B, 32 layers of 4,096, 32 heads, 8 for keys, 128,256 words
         ModelShape("llama-3-8b", 8.030e9, 128_256 * 4_096, 32, 32, 8, 128, 8_192, 4_096, FeedForward(14_336)),
+        # model cards of Llama-3.1-8B and 70B: as Llama 3, 131,072 tokens. Weights of the large one as of llama-70b
+        ModelShape("llama-3.1-8b", 8.030e9, 128_256 * 4_096, 32, 32, 8, 128, 131_072, 4_096, FeedForward(14_336)),
+        ModelShape(
+            *("llama-3.1-70b", 70.554e9, 128_256 * 8_192, 80, 64, 8, 128, 131_072, 8_192, FeedForward(28_672)),
+            weight_bytes=0.5 + 4 / 128,
+        ),
+        # configurations of Qwen2.5-7B, 32B and 72B, 152,064 words, 131,072 tokens; weights of the large one likewise
+        ModelShape("qwen2.5-7b", 7.616e9, 152_064 * 3_584, 28, 28, 4, 128, 131_072, 3_584, FeedForward(18_944)),
+        ModelShape("qwen2.5-32b", 32.764e9, 152_064 * 5_120, 64, 40, 8, 128, 131_072, 5_120, FeedForward(27_648)),
+        ModelShape(
+            *("qwen2.5-72b", 72.706e9, 152_064 * 8_192, 80, 64, 8, 128, 131_072, 8_192, FeedForward(29_568)),
+            weight_bytes=0.5 + 4 / 128,
+        ),
         # configurations of Meta-Llama-3-70B (70.6 B) and Llama-3.1-405B (405.9 B), 128,256 words
         ModelShape("llama-3-70b", 70.554e9, 128_256 * 8_192, 80, 64, 8, 128, 8_192, 8_192, FeedForward(28_672)),
         ModelShape(

@@ -33,6 +33,8 @@ class OperationOptions(Section):
     """A request that comes goes before those at the tail of a queue that are due later; else a plan has to put it."""
     rescue: bool | None = None
     """A group that is far too late goes to the front, whatever plans say."""
+    warm: bool | None = None
+    """Nodes tell what they have cached, and a request is weighed by what of its prompt each node has."""
 
 
 class QueueOptions(Section):

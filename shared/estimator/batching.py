@@ -137,7 +137,7 @@ def full_batch(node: NodeState, shape: RequestShape, num_requests: float = math.
     """As many requests like these as run together on the node, and no more than ``num_requests``."""
     rate = rate_of(node, shape.model)
     output, prompt = max(1.0, shape.mean_output_tokens), shape.mean_prompt_tokens
-    kept, computed = shape.kept_tokens, prompt * (1 - rate.cached_share)
+    kept, computed = shape.kept_tokens, prompt - cached_tokens(rate, shape)
     batch = min(float(num_seqs(node)), max(1.0, num_requests))
     if rate.kv_tokens:
         held = kept + held_tokens(shape)
@@ -156,8 +156,9 @@ def batching(
     rate = rate_of(node, shape.model)
     cost = rate.cost
     output = max(1.0, shape.mean_output_tokens)
-    prompt = shape.mean_prompt_tokens * (1 - rate.cached_share)
-    kept = shape.kept_tokens + shape.mean_prompt_tokens * rate.cached_share
+    cached = cached_tokens(rate, shape)
+    prompt = shape.mean_prompt_tokens - cached
+    kept = shape.kept_tokens + cached
     held = kept + prompt + residual_tokens(output, shape.std_output_tokens)
     full = full_batch(node, shape, num_requests) if among is None else among
     batch, num_step_tokens = full.requests, full.num_step_tokens
@@ -189,6 +190,13 @@ def batching(
         std_prompt_s=std_prompt_s,
         error_s=shape.output_error_tokens * token_s,
     )
+
+
+def cached_tokens(rate: ModelRate, shape: RequestShape) -> float:
+    """Of a prompt, what need not be computed: what is known of this one, else what is found on average."""
+    if shape.found_tokens is None:
+        return shape.mean_prompt_tokens * rate.cached_share
+    return min(shape.found_tokens, shape.mean_prompt_tokens)
 
 
 def held_tokens(shape: RequestShape) -> float:

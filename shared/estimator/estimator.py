@@ -37,6 +37,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from shared.estimator.backlog import Backlog
 from shared.estimator.batching import (
     PRIOR_KV_BYTES_PER_S,
@@ -58,6 +60,7 @@ __all__ = [
     "NEVER",
     "GroupForecast",
     "Wait",
+    "cold_s",
     "drain",
     "drain_s",
     "evict_s",
@@ -111,6 +114,17 @@ def swap_s(node: NodeState, from_model: str, to_model: str) -> float:
 def evict_s(node: NodeState, load: GroupLoad) -> float:
     """Until the KV of the group's running members has been moved out of the node's device, or back in."""
     return load.kv_tokens * rate_of(node, load.model).kv_token_bytes / (node.kv_bytes_per_s or PRIOR_KV_BYTES_PER_S)
+
+
+def cold_s(node: NodeState, load: GroupLoad) -> float:
+    """What a node that has nothing of the prompts of waiting members takes longer than the one that has (`warm_at`).
+
+    The difference of c (`shared.estimator.batching`) for each of them.
+    """
+    if not load.warm_at or load.warm_at == node.node:
+        return 0.0
+    warm = batching(node, replace(load, found_tokens=load.warm_tokens))
+    return load.num_waiting * (batching(node, replace(load, found_tokens=0.0)).prompt_s - warm.prompt_s)
 
 
 class Prompts(NamedTuple):

@@ -1,7 +1,8 @@
 """Requests as lengths, from a CSV file, gzipped or not: how many tokens come in and go out, and when.
 
 Columns ``input_tokens`` and ``output_tokens``; ``arrival_s`` where arrivals are known, ``model`` and ``client`` where
-there are several. Others are ignored.
+there are several; ``hash_ids`` where contents are: a number for each `HASH_TOKENS` tokens of the input, the last ones
+too, with spaces between; equal numbers are equal tokens. Others are ignored.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+HASH_TOKENS = 512
+"""Tokens that one of ``hash_ids`` stands for (Mooncake, FAST'25)."""
+
+MAX_HASH_ID = 1 << 32
+"""They stand for tokens, which have 32 bits."""
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -31,6 +37,8 @@ class TraceLine:
     arrival_s: float | None
     model: str
     client: str
+    hash_ids: tuple[int, ...] = ()
+    """Empty where contents are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,25 @@ def _lines(path: Path, reader: csv.DictReader[str]) -> Iterator[TraceLine]:
             raise TraceError(f"{path}, line {reader.line_num}: {error}") from error
         if input_tokens < 1 or output_tokens < 1 or not math.isfinite(arrival_s or 0.0):
             raise TraceError(f"{path}, line {reader.line_num}: a length below 1, or a time that is none")
-        yield TraceLine(input_tokens, output_tokens, arrival_s, row.get("model") or "", row.get("client") or "")
+        hash_ids = _hash_ids(row.get("hash_ids") or "", input_tokens)
+        if hash_ids is None:
+            num_ids = -(-input_tokens // HASH_TOKENS)
+            wanted = f"{num_ids} numbers from 0 on, one for each {HASH_TOKENS} tokens of the input"
+            raise TraceError(f"{path}, line {reader.line_num}: hash_ids shall be {wanted}")
+        model, client = row.get("model") or "", row.get("client") or ""
+        yield TraceLine(input_tokens, output_tokens, arrival_s, model, client, hash_ids)
+
+
+def _hash_ids(text: str, input_tokens: int) -> tuple[int, ...] | None:
+    """None where they are not what they should be; a file may be without, or a line of it."""
+    if not text:
+        return ()
+    try:
+        found = tuple(map(int, text.split()))
+    except ValueError:
+        return None
+    is_whole = len(found) == -(-input_tokens // HASH_TOKENS)
+    return found if is_whole and min(found) >= 0 and max(found) < MAX_HASH_ID else None
 
 
 def _open(path: Path) -> TextIO:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shared.messages.blocks import BlockNews, Locate, Located, TellBlocks
 from shared.messages.inventories import GatewayInventory, NodeInventory
 from shared.messages.message import Tick
 from shared.messages.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, NodeUp, Scale, Scaled
@@ -55,4 +56,8 @@ AnyMessage = (
     | Solved
     | Scale
     | Scaled
+    | BlockNews
+    | TellBlocks
+    | Locate
+    | Located
 )

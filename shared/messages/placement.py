@@ -31,6 +31,8 @@ class RequestShape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The most that it may ask for, mean of all; what a worst-case policy counts with."""
     kept_tokens: float = 0.0
     """Computed before it was evicted: their KV is kept."""
+    found_tokens: float | None = None
+    """Of the prompt, cached where it is looked at; None: as much as is found of such prompts on average."""
 
 
 class GroupLoad(RequestShape, frozen=True, omit_defaults=True):
@@ -59,6 +61,10 @@ class GroupLoad(RequestShape, frozen=True, omit_defaults=True):
     """Where the KV of its waiting members lies, if they were evicted: a node, or `HANDED_OVER`."""
     end_by_s: float = 0.0
     """Absolute time by which the same member must have ended; 0.0 where only its start was promised."""
+    warm_at: str = ""
+    """The node that has cached a part of the prompts of its waiting members; elsewhere it is computed again."""
+    warm_tokens: float = 0.0
+    """Of each, that part."""
 
     @property
     def num_requests(self) -> int:

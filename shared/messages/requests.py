@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from shared.messages.message import Message
+from shared.messages.prefixes import PromptPrefix
 from shared.messages.slo import Slo
 from shared.messages.token_logprob import TokenLogprob
 
@@ -37,6 +38,8 @@ class Submit(Message, frozen=True, kw_only=True):
     """Of a further attempt: by how much ``max_tokens`` has become less since the first."""
     waited_s: float = 0.0
     """Of a further attempt: seconds since the first, should that be forgotten."""
+    prefix: PromptPrefix | None = None
+    """Names of beginnings of the prompt, where requests go to what is cached of them; None for a short one."""
 
 
 class Cancel(Message, frozen=True, kw_only=True):

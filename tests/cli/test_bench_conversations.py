@@ -61,4 +61,10 @@ def test_every_row_says_what_was_computed_and_where_the_rest_was(model: str, tmp
     summary = report["summary"]
     assert summary["host_prefill_vs_off"] == pytest.approx(host["prefill_tokens"] / off["prefill_tokens"])
     assert summary["tokens_equal"] is True
+    two_nodes = report["two_nodes"]
+    assert two_nodes["num_requests"] == 400
+    found = {name: rate["all"] for name, rate in two_nodes["hit_rate"].items()}
+    assert found["warm"] > found["blind"]
+    assert summary["two_nodes_hits_vs_blind"] == pytest.approx(found["warm"] / found["blind"])
+    assert summary["two_nodes_promises_kept_vs_blind"] >= 0
     assert list(tmp_path.iterdir()) == [], "nothing is left on the SSD"

@@ -82,6 +82,43 @@ def test_a_trace_brings_its_own_arrivals(tmp_path: Path) -> None:
     assert faster["makespan_s"] < 2
 
 
+def write_contents(path: Path, num_users: int) -> Path:
+    """Each user asks with 512 tokens, and comes back with 512 more, when nobody else is there."""
+    lines = ["arrival_s,input_tokens,output_tokens,hash_ids"]
+    for turn in (0, 1):
+        for user in range(num_users):
+            hash_ids = " ".join(str(10 * user + part) for part in range(turn + 2))
+            lines.append(f"{20 * (turn * num_users + user)},{512 * (turn + 1) + 1},4,{hash_ids}")
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_contents_are_found_again_and_the_engine_that_does_not_know_them_refuses(tmp_path: Path) -> None:
+    path = str(write_contents(tmp_path / "trace.csv", num_users=2))
+    options = ["--workload", path, "--models", "llama-3.1-8b", "--devices", "h100=2", "--host-bytes", "2147483648"]
+    report = found("sim", "run", *options, "--engine", "stepped")
+    assert report["num_answered"] == 4
+    share = 2 * 512 / (2 * 513 + 2 * 1025)
+    assert report["prompt_tokens_found"] == {"all": round(share, 4), "device": round(share, 4), "host": 0.0, "ssd": 0.0}
+    refused = invoke("sim", "run", *options[:-2])
+    assert refused.exit_code == 2
+    assert "does not know prompts that begin alike (hash_ids): run with the live bookkeeping" in refused.output
+    tiers = invoke("sim", "run", *SMALL, "--host-bytes", "1073741824")
+    assert (tiers.exit_code, "does not know tiers TierOptions(host_bytes=1073741824" in tiers.output) == (2, True)
+
+
+def test_a_plan_of_contents_finds_them_too(tmp_path: Path) -> None:
+    path = str(write_contents(tmp_path / "trace.csv", num_users=5))
+    options = ["--trace", path, "--models", "llama-3.1-8b", "--device", "h100", "--requests", "10", "--trials", "2"]
+    assert found("plan", *options)["devices"] == {"h100": 1}
+
+
+def test_an_ssd_needs_host_memory() -> None:
+    refused = invoke("sim", "run", *SMALL, "--ssd-bytes", "1073741824")
+    assert refused.exit_code == 2
+    assert "--host-bytes, --ssd-bytes: host_bytes: ssd_bytes needs it" in refused.output
+
+
 def test_a_plan_is_the_least_number_of_the_cheapest_devices(tmp_path: Path) -> None:
     path, picture = str(write_trace(tmp_path / "trace.csv")), tmp_path / "plan.png"
     options = ["--requests", "30", "--trials", "2", "--plot", str(picture)]

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from shared.messages.blocks import BlockNews, Locate, Located, TellBlocks, WarmNode
 from shared.messages.inventories import GatewayInventory, NodeInventory
 from shared.messages.message import Message, Tick
 from shared.messages.nodes import (
@@ -34,6 +35,7 @@ from shared.messages.placement import (
     PoolState,
     Solved,
 )
+from shared.messages.prefixes import PromptPrefix
 from shared.messages.requests import (
     HANDED_OVER,
     Abort,
@@ -62,6 +64,7 @@ from shared.messages.requests import (
 )
 from shared.messages.slo import Slo
 from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.tiers import Tier, TierNews
 from shared.messages.token_logprob import TokenLogprob
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -88,6 +91,9 @@ _LOAD = GroupLoad(
     std_prompt_tokens=120.5,
     output_error_tokens=0.75,
     kept_tokens=103.5,
+    found_tokens=64.5,
+    warm_at="node-2",
+    warm_tokens=48.5,
 )
 _RATE = ModelRate("smol", StepCost(0.01, 0.001, 0.0001, 0.00001), 22_000, 23_040, 1.5, 0.25)
 _FACTS = NodeFacts(
@@ -165,6 +171,7 @@ MESSAGES: list[Message] = [
         wants_place=True,
         done_tokens=17,
         waited_s=2.5,
+        prefix=PromptPrefix(32, [2**63, 7]),
         traceparent=TRACE,
     ),
     Cancel(request_id="r-1", traceparent=TRACE),
@@ -275,6 +282,18 @@ MESSAGES: list[Message] = [
     Solved(plan=_PLAN, traceparent=TRACE),
     Scale(pool="spare", num_nodes=2, traceparent=TRACE),
     Scaled(pool="spare", num_nodes=1, error="no room", traceparent=TRACE),
+    BlockNews(
+        node="node-0",
+        epoch="e-1",
+        number=3,
+        model="smol",
+        is_new=True,
+        tiers=[TierNews(int(Tier.HOST), [2**63, 7], [9])],
+        traceparent=TRACE,
+    ),
+    TellBlocks(node="node-0", epoch="e-1", traceparent=TRACE),
+    Locate(request_id="r-1", attempt=1, model="smol", names=[2**63, 7], traceparent=TRACE),
+    Located(request_id="r-1", attempt=1, nodes=[WarmNode("node-0", 3, 2, 1)], traceparent=TRACE),
 ]
 
 PAYLOAD = Payload(

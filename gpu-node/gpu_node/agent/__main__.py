@@ -28,7 +28,7 @@ async def serve(config: ClusterConfig, node: str) -> None:
     stop = stop_on_signals()
     redis = connect(redis_url(config))
     await check_reachable(redis)
-    agent = Agent(redis, spec, config.engine)
+    agent = Agent(redis, spec, config.engine, tells_blocks=config.routes_warm)
     REGISTRY.register(EngineGauges(lambda: agent.core, config.engine))
     admin = Admin(not_ready=lambda: agent.not_ready, status=agent.status)
     runner = await serve_admin(admin, config.admin_host, admin_port(config, node))

@@ -17,7 +17,7 @@ from gpu_node.engine.process.cost_tables import cost_tables
 from gpu_node.engine.process.refusal import refuse
 from gpu_node.engine.process.server import EngineServer
 from gpu_node.engine.process.step_file import open_step_file
-from gpu_node.engine.tiers.kv_store import open_store
+from gpu_node.engine.tiers.open_store import open_store
 from gpu_node.executors.node_executor import make_executor
 from shared.config.config import ClusterConfig, load_config
 from shared.config.nodes import NodeSpec

@@ -19,6 +19,7 @@ from gpu_node.engine.measures.device_time import DeviceTime
 from gpu_node.engine.measures.kv_costs import KvCosts, KvCostTables
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.arena import ArenaFullError, PageArena
+from gpu_node.engine.memory.block_log import BlockChanges, FoundBlocks
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.choices import error_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
@@ -29,6 +30,7 @@ from gpu_node.engine.tiers.block_store import BlockStore
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload
 from shared.messages.step_cost import StepCost
+from shared.messages.tiers import Tier
 
 PROMOTION_WAIT_S = 0.005
 """Between two looks at the store while nothing but requests that wait for it is there; the agent is heard as often."""
@@ -100,6 +102,7 @@ class Engine:
         self._num_ahead = MAX_STEPS_IN_FLIGHT - 1 if options.async_scheduling else 0
         self._num_received = 0
         self._counts_of_gone = Counts()
+        self._left: list[str] = []  # models of whose blocks it is to be told that there are none any more
         self.device_time = DeviceTime()
 
     @property
@@ -209,6 +212,7 @@ class Engine:
         scheduler = self._residents.pop(name).scheduler
         self._counts_of_gone += _counts_of(scheduler)
         scheduler.blocks.close()
+        self._left.append(name)
 
     def _join_store(self, model: LoadedModel, blocks: BlockManager) -> None:
         if self._store is not None:
@@ -217,6 +221,36 @@ class Engine:
     def _leave_store(self, name: str) -> None:
         if self._store is not None:
             self._store.leave(name)
+
+    # --- what is cached where -----------------------------------------------------------------------------------------
+
+    def tell_blocks_again(self) -> None:
+        """From the next `block_changes` on, all that is cached is told anew."""
+        for resident in self._residents.values():
+            resident.scheduler.blocks.log.renew()
+        if not self._residents:
+            self._left.append("")
+
+    def block_changes(self, most: int) -> BlockChanges:
+        """At most so many changes of cached blocks that have not been told, of one model."""
+        if self._left:
+            model = self._left.pop(0)
+            return BlockChanges(model, is_new=True, has_more=self._has_block_news)
+        for name, resident in self._residents.items():
+            log = resident.scheduler.blocks.log
+            if log.has_more:
+                changes = log.take(name, self._found(resident), most)
+                return replace(changes, has_more=self._has_block_news)
+        return BlockChanges(self.model.name if self.model else "")
+
+    @property
+    def _has_block_news(self) -> bool:
+        return bool(self._left) or any(scheduler.blocks.log.has_more for scheduler in self._schedulers)
+
+    def _found(self, resident: _Resident) -> FoundBlocks:
+        yield from resident.scheduler.blocks.found()
+        if self._store is not None:
+            yield from ((Tier.SSD, digest) for digest in self._store.found(resident.model))
 
     # --- requests come and go -----------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.measures.cost_learner import CostLearner
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.memory.block_log import BlockChanges
 from gpu_node.engine.requests.choices import error_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
@@ -153,6 +154,14 @@ class VllmEngine:
         """Nothing is kept that could be given away."""
         del request_ids
         return []
+
+    def tell_blocks_again(self) -> None:
+        """Nothing is told: blocks in vLLM's cache have names of its own."""
+
+    def block_changes(self, most: int) -> BlockChanges:
+        """Likewise."""
+        del most
+        return BlockChanges("")
 
     def _is_here(self, request_id: str) -> bool:
         return any(resident.book.attempt_of(request_id) is not None for resident in self._residents.values())

@@ -45,6 +45,7 @@ class Loads:
         mean, std = _rest(lengths, fresh, num_fresh, fresh.done_tokens / max(1, num_fresh))
         drawn = self._drawn_tokens(group, now)
         rest, _ = _rest(lengths, group.running_totals, group.num_running, drawn)
+        warm_tokens = fresh.warm_tokens / max(1, num_fresh)
         kv_tokens = waiting.kv_tokens + group.running_totals.prompt_tokens + drawn * group.num_running
         return GroupLoad(
             group=group.gid,
@@ -68,6 +69,9 @@ class Loads:
             std_prompt_tokens=0.0 if group.kv_at else _spread(fresh, num_fresh),
             output_error_tokens=lengths.error(std),
             end_by_s=self._end_by_s(group),
+            warm_at=group.warm_at if warm_tokens else "",
+            warm_tokens=warm_tokens,
+            found_tokens=warm_tokens if warm_tokens and group.node in ("", group.warm_at) else None,
         )
 
     def newcomer(self, message: Submit, now: float) -> GroupLoad:

@@ -54,16 +54,17 @@ class RequestGroups:
 
     # --- members --------------------------------------------------------------------------------------------------
 
-    def join(self, request: Request, now: float, seat: str = "") -> Group:
+    def join(self, request: Request, now: float, seat: str = "", *, warm_at: str = "", warm_tokens: int = 0) -> Group:
         """Put a request that has to run from its payload into the open group of its cluster, or into a new one.
 
         ``seat`` is the node where it can begin at once: then it joins those that did so there. Else it joins those that
-        wait; a group that waits has no such node, so that it can be placed anywhere.
+        wait; a group that waits has no such node, so that it can be placed anywhere. Those of which a good part is
+        cached, ``warm_at`` a node, wait together.
 
         One that has been lost by a node does not queue up again: its tenant has been charged, and its group stands
         beside those that begin now.
         """
-        request.kv_tokens = 0
+        request.kv_tokens, request.warm_tokens = 0, warm_tokens
         kind = RequestKind.of(request)
         lengths = self._lengths.distribution(*kind, request.tenant)
         output_tokens = lengths.rest(request.max_tokens, request.done_tokens).mean
@@ -71,12 +72,20 @@ class RequestGroups:
         tenant, cluster = "", 0
         if self._rules.is_fine:
             tenant, cluster = request.tenant, self._clusters.nearest(kind, request.prompt_tokens, output_tokens, now)
-        key = GroupKey(kind, tenant, cluster, seat, is_new)
+        key = GroupKey(kind, tenant, cluster, seat, is_new, warm_at="" if seat else warm_at)
         group = self.open_groups.find(key, now)
         if group is None:
             rank = self._fairness.open(kind, tenant) if is_new else self._fairness.reopen(kind)
             group = self._add(
-                Group(gid="", model=kind.weights, slo_kind=kind.slo_kind, tenant=tenant, key=key, rank=rank)
+                Group(
+                    gid="",
+                    model=kind.weights,
+                    slo_kind=kind.slo_kind,
+                    tenant=tenant,
+                    key=key,
+                    rank=rank,
+                    warm_at=seat or warm_at,
+                )
             )
         if is_new:
             self._fairness.charge(kind, tenant, request.prompt_tokens + output_tokens)
@@ -122,7 +131,7 @@ class RequestGroups:
                     root=root,
                 )
             )
-        request.done_tokens, request.kv_tokens = output_tokens, kv_tokens
+        request.done_tokens, request.kv_tokens, request.warm_tokens = output_tokens, kv_tokens, 0
         self._enter(group, request)
         return group
 

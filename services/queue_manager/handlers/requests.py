@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.queues.virtual_queues import VirtualQueues
+from services.queue_manager.queues.warm_prefix import WarmPrefix
 from services.queue_manager.state.interning import Interning
 from services.queue_manager.state.state import Group, Node, Request, State
 from services.queue_manager.waits.prompts import PromptLines
@@ -34,24 +35,34 @@ class Requests:
 
     # --- in -------------------------------------------------------------------------------------------------------
 
-    def submit(self, message: Submit, now: float) -> list[Effect]:
-        """Accept a first attempt; take up a further one."""
+    def accept(self, message: Submit, now: float) -> tuple[list[Effect], Request | None]:
+        """A first attempt, or a further one, to be placed; None for a repetition."""
         effects: list[Effect] = []
         request = self._state.requests.get(message.request_id)
         if request is None:
             request = self._interning.request(message, now)
             self._state.requests[request.request_id] = request
         elif message.attempt <= request.attempt:
-            return []  # a repetition
+            return [], None
         else:
             if request.group:
                 effects += self._withdraw(request)
             request.begin_attempt(message)
         if message.wants_place:
             self._state.watching[request.request_id] = None
-        seat = self._queues.seat_of(self._groups.newcomer(message, now), request.slo)
-        self._seat(self._groups.join(request, now, seat.node if seat else ""), seat, now)
-        return [*effects, self.enqueue(request, message.traceparent)]
+        return effects, request
+
+    def place(self, request: Request, message: Submit, now: float, warm: WarmPrefix | None = None) -> list[Effect]:
+        """Where it begins at once, or waits; ``warm`` is what is known of nodes that have something of its prompt."""
+        seat = self._queues.seat_of(self._groups.newcomer(message, now), request.slo, warm)
+        name = seat.node if seat else ""
+        if warm is None:
+            group = self._groups.join(request, now, name)
+        else:
+            warm_at = name or warm.home(request.prompt_tokens)
+            group = self._groups.join(request, now, name, warm_at=warm_at, warm_tokens=warm.tokens_at(warm_at))
+        self._seat(group, seat, now)
+        return [self.enqueue(request, message.traceparent)]
 
     def enqueue(self, request: Request, traceparent: str = "") -> Effect:
         """The entry of its group's stream that lets a node pull the request."""
@@ -88,6 +99,7 @@ class Requests:
     def _end(self, request: Request) -> None:
         del self._state.requests[request.request_id]
         self._state.watching.pop(request.request_id, None)
+        self._state.locating.pop(request.request_id, None)
         self._journal.ended.append(request.request_id)
 
     def _withdraw(self, request: Request) -> list[Effect]:

@@ -13,6 +13,10 @@ to ``step_at(r + 1)``. The newcomer goes where it breaks fewest promises::
 
     P(late | r + 1) + Σ_r [P(late | r + 1) - P(late | r)] + SECONDS_WEIGHT * shares + FIRST_WEIGHT * first_token_s
 
+A node that has something of the prompt in a cache computes the rest of it (`warm_prefix`): its prompt is shorter, for
+the newcomer and for the others, whom it keeps from their steps. What it has below its device comes in beside the
+prompts before it.
+
 Where nearly none are in danger, time decides, as shares of what was promised: ``answer_s / promise_s`` and, for each of
 the others, ``prompt_rows_s + o * row_s`` by which their steps grow; and the time to the first token, for which somebody
 looks at an empty page, whatever was promised for the end. So devices part by themselves: work that has time fills
@@ -27,6 +31,7 @@ from __future__ import annotations
 
 import math
 
+from services.queue_manager.queues.warm_prefix import WarmPrefix
 from services.queue_manager.state.node_counts import PATIENCE_S, is_full, promised_end, promises
 from services.queue_manager.state.state import Node, Promises, State
 from shared.estimator.batching import BLOCK_TOKENS, Batching, batching, held_tokens, rate_of, residual_tokens
@@ -44,10 +49,11 @@ class ImmediateStarts:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def best(self, load: GroupLoad, slo: Slo) -> Node | None:
+    def best(self, load: GroupLoad, slo: Slo, warm: WarmPrefix | None = None) -> Node | None:
         """Of the nodes at which such a request begins at once the one that it costs least; None if there is none.
 
-        O(nodes x kinds of promises there), but for nodes that have changed.
+        Where nodes have something of its prompt, each is weighed with what it has. O(nodes x kinds of promises there),
+        but for nodes that have changed.
         """
         has_time = slo.start_by_s(0.0) > PATIENCE_S
         if has_time and self._is_wanted(load.model):
@@ -56,7 +62,9 @@ class ImmediateStarts:
         for node in self._state.nodes.values():
             if node.model != load.model or node.known.is_loading or load.model in node.known.broken_models:
                 continue
-            cost = self._cost(node, load, slo, has_time=has_time)
+            here = load if warm is None else warm.load_at(load, node.node)
+            bring_in_s = 0.0 if warm is None else warm.bring_in_s(node.known, load.model)
+            cost = self._cost(node, here, slo, bring_in_s, has_time=has_time)
             if cost is not None and (cost, node.node) < (least, best.node if best else ""):
                 best, least = node, cost
         return best
@@ -69,7 +77,7 @@ class ImmediateStarts:
             for node in waiting
         )
 
-    def _cost(self, node: Node, load: GroupLoad, slo: Slo, *, has_time: bool) -> float | None:
+    def _cost(self, node: Node, load: GroupLoad, slo: Slo, bring_in_s: float, *, has_time: bool) -> float | None:
         """None where there is no room, a model has to be loaded before, or others would be harmed too much."""
         if is_full(node):
             return None
@@ -83,7 +91,8 @@ class ImmediateStarts:
             return None
         harm = harm_of_one_more(work, promised, num_running - 1)
         end_s, token_s = promised_end(slo)
-        first_s = max(0.0, node.unread.until_s - self._state.now_s) + work.first_token_at(num_running)
+        unread_s = max(0.0, node.unread.until_s - self._state.now_s)
+        first_s = max(unread_s, bring_in_s) + work.first_token_at(num_running)
         late = late_share(work, end_s - first_s, token_s, after_s)
         answer_s = first_s + (work.output_tokens - 1) * after_s
         delay_s = work.prompt_rows_s + work.output_tokens * work.row_s

@@ -9,11 +9,12 @@ from math import fsum
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.queues.immediate_start import ImmediateStarts
 from services.queue_manager.queues.planned_order import is_before
+from services.queue_manager.queues.warm_prefix import WarmPrefix
 from services.queue_manager.state.node_counts import forget_promises, note_members
 from services.queue_manager.state.state import Group, Node, State
 from shared.config.queue import QueueOptions
 from shared.estimator.batching import batching, residual_tokens
-from shared.estimator.estimator import drain_s, swap_s
+from shared.estimator.estimator import cold_s, drain_s, swap_s
 from shared.messages.placement import GroupLoad
 from shared.messages.slo import Slo
 
@@ -57,9 +58,9 @@ class VirtualQueues:
     def _may_go_elsewhere(self, node: Node) -> bool:
         return len(node.queue) > 1 and any(not other.queue for other in self._state.nodes.values())
 
-    def seat_of(self, newcomer: GroupLoad, slo: Slo) -> Node | None:
+    def seat_of(self, newcomer: GroupLoad, slo: Slo, warm: WarmPrefix | None = None) -> Node | None:
         """The node at which a request that comes now is to begin at once; None if it has to wait."""
-        return self._seats.best(newcomer, slo) if self._begins_at_once else None
+        return self._seats.best(newcomer, slo, warm) if self._begins_at_once else None
 
     def home_of(self, group: Group, load: GroupLoad, now: float) -> Node | None:
         """Of the nodes that hold its model the one that ends an answer of the group first, as the rule places it.
@@ -81,7 +82,7 @@ class VirtualQueues:
         ahead_s = free_s - fsum([other.drain_s for other in self._overtaken(node, group)])
         in_batch_s = work.batch * residual_tokens(work.output_tokens, work.std_output_tokens) * work.token_s
         answer_s = work.first_token_at(work.batch) + (work.output_tokens - 1) * work.token_at(work.batch)
-        return max(0.0, ahead_s - in_batch_s) + answer_s
+        return max(0.0, ahead_s - in_batch_s) + answer_s + cold_s(node.known, load)
 
     def _free_in_s(self, node: Node, now: float) -> float:
         """When the node could begin with more of its model: behind another one, that takes two swaps as well."""

@@ -20,6 +20,8 @@ class GroupKey(NamedTuple):
     """First attempts: neither lost by a node nor evicted."""
     root: str = ""
     """Of a resume group, the group that its members joined first."""
+    warm_at: str = ""
+    """The node that has cached a good part of its members' prompts, of those that wait; they may do so anywhere."""
 
     @property
     def is_movable(self) -> bool:

@@ -69,7 +69,7 @@ def _share_groups(state: State, names: Mapping[str, str], gids: Mapping[str, str
     for group in state.groups.values():
         group.key = _shared(group.key, kinds, gids)
         group.model, group.slo_kind, group.tenant = map(sys.intern, (group.model, group.slo_kind, group.tenant))
-        group.node, group.kv_at = sys.intern(group.node), sys.intern(group.kv_at)
+        group.node, group.kv_at, group.warm_at = map(sys.intern, (group.node, group.kv_at, group.warm_at))
         group.waiting = {names[name]: None for name in group.waiting}
         group.running = {names[name]: None for name in group.running}
     state.open_groups = {state.groups[gid].key: gids[gid] for gid in state.open_groups.values()}
@@ -82,4 +82,5 @@ def _shared(key: GroupKey, kinds: dict[RequestKind, RequestKind], gids: Mapping[
         tenant=sys.intern(key.tenant),
         place=sys.intern(key.place),
         root=gids.get(key.root, key.root),
+        warm_at=sys.intern(key.warm_at),
     )

@@ -52,7 +52,7 @@ class Request(msgspec.Struct, array_like=True, gc=False):
     arrival_s: float
     attempt: int
     group: str = ""
-    """Its group; ``""`` while it waits for its gateway to submit it again."""
+    """Its group; ``""`` while it is being located, or waits for its gateway to submit it again."""
     node: str = ""
     """The node that pulled this attempt; ``""`` while it waits in its group."""
     begins_s: float = 0.0
@@ -61,6 +61,8 @@ class Request(msgspec.Struct, array_like=True, gc=False):
     """Output tokens that it had when it last began to wait: drawn by an earlier attempt, or before it was evicted."""
     kv_tokens: int = 0
     """While it waits after an eviction: tokens whose KV is kept at its group's ``kv_at``."""
+    warm_tokens: int = 0
+    """Of its prompt, those that its group's node has cached (`Group.warm_at`)."""
 
     @property
     def start_by_s(self) -> float:
@@ -92,6 +94,8 @@ class Group(msgspec.Struct, gc=False):
     """Of a resume group: where the KV of its waiting members lies, a node or `HANDED_OVER`."""
     root: str = ""
     """Of a resume group: the group that its members joined first."""
+    warm_at: str = ""
+    """The node that has cached a good part of its members' prompts."""
     waiting: dict[str, None] = {}
     """Ids of the members that no node has pulled, in the order of the group's stream."""
     running: dict[str, None] = {}
@@ -309,6 +313,22 @@ class InventoryDate(msgspec.Struct, frozen=True, array_like=True):
     announced_at_s: float
 
 
+class Locating(msgspec.Struct, frozen=True):
+    """A request that is accepted, and placed when it is known who has the beginning of its prompt (`locations`)."""
+
+    message: Submit
+    due_s: float
+    """Without an answer, it is placed then."""
+
+
+class IndexState(msgspec.Struct):
+    """How it stands with the KV manager's index."""
+
+    is_silent: bool = False
+    """It has not answered in time, and nothing since."""
+    asked_at_s: float = -math.inf
+
+
 class State(msgspec.Struct):
     """Everything."""
 
@@ -324,6 +344,9 @@ class State(msgspec.Struct):
     """Likewise, after the beat before that one: it may have died while it was deleting them."""
     inventories: dict[str, InventoryDate] = {}
     """By gateway, the inventory that it announced last."""
+    locating: dict[str, Locating] = {}
+    """Of requests in no group, those whose place hangs on an answer of the KV manager; asked longest ago first."""
+    index: IndexState = msgspec.field(default_factory=IndexState)
     watching: dict[str, None] = {}
     """Requests that no node has pulled yet and whose clients would like to hear of their place."""
     last_holders: dict[str, str] = {}

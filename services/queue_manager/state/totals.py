@@ -15,6 +15,7 @@ class Counted(Protocol):
     max_tokens: int
     done_tokens: int
     kv_tokens: int
+    warm_tokens: int
     begins_s: float
 
 
@@ -27,6 +28,7 @@ class Totals(msgspec.Struct, gc=False):
     max_tokens: int = 0
     done_tokens: int = 0
     kv_tokens: int = 0
+    warm_tokens: int = 0
     begins_ms: int = msgspec.field(default=0, name="pulled_ms")  # as in snapshots of earlier versions
     """When they began, `Request.begins_s`: whole milliseconds, as in an entry's id, so that the sum stays exact."""
     num_by_limit: dict[int, int] = {}
@@ -61,6 +63,7 @@ class Totals(msgspec.Struct, gc=False):
         self.max_tokens += sign * request.max_tokens
         self.done_tokens += sign * request.done_tokens
         self.kv_tokens += sign * request.kv_tokens
+        self.warm_tokens += sign * request.warm_tokens
         self.begins_ms += sign * round(request.begins_s * 1000)
         magnitude = request.max_tokens.bit_length()
         number = self.num_by_limit.get(magnitude, 0) + sign

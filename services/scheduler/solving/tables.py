@@ -7,12 +7,14 @@ from dataclasses import astuple, dataclass, replace
 from math import fsum, log
 from operator import mul
 
+import msgspec
+
 from services.scheduler.solving.allowed_nodes import places
 from services.scheduler.solving.instance import Instance, InstanceGroup, InstanceNode
 from shared.bus.streams import MAX_IMAGE_BYTES
 from shared.estimator.answer import long_answer_s
 from shared.estimator.batching import Batching, batching, longest_tokens, rate_of
-from shared.estimator.estimator import evict_s, swap_s
+from shared.estimator.estimator import cold_s, evict_s, swap_s
 from shared.estimator.overtaking import held_share
 from shared.messages.nodes import NodeState
 from shared.messages.placement import GroupLoad, Interruption, PlacementProblem
@@ -116,7 +118,7 @@ def _level(seconds: float) -> int | None:
 
 
 def _tabulate(node: NodeState, loads: Sequence[GroupLoad], now_s: float) -> _KindTable:
-    batchings = [batching(node, load) for load in loads]
+    batchings = [batching(node, _warm(load)) for load in loads]
     pairs = list(zip(loads, batchings, strict=True))
     return _KindTable(
         batchings=batchings,
@@ -126,6 +128,11 @@ def _tabulate(node: NodeState, loads: Sequence[GroupLoad], now_s: float) -> _Kin
         tail_s=[_tail_s(load, work) if load.num_waiting else _rest_s(load, work) for load, work in pairs],
         overlap_s={model: _overlap_s(model, pairs) for model in {load.model for load in loads}},
     )
+
+
+def _warm(load: GroupLoad) -> GroupLoad:
+    """As at the node that has something of its prompts; what others have to compute again is part of their setup."""
+    return msgspec.structs.replace(load, found_tokens=load.warm_tokens) if load.warm_at else load
 
 
 def _stretched(
@@ -231,15 +238,18 @@ def _make_node(
 
 
 def _setup_s(node: NodeState, load: GroupLoad) -> float:
-    """Bringing kept KV onto this node's device; from another node it is moved out there and handed over first."""
+    """Bringing kept KV onto this node's device; from another node it is moved out there and handed over first.
+
+    Cached beginnings of prompts are not handed over: they are computed again.
+    """
     if not load.kv_tokens:
-        return 0.0
+        return cold_s(node, load)
     here = load.kv_at or load.node
     in_s = evict_s(node, load)  # as long as out
     if here == node.node or here == HANDED_OVER:
-        return in_s
+        return in_s + cold_s(node, load)
     rate = rate_of(node, load.model)
     kv_bytes = load.kv_tokens * rate.kv_token_bytes
     if kv_bytes > MAX_IMAGE_BYTES * load.num_requests:  # too large to be handed over: computed again
-        return load.kv_tokens * rate.cost.token_s
-    return 2 * in_s + kv_bytes / HAND_OVER_BYTES_PER_S
+        return load.kv_tokens * rate.cost.token_s + cold_s(node, load)
+    return 2 * in_s + kv_bytes / HAND_OVER_BYTES_PER_S + cold_s(node, load)

@@ -17,10 +17,13 @@ from services.simulator.devices.device import VOCAB_SIZE
 from services.simulator.workloads.request import WorkloadRequest
 from shared.bus import streams
 from shared.config.config import ClusterConfig
+from shared.files.length_trace import HASH_TOKENS
 from shared.messages.message import Message
 from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.prefixes import prompt_prefix
 from shared.messages.requests import Cancel, Chunk, GatewayBeat, Rejected, Resubmit, Submit, Tokens
 
+HASH_DIGITS = 4  # in the base of the vocabulary, of the largest of `hash_ids`
 UNSERVED = "unserved"  # why a request was not answered: no node could ever have its model
 
 
@@ -52,7 +55,15 @@ class ClientOutcome:
 class Clients:
     """Submit the requests of a workload, take their tokens, submit again what was lost."""
 
-    def __init__(self, bus: MemoryBus, config: ClusterConfig, on_over: Callable[[ClientOutcome], None]) -> None:
+    def __init__(
+        self,
+        bus: MemoryBus,
+        config: ClusterConfig,
+        on_over: Callable[[ClientOutcome], None],
+        block_tokens: int = 0,
+    ) -> None:
+        """``block_tokens``: as `gateway.inflight.job.Job`."""
+        self._block_tokens = block_tokens
         self._bus = bus
         self._config = config
         self._on_over = on_over
@@ -71,12 +82,13 @@ class Clients:
     def _send(self, outcome: ClientOutcome) -> None:
         request, request_id = outcome.request, str(outcome.number)
         outputs = [Output([0] * outcome.num_tokens)] if outcome.num_tokens else []
+        token_ids = prompt(outcome.number, request)
         self._bus.payloads[request_id] = Payload(
             request_id=request_id,
             attempt=outcome.attempt,
             gateway="clients",
             model=request.model,
-            prompt_token_ids=prompt(outcome.number, request.prompt_tokens),
+            prompt_token_ids=token_ids,
             sampling=Sampling(max_tokens=request.max_tokens, seed=outcome.number),
             outputs=outputs,
             enqueued_s=outcome.sent_s,
@@ -93,6 +105,7 @@ class Clients:
                 max_tokens=request.max_tokens - outcome.num_tokens,
                 tenant=request.tenant,
                 attempt=outcome.attempt,
+                prefix=prompt_prefix(token_ids, self._block_tokens) if self._block_tokens else None,
             ),
         )
 
@@ -145,7 +158,16 @@ class Clients:
         self._bus.at(self._bus.now + BEAT_S, self._beat)
 
 
-def prompt(number: int, num_tokens: int) -> list[int]:
-    """A prompt that begins as no other does among the first million."""
+def prompt(number: int, request: WorkloadRequest) -> list[int]:
+    """Where contents are not known, one that begins as no other does among the first million."""
+    num_tokens = request.prompt_tokens
+    if request.hash_ids:
+        return [token for one in request.hash_ids for token in _tokens(one)][:num_tokens]
     begin = [number % VOCAB_SIZE, number // VOCAB_SIZE % VOCAB_SIZE]
     return [*begin, *[0] * (num_tokens - 2)][:num_tokens]
+
+
+def _tokens(hash_id: int) -> list[int]:
+    """Others for each number: its digits, again and again."""
+    digits = [hash_id // VOCAB_SIZE**place % VOCAB_SIZE for place in range(HASH_DIGITS)]
+    return digits * (HASH_TOKENS // HASH_DIGITS)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from gpu_node.engine.tiers.kv_store import KvStore
 from gpu_node.executors.predicted.executor import AnswerTokens
 from services.kv_manager.core import KvManagerCore
 from services.queue_manager.core import QueueManagerCore
@@ -20,6 +21,7 @@ from services.simulator.cluster.pools import SimulatedProvider
 from services.simulator.cluster.service import SimulatedService, SolveTime
 from services.simulator.devices.device import VOCAB_SIZE, ModelOnDevice, SimulatedDevice
 from services.simulator.devices.device_executor import device_executor
+from services.simulator.devices.simulated_disk import NoMemory, SimulatedDisk
 from services.simulator.fast.engine import FastEngine
 from shared.bus import streams
 from shared.config.config import ClusterConfig
@@ -29,16 +31,26 @@ from shared.messages.step_cost import StepCost
 
 SMALL_PROBLEM_S = 0.005
 
-MakeEngine = Callable[[SimulatedDevice, EngineOptions, AnswerTokens | None], NodeEngine]
+VirtualClock = Callable[[], float]
+MakeEngine = Callable[[SimulatedDevice, EngineOptions, AnswerTokens | None, VirtualClock], NodeEngine]
 
 
-def stepped(device: SimulatedDevice, options: EngineOptions, answer_tokens: AnswerTokens | None) -> NodeEngine:
+def stepped(
+    device: SimulatedDevice, options: EngineOptions, answer_tokens: AnswerTokens | None, clock: VirtualClock
+) -> NodeEngine:
     """The live bookkeeping, step by step, for requests of every kind."""
-    return SteppedEngine(device_executor(device, options, answer_tokens), options)
+    store = None
+    if options.tiers.ssd_bytes:
+        disk = SimulatedDisk(clock)
+        store = KvStore(disk, options.tiers.ssd_bytes, NoMemory(), lambda _: disk)
+    return SteppedEngine(device_executor(device, options, answer_tokens), options, store=store)
 
 
-def fast(device: SimulatedDevice, options: EngineOptions, answer_tokens: AnswerTokens | None) -> NodeEngine:
+def fast(
+    device: SimulatedDevice, options: EngineOptions, answer_tokens: AnswerTokens | None, clock: VirtualClock
+) -> NodeEngine:
     """The one that jumps, for many plain requests."""
+    del clock
     return FastEngine(device, options, answer_tokens or (lambda sampling: sampling.max_tokens + 1))
 
 
@@ -75,14 +87,20 @@ class SimulatedCluster:
         make_engine: MakeEngine = stepped,
         solve: PlanSolver = solve,
         solve_s: SolveTime = lambda _: SMALL_PROBLEM_S,
+        has_contents: bool = False,
     ) -> None:
+        """``has_contents``: prompts have tokens that may come again, and the engine is one that knows them."""
         self.bus = MemoryBus()
+        self.names_prompts = has_contents and config.routes_warm
+        """Whether requests may go to what is cached of them."""
+        self.block_tokens = config.engine.block_size if self.names_prompts else 0
+        """As `gateway.inflight.job.Job`."""
         self.queue_manager = SimulatedService(self.bus, streams.QUEUE, lambda: QueueManagerCore(config))
         self.scheduler = SimulatedService(
             self.bus, streams.SCHEDULER, lambda: SchedulerCore(config), solve=solve, solve_s=solve_s
         )
-        self.kv_manager = SimulatedService(self.bus, streams.KV, KvManagerCore)
-        self.gateway = SimulatedGateway(self.bus, "gateway", VOCAB_SIZE)
+        self.kv_manager = SimulatedService(self.bus, streams.KV, lambda: KvManagerCore(has_index=self.names_prompts))
+        self.gateway = SimulatedGateway(self.bus, "gateway", VOCAB_SIZE, self.block_tokens)
         # steps take their predicted time one after another: there is no host time to hide behind them
         self._options = replace(config.engine, async_scheduling=False)
         names = [*(node.name for node in config.nodes), *(pool.name for pool in config.pools)]
@@ -95,8 +113,10 @@ class SimulatedCluster:
         self.provider = SimulatedProvider(self.bus, config.pools, self._start)
 
     def _node(self, name: str, device: SimulatedDevice) -> SimulatedNode:
-        make_engine = partial(self._make_engine, device, self._options, self._answer_tokens)
-        return SimulatedNode(self.bus, name, self._models, make_engine, device, self._options)
+        make_engine = partial(self._make_engine, device, self._options, self._answer_tokens, lambda: self.bus.now)
+        return SimulatedNode(
+            self.bus, name, self._models, make_engine, device, self._options, tells_blocks=self.names_prompts
+        )
 
     def _start(self, pool: str, name: str) -> SimulatedNode:
         """A node of a pool, which may have been there before."""

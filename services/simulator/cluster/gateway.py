@@ -42,8 +42,10 @@ class Answer:
 class SimulatedGateway:
     """Submits requests, takes tokens, submits again what a lost node ran."""
 
-    def __init__(self, bus: MemoryBus, name: str, vocab_size: int) -> None:
+    def __init__(self, bus: MemoryBus, name: str, vocab_size: int, block_tokens: int = 0) -> None:
+        """``block_tokens``: as `Job`."""
         self.name = name
+        self._block_tokens = block_tokens
         self.answers: dict[str, Answer] = {}
         self._bus = bus
         self._token_bytes = [b"x"] * vocab_size
@@ -54,7 +56,18 @@ class SimulatedGateway:
 
     def submit(self, request_id: str, model: str, slo: Slo, prompt: list[int], sampling: Sampling) -> None:
         """A client asks."""
-        job = Job(request_id, model, prompt, sampling, (), self._token_bytes, slo, "default", enqueued_s=self._bus.now)
+        job = Job(
+            request_id,
+            model,
+            prompt,
+            sampling,
+            (),
+            self._token_bytes,
+            slo,
+            "default",
+            enqueued_s=self._bus.now,
+            block_tokens=self._block_tokens,
+        )
         generation = Generation(self._token_bytes, (), sampling)
         self.answers[request_id] = Answer(job, generation, self._bus.now)
         self._send(self.answers[request_id])

@@ -10,12 +10,14 @@ from typing import cast
 from gpu_node.agent.decisions.actions import (
     AgentAction,
     Beat,
+    BlocksDue,
     Drain,
     GroupEntry,
     NewEpoch,
     Publish,
     Pull,
     Resume,
+    SayBlocks,
     SayInventory,
     Store,
     Taken,
@@ -46,6 +48,7 @@ from shared.messages.nodes import NodeGone
 from shared.messages.requests import Finished
 
 HEARTBEAT_S = 1.0
+BLOCKS_S = 0.25
 DRAIN_S = 5.0
 
 
@@ -74,8 +77,12 @@ class SimulatedNode:
         make_engine: Callable[[], NodeEngine],
         device: SimulatedDevice,
         options: EngineOptions,
+        *,
+        tells_blocks: bool = False,
     ) -> None:
+        """``tells_blocks``: the KV manager hears what is cached here; of an engine that knows what it computes."""
         self.node = node
+        self._tells_blocks = tells_blocks
         self.kind = device.kind
         self.loadings: list[Loading] = []
         self.busy_s = 0.0
@@ -109,6 +116,8 @@ class SimulatedNode:
             if model not in self.device.models:
                 self._feed(ModelFailed(model, f"{model!r} does not fit into the memory of {self.device.kind!r}"))
         self._beat(self._num_epochs)
+        if self._tells_blocks:
+            self._look_at_blocks()
 
     @property
     def is_alive(self) -> bool:
@@ -199,6 +208,8 @@ class SimulatedNode:
             case Beat(heartbeat):
                 for stream in (streams.SCHEDULER, streams.KV):
                     self._bus.send(stream, heartbeat)
+            case SayBlocks(news):
+                self._bus.send(streams.KV, news)
             case NewEpoch():
                 self.die()
                 self.start()
@@ -218,6 +229,10 @@ class SimulatedNode:
             self._catch_up()
             self._do(Beat(self.core.heartbeat()))
             self._later(HEARTBEAT_S, lambda: self._beat(epoch))
+
+    def _look_at_blocks(self) -> None:
+        self._feed(BlocksDue())
+        self._later(BLOCKS_S, self._look_at_blocks)
 
     # --- the engine process's loop --------------------------------------------------------------------------------
 

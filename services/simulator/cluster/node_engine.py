@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.engine.engine import Engine
+from gpu_node.engine.engine import PROMOTION_WAIT_S, Engine
+from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process.commands import CommandedEngine
 from gpu_node.engine.requests.chunk import OutputChunk
@@ -23,6 +24,11 @@ class NodeEngine(CommandedEngine, Protocol):
     @property
     def num_preemptions(self) -> int:
         """Of the loaded models, since each was loaded."""
+        ...
+
+    @property
+    def counts(self) -> Counts:
+        """Since the engine began."""
         ...
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
@@ -70,12 +76,18 @@ class SteppedEngine(Engine):
 
     _chunks: list[OutputChunk]
     _end_s: float
+    _has_computed = False
 
     def start(self, now: float) -> float:
-        """Plan a step; it is over when its predicted time is."""
+        """Plan a step; it is over when its predicted time is. Where all wait for the store, it is looked at again."""
+        self._has_computed = False
         self._chunks = self.step(now)
-        self._end_s = now + self.stats().step_s
+        self._end_s = now + (self._step_s if self._has_computed else PROMOTION_WAIT_S)
         return self._end_s
+
+    def _collect(self) -> list[OutputChunk]:
+        self._has_computed = True
+        return super()._collect()
 
     def interrupt(self, now: float) -> float:
         """A step is not cut."""

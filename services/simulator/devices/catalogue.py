@@ -12,6 +12,7 @@ from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.config.profiles import Profile
 from shared.config.queue import QueueOptions
+from shared.config.tiers import NO_TIERS, TierOptions
 
 MAX_MODEL_LEN = 4096
 """Tokens of prompt and answer together where nothing else is said: the shortest context of QLM's three models."""
@@ -79,6 +80,7 @@ def cluster_config(
     queue: QueueOptions,
     max_num_seqs: int = MAX_NUM_SEQS,
     max_model_lens: Mapping[str, int] = NOTHING_SAID,
+    tiers: TierOptions = NO_TIERS,
 ) -> ClusterConfig:
     """A cluster with the classes of QLM's evaluation; memory is each device's own, so it is not said here."""
     return ClusterConfig(
@@ -93,5 +95,6 @@ def cluster_config(
             step_tokens=max(STEP_TOKENS, max_num_seqs),
             evicted_kv_bytes=HOST_KV_BYTES,
             host_models=HOST_MODELS,
+            tiers=tiers,
         ),
     )

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.memory.block_log import BlockChanges
 from gpu_node.engine.requests.choices import error_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
@@ -61,6 +63,11 @@ class FastEngine:
     def num_preemptions(self) -> int:
         """Of the current model, since it was loaded."""
         return self._scheduler.num_preemptions if self._scheduler is not None else 0
+
+    @property
+    def counts(self) -> Counts:
+        """Of what it does not do, nothing is counted."""
+        return Counts(num_preemptions=self.num_preemptions)
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Make a model the current one; no request may be left. `ModelTooLargeError` where it cannot run here."""
@@ -135,6 +142,14 @@ class FastEngine:
             if parked is not None:
                 images.append(HandedOver(request_id, parked.encode() if parked.num_bytes <= MAX_IMAGE_BYTES else b""))
         return images
+
+    def tell_blocks_again(self) -> None:
+        """No two prompts begin alike: nothing is cached."""
+
+    def block_changes(self, most: int) -> BlockChanges:
+        """Likewise."""
+        del most
+        return BlockChanges(self._spec.name if self._spec is not None else "")
 
     # --- time passes --------------------------------------------------------------------------------------------------
 

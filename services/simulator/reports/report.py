@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gpu_node.engine.measures.counts import Counts
 from services.simulator.cluster.clients import UNSERVED, ClientOutcome
 from services.simulator.reports.accuracy import estimator_accuracy
 from services.simulator.simulation import SimulationRun
@@ -59,7 +60,8 @@ def report(run: SimulationRun) -> dict[str, Any]:
         "evictions": sum(not departure.is_migration for departure in departures),
         "evictions_without_kv": sum(not departure.kv_tokens for departure in departures),
         "migrations": sum(departure.is_migration for departure in departures),
-        "preemptions": sum(node.num_preemptions for node in run.nodes),
+        "preemptions": sum(node.counts.num_preemptions for node in run.nodes),
+        "prompt_tokens_found": _found_share(run),
         "num_plans": run.num_plans,
         "node_hours": run.node_s / 3600,
         "idle_while_waiting_share": run.idle_while_waiting_share,
@@ -86,6 +88,15 @@ def rounded(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, DECIMALS) if math.isfinite(value) else None
     return value
+
+
+def _found_share(run: SimulationRun) -> dict[str, float]:
+    """Of the tokens of prompts, those that a node had, by the tier where it had them; all 0 without contents."""
+    counts = sum((node.counts for node in run.nodes), Counts())
+    kept, queried = counts.kept, max(1, counts.first_queried_tokens)
+    below = (kept.host_tokens, kept.store_tokens)
+    parts = {"device": counts.first_cached_tokens - sum(below), "host": below[0], "ssd": below[1]}
+    return {"all": counts.first_cached_tokens / queried} | {tier: part / queried for tier, part in parts.items()}
 
 
 def _by(

@@ -23,6 +23,8 @@ class WorkloadRequest:
     prompt_tokens: int
     output_tokens: int
     tenant: str = "default"
+    hash_ids: tuple[int, ...] = ()
+    """What its prompt is (`shared.files.length_trace`); empty: it begins as no other does."""
 
     @property
     def max_tokens(self) -> int:

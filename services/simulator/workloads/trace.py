@@ -73,6 +73,7 @@ class Trace:
                 prompt_tokens=line.input_tokens,
                 output_tokens=line.output_tokens,
                 tenant=line.client or "default",
+                hash_ids=line.hash_ids,
             )
             for time_s, line in zip(times, lines, strict=True)
         ]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from services.kv_manager.core import NODE_TIMEOUT_S, KvManagerCore
 from services.kv_manager.metrics import measure
+from shared.messages.blocks import BlockNews
 from shared.messages.message import Tick
 from shared.messages.nodes import Heartbeat, NodeFacts, NodeGone
+from shared.messages.tiers import TierNews
 from tests.samples import samples_of
 
 
@@ -79,8 +81,10 @@ def test_a_restored_core_knows_the_same() -> None:
     assert (restored.state, restored.wake_at) == (core.state, core.wake_at)
 
 
-def test_memory_in_metrics_is_in_bytes() -> None:
+def test_memory_in_metrics_is_in_bytes_and_the_index_in_blocks() -> None:
     core = make_core(beat("n0", num_free_blocks=30), beat("n0", num_free_blocks=90), beat("n1", model="b"))
+    news = BlockNews(node="n0", epoch="1", number=1, model="a", is_new=True, tiers=[TierNews(1, [3, 4])])
+    core.handle(news, 3.0)
     assert samples_of(measure(core)) == {
         ("treadle_kv_capacity_bytes", "n0", "a"): 6400,
         ("treadle_kv_capacity_bytes", "n1", "b"): 6400,
@@ -88,4 +92,8 @@ def test_memory_in_metrics_is_in_bytes() -> None:
         ("treadle_kv_used_bytes", "n1", "b"): 0,
         ("treadle_kv_peak_used_bytes", "n0", "a"): 4480,
         ("treadle_kv_peak_used_bytes", "n1", "b"): 0,
+        ("treadle_kv_indexed_blocks", "n0"): 2,
+        ("treadle_kv_indexed_blocks", "n1"): 0,
+        ("treadle_kv_index_bytes",): 256 * 8 * 9,
+        ("treadle_kv_index_gaps",): 0,
     }

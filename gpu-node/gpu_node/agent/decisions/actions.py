@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpu_node.engine.process.protocol import Command
+from shared.messages.blocks import BlockNews
 from shared.messages.nodes import Heartbeat
 from shared.messages.payload import Payload
 from shared.messages.requests import Attempt, Enqueued, EvictedRequest, FinishedRequest, Tokens
@@ -40,6 +41,11 @@ class Drain:
 @dataclass(frozen=True, slots=True)
 class TakeStock:
     """Redis has come back without the end of its log, as far as anybody knows: say what is here."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksDue:
+    """It is time to tell what has changed of the cached blocks."""
 
 
 # --- actions --------------------------------------------------------------------------------------------------------
@@ -120,8 +126,15 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
+class SayBlocks:
+    """Tell the KV manager what has changed of the cached blocks; once, whether or not it is heard."""
+
+    news: BlockNews
+
+
+@dataclass(frozen=True, slots=True)
 class NewEpoch:
     """This epoch is over: drop everything and begin another one."""
 
 
-AgentAction = Pull | Tell | Resume | Publish | SayInventory | Store | Beat | NewEpoch
+AgentAction = Pull | Tell | Resume | Publish | SayInventory | Store | Beat | SayBlocks | NewEpoch

@@ -15,6 +15,7 @@ from gpu_node.agent.decisions.actions import (
     Ack,
     AgentAction,
     Beat,
+    BlocksDue,
     Drain,
     NewEpoch,
     Publish,
@@ -24,6 +25,7 @@ from gpu_node.agent.decisions.actions import (
     TakeStock,
     Tell,
 )
+from gpu_node.agent.decisions.block_reports import BlockReports
 from gpu_node.agent.decisions.evictions import EngineEvictions
 from gpu_node.agent.decisions.intake import Intake
 from gpu_node.agent.decisions.ledger import Ledger, RunningAttempt
@@ -33,6 +35,7 @@ from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process import protocol
 from gpu_node.engine.process.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, StepReport
 from shared.config.engine import EngineOptions
+from shared.messages.blocks import TellBlocks
 from shared.messages.nodes import Fence, Heartbeat, Load, NodeFacts
 from shared.messages.requests import Abort, Attempt, Evict, GroupRef, VirtualQueue
 
@@ -44,6 +47,8 @@ AgentEvent = (
     | Evict
     | Load
     | Fence
+    | TellBlocks
+    | BlocksDue
     | Taken
     | TakeStock
     | Drain
@@ -53,6 +58,7 @@ AgentEvent = (
     | StepReport
     | protocol.TakenOut
     | protocol.Image
+    | protocol.BlocksTold
 )
 
 NO_STATS = EngineStats(num_running=0, num_waiting=0, num_free_blocks=0, num_admittable=0, step_s=0.0, num_received=0)
@@ -76,6 +82,7 @@ class AgentCore:
         self._ledger = Ledger()
         self._evictions = EngineEvictions(node, self._ledger)
         self._intake = Intake(node, self._ledger, self.models)
+        self._blocks = BlockReports(node, epoch)
         self._queue: list[GroupRef] = []
         self._yielding: list[str] = []
         self._hopeless: list[str] = []
@@ -128,11 +135,11 @@ class AgentCore:
                 actions = self._hand_over(event.requests) if self._is_mine(event) else []
             case Taken():
                 actions = self._taken(event)
-            case TakeStock() | Drain():
+            case TakeStock() | Drain() | TellBlocks() | BlocksDue():
                 actions = self._asked(event)
             case ModelLoaded():
                 actions = self._model_loaded(event)
-            case EngineReady() | ModelFailed():
+            case EngineReady() | ModelFailed() | protocol.BlocksTold():
                 actions = self._told(event)
             case StepReport():
                 actions = self._step(event)
@@ -164,7 +171,7 @@ class AgentCore:
             loading=self.models.fetching,
         )
 
-    def _is_mine(self, message: VirtualQueue | Evict | Load | Fence) -> bool:
+    def _is_mine(self, message: VirtualQueue | Evict | Load | Fence | TellBlocks) -> bool:
         return message.epoch == self.epoch
 
     # --- what to do next ------------------------------------------------------------------------------------------
@@ -272,9 +279,13 @@ class AgentCore:
         abort: list[AgentAction] = [Tell(AbortRequests(ids))] if ids else []
         return [*abort, *([Publish(acks=acks)] if acks else [])]
 
-    def _asked(self, event: TakeStock | Drain) -> list[AgentAction]:
+    def _asked(self, event: TakeStock | Drain | TellBlocks | BlocksDue) -> list[AgentAction]:
         if isinstance(event, TakeStock):
             return [self.inventory()]
+        if isinstance(event, BlocksDue):
+            return self._blocks.ask()
+        if isinstance(event, TellBlocks):
+            return self._blocks.ask(is_again=True) if self._is_mine(event) else []
         self._is_draining = True
         return self._hand_over(self._ledger.attempts())
 
@@ -301,7 +312,9 @@ class AgentCore:
 
     # --- from the engine ------------------------------------------------------------------------------------------
 
-    def _told(self, event: EngineReady | ModelFailed) -> list[AgentAction]:
+    def _told(self, event: EngineReady | ModelFailed | protocol.BlocksTold) -> list[AgentAction]:
+        if isinstance(event, protocol.BlocksTold):
+            return self._blocks.told(event)
         if isinstance(event, EngineReady):
             self.device, self.engine, self.lacks = event.device, event.engine, event.lacks
         else:

@@ -35,8 +35,10 @@ class NodeFailedError(OperatorError):
 class Agent:
     """One node: its engine and its current epoch."""
 
-    def __init__(self, redis: Redis, node: NodeSpec, options: EngineOptions) -> None:
+    def __init__(self, redis: Redis, node: NodeSpec, options: EngineOptions, *, tells_blocks: bool = False) -> None:
+        """``tells_blocks``: as `Epoch`."""
         self._redis = redis
+        self._tells_blocks = tells_blocks
         self._node = node.name
         self._device = node.device
         self._command = engine_command(node)
@@ -113,7 +115,8 @@ class Agent:
         self._core = core = AgentCore(self._node, epoch, self._device, self._options)
         has_failed = False
         try:
-            await Epoch(self._redis, core, self._engine, self._options.step_timeout_s).run(stopping)
+            timeout_s = self._options.step_timeout_s
+            await Epoch(self._redis, core, self._engine, timeout_s, tells_blocks=self._tells_blocks).run(stopping)
         except (EpochOverError, EngineDiedError) as error:
             log.error("epoch over", epoch=epoch, reason=str(error))
             has_failed = isinstance(error, EngineDiedError) and bool(core.models.loading) and not core.models.loaded

@@ -13,11 +13,13 @@ from redis.exceptions import RedisError
 from gpu_node.agent.decisions.actions import (
     AgentAction,
     Beat,
+    BlocksDue,
     Drain,
     NewEpoch,
     Publish,
     Pull,
     Resume,
+    SayBlocks,
     SayInventory,
     Store,
     Taken,
@@ -36,12 +38,14 @@ from gpu_node.engine.process.protocol import AbortRequests, Command, RunAttempt
 from shared.bus import streams
 from shared.bus.bus import StreamReader
 from shared.bus.redis_life import RedisLife
+from shared.messages.blocks import BlockNews, TellBlocks
 from shared.messages.nodes import Fence, Load
 from shared.messages.payload import Payload
 from shared.messages.requests import Abort, Evict, VirtualQueue
 from shared.service.tasks import cancel_all
 
 HEARTBEAT_S = 1.0
+BLOCKS_S = 0.25  # between two looks at what is cached; a client reads an answer before it comes back
 DRAIN_S = 5.0  # to hand over what runs when the process is asked to stop; what is left then is computed again elsewhere
 MAX_EVENTS = 256  # events that wait for the core; beyond it the readers wait, and the engine with them
 BACKOFF_S = 0.1
@@ -64,8 +68,12 @@ class Epoch:
         engine: EngineProcess,
         step_timeout_s: float,
         heartbeat_s: float = HEARTBEAT_S,
+        *,
+        tells_blocks: bool = False,
     ) -> None:
+        """``tells_blocks``: the KV manager hears what is cached here."""
         self.core = core
+        self._tells_blocks = tells_blocks
         self._redis = redis
         self._engine = engine
         self._heartbeat_s = heartbeat_s
@@ -86,6 +94,8 @@ class Epoch:
         """
         reader = await self._open_inbox()
         loops = [self._read_engine(), self._watch.run(), self._read_inbox(reader), self._beat(reader), self._serve()]
+        if self._tells_blocks:
+            loops.append(self._look_at_blocks())
         tasks = [asyncio.create_task(loop) for loop in loops]
         try:
             done, _ = await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -144,7 +154,7 @@ class Epoch:
                 await asyncio.sleep(BACKOFF_S)
                 continue
             for message in messages:
-                if isinstance(message, VirtualQueue | Abort | Evict | Load | Fence):
+                if isinstance(message, VirtualQueue | Abort | Evict | Load | Fence | TellBlocks):
                     await self._events.put(message)
                 else:
                     log.error("not a message for a node", type=type(message).__name__)
@@ -154,6 +164,11 @@ class Epoch:
             await self._send_beat(Beat(self.core.heartbeat()))
             await self._look_at_redis(reader)
             await asyncio.sleep(self._heartbeat_s)
+
+    async def _look_at_blocks(self) -> None:
+        while True:
+            await asyncio.sleep(BLOCKS_S)
+            await self._events.put(BlocksDue())
 
     async def _look_at_redis(self, reader: StreamReader) -> None:
         """Should it be another one, it may lack what it was told last: the core says again what is here."""
@@ -202,6 +217,8 @@ class Epoch:
                 await self._store(action)
             case Beat():
                 await self._send_beat(action)
+            case SayBlocks(news):
+                await self._say_blocks(news)
             case NewEpoch():
                 raise EpochOverError("fenced: the scheduler had declared this node dead")
 
@@ -265,6 +282,12 @@ class Epoch:
         if not image:
             log.info("image gone: the request is computed again", request_id=payload.request_id)
         return image
+
+    async def _say_blocks(self, news: BlockNews) -> None:
+        try:
+            await self._bus.say_blocks(news)
+        except (RedisError, OSError) as error:
+            log.warning("cached blocks not told", error=str(error))  # the KV manager misses the number, and asks
 
     async def _send_beat(self, action: Beat) -> None:
         try:

@@ -14,6 +14,7 @@ from shared.bus import scripts, streams
 from shared.bus.bus import bury, is_refusal
 from shared.bus.system_writes import SystemWriter, WriteFaultError, acknowledge, add
 from shared.messages import inventories
+from shared.messages.blocks import BlockNews
 from shared.messages.codec import FIELD, UndecodableError, decode, decode_payload
 from shared.messages.message import Message
 from shared.messages.nodes import Heartbeat, NodeGone
@@ -131,14 +132,18 @@ class NodeBus:
         """One heartbeat to the scheduler and to the KV manager."""
         await self._tell_services(heartbeat)
 
+    async def say_blocks(self, news: BlockNews) -> None:
+        """What has changed of the cached blocks, to the KV manager. Of what is too much for it, the oldest is lost."""
+        await self._writer.write(add(streams.KV, news, streams.MAX_KV_LOG))
+
     async def say_goodbye(self, *, has_crashed: bool = False, blamed: Sequence[Attempt] = ()) -> None:
         """Hand the node's work back at once instead of letting the heartbeats run out."""
         gone = NodeGone(node=self._node, epoch=self._epoch, has_crashed=has_crashed, blamed=list(blamed))
         await self._tell_services(gone)
 
     async def _tell_services(self, message: Message) -> None:
-        inboxes = (streams.SCHEDULER, streams.KV)
-        await self._writer.write(*(add(stream, message, streams.MAX_SERVICE_LOG) for stream in inboxes))
+        inboxes = {streams.SCHEDULER: streams.MAX_SERVICE_LOG, streams.KV: streams.MAX_KV_LOG}
+        await self._writer.write(*(add(stream, message, most) for stream, most in inboxes.items()))
 
 
 def _enqueued(data: bytes) -> Enqueued:

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.counts import Counts
-from gpu_node.engine.tiers.kv_store import open_store
+from gpu_node.engine.tiers.open_store import open_store
 from gpu_node.executors.node_executor import make_executor
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec

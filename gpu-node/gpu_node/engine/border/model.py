@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
+
+from shared.messages.prefixes import DIGEST_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +37,12 @@ class LoadedModel:
     """What makes its keys and values what they are: weights, types, layout, block size. Empty where nobody asks."""
 
     @property
-    def identity(self) -> str:
-        """Salts the digests of its prefixes. Its name, as long as they mean nothing outside of this engine."""
-        return self.kv_identity or self.name
+    def salt(self) -> bytes:
+        """What tells blocks of the same tokens apart where those of several models are stored together.
+
+        Made of its name, as long as nothing of it outlives this engine.
+        """
+        return blake2b((self.kv_identity or self.name).encode(), digest_size=DIGEST_BYTES).digest()
 
     @property
     def blocks_per_page(self) -> int:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Self
+from operator import add, attrgetter, sub
+from typing import Any, Self
+
+_getters: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
+
+
+def _values_of(sums: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """Of all fields, two at least: sums are made each step, so the names are looked up once."""
+    kind = type(sums)
+    if kind not in _getters:
+        _getters[kind] = attrgetter(*(one.name for one in fields(kind)))
+    return _getters[kind]
 
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
     def __add__(self, other: Self) -> Self:
-        return type(self)(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        values = _values_of(self)
+        return type(self)(*map(add, values(self), values(other)))
 
     def __sub__(self, other: Self) -> Self:
-        return type(self)(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))
+        values = _values_of(self)
+        return type(self)(*map(sub, values(self), values(other)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,13 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import BlockCopy, BlockSwap, StepPlan
 from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.memory.awaited_prefixes import AwaitedPrefixes
+from gpu_node.engine.memory.block_log import BlockLog, FoundBlocks
 from gpu_node.engine.memory.block_pool import BlockPool
 from gpu_node.engine.memory.host_cache import HostCache
-from gpu_node.engine.memory.prefix import Digest, Prefix, PrefixCache, chained_digest, token_blocks
+from gpu_node.engine.memory.prefix import Chains, Digest, Prefix, PrefixCache, token_blocks
 from gpu_node.engine.memory.tier_lookup import BroughtIn, TierLookup
+from shared.messages.prefixes import chained_digest
+from shared.messages.tiers import Tier
 
 
 @dataclass(slots=True)
@@ -55,11 +58,15 @@ class BlockManager:
         assert (device.num_pages, host.num_pages) == (model.num_pages, model.num_host_pages), "cut from these pages"
         self.num_blocks = model.num_blocks
         self.block_size = model.block_size
-        self._prefixes = PrefixCache(model.identity, digest)
+        self.salt = model.salt
+        self.log = BlockLog()
+        chains = Chains(digest)
+        self._prefixes = PrefixCache(chains, self.log.of(Tier.DEVICE))
         self._tables: dict[int, _Table] = {}
         self._swapped_out: dict[int, _Table] = {}  # their blocks are the host's
         self._device = BlockPool(device, model.blocks_per_page, model.num_reserved_pages, self._prefixes.forget)
-        self.host = HostCache(model, host, digest, caches=caches_in_host, has_store=has_store)
+        heard = self.log.of(Tier.HOST)
+        self.host = HostCache(model, host, chains, heard, caches=caches_in_host, has_store=has_store)
         self.arrivals = AwaitedPrefixes()
         self.lookup = TierLookup(self._prefixes, self.host, model.block_size)
         self._caches_in_host = caches_in_host
@@ -118,6 +125,11 @@ class BlockManager:
         """
         tables = self._swapped_out if sequence_id in self._swapped_out else self._tables
         return tables[sequence_id].blocks
+
+    def found(self) -> FoundBlocks:
+        """All cached prefixes, on the device and in host memory."""
+        yield from ((Tier.DEVICE, digest) for digest in self._prefixes.digests())
+        yield from ((Tier.HOST, digest) for digest in self.host.digests())
 
     def match(self, token_ids: Sequence[int]) -> list[int]:
         """Blocks that hold the longest cached prefix of ``token_ids``, short of its last token.

@@ -17,7 +17,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import BlockSwap, StepPlan
 from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.memory.block_pool import BlockPool
-from gpu_node.engine.memory.prefix import Digest, Prefix, PrefixCache
+from gpu_node.engine.memory.prefix import Chains, Heard, Prefix, PrefixCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,21 @@ class HostCache:
     """The books of it. Blocks come from the same pool as those of swapped-out sequences, which go first."""
 
     def __init__(
-        self, model: LoadedModel, arena: PageArena, digest: Digest, *, caches: bool, has_store: bool = False
+        self,
+        model: LoadedModel,
+        arena: PageArena,
+        chains: Chains,
+        heard: Heard,
+        *,
+        caches: bool,
+        has_store: bool = False,
     ) -> None:
-        """``caches=False`` keeps nothing. ``has_store``: what is copied out is written to a store, and comes back."""
+        """``chains`` are those of the device's prefixes. ``caches=False`` keeps nothing.
+
+        ``has_store``: what is copied out is written to a store, and comes back.
+        """
         assert caches or not has_store
-        self._prefixes = PrefixCache(model.identity, digest)
+        self._prefixes = PrefixCache(chains, heard)
         self.pool = BlockPool(arena, model.host_blocks_per_page, forget=self._forget)
         self._caches = caches
         self._has_store = has_store
@@ -60,6 +70,10 @@ class HostCache:
     def num_held_blocks(self) -> int:
         """References that this cache has to blocks of the pool."""
         return self._lent.total() + len(self._copying) + len(self._copied) + len(self._reading)
+
+    def digests(self) -> Iterable[bytes]:
+        """Of all prefixes that are found."""
+        return self._prefixes.digests()
 
     def find(self, prefix: Prefix) -> int | None:
         """The block in which ``prefix`` is found; None if in none."""

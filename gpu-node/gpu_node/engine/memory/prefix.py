@@ -6,18 +6,25 @@ A digest finds a candidate fast, and names a prefix between nodes; equality is a
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
+from typing import Protocol
+from weakref import WeakValueDictionary
 
-DIGEST_BYTES = 16
+from shared.messages.prefixes import ROOT, chained_digest
 
 Digest = Callable[[bytes, tuple[int, ...]], bytes]
 """Digest of a prefix from the digest of its parent and the token ids of its last block."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+class Heard(Protocol):
+    """Who keeps up with what is where."""
+
+    def __call__(self, digest: bytes, *, is_there: bool) -> None:
+        """A prefix has appeared, or gone."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Prefix:
     """A whole number of blocks of tokens. A linked list: prefixes with a common beginning share it."""
 
@@ -27,23 +34,10 @@ class Prefix:
     digest: bytes
 
 
-def chained_digest(parent: bytes, token_ids: tuple[int, ...]) -> bytes:
-    """BLAKE2b over the parent's digest and the token ids (32 bits each, little-endian): equal on every machine."""
-    return blake2b(parent + struct.pack(f"<{len(token_ids)}I", *token_ids), digest_size=DIGEST_BYTES).digest()
-
-
-def root(identity: str) -> Prefix:
-    """The empty prefix of what `LoadedModel.identity` says. Its digest salts the chain of all prefixes behind it.
-
-    So no block of one model, or one layout, is ever found for another.
-    """
-    return Prefix(None, (), blake2b(identity.encode(), digest_size=DIGEST_BYTES).digest())
-
-
 def is_same(one: Prefix | None, other: Prefix | None) -> bool:
     """Whether both stand for the same token ids; digests are not looked at.
 
-    O(1) as a rule, since the walk ends where the two chains become one.
+    O(1) for those of one `Chains`, since the walk ends where the two chains become one.
     """
     while one is not other:
         if one is None or other is None or one.token_ids != other.token_ids:
@@ -61,12 +55,38 @@ def token_blocks(prefix: Prefix) -> list[tuple[int, ...]]:
     return blocks[::-1]
 
 
+class Chains:
+    """Makes prefixes, each once while anybody has it, so that equal ones are one object and `is_same` sees it at once.
+
+    Where two have one digest, the newer one is known, and the other is made anew when it is wanted: that costs a walk.
+    """
+
+    def __init__(self, digest: Digest = chained_digest) -> None:
+        self.root = Prefix(None, (), ROOT)
+        self._digest = digest
+        self._known: WeakValueDictionary[bytes, Prefix] = WeakValueDictionary()
+
+    def extend(self, parent: Prefix, token_ids: tuple[int, ...]) -> Prefix:
+        """``parent`` and one more block."""
+        digest = self._digest(parent.digest, token_ids)
+        known = self._known.get(digest)
+        if known is not None and known.parent is parent and known.token_ids == token_ids:
+            return known
+        prefix = self._known[digest] = Prefix(parent, token_ids, digest)
+        return prefix
+
+
+def _unheard(digest: bytes, *, is_there: bool) -> None:
+    del digest, is_there
+
+
 class PrefixCache:
     """Which block holds which prefix of a model, and where it is found again. A prefix has one block at most."""
 
-    def __init__(self, identity: str, digest: Digest = chained_digest) -> None:
-        self.root = root(identity)
-        self._digest = digest
+    def __init__(self, chains: Chains, heard: Heard = _unheard) -> None:
+        """``heard`` is told of each prefix that can be found from now on, and of each that no longer can."""
+        self._chains = chains
+        self._heard = heard
         self._prefixes: dict[int, Prefix] = {}
         self._blocks: dict[bytes, int] = {}
 
@@ -76,13 +96,22 @@ class PrefixCache:
     def __contains__(self, block: int) -> bool:
         return block in self._prefixes
 
+    def digests(self) -> Iterator[bytes]:
+        """Of all prefixes that are found."""
+        return iter(self._blocks)
+
     def prefix_of(self, block: int) -> Prefix | None:
         """The prefix that ends in ``block``; None if it is offered to nobody."""
         return self._prefixes.get(block)
 
+    @property
+    def root(self) -> Prefix:
+        """The empty prefix."""
+        return self._chains.root
+
     def extend(self, parent: Prefix, token_ids: tuple[int, ...]) -> Prefix:
         """``parent`` and one more block."""
-        return Prefix(parent, token_ids, self._digest(parent.digest, token_ids))
+        return self._chains.extend(parent, token_ids)
 
     def find(self, prefix: Prefix) -> int | None:
         """The block in which ``prefix`` ends; None if it is not there."""
@@ -98,26 +127,29 @@ class PrefixCache:
             if block is None:
                 break
             blocks.append(block)
-            prefix = self._prefixes[block]  # the chain that is there, so that `is_same` stays O(1)
+            prefix = self._prefixes[block]
         return blocks
 
     def offer(self, block: int, prefix: Prefix) -> Prefix:
         """Let ``prefix`` be found in ``block``; the prefix to go on from.
 
-        Computed twice, it stays where it is and the chain that is there goes on, so that `is_same` stays O(1). When two
-        prefixes have one digest, the first keeps it and the other is just not offered.
+        Computed twice, it stays where it is. When two prefixes have one digest, the first keeps it and the other is
+        just not offered.
         """
         other = self._blocks.get(prefix.digest)
         if other is None:
             self._prefixes[block] = prefix
             self._blocks[prefix.digest] = block
+            self._heard(prefix.digest, is_there=True)
             return prefix
         content = self._prefixes[other]
         return content if is_same(content, prefix) else prefix
 
     def forget(self, block: int) -> None:
         """What ``block`` holds is lost."""
-        del self._blocks[self._prefixes.pop(block).digest]
+        digest = self._prefixes.pop(block).digest
+        del self._blocks[digest]
+        self._heard(digest, is_there=False)
 
     def check(self) -> None:
         """Assert that each digest leads to the block with that content."""

@@ -10,7 +10,7 @@ Integers only; what is written and read, `gpu_node.engine.tiers` does.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 
@@ -34,11 +34,17 @@ class _Segment:
         return len(self.free) == self.num_slots
 
 
+def _unheard(digest: bytes) -> None:
+    del digest
+
+
 class SsdIndex:
     """The books of one folder."""
 
-    def __init__(self, capacity_bytes: int, segment_bytes: int) -> None:
+    def __init__(self, capacity_bytes: int, segment_bytes: int, gone: Callable[[bytes], None] = _unheard) -> None:
+        """``gone`` is told of each block that can no longer be read."""
         self.segment_bytes = segment_bytes
+        self._gone = gone
         self._max_segments = capacity_bytes // segment_bytes
         self._segments: dict[int, _Segment] = {}
         self._with_room: dict[int, set[int]] = {}  # segments with free slots, by bytes of a slot
@@ -58,6 +64,11 @@ class SsdIndex:
     def num_found(self) -> int:
         """Blocks that could be read."""
         return len(self._found) + len(self._reading)
+
+    def found(self, slot_bytes: int) -> Iterator[bytes]:
+        """Digests of blocks that could be read, of those in slots of this size."""
+        for blocks in (self._found, self._reading):
+            yield from (digest for digest, slot in blocks.items() if slot.slot_bytes == slot_bytes)
 
     @property
     def used_bytes(self) -> int:
@@ -134,6 +145,7 @@ class SsdIndex:
             self._found[digest] = slot
         else:
             self._free(slot)
+            self._gone(digest)
 
     def check(self) -> None:
         """Assert that each slot is free or has one block, and that no room is used beyond the capacity. O(slots)."""
@@ -167,7 +179,9 @@ class SsdIndex:
             if number is not None:
                 self._cut(number, slot_bytes)
             elif self._found:
-                self._free(self._found.popitem(last=False)[1])
+                digest, slot = self._found.popitem(last=False)
+                self._free(slot)
+                self._gone(digest)
             else:
                 return None
 

@@ -8,8 +8,11 @@ from typing import Protocol
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.memory.block_log import BlockChanges
 from gpu_node.engine.process.protocol import (
     AbortRequests,
+    AskBlocks,
+    BlocksTold,
     Command,
     EngineEvent,
     HandOverImages,
@@ -25,6 +28,7 @@ from gpu_node.engine.process.protocol import (
 )
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
+from shared.messages.blocks import MAX_NAMES_TOLD
 from shared.messages.payload import Payload
 
 
@@ -56,6 +60,14 @@ class CommandedEngine(Protocol):
         """Forget all requests."""
         ...
 
+    def tell_blocks_again(self) -> None:
+        """Tell all that is cached anew."""
+        ...
+
+    def block_changes(self, most: int) -> BlockChanges:
+        """At most so many changes of cached blocks that have not been told."""
+        ...
+
     def stats(self) -> EngineStats:
         """The state between two steps."""
         ...
@@ -81,6 +93,8 @@ class Commands:
                     self._engine.abort(request_ids)
                 case Reset():
                     self._engine.reset()
+                case AskBlocks(is_again):
+                    self._tell_blocks(is_again=is_again)
                 case TakeOut(request_ids):
                     last, kept = self._engine.evict(request_ids)
                     self._chunks += last
@@ -90,6 +104,12 @@ class Commands:
                     for handed_over in self._engine.hand_over(request_ids):
                         self._send(Image(handed_over.request_id, handed_over.data))
         return None
+
+    def _tell_blocks(self, *, is_again: bool) -> None:
+        if is_again:
+            self._engine.tell_blocks_again()
+        changes = self._engine.block_changes(MAX_NAMES_TOLD)
+        self._send(BlocksTold(changes.model, changes.is_new, list(changes.tiers), changes.has_more))
 
     def report(self) -> None:
         """Tell what has ended without a step, and what commands have changed."""

@@ -20,6 +20,7 @@ from gpu_node.engine.requests.image import Kept
 from shared.bus.streams import MAX_IMAGE_BYTES
 from shared.messages.payload import Payload
 from shared.messages.requests import Chunk
+from shared.messages.tiers import TierNews
 
 MAX_FRAME_BYTES = MAX_IMAGE_BYTES + (16 << 20)
 """A prompt of a million tokens takes 5 MB; a longer frame is a torn stream, not a message."""
@@ -85,6 +86,13 @@ class AbortRequests(_Frame, frozen=True):
     request_ids: list[str]
 
 
+class AskBlocks(_Frame, frozen=True):
+    """What has changed of the cached blocks? Answered by `BlocksTold`."""
+
+    is_again: bool = False
+    """All of it, not only what has changed."""
+
+
 class Reset(_Frame, frozen=True):
     """Drop every sequence, the evicted ones too. The model stays loaded."""
 
@@ -93,7 +101,7 @@ class Shutdown(_Frame, frozen=True):
     """Exit with status 0 at once; what runs is lost. The end of the stream means the same."""
 
 
-Command = LoadModel | RunAttempt | TakeOut | HandOverImages | AbortRequests | Reset | Shutdown
+Command = LoadModel | RunAttempt | TakeOut | HandOverImages | AbortRequests | AskBlocks | Reset | Shutdown
 
 
 # --- engine -> agent ------------------------------------------------------------------------------------------------
@@ -167,7 +175,17 @@ class Image(_Frame, frozen=True):
     """Empty where it is larger than a frame may be: another attempt has to compute it again."""
 
 
-EngineEvent = EngineReady | ModelLoaded | ModelFailed | StepReport | TakenOut | Image
+class BlocksTold(_Frame, frozen=True):
+    """Answer to `AskBlocks`: a part of it, as `BlockChanges` says."""
+
+    model: str
+    is_new: bool
+    tiers: list[TierNews]
+    has_more: bool
+    """To be asked for."""
+
+
+EngineEvent = EngineReady | ModelLoaded | ModelFailed | StepReport | TakenOut | Image | BlocksTold
 
 
 # --- framing --------------------------------------------------------------------------------------------------------

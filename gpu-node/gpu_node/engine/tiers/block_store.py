@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from gpu_node.engine.border.model import LoadedModel
@@ -26,6 +26,10 @@ class BlockStore(Protocol):
 
     def leave(self, name: str) -> None:
         """A model's host memory is given up: when this returns, nobody reads or fills it for the store."""
+        ...
+
+    def found(self, model: LoadedModel) -> Iterable[bytes]:
+        """Digests of prefixes of the model that could be read."""
         ...
 
     def promote(self, model: LoadedModel, request_id: str, token_ids: Sequence[int]) -> None:

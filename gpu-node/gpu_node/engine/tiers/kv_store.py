@@ -7,21 +7,20 @@ read ahead of its turn. Whatever goes wrong is a miss: it is counted, and said o
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from pathlib import Path
-from urllib.parse import quote
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import PurePath
+from typing import Protocol
 
-from gpu_node.engine.border.executor import Executor, HostMemory
+from gpu_node.engine.border.executor import HostMemory
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.measures.counts import KeptCounts
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.memory.prefix import Prefix
 from gpu_node.engine.memory.ssd_index import SsdIndex
-from gpu_node.engine.tiers.record import slot_bytes
-from gpu_node.engine.tiers.ssd_folder import Disk, SsdFolder, segment_bytes
-from gpu_node.engine.tiers.ssd_thread import BlockJob, Done, EarlierBlocks, SsdThread
-from shared.config.tiers import TierOptions
-from shared.errors import OperatorError
+from gpu_node.engine.tiers.block_jobs import BlockJob, Done, EarlierBlocks
+from gpu_node.engine.tiers.record import salted, slot_bytes, stored
+from gpu_node.engine.tiers.ssd_folder import segment_bytes
+from shared.messages.tiers import Tier
 
 MAX_WRITES = 256
 """Blocks that wait to be written, or are; of those beyond, there is no copy."""
@@ -31,8 +30,49 @@ HOST_SHARE = 2
 """One part in so many of host memory at most is held for writes, and as much for reads."""
 
 
-class NoStoreError(OperatorError, RuntimeError):
-    """The engine's executor cannot have a tier on an SSD."""
+class BlockFolder(Protocol):
+    """Where the segments are."""
+
+    @property
+    def path(self) -> PurePath:
+        """As operators know it."""
+        ...
+
+    def segments(self) -> list[tuple[int, int]]:
+        """Number and bytes of a slot of each that is there."""
+        ...
+
+    def remove(self, segment: int, slot_bytes: int) -> None:
+        """Delete one."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+class BlockWorker(Protocol):
+    """Reads and writes, as `gpu_node.engine.tiers.ssd_thread` does."""
+
+    def ask(self, job: BlockJob) -> None:
+        """Queue a job."""
+        ...
+
+    def answers(self, wait_s: float = 0.0) -> Sequence[Done | EarlierBlocks]:
+        """What has come to its end since the last call."""
+        ...
+
+    def cancel(self, owner: object) -> None:
+        """Drop the owner's jobs; the answers to all of them are there."""
+        ...
+
+    def settle(self, timeout_s: float | None = None) -> bool:
+        """Wait until there is nothing to do."""
+        ...
+
+    def close(self) -> None:
+        """End."""
+        ...
 
 
 log = logging.getLogger(__name__)
@@ -41,30 +81,32 @@ log = logging.getLogger(__name__)
 class KvStore:
     """One engine's. Nothing here waits for the disk but `wait`, `settle`, `leave` and `close`."""
 
-    def __init__(self, folder: SsdFolder, capacity_bytes: int, memory: HostMemory) -> None:
-        """``memory`` is the executor's, where blocks are written from and read to."""
+    def __init__(
+        self,
+        folder: BlockFolder,
+        capacity_bytes: int,
+        memory: HostMemory,
+        begin: Callable[[Sequence[tuple[int, int]]], BlockWorker],
+    ) -> None:
+        """``memory`` is the executor's, where blocks are written from and read to.
+
+        ``begin`` starts whoever reads and writes, and tells first what the folder's segments hold.
+        """
         self._folder = folder
         self._memory = memory
-        self._index = SsdIndex(capacity_bytes, segment_bytes(capacity_bytes))
+        self._index = SsdIndex(capacity_bytes, segment_bytes(capacity_bytes), self._gone)
         segments = []
         for number, size in folder.segments():
             if self._index.reopen(number, size):
                 segments.append((number, size))
             else:
                 folder.remove(number, size)  # of a larger budget
-        self._thread = SsdThread(folder, segments)
+        self._thread = begin(segments)
         self._blocks: dict[str, BlockManager] = {}
         self._num_writes = 0
         self._num_reads = 0
         self._is_failing = False
         self.counts = KeptCounts()
-
-    @classmethod
-    def open(cls, options: TierOptions, node: str, memory: HostMemory, disk: Disk | None = None) -> KvStore:
-        """The node's own folder. `FolderError` where it cannot be used."""
-        assert options.ssd_folder is not None
-        path = Path(options.ssd_folder).expanduser() / quote(node, safe="")
-        return cls(SsdFolder(path, disk), options.ssd_bytes, memory)
 
     @property
     def used_bytes(self) -> int:
@@ -90,6 +132,16 @@ class KvStore:
                 self._index.segment_bytes,
             )
 
+    def found(self, model: LoadedModel) -> Iterator[bytes]:
+        """Digests of prefixes of the model. Where another model's blocks are as large, their names mean nothing."""
+        salt = self._blocks[model.name].salt
+        return (salted(digest, salt) for digest in self._index.found(slot_bytes(model.block_bytes)))
+
+    def _gone(self, digest: bytes) -> None:
+        """Of which model is not known; the name that it has for others is nobody's."""
+        for blocks in self._blocks.values():
+            blocks.log.of(Tier.SSD)(salted(digest, blocks.salt), is_there=False)
+
     def leave(self, name: str) -> None:
         """A model's host memory is given up: when this returns, nobody reads or fills it for the store."""
         blocks = self._blocks.get(name)
@@ -105,7 +157,7 @@ class KvStore:
         blocks = self._blocks[model.name]
         chain, num_above = blocks.lookup.chain(token_ids)
         for prefix in reversed(chain):
-            self._index.touch(prefix.digest)
+            self._index.touch(salted(prefix.digest, blocks.salt))
         awaited = []
         for prefix in chain[num_above:]:
             if not (blocks.host.is_reading(prefix) or self._begin_read(model, blocks, prefix)):
@@ -114,16 +166,17 @@ class KvStore:
         blocks.arrivals.expect(request_id, awaited)
 
     def _begin_read(self, model: LoadedModel, blocks: BlockManager, prefix: Prefix) -> bool:
-        if self._num_reads >= min(MAX_READS, model.num_host_blocks // HOST_SHARE) or prefix.digest not in self._index:
+        kept = stored(prefix, blocks.salt)
+        if self._num_reads >= min(MAX_READS, model.num_host_blocks // HOST_SHARE) or kept.digest not in self._index:
             return False
         host_block = blocks.host.begin_read(prefix)
         if host_block is None:
             return False
-        slot = self._index.begin_read(prefix.digest)
+        slot = self._index.begin_read(kept.digest)
         assert slot is not None
         self._num_reads += 1
         content = self._memory.host_block(model.name, host_block)
-        self._thread.ask(BlockJob(blocks, True, slot, prefix, content, host_block))
+        self._thread.ask(BlockJob(blocks, True, slot, kept, content, host_block))
         return True
 
     def write_copies(self, model: LoadedModel) -> None:
@@ -133,22 +186,24 @@ class KvStore:
             return  # the last step of a model that is gone
         size = slot_bytes(model.block_bytes)
         for one in blocks.host.pop_copied():
-            slot = None
+            slot, kept = None, stored(one.prefix, blocks.salt)
             if self._num_writes < min(MAX_WRITES, model.num_host_blocks // HOST_SHARE):
-                slot = self._index.begin_write(one.prefix.digest, size)
+                slot = self._index.begin_write(kept.digest, size)
             if slot is None:
                 blocks.host.release_copy(one.block)
-                self._count(KeptCounts(num_unwritten=int(one.prefix.digest not in self._index)))
+                self._count(KeptCounts(num_unwritten=int(kept.digest not in self._index)))
                 continue
             self._num_writes += 1
             content = self._memory.host_block(model.name, one.block)
-            self._thread.ask(BlockJob(blocks, False, slot, one.prefix, content, one.block))
+            self._thread.ask(BlockJob(blocks, False, slot, kept, content, one.block))
 
     def take_in(self, wait_s: float = 0.0) -> None:
         """Fold in what the thread has done; its first answer is waited for, ``wait_s`` at most."""
         for answer in self._thread.answers(wait_s):
             if isinstance(answer, EarlierBlocks):
                 self._index.tell(answer.blocks)
+                for blocks in self._blocks.values():
+                    blocks.log.renew()
                 log.info("%d blocks of KV found in %s", len(answer.blocks), self._folder.path)
                 self._hear(answer.error)
             else:
@@ -157,16 +212,18 @@ class KvStore:
     def _end(self, done: Done) -> None:
         job = done.job
         assert isinstance(job.owner, BlockManager)
-        digest = job.prefix.digest
+        digest = salted(job.prefix.digest, job.owner.salt)
         if job.is_read:
             self._num_reads -= 1
-            self._index.end_read(digest, is_whole=done.is_whole or done.is_cancelled)
+            self._index.end_read(job.prefix.digest, is_whole=done.is_whole or done.is_cancelled)
             job.owner.host.end_read(digest, is_whole=done.is_whole)
             job.owner.arrivals.arrived(digest, done.duration_s)
         else:
             self._num_writes -= 1
-            self._index.end_write(digest, is_whole=done.is_whole)
+            self._index.end_write(job.prefix.digest, is_whole=done.is_whole)
             job.owner.host.release_copy(job.host_block)
+            if done.is_whole:
+                job.owner.log.of(Tier.SSD)(digest, is_there=True)
         self._count(
             KeptCounts(
                 num_read=int(job.is_read and done.is_whole),
@@ -205,15 +262,3 @@ class KvStore:
     def check(self) -> None:
         """Assert that the books balance."""
         self._index.check()
-
-
-def open_store(options: TierOptions, node: str, executor: Executor) -> KvStore | None:
-    """What the options ask for; None where they ask for no SSD. `FolderError`, `NoStoreError`."""
-    if not options.ssd_bytes:
-        return None
-    if not isinstance(executor, HostMemory):
-        raise NoStoreError(
-            f"engine.tiers.ssd_bytes: {executor.device} has no host memory for blocks that could be written to an SSD; "
-            "leave ssd_bytes and ssd_folder out (host_bytes works), or set executor: cpu"
-        )
-    return KvStore.open(options, node, executor)

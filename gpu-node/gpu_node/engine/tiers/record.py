@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from gpu_node.engine.memory.prefix import DIGEST_BYTES, Prefix
+from gpu_node.engine.memory.prefix import Prefix
+from shared.messages.prefixes import DIGEST_BYTES
 
 HEADER_BYTES = 4096
 """A slot begins at a multiple of it, and so does its content."""
 _MAGIC = b"treadlKV"
-_VERSION = 1
+_VERSION = 2
 _CHECKSUM_BYTES = 16
 _FIELDS = struct.Struct(f"<8sIIQQ{DIGEST_BYTES}s{DIGEST_BYTES}s{_CHECKSUM_BYTES}s")
 
@@ -37,6 +38,17 @@ class Header:
     content_bytes: int
     checksum: bytes
     """Of the content."""
+
+
+def salted(digest: bytes, salt: bytes) -> bytes:
+    """Name of a block of a model whose `LoadedModel.salt` this is; what is salted twice is what it was."""
+    return (int.from_bytes(digest) ^ int.from_bytes(salt)).to_bytes(DIGEST_BYTES)
+
+
+def stored(prefix: Prefix, salt: bytes) -> Prefix:
+    """A prefix as the store names it: its own digest and that of its parent are salted."""
+    assert prefix.parent is not None
+    return Prefix(Prefix(None, (), salted(prefix.parent.digest, salt)), prefix.token_ids, salted(prefix.digest, salt))
 
 
 def slot_bytes(block_bytes: int) -> int:

@@ -9,58 +9,16 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Condition, Thread
 
-from gpu_node.engine.memory.prefix import Prefix
 from gpu_node.engine.memory.ssd_index import Slot
+from gpu_node.engine.tiers.block_jobs import BlockJob, Done, EarlierBlocks
 from gpu_node.engine.tiers.record import HEADER_BYTES, DamagedError, check, decode, encode, header_of
 from gpu_node.engine.tiers.ssd_folder import SsdFolder
 
 END_TIMEOUT_S = 2.0
 """At the end, so long for blocks that are still to be written; then they are not."""
-
-
-@dataclass(frozen=True, slots=True)
-class BlockJob:
-    """A block to be written or read."""
-
-    owner: object
-    """Whose host memory it is."""
-    is_read: bool
-    slot: Slot
-    prefix: Prefix
-    content: Sequence[memoryview]
-    """Host memory, in pieces."""
-    host_block: int
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A job has come to its end."""
-
-    job: BlockJob
-    error: str = ""
-    """What the system said; empty where it did as it was told."""
-    is_damaged: bool = False
-    """The slot did not hold the block."""
-    is_cancelled: bool = False
-    duration_s: float = 0.0
-
-    @property
-    def is_whole(self) -> bool:
-        """The block is where it should be."""
-        return not (self.error or self.is_damaged or self.is_cancelled)
-
-
-@dataclass(frozen=True, slots=True)
-class EarlierBlocks:
-    """What an earlier life has left."""
-
-    blocks: list[tuple[bytes, Slot]]
-    """Written longest ago first."""
-    error: str = ""
 
 
 class SsdThread:

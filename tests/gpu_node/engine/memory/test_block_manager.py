@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gpu_node.engine.border.plan import BlockCopy
 from gpu_node.engine.memory.block_manager import BlockManager
-from gpu_node.engine.memory.prefix import PrefixCache
 
 A, B, C = [1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]
 
@@ -147,12 +146,6 @@ def test_an_orphan_is_not_taken_for_the_child_of_a_prefix_with_the_same_digest()
     compute(blocks, 0, [*A, 20])  # A has the digest
     compute(blocks, 1, [*B, *C])  # C after B is offered, B itself is not
     assert blocks.match([*A, *C, 20]) == [0]
-
-
-def test_models_do_not_share_prefixes() -> None:
-    """Of the same tokens, each has its own digest."""
-    one, other = PrefixCache("one"), PrefixCache("other")
-    assert one.extend(one.root, tuple(A)).digest != other.extend(other.root, tuple(A)).digest
 
 
 def test_what_the_device_has_lost_is_not_found_again() -> None:

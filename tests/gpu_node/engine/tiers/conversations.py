@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.tiers.kv_store import KvStore
+from gpu_node.engine.tiers.open_store import store_in_folder
 from gpu_node.engine.tiers.ssd_folder import Disk
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
@@ -96,7 +97,7 @@ def engine(
 def _kept(
     executor: CpuExecutor | ReferenceExecutor, options: EngineOptions, path: Path, disk: Disk | None
 ) -> Iterator[Kept]:
-    store = KvStore.open(options.tiers, "node", executor, disk) if options.tiers.ssd_bytes else None
+    store = store_in_folder(options.tiers, "node", executor, disk) if options.tiers.ssd_bytes else None
     try:
         one = Engine(executor, options, store=store)
         one.load_model(ModelSpec(name="m", source=str(path), max_model_len=96))

@@ -14,7 +14,7 @@ from threading import Event
 
 import pytest
 
-from gpu_node.engine.memory.prefix import PrefixCache
+from gpu_node.engine.memory.prefix import Chains
 from gpu_node.engine.memory.ssd_index import Slot
 from gpu_node.engine.tiers.record import HEADER_BYTES, DamagedError, check, decode, encode, header_of
 from gpu_node.engine.tiers.ssd_folder import FolderError, SsdFolder, SystemDisk
@@ -224,7 +224,7 @@ SLOT_BYTES = 3 * HEADER_BYTES
 
 def pieces(number: int) -> list[memoryview]:
     """What is written of a block whose tokens are all ``number``."""
-    cache = PrefixCache("m")
+    cache = Chains()
     content = memoryview(bytes([number]) * CONTENT_BYTES)
     return [memoryview(encode(header_of(cache.extend(cache.root, (number,) * 4), number, [content]))), content]
 
@@ -238,7 +238,7 @@ def test_a_kill_in_a_write_leaves_a_miss(tmp_path: Path, num_bytes: int) -> None
     slots = [slot for _, _, slot in folder.headers(0, SLOT_BYTES)]
     assert slots[:2] == [Slot(0, 0, SLOT_BYTES), Slot(0, 1, SLOT_BYTES)]
     assert len(slots) == (3 if num_bytes >= HEADER_BYTES else 2)
-    cache = PrefixCache("m")
+    cache = Chains()
     for slot in slots:
         header, content = bytearray(HEADER_BYTES), bytearray(CONTENT_BYTES)
         folder.read(slot, [memoryview(header), memoryview(content)])

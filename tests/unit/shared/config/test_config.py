@@ -114,8 +114,8 @@ def test_what_is_predicted_says_what_it_stands_for() -> None:
     text = "models: [{name: m, source: m.gguf, predict_as: gpt-9}]\nengine: {max_models: 2}\nnodes: [{name: n, "
     assert problems(f"{text}executor: predicted, device: a100}}]") == [
         "models.0.predict_as: 'gpt-9' is in no catalogue; there are: mistral-7b, vicuna-13b, llama-70b, "
-        "llama-2-70b, opt-13b, opt-30b, llama-13b, llama-33b, llama-3-8b, llama-3-70b, llama-3.1-405b, qwen2-72b, "
-        "deepseek-67b, mixtral-8x7b, smollm2-135m",
+        "llama-2-70b, opt-13b, opt-30b, llama-13b, llama-33b, llama-3-8b, llama-3.1-8b, llama-3.1-70b, qwen2.5-7b, "
+        "qwen2.5-32b, qwen2.5-72b, llama-3-70b, llama-3.1-405b, qwen2-72b, deepseek-67b, mixtral-8x7b, smollm2-135m",
         "engine.max_models: nodes with executor: predicted hold one model at a time; set it to 1",
     ]
     assert problems("nodes: [{name: n, device: a100}, {name: o, executor: predicted, cpus: [0]}]") == [

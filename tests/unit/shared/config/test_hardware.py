@@ -68,12 +68,19 @@ def test_what_fits_where() -> None:
     fitting = {
         (device.name, model.name) for device in DEVICES.values() for model in MODELS.values() if fits(device, model)
     }
-    small = {"mistral-7b", "llama-3-8b", "smollm2-135m"}
+    small = {"mistral-7b", "llama-3-8b", "llama-3.1-8b", "qwen2.5-7b", "smollm2-135m"}
     assert {model for device, model in fitting if device == "a10"} == small
     large = {model for device, model in fitting if device == "a100"}
     for_groups = {"llama-2-70b", "llama-3-70b", "llama-3.1-405b", "qwen2-72b", "deepseek-67b", "mixtral-8x7b"}
     assert large == set(MODELS) - for_groups - {"llama-33b"}, "Llama 70B in 4 bits"
     assert ("cpu", "smollm2-135m") in fitting
+
+
+def test_of_a_mixture_a_row_multiplies_what_it_uses_and_a_step_reads_all() -> None:
+    """Mixtral 8x7B, 12.879 B of 46.703 B parameters, without the 0.131 B of its table of words."""
+    cost = step_cost(A100, MODELS["mixtral-8x7b"])
+    assert cost.token_s == pytest.approx(2 * 12.748e9 / (312e12 * 0.6), rel=1e-3)
+    assert cost.step_s == pytest.approx(0.001 + 46.572e9 * 2 / (2039e9 * 0.8), rel=1e-3)
 
 
 def test_loading_takes_the_slower_of_link_and_disk() -> None:

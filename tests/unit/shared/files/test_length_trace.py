@@ -33,6 +33,19 @@ def test_without_arrivals_the_order_is_that_of_the_file(tmp_path: Path) -> None:
     assert not trace.has_arrivals
 
 
+def test_contents_have_a_number_for_each_512_tokens(tmp_path: Path) -> None:
+    text = "input_tokens,output_tokens,hash_ids\n513,1,7 9\n512,1,4294967295\n5,1,\n"
+    trace = read_lengths(write(tmp_path / "trace.csv", text), max_tokens=1000)
+    assert [line.hash_ids for line in trace.lines] == [(7, 9), (4294967295,), ()]
+
+
+@pytest.mark.parametrize("hash_ids", ["7", "7 8 9", "7 x", "7 -1", "7 4294967296"])
+def test_contents_that_are_none_are_said(tmp_path: Path, hash_ids: str) -> None:
+    path = write(tmp_path / "trace.csv", f"input_tokens,output_tokens,hash_ids\n513,1,{hash_ids}\n")
+    with pytest.raises(TraceError, match="line 2: hash_ids shall be 2 numbers from 0 on, one for each 512 tokens"):
+        read_lengths(path, max_tokens=1000)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

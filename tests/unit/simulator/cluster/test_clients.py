@@ -9,6 +9,7 @@ from gateway.generation.generation import Generation, Verdict
 from gateway.openai.delta import Delta
 from services.simulator.cluster.clients import ClientOutcome, Clients, prompt
 from services.simulator.cluster.memory_bus import MemoryBus
+from services.simulator.devices.device import VOCAB_SIZE
 from services.simulator.workloads.request import WorkloadRequest
 from shared.bus import streams
 from shared.config.config import ClusterConfig
@@ -108,6 +109,16 @@ def test_the_same_tokens_count_as_in_the_gateway(chunks: list[tuple[int, int, in
         assert life.outcome.num_tokens == sum(len(output.token_ids) for output in generation.outputs)
 
 
+def asked(num_tokens: int, *hash_ids: int) -> WorkloadRequest:
+    return WorkloadRequest(0.0, "m", "interactive", num_tokens, 1, hash_ids=hash_ids)
+
+
 def test_no_two_prompts_begin_alike() -> None:
-    assert len({tuple(prompt(number, 3)) for number in range(5_000)}) == 5_000
-    assert [len(prompt(1_234, num_tokens)) for num_tokens in (1, 2, 7)] == [1, 2, 7]
+    assert len({tuple(prompt(number, asked(3))) for number in range(5_000)}) == 5_000
+    assert [len(prompt(1_234, asked(num_tokens))) for num_tokens in (1, 2, 7)] == [1, 2, 7]
+
+
+def test_equal_hash_ids_are_equal_tokens() -> None:
+    assert prompt(1, asked(517, 7, 2_008)) == [7, 0, 0, 0] * 128 + [8, 2, 0, 0, 8]
+    largest = prompt(1, asked(512, 2**32 - 1))
+    assert (largest[:4], max(largest) < VOCAB_SIZE) == ([295, 967, 294, 4], True)

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from gpu_node.engine.measures.counts import Counts, KeptCounts
 from services.simulator.cluster.clients import UNSERVED, ClientOutcome
 from services.simulator.cluster.node import Loading
 from services.simulator.recording import Departure, Prediction, Recording
@@ -73,6 +74,9 @@ def load(model: str) -> Loading:
     return Loading(101.0, 103.0, model, "disk")
 
 
+PREEMPTED = Counts(num_preemptions=1)
+FOUND = Counts(first_queried_tokens=200, first_cached_tokens=120, kept=KeptCounts(host_tokens=40, store_tokens=20))
+
 RUN = SimulationRun(
     scenario=Scenario(CONFIG, {}, []),
     recording=Recording(
@@ -85,9 +89,9 @@ RUN = SimulationRun(
         ],
     ),
     nodes=[
-        NodeLife("n0", "a100", busy_s=15.0, num_preemptions=2, loadings=[load("m"), load("k")]),
-        NodeLife("n1", "a100", busy_s=5.0, num_preemptions=1, loadings=[]),
-        NodeLife("n2", "a10", busy_s=4.0, num_preemptions=0, loadings=[load("k")]),
+        NodeLife("n0", "a100", busy_s=15.0, counts=Counts(num_preemptions=2), loadings=[load("m"), load("k")]),
+        NodeLife("n1", "a100", busy_s=5.0, counts=PREEMPTED + FOUND, loadings=[]),
+        NodeLife("n2", "a10", busy_s=4.0, counts=Counts(num_preemptions=0), loadings=[load("k")]),
     ],
     leases=[],
     start_s=START_S,
@@ -128,6 +132,7 @@ def test_a_run_of_nine_requests() -> None:
         "evictions_without_kv": 1,
         "migrations": 1,
         "preemptions": 3,
+        "prompt_tokens_found": {"all": 0.6, "device": 0.3, "host": 0.2, "ssd": 0.1},  # of 200
         "num_plans": 7,
         "node_hours": 0.0167,  # three nodes for 20 s are a minute
         "idle_while_waiting_share": 0.125,
