@@ -40,7 +40,7 @@ def test_who_is_swapped_out_comes_back_first_and_is_computed_on_in_the_next_step
     one.commit(plan, result(plan))
     plan = one.schedule(now=0.0)
     assert shape(plan) == [(66, 0, 3, True), (65, 8, 1, True)]
-    assert plan.sequences[0].token_ids == (7,)
+    assert plan.sequences[1].token_ids == (7,)
     one.commit(plan, result(plan))
     one.check()
 
