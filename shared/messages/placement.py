@@ -6,6 +6,7 @@ its solver's process.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -59,6 +60,10 @@ class GroupLoad(RequestShape, frozen=True, omit_defaults=True):
     """Where the KV of its waiting members lies, if they were evicted: a node, or `HANDED_OVER`."""
     end_by_s: float = 0.0
     """Absolute time by which the same member must have ended; 0.0 where only its start was promised."""
+    promised_s: float = math.inf
+    """From its arrival to its promised end; infinite where none was."""
+    promised_token_s: float = math.inf
+    """Between two tokens, as promised."""
 
     @property
     def num_requests(self) -> int:
@@ -79,13 +84,15 @@ class Operations(msgspec.Struct, frozen=True, omit_defaults=True):
     """A node may change its model for a group."""
 
 
-class Arrivals(msgspec.Struct, frozen=True):
+class Arrivals(msgspec.Struct, frozen=True, omit_defaults=True):
     """Requests of one model and kind of promise, as they have come of late."""
 
     load: GroupLoad
     """A typical one, if it came now."""
     rate_per_s: float
-    """More than this is seldom expected."""
+    """Of `PlanRequest.arrivals`, more than this is seldom expected; of `PlanRequest.newcomers`, the mean."""
+    lasts_s: float = math.inf
+    """For how long they can be expected to come."""
 
 
 class Interruption(msgspec.Struct, frozen=True):
@@ -115,6 +122,8 @@ class PlanRequest(Message, frozen=True, kw_only=True):
     """When the last of those came whom ``arrivals`` tells of."""
     interruptions: list[Interruption] = []
     """Whom to expect at the nodes beside the groups, where they take turns between models."""
+    newcomers: list[Arrivals] = []
+    """Whom to expect beside the groups, for the plan itself: a model is loaded for them as well."""
 
 
 class PoolState(msgspec.Struct, frozen=True):
@@ -147,8 +156,17 @@ class PlacementProblem(Message, frozen=True, kw_only=True):
     """As in `PlanRequest`."""
     interruptions: list[Interruption] = []
     """As in `PlanRequest`."""
+    newcomers: list[Arrivals] = []
+    """As in `PlanRequest`."""
     pools: list[PoolState] = []
     """Those whose size is asked for as well."""
+
+
+class ModelLoad(msgspec.Struct, frozen=True):
+    """A node is to load a model."""
+
+    node: str
+    model: str
 
 
 class Plan(Message, frozen=True, kw_only=True):
@@ -160,6 +178,8 @@ class Plan(Message, frozen=True, kw_only=True):
 
     version: int
     queues: dict[str, list[str]]
+    loads: list[ModelLoad] = []
+    """For `PlanRequest.newcomers`, once what runs there has ended."""
     num_swaps: int = 0
     late_s: float = 0.0
     num_nodes: dict[str, int] = {}
