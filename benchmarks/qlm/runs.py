@@ -56,6 +56,7 @@ FIGURES = (
     "num_plans",
     "node_hours",
     "idle_while_waiting_share",
+    "idle_while_waiting_by_cause",
     "device_utilisation",
     "device_utilisation_by_kind",
 )

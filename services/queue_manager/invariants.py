@@ -46,6 +46,7 @@ def check(state: State) -> None:
         assert node.told == head, f"{node.node} believes {node.told}, it is {head}: the next bell may not ring"
         assert node.told_yielding == yielding(state, node, window(state, node)), f"{node.node}: groups that give way"
         assert node.told_hopeless == hopeless(state, node, window(state, node)), f"{node.node}: what no node can load"
+        assert node.told_awaits == node.awaits, f"{node.node}: the model that it is to load"
         num_members = counted_members(state, node)
         assert node.num_members == num_members, f"{node.node} counts {node.num_members} members, it has {num_members}"
         num_running = counted_running(state, node)

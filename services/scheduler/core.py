@@ -219,6 +219,7 @@ class SchedulerCore:
             operations=self._operations,
             arrivals=request.arrivals if pools else [],
             interruptions=request.interruptions,
+            newcomers=request.newcomers,
             pools=[
                 msgspec.structs.replace(pool, fresh=fresh)
                 for pool, fresh in zip(pools, shared[len(live) :], strict=True)

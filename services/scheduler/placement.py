@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from services.scheduler.policies import POLICIES, Policy
 from services.scheduler.solving.cost import late_request_s, num_swaps
+from services.scheduler.solving.foresight import foreseen
 from services.scheduler.solving.sizing import needed_nodes
 from services.scheduler.solving.tables import make_instance
 from shared.messages.placement import PlacementProblem, Plan
@@ -16,14 +17,16 @@ def solve(problem: PlacementProblem, policies: Mapping[str, Policy] = POLICIES) 
 
     KeyError for a policy that does not exist; the configuration allows none.
     """
-    instance = make_instance(problem)
-    queues = policies[problem.policy](problem, instance)
+    foresight = foreseen(problem)
+    instance = make_instance(foresight.problem)
+    placed = policies[problem.policy](foresight.problem, instance)
+    queues = [[group for group in queue if group < foresight.num_here] for queue in placed]
     return Plan(
         version=problem.version,
         queues={
-            node.name: [instance.groups[group].name for group in queue]
-            for node, queue in zip(instance.nodes, queues, strict=True)
+            node.name: foresight.names(instance, queue) for node, queue in zip(instance.nodes, placed, strict=True)
         },
+        loads=foresight.loads(instance, placed),
         num_swaps=num_swaps(instance, queues),
         late_s=late_request_s(instance, queues),
         num_nodes=needed_nodes(problem) if problem.pools else {},

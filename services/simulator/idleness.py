@@ -9,14 +9,18 @@ somewhere in the cluster for `MOMENT_S`, with no KV of it kept anywhere, and
   with the newcomer in it too (`allows_one_more`). The simulator knows how long each answer will be; a queue manager has
   to guess.
 
+Why it is unused is told as well (`cause_of`).
+
 A node that loads a model is at work. Who breaks promises by waiting itself is no matter here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Literal
 
 from services.simulator.cluster.clients import ClientOutcome
 from services.simulator.cluster.cluster import SimulatedCluster
@@ -27,6 +31,10 @@ from shared.messages.message import Message
 from shared.messages.nodes import Heartbeat
 from shared.messages.slo import Slo
 from shared.messages.step_cost import StepCost
+
+Cause = Literal["nothing_to_do", "leaving_model", "bounded", "elsewhere"]
+"""It has nothing to do, though it could load a model; what runs has to end before it loads one; its batch is kept
+smaller than those who run there need, by their true lengths; or it has room for requests that wait at another node."""
 
 MOMENT_S = 0.25  # some steps: an engine takes requests between two of them, so nobody begins sooner than the next
 
@@ -58,6 +66,15 @@ def allows_one_more(cost: StepCost, batch: Iterable[Member], prompt_tokens: int,
     )
 
 
+def cause_of(model: str, waiting_models: Sequence[str], *, has_work: bool) -> Cause:
+    """Why a node that holds ``model`` is unused; ``waiting_models`` are those of the groups that wait in its queue."""
+    if not has_work:
+        return "nothing_to_do"
+    if not waiting_models:
+        return "elsewhere"
+    return "bounded" if waiting_models[0] == model else "leaving_model"
+
+
 def end_by_s(outcome: ClientOutcome, slo: Slo) -> float:
     """When the last token has to be there, for a promised end and for a promised pace behind the first token."""
     end_s = inf if slo.deadline_s is None else outcome.sent_s + slo.deadline_s
@@ -78,7 +95,7 @@ class IdleWatch:
         self, cluster: SimulatedCluster, config: ClusterConfig, outcome_of: Callable[[str], ClientOutcome]
     ) -> None:
         self.num_looks = 0
-        self.num_unused = 0
+        self.unused: Counter[Cause] = Counter()
         self._cluster = cluster
         self._slos = {name: config.slo(name) for name in config.slo_classes}
         self._outcome_of = outcome_of
@@ -87,15 +104,23 @@ class IdleWatch:
         cluster.bus.listen(self._listen)
 
     @property
-    def share(self) -> float:
-        """Of the device time."""
-        return self.num_unused / self.num_looks if self.num_looks else 0.0
+    def shares(self) -> dict[Cause, float]:
+        """Of the device time, by cause."""
+        return {cause: number / self.num_looks for cause, number in sorted(self.unused.items())}
 
     def _listen(self, now: float, stream: str, message: Message) -> None:
         if isinstance(message, Heartbeat) and stream == streams.SCHEDULER:
             self.num_looks += 1
             node = self._cluster.nodes.get(message.node)  # one of a pool beats first, then it is there
-            self.num_unused += node is not None and not message.loading and self._is_unused(node, now)
+            if node is not None and not message.loading and self._is_unused(node, now):
+                self.unused[self._cause(node)] += 1
+
+    def _cause(self, node: SimulatedNode) -> Cause:
+        state = self._cluster.queue_manager.core.state
+        known = state.nodes.get(node.node)
+        groups = [state.groups[gid] for gid in known.queue] if known is not None else []
+        waiting = [group.model for group in groups if group.waiting]
+        return cause_of(node.core.model, waiting, has_work=node.engine.has_work)
 
     def _is_unused(self, node: SimulatedNode, now: float) -> bool:
         waiting = self._prompts_waiting(now)

@@ -15,7 +15,7 @@ from services.simulator.cluster.node import Loading, SimulatedNode
 from services.simulator.cluster.pools import NodeLease
 from services.simulator.devices.device import SimulatedDevice
 from services.simulator.fast.plain import FastEngineError
-from services.simulator.idleness import IdleWatch
+from services.simulator.idleness import Cause, IdleWatch
 from services.simulator.recording import MAX_PREDICTIONS, Recording
 from services.simulator.traffic import Traffic
 from services.simulator.utilization import UtilizationScaler
@@ -86,8 +86,8 @@ class SimulationRun:
     """On the clock of the recording."""
     end_s: float
     num_plans: int
-    idle_while_waiting_share: float
-    """Of the device time (`services.simulator.idleness`)."""
+    idle_while_waiting: Mapping[Cause, float]
+    """Shares of the device time by cause (`services.simulator.idleness`)."""
 
     @property
     def node_s(self) -> float:
@@ -228,7 +228,7 @@ class Simulation:
             WARM_UP_S,
             cluster.bus.now,
             num_plans,
-            self._idle.share,
+            self._idle.shares,
         )
 
     def _live_nodes(self) -> list[SimulatedNode]:

@@ -42,7 +42,9 @@ class _Lenders:
                 key = node.device, rate.model
                 self._of_kind.setdefault(key, rate)
                 self._of_any.setdefault(rate.model, rate)
-                self._load_s[key] = max(self._load_s.get(key, 0.0), rate.load_s)
+                # what is on the device costs nothing now, but is what was loaded last
+                load_s = node.swap_s if rate.model == node.model else rate.load_s
+                self._load_s[key] = max(self._load_s.get(key, 0.0), load_s)
 
     def lent(self, node: NodeState, models: Sequence[str]) -> list[ModelRate]:
         """Rates of the models that this node may load and has not measured."""

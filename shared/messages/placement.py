@@ -6,6 +6,7 @@ its solver's process.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -65,6 +66,10 @@ class GroupLoad(RequestShape, frozen=True, omit_defaults=True):
     """The node that has cached a part of the prompts of its waiting members; elsewhere it is computed again."""
     warm_tokens: float = 0.0
     """Of each, that part."""
+    promised_s: float = math.inf
+    """From its arrival to its promised end; infinite where none was."""
+    promised_token_s: float = math.inf
+    """Between two tokens, as promised."""
 
     @property
     def num_requests(self) -> int:
@@ -85,13 +90,15 @@ class Operations(msgspec.Struct, frozen=True, omit_defaults=True):
     """A node may change its model for a group."""
 
 
-class Arrivals(msgspec.Struct, frozen=True):
+class Arrivals(msgspec.Struct, frozen=True, omit_defaults=True):
     """Requests of one model and kind of promise, as they have come of late."""
 
     load: GroupLoad
     """A typical one, if it came now."""
     rate_per_s: float
-    """More than this is seldom expected."""
+    """Of `PlanRequest.arrivals`, more than this is seldom expected; of `PlanRequest.newcomers`, the mean."""
+    lasts_s: float = math.inf
+    """For how long they can be expected to come."""
 
 
 class Interruption(msgspec.Struct, frozen=True):
@@ -121,6 +128,8 @@ class PlanRequest(Message, frozen=True, kw_only=True):
     """When the last of those came whom ``arrivals`` tells of."""
     interruptions: list[Interruption] = []
     """Whom to expect at the nodes beside the groups, where they take turns between models."""
+    newcomers: list[Arrivals] = []
+    """Whom to expect beside the groups, for the plan itself: a model is loaded for them as well."""
 
 
 class PoolState(msgspec.Struct, frozen=True):
@@ -153,8 +162,17 @@ class PlacementProblem(Message, frozen=True, kw_only=True):
     """As in `PlanRequest`."""
     interruptions: list[Interruption] = []
     """As in `PlanRequest`."""
+    newcomers: list[Arrivals] = []
+    """As in `PlanRequest`."""
     pools: list[PoolState] = []
     """Those whose size is asked for as well."""
+
+
+class ModelLoad(msgspec.Struct, frozen=True):
+    """A node is to load a model."""
+
+    node: str
+    model: str
 
 
 class Plan(Message, frozen=True, kw_only=True):
@@ -166,6 +184,8 @@ class Plan(Message, frozen=True, kw_only=True):
 
     version: int
     queues: dict[str, list[str]]
+    loads: list[ModelLoad] = []
+    """For `PlanRequest.newcomers`, once what runs there has ended."""
     num_swaps: int = 0
     late_s: float = 0.0
     num_nodes: dict[str, int] = {}

@@ -170,6 +170,8 @@ class VirtualQueue(Message, frozen=True, kw_only=True):
 
     Another model that is broken here is left alone: its groups are about to move to a node that may have it.
     """
+    awaits: str = ""
+    """The model to load, once nothing is left to do here, for requests that are known to come; ``""``: none."""
 
 
 class Evict(Message, frozen=True, kw_only=True):
@@ -181,6 +183,8 @@ class Evict(Message, frozen=True, kw_only=True):
     node: str
     epoch: str
     requests: list[Attempt]
+    stays: bool = False
+    """Those that run wait here with their KV instead: others need the batch."""
 
 
 class EvictedRequest(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ from shared.messages.placement import (
     Arrivals,
     GroupLoad,
     Interruption,
+    ModelLoad,
     Operations,
     PlacementProblem,
     Plan,
@@ -94,6 +95,8 @@ _LOAD = GroupLoad(
     found_tokens=64.5,
     warm_at="node-2",
     warm_tokens=48.5,
+    promised_s=60.5,
+    promised_token_s=0.25,
 )
 _RATE = ModelRate("smol", StepCost(0.01, 0.001, 0.0001, 0.00001), 22_000, 23_040, 1.5, 0.25)
 _FACTS = NodeFacts(
@@ -106,10 +109,11 @@ _FACTS = NodeFacts(
     broken_models=["llama"],
 )
 _NODE = NodeState.of(_FACTS, "node-0", "smol", 1700000002.5)
-_ARRIVALS = Arrivals(_LOAD, 1.5)
+_ARRIVALS = Arrivals(_LOAD, 1.5, 12.25)
 _PLAN = Plan(
     version=7,
     queues={"node-0": ["g-1", "g-2"], "node-1": []},
+    loads=[ModelLoad("node-1", "smol-b")],
     num_swaps=1,
     late_s=2.5,
     num_nodes={"spare": 3},
@@ -195,9 +199,10 @@ MESSAGES: list[Message] = [
         groups=[GroupRef("g-1", "smol", 3, 8, 2), GroupRef("g-2", "smol-b", 1, 8, 2)],
         yielding=["g-0"],
         hopeless=["smol-b"],
+        awaits="smol-c",
         traceparent=TRACE,
     ),
-    Evict(node="node-0", epoch="e-1", requests=[Attempt("r-1", 1)], traceparent=TRACE),
+    Evict(node="node-0", epoch="e-1", requests=[Attempt("r-1", 1)], stays=True, traceparent=TRACE),
     Evicted(
         node="node-0",
         epoch="e-1",
@@ -263,6 +268,7 @@ MESSAGES: list[Message] = [
         arrivals=[_ARRIVALS],
         came_s=1700000000.25,
         interruptions=[Interruption("node-0", "llama", 1.75, 8.5)],
+        newcomers=[_ARRIVALS],
         traceparent=TRACE,
     ),
     PlacementProblem(
@@ -275,6 +281,7 @@ MESSAGES: list[Message] = [
         operations=Operations(evict=False, balance=False, migrate=False, swap=False),
         arrivals=[_ARRIVALS],
         interruptions=[Interruption("node-0", "llama", 1.75, 8.5)],
+        newcomers=[_ARRIVALS],
         pools=[PoolState("spare", 1, 4, [0.0, 12.5], 30.5, _NODE)],
         traceparent=TRACE,
     ),

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
+
+import msgspec
 
 from services.queue_manager.learnt.arrivals import MAX_FLOWS, Flow
 from services.queue_manager.learnt.lengths import Distribution, Lengths, Moments
 from services.queue_manager.learnt.token_rates import TokenRates
+from services.queue_manager.state.node_counts import promised_end
 from services.queue_manager.state.state import Group, Request
 from services.queue_manager.state.totals import Totals
 from shared.estimator.mixture import deviation
 from shared.messages.placement import GroupLoad, RequestShape
 from shared.messages.requests import Submit
+from shared.messages.slo import Slo
 
 
 class _Typical(NamedTuple):
@@ -39,6 +44,8 @@ class Loads:
     def load(self, group: Group, now: float) -> GroupLoad:
         """O(1): the magnitudes of limits are few."""
         waiting, num_waiting = group.waiting_totals, group.num_waiting
+        slo = self._requests[next(iter(group.waiting or group.running))].slo  # promises of one kind are alike
+        promised_s, promised_token_s = promised_end(slo)
         lengths = self._lengths.distribution(group.model, group.slo_kind, group.tenant)
         # of waiting members; where none waits, what those that run had before them
         fresh, num_fresh = (waiting, num_waiting) if num_waiting else (group.running_totals, group.num_running)
@@ -68,10 +75,12 @@ class Loads:
             kv_at=group.kv_at,
             std_prompt_tokens=0.0 if group.kv_at else _spread(fresh, num_fresh),
             output_error_tokens=lengths.error(std),
-            end_by_s=self._end_by_s(group),
+            end_by_s=self._end_by_s(slo, group),
             warm_at=group.warm_at if warm_tokens else "",
             warm_tokens=warm_tokens,
             found_tokens=warm_tokens if warm_tokens and group.node in ("", group.warm_at) else None,
+            promised_s=promised_s,
+            promised_token_s=promised_token_s,
         )
 
     def newcomer(self, message: Submit, now: float) -> GroupLoad:
@@ -103,13 +112,24 @@ class Loads:
             kept = self._typical[key] = _Typical(lengths, sums, _typical(flow, lengths))
         return kept.shape
 
+    def expected(self, shape: RequestShape, flow: Flow, now: float) -> GroupLoad:
+        """A request as they come of one kind, if it came now."""
+        return GroupLoad(
+            group="",
+            **(msgspec.structs.asdict(shape) | {"max_tokens": flow.limit_tokens / flow.num}),
+            deadline_s=now + flow.patience_s / flow.num,
+            slo=flow.slo_kind,
+            num_waiting=1,
+            end_by_s=now + flow.end_s / flow.num if flow.end_s else 0.0,
+            promised_s=flow.end_s / flow.num if flow.end_s else math.inf,
+        )
+
     def expected_output(self, message: Submit) -> Moments:
         """Output tokens that a request is expected to draw, before it has joined a group."""
         return self._lengths.distribution(message.model, message.slo.kind, message.tenant).rest(message.max_tokens)
 
-    def _end_by_s(self, group: Group) -> float:
-        """Promises of one kind are alike, so any member tells how long after its start it must have ended."""
-        slo = self._requests[next(iter(group.waiting or group.running))].slo
+    def _end_by_s(self, slo: Slo, group: Group) -> float:
+        """How long after its start a member must have ended."""
         if slo.deadline_s is None:
             return 0.0
         return group.start_by_s - slo.start_by_s(0.0) + slo.deadline_s

@@ -28,7 +28,7 @@ from shared.config.corrections import Correction
 from shared.config.queue import QueueOptions, TenantSpec
 from shared.estimator.mixture import mixed
 from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad, RequestShape
+from shared.messages.placement import Arrivals, GroupLoad, RequestShape
 from shared.messages.request_kind import RequestKind
 from shared.messages.requests import Submit
 
@@ -160,6 +160,7 @@ class RequestGroups:
             del group.running[request.request_id]
             group.running_totals.remove(request)
             self._running.remove(request.model, request.request_id)
+            self._observer.look(request.model, self._state.now_s)
         else:
             del group.waiting[request.request_id]
             group.waiting_totals.remove(request)
@@ -207,6 +208,22 @@ class RequestGroups:
     def coming(self, flow: Flow, now: float) -> Coming:
         """What is still to come of what has come so far."""
         return self._arrivals.coming(flow, now)
+
+    def newcomers(self, now: float) -> list[Arrivals]:
+        """Of each kind that comes, a typical request if it came now, and how many of them can be expected.
+
+        None of a single model: what a plan does for those who come is to have it loaded where others are.
+        """
+        models = dict.fromkeys(flow.model for flow in self._state.flows.values())
+        if len(models) < 2:
+            return []
+        found = []
+        for shape, flow in (one for model in models for one in self.expected_newcomers(model)):
+            coming = self.coming(flow, now)
+            if coming.rate_per_s > 0.0:
+                load = self._loads.expected(shape, flow, now)
+                found.append(Arrivals(load, coming.rate_per_s, coming.lasts_s))
+        return found
 
     def typical(self, model: str, now: float) -> RequestShape | None:
         """A request of all that have come for a model of late; None where none has."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from services.queue_manager.learnt.calibration import Calibration
 from services.queue_manager.learnt.lengths import Lengths
 from services.queue_manager.learnt.running import MAX_SINCE_S, RunningRequests
@@ -31,7 +33,11 @@ class Observer:
         if look is None:
             return
         running = [self._state.requests[member] for member in look.members]
-        self._lengths.look(model, [(one.slo.kind, one.tenant, self._paces.drawn_tokens(one, now)) for one in running])
+        drawn = [(one.slo.kind, one.tenant, self._paces.drawn_tokens(one, now)) for one in running]
+        # who was evicted has not ended either: without them, long answers would be missing
+        self._lengths.look(
+            model, [*drawn, *((one.slo.kind, one.tenant, float(one.done_tokens)) for one in self._evicted(model))]
+        )
         by_node: dict[str, list[Request]] = {}
         for request in running:
             by_node.setdefault(request.node, []).append(request)
@@ -46,6 +52,12 @@ class Observer:
                 continue
             num_running = sum(one.begins_s <= now for one in members)  # others have no place, but wait for prompts
             self._calibration.observe(node.known, self._like(model, members), num_running, num_tokens, look.since_s)
+
+    def _evicted(self, model: str) -> Iterator[Request]:
+        """Those who wait behind a part of their answers. O(groups), and the members of those that were evicted."""
+        for group in self._state.groups.values():
+            if group.root and group.model == model:
+                yield from (self._state.requests[member] for member in group.waiting)
 
     def _is_busy(self, node: Node, now: float) -> bool:
         """Whether a request has waited there for a while, for the model that it holds."""

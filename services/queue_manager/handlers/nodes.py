@@ -41,6 +41,8 @@ class Nodes:
         if is_swapped and known.model:
             self._state.last_holders[known.model] = node.node
         node.known, node.own_rates = known, known.rates
+        if node.awaits in (known.model, *known.broken_models):
+            self._queues.await_model(node, "")
         self._share_rates(node, now)
         self._groups.learn_nodes(other.known for other in self._state.nodes.values())
         if is_other:

@@ -80,7 +80,7 @@ class Requests:
         if group.node:
             self._queues.weigh(group, now)
         elif seat is not None:
-            self._queues.enter(group, seat, now)
+            self._queues.enter_seat(group, seat, now)
         else:
             self._queues.place_new(group, now)
 

@@ -5,8 +5,11 @@ spreads within some percent, whatever the shape (lengths of chats are far from l
 a tail), and any cap can be put on it afterwards. An answer that reached its limit was *cut*: it says only that it would
 have been longer. So the distribution is the product-limit estimate (Kaplan and Meier, 1958) over the bins:
 S(v) = Π_{i ≤ v} (1 - ended_i / at_risk_i). Taking cut answers for ended ones would teach short lengths where clients
-set small limits now and then. What is left of S behind the longest answer seen is put one mean residual life of a
-memoryless length (tokens seen / answers ended) behind it; tokens seen are also those that running answers have drawn.
+set small limits now and then. Nothing is seen behind the longest answer that has ended: there, what is left of S is
+spread as the next coarser key has it behind that length, S(v) = S(l) S'(v) / S'(l). Short answers end first, so at
+first most of a distribution is left; of answers in general, more is known by then. Where the coarser key has seen none
+longer, what is left is put one mean residual life of a memoryless length (tokens seen / answers ended) behind it;
+tokens seen are also those that running answers have drawn.
 
 An answer that still runs is cut at what it has drawn by now. Without them lengths would be too short whenever load
 grows, for short answers end first. At risk at v, within the memory, are those that have reached v within it: they ended
@@ -19,7 +22,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import mul
 from typing import NamedTuple
@@ -117,13 +120,21 @@ def tokens_of(number: int) -> float:
 class Distribution:
     """Point masses at the mean length of each bin, with prefix sums: any question takes two bisections."""
 
-    def __init__(self, sketch: LengthSketch) -> None:
+    def __init__(self, sketch: LengthSketch, coarser: Distribution | None = None) -> None:
         self._num_observed = min(sketch.num_observed, MEMORY_REQUESTS)
-        self._tokens, masses = _product_limit(sketch)
+        self._tokens, masses = _product_limit(sketch, coarser)
         firsts = list(map(mul, masses, self._tokens))
         self._mass = [0.0, *accumulate(masses)]
         self._first = [0.0, *accumulate(firsts)]
         self._second = [0.0, *accumulate(map(mul, firsts, self._tokens))]
+
+    def behind(self, length: float) -> list[tuple[float, float]]:
+        """Longer answers: each length, and its share of them."""
+        low = bisect_right(self._tokens, length)
+        alive = self._mass[-1] - self._mass[low]
+        if alive <= LEAST_ALIVE:
+            return []
+        return [(self._tokens[i], (self._mass[i + 1] - self._mass[i]) / alive) for i in range(low, len(self._tokens))]
 
     def error(self, std_tokens: float) -> float:
         """Standard error of a mean length, whose lengths spread so much."""
@@ -152,7 +163,7 @@ class Distribution:
         return Moments(mean / alive, square / alive)
 
 
-def _product_limit(sketch: LengthSketch) -> tuple[list[float], list[float]]:
+def _product_limit(sketch: LengthSketch, coarser: Distribution | None) -> tuple[list[float], list[float]]:
     """Lengths in tokens, shortest first, and the probability of each. Made anew for every answer: it has to be fast."""
     lengths: list[float] = []
     masses: list[float] = []
@@ -169,7 +180,11 @@ def _product_limit(sketch: LengthSketch) -> tuple[list[float], list[float]]:
             alive -= mass
         if cut:
             longest = max(longest, place.cut_tokens / cut)
-    if alive > LEAST_ALIVE:
+    behind = coarser.behind(longest) if coarser is not None and alive > LEAST_ALIVE else []
+    if behind:
+        lengths += [tokens for tokens, _ in behind]
+        masses += [alive * share for _, share in behind]
+    elif alive > LEAST_ALIVE:
         # as if one answer had ended, where none has
         num_ended = max(sketch.weight, sum(place.ended for place in sketch.bins.values()))
         tokens = sum(place.ended_tokens + place.cut_tokens for place in sketch.bins.values())
@@ -253,10 +268,14 @@ class Lengths:
 
     def distribution(self, model: str, kind: str, tenant: str) -> Distribution:
         """Of the finest key that has enough answers of its own; the prior's at last."""
-        key = next(filter(self._speaks, _keys(model, kind, tenant)), ANY)
-        distribution = self._distributions.get(key)
+        return self._of_first([*filter(self._speaks, _keys(model, kind, tenant)), ANY])
+
+    def _of_first(self, keys: Sequence[LengthKey]) -> Distribution:
+        """Of the first of these, which are coarser and coarser."""
+        distribution = self._distributions.get(keys[0])
         if distribution is None:
-            distribution = self._distributions[key] = Distribution(self._sketches[key])
+            coarser = self._of_first(keys[1:]) if keys[0] != ANY else None
+            distribution = self._distributions[keys[0]] = Distribution(self._sketches[keys[0]], coarser)
         return distribution
 
     def of_model(self, model: str) -> Distribution:

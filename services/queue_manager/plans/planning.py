@@ -25,6 +25,7 @@ from services.queue_manager.plans.repair import note_asked
 from services.queue_manager.state.journal import Journal
 from services.queue_manager.state.state import Group, State
 from services.queue_manager.waits.interruptions import interruptions
+from services.queue_manager.waits.overflow import is_outrun
 from services.queue_manager.waits.predictions import Predictions
 from shared.bus import streams
 from shared.config.corrections import Correction
@@ -127,6 +128,9 @@ class Planning:
             return []
         if plan.touched and now >= plan.checked_at_s + CHECK_INTERVAL_S:
             self._check(now)
+        if self._by_prediction and now >= plan.flows_seen_s + LEISURE_S:
+            plan.flows_seen_s = now
+            plan.has_chance |= is_outrun(self._state.nodes.values(), self._groups.newcomers(now))
         if now < min(self._asking_times(), default=now + 1):
             return []
         return [self._question(now)]
@@ -213,6 +217,7 @@ class Planning:
             arrivals=arrivals,
             came_s=came_s,
             interruptions=interruptions(self._state, self._groups, now) if self._has_interruptions else [],
+            newcomers=self._groups.newcomers(now) if self._by_prediction else [],
         )
         return Send(streams.SCHEDULER, request)
 

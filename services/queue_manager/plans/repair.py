@@ -8,10 +8,11 @@ for nothing. A group that the plan does not know is put behind the planned ones,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.state import Node, State
+from shared.messages.placement import ModelLoad
 
 
 def apply(state: State, queues: VirtualQueues, planned: dict[str, list[str]], now: float) -> dict[str, str]:
@@ -34,6 +35,17 @@ def apply(state: State, queues: VirtualQueues, planned: dict[str, list[str]], no
                 queues.move(group, node, now)
         _order(state, queues, node, order, fetched[name])
     return targets
+
+
+def await_models(state: State, queues: VirtualQueues, loads: Iterable[ModelLoad]) -> None:
+    """Take over which nodes are to load a model for those who come: where nobody has come since who waits there."""
+    models = {load.node: load.model for load in loads}
+    for name, node in state.nodes.items():
+        model = models.get(name, "")
+        has_waiting = any(state.groups[gid].waiting for gid in node.queue)
+        has_changed = state.plan.asked_models.get(name, node.model) != node.model
+        is_void = has_waiting or has_changed or model in (node.model, *node.known.broken_models)
+        queues.await_model(node, "" if is_void else model)
 
 
 def note_asked(state: State, running: list[str]) -> None:

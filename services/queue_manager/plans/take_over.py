@@ -19,11 +19,12 @@ from collections.abc import Iterable
 from math import isinf
 
 from services.queue_manager.groups.groups import RequestGroups
-from services.queue_manager.queues.immediate_start import MAX_LATE, has_memory, late_by_batch
+from services.queue_manager.queues.immediate_start import has_memory
 from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.node_counts import is_full, promises
 from services.queue_manager.state.state import Group, Node, State
 from shared.estimator.batching import batching, rate_of
+from shared.estimator.harm import MAX_LATE, late_by_batch
 
 NUM_MOVES = 3.0  # a move has to gain so many times what it costs: what is left of an answer is a guess
 MOVE_S = 0.5  # of any move: the step that runs, the way out, a place in the batch
@@ -60,9 +61,12 @@ class TakeOvers:
         if node.num_members != node.num_running or not node.model or node.known.is_loading or is_full(node):
             return None
         typical, promised = self._groups.typical(node.model, now), promises(self._state, node)
-        if typical is None or isinf(promised.per_s) or not has_memory(node, typical, promised.known_tokens):
+        if typical is None or isinf(promised.per_s):
             return None
-        is_harmless = late_by_batch(batching(node.known, typical), promised, node.num_running + 1) <= MAX_LATE
+        if not has_memory(node, typical, node.num_members, promised.known_tokens):
+            return None
+        work = batching(node.known, typical)
+        is_harmless = late_by_batch(work, promised.ends, node.num_running + 1) <= MAX_LATE
         others = [self._state.nodes[name] for name in self._state.waiting_at if name in self._state.nodes]
         others = [one for one in others if one is not node and one.model == node.model and one.num_running]
         for other in sorted(others, key=lambda one: (-one.drain_s, one.node))[:MAX_DONORS]:

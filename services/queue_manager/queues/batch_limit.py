@@ -3,9 +3,12 @@
 A step takes the longer the more requests are in the batch, so whoever joins slows all others down. An engine fills its
 batch, which is best for throughput; but answers of hundreds of tokens lose their promises in the batch rather than in
 the queue. So who has time waits, where one more in the batch would do harm: where more than `MAX_LATE` of those who
-stand at the node would be late because so many run together (`immediate_start.late_by_batch`: of QLM's C = W + P + D,
+stand at the node would be late because so many run together (`shared.estimator.harm`: of QLM's C = W + P + D,
 SoCC'24 §5, with D = O ε d, this bounds ε d). Where nobody is in a hurry, or nobody can be helped any more, nothing is
 bounded, and the device does all that it can.
+
+The pace is that of a batch that stays as large: for each that ends another comes, and its prompt is computed between
+two tokens of all.
 
 Requests are taken for typical ones of the model: the few that run at one node are a small sample, and by them the bound
 would jump.
@@ -21,14 +24,13 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from services.queue_manager.groups.groups import RequestGroups
-from services.queue_manager.queues.immediate_start import MAX_LATE, late_by_batch
 from services.queue_manager.state.node_counts import promises
 from services.queue_manager.state.state import BatchLimit, Group, Node, State
 from shared.estimator.batching import batching
+from shared.estimator.harm import harmless_batch
 
 SLOWEST = 0.5  # of a full batch's throughput: who has time can wait for so slow a node
 MAX_GROUPS = 64  # first groups in which somebody waits: while a bound holds, nobody is pulled from behind them
-GROWTH = 1.15  # sizes of batches that are looked at are so many times apart
 STALE_S = 0.25  # who stands at a node changes slowly: a limit holds for so long
 
 
@@ -59,14 +61,7 @@ class BatchLimits:
         typical = self._groups.typical(node.model, now)
         if typical is None:
             return None
-        work = batching(node.known, typical)
-        promised = promises(self._state, node)
-        size = 1
-        while size < work.batch:
-            if late_by_batch(work, promised, size + 1) > MAX_LATE:
-                return size
-            size = max(size + 1, int(size * GROWTH))
-        return None
+        return harmless_batch(batching(node.known, typical), promises(self._state, node).ends)
 
 
 def first_groups(state: State, node: Node) -> list[Group]:

@@ -32,22 +32,32 @@ from __future__ import annotations
 import math
 
 from services.queue_manager.queues.warm_prefix import WarmPrefix
-from services.queue_manager.state.node_counts import PATIENCE_S, is_full, promised_end, promises
+from services.queue_manager.state.node_counts import NOTHING_HELD, PATIENCE_S, promised_end, promises, with_slack
 from services.queue_manager.state.state import Node, Promises, State
-from shared.estimator.batching import BLOCK_TOKENS, Batching, batching, held_tokens, rate_of, residual_tokens
+from shared.estimator.batching import (
+    BLOCK_TOKENS,
+    Batching,
+    batching,
+    held_tokens,
+    num_seqs,
+    rate_of,
+    residual_tokens,
+)
+from shared.estimator.harm import MAX_LATE, late_by_batch, late_share
 from shared.messages.placement import GroupLoad, RequestShape
 from shared.messages.slo import Slo
 
 SECONDS_WEIGHT = 0.05  # of shares of promised times beside promises that are broken
 FIRST_WEIGHT = 0.05  # of a second until the first token, beside promises that are broken
-MAX_LATE = 0.05  # share of a kind of promise in a batch that may be broken because requests with time are in it
 
 
 class ImmediateStarts:
     """Owns nothing: every answer is computed from the state."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, *, makes_room: bool = False) -> None:
+        """``makes_room``: those with slack leave a batch for who is in a hurry (`crowding`): they do not count then."""
         self._state = state
+        self._makes_room = makes_room
 
     def best(self, load: GroupLoad, slo: Slo, warm: WarmPrefix | None = None) -> Node | None:
         """Of the nodes at which such a request begins at once the one that it costs least; None if there is none.
@@ -58,15 +68,17 @@ class ImmediateStarts:
         has_time = slo.start_by_s(0.0) > PATIENCE_S
         if has_time and self._is_wanted(load.model):
             return None
-        best, least = None, math.inf
+        best: Node | None = None
+        least = (math.inf, 0, "")
         for node in self._state.nodes.values():
             if node.model != load.model or node.known.is_loading or load.model in node.known.broken_models:
                 continue
             here = load if warm is None else warm.load_at(load, node.node)
             bring_in_s = 0.0 if warm is None else warm.bring_in_s(node.known, load.model)
             cost = self._cost(node, here, slo, bring_in_s, has_time=has_time)
-            if cost is not None and (cost, node.node) < (least, best.node if best else ""):
-                best, least = node, cost
+            # where nothing is known of their costs, nodes are alike: then the emptiest
+            if cost is not None and (order := (cost, node.num_members, node.node)) < least:
+                best, least = node, order
         return best
 
     def _is_wanted(self, model: str) -> bool:
@@ -79,15 +91,20 @@ class ImmediateStarts:
 
     def _cost(self, node: Node, load: GroupLoad, slo: Slo, bring_in_s: float, *, has_time: bool) -> float | None:
         """None where there is no room, a model has to be loaded before, or others would be harmed too much."""
-        if is_full(node):
+        waiting = NOTHING_HELD if has_time else with_slack(self._state, node)
+        num_members = node.num_members - waiting.num_requests
+        if num_members >= num_seqs(node.known):
             return None
         promised = promises(self._state, node)
-        if math.isinf(promised.per_s) or not has_memory(node, load, promised.known_tokens):
+        known_tokens = promised.known_tokens - waiting.known_tokens
+        if math.isinf(promised.per_s) or not has_memory(node, load, num_members, known_tokens):
             return None
+        if self._makes_room and not has_time:
+            num_members = min(num_members, _num_in_a_hurry(promised))
         work = batching(node.known, load)
-        num_running = node.num_members + 1
+        num_running = num_members + 1
         after_s = work.step_at(num_running)
-        if has_time and late_by_batch(work, promised, num_running) > MAX_LATE:
+        if has_time and late_by_batch(work, promised.ends, num_running) > MAX_LATE:
             return None
         harm = harm_of_one_more(work, promised, num_running - 1)
         end_s, token_s = promised_end(slo)
@@ -98,6 +115,11 @@ class ImmediateStarts:
         delay_s = work.prompt_rows_s + work.output_tokens * work.row_s
         shares = answer_s / min(PATIENCE_S, slo.start_by_s(0.0)) + delay_s * promised.per_s
         return late + harm + SECONDS_WEIGHT * shares + FIRST_WEIGHT * first_s
+
+
+def _num_in_a_hurry(promised: Promises) -> int:
+    """Members of whom none leaves the batch for others."""
+    return sum(number for end_s, _, number in promised.kinds if end_s <= PATIENCE_S)
 
 
 def harm_of_one_more(work: Batching, promised: Promises, num_running: int) -> float:
@@ -111,50 +133,14 @@ def harm_of_one_more(work: Batching, promised: Promises, num_running: int) -> fl
     return harm
 
 
-def late_by_batch(work: Batching, promised: Promises, num_running: int) -> float:
-    """Of one kind of those to whom these promises were made, the share that is late because so many run together.
-
-    Beside the batch at which the weights take half of a step: a smaller one costs more throughput than it gains time,
-    and who is late there cannot be helped.
-    """
-    slow_s, fast_s = work.step_at(num_running), min(work.step_at(num_running), 2 * work.step_s)
-    first_s = work.chunks * work.step_s + work.prompt_rows_s
-    return max(
-        (
-            late_share(work, end_s - first_s, token_s, slow_s) - late_share(work, end_s - first_s, token_s, fast_s)
-            for end_s, token_s, _ in promised.kinds
-        ),
-        default=0.0,
-    )
-
-
-def late_share(work: Batching, time_s: float, token_s: float, step_s: float) -> float:
-    """Of answers, those that are not done within ``time_s`` of steps, or whose tokens may not take so long.
-
-    ``ln n`` is normal with variance ln(1 + σ² / μ²), and with the mean for which n has the mean μ.
-    """
-    if step_s > token_s:
-        return 1.0
-    if time_s <= step_s:
-        return 1.0
-    if math.isinf(time_s) or step_s == 0.0:  # learnt costs of an empty step may be nothing
-        return 0.0
-    num_tokens = time_s / step_s
-    variance = math.log1p((work.std_output_tokens / work.output_tokens) ** 2)
-    if variance == 0.0:
-        return float(num_tokens < work.output_tokens)
-    sigmas = (math.log(num_tokens / work.output_tokens) + variance / 2) / math.sqrt(variance)
-    return math.erfc(sigmas / math.sqrt(2)) / 2
-
-
-def has_memory(node: Node, load: RequestShape, known_tokens: int) -> bool:
-    """Whether there is KV memory for one more beside members that hold so much, and half of what it will need.
+def has_memory(node: Node, load: RequestShape, num_members: int, known_tokens: int) -> bool:
+    """Whether there is KV memory for one more beside so many that hold so much, and half of what it will need.
 
     A member that runs has as much of its answer behind it as before it, on average. Alone, a request always has a try.
     """
     kv_tokens = rate_of(node.known, load.model).kv_tokens
-    if not kv_tokens or not node.num_members:
+    if not kv_tokens or not num_members:
         return True
     drawn = residual_tokens(max(1.0, load.mean_output_tokens), load.std_output_tokens) + BLOCK_TOKENS - 1
     too_few = (load.mean_prompt_tokens + load.mean_output_tokens) / 2
-    return known_tokens + node.num_members * drawn + held_tokens(load) + too_few <= kv_tokens
+    return known_tokens + num_members * drawn + held_tokens(load) + too_few <= kv_tokens

@@ -28,7 +28,7 @@ class VirtualQueues:
         self._state = state
         self._groups = groups
         self._journal = groups.journal
-        self._seats = ImmediateStarts(state)
+        self._seats = ImmediateStarts(state, makes_room=options.uses("pace") and options.uses("evict"))
         self._predicts = options.rules.predicts
         self._may_evict = options.uses("evict")
         self._begins_at_once = options.uses("immediate")
@@ -93,6 +93,15 @@ class VirtualQueues:
     def enter(self, group: Group, node: Node, now: float) -> None:
         """Put a group without a place into this node's queue, where the rule has it."""
         self._insert(group, node, self.index_by_rule(node, group), now)
+
+    def enter_seat(self, group: Group, node: Node, now: float) -> None:
+        """Put a group without a place where it begins at once: before whoever waits there for another model."""
+        others = (place for place, gid in enumerate(node.queue) if self._waits_for_other(node, gid))
+        self._insert(group, node, next(others, self.index_by_rule(node, group)), now)
+
+    def _waits_for_other(self, node: Node, gid: str) -> bool:
+        group = self._state.groups[gid]
+        return bool(group.waiting) and group.model != node.model
 
     def enter_before(self, group: Group, other: Group, now: float) -> None:
         """Put a group without a place right before one that has a place."""
@@ -194,6 +203,13 @@ class VirtualQueues:
         """Put a group at the end of a node's queue, from wherever it stands."""
         self.remove(group)
         self._insert(group, node, len(node.queue), now)
+
+    def await_model(self, node: Node, model: str) -> None:
+        """Have the node load a model once nothing is left there; until then no request begins there at once."""
+        if model != node.awaits:
+            node.awaits = model
+            forget_promises(node)
+            self._journal.note_queue(node.node)
 
     def order(self, node: Node, front: set[str], planned: list[str]) -> None:
         """Order a queue: those in front as they stand, then as planned, then the rest by rule."""

@@ -9,12 +9,25 @@ the order of events. These functions own `Node.num_members`, `Node.num_running`,
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from services.queue_manager.state.state import Group, Node, Promises, State, TenantShare
 from shared.estimator.batching import num_seqs
+from shared.estimator.harm import PromisedEnd
 from shared.messages.slo import Slo
 
 PATIENCE_S = 120.0  # no client likes to wait: a promise that is further away counts as this
+
+
+class MembersWithSlack(NamedTuple):
+    """Of a node: those who wait until its batch has room, because they have time."""
+
+    num_requests: int
+    known_tokens: int
+    """Of their prompts, and of their answers where they were evicted or lost."""
+
+
+NOTHING_HELD = MembersWithSlack(0, 0)
 
 
 def is_full(node: Node) -> bool:
@@ -30,6 +43,15 @@ def promises(state: State, node: Node) -> Promises:
     if node.promises is None:
         node.promises = summed_promises(state, node)
     return node.promises
+
+
+def with_slack(state: State, node: Node) -> MembersWithSlack:
+    """Those who wait there until the batch has room, because they have time: they take no place from who has none."""
+    groups = [group for gid in node.patient if (group := state.groups.get(gid)) is not None and group.node == node.node]
+    totals = [group.waiting_totals for group in groups]
+    return MembersWithSlack(
+        sum(group.num_waiting for group in groups), sum(one.prompt_tokens + one.done_tokens for one in totals)
+    )
 
 
 def forget_promises(node: Node) -> None:
@@ -85,12 +107,13 @@ def counted_shares(state: State, node: Node) -> dict[str, TenantShare]:
 def summed_promises(state: State, node: Node) -> Promises:
     """By a walk. The first member of a group speaks for it: promises of one kind are alike."""
     groups, requests, model = state.groups, state.requests, node.model
-    per_s, known_tokens = 0.0, 0
+    first = next((groups[gid] for gid in node.queue if groups[gid].waiting), None)
+    is_leaving = bool(node.awaits) or (first is not None and first.model != model)
+    per_s, known_tokens = math.inf if is_leaving else 0.0, 0
     kinds: dict[tuple[float, float], int] = {}
     for gid in reversed(node.queue):
         group = groups[gid]
         if group.model != model:
-            per_s = math.inf
             continue
         waiting, running = group.waiting, group.running
         slo = requests[next(iter(waiting or running))].slo
@@ -103,8 +126,8 @@ def summed_promises(state: State, node: Node) -> Promises:
     return Promises(per_s, [(end_s, token_s, number) for (end_s, token_s), number in kinds.items()], known_tokens)
 
 
-def promised_end(slo: Slo) -> tuple[float, float]:
-    """Seconds from the arrival to the end, and between two tokens; infinite where that was not promised."""
+def promised_end(slo: Slo) -> PromisedEnd:
+    """What a request was promised of its end."""
     return (
         math.inf if slo.deadline_s is None else slo.deadline_s,
         math.inf if slo.tpot_s is None else slo.tpot_s,

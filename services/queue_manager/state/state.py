@@ -7,6 +7,7 @@ a pass of the collector over all of them would stop the service.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import msgspec
 
@@ -24,6 +25,7 @@ from services.queue_manager.state.fairness import VirtualTime
 from services.queue_manager.state.group_key import GroupKey
 from services.queue_manager.state.grouping import ModelBatch
 from services.queue_manager.state.totals import Totals
+from shared.estimator.harm import PromisedEnd
 from shared.messages.nodes import NodeState
 from shared.messages.request_kind import RequestKind
 from shared.messages.requests import Submit
@@ -186,11 +188,16 @@ class Promises(msgspec.Struct, frozen=True, array_like=True):
     """What those who stand at a node were promised (`node_counts`)."""
 
     per_s: float = 0.0
-    """Σ 1 / promise; infinite where another model than the node's stands in its queue."""
+    """Σ 1 / promise; infinite where the node is to load another model."""
     kinds: list[tuple[float, float, int]] = []
     """Seconds to the promised end, seconds that a token may take, and how many members: infinite where not promised."""
     known_tokens: int = 0
     """Of their prompts, and of their answers where they were evicted or lost: what they hold of KV memory at least."""
+
+    @property
+    def ends(self) -> Iterator[PromisedEnd]:
+        """Of each kind, what it was promised."""
+        return ((end_s, token_s) for end_s, token_s, _ in self.kinds)
 
 
 class Node(msgspec.Struct):
@@ -223,12 +230,17 @@ class Node(msgspec.Struct):
     """Requests beside which the patient may begin (`headroom`); None: as many as fit."""
     patient: list[str] = []
     """Groups that have time, and wait until the batch has room by that."""
+    made_room_at_s: float = -math.inf
+    """When requests were last asked to leave its batch (`crowding`)."""
     num_heard: int = 0
     """Number of what it has told last of its requests (`Pulled.number`)."""
     told: list[Told] = []
     """Head of the queue as the node was last told."""
     told_yielding: list[str] = []
     told_hopeless: list[str] = []
+    awaits: str = ""
+    """The model that it is to load for requests that are known to come (`Plan.loads`)."""
+    told_awaits: str = ""
     num_running: int = 0
     """Of `num_members`, those that a node works on."""
     shares: dict[str, TenantShare] = {}
@@ -276,6 +288,8 @@ class PlanState(msgspec.Struct):
     """Version of the newest plan that was applied."""
     stale_at_s: float | None = None
     """When the last plan is too old; None while no request waits."""
+    flows_seen_s: float = 0.0
+    """When what comes was last compared with what nodes can do."""
     has_chance: bool = False
     """Another order may be better, though no promise is in danger."""
     has_idle: bool = False

@@ -58,11 +58,19 @@ class NodeNotices:
         giving_way = yielding(self._state, node, head)
         given_up = hopeless(self._state, node, head)
         short = _short(head)
-        if (short, giving_way, given_up) == (node.told, node.told_yielding, node.told_hopeless):
+        told = (node.told, node.told_yielding, node.told_hopeless, node.told_awaits)
+        if (short, giving_way, given_up, node.awaits) == told:
             return []
         self._remember(node, short)
-        node.told_yielding, node.told_hopeless = giving_way, given_up
-        message = VirtualQueue(node=node.node, epoch=node.epoch, groups=head, yielding=giving_way, hopeless=given_up)
+        node.told_yielding, node.told_hopeless, node.told_awaits = giving_way, given_up, node.awaits
+        message = VirtualQueue(
+            node=node.node,
+            epoch=node.epoch,
+            groups=head,
+            yielding=giving_way,
+            hopeless=given_up,
+            awaits=node.awaits,
+        )
         return [Send(streams.node_inbox(node.node), message, max_entries=streams.MAX_NODE_INBOX)]
 
     def _note_pull(self, node: Node) -> None:
@@ -76,6 +84,7 @@ class NodeNotices:
         self._remember(node, [])
         node.told_yielding = []
         node.told_hopeless = []
+        node.told_awaits = ""
 
     def _remember(self, node: Node, head: list[Told]) -> None:
         node.told = head

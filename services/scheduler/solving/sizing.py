@@ -14,22 +14,22 @@ Trials are made by greedy insertion, without the search of plans: what is compar
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from math import ceil, inf
+from collections.abc import Callable, Mapping
+from math import inf
 
 from msgspec.structs import replace
 
 from services.scheduler.solving.cost import late_request_s
+from services.scheduler.solving.expected import expected
 from services.scheduler.solving.greedy import insert_all
 from services.scheduler.solving.layout import Budget, Layout
 from services.scheduler.solving.tables import make_instance
 from shared.messages.nodes import NodeState
-from shared.messages.placement import Arrivals, GroupLoad, PlacementProblem, PoolState
+from shared.messages.placement import GroupLoad, PlacementProblem, PoolState
 from shared.messages.requests import HANDED_OVER
 from shared.messages.slo import UNBOUNDED_S
 
 AHEAD_S = 15.0  # longer than from one question for sizes to the next, and an answer
-NUM_SLICES = 6  # groups of one kind that are expected
 GROWTH = 2  # at most so many times as many nodes at a time,
 LEAST_GROWTH = 4  # or so many more, where that is more
 TOLERANCE_S = 1.0  # request-seconds of lateness that are no reason for a node,
@@ -104,22 +104,6 @@ def _least(fewest: int, most: int, is_enough: Callable[[int], bool]) -> int:
         else:
             fewest = middle + 1
     return most
-
-
-def expected(kind: Arrivals, horizon_s: float) -> Iterator[GroupLoad]:
-    """Groups of those who come until then. They are due as who comes in the middle of them."""
-    num_requests = ceil(kind.rate_per_s * horizon_s)
-    num_slices = min(NUM_SLICES, num_requests)
-    for number in range(num_slices):
-        later_s = (number + 0.5) / num_slices * horizon_s
-        yield replace(
-            kind.load,
-            group=f"{kind.load.model} {kind.load.slo} {number}",
-            rank=inf,  # behind those who are here
-            num_waiting=num_requests * (number + 1) // num_slices - num_requests * number // num_slices,
-            deadline_s=kind.load.deadline_s + later_s,
-            end_by_s=kind.load.end_by_s + later_s if kind.load.end_by_s else 0.0,
-        )
 
 
 def nodes_of(problem: PlacementProblem, sizes: Sizes) -> list[NodeState]:

@@ -15,6 +15,8 @@ from shared.bus.streams import MAX_IMAGE_BYTES
 from shared.estimator.answer import long_answer_s
 from shared.estimator.batching import Batching, batching, longest_tokens, rate_of
 from shared.estimator.estimator import cold_s, evict_s, swap_s
+from shared.estimator.harm import PromisedEnd, paced
+from shared.estimator.mixture import mixture
 from shared.estimator.overtaking import held_share
 from shared.messages.nodes import NodeState
 from shared.messages.placement import GroupLoad, Interruption, PlacementProblem
@@ -118,7 +120,11 @@ def _level(seconds: float) -> int | None:
 
 
 def _tabulate(node: NodeState, loads: Sequence[GroupLoad], now_s: float) -> _KindTable:
-    batchings = [batching(node, _warm(load)) for load in loads]
+    promised: dict[str, set[PromisedEnd]] = {}
+    for load in loads:
+        promised.setdefault(load.model, set()).add((load.promised_s, load.promised_token_s))
+    known = {model: paced(node, shape, promised[model]) for model, shape in mixture(loads).items()}
+    batchings = [batching(known[load.model], _warm(load)) for load in loads]
     pairs = list(zip(loads, batchings, strict=True))
     return _KindTable(
         batchings=batchings,

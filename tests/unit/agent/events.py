@@ -31,13 +31,16 @@ def queue(
     *groups: tuple[str, str, int] | tuple[str, str, int, int] | tuple[str, str, int, int, int],
     yielding: Iterable[str] = (),
     hopeless: Iterable[str] = (),
+    awaits: str = "",
     epoch: str = EPOCH,
 ) -> VirtualQueue:
     """The virtual queue: (group, model, number waiting, where it has time: most that run, and prompts), head first;
-    running groups that stand behind it; models that no node can load.
+    running groups that stand behind it; models that no node can load; the one to load for those who come.
     """
     refs = [GroupRef(*group) for group in groups]
-    return VirtualQueue(node="n0", epoch=epoch, groups=refs, yielding=list(yielding), hopeless=list(hopeless))
+    return VirtualQueue(
+        node="n0", epoch=epoch, groups=refs, yielding=list(yielding), hopeless=list(hopeless), awaits=awaits
+    )
 
 
 def entry(

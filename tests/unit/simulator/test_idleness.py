@@ -8,7 +8,7 @@ import pytest
 
 from services.simulator.cluster.clients import ClientOutcome
 from services.simulator.devices.catalogue import cluster_config, devices_of
-from services.simulator.idleness import Member, allows_one_more, end_by_s
+from services.simulator.idleness import Member, allows_one_more, cause_of, end_by_s
 from services.simulator.reports.report import report
 from services.simulator.simulation import Scenario, simulate
 from services.simulator.workloads.request import WorkloadRequest
@@ -41,6 +41,19 @@ def test_contexts_slow_the_steps_down() -> None:
     # prompt: 50 rows of 0.25 s and 50 tokens read once: 12.75 s; then ten steps of 1.5 s
     assert allows_one_more(cost, [Member(10, 50, 27.75)], 50, 0.0)
     assert not allows_one_more(cost, [Member(10, 50, 27.7)], 50, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("waiting_models", "has_work", "cause"),
+    [
+        (["b"], False, "nothing_to_do"),
+        (["b", "a"], True, "leaving_model"),
+        (["a", "b"], True, "bounded"),
+        ([], True, "elsewhere"),
+    ],
+)
+def test_why_a_device_is_unused_is_told(waiting_models: list[str], has_work: bool, cause: str) -> None:
+    assert cause_of("a", waiting_models, has_work=has_work) == cause
 
 
 def test_when_an_answer_has_to_end() -> None:

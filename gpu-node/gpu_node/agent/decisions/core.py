@@ -86,6 +86,7 @@ class AgentCore:
         self._queue: list[GroupRef] = []
         self._yielding: list[str] = []
         self._hopeless: list[str] = []
+        self._awaits = ""
         self._empty: set[str] = set()
         """Groups that had nothing left at the last pull; a new `VirtualQueue` rings again."""
         self._is_pulling = False
@@ -132,7 +133,7 @@ class AgentCore:
             case Abort():
                 actions = self._abort(event)
             case Evict():
-                actions = self._hand_over(event.requests) if self._is_mine(event) else []
+                actions = self._evict(event) if self._is_mine(event) else []
             case Taken():
                 actions = self._taken(event)
             case TakeStock() | Drain() | TellBlocks() | BlocksDue():
@@ -182,7 +183,7 @@ class AgentCore:
             return []
         head = self._head()
         if head is None:
-            return []
+            return self._load(self._awaits) if self._awaits not in ("", self.model) and not self.running else []
         if head.model in self.models.broken:
             return self._pull(head, MAX_PULL)  # nobody can run these here: they are answered with the reason
         if head.model != self.model:
@@ -265,6 +266,7 @@ class AgentCore:
     def _new_queue(self, message: VirtualQueue) -> list[AgentAction]:
         if self._is_mine(message):
             self._queue, self._yielding, self._hopeless = message.groups, message.yielding, message.hopeless
+            self._awaits = message.awaits
             self._empty = set()
         return []
 
@@ -288,6 +290,9 @@ class AgentCore:
             return self._blocks.ask(is_again=True) if self._is_mine(event) else []
         self._is_draining = True
         return self._hand_over(self._ledger.attempts())
+
+    def _evict(self, event: Evict) -> list[AgentAction]:
+        return self._evictions.make_room(event.requests) if event.stays else self._hand_over(event.requests)
 
     def _hand_over(self, attempts: list[Attempt]) -> list[AgentAction]:
         return [*self._intake.give_back(attempts), *self._evictions.hand_over(attempts)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gpu_node.agent.decisions.actions import Beat, Tell
+from gpu_node.agent.decisions.actions import AgentAction, Beat, Pull, Tell
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.process.protocol import EngineReady, LoadModel, ModelFailed, StepReport
 from shared.messages.step_cost import ModelRate, StepCost
-from tests.unit.agent.events import OPTIONS, loaded, make_agent, queue, stats
+from tests.unit.agent.events import OPTIONS, entry, loaded, make_agent, queue, stats, step, taken, tokens
 
 COST_A = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0)
 COST_B = StepCost(step_s=0.02, token_s=0.002, context_token_s=0.0)
@@ -108,3 +108,32 @@ def test_a_model_whose_weights_are_on_the_device_is_not_fetched() -> None:
     agent.handle(loaded("b", load_s=2.5, tiers={"a": "device", "b": "device"}))
     assert agent.handle(queue(("g0", "a", 1))) == [Tell(LoadModel("a"))]
     assert (agent.models.loading, agent.heartbeat().loading) == ("a", "")
+
+
+# --- a model for those who come -------------------------------------------------------------------------------------
+
+
+def test_a_model_is_loaded_for_those_who_come_once_nothing_is_left() -> None:
+    agent = make_agent("a", num_admittable=2)
+    agent.handle(queue(("g0", "a", 1), awaits="b"))
+    agent.handle(taken("g0", 2, entry("r0")))
+    assert not loads(agent.handle(queue(awaits="b"))), "r0 runs"
+    assert loads(agent.handle(step(tokens("r0", 5, finish_reason="stop"), num_received=1))) == ["b"]
+    assert not loads(agent.handle(queue(awaits="b"))), "it is on the way"
+
+
+def test_no_model_is_loaded_that_is_there_or_cannot_be() -> None:
+    agent = make_agent("a")
+    assert not loads(agent.handle(queue(awaits="a")))
+    agent.handle(ModelFailed("b", "no such file"))
+    assert not loads(agent.handle(queue(awaits="b")))
+
+
+def test_who_waits_is_served_before_a_model_is_loaded_for_those_who_come() -> None:
+    agent = make_agent("a", num_admittable=2)
+    assert agent.handle(queue(("g0", "a", 1), awaits="b")) == [Pull("g0", 2)]
+
+
+def loads(actions: list[AgentAction]) -> list[str]:
+    commands = [action.command for action in actions if isinstance(action, Tell)]
+    return [command.model for command in commands if isinstance(command, LoadModel)]

@@ -48,6 +48,7 @@ def test_those_who_wait_before_anything_is_known() -> None:
         std_prompt_tokens=10.0,  # of 10 and 30
         output_error_tokens=(sum(squares) / 2 - mean**2) ** 0.5 / 2,  # of four lengths
         end_by_s=20.0,
+        promised_s=20.0,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from services.queue_manager.groups.observer import BUSY_S, Observer
 from services.queue_manager.learnt.calibration import MEMORY_S, PRIOR_S, Calibration
-from services.queue_manager.learnt.lengths import LengthKey, Lengths
+from services.queue_manager.learnt.lengths import LengthKey, Lengths, bin_of
 from services.queue_manager.learnt.running import LOOK_INTERVAL_S, MAX_SINCE_S, RunningRequests
 from services.queue_manager.learnt.token_rates import TokenRate, TokenRates
 from services.queue_manager.learnt.weights_at import WeightsAt
@@ -94,3 +94,18 @@ def test_what_runs_counts_at_what_it_has_drawn() -> None:
     state = observed(now=3.0, pace=TokenRate(tokens=20.0, seconds=2.0))
     assert state.lengths[LengthKey("a", "batch-2", "t")].running == {17: 1}
     assert state.running["a"].looked_at_s == 3.0
+
+
+def test_who_was_evicted_counts_as_cut_at_what_it_has_drawn() -> None:
+    """One runs and has drawn none; one waits behind 70 tokens of its answer."""
+    evicted = request("r1")
+    evicted.done_tokens, evicted.group = 70, "g1"
+    state = State(requests={"r0": request("r0", node="n0", begins_s=3.0), "r1": evicted})
+    state.groups["g0"] = Group("g0", "a", "batch-2", running={"r0": None})
+    state.groups["g1"] = Group("g1", "a", "batch-2", root="g0", waiting={"r1": None})
+    running = RunningRequests(state.running)
+    running.add("a", "r0")
+    lengths = Lengths(state.lengths)
+    lengths.observe("a", "batch-2", "t", 60, is_cut=False)
+    Observer(state, running, lengths, TokenRates(state.paces), Calibration(state.fits)).look("a", 3.0)
+    assert state.lengths[LengthKey("a", "batch-2", "t")].running == {bin_of(1): 1, bin_of(70): 1}

@@ -210,6 +210,35 @@ def test_answers_longer_than_all_that_ended_are_expected_to_go_on() -> None:
     assert Distribution(made).rest(limit=1000).mean == pytest.approx(10 / 2 + (10 + 10 + drawn) / 2)
 
 
+def test_what_is_left_behind_the_longest_answer_is_spread_as_the_coarser_key_has_it() -> None:
+    """S(10) = 1/2. Of answers in general, three in four are longer than 10: two of 40, and one of 100."""
+    made = sketch(ended=[10] * 4)
+    made.look({bin_of(50): 4})
+    coarser = Distribution(sketch(ended=[10, 40, 40, 100]))
+    longer = coarser.behind(10)
+    assert [tokens for tokens, _ in longer] == [40, 100]
+    assert [share for _, share in longer] == [pytest.approx(2 / 3), pytest.approx(1 / 3)]
+    assert Distribution(made, coarser).rest(limit=1000).mean == pytest.approx(10 / 2 + (40 * 2 / 3 + 100 / 3) / 2)
+
+
+def test_where_the_coarser_key_has_seen_none_longer_they_are_expected_to_go_on() -> None:
+    made = sketch(ended=[10] * 4)
+    made.look({bin_of(50): 4})
+    coarser = Distribution(sketch(ended=[10]))
+    assert coarser.behind(10) == []
+    assert Distribution(made, coarser).rest(limit=1000).mean == Distribution(made).rest(limit=1000).mean
+
+
+def test_a_model_of_which_only_short_answers_have_ended_is_told_by_other_models() -> None:
+    """Half of a's have ended, at 10; b's have ended at 10 and 70: a's others are expected at 70."""
+    lengths = Lengths({ANY: LengthSketch()})
+    observe(lengths, "b", "batch", "t", 10, times=MIN_OBSERVED)
+    observe(lengths, "b", "batch", "t", 70, times=MIN_OBSERVED)
+    observe(lengths, "a", "batch", "t", 10, times=MIN_OBSERVED)
+    lengths.look("a", [("batch", "t", 30.0)] * MIN_OBSERVED)
+    assert mean_of(lengths, "a", "batch", "t") == pytest.approx((10 + 70) / 2)
+
+
 def test_tokens_drawn_before_the_memory_are_not_seen_again() -> None:
     """Half end at 10, half are cut at 50; behind it (10 + 50) tokens seen / end, whatever runs in a steady state."""
     made = LengthSketch()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from services.queue_manager.plans import repair
 from services.queue_manager.state.state import State
 from shared.messages.nodes import NodeState
+from shared.messages.placement import ModelLoad
 from tests.unit.queue_manager.books import make_group, make_queues, make_state, orders, place
 
 NOW = 1.0
@@ -226,3 +227,34 @@ def test_a_node_that_has_come_since_has_changed_nothing() -> None:
     place(state, "n1", "b0", "c0")
     take(state, {"n1": ["c0", "b0"]})
     assert orders(state)["n1"] == ["c0", "b0"]
+
+
+# --- models for those who come --------------------------------------------------------------------------------------
+
+
+def awaited(state: State, *loads: ModelLoad) -> dict[str, str]:
+    repair.note_asked(state, [])
+    repair.await_models(state, make_queues(state), loads)
+    return {name: node.awaits for name, node in state.nodes.items()}
+
+
+def test_a_node_awaits_a_model_until_a_plan_says_otherwise() -> None:
+    state = make_state(n0="a", n1="a")
+    assert awaited(state, ModelLoad("n0", "b"), ModelLoad("gone", "b")) == {"n0": "b", "n1": ""}
+    assert awaited(state, ModelLoad("n1", "b")) == {"n0": "", "n1": "b"}
+
+
+def test_no_model_is_awaited_where_somebody_has_come_to_wait_or_it_is_there_or_broken() -> None:
+    state = make_state(n0="a", n1="b", n2="a")
+    make_group(state, "g0")
+    place(state, "n0", "g0")
+    state.nodes["n2"].known = NodeState("n2", "a", broken_models=["b"])
+    assert awaited(state, *(ModelLoad(name, "b") for name in ("n0", "n1", "n2"))) == {"n0": "", "n1": "", "n2": ""}
+
+
+def test_no_model_is_awaited_where_another_has_begun_to_be_loaded_since() -> None:
+    state = make_state(n0="a")
+    repair.note_asked(state, [])
+    begin_load(state, "n0", "c")
+    repair.await_models(state, make_queues(state), [ModelLoad("n0", "b")])
+    assert state.nodes["n0"].awaits == ""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
-import pytest
 
-from services.queue_manager.queues.immediate_start import ImmediateStarts, late_share
+from services.queue_manager.queues.immediate_start import ImmediateStarts
 from services.queue_manager.state.state import Node, State, Unread
-from shared.estimator.batching import batching
 from shared.messages.nodes import NodeState
 from shared.messages.placement import GroupLoad
 from shared.messages.slo import Slo
@@ -42,6 +38,15 @@ def test_of_two_empty_nodes_the_faster_one() -> None:
 def test_of_equal_nodes_the_smaller_batch_then_the_first_by_name() -> None:
     state = make_state(make_node("n1", 0.05), make_node("n0", 0.05))
     assert best(state, 20.0) == "n0"
+    make_group(state, "g0", waiting=0, running=1)
+    place(state, "n0", "g0")
+    assert best(state, 20.0) == "n1"
+
+
+def test_of_nodes_of_which_nothing_is_known_the_emptiest() -> None:
+    """Without rates, one more costs nobody anything: all that comes would begin at the first by name."""
+    nodes = [Node(node=name, epoch="1", known=NodeState(name, "a", max_num_seqs=4)) for name in ("n0", "n1")]
+    state = make_state(*nodes)
     make_group(state, "g0", waiting=0, running=1)
     place(state, "n0", "g0")
     assert best(state, 20.0) == "n1"
@@ -104,15 +109,28 @@ def test_a_request_needs_memory_beside_those_who_are_there() -> None:
         assert best(state, 20.0) == seat
 
 
-def test_the_share_of_late_answers_is_that_of_a_log_normal_length() -> None:
-    """Mean 10 and deviation 10: ln n has variance ln 2 and mean ln 10 - ln 2 / 2; 10 tokens are √ln 2 / 2 σ more."""
-    work = batching(make_node("n0", 0.05).known, msgspec.structs.replace(LOAD, std_output_tokens=10.0))
-    assert late_share(work, 10 / math.sqrt(2), math.inf, 1.0) == pytest.approx(0.5)
-    assert late_share(work, 10.0, math.inf, 1.0) == pytest.approx(0.3386, abs=1e-4), "Φ(-0.4163)"
-    assert late_share(work, math.inf, math.inf, 1.0) == 0.0
-    assert late_share(work, math.inf, 0.5, 1.0) == 1.0
-    assert late_share(work, 10.0, math.inf, 0.0) == 0.0, "an empty step may be learnt to cost nothing"
-    assert late_share(work, 0.0, math.inf, 0.0) == 1.0
+def test_who_waits_with_slack_takes_no_place_from_who_is_in_a_hurry() -> None:
+    """Of four places two are taken, and two requests with an hour wait until the batch has room for them."""
+    state = make_state(make_node("n0", 0.05, max_num_seqs=4))
+    make_group(state, "runs", waiting=0, running=2, due_s=20.0)
+    make_group(state, "patient", waiting=2, due_s=3600.0)
+    place(state, "n0", "runs", "patient")
+    assert (best(state, 20.0), best(state, 3600.0)) == ("", "")
+    state.nodes["n0"].patient = ["patient", "gone"]
+    assert (best(state, 20.0), best(state, 3600.0)) == ("n0", "")
+
+
+def test_who_is_in_a_hurry_begins_where_most_would_make_room() -> None:
+    """Three with an hour at n0 leave for those in a hurry, of whom one runs at n1: alone 0.6 s, there 0.7 s."""
+    state = make_state(make_node("n0", 0.05), make_node("n1", 0.05))
+    make_group(state, "patient", waiting=0, running=3, due_s=3600.0)
+    place(state, "n0", "patient")
+    make_group(state, "urgent", waiting=0, running=1, due_s=20.0)
+    place(state, "n1", "urgent")
+    found = [
+        ImmediateStarts(state, makes_room=makes).best(LOAD, Slo("any", deadline_s=20.0)) for makes in (False, True)
+    ]
+    assert [node.node if node is not None else "" for node in found] == ["n1", "n0"]
 
 
 def test_no_seat_where_the_batch_is_full_or_another_model_is_served_or_wanted() -> None:

@@ -114,3 +114,12 @@ def test_those_who_go_by_deadline_may_overtake_what_is_due_later(policy: str) ->
     place(state, "n0", "late")
     make_queues(state, QueueOptions.model_validate({"policy": policy})).place(make_group(state, "new"), NOW)
     assert orders(state) == {"n0": ["new", "late"]}
+
+
+def test_who_begins_at_once_stands_before_those_who_wait_for_another_model() -> None:
+    state = make_state(n0="a")
+    for gid, model in (("g0", "a"), ("g1", "b"), ("new", "a")):
+        make_group(state, gid, model=model)
+    place(state, "n0", "g0", "g1")
+    make_queues(state).enter_seat(state.groups["new"], state.nodes["n0"], NOW)
+    assert orders(state) == {"n0": ["g0", "new", "g1"]}

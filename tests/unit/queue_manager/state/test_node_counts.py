@@ -69,7 +69,10 @@ def test_a_sum_is_kept_until_something_changes() -> None:
 
 
 def test_what_was_promised_is_counted_by_kind_and_what_is_held_by_tokens() -> None:
-    """Two and one of 20 s, one of 60 s; four prompts of 8 tokens. Another model's do not count, and leave no room."""
+    """Two and one of 20 s, one of 60 s; four prompts of 8 tokens. Another model's do not count.
+
+    They leave no room where they are the first who wait: the node is about to load their model.
+    """
     state = make_state(n0="a")
     make_group(state, "g0", waiting=1, running=1, due_s=20.0)
     make_group(state, "g1", waiting=0, running=1, due_s=60.0)
@@ -80,7 +83,16 @@ def test_what_was_promised_is_counted_by_kind_and_what_is_held_by_tokens() -> No
     assert found.known_tokens == 32
     make_group(state, "g3", model="b")
     place(state, "n0", "g3")
+    assert promises(state, state.nodes["n0"]) == found, "whoever waits before them is served before them"
+    state.nodes["n0"].queue.insert(0, state.nodes["n0"].queue.pop())
+    forget_promises(state.nodes["n0"])
     assert promises(state, state.nodes["n0"]) == Promises(math.inf, found.kinds, 32)
+
+
+def test_a_node_that_is_to_load_another_model_leaves_no_room() -> None:
+    state = make_state(n0="a")
+    state.nodes["n0"].awaits = "b"
+    assert promises(state, state.nodes["n0"]).per_s == math.inf
 
 
 def test_a_snapshot_without_counts_is_counted() -> None:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from services.scheduler.solving.sizing import AHEAD_S, expected, moved, needed_nodes, nodes_of
+from services.scheduler.solving.expected import expected
+from services.scheduler.solving.sizing import AHEAD_S, moved, needed_nodes, nodes_of
 from shared.messages.nodes import NodeState
 from shared.messages.placement import Arrivals, GroupLoad, PlacementProblem, PoolState
 from shared.messages.requests import HANDED_OVER

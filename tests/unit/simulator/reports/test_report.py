@@ -97,7 +97,7 @@ RUN = SimulationRun(
     start_s=START_S,
     end_s=END_S,
     num_plans=7,
-    idle_while_waiting_share=0.125,
+    idle_while_waiting={"bounded": 0.1, "elsewhere": 0.025},
 )
 
 
@@ -136,6 +136,7 @@ def test_a_run_of_nine_requests() -> None:
         "num_plans": 7,
         "node_hours": 0.0167,  # three nodes for 20 s are a minute
         "idle_while_waiting_share": 0.125,
+        "idle_while_waiting_by_cause": {"bounded": 0.1, "elsewhere": 0.025},
         "device_utilisation": 0.4,  # (15 + 5 + 4) / 3 of 20 s
         "device_utilisation_by_kind": {"a10": 0.2, "a100": 0.5},
         "estimator_r2": None,

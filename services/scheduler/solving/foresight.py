@@ -1,0 +1,95 @@
+"""A plan for those who are here suits those who come as well: both are placed, and only the places of the former count.
+
+Of overload, what waits at a time is a small part: it grows while a node loads another model, and a load that pays for
+none of those who wait pays for those who come meanwhile. So a plan counts with the requests that can be expected until
+a model that is loaded now has served for a while (`shared.messages.placement.Arrivals`), at the rates that were learnt
+and for as long as these can be expected to last. Where it has a node change its model for some of them, though nobody
+waits yet who needs it, the node loads it once what runs there has ended.
+
+A search has a budget, so what runs together is one group in it: at a node, of one model, promise and tenant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from services.scheduler.solving.expected import expected
+from services.scheduler.solving.instance import Instance, Queues
+from shared.estimator.mixture import mixed
+from shared.messages.placement import GroupLoad, ModelLoad, PlacementProblem
+
+AHEAD_S = 15.0  # beyond the longest load: what comes in them has to be worth it
+NUM_SLICES = 3  # groups of one kind
+
+
+@dataclass(frozen=True, slots=True)
+class Foresight:
+    """A problem as it is solved."""
+
+    problem: PlacementProblem
+    num_here: int
+    """Groups of those who are here; numbers go by rank, and those of newcomers are behind them."""
+    members: Mapping[str, Sequence[str]]
+    """By name of a group in the problem, the groups that run in it; others stand for themselves."""
+
+    def names(self, instance: Instance, queue: Iterable[int]) -> list[str]:
+        """The groups of a queue, of those who are here."""
+        here = (instance.groups[group].name for group in queue if group < self.num_here)
+        return [name for one in here for name in self.members.get(one, (one,))]
+
+    def loads(self, instance: Instance, queues: Queues) -> list[ModelLoad]:
+        """Of models for those who come: where the first who waits is one of them."""
+        found = []
+        for number, (node, queue) in enumerate(zip(instance.nodes, queues, strict=True)):
+            first = next((group for group in queue if _waits(instance, number, group)), None)
+            if first is not None and first >= self.num_here and instance.groups[first].model != node.model:
+                found.append(ModelLoad(node.name, instance.groups[first].model))
+        return found
+
+
+def foreseen(problem: PlacementProblem) -> Foresight:
+    """The problem with groups of those who come; as it is where nobody is expected."""
+    if not problem.newcomers:
+        return Foresight(problem, len(problem.groups), {})
+    loads_s = (rate.load_s for node in problem.nodes for rate in node.rates)
+    horizon_s = AHEAD_S + max(loads_s, default=0.0)
+    coming = [group for kind in problem.newcomers for group in expected(kind, horizon_s, NUM_SLICES)]
+    together: dict[object, list[GroupLoad]] = {}
+    for load in problem.groups:
+        runs = bool(load.num_running) and not load.num_waiting
+        together.setdefault((load.node, load.model, load.slo, load.tenant) if runs else load.group, []).append(load)
+    here = [_joined(loads) for loads in together.values()]
+    members = {loads[0].group: [load.group for load in loads] for loads in together.values()}
+    queues = {node: [name for name in queue if name in members] for node, queue in problem.queues.items()}
+    return Foresight(replace(problem, groups=[*here, *coming], queues=queues), len(here), members)
+
+
+def _joined(loads: Sequence[GroupLoad]) -> GroupLoad:
+    """Groups that run together, under the name of the first; or one."""
+    if len(loads) == 1:
+        return loads[0]
+    shape = mixed(loads[0].model, [(load, load.num_running) for load in loads])
+    num_running = sum(load.num_running for load in loads)
+    return replace(
+        loads[0],
+        mean_prompt_tokens=shape.mean_prompt_tokens,
+        std_prompt_tokens=shape.std_prompt_tokens,
+        mean_output_tokens=shape.mean_output_tokens,
+        std_output_tokens=shape.std_output_tokens,
+        kept_tokens=shape.kept_tokens,
+        max_tokens=sum(load.num_running * load.max_tokens for load in loads) / num_running,
+        deadline_s=min(load.deadline_s for load in loads),
+        end_by_s=min(load.end_by_s for load in loads),
+        rank=min(load.rank for load in loads),
+        num_running=num_running,
+        running_output_tokens=sum(load.running_output_tokens for load in loads),
+        kv_tokens=sum(load.kv_tokens for load in loads),
+    )
+
+
+def _waits(instance: Instance, node: int, group: int) -> bool:
+    one = instance.groups[group]
+    return one.num_waiting > 0 or one.home != node
