@@ -53,6 +53,7 @@ class VllmEngine:
         self._num_received = 0
         self._step_s = 0.0
         self._counts_of_gone = Counts()
+        self._owes_answer = True  # of its cached blocks, to the KV manager
 
     @property
     def tiers(self) -> Mapping[str, str]:
@@ -140,6 +141,16 @@ class VllmEngine:
         """Forget all requests; the models stay."""
         for resident in self._residents.values():
             self._carry_out(resident, resident.book.clear())
+
+    def tell_blocks_again(self) -> None:
+        """Say again that there is nothing to tell."""
+        self._owes_answer = True
+
+    def block_changes(self, most: int) -> BlockChanges:
+        """What vLLM has cached it does not say by our names, so the KV manager is told once that nothing is known."""
+        del most
+        owes_answer, self._owes_answer = self._owes_answer, False
+        return BlockChanges("", is_new=owes_answer)
 
     def evict(self, request_ids: Iterable[str]) -> tuple[list[OutputChunk], list[Kept]]:
         """Take requests out. Of what they had computed, only what vLLM's prefix cache happens to keep is found again.

@@ -67,7 +67,9 @@ class Locations:
         if waiting is None or waiting.message.attempt != answer.attempt:
             return []
         assert waiting.message.prefix is not None
-        return self._place(waiting.message, now, WarmPrefix.of(waiting.message.prefix, answer.nodes))
+        # where nobody has it, or says so, what is found of such prompts on average is the better guess
+        warm = WarmPrefix.of(waiting.message.prefix, answer.nodes) if answer.nodes else None
+        return self._place(waiting.message, now, warm)
 
     def expire(self, now: float) -> list[Effect]:
         """Place those that have waited for too long."""
