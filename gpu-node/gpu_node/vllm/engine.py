@@ -166,14 +166,6 @@ class VllmEngine:
         del request_ids
         return []
 
-    def tell_blocks_again(self) -> None:
-        """Nothing is told: blocks in vLLM's cache have names of its own."""
-
-    def block_changes(self, most: int) -> BlockChanges:
-        """Likewise."""
-        del most
-        return BlockChanges("")
-
     def _is_here(self, request_id: str) -> bool:
         return any(resident.book.attempt_of(request_id) is not None for resident in self._residents.values())
 
