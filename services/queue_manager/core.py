@@ -20,7 +20,6 @@ from services.queue_manager.plans.planning import Planning
 from services.queue_manager.plans.rescue import rescue
 from services.queue_manager.plans.take_over import TakeOvers
 from services.queue_manager.queues.batch_limit import BatchLimits
-from services.queue_manager.queues.crowding import Crowding
 from services.queue_manager.queues.tenant_shares import TenantShares
 from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.interning import Interning
@@ -74,7 +73,6 @@ class QueueManagerCore:
         self._gateways = Gateways(state, self._requests)
         self._inventories = Inventories(state, self._journal, self._requests)
         self._take_overs = TakeOvers(state, groups, self._queues)
-        self._crowding = Crowding(state, groups) if options.uses("pace") and options.uses("evict") else None
         self._status = Status(state, self.predictions)
         self._overview = Overview(state, self.predictions)
 
@@ -97,8 +95,6 @@ class QueueManagerCore:
         self.predictions.bounds.hear(journal.started, journal.ended, now)
         self._planning.hear(journal)
         effects = self._take_over(list(journal.queues), now)
-        if self._crowding is not None:
-            effects += self._evictions.make_room(self._crowding.leaving(list(journal.queues), now))
         effects += [*self._notices.tell(journal, now), *self._planning.ask(now), *self._status.tell(now)]
         journal.clear()
         return effects

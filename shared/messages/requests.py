@@ -183,8 +183,6 @@ class Evict(Message, frozen=True, kw_only=True):
     node: str
     epoch: str
     requests: list[Attempt]
-    stays: bool = False
-    """Those that run wait here with their KV instead: others need the batch."""
 
 
 class EvictedRequest(msgspec.Struct, frozen=True):

@@ -202,7 +202,7 @@ MESSAGES: list[Message] = [
         awaits="smol-c",
         traceparent=TRACE,
     ),
-    Evict(node="node-0", epoch="e-1", requests=[Attempt("r-1", 1)], stays=True, traceparent=TRACE),
+    Evict(node="node-0", epoch="e-1", requests=[Attempt("r-1", 1)], traceparent=TRACE),
     Evicted(
         node="node-0",
         epoch="e-1",

@@ -137,22 +137,6 @@ class Evictions:
                 effects += self._ask(group)
         return effects
 
-    def make_room(self, leaving: dict[str, list[Request]]) -> list[Effect]:
-        """Ask nodes to take requests out of their batches, and to keep their KV."""
-        return [
-            Send(
-                streams.node_inbox(name),
-                Evict(
-                    node=name,
-                    epoch=self._state.nodes[name].epoch,
-                    requests=[Attempt(one.request_id, one.attempt) for one in requests],
-                    stays=True,
-                ),
-                max_entries=streams.MAX_NODE_INBOX,
-            )
-            for name, requests in leaving.items()
-        ]
-
     def _ask(self, group: Group) -> list[Effect]:
         attempts: dict[str, list[Attempt]] = {}
         for member in group.members:

@@ -54,10 +54,8 @@ FIRST_WEIGHT = 0.05  # of a second until the first token, beside promises that a
 class ImmediateStarts:
     """Owns nothing: every answer is computed from the state."""
 
-    def __init__(self, state: State, *, makes_room: bool = False) -> None:
-        """``makes_room``: those with slack leave a batch for who is in a hurry (`crowding`): they do not count then."""
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._makes_room = makes_room
 
     def best(self, load: GroupLoad, slo: Slo, warm: WarmPrefix | None = None) -> Node | None:
         """Of the nodes at which such a request begins at once the one that it costs least; None if there is none.
@@ -99,8 +97,6 @@ class ImmediateStarts:
         known_tokens = promised.known_tokens - waiting.known_tokens
         if math.isinf(promised.per_s) or not has_memory(node, load, num_members, known_tokens):
             return None
-        if self._makes_room and not has_time:
-            num_members = min(num_members, _num_in_a_hurry(promised))
         work = batching(node.known, load)
         num_running = num_members + 1
         after_s = work.step_at(num_running)
@@ -115,11 +111,6 @@ class ImmediateStarts:
         delay_s = work.prompt_rows_s + work.output_tokens * work.row_s
         shares = answer_s / min(PATIENCE_S, slo.start_by_s(0.0)) + delay_s * promised.per_s
         return late + harm + SECONDS_WEIGHT * shares + FIRST_WEIGHT * first_s
-
-
-def _num_in_a_hurry(promised: Promises) -> int:
-    """Members of whom none leaves the batch for others."""
-    return sum(number for end_s, _, number in promised.kinds if end_s <= PATIENCE_S)
 
 
 def harm_of_one_more(work: Batching, promised: Promises, num_running: int) -> float:

@@ -28,7 +28,7 @@ class VirtualQueues:
         self._state = state
         self._groups = groups
         self._journal = groups.journal
-        self._seats = ImmediateStarts(state, makes_room=options.uses("pace") and options.uses("evict"))
+        self._seats = ImmediateStarts(state)
         self._predicts = options.rules.predicts
         self._may_evict = options.uses("evict")
         self._begins_at_once = options.uses("immediate")

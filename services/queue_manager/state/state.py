@@ -230,8 +230,6 @@ class Node(msgspec.Struct):
     """Requests beside which the patient may begin (`headroom`); None: as many as fit."""
     patient: list[str] = []
     """Groups that have time, and wait until the batch has room by that."""
-    made_room_at_s: float = -math.inf
-    """When requests were last asked to leave its batch (`crowding`)."""
     num_heard: int = 0
     """Number of what it has told last of its requests (`Pulled.number`)."""
     told: list[Told] = []

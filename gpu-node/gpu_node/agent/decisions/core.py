@@ -292,7 +292,7 @@ class AgentCore:
         return self._hand_over(self._ledger.attempts())
 
     def _evict(self, event: Evict) -> list[AgentAction]:
-        return self._evictions.make_room(event.requests) if event.stays else self._hand_over(event.requests)
+        return self._hand_over(event.requests)
 
     def _hand_over(self, attempts: list[Attempt]) -> list[AgentAction]:
         return [*self._intake.give_back(attempts), *self._evictions.hand_over(attempts)]

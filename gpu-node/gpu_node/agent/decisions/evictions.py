@@ -51,11 +51,6 @@ class EngineEvictions:
         self._asked.append({request_id: self._ledger.running[request_id].attempt for request_id in request_ids})
         return [Tell(protocol.TakeOut(request_ids))]
 
-    def make_room(self, attempts: list[Attempt]) -> list[AgentAction]:
-        """Take those of these out of the engine that run; they wait here with their KV."""
-        runs = [one.request_id for one in attempts if self._ledger.find(one.request_id, one.attempt) is not None]
-        return self.evict([name for name in runs if not any(name in asked for asked in self._asked)])
-
     def hand_over(self, attempts: list[Attempt]) -> list[AgentAction]:
         """Give these to another node, KV and all. What is unknown here has ended, or was never here."""
         running, parked = [], []

@@ -49,10 +49,6 @@ def hand_over(*request_ids: str, attempt: int = 0, epoch: str = "n0.1") -> Evict
     return Evict(node="n0", epoch=epoch, requests=[attempt_of(name, attempt) for name in request_ids])
 
 
-def make_room(*request_ids: str) -> Evict:
-    return Evict(node="n0", epoch="n0.1", requests=[attempt_of(name) for name in request_ids], stays=True)
-
-
 def gone(request_id: str, kv_tokens: int, kv_at: str = "n0") -> EvictedRequest:
     """Taken out after two tokens."""
     return EvictedRequest(request_id, 0, 2, kv_tokens, kv_at)
@@ -321,15 +317,3 @@ def test_a_node_that_stops_takes_nothing_more() -> None:
     assert agent.is_drained
     assert agent.handle(queue(("g0", "a", 1))) == []
     assert agent.handle(queue(("g0", "b", 1))) == []
-
-
-# --- room for others ------------------------------------------------------------------------------------------------
-
-
-def test_those_who_make_room_wait_here_with_their_kv() -> None:
-    agent = make_full_agent()
-    assert agent.handle(make_room("r1", "gone")) == [Tell(protocol.TakeOut(["r1"]))]
-    assert agent.handle(make_room("r1")) == [], "it has been asked"
-    actions = agent.handle(evicted({"r1": 9}))
-    assert [action.evicted for action in actions if isinstance(action, Publish)] == [[gone("r1", 9)]]
-    assert agent.handle(make_room("r1")) == [], "it waits already"

@@ -120,19 +120,6 @@ def test_who_waits_with_slack_takes_no_place_from_who_is_in_a_hurry() -> None:
     assert (best(state, 20.0), best(state, 3600.0)) == ("n0", "")
 
 
-def test_who_is_in_a_hurry_begins_where_most_would_make_room() -> None:
-    """Three with an hour at n0 leave for those in a hurry, of whom one runs at n1: alone 0.6 s, there 0.7 s."""
-    state = make_state(make_node("n0", 0.05), make_node("n1", 0.05))
-    make_group(state, "patient", waiting=0, running=3, due_s=3600.0)
-    place(state, "n0", "patient")
-    make_group(state, "urgent", waiting=0, running=1, due_s=20.0)
-    place(state, "n1", "urgent")
-    found = [
-        ImmediateStarts(state, makes_room=makes).best(LOAD, Slo("any", deadline_s=20.0)) for makes in (False, True)
-    ]
-    assert [node.node if node is not None else "" for node in found] == ["n1", "n0"]
-
-
 def test_no_seat_where_the_batch_is_full_or_another_model_is_served_or_wanted() -> None:
     state = make_state(make_node("full", 0.05, max_num_seqs=2), make_node("other", 0.05, model="b"))
     make_group(state, "g0", waiting=1, running=0)
