@@ -91,13 +91,6 @@ class Batching(msgspec.Struct, frozen=True, gc=False):
         """Seconds of a step that only decodes."""
         return self.step_s + min(num_running, self.batch) * self.row_s
 
-    def pace_at(self, num_running: float) -> float:
-        """Seconds between two tokens of a request in a batch that stays as large: for each that ends, another comes.
-
-        So of its o tokens, each is drawn beside 1 / o of the prompt of one that has come in the place of each member.
-        """
-        return self.step_at(num_running) + min(num_running, self.batch) * self.prompt_rows_s / self.output_tokens
-
     def token_at(self, num_running: float) -> float:
         """Seconds between two tokens of a request (QLM's ε d): in a full batch, other prompts come between them."""
         return self.num_step_tokens / self.tokens_per_s if num_running >= self.batch else self.step_at(num_running)

@@ -48,7 +48,7 @@ def late_by_batch(work: Batching, promised: Iterable[PromisedEnd], num_running: 
     Beside the batch at which the weights take half of a step: a smaller one costs more throughput than it gains time,
     and who is late there cannot be helped.
     """
-    slow_s = work.pace_at(num_running)
+    slow_s = work.step_at(num_running)
     fast_s = min(slow_s, 2 * work.step_s)
     first_s = work.chunks * work.step_s + work.prompt_rows_s
     return max(

@@ -7,9 +7,6 @@ stand at the node would be late because so many run together (`shared.estimator.
 SoCC'24 §5, with D = O ε d, this bounds ε d). Where nobody is in a hurry, or nobody can be helped any more, nothing is
 bounded, and the device does all that it can.
 
-The pace is that of a batch that stays as large: for each that ends another comes, and its prompt is computed between
-two tokens of all.
-
 Requests are taken for typical ones of the model: the few that run at one node are a small sample, and by them the bound
 would jump.
 
