@@ -195,7 +195,7 @@ class Run:
         cores: dict[str, tuple[str, Core]] = {
             "queue-manager": (streams.QUEUE, QueueManagerCore(config)),
             "scheduler": (streams.SCHEDULER, SchedulerCore(config)),
-            "kv-manager": (streams.KV, KvManagerCore()),
+            "kv-manager": (streams.KV, KvManagerCore(has_index=config.routes_warm)),
         }
         self.history.differences = list(refold((folder / "redis.aof").read_bytes(), cores))
         self._say("inboxes folded again")

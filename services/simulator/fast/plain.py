@@ -33,6 +33,7 @@ SAMPLING = frozenset(
     {
         "max_tokens",
         "seed",
+        "is_seeded",
         "temperature",  # this one and the next say which tokens are drawn, and not how many
         "top_k",
         "top_p",

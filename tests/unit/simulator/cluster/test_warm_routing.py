@@ -61,10 +61,10 @@ def test_warm_routing_finds_what_blind_routing_computes_again() -> None:
 
 
 def test_tiers_find_what_the_device_has_given_up() -> None:
-    """The device has room for four users, host memory for two more, the SSD for all."""
+    """The device of each node has room for one user, its host memory for two, its SSD for all."""
     few = replace(MODEL, kv_cache_bytes=2048 * TOKEN_BYTES)
     small = {name: replace(device, models={"m": few}) for name, device in DEVICES.items()}
-    tiers = TierOptions(host_bytes=USER_BYTES, ssd_bytes=32 << 20, ssd_folder="simulated")
+    tiers = TierOptions(host_bytes=2 * USER_BYTES, ssd_bytes=32 << 20, ssd_folder="simulated")
     runs = [simulate(replace(scenario(warm=True, tiers=one), devices=small)) for one in (TierOptions(), tiers)]
     without, with_tiers = (sum((node.counts for node in run.nodes), Counts()) for run in runs)
     assert without.first_cached_tokens < with_tiers.first_cached_tokens
