@@ -42,6 +42,8 @@ async def _beliefs(cluster: Cluster) -> AsyncIterator[tuple[str, str]]:
         status = await _status(cluster, node.name)
         if any(status.get(name) != 0 for name in _IDLE):
             yield node.name, str({name: status.get(name) for name in _IDLE})
+        if status.get("loading"):  # its memory has more than the model
+            yield node.name, f"loads {status['loading']}"
         if status.get("num_free_blocks") != status.get("num_blocks"):
             yield node.name, f"{status.get('num_free_blocks')} of {status.get('num_blocks')} blocks free"
         if node.name not in memory or memory[node.name]["num_used_blocks"]:
